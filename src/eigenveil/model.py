@@ -4,8 +4,10 @@ A model has released numbers only. Scores of the fitted rows are not part of it,
 """
 
 import math
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from numbers import Real
 from pathlib import Path
 from typing import Any, final
@@ -13,20 +15,33 @@ from typing import Any, final
 import numpy as np
 
 from eigenveil.data.archive import ArchiveKind
-from eigenveil.data.elsewhere import require_here
-from eigenveil.data.rows import in_silence, require_real
+from eigenveil.data.elsewhere import is_dask, require_here
+from eigenveil.data.known import KnownColumns
+from eigenveil.data.rows import Block, in_silence
 from eigenveil.drawing import escaped, figure, fragment, scree_chart
 from eigenveil.errors import ModelFileError, require
 from eigenveil.linalg import Array, Subspace
 from eigenveil.linalg.sparse import is_sparse
+from eigenveil.params.declarations.reading import public_levels
 from eigenveil.params.renamed import in_new_words
-from eigenveil.privacy import Guarantee
+from eigenveil.params.values import Expected
+from eigenveil.privacy import Domain, Guarantee
+from eigenveil.privacy.sums.device import is_on_device, rows_on_device
+from eigenveil.privacy.sums.domain import Region
 from eigenveil.tasks.fit.gaps import gaps_of
 
-__all__ = ["SCORES_ARE_RAW", "Model", "noise_floor_in", "warnings_in"]
+__all__ = ["SCORES_ARE_RAW", "Model", "clipping_of", "noise_floor_in", "warnings_in"]
 
+# What the names of arrays about clipping begin with in a file.
+_CLIP = "clip."
 _KIND = ArchiveKind("eigenveil-model", 1, "an Eigenveil model", ModelFileError)
 _ARRAYS = ("components", "mean", "values", "explained_variance", "explained_variance_ratio")
+# Rows that are converted and scored at once.
+_AT_ONCE = 1 << 16
+# Numbers of rows that are clipped at once.
+_CLIPPED_AT_ONCE = 1 << 21
+# What in Dask asks a function for the type of its answer.
+_PROBES = ("apply_infer_dtype", "compute_meta")
 SCORES_ARE_RAW = (
     "The guarantee covers this model. Scores, that is `transform` of anybody's rows, are those rows' own data "
     "and as private as they are."
@@ -53,6 +68,11 @@ class Model:
     columns: tuple[str, ...] | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    # How the fit clipped rows: "center" and "scale", (d,), and "radius", (1,), and where entries were bounded "low" and "high",
+    # (d,). Public or released numbers. Empty if rows were not clipped, or the model does not say.
+    clipping: Mapping[str, Array] = field(default_factory=dict)
+    # The estimator that fitted it and its parameters, as plain values, for its own `load`. Empty if none of them did.
+    estimator: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         require(self.components.ndim == 2, f"components must have two dimensions, got {self.components.shape}")
@@ -70,6 +90,7 @@ class Model:
             found = getattr(self, name)
             require(found.shape == shape, f"{name} must have shape {shape}, got {found.shape}")
             require(bool(np.isfinite(found).all()), f"{name} must be finite")
+        _require_clipping(self.clipping, dim)
         require(
             self.columns is None or len(self.columns) == dim,
             f"there must be {dim} column names, got {len(self.columns or ())}",
@@ -109,22 +130,68 @@ class Model:
         """Whether scores are divided by the root of the explained variance."""
         return self.settings.get("whiten") is True
 
-    def transform(self, rows: Any) -> Array:
-        """Scores, (n, k), of `rows`, (n, d), dense or sparse. Raw data: see `SCORES_ARE_RAW`."""
-        scores = self.project(rows)
-        return scores / self._deviations() if self.whiten else scores
+    def transform(self, rows: Any, *, clip: bool = False) -> Any:
+        """Scores, (n, k), of `rows`, (n, d). Raw data: see `SCORES_ARE_RAW`.
 
-    @in_silence
+        With `clip`, rows are first clipped as in the fit. The variances of a private fit are of clipped rows, so scores of rows
+        beyond the bound may be far larger than `explained_variance` says, whitened or not. Clipped ones are not.
+
+        Rows are an array, a sparse matrix, a table of pandas, polars, Arrow or DuckDB, or `Rows`. Where both the model and the
+        table have column names, columns are matched by name and others are left out; otherwise the columns are those of the
+        fit, in their order. Text and missing values are treated as in the fit. The scores of a Dask collection are made where
+        its rows are: the answer is a Dask collection too.
+        """
+        if is_dask(rows):
+            return self._where_they_are(rows, clip)
+        # `map_blocks` first asks what comes out, with a block of one zero that has the columns of no table.
+        if getattr(rows, "shape", None) in ((0, 0), (1, 1)) and sys._getframe(1).f_code.co_name in _PROBES:
+            return np.empty((0, len(self.components)))
+        return self._scores(rows, partial(self.scores_of, clip=clip))
+
     def project(self, rows: Any) -> Array:
         """The same in the units of the rows, whether or not the model whitens."""
-        require_here(rows, "rows")
-        rows = rows if is_sparse(rows) else _as_array(rows)
-        require(rows.ndim == 2, f"rows must have two dimensions, rows and columns, got {rows.ndim}")
-        require_real(rows.dtype, "rows")
+        return self._scores(rows, self._projected)
+
+    def _scores(self, rows: Any, score: Callable[[Any], Array]) -> Array:
+        known = KnownColumns(self.components.shape[1], self.columns, self.levels, self._gaps)
+        given = rows_on_device(rows, gaps=self._gaps) if is_on_device(rows) else rows
+        parts = [score(block) for block in known.blocks(given, _AT_ONCE)]
+        return parts[0] if len(parts) == 1 else np.vstack([np.empty((0, len(self.components))), *parts])
+
+    def _where_they_are(self, rows: Any, clip: bool) -> Any:
+        """The scores of a Dask array or dataframe, lazy."""
+        rank = len(self.components)
+        require(
+            isinstance(getattr(rows, "ndim", None), int) and rows.ndim == 2, "rows must be a Dask array or dataframe"
+        )
+        if hasattr(rows, "columns"):
+            import pandas as pd
+
+            names = [f"component{number}" for number in range(1, rank + 1)]
+            # Once here, on the names and types alone: a table that does not fit is refused before anything is computed.
+            self.transform(rows._meta)
+            meta = pd.DataFrame({name: pd.Series(dtype=np.float64) for name in names}, index=rows._meta.index)
+            return rows.map_partitions(partial(_scores_beside, self, names, clip), meta=meta)
         require(
             rows.shape[1] == self.components.shape[1],
             f"rows must have {self.components.shape[1]} columns, as the model does, got {rows.shape[1]}",
         )
+        whole = rows if len(rows.chunks[1]) == 1 else rows.rechunk({1: -1})
+        return whole.map_blocks(
+            partial(self.transform, clip=clip),
+            dtype=np.float64,
+            chunks=(whole.chunks[0], (rank,)),
+            meta=np.empty((0, 0)),
+        )
+
+    def scores_of(self, rows: Any, *, clip: bool = False) -> Array:
+        """The scores, (b, k), of checked rows, a dense array or a sparse matrix with the columns of the model in their order."""
+        rows = self.clipped(rows) if clip else rows
+        scores = self._projected(rows)
+        return scores / self._deviations() if self.whiten else scores
+
+    @in_silence
+    def _projected(self, rows: Any) -> Array:
         rows = self.completed(rows)
         # Scale and mean are applied to components and scores. Applied to the rows they would make sparse ones dense,
         # and copy dense ones.
@@ -132,6 +199,49 @@ class Model:
         # In one order, so that a model read from its file gives the same scores, to the last bit.
         weights = np.ascontiguousarray(weights)
         return np.asarray(rows @ weights.T - self.mean @ weights.T, dtype=np.float64)
+
+    @property
+    def _gaps(self) -> bool:
+        return str(_Settings(self.settings).missing) != "refuse"
+
+    @property
+    def levels(self) -> Mapping[str, tuple[str, ...]]:
+        """The public levels of each column of text. A `ValueError` if a file has something else in their place."""
+        try:
+            return public_levels(self.settings.get("one_hot", {}))
+        except Expected:
+            raise ValueError(
+                "the model's settings have levels of columns that cannot be read. Ask for another model"
+            ) from None
+
+    @in_silence
+    def clipped(self, rows: Any) -> Any:
+        """Checked rows, (b, d), clipped as in the fit, in the units of the columns; as they are where a fit has no bounds."""
+        if not self.clipping:
+            require(
+                self.guarantee.epsilon is None,
+                "the model does not say how rows were clipped, so they cannot be clipped again: an earlier version or a stream "
+                "of slots made it. Fit again, or score rows as they are",
+            )
+            return rows
+        center, scale = self.clipping["center"], self.clipping["scale"]
+        domain = Domain(
+            len(center),
+            float(self.clipping["radius"][0]),
+            center,
+            scale,
+            self.clipping.get("low"),
+            self.clipping.get("high"),
+            claimed=False,
+        )
+        rows = self.completed(rows)
+        # Clipping moves rows towards the center, so that no zero is left: a few sparse rows at a time.
+        size = max(1, _CLIPPED_AT_ONCE // len(center)) if is_sparse(rows) else max(1, rows.shape[0])
+        pieces = (rows[start : start + size] for start in range(0, rows.shape[0], size))
+        return np.vstack(
+            [np.empty((0, len(center)))]
+            + [domain.dense(Block(piece.toarray() if is_sparse(piece) else piece)) * scale + center for piece in pieces]
+        )
 
     def completed(self, rows: Any) -> Any:
         """`rows`, (n, d), with missing entries handled as in the fit: put at the mean, where they add nothing to a score.
@@ -180,6 +290,7 @@ class Model:
         arrays = {name: np.ascontiguousarray(getattr(self, name)) for name in _ARRAYS}
         if self.scale is not None:
             arrays["scale"] = np.ascontiguousarray(self.scale)
+        arrays |= {f"{_CLIP}{name}": np.ascontiguousarray(array) for name, array in self.clipping.items()}
         header = {
             "guarantee": self.guarantee.to_dict(),
             "guarantee_in_words": self.guarantee.words(),
@@ -187,6 +298,7 @@ class Model:
             "columns": list(self.columns) if self.columns is not None else None,
             "settings": dict(self.settings),
             "warnings": list(self.warnings),
+            "estimator": dict(self.estimator),
         }
         # Readable by all: a model is made to be published, unlike scores and states.
         _KIND.write(Path(path), arrays, header, readable=True)
@@ -198,13 +310,18 @@ class Model:
 
     @classmethod
     def _from_parts(cls, arrays: Mapping[str, Any], header: Mapping[str, Any]) -> "Model":
+        clipping = {name.removeprefix(_CLIP): array for name, array in arrays.items() if name.startswith(_CLIP)}
+        arrays = {name: array for name, array in arrays.items() if not name.startswith(_CLIP)}
         require(set(_ARRAYS) <= set(arrays) <= {*_ARRAYS, "scale"}, f"its arrays are {sorted(arrays)}")
-        for name, array in arrays.items():
+        for name, array in {**arrays, **clipping}.items():
             require(array.dtype == np.float64, f"{name} is of type {array.dtype}, not float64")
         columns, settings = header["columns"], header["settings"]
         named = columns is None or (isinstance(columns, list) and all(isinstance(name, str) for name in columns))
         require(named, "its columns are not a list of names")
         require(isinstance(settings, dict), "its settings are not a table")
+        # Earlier versions did not keep it.
+        estimator = header.get("estimator", {})
+        require(isinstance(estimator, dict), "what it says of its estimator is not a table")
         return cls(
             **arrays,
             guarantee=Guarantee.from_dict(header["guarantee"]),
@@ -212,16 +329,42 @@ class Model:
             # Files of version 0.1 have other words for the same settings.
             settings=in_new_words(settings),
             warnings=warnings_in(header),
+            estimator=estimator,
+            clipping=clipping,
         )
 
 
-def _as_array(rows: Any) -> Any:
-    """Rows of a list, or of any table that numpy can read, as an array."""
-    try:
-        return np.asarray(rows)
-    except Exception:
-        # A foreign table may raise anything, in words that quote its values.
-        raise ValueError("rows must be an array or a sparse matrix of real numbers") from None
+def clipping_of(domain: Region) -> dict[str, Array]:
+    """What a model records of how rows were clipped; nothing where they were not."""
+    if not isinstance(domain, Domain) or math.isinf(domain.radius):
+        return {}
+    center = np.zeros(domain.dim) if domain.center is None else domain.center
+    found = {"radius": np.array([domain.radius]), "center": center}
+    found["scale"] = np.ones(domain.dim) if domain.scale is None else domain.scale
+    if domain.low is not None and domain.high is not None:
+        found |= {"low": domain.low, "high": domain.high}
+    return found
+
+
+def _require_clipping(clipping: Mapping[str, Array], dim: int) -> None:
+    """Refuse bounds of rows that no fit has: a file may come from anybody."""
+    if not clipping:
+        return
+    wanted = {"radius": (1,), "center": (dim,), "scale": (dim,)}
+    wanted |= {name: (dim,) for name in ("low", "high") if name in clipping}
+    require(set(clipping) == set(wanted) and len(wanted) != 4, f"its bounds of rows are {sorted(clipping)}")
+    for name, shape in wanted.items():
+        require(clipping[name].shape == shape, f"clip.{name} must have shape {shape}, got {clipping[name].shape}")
+        require(bool(np.isfinite(clipping[name]).all()), f"clip.{name} must be finite")
+    # Its constructor checks the rest.
+    Domain(dim, float(clipping["radius"][0]), None, clipping["scale"], clipping.get("low"), clipping.get("high"))
+
+
+def _scores_beside(model: "Model", names: list[str], clip: bool, piece: Any) -> Any:
+    """The scores of one partition of a dataframe, with its index."""
+    import pandas as pd
+
+    return pd.DataFrame(model.transform(piece, clip=clip), columns=names, index=piece.index)
 
 
 @final

@@ -13,7 +13,9 @@ from eigenveil.estimators.bounds import spectrum
 from eigenveil.linalg import Array
 from eigenveil.privacy import Domain, Gaps, Histories, Neighbours, mechanism
 from eigenveil.privacy.integers.paired import PairedSteps
-from eigenveil.privacy.noise.steps import distance_in_steps
+from eigenveil.privacy.noise.steps import distance_in_steps, packed_noise
+from eigenveil.privacy.noise.stream import Noise
+from eigenveil.privacy.sums.quantiles import tails_sensitivity
 from eigenveil.protocols.masked.session import Session
 
 # As in an audit of seventy cases at 99%.
@@ -86,6 +88,20 @@ def less_noise_off_the_diagonal(patch: Patch) -> None:
     patch.setattr(mechanism, "ROOT_HALF", 0.5)
 
 
+def columns_are_one_table(patch: Patch) -> None:
+    for module in ("privacy.sums.quantiles", "estimators.bounds.columns"):
+        patch.setattr(
+            f"eigenveil.{module}.tails_sensitivity", lambda cells, near, columns=1: tails_sensitivity(cells, near)
+        )
+
+
+def quieter_shares(patch: Patch) -> None:
+    def quieter(noise: Noise, deviation: float, shape: tuple[int, ...], *, symmetric: bool) -> NDArray[np.int64]:
+        return packed_noise(noise, 0.8 * deviation, shape, symmetric=symmetric)
+
+    patch.setattr("eigenveil.privacy.integers.share.packed_noise", quieter)
+
+
 def no_masks(patch: Patch) -> None:
     def nothing(words: NDArray[np.uint64], masks: object, asked: bytes) -> None:
         pass
@@ -134,6 +150,10 @@ def no_noise_between_pairs(patch: Patch) -> None:
         (fewer_steps_than_neighbours_are_apart, "stream/sync", 20),
         (less_noise_off_the_diagonal, "curator/covariance", 20),
         (less_noise_off_the_diagonal, "site-noise/covariance", 20),
+        (quieter_shares, "stream/slots-masked", 25),
+        (half_the_count, "curator/found-units", 60),
+        (fewer_steps_than_neighbours_are_apart, "curator/found-units", 20),
+        (columns_are_one_table, "bounds/columns", 150),
         (no_masks, "masked/messages", 10),
         (no_masks_between_pairs, "masked/messages", 10),
         (no_noise_between_pairs, "peers/listener", 10),

@@ -118,3 +118,14 @@ def test_other_json_is_refused(tmp_path: Path) -> None:
     for text in ("[]", "{}", "nothing", '{"format": "eigenveil bounds 1"}', '{"format": ["x"]}', "[" * 100_000):
         path.write_text(text)
         assert str(path) in refusal("inspect", path)
+
+
+def test_exact_units_are_not_called_private(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).standard_normal((300, 4)) * [1.0, 100.0, 0.01, 5.0]
+    np.save(tmp_path / "rows.npy", rows)
+    target, report = tmp_path / "m.safetensors", tmp_path / "r.html"
+    how = ("--no-privacy", "--scale", "private", "-o", target, "--report", report)
+    said = [eigenveil("fit", tmp_path / "rows.npy", "-k", 2, *how).stdout, eigenveil("inspect", target).stdout]
+    assert "exact standard deviations, not private" in said[1]
+    for words in (*said, report.read_text()):
+        assert "estimated privately" not in words

@@ -75,8 +75,10 @@ def test_names_go_in_and_come_out() -> None:
     assert list(pca.feature_names_in_) == NAMES
     assert pca.model_.columns == tuple(NAMES)
     assert list(pca.get_feature_names_out()) == ["privatepca0", "privatepca1", "privatepca2"]
-    with pytest.raises(ValueError, match="feature names should match"):
-        pca.transform(pd.DataFrame(rows(), columns=NAMES[::-1]))
+    turned = pd.DataFrame(rows(), columns=NAMES)[NAMES[::-1]].assign(other="text")
+    np.testing.assert_array_equal(pca.transform(turned), pca.transform(pd.DataFrame(rows(), columns=NAMES)))
+    with pytest.raises(ValueError, match="X lacks columns of the model: dose"):
+        pca.transform(turned.drop(columns="dose"))
     assert not hasattr(pca.fit(rows()), "feature_names_in_")
     assert pca.model_.columns is None
 

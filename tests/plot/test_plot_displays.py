@@ -172,7 +172,7 @@ def test_a_biplot_with_rows_shows_their_scores_and_says_that_they_are_raw(
     assert again.scores is not None
     np.testing.assert_allclose(again.scores, expected)
     np.testing.assert_allclose(np.asarray(BiplotDisplay.from_estimator(pca.model_, table.to_numpy()).scores), expected)
-    with pytest.raises(ValueError, match="X lacks columns of the model: 'age'"):
+    with pytest.raises(ValueError, match="the table lacks columns of the model: age"):
         BiplotDisplay.from_estimator(pca.model_, table.drop(columns="age"))
 
 

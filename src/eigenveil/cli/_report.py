@@ -236,6 +236,9 @@ def fill_line(model: Model) -> Iterator[Text]:
     if isinstance(clipped, numbers.Real) and 0 <= float(clipped) <= 1:
         words = f"about {float(clipped):.0%} of people, at the privately estimated bound"
         yield Text.assemble(("clipped share: ", _LABEL), words)
+    elif model.settings.get("scale_from") == "found privately":
+        words = "not counted, which would take a part of the budget; `transform --clip` clips rows as the fit did"
+        yield Text.assemble(("clipped share: ", _LABEL), words)
     from eigenveil.report.fitted import taken_of
 
     found = taken_of(model)
@@ -293,7 +296,9 @@ def settings_table(model: Model) -> Table:
 
 def _origin(model: Model, fact: str) -> str:
     """Where a bound or units are from. Only a search writes such a fact; without one, whoever fitted the model gave them."""
-    return "estimated privately" if model.settings.get(fact) is not None else "given"
+    if model.settings.get(fact) is None:
+        return "given"
+    return "exact, not private" if model.settings.get("neighbours") == "none" else "estimated privately"
 
 
 def _around(model: Model, largest: int) -> Iterator[tuple[str, str]]:

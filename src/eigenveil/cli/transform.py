@@ -3,7 +3,7 @@
 Scores are raw data: the file is readable by its owner only, and the command says so.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, final
@@ -51,6 +51,12 @@ def transform(
         ),
     ],
     carry: Carry = None,
+    clip: Annotated[
+        bool,
+        typer.Option(
+            "--clip", help="First clip rows as the fit did. The variances of a private model are of clipped rows."
+        ),
+    ] = False,
     force: Force = False,
 ) -> None:
     """Project rows on the components of a model: the scores of each row.
@@ -83,7 +89,7 @@ def transform(
 
     learned = Model.load(model)
     with busy("reading the table"):
-        job = _matched(data, learned, read)
+        job = _matched(data, learned, read, clip=clip)
     names = [f"component{i}" for i in range(1, len(learned.components) + 1)]
     with busy("scoring rows"), whole_file(scores) as temporary:
         write_scores(temporary, scores.suffix.lower(), names, job.scored)
@@ -126,7 +132,7 @@ def _noted(name: str, entries: list[Any]) -> bool:
     return any(name == one or fnmatchcase(name, one) for one in every)
 
 
-def _matched(path: Path, model: "Model", reading: Reading) -> _ScoreJob:
+def _matched(path: Path, model: "Model", reading: Reading, *, clip: bool) -> _ScoreJob:
     """The scores of a table whose columns fit the model."""
     from eigenveil.data.named import kind_of, open_named
     from eigenveil.data.tables import read_table
@@ -145,12 +151,12 @@ def _matched(path: Path, model: "Model", reading: Reading) -> _ScoreJob:
         rows = read_table(path, **chosen, **files).rows
         rows = _widened(rows, dim) if svmlight else rows
         _require_dim(path, rows.shape[1], dim)
-        return _ScoreJob(beside(scores_of(model, rows), None))
+        return _ScoreJob(beside(scores_of(model, rows, clip=clip), None))
     table = open_named(standard_input() if piped else path, reading.asked)
     layout, left_out = _laid_out(table, model, reading)
     _require_dim(table.source, len(layout.names), dim)
     require_carried(layout.carry, len(model.components))
-    return _ScoreJob(_scored(table, layout, model), layout.carry, left_out)
+    return _ScoreJob(_scored(table, layout, model, clip=clip), layout.carry, left_out)
 
 
 def require_carried(names: Sequence[str], rank: int) -> None:
@@ -169,40 +175,19 @@ def _require_dim(source: Any, found: int, dim: int) -> None:
 def _laid_out(table: "NamedTable", model: "Model", reading: Reading) -> tuple["ColumnLayout", tuple[str, ...]]:
     """The columns that the model needs, in its order, and those that are left out."""
     from eigenveil.data.columns import ColumnChoice
+    from eigenveil.data.known import KnownColumns
 
     # Levels come from the model: those of another table would be other columns.
-    choice = replace(ColumnChoice.of(reading.asked), one_hot=_levels(model), carry=reading.carry)
+    choice = replace(ColumnChoice.of(reading.asked), one_hot=model.levels, carry=reading.carry)
     if model.columns is None or not table.named:
         return choice.laid_out(table.source, table.names, table.kinds), ()
     # Only to learn what --carry and --drop stand for, whatever kind the columns are.
     said = replace(choice, columns=None, one_hot={}).laid_out(table.source, table.names)
     offered = set(table.names) if not reading.asked.drop else {*said.read, *said.carry}
-    wanted = choice.sources(model.columns)
-    missing = [name for name in wanted if name not in offered]
-    require(
-        not missing,
-        f"{table.source} lacks columns of the model: {listed(missing)}. Use a table with the columns the model was fitted on, or "
-        "another model",
-    )
-    try:
-        layout = choice.again(table.names, model.columns, source=table.source, kinds=table.kinds)
-    except ColumnsError as error:
-        raise ValueError(f"{table.source}: {error.happened}. The model was fitted on numbers there") from None
+    known = KnownColumns(len(model.columns), model.columns, model.levels)
+    layout = known.laid_out(table.source, table.names, table.kinds, offered=frozenset(offered))
     read = {*layout.read, *said.carry}
     return replace(layout, carry=said.carry), tuple(name for name in said.read if name not in read)
-
-
-def _levels(model: "Model") -> Mapping[str, tuple[str, ...]]:
-    """The public levels of a model's columns of text. The model may come from anybody."""
-    from eigenveil.params.declarations.reading import public_levels
-    from eigenveil.params.values import Expected
-
-    try:
-        return public_levels(model.settings.get("one_hot", {}))
-    except Expected:
-        raise ValueError(
-            "the model's settings have levels of columns that cannot be read. Ask for another model"
-        ) from None
 
 
 def _missing_words(noted: list[Any]) -> tuple[str, ...] | None:
@@ -228,12 +213,12 @@ def _widened(rows: "Rows", dim: int) -> "Rows":
     return SparseRows(sp.csr_array((matrix.data, matrix.indices, matrix.indptr), shape=(matrix.shape[0], dim)))
 
 
-def scores_of(model: "Model", rows: "Rows") -> Iterator["Array"]:
+def scores_of(model: "Model", rows: "Rows", *, clip: bool = False) -> Iterator["Array"]:
     """The scores of rows that have the columns of the model, block by block."""
     from eigenveil.data.rows import block_size
 
     for block in rows.blocks(block_size(rows)):
-        yield _finite(model, block.values)
+        yield _finite(model, block.values, clip=clip)
 
 
 def beside(scores: Iterator["Array"], carried: Any) -> Iterator[Scored]:
@@ -244,7 +229,7 @@ def beside(scores: Iterator["Array"], carried: Any) -> Iterator[Scored]:
         start += len(block)
 
 
-def _scored(table: "NamedTable", layout: "ColumnLayout", model: "Model") -> Iterator[Scored]:
+def _scored(table: "NamedTable", layout: "ColumnLayout", model: "Model", *, clip: bool) -> Iterator[Scored]:
     # Fewer rows where they are wide, so that memory does not depend on the table.
     size = max(1, min(_AT_ONCE, _NUMBERS_AT_ONCE // max(1, len(layout.read))))
     for batch in table.batches(layout.plain, layout.as_text, size):
@@ -252,7 +237,7 @@ def _scored(table: "NamedTable", layout: "ColumnLayout", model: "Model") -> Iter
             rows = layout.numbers(batch, gaps=_with_gaps(model))
         except ColumnsError as error:
             raise ValueError(f"{table.source}: {error.happened}. Fill them in first, by a public rule") from None
-        yield _finite(model, rows), batch.select(list(layout.carry)) if layout.carry else None
+        yield _finite(model, rows, clip=clip), batch.select(list(layout.carry)) if layout.carry else None
 
 
 def _with_gaps(model: "Model") -> bool:
@@ -260,11 +245,11 @@ def _with_gaps(model: "Model") -> bool:
     return str(model.settings.get("missing", "refuse")) != "refuse"
 
 
-def _finite(model: "Model", rows: Any) -> "Array":
+def _finite(model: "Model", rows: Any, *, clip: bool) -> "Array":
     """The scores of rows. Of a model that drops incomplete rows, these have none: their scores are NaN."""
     import numpy as np
 
-    found = model.transform(rows)
+    found: Array = model.transform(rows, clip=clip)
     good = ~np.isinf(found) if _with_gaps(model) else np.isfinite(found)
     require(bool(good.all()), "some rows have NaN or infinite entries. Fill in or remove such rows first")
     return found

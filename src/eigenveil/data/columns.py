@@ -261,8 +261,9 @@ class ColumnChoice:
         literal = self.literal and parameter != "carry"
         for entry in entries:
             # A name with a comma or a star in it is a name first.
-            parts = [entry] if entry in known or literal else [part.strip() for part in entry.split(",")]
-            for part in filter(None, parts):
+            # Some tables have a column without a name.
+            whole = entry in known or literal
+            for part in [entry] if whole else filter(None, (part.strip() for part in entry.split(","))):
                 if part in known:
                     found.append((part, True))
                     continue

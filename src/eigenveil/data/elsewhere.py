@@ -119,7 +119,7 @@ def require_here(X: Any, name: str) -> None:
     require(
         not is_dask(X),
         f"{name} must be in this process, got a Dask collection, which is not copied here. Scores are made where its rows are: "
-        "pass model_.transform to its map_blocks, or to its map_partitions",
+        "use transform, or pass another function to its map_blocks or its map_partitions",
     )
 
 

@@ -3,7 +3,8 @@
 import copy
 import warnings
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -11,18 +12,19 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
 
-from eigenveil.data.elsewhere import require_here
+from eigenveil.data.elsewhere import is_dask, require_here
 from eigenveil.data.people import Withheld
 from eigenveil.data.rows import in_silence
-from eigenveil.errors import require
+from eigenveil.errors import ModelFileError, require
 from eigenveil.estimators.checks import warn_if_weak
 from eigenveil.estimators.likelihood import Likelihood, RowCovariance, noise_variance
 from eigenveil.estimators.reading import chosen, read_rows
 from eigenveil.estimators.released import model_of
+from eigenveil.estimators.saved import ESTIMATOR, observed_in, parameters_in, record_of
 from eigenveil.estimators.verdict import FitVerdict
 from eigenveil.linalg import Array, Subspace
 from eigenveil.model import Model
-from eigenveil.privacy import Guarantee
+from eigenveil.privacy import Domain, Guarantee
 from eigenveil.tasks.fit.gaps import rule_of
 
 __all__ = ["FittedPCA"]
@@ -37,14 +39,26 @@ class FittedPCA(Likelihood, TransformerMixin, BaseEstimator):
     person: Any
     model_: Model
     n_components_: int
+    n_features_in_: int
+    feature_names_in_: Any
     # Attributes with rows, scores, keys or parties. Copies and pickles leave them out.
     _own: ClassVar[tuple[str, ...]] = ()
 
     @in_silence
-    def transform(self, X: Any) -> Array:
-        """Scores, (n, k), of rows `X`, (n, d). Raw data: scores of people are as private as their rows."""
+    def transform(self, X: Any, *, clip: bool = False) -> Any:
+        """Scores, (n, k), of rows `X`, (n, d). Raw data: scores of people are as private as their rows.
+
+        With `clip`, rows are first clipped as in the fit. The variances of a private fit are of clipped rows, so scores of rows
+        beyond the bound may be far larger than `explained_variance_` says, whitened or not. Clipped ones are not.
+
+        Where the fit had column names, those of a table are matched by name, and other columns are left out. The scores of a Dask
+        collection are made where its rows are, and are a Dask collection too.
+        """
+        if is_dask(X):
+            check_is_fitted(self)
+            return self.model_.transform(X, clip=clip)
         # Block by block, because only a block at a time is converted.
-        parts = [self.model_.transform(values) for values in self._pieces(X, size=1 << 16)]
+        parts = [self.model_.scores_of(values, clip=clip) for values in self._pieces(X, size=1 << 16)]
         return np.vstack(parts) if parts else np.empty((0, self.n_components_))
 
     def _pieces(self, X: Any, *, size: int) -> Iterator[Any]:
@@ -53,6 +67,8 @@ class FittedPCA(Likelihood, TransformerMixin, BaseEstimator):
         require_here(X, "X")
         X, _ = chosen(X, self, fitting=False, known=getattr(self, "feature_names_in_", None))
         rows = read_rows(self, X, reset=False)
+        dim = self.model_.components.shape[1]
+        require(rows.shape[1] == dim, f"rows must have {dim} columns, as the model does, got {rows.shape[1]}")
         blocks = rows.blocks(max(1, min(rows.shape[0], size)))
         return (self.model_.completed(block.values) for block in blocks)
 
@@ -86,9 +102,34 @@ class FittedPCA(Likelihood, TransformerMixin, BaseEstimator):
         return np.asarray([f"{stem}{i}" for i in range(self.n_components_)], dtype=object)
 
     def save(self, path: Any) -> None:
-        """Write `model_` to a safetensors file, for `eigenveil.Model.load`."""
+        """Write `model_` to a safetensors file, for `load`, `eigenveil.Model.load` and `eigenveil transform`."""
         check_is_fitted(self)
         self.model_.save(path)
+
+    @classmethod
+    def load(cls, path: Any) -> Self:
+        """The fitted estimator that `save` wrote: its parameters, columns, guarantee and all that its model determines.
+
+        The seed, the ledger and identifiers of people are not in the file, so `random_state` and `ledger` are None, and a new fit
+        is a new release with fresh noise. A file has the components alone: a whole released covariance stays with the fit.
+        """
+        model = Model.load(path)
+        found = model.estimator.get(ESTIMATOR)
+        if found != cls.__name__:
+            by = f"was fitted by {found}" if isinstance(found, str) else "does not say which estimator fitted it"
+            raise ModelFileError(
+                f"{path} {by}, and {cls.__name__}.load reads what {cls.__name__}.save wrote. Use eigenveil.Model.load, which "
+                "transforms rows too"
+            )
+        try:
+            loaded = cls(**parameters_in(model.estimator, cls))
+            loaded._adopt(model)
+        except (ValueError, TypeError, KeyError) as error:
+            raise ModelFileError(f"{path} is damaged: {error}") from None
+        loaded.n_features_in_ = model.components.shape[1]
+        if model.columns is not None:
+            loaded.feature_names_in_ = np.asarray(model.columns, dtype=object)
+        return loaded
 
     def __getstate__(self) -> dict[str, Any]:
         """What a copy or a pickle gets: parameters and released numbers, and nothing that could be released again."""
@@ -143,12 +184,14 @@ class FittedPCA(Likelihood, TransformerMixin, BaseEstimator):
         settings: dict[str, Any],
         gram: Array | None,
         observed: Array | None = None,
+        domain: Domain | None = None,
     ) -> None:
         """Set the attributes of a fit from released numbers, with `trace` in Gram units.
 
-        The whole released Gram matrix, if there is one, is `gram`, and `observed` are the rates of entries.
+        The whole released Gram matrix, if there is one, is `gram`, and `observed` are the rates of entries. Rows were clipped by
+        `domain`, None if that is not known.
         """
-        self.model_ = model_of(
+        model = model_of(
             subspace,
             trace=trace,
             people=people,
@@ -158,24 +201,32 @@ class FittedPCA(Likelihood, TransformerMixin, BaseEstimator):
             scale=scale,
             columns=self._names(),
             settings=settings,
+            domain=domain,
         )
-        self.subspace_ = subspace
-        self.components_ = self.model_.components
-        self.mean_ = self.model_.mean
-        self.singular_values_ = subspace.values
-        self.explained_variance_ = self.model_.explained_variance
-        self.explained_variance_ratio_ = self.model_.explained_variance_ratio
-        self.noise_floor_ = float(self.model_.settings["noise_floor"])
-        self.noise_variance_ = noise_variance(self.model_, trace=trace, people=people)
-        self.n_above_noise_ = self.model_.n_above_noise
-        self.fill_, self.clipped_ = verdict.fill, verdict.clipped
-        self.observed_ = observed
-        self.warnings_ = self.model_.warnings
-        self.n_components_ = subspace.rank
-        self.guarantee_ = guarantee
+        rest = noise_variance(model, trace=trace, people=people)
+        self._adopt(replace(model, estimator=record_of(self, noise_variance=rest, observed=observed)))
         warn_if_weak(guarantee, people)
         # For `get_covariance`. A saved model has the components alone.
         self._whole = None if gram is None else (gram, people)
+
+    def _adopt(self, model: Model) -> None:
+        """Set the attributes that a model and what it says of its estimator determine."""
+        self.model_ = model
+        self.subspace_ = model.subspace
+        self.components_ = self.model_.components
+        self.mean_ = self.model_.mean
+        self.singular_values_ = model.values
+        self.explained_variance_ = self.model_.explained_variance
+        self.explained_variance_ratio_ = self.model_.explained_variance_ratio
+        self.noise_floor_ = model.noise_floor
+        self.noise_variance_ = float(model.estimator["noise_variance"])
+        self.n_above_noise_ = self.model_.n_above_noise
+        self.fill_, self.clipped_ = (model.settings.get(name) for name in ("fill", "clipped"))
+        self.observed_ = observed_in(model.estimator, model.components.shape[1])
+        self.warnings_ = model.warnings
+        self.n_components_ = len(model.components)
+        self.guarantee_ = model.guarantee
+        self._whole = None
 
     def _warn(self, verdict: FitVerdict) -> None:
         """Say what is wrong with a fit, once all of its attributes are set. What was said before it is not repeated."""

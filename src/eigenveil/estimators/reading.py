@@ -1,21 +1,32 @@
 """Rows as callers give them, read and checked: arrays, sparse matrices and tables, with a column that names people."""
 
 import math
-import numbers
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
 
-from eigenveil.data.columns import ColumnChoice, ColumnLayout, kinds_of, one_hot_columns
+from eigenveil.data.columns import ColumnChoice
 from eigenveil.data.elsewhere import is_dask, is_elsewhere
 from eigenveil.data.faults import ColumnFaults
+from eigenveil.data.frames import (
+    as_float,
+    collected,
+    column_names,
+    column_of,
+    in_memory,
+    is_lazy,
+    kinds_in,
+    picked,
+    schema_of,
+    without_objects,
+)
+from eigenveil.data.known import KnownColumns
 from eigenveil.data.people import identifiers
 from eigenveil.data.rows import CheckedRows, NamedRows, Rows, Symmetric, counts_people, innermost
-from eigenveil.data.tables import as_arrow, as_rows, is_arrow_like, person_ids
+from eigenveil.data.tables import as_rows, is_arrow_like, person_ids
 from eigenveil.errors import ColumnsError, ParameterError, ParameterWarning, listed, require, require_param, verbatim
 from eigenveil.estimators.checks import checked_array, learn_columns, with_names
 from eigenveil.privacy.facts import Person
@@ -54,16 +65,20 @@ def read_rows(estimator: Any, X: Any, *, reset: bool, **least: int) -> Rows:
     return as_rows(checked_array(estimator, X, reset=reset, gaps=gaps, **least))
 
 
-def chosen(X: Any, asked: Any, *, fitting: bool, known: Any = None) -> tuple[Any, Any]:
+def chosen(X: Any, asked: Any, *, fitting: bool, known: Any = None, alike: bool = False) -> tuple[Any, Any]:
     """The columns of a table `X` that `asked` names, with its text as 0 and 1, and the identifiers of people, one per row.
 
-    Only a fit needs identifiers. After it, `known` are the names it found, and a table may have its columns in any order.
+    Only a fit needs identifiers. After it, `known` are the names it found, and a table may have its columns in any order and
+    others beside them. Batches of one stream must be `alike`: where all columns are analysed, they keep their order.
     """
     if is_dask(X):
         return _on_cluster(X, asked, fitting=fitting, known=known)
+    if type(X) is np.ndarray and not fitting:
+        # Arrays come many thousand times into a stream.
+        return X, None
+    X = X if is_lazy(X) else in_memory(X)
     names = column_names(X)
     if names is None and not fitting:
-        # Arrays come many thousand times into a stream.
         return X, None
     person = getattr(asked, "person", None)
     ids = identifiers(person) if fitting and person is not None and not isinstance(person, str) else None
@@ -74,28 +89,38 @@ def chosen(X: Any, asked: Any, *, fitting: bool, known: Any = None) -> tuple[Any
         _require_no_choice(asked, fitting=fitting, but="{X} is rows whose columns were chosen before")
         require_param(not fitting or column in (None, X.person), _NO_COLUMN, column=column)
         return X, ids
-    if names is not None and not is_arrow_like(X) and not hasattr(X, "iloc"):
+    if names is not None and not is_arrow_like(X) and not is_lazy(X) and not hasattr(X, "iloc"):
         raise ParameterError(f"{{X}} must be a table in memory, got a {type(X).__name__}. Collect or convert it first")
     if names is None or not all(isinstance(name, str) for name in names):
         _require_no_choice(asked, fitting=fitting, but="{X} has none")
         require_param(not fitting or column is None, _NO_COLUMN, column=column)
         return X, ids
-    kinds = _kinds(X)
+    if not fitting and known is not None and not (alike and choice.empty):
+        one_hot, gaps = choice.one_hot, rule_of(asked) != "refuse"
+        return KnownColumns(len(known), tuple(map(str, known)), one_hot, gaps).matched(X), None
+    kinds = kinds_in(schema_of(X) if is_lazy(X) else X)
     if not fitting:
+        X = in_memory(X)
         with _named_in_full(X, kinds, asked):
-            if choice.empty or (known is None and column not in names):
+            if known is not None or column not in names:
                 ColumnChoice().laid_out("X", names, kinds)
-                return _without_objects(X), None
-            wanted = [name for name in names if name != column] if known is None else known
-            return _without_objects(_picked(X, choice.again(names, wanted, kinds=kinds))), None
+                return without_objects(X), None
+            wanted = [name for name in names if name != column]
+            return without_objects(picked(X, choice.again(names, wanted, kinds=kinds))), None
     require_param(column is None or column in names, _NO_COLUMN, column=column)
-    with _named_in_full(X, kinds, asked):
+    lazy = is_lazy(X)
+    if lazy:
+        # From names and types alone, so that what is not analysed is never collected.
         layout = choice.laid_out("X", names, kinds)
+        X = collected(X, [*layout.read, *([] if column is None else [column])])
+    else:
+        with _named_in_full(X, kinds, asked):
+            layout = choice.laid_out("X", names, kinds)
     if layout.ids:
         _warn_of_ids(layout.ids)
     if column is not None:
         ids = person_ids(X, column)
-    return _without_objects(X if choice.empty else _picked(X, layout)), ids
+    return without_objects(X if choice.empty and not lazy else picked(X, layout)), ids
 
 
 @contextmanager
@@ -116,11 +141,11 @@ def _named_in_full(X: Any, kinds: dict[str, str], asked: Any) -> Iterator[None]:
 def _as_arrow_column(X: Any, name: str) -> Any:
     import pyarrow as pa
 
-    column = _column(X, name)
+    column = column_of(X, name)
     if is_arrow_like(X):
         return column
     if str(column.dtype) == "object":
-        return pa.array([_as_float(value) for value in column], pa.float64())
+        return pa.array([as_float(value) for value in column], pa.float64())
     return pa.array(column.to_numpy(dtype="float64", na_value=math.nan))
 
 
@@ -139,7 +164,8 @@ def _on_cluster(X: Any, asked: Any, *, fitting: bool, known: Any) -> tuple[Any, 
     if not hasattr(X, "columns"):
         _require_no_choice(asked, fitting=fitting, but="{X} has none")
         require_param(column is None, _NO_COLUMN, column=column)
-        return array_rows(X, gaps=gaps), ids
+        array = array_rows(X, gaps=gaps)
+        return array, _here(ids, array)
     choice = ColumnChoice.of(asked, person=column)
     if not fitting:
         choice = (
@@ -151,7 +177,12 @@ def _on_cluster(X: Any, asked: Any, *, fitting: bool, known: Any) -> tuple[Any, 
     rows, layout = frame_rows(X, choice, gaps=gaps)
     if fitting and layout.ids:
         _warn_of_ids(layout.ids)
-    return rows, ids
+    return rows, _here(ids, rows)
+
+
+def _here(ids: Any, rows: Rows) -> Any:
+    """Identifiers of a Dask collection in this process, where its rows are read here too."""
+    return identifiers(ids.compute(scheduler="synchronous")) if is_dask(ids) and not is_elsewhere(rows) else ids
 
 
 _NO_COLUMN = "{person} names the column {@column}, which {X} does not have"
@@ -170,95 +201,6 @@ def _warn_of_ids(names: tuple[str, ...]) -> None:
     warnings.warn(ParameterWarning(f"{verbatim(says)}. {advice}", drop=names), stacklevel=5)
 
 
-def _picked(X: Any, layout: ColumnLayout) -> Any:
-    """The analysed columns of a table in memory, in the order of the layout."""
-    made = {
-        f"{name}_{level}": column
-        for name, levels in layout.one_hot.items()
-        for level, column in zip(levels, one_hot_columns(_column(X, name), name, levels), strict=True)
-    }
-    if not is_arrow_like(X):
-        return X.assign(**made)[list(layout.names)] if made else X[list(layout.names)]
-    table = as_arrow(X)
-    if not made:
-        return table.select(list(layout.names))
-    import pyarrow as pa
-
-    arrays = [pa.array(made[name]) if name in made else table.column(name) for name in layout.names]
-    return pa.table(arrays, names=list(layout.names))
-
-
-def _column(X: Any, name: str) -> Any:
-    return as_arrow(X).column(name) if is_arrow_like(X) else X[name]
-
-
-def _kinds(X: Any) -> dict[str, str]:
-    """The kind of each column of a table in memory, in the same words for pandas, polars and Arrow."""
-    import pyarrow as pa
-
-    if is_arrow_like(X):
-        return kinds_of(as_arrow(X).schema)
-    found: dict[str, str] = {}
-    for place, (name, dtype) in enumerate(zip(X.columns, X.dtypes, strict=True)):
-        if getattr(dtype, "kind", "O") in "biuf":
-            found[name] = "number"
-            continue
-        column = X.iloc[:, place]
-        try:
-            # A column of objects may hold numbers. What kind of thing it holds is a declared type in every other table.
-            found |= kinds_of(pa.schema([(name, pa.array(column, from_pandas=True).type)]))
-        except (pa.ArrowException, ArithmeticError, TypeError, ValueError):
-            # Arrow has no type for them. They may be numbers all the same, such as whole ones beyond 64 bits.
-            found[name] = "number" if all(map(_is_number, column)) else str(dtype)
-    return found
-
-
-def _is_number(value: Any) -> bool:
-    """Whether an object is a number that float64 can hold or round, or says that there is none."""
-    return value is None or isinstance(value, numbers.Real | Decimal) or type(value).__name__ in ("NAType", "NaTType")
-
-
-def _without_objects(X: Any) -> Any:
-    """A pandas table whose columns of objects, which are numbers by their kind, are float64. Any other table as it is."""
-    # Scikit-learn would raise Python's own errors about single values, such as whole numbers beyond float64 or pandas' NA.
-    if is_arrow_like(X) or not any(str(dtype) == "object" for dtype in X.dtypes):
-        return X
-    made = {
-        name: [_as_float(value) for value in X[name]]
-        for name, dtype in zip(X.columns, X.dtypes, strict=True)
-        if str(dtype) == "object"
-    }
-    # Not in place: the table is the caller's. The columns that stay are not copied.
-    found = X.copy(deep=False)
-    for name, values in made.items():
-        found[name] = values
-    return found.astype(dict.fromkeys(made, "float64"))
-
-
-def _as_float(value: Any) -> float:
-    if not isinstance(value, numbers.Real | Decimal):
-        return math.nan if value is None or not hasattr(value, "__float__") else float(value)
-    try:
-        return float(value)
-    except OverflowError:
-        # Too large for float64, and then refused like infinity, with the name of its column.
-        return math.inf
-    except ValueError:
-        # A signalling NaN of the decimal module.
-        return math.nan
-
-
 def person_in(rows: Rows, person: Any) -> Person:
     """Who is protected by a release of these rows. `person` is the parameter: a column, identifiers or None."""
     return Person(grouped=counts_people(rows), column=person if isinstance(person, str) else None)
-
-
-def column_names(X: Any) -> list[Any] | None:
-    """The names of a table's columns, None if it has none."""
-    if isinstance(X, NamedRows):
-        return None if X.names is None else list(X.names)
-    # In pyarrow `columns` is the data, and names are in the schema. In polars and pandas `columns` is the names.
-    if is_arrow_like(X) and type(X).__module__.startswith("pyarrow"):
-        return list(X.schema.names)
-    names = getattr(X, "columns", None)
-    return None if names is None else list(names)

@@ -6,8 +6,8 @@ import numpy as np
 
 from eigenveil.estimators.verdict import FitVerdict
 from eigenveil.linalg import Array, Subspace
-from eigenveil.model import Model
-from eigenveil.privacy import Guarantee
+from eigenveil.model import Model, clipping_of
+from eigenveil.privacy import Domain, Guarantee
 from eigenveil.privacy.sums.quantiles import BEYOND
 
 __all__ = ["divisor_of", "model_of", "released_settings", "shares_of"]
@@ -30,8 +30,12 @@ def model_of(
     scale: Array | None,
     columns: tuple[str, ...] | None,
     settings: dict[str, Any],
+    domain: Domain | None = None,
 ) -> Model:
-    """The model of a fit from released numbers, with `trace` and the noise floor of its `verdict` in Gram units."""
+    """The model of a fit from released numbers, with `trace` and the noise floor of its `verdict` in Gram units.
+
+    Rows were clipped by `domain`, None if that is not known.
+    """
     divisor = divisor_of(people)
     eigenvalues = np.square(subspace.values)
     return Model(
@@ -45,6 +49,7 @@ def model_of(
         columns=columns,
         settings=settings | {"noise_floor": verdict.noise_floor / divisor} | released_settings(verdict),
         warnings=tuple(str(warning) for warning in verdict.warned),
+        clipping={} if domain is None else clipping_of(domain),
     )
 
 

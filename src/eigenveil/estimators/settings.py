@@ -51,7 +51,13 @@ def bound_settings(
         return {"row_bound": row_bound, "bound_from": "found privately"}
     if bounds.units:
         flat = list(flat_columns(bounds, units))
-        return {"row_bound": row_bound, "scale_from": "found privately", "flat_columns": flat or None}
+        # Without privacy nothing is clipped unless the caller said so.
+        finite = row_bound is not None and math.isfinite(row_bound)
+        return {
+            "row_bound": row_bound if finite else None,
+            "scale_from": "found privately" if bounds.claimed else "computed from the rows, NOT private",
+            "flat_columns": flat or None,
+        }
     return {"row_bound": None} if isinstance(asked.get("row_bound"), str) else {}
 
 

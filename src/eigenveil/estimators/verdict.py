@@ -51,6 +51,8 @@ _CLEAR: Final = 3.0
 # Nearly all rows were clipped if the fill is clear of the first, or of the second and noise may hide that it is one. A row bound
 # is too large from so many times the typical norm on. Fewer are said if nothing stands out, because the bound may be why.
 _CLIPPED, _OFTEN, _TEN_TIMES, _FOUR_TIMES = 0.95, 0.9, 10.0, 4.0
+# From this share of clipped rows on, whitened scores are said to vary more than they should.
+_SOME_CLIPPED: Final = 0.01
 # A bound that was found is so many times the typical norm only if the center was still far off when it was chosen.
 _FAR_OFF: Final = 1.5
 # The mean is at the edge of its search from this share of the way on.
@@ -272,12 +274,14 @@ def verdict_of(
         *before,
         *_warned(seen, asked, names, budget, finds=finds),
         *_flat(seen, names),
+        *_whitened(seen, asked),
         *_nothing(seen, asked, budget, method, neighbours, sites, before),
     )
     fill, noise = seen.fill
     # A clipped row adds the squared bound, so no more rows than the fill are clipped. Norms may say more if the center has moved.
     clipped = None if seen.clipped is None else min(seen.clipped, fill + _CLEAR * noise)
-    return FitVerdict(seen.noise_floor, fill, clipped, seen.norms, warned, said=len(before))
+    # No clipped row is longer than the bound. Where few people were in it, noise alone may say more.
+    return FitVerdict(seen.noise_floor, min(fill, 1.0), clipped, seen.norms, warned, said=len(before))
 
 
 def _warned(
@@ -361,8 +365,14 @@ def _dominant(seen: Released, names: tuple[str, ...] | None, *, finds: bool) -> 
 
 
 def _unclear(seen: Released, names: tuple[str, ...] | None) -> Iterator[ParameterWarning]:
-    """That hardly anybody has an entry in a column, as far as the released counts show."""
-    if seen.unclear:
+    """That few people have an entry in a column, as far as the released counts show, or that the counts are noise."""
+    dim = len(seen.space.basis)
+    if 2 * len(seen.unclear) > dim:
+        yield ParameterWarning(
+            f"The released counts of entries do not stand out from their noise in {len(seen.unclear)} of {dim} columns. The "
+            "budget is too small to count entries of so few people. Raise {epsilon}, or refit with {missing=fill}."
+        )
+    elif seen.unclear:
         which, many = _listed(np.array(seen.unclear), names), len(seen.unclear) > 1
         count = "their counts do" if many else "the count does"
         yield ParameterWarning(
@@ -439,6 +449,21 @@ def _flat(seen: Released, names: tuple[str, ...] | None) -> Iterator[ParameterWa
             f"{which}. If most columns are like this, use {{scale=None}}. If they do vary, refit with an {{origin}} near the "
             "rows."
         )
+
+
+def _whitened(seen: Released, asked: dict[str, Any]) -> Iterator[ParameterWarning]:
+    """That scores have variance one only if rows are clipped again, where rows beyond the bound are likely or not counted."""
+    if asked.get("whiten") is not True or (seen.scaled != "private" and (seen.clipped or 0.0) < _SOME_CLIPPED):
+        return
+    share = (
+        "How many rows were clipped was not released"
+        if seen.clipped is None
+        else f"About {seen.clipped:.0%} of rows were clipped"
+    )
+    yield ParameterWarning(
+        f"{share}, and whitened scores have variance 1 for clipped rows only. Rows beyond the bound have larger ones. Use "
+        "transform with clip=True, or `eigenveil transform --clip`, which clip rows as the fit did."
+    )
 
 
 def _nothing(

@@ -4,12 +4,14 @@ import math
 import numbers
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, final
+from typing import Any, Final, Protocol, final
 
 from eigenveil.errors import ParameterError, is_visible
 from eigenveil.params.renamed import RENAMED_VALUES
 
 __all__ = [
+    "LONGEST",
+    "SHORTEST",
     "Check",
     "Expected",
     "HasArray",
@@ -40,6 +42,7 @@ __all__ = [
     "share_of_at_most",
     "stream_center",
     "truth",
+    "units_value",
     "whole",
 ]
 
@@ -275,8 +278,11 @@ def instance_of(kind: type, words: str) -> Check:
 
 finite = real("a number", lambda _: True)
 positive = real("positive", lambda number: number > 0)
-# Squares of norms in this range are far from the ends of float64.
-length = real("positive", lambda number: number > 0, least=1e-100, most=1e100)
+# Fourth powers of a bound must neither overflow nor vanish: noise on products of rows grows with its square, and variances of
+# that noise with its fourth power.
+SHORTEST: Final = 1e-60
+LONGEST: Final = 1e60
+length = real("positive", lambda number: number > 0, least=SHORTEST, most=LONGEST)
 
 
 def bound_value(value: Any) -> Any:
@@ -286,6 +292,13 @@ def bound_value(value: Any) -> Any:
     if isinstance(value, str):
         raise Expected("a number, or say {row_bound=private}")
     return length(value)
+
+
+def units_value(value: Any) -> Any:
+    """Numbers. Units that are found privately are those of a fit, which finds them and a bound in one go."""
+    if isinstance(value, str):
+        raise Expected("a number or one per column: only a fit takes {scale=private}, and then needs no bound")
+    return value
 
 
 def scale_value(value: Any) -> Any:

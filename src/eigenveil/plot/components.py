@@ -1,6 +1,5 @@
 """What a fit found: variances against the noise floor, weights of columns, and rows beside both."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -273,9 +272,4 @@ def _scores(source: Any, model: "Model", X: Any) -> Array:
     if source is not model and path_of(source) is None:
         # The estimator knows which columns of a table it was fitted on, and a pipeline what comes before it.
         return np.asarray(source.transform(X), dtype=np.float64)
-    names: Sequence[Any] | None = getattr(X, "columns", None)
-    if names is None or model.columns is None:
-        return model.transform(np.asarray(X, dtype=np.float64))
-    lacking = [name for name in model.columns if name not in list(names)]
-    require(not lacking, f"X lacks columns of the model: {', '.join(map(repr, lacking[:5]))}")
-    return model.transform(np.asarray(X[list(model.columns)], dtype=np.float64))
+    return np.asarray(model.transform(X), dtype=np.float64)

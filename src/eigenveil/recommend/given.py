@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from eigenveil.data.elsewhere import is_dask
+from eigenveil.data.frames import in_memory
 from eigenveil.data.rows import Rows, SparseRows
 from eigenveil.errors import ParameterError, require, require_param
 from eigenveil.estimators.checks import is_real
@@ -67,6 +68,7 @@ def read_histories(R: Any) -> tuple[dict[str, Rows], int, Names]:
 
 def _histories(X: Any, name: str) -> tuple[Any, Names]:
     """The histories of one site as a checked matrix, or as rows on a cluster that were checked there; and the item names."""
+    X = in_memory(X)
     if not is_dask(X):
         given = X.matrix if isinstance(X, Interactions) else checked_interactions(_two_dimensional(X, name), name=name)
         return given, names_of(X)

@@ -181,6 +181,8 @@ def _about_noise(part: ComponentsPart) -> Iterator[str]:
         yield "Variances are in squared units of the columns, so columns with large numbers weigh more."
     if part.clipped is not None:
         yield f"Clipped share: about {part.clipped:.0%} of people had rows beyond the row bound, which were shortened to it."
+    elif part.fill is not None:
+        yield "Clipped share: not released. Counting the clipped rows would take a part of the budget."
     if part.taken is not None and part.unseen is not None:
         one = part.taken
         yield (

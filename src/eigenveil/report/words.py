@@ -118,7 +118,9 @@ def readable_settings(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             continue
         yield _LABELS.get(name, name.replace("_", " ")), _text_of(name, value, settings)
     if settings.get("scale_from") is not None:
-        yield "scale of columns", "estimated privately; columns were divided by it"
+        exact = settings.get("neighbours") == "none"
+        where = "exact standard deviations, not private" if exact else "estimated privately"
+        yield "scale of columns", f"{where}; columns were divided by it"
 
 
 def _text_of(name: str, value: Any, settings: Mapping[str, Any]) -> str:

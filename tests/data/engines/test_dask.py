@@ -1,5 +1,7 @@
 """Rows on a cluster of real worker processes: the bits of a fit in memory, whatever happens to workers, and no row in any log."""
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -172,13 +174,37 @@ def test_exact_fits_agree_up_to_rounding() -> None:
     np.testing.assert_allclose(one.components_, other.components_, atol=1e-9)
 
 
-def test_nothing_is_pulled_silently() -> None:
+def test_scores_stay_where_the_rows_are() -> None:
     pca = fitted(array())
-    with pytest.raises(ValueError, match="made where its rows are"):
-        pca.transform(array())
-    scores = array().map_blocks(pca.model_.transform, dtype=float, chunks=(array().chunks[0], (2,)))
-    np.testing.assert_array_equal(scores.compute(), pca.transform(ROWS))
-    assert "array" not in repr(array_rows(array()))
+    for scores in (pca.transform(array()), pca.model_.transform(array().rechunk((900, 2)))):
+        assert isinstance(scores, da.Array)
+        assert scores.shape == (COUNT, 2)
+        np.testing.assert_array_equal(scores.compute(), pca.transform(ROWS))
+    # Dask asks a function for the type of its answer with a block of one zero.
+    np.testing.assert_array_equal(array().map_blocks(pca.model_.transform).compute(), pca.transform(ROWS))
+    named = fitted(FRAME[NAMES])
+    told = named.transform(frame()[["patient", *NAMES[::-1]]])
+    assert isinstance(told, dd.DataFrame)
+    assert list(told.columns) == ["component1", "component2"]
+    np.testing.assert_array_equal(told.compute().to_numpy(), named.transform(FRAME[NAMES]))
+    with pytest.raises(ValueError, match="lacks columns of the model: pulse"):
+        named.transform(frame().drop(columns="pulse"))
+    with pytest.raises(ValueError, match="rows must have 5 columns, as the model does, got 4"):
+        pca.transform(array(ROWS[:, :4]))
+    with pytest.raises(ValueError, match="rows must have 5 columns, as the model does, got 1"):
+        pca.model_.transform(np.zeros((1, 1)))
+
+
+def test_the_page_about_clusters_runs(client: Any, tmp_path: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "clusters.md").read_text()
+    (example,) = (block for block in page.split("```") if block.startswith("text\nfrom distributed"))
+    FRAME.rename(columns={"patient": "patient_id"}).to_parquet(tmp_path / "patients.parquet", row_group_size=900)
+    code = example.removeprefix("text").replace("/shared/patients/*.parquet", str(tmp_path / "*.parquet"))
+    code = code.replace("tcp://head:8786", client.scheduler.address)
+    script = f"from eigenveil import PrivatePCA\n{code}\nassert scores.compute().shape == ({COUNT}, 5)\nprint('ran')\n"
+    (tmp_path / "page.py").write_text(script)
+    done = subprocess.run([sys.executable, tmp_path / "page.py"], capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[-1:] == ["ran"], done.stderr
 
 
 def refusals_of_whoever_needs_numbers() -> dict[str, Callable[[], Any]]:
@@ -186,8 +212,6 @@ def refusals_of_whoever_needs_numbers() -> dict[str, Callable[[], Any]]:
     pca, histories = fitted(ROWS), array((ROWS > 4).astype(float))
     recommender = PrivateRecommender(2, epsilon=4.0, delta=1e-6, random_state=1).fit(histories)
     return {
-        "scores of an estimator": lambda: pca.transform(frame()[NAMES]),
-        "scores of a model": lambda: pca.model_.transform(array()),
         "rows of an estimator": lambda: pca.inverse_transform(array()[:, :2]),
         "rows of a model": lambda: pca.model_.inverse_transform(array()[:, :2]),
         "likelihoods": lambda: pca.score_samples(array()),
@@ -237,7 +261,8 @@ def test_a_scheduler_that_is_gone_is_an_error(client: Any) -> None:
 
     gone = Client(client.scheduler.address, set_as_default=False)
     gone.close()
-    rows, ledger = replace(array_rows(array()), client=gone), Ledger(epsilon=2.0, delta=1e-6)
+    held: Any = array_rows(array())
+    rows, ledger = replace(held, client=gone), Ledger(epsilon=2.0, delta=1e-6)
     with pytest.raises(EngineLost, match="does not answer any more"):
         fitted(rows, ledger=ledger)
     assert ledger.charges == ()
@@ -245,7 +270,8 @@ def test_a_scheduler_that_is_gone_is_an_error(client: Any) -> None:
 
 def test_a_scheduler_that_does_not_come_back_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Dask then closes the client of this process, and says that there is none."""
-    rows, ledger = array_rows(array()), Ledger(epsilon=2.0, delta=1e-6)
+    rows: Any = array_rows(array())
+    ledger = Ledger(epsilon=2.0, delta=1e-6)
 
     def nobody(*_: Any, **__: Any) -> None:
         raise ValueError("No clients found")
@@ -268,7 +294,8 @@ def test_a_worker_that_dies_while_it_is_asked_for_its_version_changes_nothing(mo
 
 
 def test_a_scheduler_or_worker_of_another_version_is_refused(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows, ledger = array_rows(array()), Ledger(epsilon=2.0, delta=1e-6)
+    rows: Any = array_rows(array())
+    ledger = Ledger(epsilon=2.0, delta=1e-6)
     found = client.get_versions()
     found["scheduler"]["packages"]["distributed"] = "2020.1.0"
     monkeypatch.setattr(client, "get_versions", lambda: found)
@@ -280,13 +307,68 @@ def test_a_scheduler_or_worker_of_another_version_is_refused(client: Any, monkey
     assert ledger.charges == ()
 
 
-def test_without_a_cluster_there_is_an_error_with_words(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that is connected to no cluster."""
+
     def nobody() -> None:
         raise ValueError("no client")
 
     monkeypatch.setattr("distributed.default_client", nobody)
-    with pytest.raises(ValueError, match=r"connected to none. Make a distributed\.Client first"):
-        fitted(array())
+
+
+@pytest.mark.usefixtures("alone")
+def test_without_a_cluster_this_process_reads_the_partitions() -> None:
+    sparse = array(np.where(ROWS > 8, ROWS, 0.0)).map_blocks(sp.csr_array, dtype=np.float64)
+    assert same(fitted(array()), fitted(ROWS))
+    assert same(fitted(sparse), fitted(sp.csr_array(np.where(ROWS > 8, ROWS, 0.0))))
+    assert same(fitted(frame(), person="patient"), fitted(FRAME, person="patient"))
+    assert same(fitted(array(), person=array(PEOPLE[:, None])[:, 0]), fitted(ROWS, person=PEOPLE))
+    assert same(fitted(array(), person=PEOPLE), fitted(ROWS, person=PEOPLE))
+    parts = {"a": array(ROWS[:2000]), "b": ROWS[2000:]}
+    there, here = (FederatedPCA(2, **PRIVATE).fit(sites) for sites in (parts, {"a": ROWS[:2000], "b": ROWS[2000:]}))
+    assert there.components_.tobytes() == here.components_.tobytes()
+    assert find_bounds(array(), epsilon=2.0, delta=1e-6, random_state=1).row_bound == (
+        find_bounds(ROWS, epsilon=2.0, delta=1e-6, random_state=1).row_bound
+    )
+    pca = StreamingPCA(2, epsilon=None).partial_fit(array())
+    assert pca.n_samples_seen_ == COUNT
+
+
+@pytest.mark.usefixtures("alone")
+def test_without_a_cluster_one_partition_at_a_time_is_in_memory() -> None:
+    held: list[int] = []
+
+    def part(number: int) -> Any:
+        held.append(number)
+        return ROWS[number * 1000 : (number + 1) * 1000]
+
+    pieces = [da.from_delayed(delayed(part)(number), shape=(1000, 5), dtype=float) for number in range(4)]
+    rows: Any = array_rows(da.concatenate(pieces))
+    held.clear()
+    blocks = rows.blocks(100)
+    for _ in range(11):
+        next(blocks)
+    assert held == [0, 1]
+
+
+@pytest.mark.usefixtures("alone")
+def test_without_a_cluster_nothing_changes_or_is_quoted_in_silence() -> None:
+    drawn = np.random.default_rng(0)
+    moving = da.from_delayed(
+        delayed(lambda: drawn.standard_normal((500, 5)), pure=False)(), shape=(500, 5), dtype=float
+    )
+    ledger = Ledger(epsilon=9.0, delta=1e-3)
+    with pytest.raises(ValueError, match="partition 0 has changed since the fit began"):
+        PrivatePCA(2, **PRIVATE, ledger=ledger).fit(moving)
+
+    def secret() -> Any:
+        raise RuntimeError(f"row of {SECRET}")
+
+    for bad in (secret, lambda: np.full((500, 5), np.nan), lambda: np.array([[SECRET] * 5] * 500)):
+        with pytest.raises(ValueError) as caught:
+            fitted(da.from_delayed(delayed(bad)(), shape=(500, 5), dtype=float))
+        assert str(SECRET) not in str(caught.value)
 
 
 def test_chunks_of_unknown_size_are_refused() -> None:
@@ -352,7 +434,8 @@ def test_no_row_in_a_log_or_an_exception_of_driver_or_worker(client: Any, caplog
 
 def test_dask_knows_how_large_a_partition_and_a_sum_are(client: Any) -> None:
     """By their sizes it decides what to move between workers and what to spill."""
-    rows, wide = array_rows(array()), array_rows(array(np.ones((40, 500)), 20).map_blocks(sp.csr_array, dtype=float))
+    rows: Any = array_rows(array())
+    wide: Any = array_rows(array(np.ones((40, 500)), 20).map_blocks(sp.csr_array, dtype=float))
     sizes = client.nbytes(summary=False)
     assert sum(sizes[one.key] for one in rows.futures) >= ROWS.nbytes
     assert sum(sizes[one.key] for one in wide.futures) >= 40 * 500 * 8
@@ -486,7 +569,8 @@ def test_a_site_shows_what_leaves_its_cluster(client: Any, tmp_path: Path) -> No
 def test_a_worker_killed_in_the_middle_changes_nothing_unless_its_source_did(tmp_path: Path) -> None:
     for name in ("kept.npy", "changed.npy"):
         np.save(tmp_path / name, ROWS)
-    kept, changed = (array_rows(source(tmp_path / name, 500)) for name in ("kept.npy", "changed.npy"))
+    kept: Any = array_rows(source(tmp_path / "kept.npy", 500))
+    changed: Any = array_rows(source(tmp_path / "changed.npy", 500))
     before = fitted(kept)
     np.save(tmp_path / "changed.npy", ROWS + 1)
     assert kept.total(Killer(tmp_path / "killed")) == COUNT

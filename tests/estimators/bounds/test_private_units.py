@@ -8,8 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from sklearn.decomposition import PCA
+from sklearn.preprocessing import StandardScaler
 
-from eigenveil import FederatedPCA, GossipPCA, Ledger, Model, PrivatePCA
+from eigenveil import FederatedPCA, GossipPCA, Ledger, Model, PrivatePCA, StreamingPCA
 from eigenveil.linalg import Array
 from eigenveil.privacy.sums.quantiles import Cells, Tails
 from eigenveil.tasks.fit.units import spread_of
@@ -101,8 +103,59 @@ def test_peers_find_units_without_a_hub() -> None:
     assert captured(pca.components_) > 0.97
 
 
+EXACT: dict[str, Any] = {"epsilon": None, "scale": "private", "random_state": 0}
+BASELINES: dict[str, tuple[Any, dict[str, Any], Any]] = {
+    "table": (PrivatePCA, {}, ROWS),
+    "power": (PrivatePCA, {"method": "power", "rounds": 60}, ROWS),
+    "sparse": (PrivatePCA, {}, sp.csr_array(ROWS)),
+    "persons": (PrivatePCA, {"person": np.arange(8000) // 2}, ROWS),
+    "gaps": (PrivatePCA, {"missing": "counts"}, ROWS),
+    "replace-one": (PrivatePCA, {"neighbours": "replace-one"}, ROWS),
+    "sites": (FederatedPCA, {}, SITES),
+    "sites power": (FederatedPCA, {"method": "power", "rounds": 60}, SITES),
+    "tree": (FederatedPCA, {"topology": "tree", "fanout": 2}, SITES),
+    "peers": (GossipPCA, {"graph": "complete"}, SITES),
+    "stream": (StreamingPCA, {"block_size": 8000}, ROWS),
+}
+
+
+@pytest.mark.parametrize(("kind", "choices", "rows"), BASELINES.values(), ids=BASELINES)
+def test_without_a_budget_units_are_exact(kind: Any, choices: dict[str, Any], rows: Any) -> None:
+    pca = kind(3, **EXACT, **choices).fit(rows)
+    scaler, plain = StandardScaler().fit(ROWS), PCA(3)
+    scores = plain.fit_transform(scaler.transform(ROWS))
+    np.testing.assert_allclose(pca.model_.scale, scaler.scale_, rtol=1e-9)
+    np.testing.assert_allclose(pca.model_.mean, scaler.mean_, rtol=1e-9)
+    # Sparse rows are centered in finished sums, and these lie up to 1e5 deviations from zero.
+    np.testing.assert_allclose(abs(pca.components_ @ plain.components_.T), np.eye(3), atol=1e-4)
+    people = 4000 if "person" in choices else 8000
+    ratio = 1.0 if people == 8000 else (people / (people - 1)) / (8000 / 7999)
+    np.testing.assert_allclose(pca.explained_variance_, plain.explained_variance_ * ratio, rtol=1e-5)
+    np.testing.assert_allclose(abs(pca.transform(ROWS[:50])), abs(scores[:50]), rtol=1e-3, atol=1e-3)
+    assert not pca.guarantee_.private
+    assert pca.model_.settings["scale_from"] == "computed from the rows, NOT private"
+    assert "private" not in (pca.model_.settings.get("scale"), pca.model_.settings.get("center"))
+
+
+def test_constant_columns_keep_unit_one_without_a_budget() -> None:
+    rows = np.column_stack([ROWS, np.full(8000, 0.1), np.zeros(8000), np.tile([1.0, -1.0], 4000)])
+    pca = PrivatePCA(2, **EXACT).fit(rows)
+    np.testing.assert_allclose(np.asarray(pca.model_.scale)[6:], 1.0, rtol=1e-12)
+    assert pca.model_.settings["flat_columns"] == [6, 7]
+    torn = np.where(RNG.random(rows.shape) < 0.1, np.nan, rows)
+    for rule in ("counts", "drop"):
+        found = np.asarray(PrivatePCA(2, **EXACT, missing=rule).fit(torn).model_.scale)
+        kept = torn if rule == "counts" else torn[~np.isnan(torn).any(axis=1)]
+        np.testing.assert_allclose(found[:6], np.nanstd(kept, axis=0)[:6], rtol=1e-9)
+
+
+def test_masks_without_a_budget_need_known_units() -> None:
+    for bound in ("private", 3.0):
+        with pytest.raises(ValueError, match="needs trust='hub', which gives the same answer"):
+            FederatedPCA(2, **EXACT, trust="masked", row_bound=bound).fit(SITES)
+
+
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "no budget": ({"epsilon": None, "delta": None}, "scale='private' is for a private fit"),
     "no center": ({"center": None}, "needs center='private'"),
     "numbers": ({"center": np.ones(6)}, "needs center='private'"),
     "a box": ({"column_bounds": (0.0, 1.0)}, "column_bounds must be left out with scale='private'"),

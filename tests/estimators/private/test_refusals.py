@@ -151,8 +151,8 @@ CHOICES: dict[str, tuple[dict[str, Any], str]] = {
     "bound negative": ({"row_bound": -2.0}, "row_bound must be positive, got -2.0"),
     "bound NaN": ({"row_bound": np.nan}, "row_bound must be a number, got nan"),
     "bound infinite": ({"row_bound": np.inf}, "row_bound must be finite, got inf"),
-    "bound huge": ({"row_bound": 1e101}, "row_bound must be between 1e-100 and 1e.100"),
-    "bound tiny": ({"row_bound": 1e-101}, "row_bound must be between 1e-100 and 1e.100"),
+    "bound huge": ({"row_bound": 1e61}, "row_bound must be between 1e-60 and 1e.60"),
+    "bound tiny": ({"row_bound": 1e-61}, "row_bound must be between 1e-60 and 1e.60"),
     "bound text": ({"row_bound": "auto"}, "row_bound must be a number, or say row_bound='private', got 'auto'"),
     "bound per column": ({"row_bound": [1.0, 2.0]}, "row_bound must be a number"),
     "mean bound negative": ({"mean_bound": -1.0}, "mean_bound must be positive, got -1.0"),
@@ -169,9 +169,9 @@ CHOICES: dict[str, tuple[dict[str, Any], str]] = {
     "box NaN": ({"column_bounds": (0.0, np.nan)}, "column_bounds high must be finite"),
     "box infinite": ({"column_bounds": (-np.inf, 1.0)}, "column_bounds low must be finite"),
     "box text": ({"column_bounds": ("low", "high")}, "column_bounds low must be a number or 6 numbers"),
-    "box beyond reason": ({"column_bounds": (-1e200, 1e200)}, "column_bounds must lie between -1e.100 and 1e.100"),
+    "box beyond reason": ({"column_bounds": (-1e200, 1e200)}, "column_bounds must lie between -1e.60 and 1e.60"),
     "box too wide": (
-        {"column_bounds": (-1e100, 1e100), "row_bound": None, "mean_bound": 1.0},
+        {"column_bounds": (-1e60, 1e60), "row_bound": None, "mean_bound": 1.0},
         "column_bounds must span at most",
     ),
     "box too wide in these units": (
@@ -277,8 +277,8 @@ def test_a_fit_on_the_wrong_columns_is_refused_when_scores_are_asked_for() -> No
         with pytest.raises(ValueError, match=r"X contains (NaN|infinity)"):
             pca.transform(spoilt)
     named = private(2).fit(arrow(VALUES))
-    with pytest.raises(ValueError, match="feature names should match"):
-        named.transform(arrow(VALUES).select(NAMES[::-1]))
+    with pytest.raises(ValueError, match=f"X lacks columns of the model: {NAMES[0]}"):
+        named.transform(arrow(VALUES).select(NAMES[1:]))
     with pytest.raises(ValueError, match="has missing values"):
         named.transform(arrow(spoiled(np.nan)))
     for wrong in (np.zeros((3, 3)), np.zeros(2)):

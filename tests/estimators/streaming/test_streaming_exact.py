@@ -200,9 +200,10 @@ def test_tables_are_as_good_as_arrays_and_keep_their_names(kind: str) -> None:
     before = shown(pca)
     wrong = tables(VALUES[:9])[kind]
     wrong = wrong.rename_columns(NAMES[::-1]) if hasattr(wrong, "rename_columns") else wrong[NAMES[::-1]]
-    for verb in (pca.partial_fit, pca.transform):
-        with pytest.raises(ValueError, match="feature names should match"):
-            verb(wrong)
+    with pytest.raises(ValueError, match="feature names should match"):
+        pca.partial_fit(wrong)
+    by_name = pd.DataFrame(wrong.to_pandas() if hasattr(wrong, "to_pandas") else wrong)[NAMES].to_numpy()
+    np.testing.assert_array_equal(pca.transform(wrong), pca.transform(pd.DataFrame(by_name, columns=NAMES)))
     assert shown(pca) == before
     assert np.allclose(pca.transform(tables(VALUES)[kind]), pca.transform(pd.DataFrame(VALUES, columns=NAMES)))
 

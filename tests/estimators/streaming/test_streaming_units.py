@@ -80,8 +80,13 @@ def test_without_privacy_units_are_given_and_gaps_are_filled_in_them() -> None:
     there, divided = exact(scale=UNITS).fit(torn), exact().fit(torn / UNITS)
     np.testing.assert_allclose(there.components_, divided.components_, atol=1e-6)
     np.testing.assert_allclose(there.transform(torn[:40]), divided.transform(torn[:40] / UNITS), atol=1e-5)
-    with pytest.raises(ValueError, match="scale='private' is for a private fit"):
-        exact(scale="private").fit(ROWS)
+    first = exact(scale="private").partial_fit(ROWS[:50])
+    np.testing.assert_allclose(np.asarray(first.model_.scale), ROWS[:50].std(axis=0), rtol=1e-9)
+    units = np.asarray(first.partial_fit(torn[50:]).model_.scale)
+    assert 0.5 < (units / ROWS.std(axis=0)).min() <= (units / ROWS.std(axis=0)).max() < 2
+    np.testing.assert_allclose(
+        exact(scale="private").fit(ROWS).components_, exact(scale=units).fit(ROWS).components_, atol=0.2
+    )
     with pytest.raises(ValueError, match="scale='private' needs center='private'"):
         private(**FOUND, center=None).fit(ROWS)
 

@@ -255,3 +255,20 @@ def test_eigenvalues_move_no_further_than_their_matrices(seed: int, size: int, c
     )
     moved = np.linalg.norm(np.linalg.eigvalsh(one) - np.linalg.eigvalsh(other))
     assert moved <= np.linalg.norm(one - other) * (1 + 1e-9) + 1e-12
+
+
+def test_eigenvalues_are_as_exact_as_the_guarantee_assumes() -> None:
+    from mpmath import eigsy, matrix, mp
+
+    mp.dps = 40
+    rng = np.random.default_rng(11)
+    for dim in (2, 5, 12):
+        for spread in (0.0, 4.0, 12.0):
+            basis = np.linalg.qr(rng.standard_normal((dim, dim)))[0]
+            gram = (basis * 10.0 ** -np.linspace(0, spread, dim)) @ basis.T
+            gram = (gram + gram.T) / 2
+            exact = sorted(float(value) for value in eigsy(matrix(gram.tolist()), eigvals_only=True))
+            error = np.abs(np.linalg.eigvalsh(gram) - exact).max()
+            assert error <= 8 * dim * 2.0**-53 * np.linalg.norm(gram)
+    told = released_spectrum(rng.standard_normal((500, 3)), epsilon=1.0, delta=1e-6, row_bound=3.0)
+    assert any("LAPACK" in words for words in told.guarantee.assumptions)

@@ -13,6 +13,7 @@ from eigenveil.audit.case import Case, Claim, Trial, mu_of
 from eigenveil.audit.cases.canaries import moved_by_one, require_guarantee, tossed
 from eigenveil.audit.cases.curator_seen import BUDGET
 from eigenveil.errors import require
+from eigenveil.estimators.bounds.columns import find_column_bounds
 from eigenveil.estimators.bounds.rows import find_bounds
 from eigenveil.estimators.bounds.spectrum import released_spectrum
 from eigenveil.linalg import Array
@@ -30,6 +31,8 @@ _SHOWN: Final = (0, 1, 3)
 # The share of the budget of a spectrum that its sum takes; the rest is for the eigenvalues.
 _SUM_SHARE: Final = 0.05
 _COLUMNS: Final = 8
+# Columns whose ranges are found together, and how many cells a factor of two has there.
+_FEW, _PER_DOUBLING = 3, 8
 # Where entries may be missing: the share that their counts take first, and the most that an entry of the spectrum's matrix is
 # multiplied by.
 _COUNTS_SHARE, _LOUDER = 0.04, 4.0
@@ -77,6 +80,43 @@ def _lengths(budget: Budget, rng: Generator, state: int | None, *, rule: str | N
     noise = solve_triangular(factor, rest, lower=True)
     shift = solve_triangular(factor, np.ones(3), lower=True) / deviation
     return Trial(present + (noise @ shift) / (shift @ shift), present, noise)
+
+
+def _columns(budget: Budget, rng: Generator, state: int | None, *, rule: str | None = None) -> Trial:
+    """The number of people that ranges of columns come with, which is the sum over the cells of each column, averaged.
+
+    A h is released for each of d columns with noise of deviation sqrt(d) ||A e_0|| / mu, and A times that has ||A e_0|| times
+    as much in its last entry. The average of d of them has ||A e_0||^2 / mu. A canary far out in every column adds one. Where
+    entries may be missing, each column is read by itself: then there is one.
+    """
+    present, columns = tossed(1, rng), _FEW if rule is None else 1
+    # One cell for each sign beyond the range, and what is in it: as many as the edges make.
+    cells = 2 * len(_edges(*_RANGE)) + 1
+    root = toeplitz(np.cumprod([1.0, *((2 * at - 1) / (2 * at) for at in range(1, cells))]), np.zeros(cells))
+    deviation = float(np.square(root[:, 0]).sum()) / mu_of(budget)
+    people = math.ceil(500 * deviation * math.sqrt(columns))
+    spread = np.linspace(-1.07, 1.07, people)[:, None] * np.ones(columns)
+    found = find_column_bounds(
+        np.vstack(
+            [spread, np.full((int(present[0]), columns), 1e8), np.full((0 if rule is None else 9, columns), np.nan)]
+        ),
+        epsilon=budget.epsilon,
+        delta=budget.delta,
+        within=_RANGE,
+        quantile=0.5,
+        neighbours="add-remove",
+        random_state=state,
+        **_gaps(rule, [[0]]),
+    )
+    require_guarantee(found.guarantee, budget)
+    require(found.low is not None, "ranges this clear must be found")
+    rest = np.array([found.people - people - float(present[0])])
+    return Trial(present + rest, present, rest / deviation)
+
+
+def _edges(lowest: float, highest: float) -> range:
+    """The edges of cells of one sign: sixteenths of a doubling from the one below the lowest to the one above the highest."""
+    return range(math.floor(_PER_DOUBLING * math.log2(lowest)), math.ceil(_PER_DOUBLING * math.log2(highest)) + 1)
 
 
 def _spectrum(budget: Budget, rng: Generator, state: int | None, *, rule: str | None = None) -> Trial:
@@ -149,6 +189,23 @@ CASES = (
         quick=400,
         full=4000,
         threshold=0.5,
+    ),
+    *(
+        Case(
+            name="bounds/columns" if rule is None else f"bounds/columns-{rule}",
+            kind="shipped",
+            about=f"find_column_bounds({'' if rule is None else _RULES[rule]}): the number of people that its counts add up to, "
+            "seen by anybody",
+            canary="a row with 1e8 in every column, in the table or not",
+            tests=("curve", "noise"),
+            budget=BUDGET,
+            claim=lambda budget: Claim.of(budget, "the guarantee of find_column_bounds"),
+            trial=partial(_columns, rule=rule),
+            quick=200,
+            full=4000,
+            threshold=0.5,
+        )
+        for rule in (None, *_RULES)
     ),
     Case(
         name="bounds/spectrum",

@@ -33,6 +33,10 @@ _CORNERS: Final = np.array(hadamard(8), dtype=np.float64)
 _UNITS: Final = np.logspace(-3, 3, DIM)
 # Columns of a table with gaps, and how many people have them. With a small budget, this many over mu, so that a bound is found.
 _FEW, _HALF, _PEOPLE = 3, 400, 100
+# Where units are found: columns, their units, and how many people over mu find them to within a few percent.
+_AXES_FOUND: Final = 8
+_RAW: Final = np.logspace(-3, 3, _AXES_FOUND)
+_MANY_FOR_UNITS: Final = 2000
 
 
 def _tied(budget: Budget, rng: Generator, state: int | None) -> Trial:
@@ -203,6 +207,43 @@ def _counted_less_half(budget: Budget, rng: Generator, state: int | None) -> Tri
     return Trial(present + 2 * rest.mean(keepdims=True), present, rest / deviation, moved=moved)
 
 
+def _in_found_units(budget: Budget, rng: Generator, state: int | None) -> Trial:
+    """A fit that finds its units: the matrix that was released in them, and the number of people that came with the mean.
+
+    A model has the mean and the units in which rows were clipped, so everybody else can be clipped again and subtracted. Its own
+    matrix was divided by the variances that it released, and these are in its scale. A canary a thousand units out along an axis
+    is clipped to a norm of the root of the number of columns.
+    """
+    present = tossed(_AXES_FOUND, rng)
+    signs, count = np.array(hadamard(_AXES_FOUND), dtype=np.float64), math.ceil(_MANY_FOR_UNITS / mu_of(budget))
+    # Of two lengths and both signs, so that a column has a spread.
+    corners = np.vstack([signs, -signs, signs / 2, -signs / 2]) * _RAW
+    base = np.repeat(corners, math.ceil(count / len(corners)), axis=0)
+    rows = np.vstack([base, 1000 * np.diag(_RAW)[present]])
+    found: dict[str, Any] = {
+        "row_bound": "private",
+        "center": "private",
+        "scale": "private",
+        "neighbours": "add-remove",
+    }
+    pca = fitted(rows, budget, state, **found)
+    model = pca.model_
+    assert model.scale is not None
+    *_, mean, last = pca.guarantee_.charges
+    require(
+        (mean.label, last.label) == ("mean and count", "covariance"), "the mean and the count come before the matrix"
+    )
+    units, square = model.clipping["scale"], float(_AXES_FOUND)
+    moved = (rows - model.clipping["center"]) / units
+    moved *= np.minimum(1.0, math.sqrt(square) / np.linalg.norm(moved, axis=1))[:, None]
+    rest = gram_of(pca.subspace_) * np.outer(model.scale / units, model.scale / units) - moved.T @ moved
+    split = split_budget(mean=True, search=False, count=True, trace=False, units=True)
+    people = pca.singular_values_[0] ** 2 / pca.explained_variance_[0] + 1
+    of_count = (people - len(rows)) * mean.mu * math.sqrt(split.count / split.step(split.counted_at))
+    noise = [symmetric_noise(rest, deviation=square / last.mu), np.array([of_count])]
+    return Trial(present + np.diag(rest) / square, present, np.concatenate(noise), tuple(map(len, noise)))
+
+
 def _many(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """One fit of a wide sparse table, with a canary along every axis."""
     present = tossed(_MANY, rng)
@@ -290,6 +331,12 @@ CASES = (
         f"PrivatePCA(scale=...), units from 1e-3 to 1e3: {_ALL}",
         "a row along each axis, a thousand units out, present or blank",
         partial(blanked, given=1000 * np.diag(_UNITS), bounded=AXES, scale=_UNITS),
+    ),
+    _case(
+        "found-units",
+        f"PrivatePCA(scale='private'), units from 1e-3 to 1e3: the mean, the units, {_ALL}, and the number of people in them",
+        "a row along each axis, a thousand units out, in the table or not",
+        _in_found_units,
     ),
     _case(
         "near-ties",

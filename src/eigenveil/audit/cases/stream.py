@@ -168,6 +168,9 @@ def _slots(
     present = tossed(kinds * _DIM, rng).reshape(kinds, _DIM)
     # By the second account, as above. A device is in every slot, and each costs its part.
     deviation = _WIDE * math.sqrt(slots if device else 1) / mu_of(budget)
+    if trust == "masked":
+        # Any two of three sites add the noise that is charged, because the third may collude.
+        deviation *= math.sqrt(len(_SITES) / (len(_SITES) - 1))
     base = lifted(_DIM, length=1.0, people=enough_people(_DIM, deviation=math.sqrt(slots) * deviation))
     # A device for each axis, which is there or blank. The sites are everybody else.
     names = tuple(f"device {at}" for at in range(_DIM)) + _SITES if device else _SITES
@@ -360,6 +363,12 @@ CASES = (
         "FederatedStream(trust='hub'): the matrix that the hub has released after each of two slots, seen by anybody",
         f"a row along each axis at one site, {_LONG}, in the first slot, and one in the second",
         partial(_slots, trust="hub"),
+    ),
+    _case(
+        "slots-masked",
+        "FederatedStream(trust='masked'): the sum over three sites that is unmasked after each of two slots, seen by the hub",
+        f"a row along each axis at one site, {_LONG}, in the first slot, and one in the second",
+        partial(_slots, trust="masked"),
     ),
     _case(
         "slots-device",

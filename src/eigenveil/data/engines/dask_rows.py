@@ -1,12 +1,15 @@
 """Rows in a Dask array or dataframe: sums run on the workers of the cluster, and this process has no row.
 
+Without a cluster this process reads the partitions itself, one after the other (`PartitionRows`).
+
 Only this file imports Dask, and only where a caller uses it (the extra `dask`). The futures of checked partitions are held, so
 that each is read and checked once, and read again only if a worker is lost.
 """
 
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -20,14 +23,15 @@ from distributed.diagnostics.plugin import WorkerPlugin
 from eigenveil.data.columns import ColumnChoice, ColumnLayout, kinds_of
 from eigenveil.data.elsewhere import Work, is_dask, refuse_to_copy
 from eigenveil.data.engines import partitions as there
-from eigenveil.data.engines.partitions import ArrayPlan, FramePlan, PartitionFacts, PartitionPlan
-from eigenveil.data.engines.pieces import answer_of
+from eigenveil.data.engines.partitions import ArrayPlan, FramePlan, Partition, PartitionFacts, PartitionPlan
+from eigenveil.data.engines.pieces import answer_of, attempted
 from eigenveil.data.named import ParquetTable
 from eigenveil.data.number_texts import NO_MARKS, MissingMarks
-from eigenveil.data.rows import NamedRows, Progress, person_weights
+from eigenveil.data.rows import Block, NamedRows, Progress, WeightedRows, person_weights
 from eigenveil.errors import EngineLost, require
+from eigenveil.linalg import Array
 
-__all__ = ["DaskRows", "array_rows", "connected", "frame_rows", "parquet_rows"]
+__all__ = ["DaskRows", "PartitionRows", "array_rows", "connected", "frame_rows", "parquet_rows"]
 
 _Sums = TypeVar("_Sums")
 # Seconds that a cluster may be without any worker before it counts as lost, and between two looks at it.
@@ -39,6 +43,7 @@ _CONNECT: Final = 10
 _FAN_IN: Final = 8
 # People are counted in so many tables, so that no worker must have all of them at once.
 _BUCKETS: Final = 16
+_ALIKE: Final = "all partitions must be dense, or all sparse"
 
 
 class _Quiet(logging.Filter):
@@ -245,7 +250,85 @@ def _lost(what: str) -> EngineLost:
     return EngineLost(f"{what}. Nothing of this sum was released. Fit again once the cluster is up")
 
 
-def array_rows(X: Any, *, convert: Callable[[Any], Any] | None = None, gaps: bool = False) -> DaskRows:
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class PartitionRows:
+    """The partitions of a Dask collection where there is no cluster: one after the other in this process, again for each pass.
+
+    Each is checked when it comes, and must have the digest of the first time. With `people`, the number of rows of each person in
+    all partitions, rows are weighted so that a person counts once.
+    """
+
+    parts: tuple[Any, ...]
+    plan: PartitionPlan
+    facts: tuple[PartitionFacts, ...]
+    people: Mapping[bytes, int] | None = None
+
+    @classmethod
+    def of(cls, parts: Sequence[Any], plan: PartitionPlan) -> "PartitionRows":
+        """One pass over the partitions, which only checks them."""
+        bare = cls(tuple(parts), plan, ())
+        return replace(bare, facts=tuple(there.facts_of(bare._computed(number)) for number in range(len(parts))))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return sum(one.count for one in self.facts), self.facts[0].dim
+
+    @property
+    def sparse(self) -> bool:
+        """Whether the partitions are sparse."""
+        return self.facts[0].sparse
+
+    @property
+    def density(self) -> float:
+        """The share of entries that are stored."""
+        return sum(one.stored for one in self.facts) / max(1, self.shape[0] * self.shape[1])
+
+    @property
+    def counts_people(self) -> bool:
+        """Whether rows are weighted so that a person counts once."""
+        return self.people is not None
+
+    @property
+    def unweighted(self) -> bool:
+        """Whether every row counts as one, so that nobody need read them to count them."""
+        return self.people is None
+
+    def __repr__(self) -> str:
+        return f"PartitionRows({len(self.parts)} partitions, {self.facts[0].dim} columns)"
+
+    def blocks(self, size: int) -> Iterator[Block]:
+        """The rows of each partition, weighted if people are known."""
+        for number, facts in enumerate(self.facts):
+            partition = self._computed(number)
+            require(partition.digest == facts.digest, there.changed(number))
+            rows = partition.rows if self.people is None else WeightedRows(partition.rows, self._weights(partition))
+            yield from rows.blocks(size)
+
+    def weighed(self) -> "PartitionRows":
+        """Weighted by the people whom the partitions know, counted over all partitions."""
+        counts, kinds = Counter[bytes](), set[str]()
+        for number in range(len(self.parts)):
+            people = self._computed(number).people
+            assert people is not None
+            kinds |= {people.kind} if people.kind else set()
+            counts.update(dict(zip(people.digests.tolist(), np.bincount(people.codes).tolist(), strict=True)))
+        require(len(kinds) <= 1, there.ONE_TYPE)
+        return replace(self, people=counts)
+
+    def _weights(self, partition: Partition) -> Array:
+        assert partition.people is not None and self.people is not None
+        each = np.array([1.0 / self.people[digest] for digest in partition.people.digests.tolist()])
+        return np.asarray(each[partition.people.codes])
+
+    def _computed(self, number: int) -> Partition:
+        # Errors of a partition quote its values, as those of a worker do.
+        part = answer_of(attempted(lambda: self.parts[number].compute(scheduler="synchronous")))
+        return answer_of(attempted(self.plan.partition, part, number))
+
+
+def array_rows(X: Any, *, convert: Callable[[Any], Any] | None = None, gaps: bool = False) -> DaskRows | PartitionRows:
     """The rows of a Dask array, (n, d), whose chunks are numpy arrays or scipy sparse matrices."""
     require(X.ndim == 2, f"a Dask array must have two dimensions, got {X.ndim}")
     require(
@@ -308,11 +391,15 @@ def _kinds(X: Any) -> dict[str, str]:
     return {name: "text" if kind == "nothing" else kind for name, kind in found.items()}
 
 
-def _opened(parts: Sequence[Any], plan: PartitionPlan) -> DaskRows:
-    """Check every partition on the cluster, and hold what was checked there."""
+def _opened(parts: Sequence[Any], plan: PartitionPlan) -> DaskRows | PartitionRows:
+    """Check every partition: on the cluster, and hold what was checked there, or in this process where there is no cluster."""
     from dask.delayed import delayed
 
     require(len(parts) > 0, "the Dask collection has no partitions")
+    if not _is_connected():
+        found = PartitionRows.of(parts, plan)
+        require(len({(one.dim, one.sparse) for one in found.facts}) == 1, _ALIKE)
+        return found
     act = delayed(there.answered, pure=False, traverse=False)
     tasks = [act(plan.partition, part, number) for number, part in enumerate(parts)]
     with _words_for_the_cluster():
@@ -320,18 +407,22 @@ def _opened(parts: Sequence[Any], plan: PartitionPlan) -> DaskRows:
         asked = _agreed(client)
         futures = client.compute(tasks)
         facts = answers_of(client, [client.submit(there.answered, there.facts_of, one, pure=False) for one in futures])
-    require(len({(one.dim, one.sparse) for one in facts}) == 1, "all partitions must be dense, or all sparse")
+    require(len({(one.dim, one.sparse) for one in facts}) == 1, _ALIKE)
     return DaskRows(client, tuple(futures), tuple(facts), asked, gaps=plan.gaps)
+
+
+def _is_connected() -> bool:
+    """Whether this process is the client of a cluster."""
+    try:
+        distributed.default_client()
+    except ValueError:
+        return False
+    return True
 
 
 def _client() -> Any:
     """The client of this process."""
-    try:
-        client = distributed.default_client()
-    except ValueError:
-        raise ValueError(
-            "a Dask collection needs a cluster, and this process is connected to none. Make a distributed.Client first"
-        ) from None
+    client = distributed.default_client()
     require(not client.asynchronous, "an asynchronous Dask client cannot be used: make one without asynchronous=True")
     return client
 

@@ -33,11 +33,13 @@ from eigenveil.errors import require
 from eigenveil.linalg import Array
 
 __all__ = [
+    "ONE_TYPE",
     "ArrayPlan",
     "FramePlan",
     "Partition",
     "PartitionFacts",
     "answered",
+    "changed",
     "facts_of",
     "joined",
     "merged",
@@ -52,6 +54,7 @@ _Places = NDArray[np.int64]
 Tally = tuple[_Digests, _Places, str]
 # Identifiers travel between workers as digests of this many bytes: too many for two people to share one.
 _DIGEST: Final = 16
+ONE_TYPE: Final = "the person column must have one type in all partitions"
 
 
 @final
@@ -228,7 +231,7 @@ def merged(tallies: list[Tally]) -> list[_Places]:
     """How many rows the people of one bucket have in all partitions, in the order of each partition's tally."""
     kinds = {kind for _, _, kind in tallies if kind}
     # The number 7 and the text "7" may be one person or two.
-    require(len(kinds) <= 1, "the person column must have one type in all partitions")
+    require(len(kinds) <= 1, ONE_TYPE)
     digests = np.concatenate([digests for digests, _, _ in tallies])
     counts = np.concatenate([counts for _, counts, _ in tallies])
     _, place = np.unique(digests, return_inverse=True)
@@ -254,12 +257,16 @@ def weighted_by(partition: Partition, weights: Array) -> Partition:
 
 def summed(work: Work[_Sums], partition: Partition, expected: bytes, number: int) -> _Sums:
     """The sum over one partition, if it is the one that the fit began with."""
-    require(
-        partition.digest == expected,
-        f"partition {number} has changed since the fit began: a worker was lost, and what it had was read again from a source "
-        "that is different now. Fit again once the source is complete",
-    )
+    require(partition.digest == expected, changed(number))
     return work.of(partition.rows)
+
+
+def changed(number: int) -> str:
+    """What is wrong with a partition that is not the same when it is read again."""
+    return (
+        f"partition {number} has changed since the fit began: it was read again, as after a worker was lost, from a source that "
+        "is different now. Fit again once the source is complete"
+    )
 
 
 def joined(work: Work[_Sums], sums: list[_Sums]) -> _Sums:

@@ -147,10 +147,19 @@ class SmallRelease:
             return None
         return "apart" if ranges and self.gaps.divides else self.gaps.rule
 
-    def guarantee(self, released: Sequence[str], rows: TableRows, *, people: float, ranges: bool = False) -> Guarantee:
+    def guarantee(
+        self,
+        released: Sequence[str],
+        rows: TableRows,
+        *,
+        people: float,
+        ranges: bool = False,
+        assumes: tuple[str, ...] = (),
+    ) -> Guarantee:
         """The guarantee of everything released here, with what is known of the rows and of the number of people.
 
-        With `ranges` entries were counted column by column, and nothing was divided by how many are there.
+        With `ranges` entries were counted column by column, and nothing was divided by how many are there. It rests on what this
+        kind of release `assumes`, too.
         """
         if self.budget is None:
             return Guarantee.none(NO_PRIVACY["releases"])
@@ -168,4 +177,4 @@ class SmallRelease:
             people=people,
         ).guarantee()
         warn_if_weak(found, people)
-        return found
+        return replace(found, assumptions=(*assumes, *found.assumptions))

@@ -30,7 +30,7 @@ from eigenveil.privacy import (
     bounded_kept,
     sum_sensitivity,
 )
-from eigenveil.privacy.facts import EIGENVALUES, TableRows
+from eigenveil.privacy.facts import EIGENVALUES, ON_LAPACK, TableRows
 from eigenveil.protocols import run_pooled
 from eigenveil.tasks import Totals
 from eigenveil.tasks.fit.bounds import RowBounds
@@ -234,9 +234,10 @@ def bounded_spectrum(
     Where incomplete rows are left out, those that are left are counted, and one person changes their number by at most one.
 
     Rounding. Eigenvalues in floating point are off by up to 8 d 2^-53 times the norm of the matrix, which grows with
-    the number of people. So the matrix is first projected onto a ball of public radius R, `_room` times its
-    sensitivity. A projection moves no two matrices apart. It changes nothing unless more people than that are at
-    their bound. The error of d eigenvalues, on both sides, is then at most 2^-13 of the sensitivity.
+    the number of people. That bound is LAPACK's own. It is checked by tests and not proved, so the guarantee names it
+    as an assumption (`eigenveil.privacy.facts.ON_LAPACK`). So the matrix is first projected onto a ball of public radius
+    R, `_room` times its sensitivity. A projection moves no two matrices apart. It changes nothing unless more people than
+    that are at their bound. The error of d eigenvalues, on both sides, is then at most 2^-13 of the sensitivity.
 
     Everything else is off by a few u = 2^-53 of R. Products with `factors`, the projection and the scaling take u each,
     and so does the quotient in the projection. Its norm is the root of a sum by pairs, off by at most (8 + log2 d) u, or
@@ -427,6 +428,7 @@ def _read(
             (*EIGENVALUES, *counted, *release.counted_entries),
             known,
             people=number,
+            assumes=(ON_LAPACK,),
         ),
         ledger=release.ledger,
     )

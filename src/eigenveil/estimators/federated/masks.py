@@ -11,6 +11,7 @@ from eigenveil.data.elsewhere import total_of
 from eigenveil.data.rows import Block, Rows, Symmetric, block_size
 from eigenveil.errors import at_place, require, require_param, verbatim
 from eigenveil.linalg import Array
+from eigenveil.params.values import LONGEST, SHORTEST
 from eigenveil.privacy import (
     Domain,
     Gaps,
@@ -20,7 +21,7 @@ from eigenveil.privacy import (
     bounded_observed,
     bounded_sum,
 )
-from eigenveil.privacy.sums.domain import LARGEST, SMALLEST, row_sums
+from eigenveil.privacy.sums.domain import row_sums
 from eigenveil.protocols.masked import MaskedTerms
 from eigenveil.tasks.fit.gaps import Rates
 from eigenveil.tasks.fit.task import WholeFit
@@ -108,9 +109,9 @@ def _farthest(name: str, rows: Rows, domain: Domain) -> float:
         inner = rows.matrix / np.outer(units, units)
         found = math.sqrt(max(float(np.linalg.norm(inner)), abs(float(np.trace(inner)))))
     require_param(not any(map(math.isnan, lengths)), f"{verbatim(name)}: {{X}} contains NaN")
-    require(found < LARGEST / 4, f"{name}: numbers too large to square. Divide the columns by a constant first")
+    require(found < LONGEST / 8, f"{name}: numbers too large to square. Divide the columns by a constant first")
     require(
-        found == 0 or found > 4 * SMALLEST,
+        found == 0 or found > 8 * SHORTEST,
         f"{name}: numbers too small to square. Multiply the columns by a constant first",
     )
     return found

@@ -65,7 +65,8 @@ class FederatedPCA(ColumnsParams, FederatedParams, FittedPCA):
         Units: columns are divided by this before norms are taken and bounded. private: find the spread of each
         column, for a quarter of the budget. Or public numbers, one or one per column. Use private where columns have
         different units, such as years and euros, and None where they are alike. With private, rows are clipped to the
-        root of the number of columns in these units, and no row bound is searched for.
+        root of the number of columns in these units, and no row bound is searched for. With epsilon=None the spread
+        is the exact standard deviation, and nothing is clipped.
     quantile : float or None, default None: chosen for the best answer
         If a row bound is found privately: the share of people whose rows are not to be clipped, from 0.01 to below 1.
         Where noise hides the few people beyond it, a lower share is used.
@@ -259,7 +260,8 @@ class FederatedPCA(ColumnsParams, FederatedParams, FittedPCA):
     def scores(self, site: Any) -> Array:
         """The scores, (n, k), of one site's rows, computed where the rows are. Raw data: they stay with the site."""
         check_is_fitted(self)
-        return self.transform(site)
+        scores: Array = self.transform(site)
+        return scores
 
     def _run(self, federation: FederatedSimulation, *, resume: bool) -> "FederatedPCA":
         self.__dict__.pop("_federation", None)
@@ -311,6 +313,7 @@ class FederatedPCA(ColumnsParams, FederatedParams, FittedPCA):
             guarantee=federated_guarantee(federation.parties, found),
             scale=found.units,
             observed=found.rates,
+            domain=found.domain,
             settings=sites_settings(
                 federation.parties,
                 found,

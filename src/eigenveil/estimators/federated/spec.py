@@ -205,6 +205,11 @@ def _declared(
     asked: FederatedParams, info: SiteInfo, center: Array | Literal["private"] | None
 ) -> DeclaredBounds | None:
     """What sites declare of their rows, for masks without privacy and without a bound: masked integers need a step."""
+    require_param(
+        not isinstance(asked.scale, str),
+        "{scale=private} without a budget needs {trust=hub}, which gives the same answer: masks add whole numbers, and their "
+        "step must come from units that everybody knows. Or give them as {scale}",
+    )
     if isinstance(asked.row_bound, float) or asked.column_bounds is not None:
         return None
     # Wrong scales and origins are refused here, before any row is looked at.
@@ -230,10 +235,7 @@ def _bounds(
     instead: dict[str, Any] = (
         {} if declared is None else {"row_bound": declared.row_bound, "mean_bound": declared.mean_bound}
     )
-    bounds = RowBounds.of(asked, info.dim, private=private, sparse=info.sparse, names=info.columns, **instead)
-    if private:
-        bounds.require_addable()
-    return bounds
+    return RowBounds.of(asked, info.dim, private=private, sparse=info.sparse, names=info.columns, **instead)
 
 
 def _terms(asked: FederatedParams, sites: int) -> Terms:

@@ -87,7 +87,8 @@ class GossipPCA(ColumnsParams, GossipParams, FittedPCA):
         Units: columns are divided by this before norms are taken and bounded. private: find the spread of each
         column, for a quarter of the budget. Or public numbers, one or one per column. Use private where columns have
         different units, such as years and euros, and None where they are alike. With private, rows are clipped to the
-        root of the number of columns in these units, and no row bound is searched for.
+        root of the number of columns in these units, and no row bound is searched for. With epsilon=None the spread
+        is the exact standard deviation, and nothing is clipped.
     quantile : float or None, default None: chosen for the best answer
         If a row bound is found privately: the share of people whose rows are not to be clipped, from 0.01 to below 1.
         Where noise hides the few people beyond it, a lower share is used.
@@ -331,6 +332,7 @@ class GossipPCA(ColumnsParams, GossipParams, FittedPCA):
             guarantee=gossip_guarantee(gossip.parties, found, counted=self.peers_, since=gossip.since),
             scale=found.units,
             observed=found.rates,
+            domain=found.domain,
             settings=peers_settings(
                 gossip.parties,
                 found,
@@ -353,7 +355,7 @@ class GossipPCA(ColumnsParams, GossipParams, FittedPCA):
         for name in self.peers_:
             # Rows that stay on a cluster have no scores here. The fit is done and paid for, so that is no error.
             with suppress(NotCopied):
-                self.scores_[name] = self._along(rows[name], self.model_.transform)
+                self.scores_[name] = self._along(rows[name], self.model_.scores_of)
         self._ready = ReadyScores.of(gossip.request, rows, found)
         if gossip.request.method != "segments":
             return
@@ -432,10 +434,7 @@ class GossipPCA(ColumnsParams, GossipParams, FittedPCA):
             raise ParameterError(f"{{graph}} must be connected: there is no path {verbatim(ends)}")
 
     def _bounds(self, info: SiteInfo, *, private: bool) -> RowBounds:
-        bounds = RowBounds.of(self, info.dim, private=private, sparse=info.sparse, names=info.columns)
-        if private:
-            bounds.require_addable()
-        return bounds
+        return RowBounds.of(self, info.dim, private=private, sparse=info.sparse, names=info.columns)
 
 
 def _warnings(pca: Any, gossip: GossipSimulation, found: FitResult) -> Iterator[tuple[str, type[Warning]]]:

@@ -81,7 +81,7 @@ class PrivateFit:
     trace: float
     count: float
     center: Array
-    row_bound: float
+    domain: Domain
     scale: Array | None
     verdict: FitVerdict
     plan: Plan
@@ -185,7 +185,7 @@ class Curator:
             found.trace,
             found.people,
             found.center,
-            found.domain.radius,
+            found.domain,
             found.units,
             verdict,
             plan,

@@ -51,7 +51,8 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
         Units: columns are divided by this before norms are taken and bounded. private: find the spread of each
         column, for a quarter of the budget. Or public numbers, one or one per column. Use private where columns have
         different units, such as years and euros, and None where they are alike. With private, rows are clipped to the
-        root of the number of columns in these units, and no row bound is searched for.
+        root of the number of columns in these units, and no row bound is searched for. With epsilon=None the spread
+        is the exact standard deviation, and nothing is clipped.
     quantile : float or None, default None: chosen for the best answer
         If a row bound is found privately: the share of people whose rows are not to be clipped, from 0.01 to below 1.
         Where noise hides the few people beyond it, a lower share is used.
@@ -172,8 +173,9 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
             guarantee=found.guarantee,
             scale=found.scale,
             observed=found.rates,
+            domain=found.domain,
             settings=curator_settings(
-                request, found.plan, row_bound=found.row_bound, scale=found.scale, private=budget is not None
+                request, found.plan, row_bound=found.domain.radius, scale=found.scale, private=budget is not None
             ),
         )
         self._warn(found.verdict)

@@ -126,7 +126,8 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         Units: columns are divided by this before norms are taken and bounded. private: find the spread of each column
         in the first block, for a quarter of the budget. Or public numbers, one or one per column. With private, rows
         are clipped to the root of the number of columns in these units, and no row bound is searched for. The first
-        block is then at least 135 sqrt(d) / mu rows long.
+        block is then at least 135 sqrt(d) / mu rows long. With epsilon=None the spread is the exact standard
+        deviation of the first block, and nothing is clipped.
     publish : "sync", "block" or "continual", default 'sync'
         When a private stream releases. With sync, at the end and at each synchronisation, for the least noise. With
         block, every block on its own, for the least memory. With continual, every block along a binary tree over a
@@ -312,8 +313,11 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         return self
 
     @in_silence
-    def transform(self, X: Any) -> Array:
-        """Scores, (n, k), of rows `X`, (n, d). Raw data: scores of people are as private as their rows."""
+    def transform(self, X: Any, *, clip: bool = False) -> Array:
+        """Scores, (n, k), of rows `X`, (n, d). Raw data: scores of people are as private as their rows.
+
+        Columns are matched by name where both have names. With `clip`, rows are first clipped as in the fit.
+        """
         model, view = self.model_, self._view()
         scores = []
         X, _ = chosen(X, self, fitting=False, known=self._known_names())
@@ -324,7 +328,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
                 # Gaps are filled in the units of the stream.
                 rows = filled(in_units(rows, model.scale, private=False), view.sketch)
                 rows = rows if model.scale is None else rows * model.scale
-            scores.append(model.transform(rows))
+            scores.append(model.scores_of(rows, clip=clip))
         return np.vstack(scores) if scores else np.empty((0, len(model.values)))
 
     def _pieces(self, X: Any, *, size: int) -> Iterator[Any]:
@@ -456,6 +460,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
             settings=_settings(stream, view, verdict, divisor),
             warnings=tuple(str(warning) for warning in verdict.warned),
             scale=stream.scale,
+            clipping=stream.clipping(),
         )
 
     @property
@@ -756,7 +761,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
             )
             marks = person_marks(X, self.person)
         if not ready:
-            return chosen(X, self, fitting=not begun, known=self._known_names())[0], marks
+            return chosen(X, self, fitting=not begun, known=self._known_names(), alike=True)[0], marks
         return X if marks is None else X.drop_columns([self.person]), marks
 
     def _begin(self, rows: Any, names: tuple[str, ...] | None, *, people: int | None) -> None:

@@ -100,7 +100,7 @@ def _more_arrays(stream: Stream) -> dict[str, Array]:
     center = getattr(getattr(getattr(stream.tracker, "terms", None), "domain", None), "center", None)
     if center is not None:
         arrays["center"] = center
-    if stream.terms.bounds.units and stream.scale is not None:
+    if stream.terms.bounds.units and stream.tracker is not None and stream.scale is not None:
         arrays["units"] = stream.scale
     if stream.rates is not None:
         arrays["rates"] = stream.rates.columns

@@ -28,7 +28,7 @@ from eigenveil.estimators.streaming.merged import Merged
 from eigenveil.estimators.streaming.people import PeopleSeen
 from eigenveil.estimators.streaming.spec import StreamSpec, stream_guarantee
 from eigenveil.linalg import Array
-from eigenveil.model import Model
+from eigenveil.model import Model, clipping_of
 from eigenveil.plan import stream_split
 from eigenveil.privacy import Charge, Domain, Gaps, Gaussian, Guarantee, Ledger, Mechanism, Noise, Portion, Reserve
 from eigenveil.privacy.process import this_process
@@ -37,7 +37,7 @@ from eigenveil.tasks import Totals
 from eigenveil.tasks.fit.center import Center, CenterSearch
 from eigenveil.tasks.fit.gaps import Rates
 from eigenveil.tasks.fit.search import BoundSearch
-from eigenveil.tasks.fit.units import UnitSearch
+from eigenveil.tasks.fit.units import UnitSearch, deviations
 from eigenveil.tasks.levels import Change
 from eigenveil.tracking import (
     NOTHING_ASKED,
@@ -466,6 +466,9 @@ class Stream:
     def _after(self, rows: Any) -> tuple[SketchTracker[Any] | None, Any]:
         """Tracker and state after one more block, without privacy."""
         tracker, state = self.tracker, self.state
+        if tracker is None and self.terms.bounds.units:
+            # Of the first block, as in a private stream. A look at an open block is of what is there, and the next one is anew.
+            self.scale = _units_in(rows)
         rows = in_units(self._boxed(rows), self.scale, private=False)
         gaps = not sp.issparse(rows) and has_gaps(rows)
         if gaps:
@@ -570,6 +573,17 @@ class Stream:
                 return TreeTracker(terms.rank, private, plan.horizon_blocks)
             case _:
                 return SlicedTracker(terms.rank, private, terms.oversample)
+
+    def clipping(self) -> dict[str, Array]:
+        """How rows are clipped, for a model: in the units of the columns, around the center of the first block."""
+        domain = getattr(getattr(self.tracker, "terms", None), "domain", None)
+        if not isinstance(domain, Domain):
+            return {}
+        found, units = clipping_of(domain), self.scale
+        if found and units is not None:
+            found |= {"center": found["center"] * units, "scale": units}
+        low, high = self.terms.bounds.low, self.terms.bounds.high
+        return found | ({"low": low, "high": high} if found and low is not None and high is not None else {})
 
     @property
     def _gaps(self) -> Gaps | None:
@@ -715,6 +729,21 @@ class Stream:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self.busy = threading.RLock()
+
+
+def _units_in(rows: Any) -> Array:
+    """The standard deviation of each column, (d,), of the entries that are there: for a stream without privacy."""
+    from sklearn.utils.sparsefuncs import mean_variance_axis
+
+    if sp.issparse(rows):
+        mean, variances = mean_variance_axis(rows.astype(np.float64), axis=0)
+    else:
+        there = ~np.isnan(rows)
+        count = np.maximum(there.sum(axis=0), 1)
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = np.where(there, rows, 0.0).sum(axis=0) / count
+            variances = np.square(np.where(there, rows - mean, 0.0)).sum(axis=0) / count
+    return deviations(np.nan_to_num(variances), np.nan_to_num(mean), people=float(rows.shape[0]))
 
 
 def _of_more(found: Center, times: float) -> Center:

@@ -339,6 +339,7 @@ class PeerAgent:
             verdict=self.parties.verdict(found, counted=counted, names=self.study.columns),
             guarantee=gossip_guarantee(self.parties, found, counted=counted, since=since),
             scale=found.units,
+            domain=found.domain,
             columns=self.study.columns,
             settings=study_settings(
                 self.study, peers_settings(self.parties, found, peers=len(counted), rounds=len(party.rounds), sent=None)

@@ -143,6 +143,7 @@ def federated_model(study: StudyFile, parties: Parties, found: FitResult, *, sit
         verdict=parties.verdict(found, sites=sites, weights=weights, names=study.columns),
         guarantee=federated_guarantee(parties, found),
         scale=found.units,
+        domain=found.domain,
         columns=study.columns,
         settings=study_settings(study, sites_settings(parties, found, sites=sites, rounds=rounds, sent=None)),
     )

@@ -22,7 +22,7 @@ from eigenveil.params.declarations.groups import (
 from eigenveil.params.declarations.reading import ColumnsParams, MissingParams
 from eigenveil.params.declare import Aloud, again, param, parameters
 from eigenveil.params.texts import numbers_from, pair_from
-from eigenveil.params.values import Expected, Numbers, Vector, as_float, length
+from eigenveil.params.values import LONGEST, SHORTEST, Expected, Numbers, Vector, as_float, length
 
 __all__ = ["BoundsParams", "ColumnBoundsParams", "SmallReleaseParams", "SpectrumParams"]
 
@@ -34,8 +34,8 @@ def range_of(value: Any) -> tuple[float, float]:
     except (TypeError, ValueError):
         raise Expected("two numbers, the lowest and the highest") from None
     # Squares of norms in this range are far from the ends of float64.
-    if not 1e-100 <= low < high <= 1e100:
-        raise Expected("two numbers from 1e-100 to 1e+100, the lower one first")
+    if not SHORTEST <= low < high <= LONGEST:
+        raise Expected(f"two numbers from {SHORTEST:g} to {LONGEST:g}, the lower one first")
     return low, high
 
 

@@ -24,6 +24,7 @@ from eigenveil.params.values import (
     scale_value,
     share_of_at_most,
     truth,
+    units_value,
     whole,
 )
 
@@ -263,6 +264,7 @@ class Units:
     scale: Numbers | None = param(
         "Public units: columns are divided by this before norms are taken and bounded. One number, or one per column.",
         default=None,
+        check=units_value,
         strict=finite_numbers,
         parse=numbers_from,
         metavar="NUMBERS",
@@ -334,7 +336,8 @@ class Bounds(Clipping):
         help="Units: columns are divided by this before norms are taken and bounded. private: find the spread of each column, "
         "for a quarter of the budget. Or public numbers, one or one per column.",
         more="Use private where columns have different units, such as years and euros, and None where they are alike. With "
-        "private, rows are clipped to the root of the number of columns in these units, and no row bound is searched for.",
+        "private, rows are clipped to the root of the number of columns in these units, and no row bound is searched for. With "
+        "epsilon=None the spread is the exact standard deviation, and nothing is clipped.",
         check=scale_value,
         strict=scale_in_file,
         parse=scale_from,

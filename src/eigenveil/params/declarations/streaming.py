@@ -115,7 +115,8 @@ class StreamingParams(ColumnsParams, MissingParams, Whitening, ClipLevel, Seed, 
         help="Units: columns are divided by this before norms are taken and bounded. private: find the spread of each column in "
         "the first block, for a quarter of the budget. Or public numbers, one or one per column.",
         more="With private, rows are clipped to the root of the number of columns in these units, and no row bound is searched "
-        "for. The first block is then at least 135 sqrt(d) / mu rows long.",
+        "for. The first block is then at least 135 sqrt(d) / mu rows long. With epsilon=None the spread is the exact standard "
+        "deviation of the first block, and nothing is clipped.",
         panel=BOUNDS,
     )
     publish: Literal["sync", "block", "continual"] = param(

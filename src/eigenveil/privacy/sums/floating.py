@@ -17,7 +17,15 @@ from eigenveil.linalg.kernel import Array
 from eigenveil.privacy.sums.domain import Domain, Region
 from eigenveil.privacy.sums.workers import added_up
 
-__all__ = ["float_gram", "float_gram_columns", "float_gram_times", "float_scores", "float_sum", "float_trace"]
+__all__ = [
+    "float_gram",
+    "float_gram_columns",
+    "float_gram_times",
+    "float_scores",
+    "float_squares",
+    "float_sum",
+    "float_trace",
+]
 
 # Rows that are multiplied twice stay in the cache between the two products.
 _CACHED_PRODUCT = 512
@@ -85,6 +93,16 @@ def float_trace(rows: Rows, region: Region) -> float:
     return math.fsum(terms)
 
 
+def float_squares(rows: Rows, domain: Domain) -> Array:
+    """The sum of squares of each column, (d,), of rows of a domain without bounds.
+
+    >>> from eigenveil.data.rows import DenseRows
+    >>> float_squares(DenseRows(np.array([[1.0, 2.0], [3.0, 4.0]])), Domain(2, math.inf, np.ones(2))).tolist()
+    [4.0, 10.0]
+    """
+    return total_of(rows, FloatSquaresWork(domain))
+
+
 def float_gram(rows: Rows, region: Region) -> Array:
     """The Gram matrix, (d, d), of the clipped rows."""
     return total_of(rows, FloatGramWork(region))
@@ -111,6 +129,44 @@ class FloatSumWork(_FloatWork):
     def of(self, rows: Rows) -> Array:
         """The sum over rows that are here."""
         return added_up(rows, lambda: _FloatSum(self.region)).total
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class FloatSquaresWork(_FloatWork):
+    """The sum of squares of each column, (d,), of the rows in `region`, a domain without bounds."""
+
+    region: Domain
+
+    def of(self, rows: Rows) -> Array:
+        """The sum over rows that are here."""
+        total = np.zeros(self.region.dim)
+        for block in rows.blocks(block_size(rows)):
+            total += self._sparse(block) if block.sparse else self._dense(block)
+        return total
+
+    def _dense(self, block: Block) -> Array:
+        total = np.zeros(self.region.dim)
+        for start in range(0, len(block), _CACHED_ROWS):
+            # The root of a weight is in the rows that are for products.
+            rows = self.region.dense(block.piece(start, _CACHED_ROWS), squared=True)
+            total += np.einsum("ij,ij->j", rows, rows)
+        return total
+
+    def _sparse(self, block: Block) -> Array:
+        matrix, dim = block.values, self.region.dim
+        center = np.zeros(dim) if self.region.center is None else self.region.center
+        weights = np.ones(len(block)) if block.weights is None else block.weights
+        if self.region.gaps is not None:
+            weights = weights * self.region.gaps.kept(block)
+        each, columns = np.repeat(weights, np.diff(matrix.indptr)), matrix.indices
+        # A missing entry is at the center, and one that is not stored is zero.
+        off = self.region.stored(block) - center[columns]
+        stored = np.bincount(columns, weights=each, minlength=dim)
+        return np.asarray(
+            np.bincount(columns, weights=each * np.square(off), minlength=dim)
+            + (weights.sum() - stored) * np.square(center)
+        )
 
 
 @final

@@ -15,6 +15,7 @@ from eigenveil.linalg import Array
 from eigenveil.linalg.kernel import vector_norm
 from eigenveil.params import declared
 from eigenveil.params.declarations.groups import Bounds, ClipLevel
+from eigenveil.params.values import LONGEST, SHORTEST
 from eigenveil.privacy import Domain, Gaps, Neighbours
 from eigenveil.privacy.facts import FOUND_BOUND, FOUND_GAPS, FOUND_UNITS, TableRows
 from eigenveil.privacy.sums.domain import FARTHEST, LARGEST, SMALLEST
@@ -25,8 +26,6 @@ __all__ = ["RowBounds"]
 
 # The declared parameters about bounds of rows, except the center, which a fit may have to find.
 _NAMES: Final = (*(name for name in declared(Bounds) if name != "center"), *declared(ClipLevel))
-# A hub checks every number of a part. Its sums of squares of numbers up to this are still accepted.
-_LARGEST_SUMMED = 1e60
 
 
 @final
@@ -77,6 +76,10 @@ class RowBounds:
             "{scale=private} needs {center=private}: columns are scaled by their spread around where they lie",
         )
         found = cls.check(dim, private=private, sparse=sparse, **given)
+        center = getattr(asked, "center", None)
+        # Other shapes, and text, are refused where centers are read.
+        if center is not None and np.shape(center) == (dim,) and np.asarray(center).dtype.kind in "biuf":
+            _require_reachable("center", _vector("center", center, dim), found.scale)
         gaps = gaps_of(asked, dim, names=names, sparse=sparse)
         return replace(found, gaps=None if gaps is None else gaps.under(Neighbours(asked.neighbours)))
 
@@ -103,9 +106,11 @@ class RowBounds:
             )
         unknown = isinstance(scale, str)
         if unknown:
-            _require_findable_units(private=private, column_bounds=column_bounds, mean_bound=mean_bound)
-            # In units of its own spread each column adds about one to the squared norm, so sqrt(d) needs no search.
-            scale, row_bound = None, math.sqrt(dim) if isinstance(row_bound, str) else row_bound
+            _require_findable_units(column_bounds=column_bounds, mean_bound=mean_bound)
+            # In units of its own spread each column adds about one to the squared norm, so sqrt(d) needs no search. Without
+            # privacy nothing is clipped that the caller did not ask for.
+            usual = math.sqrt(dim) if private else None
+            scale, row_bound = None, usual if isinstance(row_bound, str) else row_bound
         # Column bounds bound rows as well, and without privacy nothing is clipped that the caller did not ask for.
         find = private and column_bounds is None and isinstance(row_bound, str)
         require_param(
@@ -121,9 +126,10 @@ class RowBounds:
             f"every {{scale}} must be positive, between {SMALLEST:g} and {LARGEST:g}",
         )
         start = None if origin is None else _vector("origin", origin, dim)
+        _require_reachable("origin", start, units)
         half = math.inf
         if low is not None and high is not None:
-            _require_usable(low, high, units, sparse=sparse, alone=math.isinf(radius))
+            _require_usable(low, high, units, sparse=sparse)
             start = (low + high) / 2 if start is None else start
             half = _norm(np.maximum(np.abs(high - start), np.abs(low - start)), units)
         # The mean lies in the box, so the farthest corner bounds it. Otherwise only the row bound is known.
@@ -153,20 +159,6 @@ class RowBounds:
             quantile=quantile,
         )
 
-    def require_addable(self) -> None:
-        """Refuse bounds so large that a hub would refuse sums of products of rows within them.
-
-        Smaller bounds are always accepted, whatever the rows are: an error later would reveal something about them.
-        """
-        # The diagonal of a box bounds its rows: `around` takes no larger radius, wherever the center is in it.
-        reach = self.row_bound if self.low is None else min(self.row_bound, 2 * self.mean_bound)
-        # A search finds no bound beyond its last cell, so only what the caller gave is checked.
-        given = [reach, self.mean_bound] if not self.find else [0.0 if math.isinf(self.mean_bound) else self.mean_bound]
-        require_param(
-            max(given) <= _LARGEST_SUMMED,
-            f"{{row_bound}}, {{mean_bound}} and {{column_bounds}} must be at most {_LARGEST_SUMMED:g}; pass a {{scale}}",
-        )
-
     def found(self, row_bound: float) -> "RowBounds":
         """These bounds once the row bound has been found. The mean lies within it, too."""
         return replace(self, row_bound=row_bound, mean_bound=row_bound, search=False, find=False)
@@ -189,7 +181,7 @@ class RowBounds:
             middle = np.zeros(self.dim) if center is None else center
             corner = np.maximum(np.abs(self.high - middle), np.abs(self.low - middle))
             # A little larger, so that rounding does not clip a row that lies in the corner itself.
-            radius = min(radius, max(_norm(corner, self.scale), SMALLEST) * (1 + 1e-12))
+            radius = min(radius, max(_norm(corner, self.scale), SHORTEST) * (1 + 1e-12))
         return Domain(self.dim, radius, center, self.scale, self.low, self.high, self.claimed, self.gaps)
 
     def known(
@@ -243,11 +235,7 @@ class RowBounds:
         return center, far
 
 
-def _require_findable_units(*, private: bool, column_bounds: Any, mean_bound: Any) -> None:
-    require_param(
-        private,
-        "{scale=private} is for a private fit. Without a budget, divide the columns by their standard deviations yourself",
-    )
+def _require_findable_units(*, column_bounds: Any, mean_bound: Any) -> None:
     for name, value in (("column_bounds", column_bounds), ("mean_bound", mean_bound)):
         require_param(
             value is None, f"{{{name}}} must be left out with {{scale=private}}, which finds where columns lie"
@@ -263,6 +251,14 @@ def _require_near(start: Array | None, units: Array | None, reach: float, *, ste
     )
 
 
+def _require_reachable(name: str, point: Array | None, units: Array | None) -> None:
+    """Refuse a point so far from zero, in units of the columns, that rows around it could not be computed with."""
+    require_param(
+        point is None or _norm(point, units) <= LONGEST,
+        f"{{{name}}} must lie within {LONGEST:g} of zero, in units of {{scale}}",
+    )
+
+
 def _norm(vector: Array, units: Array | None) -> float:
     with np.errstate(over="ignore"):
         return vector_norm(vector if units is None else vector / units)
@@ -271,8 +267,8 @@ def _norm(vector: Array, units: Array | None) -> float:
 def _positive(name: str, value: Any) -> float:
     number = _number(name, value)
     require_param(number > 0, f"{{{name}}} must be positive, got {{@value}}", value=value)
-    limits = f"between {SMALLEST:g} and {LARGEST:g}"
-    require_param(SMALLEST <= number <= LARGEST, f"{{{name}}} must lie {limits}, got {{@value}}", value=value)
+    limits = f"between {SHORTEST:g} and {LONGEST:g}"
+    require_param(SHORTEST <= number <= LONGEST, f"{{{name}}} must lie {limits}, got {{@value}}", value=value)
     return number
 
 
@@ -299,16 +295,16 @@ def _vector(name: str, value: Any, dim: int, which: str = "") -> Array:
     return np.array(np.broadcast_to(array, (dim,)))
 
 
-def _require_usable(low: Array, high: Array, units: Array | None, *, sparse: bool, alone: bool) -> None:
-    """Refuse column bounds that `sparse` rows cannot keep, or that are too wide where they bound rows `alone`."""
+def _require_usable(low: Array, high: Array, units: Array | None, *, sparse: bool) -> None:
+    """Refuse column bounds that `sparse` rows cannot keep, or that are too wide to compute with."""
     require_param(
         not sparse or bool(((low <= 0) & (high >= 0)).all()),
         "{column_bounds} of sparse rows must include zero in every column; otherwise every zero would have to be stored",
     )
     require_param(
-        # Without a row bound the box decides the radius, whose square must not overflow.
-        not alone or _norm(high - low, units) <= LARGEST,
-        f"{{column_bounds}} must span at most {LARGEST:g} where no {{row_bound}} is given",
+        # The box decides how far the mean can lie, and without a row bound the radius.
+        _norm(high - low, units) <= LONGEST,
+        f"{{column_bounds}} must span at most {LONGEST:g} in units of {{scale}}",
     )
 
 
@@ -322,6 +318,6 @@ def _box(value: Any, dim: int) -> tuple[Array, Array]:
     low, high = _vector("column_bounds", first, dim, " low"), _vector("column_bounds", second, dim, " high")
     require_param(bool((low <= high).all()), "{column_bounds}: every low must be at most its high")
     largest = float(max(np.abs(low).max(), np.abs(high).max()))
-    require_param(largest <= LARGEST, f"{{column_bounds}} must lie between -{LARGEST:g} and {LARGEST:g}")
+    require_param(largest <= LONGEST, f"{{column_bounds}} must lie between -{LONGEST:g} and {LONGEST:g}")
     require_param(bool((low < high).any()), "{column_bounds}: low equals high in every column, so nothing could vary")
     return low, high

@@ -28,7 +28,7 @@ from eigenveil.tasks.fit.center import Center, CenterSearch
 from eigenveil.tasks.fit.gaps import Rates
 from eigenveil.tasks.fit.search import NORMS, BoundSearch
 from eigenveil.tasks.fit.split import Extent, Split
-from eigenveil.tasks.fit.units import ENTRIES, UnitSearch, are_flat, renormalised
+from eigenveil.tasks.fit.units import ENTRIES, ExactUnits, UnitSearch, are_flat, renormalised
 
 __all__ = ["Fit", "FitResult", "FitState", "Setting", "WholeFit", "counted_at_once"]
 
@@ -512,7 +512,7 @@ class Fit(WholeFit[FitState, Any, FitResult]):
             gram, louder = rates.whole_gram(gram, noise=self._noise(state.center) * math.sqrt(0.5))
             state = replace(state, energy=energy, louder=louder)
         state = replace(state, tied=self._ties(gram))
-        if self.bounds.units:
+        if self.bounds.units and (self.bounds.claimed or math.isfinite(self.bounds.row_bound)):
             energy = float(np.trace(gram)) if state.energy is None else state.energy
             gram, factors = self._renormalised(gram, state.center)
             state = replace(state, factors=factors, energy=energy)
@@ -538,6 +538,9 @@ class Fit(WholeFit[FitState, Any, FitResult]):
 
     def _noise(self, where: Center) -> float:
         """The noise on a diagonal entry of a Gram matrix, for everything that the components may spend."""
+        if self.multiplier == 0:
+            # Rows may have no bound then, and the product of both would be no number.
+            return 0.0
         share = self.components_share(where.steps)
         return self.multiplier * gram_sensitivity(self._domain(where).radius, self.neighbours) / math.sqrt(share)
 
@@ -629,7 +632,9 @@ class Fit(WholeFit[FitState, Any, FitResult]):
             name=" and ".join(word for word, there in also if there),
         )
 
-    def _search(self) -> CenterSearch | BoundSearch | UnitSearch:
+    def _search(self) -> CenterSearch | BoundSearch | UnitSearch | ExactUnits:
+        if self.bounds.units and not self.bounds.claimed:
+            return ExactUnits(self.bounds, self.neighbours, self.people, self.split)
         if self.bounds.units:
             return UnitSearch(self.bounds, self.neighbours, self.split, self.people, self.multiplier)
         if not self.bounds.find:
@@ -667,6 +672,8 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         if self.bounds.find:
             # A search for a bound ends with a mean, at the earliest with the second one.
             return range(4, len(self.split.mean) + 1, 2) if isinstance(self.center, str) else range(1, 2)
+        if self.bounds.units and not self.bounds.claimed:
+            return range(ExactUnits.steps, ExactUnits.steps + 1)
         # A search for units never ends early: it always takes all its rounds and the mean.
         if self.bounds.units:
             return range(len(self.split.mean), len(self.split.mean) + 1)

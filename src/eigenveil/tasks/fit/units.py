@@ -7,7 +7,7 @@ of the columns, in which a row has a norm of about sqrt(d), and no row bound has
 
 import math
 from dataclasses import dataclass, replace
-from typing import Final, final
+from typing import ClassVar, Final, final
 
 import numpy as np
 
@@ -15,7 +15,8 @@ from eigenveil.data.rows import Rows
 from eigenveil.errors import TooFewPeople, require
 from eigenveil.linalg import Array
 from eigenveil.privacy import Bounded, Domain, Neighbours, sum_sensitivity
-from eigenveil.privacy.sums.domain import FARTHEST
+from eigenveil.privacy.sums.domain import FARTHEST, LARGEST, SMALLEST
+from eigenveil.privacy.sums.floating import float_squares
 from eigenveil.privacy.sums.quantiles import Cells, Tails, bounded_column_tails, read_tails, tails_sensitivity
 from eigenveil.tasks import Question, SumTask, Totals
 from eigenveil.tasks.base import require_step
@@ -23,7 +24,16 @@ from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.center import Center
 from eigenveil.tasks.fit.split import Split
 
-__all__ = ["ENTRIES", "UnitSearch", "are_flat", "least_for_units", "renormalised", "spread_of"]
+__all__ = [
+    "ENTRIES",
+    "ExactUnits",
+    "UnitSearch",
+    "are_flat",
+    "deviations",
+    "least_for_units",
+    "renormalised",
+    "spread_of",
+]
 
 # How a question says that there is no center: an array without coordinates.
 _NOWHERE: Final = np.empty(0)
@@ -213,6 +223,108 @@ class UnitSearch(SumTask[Center, Center]):
             f"{{epsilon}} is too small for {about}: finding units for {self.bounds.dim} columns privately needs about "
             f"{least:.0f}. Raise {{epsilon}}, or give a {{scale}} that you know without looking at the data. {cost}"
         )
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ExactUnits(SumTask[Center, Center]):
+    """The mean and the standard deviation of every column, as scikit-learn's `StandardScaler` has them. NOT PRIVATE.
+
+    It takes the place of `UnitSearch` where a fit claims no privacy: the mean in the first step, squares around it in the second.
+    """
+
+    bounds: RowBounds
+    neighbours: Neighbours
+    people: float | None
+    split: Split
+    steps: ClassVar[int] = 2
+
+    def start(self) -> Center:
+        """The origin."""
+        return Center(self.bounds.origin, self.people, 0)
+
+    def ask(self, state: Center) -> Question:
+        """For the sum of rows around the origin, and then for squares around the mean."""
+        return Question(state.steps, () if state.center is None else (state.center,))
+
+    def require_question(self, question: Question) -> None:
+        """A step of the two, around a finite point of the right shape."""
+        require_step(question, steps=self.steps, arrays=min(len(question.arrays), 1))
+        self._domain(question)
+
+    def private(self, question: Question, rows: Rows) -> Bounded:
+        """The sums in one vector, or the sum of squares of each column, (d,). No sensitivity is claimed for either."""
+        if question.step == 0:
+            return self._totals(question).private(Question(), rows)
+        return Bounded(float_squares(rows, self._domain(question)), math.inf)
+
+    def sensitivity(self, question: Question) -> float:
+        """None."""
+        return math.inf
+
+    def shape(self, question: Question) -> tuple[int, ...]:
+        """Those of the sums, or one number for each column."""
+        return self._totals(question).shape(Question()) if question.step == 0 else (self.bounds.dim,)
+
+    def label(self, question: Question) -> str:
+        """One for each step."""
+        return "mean" if question.step == 0 else "squares of columns"
+
+    def share(self, question: Question) -> float:
+        """Nothing is charged, so any number will do."""
+        return 1.0
+
+    def update(self, state: Center, released: Array) -> Center:
+        """The mean, or the units."""
+        if state.steps == 0:
+            found = self._totals(self.ask(state)).update(None, released)
+            people = found.count if state.people is None else state.people
+            assert found.sum is not None
+            assert people is not None
+            moved = replace(state, people=people, observed=found.observed, steps=1)
+            rates = self._rates(moved)
+            offset = (found.sum if rates is None else found.sum / rates) / max(people, 1.0)
+            return replace(moved, center=offset if state.center is None else state.center + offset)
+        assert state.people is not None
+        assert state.center is not None
+        people = max(state.people, 1.0)
+        rates = self._rates(state)
+        variances = (released if rates is None else released / rates) / people
+        return replace(state, steps=2, far=False, scale=deviations(variances, state.center, people=people))
+
+    def result(self, state: Center) -> Center | None:
+        """Center and units, after both steps."""
+        return state if state.steps == self.steps else None
+
+    def _rates(self, state: Center) -> Array | None:
+        rates = state.rates(self.bounds, multiplier=0.0, share=self.split.for_observed)
+        return None if rates is None else rates.columns
+
+    def _domain(self, question: Question) -> Domain:
+        center = question.arrays[0] if question.arrays else None
+        return Domain(self.bounds.dim, math.inf, center, claimed=False, gaps=self.bounds.gaps)
+
+    def _totals(self, question: Question) -> Totals:
+        return Totals(
+            self._domain(question),
+            self.neighbours,
+            sum_weight=1.0,
+            count_weight=float(self.people is None),
+            observed_weight=self.split.for_observed,
+        )
+
+
+def deviations(variances: Array, mean: Array, *, people: float) -> Array:
+    """Standard deviations, (d,), and one for a column that does not vary by more than rounding.
+
+    >>> deviations(np.array([4.0, 1e-40]), np.array([0.0, 0.1]), people=100.0).tolist()
+    [2.0000000000000004, 1.0]
+    """
+    eps = float(np.finfo(np.float64).eps)
+    # The bounds of scikit-learn's `StandardScaler`: what two passes over a constant column leave.
+    constant = variances <= people * eps * variances + np.square(people * mean * eps)
+    # By the last bit away from a power of two, so that flat columns can be told from others: see `are_flat`.
+    return np.where(constant, 1.0, np.nextafter(np.clip(np.sqrt(variances), SMALLEST, LARGEST / 2), np.inf))
 
 
 def least_for_units(dim: int, multiplier: float) -> float:

@@ -81,6 +81,12 @@ def rows_on_device(X: Any, *, device: Any = None, gaps: bool = False) -> "Device
         dense,
         "X is a sparse tensor, and sums on a device need dense ones. Pass X.to_dense(), or a scipy sparse matrix in memory",
     )
+    if hasattr(X, "detach"):
+        # Gradients play no part in a fit, and would keep blocks from being copied to memory.
+        X = X.detach()
+    if str(getattr(X, "dtype", "")) == "torch.bfloat16":
+        # numpy has no such numbers, and float32 holds each of them.
+        X = X.float()
     if device is not None and hasattr(X, "to"):
         X = X.to(_torch_device(_torch(), device))
     xp = _namespace(X)

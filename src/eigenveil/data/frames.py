@@ -1,0 +1,217 @@
+"""Tables in memory, of pandas, polars and Arrow alike: their names, kinds and single columns.
+
+What is lazy or belongs to another library becomes a plain table here: a LazyFrame of polars and a relation of DuckDB are
+collected, and tensors of torch in memory become arrays.
+"""
+
+import math
+import numbers
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+from eigenveil.data.columns import ColumnLayout, kinds_of, one_hot_columns
+from eigenveil.data.rows import NamedRows
+from eigenveil.data.tables import as_arrow, is_arrow_like
+from eigenveil.errors import require
+
+__all__ = [
+    "as_float",
+    "collected",
+    "column_names",
+    "column_of",
+    "in_memory",
+    "is_lazy",
+    "is_tensor",
+    "kinds_in",
+    "picked",
+    "schema_of",
+    "tensor_in_memory",
+    "without_objects",
+]
+
+
+def is_lazy(X: Any) -> bool:
+    """Whether `X` is a query that has names and types but no rows yet: a LazyFrame of polars, or a relation of DuckDB.
+
+    >>> is_lazy([1, 2])
+    False
+    """
+    # By name, because neither library need be installed.
+    module, name = type(X).__module__.partition(".")[0], type(X).__name__
+    return (module == "polars" and name == "LazyFrame") or (
+        module in ("duckdb", "_duckdb") and name == "DuckDBPyRelation"
+    )
+
+
+def schema_of(X: Any) -> Any:
+    """A lazy table without rows: an Arrow table with its names and types."""
+    if type(X).__name__ == "LazyFrame":
+        return X.head(0).collect().to_arrow()
+    return X.limit(0).to_arrow_table()
+
+
+def collected(X: Any, columns: Sequence[str] | None = None) -> Any:
+    """A lazy table as an Arrow table, read once. Only these `columns` are ever in memory, None for all.
+
+    It is held, and not run again for each pass: a query may give its rows in another order, and a person's rows would then get
+    the weights of others.
+    """
+    wanted = None if columns is None else list(dict.fromkeys(columns))
+    try:
+        if type(X).__name__ == "LazyFrame":
+            return (X if wanted is None else X.select(wanted)).collect().to_arrow()
+        quoted = None if wanted is None else ", ".join('"' + name.replace('"', '""') + '"' for name in wanted)
+        return (X if quoted is None else X.project(quoted)).to_arrow_table()
+    except Exception as error:
+        # The query is the caller's, and errors of its libraries quote values.
+        raise ValueError(
+            f"X could not be collected ({type(error).__name__}). The message is not shown, because it may quote the data. "
+            "Collect it yourself to see it"
+        ) from None
+
+
+def is_tensor(X: Any) -> bool:
+    """Whether `X` is a tensor of torch.
+
+    >>> is_tensor([1, 2])
+    False
+    """
+    return type(X).__module__.partition(".")[0] == "torch" and hasattr(X, "detach")
+
+
+def tensor_in_memory(X: Any) -> Any:
+    """A torch tensor in this machine's memory as a numpy array or a scipy sparse matrix, mostly without a copy."""
+    import torch
+
+    require(
+        not (X.is_complex() or X.is_quantized or X.is_nested),
+        f"X must hold real numbers, got a tensor of dtype {X.dtype}. Pass one of float64 or float32",
+    )
+    # Gradients play no part in a fit.
+    values = X.detach()
+    if values.dtype not in _numpy_has(torch):
+        # bfloat16 and floats of 8 bits: numpy has none, and float32 holds each of their numbers.
+        values = values.to(torch.float32)
+    if values.layout == torch.strided:
+        return values.resolve_conj().resolve_neg().numpy()
+    require(
+        values.layout in (torch.sparse_csr, torch.sparse_coo, torch.sparse_csc) and values.ndim == 2,
+        f"X is a tensor of layout {values.layout}. Pass X.to_dense(), or X.to_sparse_csr()",
+    )
+    import scipy.sparse as sp
+
+    shape = tuple(values.shape)
+    if values.layout == torch.sparse_coo:
+        values = values.coalesce()
+        return sp.csr_array((values.values().numpy(), values.indices().numpy()), shape=shape)
+    if values.layout == torch.sparse_csr:
+        indices, starts, kind = values.col_indices(), values.crow_indices(), sp.csr_array
+    else:
+        indices, starts, kind = values.row_indices(), values.ccol_indices(), sp.csc_array
+    return sp.csr_array(kind((values.values().numpy(), indices.numpy(), starts.numpy()), shape=shape))
+
+
+def _numpy_has(torch: Any) -> frozenset[Any]:
+    names = "bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 float32 float64"
+    return frozenset(getattr(torch, name) for name in names.split() if hasattr(torch, name))
+
+
+def in_memory(X: Any) -> Any:
+    """`X`, or the plain table or array that a tensor in memory or a lazy table holds."""
+    if is_tensor(X) and X.device.type == "cpu":
+        return tensor_in_memory(X)
+    return collected(X) if is_lazy(X) else X
+
+
+def column_names(X: Any) -> list[Any] | None:
+    """The names of a table's columns, None if it has none."""
+    if isinstance(X, NamedRows):
+        return None if X.names is None else list(X.names)
+    # In pyarrow `columns` is the data, and names are in the schema. In polars and pandas `columns` is the names.
+    if is_arrow_like(X) and type(X).__module__.startswith("pyarrow"):
+        return list(X.schema.names)
+    if is_lazy(X):
+        return list(schema_of(X).schema.names)
+    names = getattr(X, "columns", None)
+    return None if names is None else list(names)
+
+
+def picked(X: Any, layout: ColumnLayout) -> Any:
+    """The analysed columns of a table in memory, in the order of the layout."""
+    made = {
+        f"{name}_{level}": column
+        for name, levels in layout.one_hot.items()
+        for level, column in zip(levels, one_hot_columns(column_of(X, name), name, levels), strict=True)
+    }
+    if not is_arrow_like(X):
+        return X.assign(**made)[list(layout.names)] if made else X[list(layout.names)]
+    table = as_arrow(X)
+    if not made:
+        return table.select(list(layout.names))
+    import pyarrow as pa
+
+    arrays = [pa.array(made[name]) if name in made else table.column(name) for name in layout.names]
+    return pa.table(arrays, names=list(layout.names))
+
+
+def column_of(X: Any, name: str) -> Any:
+    """One column of a table."""
+    return as_arrow(X).column(name) if is_arrow_like(X) else X[name]
+
+
+def kinds_in(X: Any) -> dict[str, str]:
+    """The kind of each column of a table in memory, in the same words for pandas, polars and Arrow."""
+    import pyarrow as pa
+
+    if is_arrow_like(X):
+        return kinds_of(as_arrow(X).schema)
+    found: dict[str, str] = {}
+    for place, (name, dtype) in enumerate(zip(X.columns, X.dtypes, strict=True)):
+        if getattr(dtype, "kind", "O") in "biuf":
+            found[name] = "number"
+            continue
+        column = X.iloc[:, place]
+        try:
+            # A column of objects may hold numbers. What kind of thing it holds is a declared type in every other table.
+            found |= kinds_of(pa.schema([(name, pa.array(column, from_pandas=True).type)]))
+        except (pa.ArrowException, ArithmeticError, TypeError, ValueError):
+            # Arrow has no type for them. They may be numbers all the same, such as whole ones beyond 64 bits.
+            found[name] = "number" if all(map(_is_number, column)) else str(dtype)
+    return found
+
+
+def _is_number(value: Any) -> bool:
+    """Whether an object is a number that float64 can hold or round, or says that there is none."""
+    return value is None or isinstance(value, numbers.Real | Decimal) or type(value).__name__ in ("NAType", "NaTType")
+
+
+def without_objects(X: Any) -> Any:
+    """A pandas table whose columns of objects, which are numbers by their kind, are float64. Any other table as it is."""
+    # Scikit-learn would raise Python's own errors about single values, such as whole numbers beyond float64 or pandas' NA.
+    if is_arrow_like(X) or not any(str(dtype) == "object" for dtype in X.dtypes):
+        return X
+    made = {
+        name: [as_float(value) for value in X[name]]
+        for name, dtype in zip(X.columns, X.dtypes, strict=True)
+        if str(dtype) == "object"
+    }
+    # Not in place: the table is the caller's. The columns that stay are not copied.
+    found = X.copy(deep=False)
+    for name, values in made.items():
+        found[name] = values
+    return found.astype(dict.fromkeys(made, "float64"))
+
+
+def as_float(value: Any) -> float:
+    """An object as a number: NaN where there is none, and infinity where float64 has no room for it."""
+    if not isinstance(value, numbers.Real | Decimal):
+        return math.nan if value is None or not hasattr(value, "__float__") else float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        # Too large for float64, and then refused like infinity, with the name of its column.
+        return math.inf
+    except ValueError:
+        # A signalling NaN of the decimal module.
+        return math.nan
