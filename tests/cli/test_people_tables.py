@@ -1,5 +1,6 @@
 """Tables as people have them, on the command line: ids, dialects, pipes, columns of text, and what is carried beside scores."""
 
+import gzip
 import io
 import json
 import shlex
@@ -281,7 +282,7 @@ def test_standard_input_is_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # Texts that a plain fit refuses, what its error tells the reader to type, and the rows that are then read.
-ADVICE: dict[str, tuple[str, tuple[str, ...]]] = {
+ADVICE: dict[str, tuple[str | bytes, tuple[str, ...]]] = {
     "quoted decimal commas": ('a,b\n"7,5","0,25"\n"1","2"\n"-3,5","4"\n', ("--decimal ','",)),
     "quoted decimal commas beside an id": (
         'id,a,b\n1,"7,5","0,25"\n2,1,2\n3,"-3,5",4\n',
@@ -295,6 +296,11 @@ ADVICE: dict[str, tuple[str, tuple[str, ...]]] = {
     "one comment over semicolons": ("# from sensor 7\na;b\n7.5;0.25\n1;2\n-3.5;4\n", ("--skip-rows 1",)),
     "a comment among rows": ("a,b\n7.5,0.25\n# pause, again\n1,2\n-3.5,4\n", ("--comment '#'",)),
     "a title": ("Export of Monday\n\na,b\n7.5,0.25\n1,2\n-3.5,4\n", ("--skip-rows 2",)),
+    "titles in a sheet's csv": ("Export of Monday,\nfrom sensor 7,\na,b\n7.5,0.25\n1,2\n-3.5,4\n", ("--skip-rows 2",)),
+    "a title over decimal commas": ("Export of Monday;\na;b\n7,5;0,25\n1;2\n-3,5;4\n", ("--skip-rows 1",)),
+    "blanks": ("a b\n7.5 0.25\n1 2\n-3.5 4\n", ("--separator ' '",)),
+    "utf-16": ("a,b\n7.5,0.25\n1,2\n-3.5,4\n".encode("utf-16"), ("--encoding utf-16",)),
+    "Windows": ("größe,b\n7.5,0.25\n1,2\n-3.5,4\n".encode("cp1252"), ("--encoding", "cp1252")),
 }
 
 
@@ -302,20 +308,45 @@ ADVICE: dict[str, tuple[str, tuple[str, ...]]] = {
 def test_what_an_error_says_to_type_is_what_helps(tmp_path: Path, name: str) -> None:
     text, advice = ADVICE[name]
     path, target = tmp_path / "people.csv", tmp_path / "m.safetensors"
-    path.write_text(text)
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
     # The points of a file with decimal commas are refused only where the comma was said.
-    said = ("--decimal", ",") if "points" in name else ()
+    said = ("--decimal", ",") if "points" in name or "over decimal commas" in name else ()
     line = refusal("fit", path, "-k", 1, "--no-privacy", *said, "-o", target)
     assert all(words in line for words in advice)
+    # Neither a row nor a line above the names, and nobody is told to drop a comment or a number with marks first.
     for value in ("7,5", "7.5", "0,25", "1.000", "3,500", "sensor", "Export of", "again"):
-        # A line above the names may be taken for a name, which is public. No row is shown.
-        assert value not in line or (value in ("sensor", "Export of") and "not a number in column" in line)
+        assert value not in line
+    assert "--drop" not in line or "--drop id" in line or "Otherwise leave" in line
     words = [word for words in advice for word in shlex.split(words)]
     result = eigenveil("fit", path, "-k", 1, "--no-privacy", *said, *words, "-o", target)
     assert result.exit_code == 0, result.output
     scale = 1000 if "thousands" in name else 1
     rows = np.array([[7.5, 0.25], [1, 2], [-3.5, 4]]) * scale
     np.testing.assert_allclose(Model.load(target).mean, rows.mean(axis=0))
+
+
+FILES_OF_OTHER_KINDS: dict[str, tuple[bytes, str]] = {
+    "gzip": (gzip.compress(b"a,b\n1,2\n"), "is packed with gzip. Rename it to end in .csv.gz"),
+    "zip": (b"PK\x03\x04" + bytes(50), "is a zip file"),
+    "parquet": (b"PAR1" + bytes(50), "is a Parquet file. Give --format parquet"),
+    "xls": (b"\xd0\xcf\x11\xe0" + bytes(50), "is an old Excel file"),
+}
+
+
+@pytest.mark.parametrize("name", FILES_OF_OTHER_KINDS)
+def test_a_file_of_another_kind_called_csv_is_named(tmp_path: Path, name: str) -> None:
+    data, words = FILES_OF_OTHER_KINDS[name]
+    path = tmp_path / "people.csv"
+    path.write_bytes(data)
+    line = refusal("fit", path, "-k", 1, "--no-privacy", "-o", tmp_path / "m.safetensors")
+    assert words in line and "--encoding" not in line
+
+
+def test_a_line_of_totals_is_no_reason_to_drop_a_column(tmp_path: Path) -> None:
+    path = tmp_path / "people.csv"
+    path.write_text("a,b\n7.5,0.25\n1,2\nTotal,4\n")
+    line = refusal("fit", path, "-k", 1, "--no-privacy", "-o", tmp_path / "m.safetensors")
+    assert "after row 2" in line and "If that line alone is at fault, as a line of totals is, correct it" in line
 
 
 def test_every_command_reads_files_of_others(tmp_path: Path) -> None:

@@ -261,6 +261,33 @@ def test_text_far_down_a_long_csv_is_not_quoted(tmp_path: Path) -> None:
     refuses(tmp_path / "a.csv", "after row 300000: not a number in column 'b'")
 
 
+_BELOW = "".join(f"{number},1,x\n" for number in range(4))
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ('9,9,"\n' + _BELOW, None),
+        ('9,9,"\n' + _BELOW + '5,5,"z\n', None),
+        ('9,9,"\n' + _BELOW + '5,5,5" pipe\n', None),
+        ('9,9,"two\nlines"\n' + _BELOW + '5,5,5" pipe\n7,7,"\n8,8,z\n', 10),
+        # Below this one there is nothing.
+        ('9,9,"two\nlines"\n' + _BELOW + '5,5,5" pipe\n7,7,"\n', 9),
+        ('9,9,5" pipe\n' + _BELOW, 7),
+        ('9,9,"two\n\nlines"\n\n' + _BELOW, 7),
+        ('9,9,"a ""b"" c"\n' + _BELOW, 7),
+    ],
+)
+def test_the_text_of_a_row_swallows_no_rows_below_it(text: str, rows: int | None, tmp_path: Path) -> None:
+    """Also in a column that is left out. One row would otherwise decide whether others are in the table."""
+    path = tmp_path / "a.csv"
+    path.write_text("a,b,note\n1,2,x\n3,4,y\n" + text)
+    if rows is None:
+        refuses(path, "the next line has an open quote", drop=["note"])
+    else:
+        assert read_table(path, drop=["note"]).rows.shape == (rows, 2)
+
+
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_columns_that_are_not_there_are_named(ending: str, tmp_path: Path) -> None:
     path = tmp_path / f"a.{ending}"

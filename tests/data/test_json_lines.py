@@ -83,3 +83,10 @@ def test_lines_that_leave_nearly_all_out_do_not_fill_the_memory(tmp_path: Path) 
     (tmp_path / "a.jsonl").write_text(json.dumps(dict.fromkeys(map(str, range(50_000)), 1)) + "\n" + "{}\n" * 400)
     with pytest.raises(ValueError, match="fewer than one in 100 has a value"):
         read_table(tmp_path / "a.jsonl", gaps=True)
+
+
+def test_json_in_one_piece_is_told_how_to_become_lines(tmp_path: Path) -> None:
+    path = tmp_path / "people.json"
+    path.write_text('[{"a": 1}]')
+    with pytest.raises(ValueError, match=r"Write one object per line to a \.jsonl file, such as with jq -c"):
+        read_table(path)

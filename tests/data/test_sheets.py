@@ -176,7 +176,7 @@ def test_an_error_about_the_header_says_what_to_type(tmp_path: Path) -> None:
     book.active["A1"] = f"Patients of {SECRET}"
     book.save(path)
     assert "names are in row 4, give --skip-rows 3" in refused(
-        "first row with a value is row 1. It has 1 columns", path
+        "first row with a value is row 1. It has 1 column, and", path
     )
     assert values(path, skip_rows=3).tolist() == values(path, skip_rows=1).tolist() == frame.to_numpy().tolist()
     refused("cell B1 must be a column name, and holds a date", saved(path, ["a", date(2020, 1, 1)], [1, 2]))

@@ -196,6 +196,14 @@ def test_the_noise_does_not_depend_on_how_columns_are_cut_into_slices() -> None:
     assert not np.array_equal(released_columns(130, [130], 9, value=gram), whole)
 
 
+def test_slices_are_symmetric_with_noise_that_nobody_knows() -> None:
+    """Two mirrored entries with noise of their own would be two looks at one value, and half of the noise was charged."""
+    mechanism = Gaussian(1.0, unlimited(), Noise.fresh())
+    slices = [np.zeros((130, width)) for width in (64, 64, 2)]
+    whole = np.hstack(list(mechanism.release_columns(slices, dim=130, sensitivity=1.0, label="x")))
+    assert whole.any() and np.array_equal(whole, whole.T)
+
+
 def test_two_releases_of_slices_have_different_noise() -> None:
     mechanism = Gaussian(1.0, unlimited(), Noise.seeded(3))
     one, two = (

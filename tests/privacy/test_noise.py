@@ -164,13 +164,22 @@ def test_a_clone_of_the_machine_draws_other_noise(
     entropy = Noise(bytes(32), reproducible=True)
     monkeypatch.setattr(os, "urandom", lambda count: b"k" * count)
     key = entropy.words(4).tobytes()
-    original, clone = Noise(key, reproducible=False), Noise(key, reproducible=False)
+    original, clone = (Noise(key, reproducible=False, renewed=True) for _ in range(2))
     assert not set(draw(original).tolist()) & set(draw(clone).tolist())
     # If its kernel gives other entropy, the same clock does not matter.
     monkeypatch.undo()
     monkeypatch.setattr(time, "time_ns", lambda: 7)
     monkeypatch.setattr(time, "perf_counter_ns", lambda: 7)
     assert not set(draw(original).tolist()) & set(draw(clone).tolist())
+
+
+@pytest.mark.parametrize("draw", DRAWS)
+def test_a_key_alone_decides_noise_that_is_made_twice(draw: Callable[[Noise], Array]) -> None:
+    """Two peers draw noise that cancels, and mirrored entries of a matrix have the same: neither is renewed."""
+    one, other = (Noise(bytes(31) + b"k", reproducible=False) for _ in range(2))
+    assert not one.reproducible
+    for _ in range(2):
+        assert np.array_equal(draw(one), draw(other))
 
 
 def test_a_short_key_is_refused() -> None:

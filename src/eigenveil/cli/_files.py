@@ -348,7 +348,7 @@ def _faults(
                 next(iter(table.batches(layout.plain, (), 100)), None)
             except ColumnsError as error:
                 # Numbers may have a decimal comma, and then it is not the columns that are wrong.
-                comma = marks if (marks := str(getattr(table, "marks", ""))) in error.advice else ""
+                comma = marks if (marks := str(getattr(table, "marks", ""))).removeprefix(". ") in error.advice else ""
     except ValueError as error:
         return (), (), error.message if isinstance(error, ParameterError) else verbatim(str(error)), ""
     return (*bad, *found.others), (*found.infinite, *(() if gaps else found.missing)), "", comma

@@ -39,8 +39,8 @@ _EXACT: Final = ("exact PCA, not private", "whoever sees the result", "100.0%", 
 # One relation for all lines: streams have no add/remove, and published methods are compared under replace-one elsewhere too.
 _NEIGHBOURS: Final = "replace-one"
 _GIVEN: Final = (
-    "Captured: relative to exact PCA. All lines have the same guarantee (replace-one). Published methods get our row bound and "
-    "the exact mean for free; ours pay for both."
+    "Captured: relative to exact PCA. All other lines have the same guarantee (replace-one). Published methods get our row bound "
+    "and the exact mean for free; ours pay for both."
 )
 
 

@@ -55,6 +55,10 @@ def ending_of(path: Path, known: Collection[str]) -> str:
     found = next((ending for ending in known if path.name.lower().endswith(ending)), None)
     if found is None and ".xlsx" in known and path.suffix.lower() in _SHEETS:
         raise ValueError(f"{path} has the unknown ending {path.suffix!r}. Save the sheet as .xlsx or .csv")
+    if found is None and ".jsonl" in known and path.suffix.lower() == ".json":
+        raise ValueError(
+            f"{path} has the unknown ending '.json'. Write one object per line to a .jsonl file, such as with jq -c '.[]'"
+        )
     if found is None:
         raise ValueError(f"{path} has the unknown ending {path.suffix!r}; use one of {', '.join(sorted(known))}")
     return found

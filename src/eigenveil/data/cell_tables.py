@@ -112,8 +112,9 @@ def _names(where: str, top: Sequence[tuple[int, list[Any]]]) -> tuple[str, ...]:
     lower = next((at for at, row in top if len(row) == widest and all(isinstance(cell, str) for cell in row)), None)
     hint = f"If the names are in row {lower}, give {{skip_rows={lower - 1}}}" if lower not in (None, number) else ""
     if len(header) < widest:
+        columns = f"{len(header)} column{'s' * (len(header) > 1)}"
         raise ParameterError(
-            f"{verbatim(where)}: the first row with a value is row {number}. It has {len(header)} columns, and a row below it "
+            f"{verbatim(where)}: the first row with a value is row {number}. It has {columns}, and a row below it "
             f"has {widest}. {hint or f'Name each column in row {number}, or say with {{skip_rows}} where the names are'}"
         )
     names = [_name(cell) for cell in header]

@@ -85,7 +85,7 @@ def kind_of(path: Path, how: FileParams, *, piped: bool = False) -> str:
     try:
         return TABLES[ending_of(path, TABLES)]
     except ValueError as error:
-        raise ParameterError(f"{verbatim(str(error))}, or give its format with {{kind}}") from None
+        raise ParameterError(f"{verbatim(str(error))}, or give its format with {{kind}}, such as csv") from None
 
 
 def open_named(source: Any, how: FileParams) -> NamedTable:

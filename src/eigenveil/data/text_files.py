@@ -34,6 +34,17 @@ _LONGEST_LINE = 1 << 24
 _TOP, _TOP_BYTES = 40, 1 << 16
 _SEPARATORS: Final = (",", ";", "\t", "|")
 _NAMED: Final = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "|"}
+# What files of other kinds begin with, and what to do about them, templates.
+_OTHERS: Final = {
+    b"PK\x03\x04": "is a zip file, as sheets and .npz are. Rename it to .xlsx or .npz, or unpack it",
+    b"\x1f\x8b": "is packed with gzip. Rename it to end in .csv.gz",
+    b"\x28\xb5\x2f\xfd": "is packed with zstd. Rename it to end in .csv.zst",
+    b"\xd0\xcf\x11\xe0": "is an old Excel file (.xls). Save it as .xlsx or .csv",
+    b"PAR1": "is a Parquet file. Give {kind=parquet}",
+    b"ARROW1": "is an Arrow file. Give {kind=arrow}",
+    b"\xff\xfe": "is not UTF-8 text. Give {encoding=utf-16}",
+    b"\xfe\xff": "is not UTF-8 text. Give {encoding=utf-16}",
+}
 # What Excel writes above the header to say which separator follows.
 _SAID: Final = re.compile(rb'"?sep=([^\w\s"]|\t)"?\r?\n?', re.IGNORECASE)
 
@@ -67,10 +78,15 @@ class CsvHeader:
     @classmethod
     def of(cls, line: bytes, name: Path, how: FileParams) -> "CsvHeader":
         """From the first line, in UTF-8, of the file `name`."""
+        for begin, said in _OTHERS.items():
+            if line.startswith(begin):
+                raise ParameterError(f"{verbatim(str(name))} {said}")
         try:
             first = line.decode().strip("\r")
         except UnicodeDecodeError:
-            raise ParameterError(f"{verbatim(str(name))} is not UTF-8 text. Give its {{encoding}}") from None
+            raise ParameterError(
+                f"{verbatim(str(name))} is not UTF-8 text. Give its {{encoding}}, such as cp1252 (Windows) or latin-1"
+            ) from None
         require(
             "\r" not in first,
             f"{name} has lines that end in a carriage return alone. Save it with line feeds, as csv has",
@@ -144,12 +160,25 @@ class CsvTable:
         return cls(name, found.names, found.named, found.separator, how, begin, once)
 
     @property
+    def names_below(self) -> int | None:
+        """How many lines are above another line that could be the header; None if there is none, or the file is a pipe."""
+        return None if self.once or not self.named else _names_below(self.source, self.how)
+
+    @property
+    def titled(self) -> bool:
+        """Whether the header is likely to be a comment or a title, by what it holds."""
+        if len(self.names) == 1 and self.named:
+            return self.names[0].startswith("#") or self.names_below is not None
+        unnamed = sum(name == f"Unnamed: {place}" for place, name in enumerate(self.names))
+        return (self.names[0].startswith("#") or 2 * unnamed >= len(self.names)) and self.names_below is not None
+
+    @property
     def above(self) -> str:
         """What to say where the first row does not fit the header, a template: names further down, or comments."""
-        lower = None if self.once or not self.named else _names_below(self.source, self.how)
+        lower = self.names_below
         said = "" if lower is None else f". If the column names are in line {lower + 1}, give {{skip_rows={lower}}}"
         marked = self.how.comment is None and self.names[0].startswith("#")
-        return said + ". If lines that begin with # are comments, give {comment} '#'" * marked
+        return said + ". If lines that begin with # are comments, give {comment=#}" * marked
 
     @property
     def marks(self) -> str:
@@ -500,7 +529,7 @@ class _Blocks:
         import pyarrow.csv as pc
 
         try:
-            return pc.read_csv(
+            table = pc.read_csv(
                 io.BytesIO(chunk),
                 read_options=self.reading,
                 parse_options=self.parsing,
@@ -508,21 +537,51 @@ class _Blocks:
             )
         except (pa.ArrowException, OSError):
             return None
+        return table if self._are_rows(chunk, table.num_rows) else None
+
+    def _are_rows(self, chunk: bytes, count: int) -> bool:
+        """Whether the chunk has so many rows by strict rules, too.
+
+        pyarrow takes a quote that is never closed, and text behind one that is. A quote that begins one row's text would then
+        swallow the rows below it without a word.
+        """
+        quote = self.table.how.quote
+        # Where every line is a row, none was swallowed. That is nearly every chunk, and this is far quicker.
+        if quote is None or quote.encode() not in chunk or chunk.count(b"\n") == count:
+            return True
+        try:
+            rows = csv.reader(
+                io.StringIO(chunk.decode(), newline=""), delimiter=self.table.separator, quotechar=quote, strict=True
+            )
+            return sum(1 for row in rows if row) == count
+        except (UnicodeDecodeError, csv.Error):
+            return False
 
     def _refusal(self, line: bytes) -> ValueError:
         """The error for a line that cannot be read, after `seen` good rows. It names columns and shows no value."""
         table, where = self.table, f"{self.table.source} cannot be read after row {self.seen}"
         above = table.above if self.seen == 0 else ""
+        if above and table.titled:
+            # Not its columns are at fault.
+            title = f"{table.source}: the first line seems to be a comment or a title, and not the column names"
+            return ParameterError(verbatim(title) + above)
         if line.startswith(b"#") and table.how.comment is None and not above:
-            above = ". If lines that begin with # are comments, give {comment} '#'"
+            above = ". If lines that begin with # are comments, give {comment=#}"
         try:
             fields = split_line(line.decode().strip("\r\n"), table.separator, table.how)
         except UnicodeDecodeError:
             return ParameterError(
-                f"{verbatim(where)}: the next line is not UTF-8 text. Give the {{encoding}} of the file"
+                f"{verbatim(where)}: the next line is not UTF-8 text. Give the {{encoding}} of the file, such as "
+                "cp1252 (Windows) or latin-1"
             )
         except (csv.Error, ValueError):
             return ParameterError(f"{verbatim(where)}: the next line has an open quote, or another {{separator}}")
+        cells = line.decode().split() if len(table.names) == 1 else []
+        if len(table.names[0].split()) == len(cells) > 1 and all(self.form.number(cell) is not None for cell in cells):
+            return ParameterError(
+                f"{verbatim(where)}: blanks seem to separate its columns. Give {{separator= }} where it is one blank; "
+                "where there are more, save it with commas"
+            )
         if len(fields) != len(table.names):
             if len(set(fields).intersection(table.names)) > 1:
                 return ValueError(
@@ -545,7 +604,15 @@ class _Blocks:
             )
         bad = self.bad or self.numbers
         which = f"column{'s' * (len(bad) > 1)} {listed(map(repr, bad))}"
-        advice = advice_for(dict.fromkeys(bad, "untyped")) + comma + above
+        advice = advice_for(dict.fromkeys(bad, "untyped"))
+        wrong = [text for name in self.numbers if self.form.number(text := line_of[name]) is None]
+        if comma and all(could_be_number(text) is not None for text in wrong):
+            # Numbers, with marks that were not named: to leave them out is the last thing to do.
+            advice = f"{comma.removeprefix('. ')}. Otherwise {advice[:1].lower()}{advice[1:]}{above}"
+        else:
+            advice += comma + above
+        if self.seen:
+            advice += ". If that line alone is at fault, as a line of totals is, correct it"
         return ColumnsError(f"{where}: not a number in {which}", bad, advice=advice, drop=to_drop(bad, self.numbers))
 
 

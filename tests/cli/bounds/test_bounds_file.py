@@ -184,9 +184,15 @@ def test_a_stream_takes_a_bound_on_rows(tmp_path: Path, center: str) -> None:
     found = eigenveil(*asked, "--bounds", scaled, "-o", target, "--force")
     assert found.exit_code == 0, found.output
     assert np.asarray(Model.load(target).scale).tolist() == [2.0] * len(NAMES)
-    assert "--bounds" in refusal(
-        "stream", source, "--resume", "--state", "x", "--bounds", bounds, "-o", tmp_path / "y.safetensors"
+    state = tmp_path / "state"
+    assert (
+        eigenveil(
+            "stream", source, *FIT, "--row-bound", 5, "--state", state, "-o", tmp_path / "z.safetensors"
+        ).exit_code
+        == 0
     )
+    again = ("stream", source, "--resume", "--state", state, "-o", tmp_path / "y.safetensors")
+    assert "--bounds" in refusal(*again, "--bounds", bounds)
 
 
 @pytest.mark.parametrize(

@@ -200,8 +200,9 @@ def test_a_folder_that_is_not_what_it_was_is_refused(tmp_path: Path) -> None:
         source.read(offset, most=3)
 
 
-def test_a_file_that_ends_within_a_line_holds_up_the_next(tmp_path: Path) -> None:
-    (tmp_path / "1.csv").write_text("a,b\n1,2\n3,")
+@pytest.mark.parametrize("blank", [0, 5000])
+def test_a_file_that_ends_within_a_line_holds_up_the_next(tmp_path: Path, blank: int) -> None:
+    (tmp_path / "1.csv").write_text("a,b\n1,2\n" + "\n" * blank + "3,")
     (tmp_path / "2.csv").write_text("a,b\n5,6\n")
     _, offset = follow(tmp_path).read(Offset(), most=1)
     with pytest.raises(SourceChanged, match=r"1\.csv ends within a line, and 2\.csv has come"):

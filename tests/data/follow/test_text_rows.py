@@ -41,7 +41,7 @@ def read_plainly(data: bytes, how: FileParams, columns: tuple[str, ...] | None =
     how = how if separator is None or how.separator is not None else replace(how, separator=separator)
     head, _, rest = data[at:].partition(b"\n")
     text = TextRows.of(CsvHeader.of(head, Path("the stream"), how), columns)
-    records, _ = whole_records(rest if how.header else data[at:], quote=text.quote, most=10**6, comment=text.comment)
+    records, _ = whole_records(rest if how.header else data[at:], most=10**6, comment=text.comment)
     rows = text.rows(records, seen=0)
     # Good rows before a bad one are given out first, and the next look refuses it.
     return rows if len(rows) == len(records) else text.rows(records[len(rows) :], seen=len(rows))
@@ -153,12 +153,16 @@ def test_lines_above_the_header_are_left_out(name: str) -> None:
     assert both(data, **how) == ([[1, 2], [3, 4]], [[1, 2], [3, 4]])
 
 
-def test_between_quotes_no_line_is_a_comment() -> None:
-    data = b'a,b,note\n1,2,"x\n# y"\n# z"\n3,4,w\n'
-    how = FileParams(comment="#")
-    assert read_plainly(data, how, ("a", "b")).tolist() == [[1, 2], [3, 4]]
-    source = open_source(io.BytesIO(data), kind="csv", comment="#", drop=["note"])
-    assert np.concatenate(list(source.batches)).tolist() == [[1, 2], [3, 4]]
+@pytest.mark.parametrize("note", ['"x\n# y"', '"x\ny"', '"', '"a"b"'])
+def test_a_row_is_one_line_and_an_open_quote_takes_no_other_row(note: str) -> None:
+    data = f"a,b,note\n1,2,x\n3,4,{note}\n5,6,z\n".encode()
+    with pytest.raises(ValueError, match=r"after row 1: the next line has an open quote.*must be one line"):
+        read_plainly(data, FileParams(comment="#"), ("a", "b"))
+
+
+def test_a_quote_within_a_field_is_a_letter() -> None:
+    data = b'a,b,note\n1,2,5" pipe\n3,4,"6"" pipe"\n5,6,z\n'
+    assert read_plainly(data, FileParams(), ("a", "b")).tolist() == [[1, 2], [3, 4], [5, 6]]
 
 
 MARKS = st.sampled_from([".", ",", " ", "'", "\u202f"])
@@ -226,7 +230,7 @@ def test_numbers_come_back_to_the_last_bit(rows: list[list[float]]) -> None:
 
 
 def test_columns_are_found_by_name_and_others_may_hold_anything() -> None:
-    data = b'who,b,a\n\xff\xfe,2,1\n"x,\ny",4,3\n'
+    data = b'who,b,a\n\xff\xfe,2,1\n"x,y",4,3\n'
     assert read_plainly(data, FileParams(), ("a", "b")).tolist() == [[1, 2], [3, 4]]
     with pytest.raises(ValueError, match="has no column 'c'"):
         read_plainly(data, FileParams(), ("a", "c"))
@@ -257,7 +261,7 @@ def test_another_encoding_is_decoded() -> None:
     assert text.rows(["1,é\n".encode("latin-1")], seen=0).tolist() == [[1.0]]
 
 
-def test_an_open_quote_costs_one_pass() -> None:
-    data = b'"' + b"1,2\n" * 100_000
-    assert whole_records(data, quote=b'"', most=10) == ([], [])
-    assert whole_records(data, quote=None, most=1) == ([b'"1,2\n'], [5])
+def test_records_are_lines() -> None:
+    data = b'"' + b"1,2\n" * 3
+    assert whole_records(data, most=10) == ([b'"1,2\n', b"1,2\n", b"1,2\n"], [5, 9, 13])
+    assert whole_records(data, most=1) == ([b'"1,2\n'], [5])

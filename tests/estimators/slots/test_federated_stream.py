@@ -150,7 +150,10 @@ def test_a_copy_has_no_rows_and_the_model_can_be_saved(tmp_path: Any) -> None:
     [
         ({"epsilon": 1.0, "delta": 1e-5}, "row_bound is missing"),
         ({"epsilon": 1.0, "delta": 1e-5, "row_bound": "private"}, "row_bound must be a number that you know"),
-        ({"epsilon": 1.0, "delta": 1e-5, "row_bound": 2.0, "scale": "private"}, "scale must be public numbers"),
+        (
+            {"epsilon": 1.0, "delta": 1e-5, "row_bound": 2.0, "scale": "private"},
+            "scale must be a number or one per column",
+        ),
         ({**PRIVATE, "trust": "hub", "topology": "tree"}, "needs trust='site'"),
         ({"epsilon": None, "trust": "masked"}, "needs epsilon"),
         ({**PRIVATE, "device": True, "neighbours": "add-remove"}, "takes part is public"),

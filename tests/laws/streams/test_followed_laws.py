@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from eigenveil.audit.specimens.followed import AsRead
-from eigenveil.data.follow import Follower
+from eigenveil.data.follow import ByClock, FollowedRows, Follower, Instant, SlotEnd, follow, watcher
 from eigenveil.privacy import Neighbours
 from eigenveil.tasks import Question
 from laws.strategies import PERSONAL
-from laws.streams.followed_worlds import Row, Seen, World, neighbour, run, task_of, text, world
+from laws.streams.followed_worlds import SECONDS, Noted, Row, Seen, World, neighbour, run, task_of, text, world
 
 SLOTS = 8
 
@@ -121,3 +121,35 @@ def test_each_end_of_a_long_backlog_closes_its_own_rows(tmp_path: Path) -> None:
     made = World(rows, tuple(10.0 * slot + 10 for slot in range(SLOTS)))
     seen = run(made, tmp_path / "rows.csv", rng, Neighbours.ADD_REMOVE, asleep=True)
     assert seen.counts == (7,) * SLOTS
+
+
+@pytest.mark.parametrize("note", ['5" pipe', '"5"" pipe"', '"', '"two\nlines"', "#", ""])
+def test_a_text_beside_the_numbers_moves_no_other_row(note: str, tmp_path: Path) -> None:
+    """One row more, with any text in a column that is not read: no slot has other rows of others, or the row is refused."""
+    found: list[list[list[list[float]]]] = []
+    for more in ("", f"9,9,{note}\n"):
+        source, noted = tmp_path / f"{len(found)}.csv", Noted()
+        source.write_text("a,b,note\n")
+        reader = follow(source, columns=("a", "b"))
+        for slot in range(SLOTS):
+            with source.open("a") as file:
+                file.write(f"{slot},1,x\n" + more * (slot == 2) + f"{slot},2,y\n")
+            noted.ends.append(SlotEnd(slot, SECONDS * (slot + 1), tuple(watcher.reach(str(source)))))
+        noted.over = True
+        follower = Follower(reader, ByClock(0.0, SECONDS, SLOTS), ends=noted)
+        slots: list[list[list[float]]] = [[]]
+        clock = SECONDS * SLOTS
+        try:
+            while not follower.over:
+                event = follower.poll(Instant(clock, clock), most=3)
+                if isinstance(event, FollowedRows):
+                    slots[-1] += event.rows.tolist()
+                else:
+                    slots.append([])
+        except ValueError:
+            # Nothing of the slot that was open is used.
+            slots[-1] = []
+        found.append([[row for row in rows if row[0] != 9] for rows in slots if rows])
+    without, there = found
+    assert there == without[: len(there)]
+    assert len(there) == (2 if note in ('"', '"two\nlines"') else SLOTS)

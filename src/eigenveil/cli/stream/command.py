@@ -99,6 +99,9 @@ def stream(
         require(state is None or not no_state, "--state and --no-state contradict each other. Give one of them")
         before = _state_to_resume(state, model)
         typed = _typed(context, bounds)
+        if state is not None:
+            # Before it is read, which takes longer.
+            _require_state(state, resume=resume, others=[source, model, *([] if bounds is None else [bounds])])
         # What the stream wrote before, it may write again.
         own = outputs_in(before)
     else:

@@ -289,7 +289,8 @@ def _resumed(job: Job) -> "tuple[StreamingPCA, dict[str, Any]]":
     require(
         not other,
         f"with --resume the settings of the stream are those in {job.before}, where {listed(other)} "
-        f"{'has another value' if len(other) == 1 else 'have other values'}. Leave them out, or begin another stream",
+        f"{'has another value' if len(other) == 1 else 'have other values'}. Leave out what you gave, also --bounds "
+        "if they come from it, or begin another stream",
     )
     return pca, notes_in(job.before)
 

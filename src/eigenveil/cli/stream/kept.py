@@ -6,8 +6,6 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, final
 
-import numpy as np
-
 if TYPE_CHECKING:
     from eigenveil.data.streams import Source
 
@@ -59,6 +57,9 @@ def _parted(batch: Any, count: int) -> tuple[Any, Any]:
 
 
 def _bytes_of(rows: Any) -> Iterator[tuple[str, bytes]]:
+    # Here, so that --help does not wait for it.
+    import numpy as np
+
     if hasattr(rows, "schema"):
         *values, people = (column.combine_chunks() for column in rows.columns)
         yield "values", np.column_stack([value.to_numpy(zero_copy_only=False) for value in values]).tobytes()

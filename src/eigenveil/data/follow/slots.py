@@ -5,13 +5,14 @@ closed slot comes with a `SlotStart`. Store it together with what was computed f
 Rows of the slot that was open are then read again, each once.
 
 **By the clock, one row more or less is in one slot, and changes no other row's slot.** Proof. Let t(r) be the instant at which
-the last byte of row r was in the source, and e(1) < e(2) < ... the instants at which ends of slots were noted. Row r is read in
-the first slot whose end was noted after t(r): rows are read in their order, whole ones only, up to what the source held at e(k),
-and all of them before slot k is closed. What is read before e(k) was there before e(k), so it is in no earlier slot than it
-should be. Neither how many rows are read at a time, nor how long that takes, nor a restart enters: the notes are on disk before
-rows are counted by them. So the slot of r depends on t(r) and the e(k) alone. The assumption is that these are the same for all
-other rows with and without r, and with another r: one row does not change when others arrive, nor when the ends are noted. For
-the ends a process of its own sees to that, which never waits for work on rows (`watcher`).
+the last byte of row r was in the source, and e(1) < e(2) < ... the instants at which ends of slots were noted. A row is one
+line, so its text decides nothing of where another begins. Row r is read in the first slot whose end was noted after t(r): rows
+are read in their order, whole ones only, up to what the source held at e(k), and all of them before slot k is closed. What is
+read before e(k) was there before e(k), so it is in no earlier slot than it should be. Neither how many rows are read at a time,
+nor how long that takes, nor a restart enters: the notes are on disk before rows are counted by them. So the slot of r depends
+on t(r) and the e(k) alone. The assumption is that these are the same for all other rows with and without r, and with another r:
+one row does not change when others arrive, nor when the ends are noted. For the ends a process of its own sees to that, which
+never waits for work on rows (`watcher`).
 """
 
 import json

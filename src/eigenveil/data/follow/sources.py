@@ -238,8 +238,8 @@ class FollowedFile:
         with self.source.open("rb") as file:
             begin = self._checked(file, offset)
             most = LONGEST_LINE if until is None else self._stop(offset, until) - begin
-            # Lines of comments are no rows, and may be long.
-            rest = _at(file, begin, max(0, min(most, 1 << 10 if self.text.comment is None else LONGEST_LINE)))
+            # Blank lines and comments are no rows, and there may be many before the half of one.
+            rest = _at(file, begin, max(0, min(most, LONGEST_LINE)))
         if self.text.comment is not None:
             *lines, rest = rest.split(b"\n")
             rest += b"".join(line for line in lines if not line.startswith(self.text.comment))
@@ -441,7 +441,7 @@ class FollowedPipe:
         # A fast writer is not let in without end: what is not taken waits in the pipe and stops the writer.
         while len(self._held) < _MOST_BYTES and self._held.count(b"\n") < most and not self._over and self._ready():
             self._take()
-        records, ends = whole_records(self._held, quote=self._text.quote, most=most, comment=self._text.comment)
+        records, ends = whole_records(self._held, most=most, comment=self._text.comment)
         if not records:
             require(len(self._held) <= LONGEST_LINE, f"{self.source} has a line longer than {LONGEST_LINE} bytes")
             if self._over and self._held.strip():
@@ -506,7 +506,7 @@ def _records(
     size = _BYTES
     while True:
         data = _at(file, begin, size if stop is None else max(0, min(size, stop - begin)))
-        records, ends = whole_records(data, quote=text.quote, most=most, comment=text.comment)
+        records, ends = whole_records(data, most=most, comment=text.comment)
         if len(records) == most or len(data) < size or (records and size >= _MOST_BYTES):
             return records, ends
         require(size <= LONGEST_LINE, f"{source} has a line longer than {LONGEST_LINE} bytes")

@@ -51,36 +51,26 @@ def preamble(data: bytes, how: FileParams) -> tuple[int, str | None] | None:
     return None
 
 
-def whole_records(
-    data: bytes, *, quote: bytes | None, most: int, comment: bytes | None = None
-) -> tuple[list[bytes], list[int]]:
+def whole_records(data: bytes, *, most: int, comment: bytes | None = None) -> tuple[list[bytes], list[int]]:
     """The first complete records, at most `most`, and where each ends. Blank lines are no records, and neither are comments.
 
-    A line end between quotes is not the end of a record. What has no line end yet is incomplete.
+    A record is one line, also where a quote is open: otherwise the text of one row, such as 5" pipe, would take all rows after
+    it for its own until the next quote comes. What has no line end yet is incomplete.
 
-    >>> whole_records(b'1,2\\n\\n"a\\nb",3\\n4,', quote=b'"', most=5)
-    ([b'1,2\\n', b'"a\\nb",3\\n'], [4, 13])
+    >>> whole_records(b'1,2\\n\\n"a\\nb",3\\n4,', most=5)
+    ([b'1,2\\n', b'"a\\n', b'b",3\\n'], [4, 8, 13])
     """
     found: list[bytes] = []
     ends: list[int] = []
-    start = end = 0
-    inside = False
+    end = 0
     while len(found) < most:
-        before, end = end, data.find(b"\n", end) + 1
+        start, end = end, data.find(b"\n", end) + 1
         if not end:
             break
-        if comment is not None and not inside and data.startswith(comment, before):
-            start = end
-            continue
-        # Counted from the last line end only: a quote that never closes must not cost a pass over the file for each line.
-        inside ^= quote is not None and data.count(quote, before, end) % 2 == 1
-        if inside:
-            continue
         # Only an empty line is no record: tabs and blanks alone may be a row of missing values.
-        if data[start:end].strip(b"\r\n"):
+        if data[start:end].strip(b"\r\n") and not (comment is not None and data.startswith(comment, start)):
             found.append(data[start:end])
             ends.append(end)
-        start = end
     return found, ends
 
 
@@ -108,11 +98,6 @@ class TextRows:
         read = ColumnChoice(wanted, literal=True).laid_out(header.source, header.names).read
         at = {name: place for place, name in enumerate(header.names)}
         return cls(header, read, tuple(at[name] for name in read), NumberFormat.of(header.how))
-
-    @property
-    def quote(self) -> bytes | None:
-        """The quotation mark as a byte."""
-        return None if self.header.how.quote is None else self.header.how.quote.encode()
 
     @property
     def comment(self) -> bytes | None:
@@ -177,7 +162,9 @@ class TextRows:
                 f"{verbatim(where)}: the next line is not {header.how.encoding} text. Give the {{encoding}} of the file"
             )
         except (csv.Error, ValueError):
-            return ParameterError(f"{verbatim(where)}: the next line has an open quote, or another {{separator}}")
+            return ParameterError(
+                f"{verbatim(where)}: the next line has an open quote, or another {{separator}}. Each row must be one line"
+            )
         if len(fields) != len(header.names):
             words = f"{where}: the next line has {len(fields)} fields and the header has {len(header.names)}. Correct that line"
             marked = header.how.comment is None and (record.startswith(b"#") or header.names[0].startswith("#"))

@@ -295,10 +295,11 @@ class Together:
 class RunningTotal:
     """`Together.of` studies of a dataset that change one at a time, however many there are. Changes in place.
 
-    >>> total = RunningTotal()
+    >>> from eigenveil.privacy import Neighbours
+    >>> total, row = RunningTotal(), PrivacyUnit("row", Neighbours.ADD_REMOVE)
     >>> for mu in (0.1, 0.2, 0.3):
-    ...     total.change(None, Standing(mu, 0.0, None))
-    >>> total.together == Together.of(Standing(mu, 0.0, None) for mu in (0.3, 0.1, 0.2))
+    ...     total.change(None, Standing(mu, 0.0, None, unit=row))
+    >>> total.together == Together.of(Standing(mu, 0.0, None, unit=row) for mu in (0.3, 0.1, 0.2))
     True
     """
 

@@ -92,7 +92,7 @@ class DurableLedger:
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
-    >>> from eigenveil.privacy import Neighbours
+    >>> from eigenveil.privacy import Neighbours, PrivacyUnit
     >>> cost, row = {"epsilon": 1.0, "delta": 1e-6, "mu": 0.23}, PrivacyUnit("row", Neighbours.ADD_REMOVE)
     >>> account = StudyBudget("0" * 64, "heart study", "patients", "masked", **cost, unit=row)
     >>> with DurableLedger.open(Path(folder.name) / "ledger.db") as ledger:

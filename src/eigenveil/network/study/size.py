@@ -44,6 +44,7 @@ def size_of(
     Where entries may be missing, `observed` counts of them go along with a sum.
     """
     from eigenveil.plan import SegmentsPlan, iterates
+    from eigenveil.privacy.sums.quantiles import BEYOND
     from eigenveil.tasks.fit.task import counted_at_once
 
     plan = request.plan
@@ -56,7 +57,9 @@ def size_of(
     searched = counted_at_once(dim, find=find, units=units)
     # An answer then has the rate of each column, and two numbers more.
     rates = dim + 2 if observed else 0
-    return FitSize(question, max(part, dim + 2 + observed, searched), dim * rank + rank + dim + 7 + 2 * scale + rates)
+    norms = len(BEYOND) if find else 0
+    answer = dim * rank + rank + dim + 7 + 2 * scale + rates + norms
+    return FitSize(question, max(part, dim + 2 + observed, searched), answer)
 
 
 def memory_of(size: FitSize, request: "FederatedSpec | GossipSpec", *, parts: int) -> int:

@@ -6,7 +6,6 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from eigenveil.network.study.rules import fatal_peers
 from eigenveil.params.declarations.study import HubStudy, PeerStudy
 
 if TYPE_CHECKING:
@@ -350,6 +349,9 @@ def _counted(study: "StudyFile") -> str:
 
 def _losses(study: "StudyFile", params: PeerStudy) -> str:
     """What becomes of the study and its budget if a peer stops for good."""
+    # Its rules load numpy, and these words are loaded for every --help.
+    from eigenveil.network.study.rules import fatal_peers
+
     fatal = fatal_peers(study)
     everyone = len(fatal) == len(study.peers)
     if everyone or not params.restarts:

@@ -34,7 +34,7 @@ _LARGE_DELTA: Final = 1e-3
 # What was released, by name.
 COMPONENTS: Final = ("components", "mean", "spectrum", "explained variance and its ratio")
 # Released too by a fit that finds the norm to clip at.
-FOUND_BOUND: Final = ("the bound on rows",)
+FOUND_BOUND: Final = ("the bound on rows", "quantiles of their norms")
 # And by one that finds the units of columns.
 FOUND_UNITS: Final = ("the units of the columns",)
 # And by one whose table may have missing entries, by the rule for them.

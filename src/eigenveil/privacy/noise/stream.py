@@ -41,16 +41,17 @@ class Noise:
     [0.75, -1.454]
     """
 
-    def __init__(self, key: bytes, *, reproducible: bool) -> None:
+    def __init__(self, key: bytes, *, reproducible: bool, renewed: bool = False) -> None:
+        """The words of one stream, which `key` alone decides: whoever has it draws the same. If `renewed`, see `batch`."""
         require(len(key) == 32, f"key must have 32 bytes, got {len(key)}")
-        self._key, self._reproducible = key, reproducible
-        # With a seed there is one stream, and each draw takes the next part of it.
+        self._key, self._reproducible, self._renewed = key, reproducible, renewed
+        # Of one stream each draw takes the next part.
         self._lock, self._stream = threading.Lock(), _stream_of(key)
 
     @classmethod
     def fresh(cls) -> "Noise":
         """Unpredictable noise, for real releases."""
-        return cls(os.urandom(32), reproducible=False)
+        return cls(os.urandom(32), reproducible=False, renewed=True)
 
     @classmethod
     def seeded(cls, seed: int) -> "Noise":
@@ -92,13 +93,15 @@ class Noise:
 
     @contextmanager
     def batch(self) -> Iterator["Words"]:
-        """Words for one draw. Without a seed they are of a new stream: forks of the process and clones of the machine share ours.
+        """Words for one draw. `fresh` noise gives those of a new stream, because forks and clones of the machine have ours.
+
+        Noise that is made twice is never renewed: two peers add theirs with opposite signs, and mirrored entries have the same.
 
         Its key is SHA-256 of this source's key, fresh entropy of the kernel and the time. Forks get other entropy. A clone of a
         virtual machine may get the same until its kernel notices, but not at the same nanosecond. To whoever lacks this
         source's key, digests of different texts under it are independent keys.
         """
-        if self._reproducible:
+        if not self._renewed:
             with self._lock:
                 yield Words(self._stream)
         else:

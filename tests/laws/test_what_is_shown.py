@@ -1,0 +1,145 @@
+"""What is shown follows from what was released: with equal released values, neighbouring tables have the same public results.
+
+A second run, on neighbouring rows, gets the first one's released values in place of its own. Then the model's file to the last
+byte, its report, and all warnings must be the same: an exact count, norm or share in any of them would differ.
+"""
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from eigenveil import FederatedPCA, GossipPCA, PrivatePCA, StreamingPCA
+from eigenveil.linalg import Array
+from eigenveil.report import model_report
+from laws.parties.transcripts import Transcript
+from laws.test_whole_fit import fits
+
+DIM = 5
+
+
+def shown(run: Callable[[], Any], path: Path) -> tuple[Any, ...]:
+    """All that others may see of a fit: the model's file, its report as data, its guarantee, and what it warned of."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model = run().model_
+        report = model_report(model, kind="fit", title="a fit")
+    model.save(path)
+    told = sorted(str(warning.message) for warning in caught)
+    return path.read_bytes(), repr(report), repr(model), str(model.guarantee), told
+
+
+def require_alike(fitted: Callable[[Any], Any], tables: Sequence[Any], path: Path) -> tuple[Any, ...]:
+    """Assert that fits of two tables show the same, the second of which sees what the first released."""
+    first = Transcript()
+    second = Transcript(first)
+    found = []
+    for table, transcript in zip(tables, (first, second), strict=True):
+        with pytest.MonkeyPatch.context() as patch:
+            transcript.watch(patch)
+            found.append(shown(partial(fitted, table), path))
+    # What is protected did differ: otherwise nothing would have been compared.
+    pairs = zip(first.values, second.values, strict=True)
+    assert any(not np.array_equal(left, right) for left, right in pairs)
+    assert found[0] == found[1]
+    return found[0]
+
+
+def people(count: int = 2000) -> Array:
+    return np.random.default_rng(4).standard_t(3, (count, DIM)) * [5, 3, 2, 1, 0.5] + 2
+
+
+def neighbours_of(rows: Array, relation: str) -> Array:
+    """The same without a row, or with a long one in place of another."""
+    if relation == "add-remove":
+        return rows[1:]
+    other = rows.copy()
+    other[0] = 1e6
+    return other
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(case=fits())
+def test_fits_of_small_tables_show_what_was_released(case: tuple[dict[str, Any], Any, Any], tmp_path: Path) -> None:
+    options, *tables = case
+    if options["neighbours"] == "zero-out":
+        # A table without somebody has another number of people, which this relation makes public.
+        return
+
+    def fitted(table: Any) -> Any:
+        data, ids = table
+        return PrivatePCA(2, person=ids, random_state=1, **options).fit(data)
+
+    # Four people are too few to find a bound among, and the law holds for any number.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("eigenveil.tasks.fit.search._ENOUGH", -math.inf)
+        patch.setattr("eigenveil.tasks.fit.units._ENOUGH", -math.inf)
+        require_alike(fitted, tables, tmp_path / "m.safetensors")
+
+
+@pytest.mark.parametrize("relation", ["add-remove", "replace-one", "zero-out"])
+@pytest.mark.parametrize("more", [{}, {"scale": "private"}, {"row_bound": 9.0}, {"method": "power"}], ids=str)
+def test_a_fit_shows_what_was_released(relation: str, more: dict[str, Any], tmp_path: Path) -> None:
+    rows = people()
+    options: dict[str, Any] = {"epsilon": 2.0, "delta": 1e-6, "neighbours": relation, "random_state": 1} | more
+    tables = (rows, neighbours_of(rows, relation))
+    text = require_alike(PrivatePCA(2, **options).fit, tables, tmp_path / "m.safetensors")
+    assert (b"norms" in text[0]) == (not more or "method" in more)
+
+
+@pytest.mark.parametrize("relation", ["add-remove", "replace-one", "zero-out"])
+@pytest.mark.parametrize("trust", ["hub", "site", "both"])
+def test_a_fit_over_sites_shows_what_was_released(relation: str, trust: str, tmp_path: Path) -> None:
+    rows = people(6000)
+    epsilon = (8.0, 4.0) if trust == "both" else 4.0
+    options: dict[str, Any] = {"epsilon": epsilon, "delta": 1e-6, "neighbours": relation, "trust": trust}
+    options["random_state"] = 1
+    sites = [[table, rows[:2000], rows[2000:4000]] for table in (rows[4000:], neighbours_of(rows[4000:], relation))]
+    require_alike(lambda tables: FederatedPCA(2, **options).fit(tables), sites, tmp_path / "m.safetensors")
+
+
+@pytest.mark.parametrize("relation", ["add-remove", "replace-one", "zero-out"])
+def test_a_fit_between_peers_shows_what_was_released(relation: str, tmp_path: Path) -> None:
+    rows = people(6000)
+    options: dict[str, Any] = {"epsilon": 6.0, "delta": 1e-6, "neighbours": relation, "noise": "independent"}
+    options |= {"graph": "complete", "random_state": 1}
+    first, *others = np.split(rows, 4)
+    peers = [[table, *others] for table in (first, neighbours_of(first, relation))]
+    require_alike(lambda tables: GossipPCA(2, **options).fit(tables), peers, tmp_path / "m.safetensors")
+
+
+@pytest.mark.parametrize("relation", ["replace-one", "zero-out"])
+@pytest.mark.parametrize("publish", ["sync", "block", "continual"])
+def test_a_stream_shows_what_was_released(relation: str, publish: str, tmp_path: Path) -> None:
+    rows = people(3000)
+    options: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-6, "neighbours": relation, "publish": publish}
+    options |= {"block_size": 1000, "random_state": 1} | ({"horizon": 3000} if publish == "continual" else {})
+
+    def run(table: Array) -> Any:
+        pca: Any = StreamingPCA(2, **options).partial_fit(table[:1500]).partial_fit(table[1500:])
+        return pca.sync() if publish == "sync" else pca
+
+    require_alike(run, (rows, neighbours_of(rows, relation)), tmp_path / "m.safetensors")
+
+
+@pytest.mark.parametrize("leak", ["a setting", "a warning"])
+def test_an_exact_count_is_convicted(leak: str, tmp_path: Path) -> None:
+    rows = people()
+
+    def fitted(table: Array) -> Any:
+        pca: Any = PrivatePCA(2, epsilon=2.0, delta=1e-6, random_state=1).fit(table)
+        if leak == "a warning":
+            warnings.warn(f"{len(table)} rows", stacklevel=1)
+        else:
+            pca.model_ = replace(pca.model_, settings=pca.model_.settings | {"rows": len(table)})
+        return pca
+
+    with pytest.raises(AssertionError):
+        require_alike(fitted, (rows, rows[1:]), tmp_path / "m.safetensors")
