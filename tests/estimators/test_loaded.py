@@ -167,7 +167,15 @@ def test_a_hostile_record_is_damage(parameters: Any, tmp_path: Path) -> None:
     replace(pca.model_, estimator=record).save(tmp_path / "m")
     with pytest.raises(ModelFileError, match="is damaged"):
         PrivatePCA.load(tmp_path / "m")
-    for damage in ({"noise_variance": "much"}, {"noise_variance": None}, {"observed": [1.0]}, {"observed": "x"}):
+    huge = [10**400] * pca.n_features_in_
+    for damage in (
+        {"noise_variance": "much"},
+        {"noise_variance": None},
+        {"observed": [1.0]},
+        {"observed": "x"},
+        {"observed": huge},
+        {"noise_variance": 10**400},
+    ):
         replace(pca.model_, estimator=dict(pca.model_.estimator) | damage).save(tmp_path / "m")
         with pytest.raises(ModelFileError, match="is damaged"):
             PrivatePCA.load(tmp_path / "m")

@@ -31,6 +31,7 @@ HIDDEN = [
     "\u3164",  # Fillers.
     "\u115f",
     "\uffa0",
+    "\U00016fe4",
     "\u2800",  # A blank of Braille.
     "\u00a0",  # A space that is not the space.
     "\u2028",

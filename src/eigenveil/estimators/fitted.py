@@ -124,7 +124,7 @@ class FittedPCA(Likelihood, TransformerMixin, BaseEstimator):
         try:
             loaded = cls(**parameters_in(model.estimator, cls))
             loaded._adopt(model)
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, OverflowError) as error:
             raise ModelFileError(f"{path} is damaged: {error}") from None
         loaded.n_features_in_ = model.components.shape[1]
         if model.columns is not None:

@@ -121,11 +121,9 @@ class Life:
 
     def _before_writing(self) -> None:
         if self.written == self.settings.get("full_at"):
-            # As if the disk had room for a little more and no more. A ledger writes its journal first, and a hub's log grows. The
-            # journal has pages of 16 kB, and there must be room for what this process tells the test.
-            log = Path(self.settings.get("transcript", "") + "-wal")
-            size = 8000 if "ledger" in self.settings else log.stat().st_size
-            resource.setrlimit(resource.RLIMIT_FSIZE, (size + 1000, resource.RLIM_INFINITY))
+            # As if the disk had room for a little more and no more. Ledgers and transcripts write their journal first. It has
+            # pages of 16 kB, and there must be room for what this process tells the test.
+            resource.setrlimit(resource.RLIMIT_FSIZE, (9000, resource.RLIM_INFINITY))
 
     def _after_writing(self) -> None:
         self.written += 1

@@ -82,9 +82,12 @@ class HubLog:
             connection.execute("PRAGMA locking_mode = EXCLUSIVE")
             # Parts can be large, and with 4 kB pages they would take many.
             connection.execute("PRAGMA page_size = 16384")
-            connection.execute("PRAGMA journal_mode = WAL")
-            # Every insert is its own transaction, and returns only when it is on disk.
-            connection.execute("PRAGMA synchronous = FULL")
+            # In a write-ahead log, what was released was in a second file. A hub that lost it would release the same sums again,
+            # under other noise.
+            connection.execute("PRAGMA journal_mode = DELETE")
+            # Every insert is its own transaction, and returns only when it is on disk, also on a Mac.
+            connection.execute("PRAGMA synchronous = EXTRA")
+            connection.execute("PRAGMA fullfsync = ON")
             if fresh or connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
                 cls._make(connection, study, wheel)
             return cls._opened(connection, path, study, wheel)
@@ -124,7 +127,7 @@ class HubLog:
                 f"version {row[2]} of the program began {path}, and this is version {wheel}. Go on with version {row[2]}"
             )
         # An empty transaction takes the lock now, so that a second hub fails here and not at its first message.
-        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("BEGIN EXCLUSIVE")
         connection.execute("COMMIT")
         # Not the number of rows: a snapshot replaces those before it, and keeps its own number.
         last = connection.execute("SELECT max(number) FROM events").fetchone()[0]
