@@ -189,7 +189,7 @@ def test_a_pipe_is_refused_where_one_pass_is_not_enough(table: Path, tmp_path: P
 def test_bounds_hand_their_options_on_to_the_fit(table: Path, tmp_path: Path) -> None:
     text = table.read_text().replace(",", ";").replace(".", ",")
     table.write_text(text)
-    given = ("--columns", "acid,sugar,ph", "--decimal", ",", "--epsilon", 0.5, "--delta", 1e-5, "--json")
+    given = ("--columns", "acid,sugar,ph", "--decimal", ",", "--epsilon", 5, "--delta", 1e-5, "--seed", 1, "--json")
     answer = json.loads(eigenveil("bounds", table, *given).stdout)
     command = shlex.split(answer["next"][0])
     assert command[command.index("--columns") + 1] == "acid,sugar,ph" and command[command.index("--decimal") + 1] == ","
