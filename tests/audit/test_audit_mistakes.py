@@ -12,12 +12,13 @@ from eigenveil.audit.cases import sites
 from eigenveil.core import mechanism
 from eigenveil.core.counts import tails_sensitivity
 from eigenveil.core.domain import Domain, Gaps
-from eigenveil.core.noise import Noise, distance_in_steps, packed_noise
+from eigenveil.core.noise import Noise, distance_in_steps
 from eigenveil.core.unit import Neighbours
 from eigenveil.estimators.bounds import spectrum
 from eigenveil.linalg import Array
 from eigenveil.privacy import Histories
 from eigenveil.privacy.integers.paired import PairedSteps
+from eigenveil.privacy.packed import packed_noise
 from eigenveil.protocols.masked.session import Session
 
 # As in an audit of seventy cases at 99%.

@@ -9,16 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from eigenveil.core.counts import (
-    Cells,
-    Tails,
-    _norms,
-    _root,
-    bounded_column_tails,
-    bounded_tails,
-    read_tails,
-    tails_sensitivity,
-)
+from eigenveil.core.counts import Cells, _norms, _root, bounded_column_tails, bounded_tails, tails_sensitivity
 from eigenveil.core.domain import Domain
 from eigenveil.core.ledger import Ledger
 from eigenveil.core.mechanism import Bounded, Gaussian
@@ -27,6 +18,7 @@ from eigenveil.core.rows import Rows
 from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows, SparseRows, WeightedRows
 from eigenveil.linalg import Array
+from eigenveil.tasks.tails import Tails, read_tails
 
 ADD, REPLACE = Neighbours.ADD_REMOVE, Neighbours.REPLACE_ONE
 CELLS = Cells.norms(0.25, 64.0, per_doubling=4)

@@ -25,12 +25,14 @@ from eigenveil import (
     find_bounds,
     find_column_bounds,
 )
-from eigenveil.core.mechanism import Gaussian
+from eigenveil.core.mechanism import Gaussian, Mechanism
 from eigenveil.errors import ParameterError
 from eigenveil.estimators.bounds.spectrum import released_spectrum
 from eigenveil.linalg import Array
-from eigenveil.privacy import PairedPart
+from eigenveil.privacy import PairedPart, released
 from eigenveil.privacy.integers.share import Share
+from eigenveil.tasks.slots import sums
+from eigenveil.tracking import sliced
 
 COUNT, DIM = 480, 5
 BUDGET: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-6, "random_state": 0}
@@ -65,17 +67,17 @@ class Tape:
 def taped(tape: Tape) -> Iterator[None]:
     """Every mechanism with noise records to the tape, or plays it."""
     with pytest.MonkeyPatch.context() as patch:
-        whole, packed, columns = Gaussian.release, Gaussian.release_packed, Gaussian.release_columns
+        whole, packed, columns = Gaussian.release, released.release_packed, released.release_columns
         shared, paired = Share.of, PairedPart.of
 
         def release(self: Gaussian, private: Any, **more: Any) -> Any:
             facts = ("whole", private.sensitivity, private.value.shape, str(more))
             return tape.through(facts, lambda: [whole(self, private, **more)])[0]
 
-        def release_packed(self: Gaussian, values: Array, **more: Any) -> Any:
+        def release_packed(self: Mechanism, values: Array, **more: Any) -> Any:
             return tape.through(("packed", values.shape, str(more)), lambda: [packed(self, values, **more)])[0]
 
-        def release_columns(self: Gaussian, slices: Any, **more: Any) -> Any:
+        def release_columns(self: Mechanism, slices: Any, **more: Any) -> Any:
             return iter(tape.through(("columns", str(more)), lambda: list(columns(self, slices, **more))))
 
         def of(self: Share, private: Any, **more: Any) -> Any:
@@ -88,8 +90,8 @@ def taped(tape: Tape) -> Iterator[None]:
 
         patch.setattr(PairedPart, "of", of_pair)
         patch.setattr(Gaussian, "release", release)
-        patch.setattr(Gaussian, "release_packed", release_packed)
-        patch.setattr(Gaussian, "release_columns", release_columns)
+        patch.setattr(sums, "release_packed", release_packed)
+        patch.setattr(sliced, "release_columns", release_columns)
         patch.setattr(Share, "of", of)
         yield
 

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from eigenveil import PrivatePCA
 from eigenveil.core.accounting import Budget
-from eigenveil.core.counts import BEYOND, Cells, Tails
+from eigenveil.core.counts import Cells
 from eigenveil.linalg import Array
 from eigenveil.plan import Facts, Norms, Spectrum, forecast, taken_by_clipping
 from eigenveil.plan.clipping import kept_by_clipping
 from eigenveil.report import model_report, plan_part
+from eigenveil.tasks.tails import BEYOND, Tails
 
 VALUES = np.array([0.3, 0.1, 0.05, 0.01])
 

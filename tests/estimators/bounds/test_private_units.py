@@ -12,9 +12,10 @@ from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
 
 from eigenveil import FederatedPCA, GossipPCA, Ledger, Model, PrivatePCA, StreamingPCA
-from eigenveil.core.counts import Cells, Tails
+from eigenveil.core.counts import Cells
 from eigenveil.linalg import Array
 from eigenveil.tasks.fit.units import spread_of
+from eigenveil.tasks.tails import Tails
 
 RNG = np.random.default_rng(6)
 UNITS = np.array([1e-3, 1.0, 50.0, 1e4, 0.02, 7.0])

@@ -33,7 +33,7 @@ from eigenveil.core.mechanism import Bounded
 from eigenveil.core.noise import step_of
 from eigenveil.core.rows import Block, Rows
 from eigenveil.core.unit import Neighbours
-from eigenveil.core.whole import COUNT_UNIT, Total, add_block, on_basis_grid, sum_unit, whole_weights
+from eigenveil.core.whole import COUNT_UNIT, Total, on_basis_grid, sum_unit, whole_weights
 from eigenveil.data.rows import DenseRows, SparseRows, Symmetric, WeightedRows
 from eigenveil.estimators.bounds.rows import find_bounds
 from eigenveil.estimators.bounds.spectrum import bounded_spectrum, released_spectrum
@@ -51,6 +51,7 @@ from eigenveil.privacy import (
     bounded_trace,
     gram_columns,
 )
+from eigenveil.privacy.sums.blocks import add_block
 from laws.strategies import SIZES, Case, cases, domains
 from laws.sums.exact_rows import exact_gram, exact_sum, rounded, table_of
 from laws.sums.histories_cases import WEIGHTS, HistoryCase, contractions, history_cases

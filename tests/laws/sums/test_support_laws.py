@@ -20,12 +20,14 @@ from scipy.stats import chi2
 from eigenveil.core import mechanism, noise, sums
 from eigenveil.core.domain import Domain
 from eigenveil.core.ledger import Ledger
-from eigenveil.core.mechanism import Bounded, Gaussian, Mechanism, Portion
+from eigenveil.core.mechanism import Bounded, Calibrated, Gaussian, Mechanism, Portion
 from eigenveil.core.noise import CAPACITY, LARGEST_SCALE, REACH, Noise, distance_in_steps, step_of, steps_of
 from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import Array
+from eigenveil.linalg.normals import normals
 from eigenveil.privacy import bounded_gram, bounded_sum
+from eigenveil.privacy.released import release_columns
 from eigenveil.privacy.sums.floating import float_gram, float_sum
 from laws.strategies import Case, cases
 from laws.sums.test_exact_sums_laws import SUMS, Table, alike
@@ -49,7 +51,7 @@ Release = Callable[[Bounded], Array]
 def by_columns(private: Bounded) -> Array:
     dim = len(private.value)
     slices = (private.value[:, start : start + 2] for start in range(0, dim, 2))
-    released = gaussian().release_columns(slices, dim=dim, sensitivity=private.sensitivity, label="x", share=SHARE)
+    released = release_columns(gaussian(), slices, dim=dim, sensitivity=private.sensitivity, label="x", share=SHARE)
     return np.hstack(list(released))
 
 
@@ -258,9 +260,9 @@ def one_lattice(name: str, *sides: Bounded) -> None:
 
 @pytest.mark.parametrize("name", ["plain", "portion", "carried"])
 def test_noise_added_in_floating_point_is_convicted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def added(value: Array, step: float, deviation: float, noise: Noise) -> Array:
-        drawn = np.triu(noise.normal(value.shape))
-        return np.asarray(value + step * deviation * (drawn + drawn.T) / 2)
+    def added(value: Array, of: Calibrated) -> Array:
+        drawn = np.triu(normals(of.noise, value.shape))
+        return np.asarray(value + of.step * of.deviation * (drawn + drawn.T) / 2)
 
     one_lattice(name, *tables_of_two())
     monkeypatch.setattr(mechanism, "_plus_symmetric", added)
@@ -273,9 +275,9 @@ def test_a_step_read_from_the_data_is_convicted(finer: int, monkeypatch: pytest.
     """As large as it may be for the largest entry, say: a power of two, but not a public one."""
     honest = mechanism._plus_symmetric
 
-    def by_size(value: Array, step: float, deviation: float, noise: Noise) -> Array:
+    def by_size(value: Array, of: Calibrated) -> Array:
         read = 2.0 ** (math.frexp(float(np.abs(value).max()))[1] + finer - 20)
-        return honest(value, read, deviation * step / read, noise)
+        return honest(value, Calibrated(read, of.deviation * of.step / read, of.noise))
 
     one, _ = tables_of_two()
     # One person more is enough for another power of two, somewhere; here it is four times as many.

@@ -11,7 +11,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from eigenveil.core.counts import Cells, Tails, bounded_column_tails, read_tails, tails_sensitivity
+from eigenveil.core.counts import Cells, bounded_column_tails, tails_sensitivity
 from eigenveil.core.domain import Domain
 from eigenveil.core.ledger import Ledger
 from eigenveil.core.rows import in_silence
@@ -23,6 +23,7 @@ from eigenveil.linalg import Array
 from eigenveil.params import ColumnBoundsParams, parameters, takes
 from eigenveil.privacy import Guarantee
 from eigenveil.privacy.facts import COLUMN_TAILS, TableRows
+from eigenveil.tasks.tails import Tails, read_tails
 
 __all__ = ["FindColumnBounds", "FoundColumnBounds", "find_column_bounds"]
 

@@ -10,7 +10,7 @@ from typing import Final, Literal, final
 
 import numpy as np
 
-from eigenveil.core.counts import Cells, Tails, bounded_tails, read_tails, tails_sensitivity
+from eigenveil.core.counts import Cells, bounded_tails, tails_sensitivity
 from eigenveil.core.domain import FARTHEST, Domain
 from eigenveil.core.mechanism import Bounded
 from eigenveil.core.rows import Rows
@@ -23,6 +23,7 @@ from eigenveil.tasks.base import require_step
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.center import Center
 from eigenveil.tasks.fit.split import Split
+from eigenveil.tasks.tails import Tails, read_tails
 
 __all__ = ["NORMS", "PRICE", "BoundSearch", "clip_edge", "least_for_a_bound", "require_people"]
 

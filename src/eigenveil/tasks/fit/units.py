@@ -11,7 +11,7 @@ from typing import ClassVar, Final, final
 
 import numpy as np
 
-from eigenveil.core.counts import Cells, Tails, bounded_column_tails, read_tails, tails_sensitivity
+from eigenveil.core.counts import Cells, bounded_column_tails, tails_sensitivity
 from eigenveil.core.domain import FARTHEST, LARGEST, SMALLEST, Domain
 from eigenveil.core.mechanism import Bounded
 from eigenveil.core.rows import Rows
@@ -24,6 +24,7 @@ from eigenveil.tasks.base import require_step
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.center import Center
 from eigenveil.tasks.fit.split import Split
+from eigenveil.tasks.tails import Tails, read_tails
 
 __all__ = [
     "ENTRIES",
