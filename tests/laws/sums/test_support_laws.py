@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
-from eigenveil.core import mechanism, noise, sums
+from eigenveil.core import mechanism, sums
 from eigenveil.core.domain import Domain
 from eigenveil.core.ledger import Ledger
 from eigenveil.core.mechanism import Bounded, Calibrated, Gaussian, Mechanism, Portion
@@ -26,7 +26,7 @@ from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import Array
 from eigenveil.linalg.normals import normals
-from eigenveil.privacy import bounded_gram, bounded_sum
+from eigenveil.privacy import bounded_gram, bounded_sum, released
 from eigenveil.privacy.released import release_columns
 from eigenveil.privacy.sums.floating import float_gram, float_sum
 from laws.strategies import Case, cases
@@ -195,7 +195,7 @@ def distance_and_room(one: Bounded, other: Bounded, name: str) -> tuple[float, f
     release, multiplier = MECHANISMS[name]
     step = step_of(one.sensitivity, int(np.size(one.value)), multiplier=multiplier)
     with pytest.MonkeyPatch.context() as patch:
-        for module in (mechanism, noise):
+        for module in (mechanism, released):
             patch.setattr(module, "Rounded", Still)
         Still.scales = []
         here, there = (np.asarray(release(side)) / step for side in (one, other))
