@@ -119,13 +119,12 @@ def format_of(path: Path) -> str | None:
 @final
 @dataclass(frozen=True, slots=True)
 class ArchiveKind:
-    """One kind of archive: its format name, the version this program writes, the older ones it reads, and its error."""
+    """One kind of archive: its format name, the version this program writes and reads, and its error."""
 
     format: str
     version: int
     words: str
     error: type[EigenveilError]
-    older: tuple[int, ...] = ()
 
     def write(
         self,
@@ -182,8 +181,9 @@ class ArchiveKind:
         # The format comes first, because the version of another kind of archive says nothing here.
         if not isinstance(header, dict) or header.get("format") != self.format:
             raise self.error(f"{path} is a safetensors file but not {self.words}")
-        if header.get("version") not in (self.version, *self.older):
+        if header.get("version") != self.version:
             raise self.error(
-                f"{path} is {self.words} of version {header.get('version')!r}; this program only reads version {self.version}"
+                f"{path} is {self.words} of version {header.get('version')!r}. This program reads version {self.version}: "
+                "make it again, or read it with the version of Eigenveil that wrote it"
             )
         return header

@@ -24,7 +24,6 @@ from eigenveil.params.declarations.groups import (
 )
 from eigenveil.params.declarations.limits import limited, limiting, words_allowed
 from eigenveil.params.declare import Limit
-from eigenveil.params.renamed import RENAMED_KEYS
 from eigenveil.params.tables import lines_of, refuse_unknown, shown_in_file, values_in
 from eigenveil.params.toml import load_toml, toml_value
 from eigenveil.params.values import Expected, hex_digits, listed, real, whole
@@ -208,7 +207,7 @@ class Policy:
         """The policy in a TOML text; a key it leaves out has its safe default."""
         document = load_toml(text)
         # A misspelt limit that was skipped would not hold, and nobody would notice.
-        refuse_unknown("the policy", document, list(_SECTIONS), explained={})
+        refuse_unknown("the policy", document, list(_SECTIONS))
         return cls(**{name: _section(_SECTIONS[name], document) for name in document})
 
     def limit(self, limit: Limit) -> Any:
@@ -382,7 +381,7 @@ class Policy:
 
 def _section(kind: type, document: Mapping[str, Any]) -> Any:
     try:
-        return kind(**values_in(document, kind, explained=RENAMED_KEYS))
+        return kind(**values_in(document, kind))
     except ParameterError as error:
         raise ValueError(error.said(in_study(kind), show=shown_in_file)) from None
 
