@@ -184,6 +184,10 @@ class _Entry:
             f"{path} states an epsilon of {guarantee.epsilon:g}, which is not between {_SMALLEST:g} and "
             f"{_LARGEST:g}. Leave it out",
         )
+        require(
+            guarantee.protects is not None,
+            f"{path} does not say whom it protects. Leave it out, and add what was spent on it with --mu",
+        )
         # The budget, not the sum of the charges: what is charged may depend on earlier releases, and the budget does not.
         return cls(str(path), Loss("gaussian", 1 / Budget(guarantee.epsilon, guarantee.delta).mu), guarantee)
 

@@ -238,7 +238,6 @@ class Guarantee:
             for name in ("unit", "neighbours", "against", "calibration", "relation", "clipping"):
                 require(isinstance(given[name], str), f"{name} of a guarantee must be text")
             given["protects"] = None if given["protects"] is None else PrivacyUnit.read(given["protects"])
-            require((given["epsilon"] is None) == (given["protects"] is None), "a guarantee must say what it protects")
             require(isinstance(given["reproducible"], bool), "reproducible of a guarantee must be true or false")
         except (TypeError, KeyError) as error:
             raise ValueError(f"a guarantee is malformed: {error}") from error

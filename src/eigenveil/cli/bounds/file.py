@@ -97,6 +97,7 @@ class BoundsFile:
         require(names is None or text, f"columns must be {dim} names, or null")
         require(isinstance(plain.get("guarantee"), Mapping), "guarantee must record what the bounds cost")
         guarantee = Guarantee.from_dict(plain["guarantee"])
+        require(guarantee.epsilon is None or guarantee.protects is not None, "guarantee must say what it protects")
         settings, fixed = _of_rows(plain, dim) if kind == "rows" else _of_columns(plain, dim)
         columns = None if names is None else tuple(names)
         return cls(path, dim, columns, settings, fixed, guarantee, *_norms(plain.get("candidates")))
