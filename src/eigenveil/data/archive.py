@@ -169,7 +169,12 @@ class ArchiveKind:
         arrays, header = self.read(path)
         try:
             return make(arrays, header)
-        except (ValueError, TypeError, KeyError, ArithmeticError) as error:
+        except KeyError as error:
+            raise self.error(
+                f"{path} lacks {error}. Another version of Eigenveil wrote it, or it is damaged: make it again, or read it with "
+                "the version that wrote it"
+            ) from error
+        except (ValueError, TypeError, ArithmeticError) as error:
             raise self.error(f"{path} is damaged: {error}") from error
 
     def _header(self, path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:

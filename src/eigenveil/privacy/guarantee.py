@@ -223,11 +223,13 @@ class Guarantee:
         known = set(cls.__dataclass_fields__)
         require(isinstance(values, Mapping), "a guarantee must be a table with its fields as keys")
         given = dict(values)
+        lacking = sorted(known - set(given))
+        wrong = f"lacks {', '.join(lacking)}" if lacking else "has unknown fields"
         # Nothing that is missing is guessed: it says who is protected.
         require(
             set(given) == known,
-            f"its guarantee must have the fields {', '.join(sorted(known))}, and no others. Another version of Eigenveil wrote "
-            "it, or it was edited: make it again, or read it with the version that wrote it",
+            f"its guarantee {wrong}. Another version of Eigenveil "
+            "wrote it, or it was edited: make it again, or read it with the version that wrote it",
         )
         try:
             for name in ("released", "assumptions", "caveats"):
