@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from eigenveil.core.accounting import Budget
 from eigenveil.errors import EigenveilError
 from eigenveil.network.identity.authority import new_request
 from eigenveil.network.policy import Policy, PolicyRefusal, template
@@ -16,7 +17,6 @@ from eigenveil.network.study.file import StudyFile
 from eigenveil.params.declarations.groups import METHOD_LIMIT
 from eigenveil.params.declarations.limits import words_allowed
 from eigenveil.params.toml import toml_value
-from eigenveil.privacy import Budget
 from network.study_parties import authority, document, gossip_document, tree_document
 
 EXACT = {"epsilon": None, "delta": None, "none": True}
