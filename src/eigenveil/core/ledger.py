@@ -28,16 +28,18 @@ import math
 import threading
 import weakref
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, NoReturn, final
+from dataclasses import dataclass, field
+from typing import Any, Literal, NoReturn, final, get_args
 
 from eigenveil.core.accounting import Budget, epsilon_of
 from eigenveil.core.threads import this_process
 from eigenveil.core.unit import PrivacyUnit, require_same_unit
 from eigenveil.errors import BudgetExceeded, require
 
-__all__ = ["Charge", "Ledger", "Reserve", "Slot"]
+__all__ = ["Charge", "Ledger", "Purpose", "Reserve", "Slot"]
 
+# What a release is for: the result, or where and how rows are clipped for it.
+Purpose = Literal["main", "search"]
 # Shares of one budget are added up in floating point. This is safe because `mu_for` leaves a larger margin.
 _ROUNDING = 1e-13
 _OWN_LEDGER = (
@@ -48,10 +50,18 @@ _OWN_LEDGER = (
 @final
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """One entry of the ledger: what was released, and its mu = sensitivity / noise."""
+    """One entry of the ledger: what was released, and its mu = sensitivity / noise.
+
+    A stream first searches for where to clip rows; its later noise is for what the search left. So a charge says what it is for:
+    the label is for people, and no noise may depend on its words. Ledger files do not keep the purpose, so it is not compared.
+    """
 
     label: str
     mu: float
+    purpose: Purpose = field(default="main", compare=False)
+
+    def __post_init__(self) -> None:
+        require(self.purpose in get_args(Purpose), f"the purpose of a charge is main or search, got {self.purpose!r}")
 
 
 @final
@@ -243,7 +253,15 @@ delta = 1e-06; nothing was released
             self._reserves = (*(ref for ref in self._reserves if ref() is not None), weakref.ref(reserve))
         return reserve
 
-    def spend(self, mu: float, *, label: str, slot: Slot | None = None, unit: PrivacyUnit | None = None) -> None:
+    def spend(
+        self,
+        mu: float,
+        *,
+        label: str,
+        slot: Slot | None = None,
+        unit: PrivacyUnit | None = None,
+        purpose: Purpose = "main",
+    ) -> None:
         """Write a charge, or raise `BudgetExceeded` or `UnitMismatch` and write nothing.
 
         `unit` is what the release protects. Without it the charge is taken to be of the ledger's own kind.
@@ -256,10 +274,16 @@ delta = 1e-06; nothing was released
         >>> len(ledger.charges), ledger.spent_mu
         (1, 0.2)
         """
-        self._spend(mu, label, slot, None, unit)
+        self._spend(mu, label, slot, None, unit, purpose)
 
     def _spend(
-        self, mu: float, label: str, slot: Slot | None, reserve: "Reserve | None", unit: PrivacyUnit | None
+        self,
+        mu: float,
+        label: str,
+        slot: Slot | None,
+        reserve: "Reserve | None",
+        unit: PrivacyUnit | None,
+        purpose: Purpose,
     ) -> None:
         """Charge `mu`, from a `reserve` or from what nobody has reserved."""
         # Checked before the lock: in a forked child, a thread of the parent may have it forever.
@@ -277,7 +301,7 @@ delta = 1e-06; nothing was released
                 reserve._require_room(extra, label)
             self._unit = self._unit or unit
             if slot is None or extra > 0:
-                charge = Charge(label, extra)
+                charge = Charge(label, extra, purpose)
                 # The entry first, then its reserve and its slot: an interrupt in between may overstate what is spent, never
                 # understate it.
                 self._write(charge)
@@ -391,9 +415,9 @@ class Reserve:
         """Whether what was left has been given back."""
         return self._closed
 
-    def spend(self, mu: float, *, label: str, slot: Slot | None = None) -> None:
+    def spend(self, mu: float, *, label: str, slot: Slot | None = None, purpose: Purpose = "main") -> None:
         """Write a charge on the ledger, from this reserve, or raise `BudgetExceeded` and write nothing."""
-        self._ledger._spend(mu, label, slot, self, self.unit)
+        self._ledger._spend(mu, label, slot, self, self.unit, purpose)
 
     def close(self) -> None:
         """Give back what was not spent. Nothing can be spent from here on."""

@@ -14,7 +14,7 @@ from typing import Any, final
 
 import numpy as np
 
-from eigenveil.core.ledger import Ledger, Reserve, Slot
+from eigenveil.core.ledger import Ledger, Purpose, Reserve, Slot
 from eigenveil.core.noise import (
     ROOT_HALF,
     Noise,
@@ -141,7 +141,7 @@ class Gaussian(Mechanism):
 
     `carried` is the multiplier of independent noise of the same kind that the value already has; only the rest is added. The
     variances add up ("Noise on noise" in `eigenveil.core.noise`). An observer who sees only what is released here
-    sees `multiplier` in total.
+    sees `multiplier` in total. `purpose` is that of every charge.
 
     >>> ledger = Ledger(epsilon=1.0, delta=1e-6)
     >>> noisy = Gaussian(5.0, ledger, Noise.seeded(1)).release(Bounded(np.zeros(2), 1.0), label="sum")
@@ -153,6 +153,7 @@ class Gaussian(Mechanism):
     ledger: Ledger | Reserve
     noise: Noise
     carried: float = 0.0
+    purpose: Purpose = "main"
 
     def __post_init__(self) -> None:
         require(0 < self.multiplier < math.inf, f"multiplier must be positive and finite, got {self.multiplier}")
@@ -164,7 +165,7 @@ class Gaussian(Mechanism):
     def release(self, private: Bounded, *, label: str, share: float = 1.0, slot: Slot | None = None) -> Array:
         """The noisy value; the charge is on the ledger before any noise is drawn."""
         self._require(private.sensitivity, share, label)
-        self.ledger.spend(math.sqrt(share) / self.multiplier, label=label, slot=slot)
+        self.ledger.spend(math.sqrt(share) / self.multiplier, label=label, slot=slot, purpose=self.purpose)
         drawn = self._calibrated(private.sensitivity, int(np.size(private.value)), share)
         return (_plus_symmetric if private.symmetric else _plus)(private.value, drawn)
 
@@ -173,7 +174,7 @@ class Gaussian(Mechanism):
     ) -> "Calibrated":
         """The noise of a release in pieces; the charge is on the ledger before it is handed out."""
         self._require(sensitivity, share, label)
-        self.ledger.spend(math.sqrt(share) / self.multiplier, label=label, slot=slot)
+        self.ledger.spend(math.sqrt(share) / self.multiplier, label=label, slot=slot, purpose=self.purpose)
         return self._calibrated(sensitivity, size, share)
 
     def scale(self, sensitivity: float, *, share: float = 1.0) -> float:

@@ -2,17 +2,18 @@
 
 **`Noise`: words** of 64 bits from a cryptographic stream, AES-256 in counter mode.
 
-**`Rounded`: exact draws of round(s Z)**, Z a standard normal, over a hundred million a second on one core. A ziggurat (Marsaglia and Tsang 2000) on real numbers, whose binary digits are drawn only as far as a decision needs them (Karney
-2016). Nothing is approximated: given uniform and independent words, a draw has exactly the law of round(s Z), tails included.
-The proof is docs/exact-noise.md. Its steps are named in the code: (cover), (quick), (round), (keep), (tail).
+**`Rounded`: exact draws of round(s Z)**, Z a standard normal, over a hundred million a second on one core. A ziggurat (Marsaglia
+and Tsang 2000) on real numbers, whose binary digits are drawn only as far as a decision needs them (Karney 2016). Nothing is
+approximated: given uniform and independent words, a draw has exactly the law of round(s Z), tails included. The proof is
+docs/exact-noise.md. Its steps are named in the code: (cover), (quick), (round), (keep), (tail).
 
 The table, the order in which words are used and the batch size are part of the format. Both ends of a pair of peers must draw the
 same whole numbers from the same words. No decision depends on how a machine rounds `exp`. All mechanisms draw from here.
 
 **The lattice of a release** is the whole numbers of a public step, so that the set of possible outputs does not depend on the
-rows. Floating-point noise leaks. From a given value, most float64 numbers cannot be reached, so someone who knows all rows but one can
-tell which value was there. Here the value is rounded to multiples of a public power of two. Whole-number noise is added to it.
-Only the sum, which is public by then, becomes a float again.
+rows. Floating-point noise leaks. From a given value, most float64 numbers cannot be reached, so someone who knows all rows but
+one can tell which value was there. Here the value is rounded to multiples of a public power of two. Whole-number noise is added
+to it. Only the sum, which is public by then, becomes a float again.
 
 **Rounding costs next to nothing.** Let V be an exact value, such as a sum of whole numbers, with sensitivity D. Let W be its
 floating-point form, with |W - V| <= 2^-51 |V| + g / 4 in every entry: the error of three roundings and a little more. With a

@@ -350,7 +350,7 @@ def _ledger_facts(ledger: Ledger | None) -> dict[str, Any] | None:
 
 
 def _charges(entries: Any) -> tuple[Charge, ...]:
-    return tuple(Charge(str(entry["label"]), float(entry["mu"])) for entry in entries)
+    return tuple(Charge(str(entry["label"]), float(entry["mu"]), entry["purpose"]) for entry in entries)
 
 
 def _pending(arrays: Mapping[str, Any], held: int, dim: int) -> OpenBlock:
