@@ -19,6 +19,7 @@ from eigenveil.linalg import Array
 from eigenveil.privacy import Histories
 from eigenveil.privacy.integers.paired import PairedSteps
 from eigenveil.privacy.packed import packed_noise
+from eigenveil.privacy.sums import clipped
 from eigenveil.protocols.masked.session import Session
 
 # As in an audit of seventy cases at 99%.
@@ -65,8 +66,8 @@ def a_ball_a_tenth_too_large(patch: Patch) -> None:
     def larger(whole: Callable[..., Array]) -> Callable[..., Array]:
         return lambda domain, *how: whole(replace(domain, radius=1.1 * domain.radius), *how)
 
-    for factor in ("_to_ball", "_to_grid"):
-        patch.setattr(Domain, factor, larger(getattr(Domain, factor)))
+    patch.setattr(clipped, "to_ball", larger(clipped.to_ball))
+    patch.setattr(Domain, "to_grid", larger(Domain.to_grid))
 
 
 def a_third_of_the_entries(patch: Patch) -> None:

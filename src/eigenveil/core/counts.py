@@ -228,7 +228,7 @@ class ColumnTailsWork:
                     counts.add(_sparse_counts(block, domain, self.cells), len(block))
                 continue
             with np.errstate(over="ignore", invalid="ignore"):
-                moved, _ = domain.moved(block, out=np.empty(block.values.shape))
+                moved, _ = domain.measured(block, np.empty(block.values.shape))
             place = self.cells.place(moved)
             place += count * np.arange(dim)
             weights = None if block.weights is None else np.repeat(block.weights, dim)
@@ -339,7 +339,7 @@ def _norms(block: Block, domain: Domain) -> Array:
         scratch = np.empty((min(len(block), _CACHED_ROWS), domain.dim))
         found = np.empty(len(block))
         for start in range(0, len(block), _CACHED_ROWS):
-            rows, _ = domain.moved(block.piece(start, _CACHED_ROWS), out=scratch)
+            rows, _ = domain.measured(block.piece(start, _CACHED_ROWS), scratch)
             np.square(rows, out=rows)
             # Each row is summed by itself, so its norm does not depend on the rows beside it.
             found[start : start + len(rows)] = np.sqrt(np.add.reduce(rows, axis=1))

@@ -712,10 +712,10 @@ def test_rounding_without_room_for_it_is_convicted(monkeypatch: pytest.MonkeyPat
     domain = Domain(100, 70015 * 2.0**-16 * (1 + 2.0**-40))
     sides = [DenseRows(row), DenseRows(row[:0])]
     assert within(*(RELEASES["gram"](side, domain, ADD) for side in sides))
-    honest = Domain._to_grid
+    honest = Domain.to_grid
     monkeypatch.setattr(
         Domain,
-        "_to_grid",
+        "to_grid",
         lambda self, squares, block, unit, rounding, squared: honest(self, squares, block, unit, 0.0, squared),
     )
     assert not within(*(RELEASES["gram"](side, domain, ADD) for side in sides))

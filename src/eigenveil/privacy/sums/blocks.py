@@ -117,7 +117,7 @@ def _add_dense(block: Block, domain: Domain, gram: Integers, total: Integers | N
         if total is None:
             inside = domain.whole(piece, unit=unit, squared=True, out=rows)
         else:
-            inside, summed = domain.whole_twice(piece, unit=unit, fine=unit_of_sum, out=rows, out_fine=fine)
+            inside, summed = _whole_twice(domain, piece, unit=unit, fine=unit_of_sum, out=rows, out_fine=fine)
             fresh_total += np.add.reduce(summed, axis=0)
         np.matmul(inside.T, inside, out=product)
         fresh += product
@@ -184,3 +184,18 @@ def _sparse_columns(block: Block, slices: list[slice], domain: Domain) -> Iterat
             yield total.value(1.0)
         else:
             yield shifts.ends(center / unit_of(domain)).columns(total.pair(), here)
+
+
+def _whole_twice(
+    domain: Domain, block: Block, *, unit: float, fine: float, out: Array, out_fine: Array
+) -> tuple[Array, Array]:
+    """The clipped rows, (b, d), of a dense block, in whole numbers of `unit` for products and of `fine` for a sum.
+
+    The two results are those of `Domain.whole`, but norms are computed once. They are written to `out` and `out_fine`.
+    """
+    rows, squares = domain.measured(block, out)
+    rounding = np.sqrt(domain.dim) / 2
+    fine_rows = out_fine[: len(block)]
+    np.multiply(rows, domain.to_grid(squares, block, fine, rounding, squared=False)[:, None], out=fine_rows)
+    rows *= domain.to_grid(squares, block, unit, rounding, squared=True)[:, None]
+    return np.rint(rows, out=rows), np.rint(fine_rows, out=fine_rows)

@@ -24,6 +24,7 @@ from eigenveil.linalg import Array
 from eigenveil.privacy.packed import packed_size, unpack
 from eigenveil.privacy.released import release_packed
 from eigenveil.privacy.sums.blocks import add_packed
+from eigenveil.privacy.sums.clipped import dense
 from eigenveil.tasks.base import Question, SumTask, require_array
 from eigenveil.tasks.levels import Levels
 from eigenveil.tasks.slots.base import ClosedSlot, OpenSlot, SlotState, SlotTask, aged, weighed
@@ -338,7 +339,7 @@ class _OpenSums(OpenSlot):
         require(bool(good.all()), "rows must be finite")
         whole = np.full((len(rows), dim + 1), task.constant)
         given = Block(rows, weights)
-        task.domain.dense(Block(rows), out=whole[:, :dim] if len(rows) else None)
+        dense(task.domain, Block(rows), out=whole[:, :dim] if len(rows) else None)
         kept = len(rows)
         if task.gaps is not None and task.drops:
             there = task.gaps.kept(given)
