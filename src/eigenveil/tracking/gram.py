@@ -10,7 +10,7 @@ from typing import Any, final
 import numpy as np
 
 from eigenveil.errors import require
-from eigenveil.linalg import Array
+from eigenveil.linalg import Array, Subspace
 from eigenveil.linalg.sketch import Sketch
 from eigenveil.privacy import Exact, Mechanism, Slot
 from eigenveil.tasks import lies_far
@@ -121,12 +121,14 @@ class GramTracker(SketchTracker[GramState]):
         """That of the released sum."""
         return floor_of(state.public, spike=state.spike)
 
-    def change(self, state: GramState) -> Change | None:
+    def change(self, state: GramState, shown: Subspace, *, rank: int) -> Change | None:
         """From increment to increment."""
         if state.levels is None:
             return None
         terms = self.terms
-        return state.levels.change(radius=terms.domain.radius, looks=state.syncs, centered=terms.center)
+        return state.levels.change(
+            shown, rank=rank, radius=terms.domain.radius, looks=state.syncs, centered=terms.center
+        )
 
     @property
     def cost(self) -> int:
