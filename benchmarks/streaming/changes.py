@@ -5,8 +5,8 @@ bounds from tight to 20 times loose, epsilon .3 to 10, with and without forgetti
 A stream that moves does so once, for good or for a few slots: along a component, along a column of little variance, or anywhere.
 
 - alarms: streams that stay in which anything was said of a change. At most 1 in 100 is promised.
-- wrong: releases of moving streams that capture less than 0.9 of what they would had the rows stayed, measured with the same noise;
-  warned: those of them with a warning. Where noise hides the components anyway (less than 0.8 of exact PCA), nothing is counted.
+- wrong: releases of moving streams that capture less than 0.9 of what they would had the rows stayed, with the same noise;
+  warned: those of them with a warning. Where noise hides the components anyway (less than 0.8 of exact PCA), none counts.
 - right: releases of moving streams that capture more than 0.99 of that; warned: those with a warning all the same.
 
     python benchmarks/streaming/changes.py --streams 300 --first 0        # tuned on

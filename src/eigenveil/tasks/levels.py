@@ -149,8 +149,8 @@ class Levels:
     def _turned(self, shown: Subspace, *, rank: int, rows: float, sure: float) -> bool:
         """Whether means that clearly differ turn a component: one of the first `rank` directions of the scatter that is `shown`.
 
-        Levels that differ add a matrix to the scatter, one of the means. Without it the i-th component should have the i-th largest
-        eigenvalue. It is turned if it has less than a share `_TURNED` of that. For equal means nothing is taken off.
+        Means that differ have a scatter of their own, which is part of the whole. Without it the i-th component should have the
+        i-th largest eigenvalue. It is turned if it has less than a share `_TURNED` of that. For equal means nothing is taken off.
         """
         if shown.rank == 0:
             return False
@@ -170,7 +170,7 @@ class Levels:
         return bool((within.diagonal() < _TURNED * np.linalg.eigvalsh(within)[::-1])[:rank].any())
 
     def _moved(self, dim: int, *, rows: float, sure: float) -> tuple[slice, Array] | None:
-        """The run of stretches that clearly has another mean than all others and adds most to the scatter, and by how much it moved.
+        """The run of stretches that clearly has another mean than all others and adds most to the scatter; and the difference.
 
         Let the run have the sum of rows u and the weight a, and the others v and b, both with noise. Then D = b u - a v is zero
         for equal means but for what noise and sampling add. Noise in the weights adds multiples of u and of v, which are known,

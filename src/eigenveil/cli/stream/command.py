@@ -234,10 +234,10 @@ def _afresh(model: Path) -> str:
     """What to do where there is no state. A stream keeps it before it writes its first model."""
     if model.exists():
         return (
-            f"A stream has released {model} and left no state: it ended, or had --no-state. A new stream, without --resume, would "
+            f"A stream has released {model} and left no state: it ended, or had --no-state. A new one, without --resume, would "
             "release its rows again, at a cost of its own"
         )
     return (
-        "If the stream was killed before it kept one, nothing of it was released: give the same command again without --resume, "
-        "with all settings"
+        "If the stream was killed before it kept one, nothing of it was released: give the same command again without "
+        "--resume, with all settings"
     )

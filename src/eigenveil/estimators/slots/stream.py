@@ -198,7 +198,9 @@ class FederatedStream(ColumnsParams, SlotStreamParams, FittedPCA):
     def n_slots_(self) -> int:
         """How many slots have passed."""
         # Of a stream that was loaded, the number that its model has.
-        known = None if hasattr(self, "_simulation") or not hasattr(self, "model_") else self.model_.settings.get("slot")
+        known = (
+            None if hasattr(self, "_simulation") or not hasattr(self, "model_") else self.model_.settings.get("slot")
+        )
         return self._running().following if known is None else int(known)
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -209,9 +211,9 @@ class FederatedStream(ColumnsParams, SlotStreamParams, FittedPCA):
         """Refuse to begin a stream behind numbers that another one released: its guarantee would leave out what those cost."""
         if hasattr(self, "guarantee_") and not hasattr(self, "_simulation"):
             raise EigenveilError(
-                "this estimator has what a stream released and not the stream itself: it was loaded from a file, it is a copy, or a "
-                "later fit failed. Only the original can continue. For a new stream, at a cost of its own, use "
-                "sklearn.base.clone(...).partial_fit, or fit. Costs about the same people add up: see eigenveil account"
+                "this estimator has what a stream released and not the stream itself: it was loaded from a file, it is a copy, "
+                "or a later fit failed. Only the original can continue. For a new stream, with a cost of its own, use "
+                "sklearn.base.clone of this one, or fit. Costs about the same people add up: `eigenveil account` adds them"
             )
 
     def _running(self) -> SlotSimulation:

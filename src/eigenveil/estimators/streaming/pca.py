@@ -603,10 +603,10 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
             return
         if hasattr(self, "_resumed") and not hasattr(self, "unfinished_"):
             raise EigenveilError(
-                f"this is a stream of {stream.rows} rows, resumed from a state, and its releases are charged. A new fit would forget "
-                "that. Continue with partial_fit, and end with sync(). For other people, fit another StreamingPCA, such as "
-                "sklearn.base.clone of this one. For the same people, give the new one ledger=ledger_ of this one, so that costs "
-                "add up"
+                f"this is a stream of {stream.rows} rows, resumed from a state, and its releases are charged. A new fit would "
+                "forget that. Continue with partial_fit, and end with sync(). For other people, fit another StreamingPCA, such "
+                "as sklearn.base.clone of this one. For the same people, give the new one ledger=ledger_ of this one, so that "
+                "costs add up"
             )
         if not hasattr(self, "unfinished_"):
             return
