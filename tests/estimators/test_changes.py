@@ -1,6 +1,6 @@
 """Streams that move are noticed from released numbers, and those that do not are left alone; columns that dominate are named."""
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -90,8 +90,11 @@ def test_a_loose_bound_does_not_hide_a_shift_that_replaces_a_component(bound: fl
 
 
 def test_a_loose_bound_at_many_sites_hides_no_shift_either() -> None:
-    for more in ({}, {"neighbours": "add-remove"}):
-        stream = FederatedStream(2, epsilon=0.3, delta=1e-6, random_state=0, slots=12, row_bound=14.0, window=1, **more)
+    relations: tuple[Literal["zero-out", "add-remove"], ...] = ("zero-out", "add-remove")
+    for neighbours in relations:
+        stream = FederatedStream(
+            2, epsilon=0.3, delta=1e-6, random_state=0, slots=12, row_bound=14.0, window=1, neighbours=neighbours
+        )
         rng, spread = np.random.default_rng(1), np.array([3.0, 2.0, 1.0, 0.8, 0.6, 0.5])
         for slot in range(12):
             own = rng.standard_normal((20000, 6)) * spread + 5 * np.eye(6)[4] * (slot >= 6)

@@ -167,6 +167,9 @@ class Levels:
         level -= weight @ level / weight.sum()
         values = np.square(shown.values)
         within = np.diag(values) - level.T @ (weight[:, None] * level)
+        # Rows near the largest bound there is.
+        if not np.isfinite(within).all():
+            return False
         return bool((within.diagonal() < _TURNED * np.linalg.eigvalsh(within)[::-1])[:rank].any())
 
     def _moved(self, dim: int, *, rows: float, sure: float) -> tuple[slice, Array] | None:
@@ -184,8 +187,9 @@ class Levels:
         first, last = np.triu_indices(len(self.last), 1)
         # Every run but those that begin with the stream: these are what the others leave.
         until = [np.concatenate([np.zeros_like(part[:1]), np.cumsum(part, axis=0)]) for part in self._parts[:-1]]
-        run = Levels(*(part[last + 1] - part[first + 1] for part in until), self.last)
-        rest = Levels(*(part[-1] - own for part, own in zip(until, run._parts, strict=False)), self.last)
+        inside = [part[last + 1] - part[first + 1] for part in until]
+        run = Levels(*(*inside, self.last))
+        rest = Levels(*(*(part[-1] - own for part, own in zip(until, inside, strict=True)), self.last))
         known, width = run._known & rest._known, self.total.shape[1]
         a, b = (np.where(known, part.weight, 1.0) for part in (run, rest))
         apart = run.total / a[:, None] - rest.total / b[:, None]
@@ -205,16 +209,13 @@ class Levels:
         scaled = squared - np.einsum("ri,ri->r", inner, np.linalg.solve(small, inner[..., None])[..., 0])
         expected = width * (noise - shared) + dim * shared + sampled
         moved = known & (np.sqrt(np.maximum(scaled, 0.0) / entry) > np.sqrt(expected / entry) + sure)
-        part, sure_part = (
-            np.clip(a / self.weight.sum(), 0.0, 1.0),
-            np.maximum(1 - width * noise / np.where(moved, squared, 1.0), 0.0),
-        )
-        between = np.where(moved, part * (1 - part) * squared * sure_part, 0.0)
+        # Noise makes the difference longer than it is.
+        clear = np.maximum(squared - width * noise, 0.0)
+        between = np.where(moved, a / self.weight.sum() * np.maximum(1 - a / self.weight.sum(), 0.0) * clear, 0.0)
         if not (between > 0).any():
             return None
         at = int(between.argmax())
-        # Noise makes the difference longer.
-        return slice(int(first[at]) + 1, int(last[at]) + 1), apart[at] * math.sqrt(sure_part[at])
+        return slice(int(first[at]) + 1, int(last[at]) + 1), apart[at] * math.sqrt(clear[at] / squared[at])
 
     @property
     def _known(self) -> NDArray[np.bool_]:

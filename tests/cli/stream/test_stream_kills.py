@@ -319,3 +319,25 @@ def test_a_full_disk_names_the_file_and_claims_no_model(
         whole = tmp_path / "whole.safetensors"
         assert eigenveil(*command[:-3], tmp_path / "other.state", "-o", whole).exit_code == 0
         assert Model.load(target).values.tolist() == Model.load(whole).values.tolist()
+
+
+def test_a_state_that_cannot_be_written_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, state, ledger = written(tmp_path, "csv"), tmp_path / "own.state", tmp_path / "ledger.db"
+    command = ("stream", source, *WAYS["sync"], "--state", state, "-o", tmp_path / "model.safetensors")
+    charged = ("--ledger", ledger, "--dataset", "people", "--life-epsilon", 1)
+    write = Path.write_bytes
+
+    def writing(path: Path, data: bytes) -> int:
+        if state.name in path.name:
+            raise OSError(errno.EROFS, "Read-only file system")
+        return write(path, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", writing)
+        assert "Read-only file system" in refusal(*command, *charged)
+    with monkeypatch.context() as patch:
+        patch.setattr("os.access", lambda path, mode: Path(path) != state.parent)
+        assert "you may not write to the folder" in refusal(*command[:-1], tmp_path / "model.safetensors", *charged)
+    assert files_in(tmp_path) <= {source.name, ledger.name}
+    # All of the budget is there.
+    assert eigenveil(*command, *charged).exit_code == 0

@@ -3,6 +3,7 @@
 The options are checked here; `eigenveil.cli.stream.follow` does the work.
 """
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -98,8 +99,8 @@ def stream(
     if settings is None:
         require(state is None or not no_state, "--state and --no-state contradict each other. Give one of them")
         before = _state_to_resume(state, model)
-        require(state is None or _kept_at(state), f"--state {state} does not exist. Check its name. {_afresh(model)}")
         typed = _typed(context, bounds)
+        require(state is None or _kept_at(state), f"--state {state} does not exist. Check its name. {_afresh(model)}")
         if state is not None:
             # Before it is read, which takes longer.
             _require_state(state, resume=resume, others=[source, model, *([] if bounds is None else [bounds])])
@@ -207,6 +208,11 @@ def _require_state(path: Path, *, resume: bool, others: list[Path]) -> None:
     """Refuse a state file that could not be written, or must not be overwritten."""
     require(path.parent.is_dir(), f"--state {path}: the folder {path.parent} does not exist. Create it first")
     require(not path.is_dir(), f"--state {path} is a folder. Name a file in it")
+    # A stream that cannot be kept would be refused after its first rows.
+    require(
+        os.access(path.parent, os.W_OK),
+        f"--state {path}: you may not write to the folder {path.parent}. Choose another one",
+    )
     # Compared after links are followed, because two names may be one file.
     same = [other for other in others if other.resolve() == path.resolve()]
     require(not same, f"--state {path} is also the source or the output of this command. Give it another name")

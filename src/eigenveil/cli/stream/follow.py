@@ -236,6 +236,13 @@ class _Writer:
         self._show(model, final=final)
         return model
 
+    def keep_last(self, state: Path) -> None:
+        """Save the stream of a run that ends early, and then pay: a state that could not be written costs nothing."""
+        self._pca.save_state(state, notes=self.notes())
+        # It may release later what is in it. Whoever resumes it pays, if this process is killed now.
+        self._spending.kept = True
+        self.pay()
+
     def _keep(self) -> None:
         """Write the state, for whoever resumes after a kill. A private stream has one beside the target if none was named."""
         private = self._pca.epsilon is not None
@@ -467,9 +474,7 @@ def _kept(pca: "StreamingPCA", job: Job, writer: _Writer, *, before: int, stoppe
             said.append(f"the {which} was written to {job.target}")
         state = job.state or writer.state or _spare(job)
         if state is not None:
-            # The state may release later what is in it, so it is paid for before it is kept.
-            writer.pay()
-            pca.save_state(state, notes=writer.notes())
+            writer.keep_last(state)
             if rows == before:
                 return f"the state in {state} is unchanged"
             return f"{', '.join(said)}, and {_saved(state)}"

@@ -428,7 +428,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
             # move.
             terms = terms_of(pca, dim, sparse=pca._sparse, plan=StreamPlan(**plan), names=pca._names())
             pca._stream = resumed(terms, arrays, header, ledger)
-            pca._resumed = True
+            vars(pca)["_resumed"] = True
         except BaseException as error:
             if claimed is not None:
                 # Nothing was resumed, so the file gets its name back.
