@@ -7,8 +7,7 @@ from typing import Final, Literal, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from eigenveil.linalg.kernel import Array
-from eigenveil.linalg.subspace import Subspace
+from eigenveil.linalg import Array, Subspace
 
 __all__ = ["Change", "Levels"]
 
