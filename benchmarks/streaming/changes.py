@@ -10,8 +10,8 @@ A stream that moves does so once, for good or for a few slots: along a component
   captured, or no component is above the noise floor.
 - right: releases of moving streams that capture more than 0.99 of that; warned: those with a warning all the same.
 
-    python benchmarks/streaming/changes.py --streams 300 --first 0        # tuned on
-    python benchmarks/streaming/changes.py --streams 300 --first 100000   # held out
+    python benchmarks/streaming/changes.py --streams 60                   # tuned on; twenty minutes
+    python benchmarks/streaming/changes.py --streams 60 --first 200000    # held out
 """
 
 import argparse
