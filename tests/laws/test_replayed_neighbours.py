@@ -7,11 +7,9 @@ EIGENVEIL_PAIRS=5000 replays as many pairs, each from a seed of its own, which a
 
 import math
 import os
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
