@@ -106,7 +106,8 @@ class Drawn:
 def test_a_graph_is_kept_however_it_was_given(graph: Any, tmp_path: Path) -> None:
     pca = GossipPCA(1, **BUDGET, columns=NAMES, graph=graph, random_state=1).fit(SITES)
     pca.save(tmp_path / "m")
-    again = GossipPCA.load(tmp_path / "m").set_params(random_state=1).fit(SITES)
+    loaded: Any = GossipPCA.load(tmp_path / "m")
+    again = loaded.set_params(random_state=1).fit(SITES)
     np.testing.assert_array_equal(again.components_, pca.components_)
 
 
@@ -115,7 +116,7 @@ def test_numbers_are_kept_whoever_holds_them(tmp_path: Path) -> None:
     budget = BUDGET | {"epsilon": Fraction(2)}
     pca = PrivatePCA(1, **budget, **BASIC, scale=units, column_bounds=(-30, wide), random_state=1).fit(FRAME)
     pca.save(tmp_path / "m")
-    again = PrivatePCA.load(tmp_path / "m")
+    again: Any = PrivatePCA.load(tmp_path / "m")
     np.testing.assert_array_equal(again.scale, units)
     np.testing.assert_array_equal(again.column_bounds[1], wide)
     assert again.epsilon == 2
@@ -127,7 +128,7 @@ def test_a_value_that_cannot_be_kept_loses_no_fit() -> None:
         def __array__(self, *_: Any, **__: Any) -> Any:
             raise RuntimeError
 
-    pca = PrivatePCA(1, **BUDGET).set_params(missing_fill=Odd())
+    pca = PrivatePCA(1, **BUDGET, missing_fill=Odd())
     assert "missing_fill" not in record_of(pca, noise_variance=1.0, observed=None)["parameters"]
 
 

@@ -116,7 +116,7 @@ def _field(found: Any, name: str) -> Any:
         return str(error)
 
 
-def shown_of(fit: Callable[[Any], Any], X: Array) -> dict[str, Any]:
+def shown_of(fit: Callable[[Any], Any], X: Any) -> dict[str, Any]:
     """Everything that anybody is shown of a fit, as text."""
     with warnings.catch_warnings(record=True) as caught, np.errstate(all="warn"):
         warnings.simplefilter("always")
