@@ -140,7 +140,7 @@ def test_without_a_budget_units_are_exact(kind: Any, choices: dict[str, Any], ro
 @pytest.mark.parametrize("size", [1e-120, 1e120])
 def test_a_spread_that_no_unit_reaches_is_refused_without_a_budget(size: float) -> None:
     rows = ROWS * [1.0, 1.0, size, 1.0, 1.0, 1.0]
-    with pytest.raises(ValueError, match="standard deviation beyond .* Multiply it by a power of ten"):
+    with pytest.raises(ValueError, match=r"standard deviation beyond .* Multiply it by a power of ten"):
         PrivatePCA(2, **EXACT).fit(rows)
 
 
