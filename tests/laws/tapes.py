@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from eigenveil.core.mechanism import Gaussian
+from eigenveil.core.noise import packed_side
 from eigenveil.linalg import Array
-from eigenveil.privacy import Gaussian, PairedPart
+from eigenveil.privacy import PairedPart
 from eigenveil.privacy.integers.share import Share
-from eigenveil.privacy.noise.steps import packed_side
 
 
 @dataclass(frozen=True)

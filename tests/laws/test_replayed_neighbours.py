@@ -28,8 +28,9 @@ from eigenveil import (
     find_column_bounds,
     released_spectrum,
 )
+from eigenveil.core.accounting import mu_for
+from eigenveil.core.domain import Domain
 from eigenveil.linalg import Array
-from eigenveil.privacy import Domain, mu_for
 from laws.tapes import Tape, shown_of, taped
 
 PAIRS = int(os.environ.get("EIGENVEIL_PAIRS", "120"))
