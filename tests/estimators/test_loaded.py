@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -211,8 +212,6 @@ HOSTILE: dict[str, Any] = {
 
 @pytest.mark.parametrize("parameters", HOSTILE.values(), ids=HOSTILE)
 def test_a_hostile_record_is_damage(parameters: Any, tmp_path: Path) -> None:
-    from dataclasses import replace
-
     pca = PrivatePCA(2, epsilon=None).fit(rows())
     record = json.loads(json.dumps(dict(pca.model_.estimator) | {"parameters": parameters}))
     replace(pca.model_, estimator=record).save(tmp_path / "m")
@@ -230,3 +229,10 @@ def test_a_hostile_record_is_damage(parameters: Any, tmp_path: Path) -> None:
         replace(pca.model_, estimator=dict(pca.model_.estimator) | damage).save(tmp_path / "m")
         with pytest.raises(ModelFileError, match="is damaged"):
             PrivatePCA.load(tmp_path / "m")
+
+
+@pytest.mark.parametrize("settings", [{}, {"noise_floor": [1.0]}, {"noise_floor": "x"}])
+def test_a_hostile_noise_floor_is_none(settings: dict[str, Any], tmp_path: Path) -> None:
+    pca = PrivatePCA(2, **BUDGET).fit(rows())
+    replace(pca.model_, settings=settings).save(tmp_path / "m")
+    assert np.isfinite(PrivatePCA.load(tmp_path / "m").score(rows()))
