@@ -60,8 +60,8 @@ class Cells:
 
     >>> Cells.norms(1.0, 4.0, per_doubling=1).edges.tolist()
     [1.0, 2.0, 4.0]
-    >>> Cells.signed(1.0, 2.0, per_doubling=1).place(np.array([-9.0, 0.0, 1.5, 2.0, 3.0])).tolist()
-    [0, 2, 3, 3, 4]
+    >>> Cells(np.array([-1.0, 1.0, 2.0])).place(np.array([-9.0, 0.0, 1.5, 2.0, 3.0])).tolist()
+    [0, 1, 2, 2, 3]
     """
 
     edges: Array
@@ -87,35 +87,6 @@ class Cells:
         _require_range(lowest, highest)
         first, last = math.floor(per_doubling * math.log2(lowest)), math.ceil(per_doubling * math.log2(highest))
         return cls(2.0 ** (np.arange(first, last + 1) / per_doubling))
-
-    @classmethod
-    def signed(cls, lowest: float, highest: float, *, per_doubling: int) -> "Cells":
-        """For numbers of either sign and of these sizes; numbers smaller than `lowest` share one cell with zero."""
-        return cls.norms(lowest, highest, per_doubling=per_doubling).mirrored()
-
-    @classmethod
-    def in_any_unit(cls) -> "Cells":
-        """For norms of rows in any unit: in steps of 4.4%, and of 19% below 1e-6 and beyond 1e9.
-
-        Finer cells would cost more noise than they are worth. Units that hardly anybody has get coarse ones, so that a table in
-        them is found too and others do not pay for it.
-        """
-        return cls.norms(1e-6, 1e9, per_doubling=16).extended(1e-18, 1e18, per_doubling=4)
-
-    def extended(self, lowest: float, highest: float, *, per_doubling: int) -> "Cells":
-        """These cells of norms, and further ones from `lowest` and up to `highest`, with `per_doubling` for each factor of two.
-
-        >>> Cells.norms(1.0, 2.0, per_doubling=2).extended(0.25, 4.0, per_doubling=1).edges.round(2).tolist()
-        [0.25, 0.5, 1.0, 1.41, 2.0, 4.0]
-        """
-        wide, first, last = Cells.norms(lowest, highest, per_doubling=per_doubling).edges, self.edges[0], self.edges[-1]
-        # An edge that is nearly one of ours would make a cell of almost no width.
-        near = 2.0 ** (0.5 / per_doubling)
-        return Cells(np.concatenate([wide[wide < first / near], self.edges, wide[wide > last * near]]))
-
-    def mirrored(self) -> "Cells":
-        """These cells of norms for numbers of either sign; the first ones of both signs share one cell with zero."""
-        return Cells(np.concatenate([-self.edges[::-1], self.edges]))
 
     @property
     def count(self) -> int:

@@ -7,13 +7,14 @@ once to float64. A domain that claims no privacy is refused: its sums are floati
 """
 
 import math
+from contextlib import nullcontext
 
 import numpy as np
 
 from eigenveil.core.domain import Gaps, Region
 from eigenveil.core.mechanism import Bounded
 from eigenveil.core.rows import Rows
-from eigenveil.core.threads import Array, spectral_norm, tall_product
+from eigenveil.core.threads import Array, Blas
 from eigenveil.core.unit import Neighbours, count_sensitivity
 from eigenveil.core.whole import (
     whole_count,
@@ -36,12 +37,15 @@ __all__ = [
     "bounded_sum",
     "bounded_trace",
     "require_contraction",
+    "spectral_norm",
 ]
 
 # A basis of larger norm would make every product more sensitive than stated.
 CONTRACTION = 1 + 1e-8
 # Columns this close to orthonormal stretch a row by at most half of this.
 _NEARLY_ORTHONORMAL = 1e-9
+# A basis of so many numbers is multiplied by one thread.
+_LARGE = 1 << 18
 
 
 def bounded_sum(rows: Rows, *, domain: Region, neighbours: Neighbours) -> Bounded:
@@ -146,7 +150,7 @@ def require_contraction(basis: Array, *, dim: int) -> float:
         f"basis must have shape ({dim}, p), got {basis.shape}",
     )
     with np.errstate(over="ignore", invalid="ignore"):
-        gram = tall_product(basis, basis)
+        gram = _squares(basis)
         gram.flat[:: len(gram) + 1] -= 1.0
         off = float(np.sqrt(np.einsum("ij,ij->", gram, gram)))
     # NaN fails this comparison and goes on to the exact check.
@@ -156,3 +160,29 @@ def require_contraction(basis: Array, *, dim: int) -> float:
     require(math.isfinite(norm), "basis must be finite")
     require(norm <= CONTRACTION, f"basis must have spectral norm at most 1 + 1e-8, got {norm}")
     return norm
+
+
+def spectral_norm(matrix: Array) -> float:
+    """The largest singular value of `matrix`, (d, p), through its p x p Gram matrix, rounded up by 1e-14.
+
+    >>> round(spectral_norm(np.array([[3.0, 0.0], [4.0, 0.0]])), 9)
+    5.0
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        gram, unit = _squares(matrix), 1.0
+    # The trace shows overflow, underflow and NaN.
+    if not 1e-200 < float(np.trace(gram)) < 1e200:
+        # Squares of these entries are not safe, so a scaled copy is worth it, unless all are zero or some are not finite.
+        unit = float(np.abs(matrix).max(initial=0.0))
+        if unit == 0.0 or not np.isfinite(unit):
+            return unit
+        gram = (matrix / unit).T @ (matrix / unit)
+    # Rounded up, because checks of a basis rest on it: a norm that is too small would let noise be too small.
+    return unit * float(np.sqrt(max(np.linalg.eigvalsh(gram)[-1], 0.0))) * (1 + 1e-14)
+
+
+def _squares(matrix: Array) -> Array:
+    """`matrix`^T `matrix`, (p, p)."""
+    # A second thread of BLAS would wait for more work for a while, and slow down whatever runs beside it.
+    with Blas.limit(1) if matrix.size >= _LARGE else nullcontext():
+        return np.asarray(matrix.T @ matrix)

@@ -11,13 +11,44 @@ from eigenveil.core.counts import Cells, root_columns
 from eigenveil.core.exact import toeplitz_times
 from eigenveil.core.threads import Array
 
-__all__ = ["BEYOND", "Tails", "read_tails"]
+__all__ = ["BEYOND", "Tails", "cells_in_any_unit", "extended", "mirrored", "read_tails", "signed_cells"]
 
 # Norms are told for these shares of people with longer rows, where the counts stand out by so many standard deviations.
 BEYOND: Final = (0.8, 0.65, 0.5, 0.35, 0.25, 0.18, 0.12, 0.08, 0.05, 0.03, 0.02, 0.01, 0.005, 0.002, 0.001)
 _SEEN: Final = 2.5
 # Counts are sums of products: differences smaller than this are rounding.
 _ROUNDING: Final = 1e-9
+
+
+def cells_in_any_unit() -> Cells:
+    """For norms of rows in any unit: in steps of 4.4%, and of 19% below 1e-6 and beyond 1e9.
+
+    Finer cells would cost more noise than they are worth. Units that hardly anybody has get coarse ones, so that a table in
+    them is found too and others do not pay for it.
+    """
+    return extended(Cells.norms(1e-6, 1e9, per_doubling=16), 1e-18, 1e18, per_doubling=4)
+
+
+def signed_cells(lowest: float, highest: float, *, per_doubling: int) -> Cells:
+    """For numbers of either sign and of these sizes; numbers smaller than `lowest` share one cell with zero."""
+    return mirrored(Cells.norms(lowest, highest, per_doubling=per_doubling))
+
+
+def extended(cells: Cells, lowest: float, highest: float, *, per_doubling: int) -> Cells:
+    """These cells of norms, and further ones from `lowest` and up to `highest`, with `per_doubling` for each factor of two.
+
+    >>> extended(Cells.norms(1.0, 2.0, per_doubling=2), 0.25, 4.0, per_doubling=1).edges.round(2).tolist()
+    [0.25, 0.5, 1.0, 1.41, 2.0, 4.0]
+    """
+    wide, first, last = Cells.norms(lowest, highest, per_doubling=per_doubling).edges, cells.edges[0], cells.edges[-1]
+    # An edge that is nearly one of ours would make a cell of almost no width.
+    near = 2.0 ** (0.5 / per_doubling)
+    return Cells(np.concatenate([wide[wide < first / near], cells.edges, wide[wide > last * near]]))
+
+
+def mirrored(cells: Cells) -> Cells:
+    """These cells of norms for numbers of either sign; the first ones of both signs share one cell with zero."""
+    return Cells(np.concatenate([-cells.edges[::-1], cells.edges]))
 
 
 @final

@@ -12,10 +12,9 @@ from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
 
 from eigenveil import FederatedPCA, GossipPCA, Ledger, Model, PrivatePCA, StreamingPCA
-from eigenveil.core.counts import Cells
 from eigenveil.linalg import Array
 from eigenveil.tasks.fit.units import spread_of
-from eigenveil.tasks.tails import Tails
+from eigenveil.tasks.tails import Tails, signed_cells
 
 RNG = np.random.default_rng(6)
 UNITS = np.array([1e-3, 1.0, 50.0, 1e4, 0.02, 7.0])
@@ -197,7 +196,7 @@ def test_a_warning_is_not_raised_where_no_column_is_flat() -> None:
 
 def test_a_column_that_few_people_differ_in_gets_a_unit_of_their_size() -> None:
     """Noise puts the count of those who differ just above what it can pass for at a tiny size, and just below at their own."""
-    cells = Cells.signed(1e-6, 4.0, per_doubling=4)
+    cells = signed_cells(1e-6, 4.0, per_doubling=4)
     # One standard deviation is 1.1% of the people, so 2.5 of them on both sides are 3.9%.
     beyond = np.where(cells.edges < 0, 1000.0, np.where(cells.edges < 1e-3, 42.0, np.where(cells.edges < 1, 36.0, 0.0)))
     median, spread, _ = spread_of(Tails(cells, beyond, np.full(len(beyond), 11.0), 1000.0, 0.0))

@@ -52,12 +52,13 @@ from eigenveil.privacy import (
     gram_columns,
 )
 from eigenveil.privacy.sums.blocks import add_block
+from eigenveil.tasks.tails import signed_cells
 from laws.strategies import SIZES, Case, cases, domains
 from laws.sums.exact_rows import exact_gram, exact_sum, rounded, table_of
 from laws.sums.histories_cases import WEIGHTS, HistoryCase, contractions, history_cases
 
 ADD, REPLACE = Neighbours.ADD_REMOVE, Neighbours.REPLACE_ONE
-LENGTHS, SIGNED = Cells.norms(1e-3, 1e6, per_doubling=4), Cells.signed(1e-2, 1e2, per_doubling=2)
+LENGTHS, SIGNED = Cells.norms(1e-3, 1e6, per_doubling=4), signed_cells(1e-2, 1e2, per_doubling=2)
 # Around the widths at which numpy, BLAS and vector units change their ways of adding up.
 WIDTHS = [1, 2, 3, 7, 8, 9, 15, 16, 17, 37, 100, 127, 128, 129, 1000, 1200]
 
