@@ -36,6 +36,8 @@ __all__ = ["SCORES_ARE_RAW", "Model", "clipping_of", "noise_floor_in", "warnings
 _CLIP = "clip."
 _KIND = ArchiveKind("eigenveil-model", 1, "an Eigenveil model", ModelFileError)
 _ARRAYS = ("components", "mean", "values", "explained_variance", "explained_variance_ratio")
+# Numbers of a file are added up, and singular values are squared.
+_LARGEST, _LARGEST_VALUE = 1e300, 1e154
 # Rows that are converted and scored at once.
 _AT_ONCE = 1 << 16
 # Numbers of rows that are clipped at once.
@@ -115,10 +117,12 @@ class Model:
             rows = self.settings.get("rows")
             return float(rows) if isinstance(rows, int | float) and math.isfinite(rows) else None
         good = self.explained_variance > 0
+        if not good.any():
+            return None
         # As in scikit-learn: values^2 / (people - 1). The fit divides by at least 1, however few people noise leaves.
-        return (
-            float(np.median(np.square(self.values[good]) / self.explained_variance[good])) + 1 if good.any() else None
-        )
+        with np.errstate(over="ignore"):
+            people = float(np.median(np.square(self.values[good]) / self.explained_variance[good])) + 1
+        return people if math.isfinite(people) else None
 
     @property
     def subspace(self) -> Subspace:
@@ -315,6 +319,8 @@ class Model:
         require(set(_ARRAYS) <= set(arrays) <= {*_ARRAYS, "scale"}, f"its arrays are {sorted(arrays)}")
         for name, array in {**arrays, **clipping}.items():
             require(array.dtype == np.float64, f"{name} is of type {array.dtype}, not float64")
+            largest = _LARGEST_VALUE if name == "values" else _LARGEST
+            require(not array.size or bool(np.abs(array).max() <= largest), f"{name} must be at most {largest}")
         columns, settings = header["columns"], header["settings"]
         named = columns is None or (isinstance(columns, list) and all(isinstance(name, str) for name in columns))
         require(named, "its columns are not a list of names")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, final
 
 import typer
 
+from eigenveil.data.archive import whole_number
 from eigenveil.errors import listed, require
 from eigenveil.params import PrivateParams, declared
 from eigenveil.params.words import flag
@@ -200,8 +201,8 @@ def guarantee_in(path: Path) -> "Guarantee":
 def plain_in(path: Path, otherwise: str) -> Any:
     """The JSON in a file, or a `ValueError` that says `otherwise`."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"), parse_constant=_refused)
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError):
+        return json.loads(path.read_text(encoding="utf-8"), parse_constant=_refused, parse_int=whole_number)
+    except (UnicodeDecodeError, ValueError, RecursionError):
         raise ValueError(otherwise) from None
 
 
