@@ -121,7 +121,12 @@ def test_a_site_with_a_backlog_and_one_row_more_says_and_misses_the_same(
     for at, there in enumerate((lines, [*lines, lines[1]])):
         # Longer than the rows take, and much shorter than a slot would have to be for them.
         company = by_clock(
-            tmp_path / f"{at}", begins=time.time() + 10.0, seconds=0.5, delay=4.0 + BACKLOG / 2e4, window=0, privacy={"trust": trust}
+            tmp_path / f"{at}",
+            begins=time.time() + 10.0,
+            seconds=0.5,
+            delay=4.0 + BACKLOG / 2e4,
+            window=0,
+            privacy={"trust": trust},
         )
         (company.folder / "site 0.csv").write_text("".join(there))
         for name in company.names[1:]:
@@ -158,9 +163,7 @@ def test_a_site_whose_rows_take_longer_than_the_delay_leaves_the_study_once_and_
     trust: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begins = time.time() + 2.0
-    company = by_clock(
-        tmp_path / "study", begins=begins, delay=0.4, slots=5, window=0, privacy={"trust": trust}
-    )
+    company = by_clock(tmp_path / "study", begins=begins, delay=0.4, slots=5, window=0, privacy={"trust": trust})
     for name in company.names:
         company.write(name, table_of(0, 5))
     poll = Follower.poll

@@ -62,6 +62,9 @@ _FAR_APART: Final = 100.0
 # One column dominates with this share of the variance. Only components above the noise floor count, and these hardly ever lie
 # along one column by chance.
 _ONE_COLUMN: Final = 0.9
+# A component lies along the sum of all columns with such a cosine, and alone with such a share of the variance.
+_ALIKE: Final = 0.98
+_LEVEL: Final = 0.99
 
 
 @final
@@ -346,6 +349,7 @@ def _dominant(seen: Released, names: tuple[str, ...] | None, *, finds: bool) -> 
     far = falling[counts - 1] > _FAR_APART * others
     enough = (np.cumsum(falling)[counts - 1] > _ONE_COLUMN) & (far | (counts == 1) & (seen.scaled is None))
     if not enough.any():
+        yield from _alike(seen, total)
         return
     count = int(counts[enough][0])
     which = _listed(np.sort(order[:count]), names)
@@ -362,6 +366,17 @@ def _dominant(seen: Released, names: tuple[str, ...] | None, *, finds: bool) -> 
         f"{which} {share}, so the components describe little else. {apart}{unit}If a number such as -9999 stands for missing "
         "values there, have it read as missing (`--na-values`)."
     )
+
+
+def _alike(seen: Released, total: float) -> Iterator[ParameterWarning]:
+    """That rows differ in one number, which is added to all of their columns, as where a code stands in whole rows."""
+    alike = abs(float(seen.space.basis[:, 0].sum())) / math.sqrt(seen.space.dim)
+    if seen.scaled is None and alike > _ALIKE and float(seen.above[0]) > _LEVEL * total:
+        yield ParameterWarning(
+            f"The first component has {min(float(seen.above[0]) / total, 1.0):.0%} of the variance and weighs all columns alike, "
+            "so rows differ in little else than their level. If a number such as -9999 stands for missing values in whole rows, "
+            "have it read as missing (`--na-values`)."
+        )
 
 
 def _unclear(seen: Released, names: tuple[str, ...] | None) -> Iterator[ParameterWarning]:

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final, final
 
 from eigenveil.drawing import escaped, fragment, table
+from eigenveil.errors import plain as visible
 from eigenveil.errors import require, shown
 from eigenveil.privacy.accounting import Budget, normal_cdf
 from eigenveil.privacy.ledger import Charge
@@ -275,7 +276,12 @@ def _capital(text: str) -> str:
 def _wrapped(text: str, width: int, first: str, later: str) -> list[str]:
     # Long words stay whole: people copy names of sites and links from here.
     return textwrap.wrap(
-        text, width, initial_indent=first, subsequent_indent=later, break_long_words=False, break_on_hyphens=False
+        visible(text),
+        width,
+        initial_indent=first,
+        subsequent_indent=later,
+        break_long_words=False,
+        break_on_hyphens=False,
     )
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from eigenveil.data.rows import in_silence
 from eigenveil.drawing import Span
 from eigenveil.model import Model
 from eigenveil.privacy import Budget, Guarantee, Neighbours
@@ -65,6 +66,7 @@ _LARGE: Final = 20_000
 _UNKNOWN: Final = "What this fit itself captured is private, and nobody computed it."
 
 
+@in_silence
 def model_report(
     model: Model,
     *,

@@ -11,7 +11,7 @@ import typer
 
 from eigenveil.cli import _options as option
 from eigenveil.cli._derived import with_options
-from eigenveil.cli._terminal import errors_as_lines, output
+from eigenveil.cli._terminal import errors_as_lines, is_seen, output
 from eigenveil.cli.plan import options as planning
 from eigenveil.cli.plan.show import PlanAnswer, as_report, as_values, show
 from eigenveil.cli.plan.spectrum import KnownSpectrum
@@ -159,7 +159,7 @@ def _answer(
 def _watching() -> "Iterator[Callable[[str], None]]":
     """Shows on stderr what is being rehearsed, if that is a terminal."""
     console = output(stderr=True)
-    if not console.is_terminal:
+    if not is_seen(console):
         yield lambda _: None
         return
     with console.status("rehearsing") as status:

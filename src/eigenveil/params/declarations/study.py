@@ -136,7 +136,7 @@ class StreamStudy:
         surfaces=_WRITTEN,
     )
     slot_delay: float | None = param(
-        "With {slot_seconds}: sites answer for a slot so many seconds after its end. That is the time which they have for its rows. "
+        "With {slot_seconds}: sites answer for a slot so many seconds after its end, which is the time they have for its rows. "
         "A site that takes longer leaves the study for good.",
         default=None,
         check=real("a number of seconds above 0 and at most 1e7", lambda number: 0 < number <= 1e7),

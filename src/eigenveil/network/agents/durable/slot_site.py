@@ -140,8 +140,8 @@ class DurableSlotSite(DurableParty):
     """The slots of one site, and the messages between it and the hub or node `above`. Changes in place.
 
     The `parts` are those of the party. `whole` is for studies in which the hub adds the noise: the first slot is charged with all
-    that the study may cost. Under masks, `most` messages are what an honest hub sends. With `clock` a question waits until `held` is
-    called. Slots of more than `window` before the last that was asked for are dropped from the disk; digests and charges stay.
+    that the study may cost. Under masks, `most` messages are what an honest hub sends. With `clock` a question waits until `held`
+    is called. Slots of more than `window` before the last that was asked for are dropped from the disk; digests and charges stay.
     """
 
     def __init__(
@@ -301,7 +301,7 @@ class DurableSlotSite(DurableParty):
         return outgoing
 
     def _is_ready(self, message: Message) -> bool:
-        """Whether a question is answered now. Under masks a decline would lose the slot, so one that may still close is awaited."""
+        """Whether a question is answered now. Under masks a decline would lose a slot that may still close."""
         return self._clock or not isinstance(self.party, MaskedSlotMember) or not self.party.early(message)
 
     def _encoded(self, answer: Message) -> bytes:
