@@ -193,12 +193,14 @@ def require_own_ledger(
     studies = ledger.studies()
     parties = {state.account.party for state in studies} - {""}
     users = {state.account.party for state in studies if state.account.dataset == dataset} - {""}
-    if party in parties and (not users or party in users) or not parties:
+    if (party in parties and (not users or party in users)) or not parties:
         return
     known = party in parties
     others = " and ".join(f'"{name}"' for name in sorted(users if known else parties))
+    what = f"has the dataset {dataset!r}" if known else "is the ledger"
     words = (
-        f'{ledger.path} {f"has the dataset {dataset!r}" if known else "is the ledger"} of {others}, and "{party}" has never used it. If two sites have each other\'s ledgers, the '
+        f'{ledger.path} {what} of {others}, and "{party}" has never used it. '
+        "If two sites have each other's ledgers, the "
         "people of one would be charged for the other"
     )
     require(
