@@ -170,9 +170,10 @@ def test_lazy_tables_are_fitted_and_only_their_columns_are_read(tmp_path: Path) 
 
 
 def test_a_relation_whose_connection_is_closed_is_refused_in_our_words() -> None:
-    model = PrivatePCA(2, epsilon=None).fit(TABLE).model_
+    table = TABLE[["age", "pulse", "dose"]]
+    model = PrivatePCA(2, epsilon=None).fit(table).model_
     db = duckdb.connect()
-    relation = db.from_arrow(pa.Table.from_pandas(TABLE, preserve_index=False))
+    relation = db.from_arrow(pa.Table.from_pandas(table, preserve_index=False))
     db.close()
     for use in (model.transform, model.project, PrivatePCA(2, epsilon=None).fit):
         with pytest.raises(ValueError, match="could not be collected"):

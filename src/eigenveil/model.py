@@ -312,7 +312,9 @@ class Model:
         for name, array in {**arrays, **clipping}.items():
             require(array.dtype == np.float64, f"{name} is of type {array.dtype}, not float64")
             largest = _LARGEST_VALUE if name == "values" else _LARGEST
-            require(not array.size or bool(np.abs(array).max() <= largest), f"{name} must be at most {largest}")
+            require(
+                not bool((np.isfinite(array) & (np.abs(array) > largest)).any()), f"{name} must be at most {largest}"
+            )
         columns, settings = header["columns"], header["settings"]
         named = columns is None or (isinstance(columns, list) and all(isinstance(name, str) for name in columns))
         require(named, "its columns are not a list of names")

@@ -193,9 +193,11 @@ class ArchiveKind:
     def _header(self, path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
         try:
             header = json.loads(metadata[_KEY], parse_int=whole_number)
-        except (KeyError, ValueError, RecursionError) as error:
+        except (KeyError, json.JSONDecodeError, RecursionError) as error:
             # A header of deeply nested lists exhausts the stack of the parser, so a hostile file ends here too.
             raise self.error(f"{path} is a safetensors file but not {self.words}") from error
+        except ValueError as error:
+            raise self.error(f"{path} is damaged: {error}") from error
         # The format comes first, because the version of another kind of archive says nothing here.
         if not isinstance(header, dict) or header.get("format") != self.format:
             raise self.error(f"{path} is a safetensors file but not {self.words}")
