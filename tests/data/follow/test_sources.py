@@ -333,8 +333,11 @@ def test_any_number_of_blank_lines_and_comments_is_followed(filler: bytes, tmp_p
         file.write(b"6\n")
     # From any offset, and up to any size.
     assert all_rows(FollowedFile.open(path, how), at)[0] == [[5.0, 6.0]]
-    found, _ = FollowedFile.open(path, how).read(Offset(), most=9, until=(("", path.stat().st_size - 1),))
-    assert found.tolist() == [[1.0, 2.0], [3.0, 4.0]]
+    until, found, at = (("", path.stat().st_size - 1),), list[list[float]](), Offset()
+    for _ in range(4):
+        read, at = FollowedFile.open(path, how).read(at, most=9, until=until)
+        found += read.tolist()
+    assert found == [[1.0, 2.0], [3.0, 4.0]]
 
 
 def test_blank_lines_do_not_stop_a_pipe() -> None:
