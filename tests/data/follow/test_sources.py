@@ -322,7 +322,7 @@ def test_lines_above_a_header_that_never_comes_are_not_read_for_ever(tmp_path: P
         follow(path, how=FileParams(comment="#"))
 
 
-@pytest.mark.parametrize("filler", [b"\n", b"# nothing\n"])
+@pytest.mark.parametrize("filler", [b"\r" * 4000 + b"\n", b"# nothing" * 400 + b"\n"], ids=["blank", "comments"])
 def test_any_number_of_blank_lines_and_comments_is_followed(filler: bytes, tmp_path: Path) -> None:
     how, path = FileParams(comment="#"), tmp_path / "a.csv"
     blank = filler * ((34 << 20) // len(filler))
