@@ -85,7 +85,7 @@ _LABELS: Final = {
     "scale": "scale of columns",
 }
 # Said where they belong, or part of another line.
-_ELSEWHERE: Final = frozenset({"noise_floor", "fill", "clipped", "norms", "bound_from", "scale_from"})
+_ELSEWHERE: Final = frozenset({"noise_floor", "fill", "clipped", "norms", "outliers", "bound_from", "scale_from"})
 
 
 def method_words(method: str) -> str:

@@ -69,6 +69,8 @@ class BoundsFile:
     # Norms by the share of people with longer rows, as far as noise lets them be seen, and the fill of each.
     norms: Mapping[float, float] = field(default_factory=dict)
     fills: Mapping[float, float] = field(default_factory=dict)
+    # The numbers of `Outliers`, not checked yet.
+    outliers: Any = None
 
     @classmethod
     def read(cls, path: Path) -> "BoundsFile":
@@ -102,7 +104,8 @@ class BoundsFile:
         guarantee = Guarantee.from_dict(plain["guarantee"])
         settings, fixed = _of_rows(plain, dim) if kind == "rows" else _of_columns(plain, dim)
         columns = None if names is None else tuple(names)
-        return cls(path, dim, columns, settings, fixed, guarantee, *_norms(plain.get("candidates")))
+        norms, fills = _norms(plain.get("candidates"))
+        return cls(path, dim, columns, settings, fixed, guarantee, norms, fills, plain.get("outliers"))
 
     @property
     def of_columns(self) -> bool:

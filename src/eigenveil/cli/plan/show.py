@@ -40,10 +40,7 @@ _NO_NORMS: Final = (
     "it, and far less is captured. The range allows for that as it was found among other tables. To narrow it, release norms "
     "with `eigenveil bounds -o bounds.json` and give --bounds bounds.json, or give a --public-data table."
 )
-_NORMS: Final = (
-    "The loss by clipping is forecast from norms around the center that they were released with. The longest {} of the rows were "
-    "not seen: if few of them have most of the variance, far less is captured."
-)
+_NORMS: Final = "The loss by clipping is forecast from norms around the center that they were released with."
 _SENDS: Final = "; sends: what one site sends in total"
 _ALIKE: Final = (
     "Sites are assumed to be alike and of equal size. Unequal sizes do not affect sums, and they help merge. Where "
@@ -118,6 +115,22 @@ class PlanAnswer:
         if best.of == "all rows":
             why = "heavy tails may cost" if self.facts.norms is None else "clipping may cost"
             yield f"Of the clipped rows alone it is {span(best.clipped)}: the rest is what {why}."
+            yield from self._of_long_rows()
+
+    def _of_long_rows(self) -> Iterator[str]:
+        """Which rows may make the figure of all rows wrong, as far as norms tell."""
+        bound, norms = self.facts.unit, self.facts.norms
+        long, hidden = (None, None) if norms is None else (norms.longest(bound), norms.hidden())
+        if long is not None:
+            yield (
+                f"{long.words(bound, times='times as long as the row bound')}. If so, exact PCA of all rows follows them, and "
+                "clipping takes them out."
+            )
+        elif hidden is not None:
+            yield (
+                f"Of all rows it holds unless noise hides far longer ones: at most {hidden.share:.1%} (95% confidence), which exact "
+                f"PCA follows if they are more than {hidden.norm / bound:.3g} times as long as the row bound."
+            )
 
     def _doubtful(self) -> bool:
         """Whether something might work after all, if the guessed spectrum is wrong."""
@@ -213,7 +226,9 @@ class PlanAnswer:
         elif self.facts.norms is None:
             yield _NO_NORMS
         else:
-            yield _NORMS.format(f"{self.facts.norms.beyond[-1]:.1%}")
+            from eigenveil.report import unseen_words
+
+            yield f"{_NORMS} {unseen_words(self.facts.norms, self.facts.unit)}"
         rank, values = self.facts.rank, self.facts.spectrum.values
         tied = rank < len(values) and values[rank] > (1 - _TIED) * values[rank - 1]
         here = f" Here components {rank} and {rank + 1} are that close: trust the captured variance and not the sine."
