@@ -1,9 +1,9 @@
 """How often what is captured lies in the interval that was forecast, on tables that are hard to forecast, and how wide it is.
 
 A cell is one table of `tables.py` with a random number of its rows, a random epsilon, rank and way to bound rows, all from a
-fixed seed, and one fit at delta = 1e-5: of one table, of three to eight sites, or of a stream (`--setting`). Captured variance is a share of what exact PCA of *all rows as they are*
-has; for private units, of exactly standardised rows. Only where a forecast says that it is of the clipped rows, it is a share of
-what exact PCA of those has. Three forecasts are scored:
+fixed seed, and one fit at delta = 1e-5: of one table, of three to eight sites, or of a stream (`--setting`). Captured variance
+is a share of what exact PCA of *all rows as they are* has; for private units, of exactly standardised rows. Only where a
+forecast says that it is of the clipped rows, it is a share of what exact PCA of those has. Three forecasts are scored:
 
 - `plan`: before the fit, from the numbers of rows and columns, the rank and the budget alone;
 - `explained`: the same, told which share of the variance the first k components have, to two digits, READ FROM THE DATA;
@@ -11,8 +11,8 @@ what exact PCA of those has. Three forecasts are scored:
 
 Nine in ten should lie in the interval. Read the widths next to it: an interval from 0 to 1 would always be right.
 
-"Warned" are fits that say that long rows seem to have most of the variance. "Hidden" are fits in which more rows were far longer than
-all that was seen than the report says that noise can hide at most: one in twenty may be.
+"Warned" are fits that say that long rows seem to have most of the variance. "Hidden" are fits in which more rows were far
+longer than all that was seen than the report says that noise can hide at most: one in twenty may be.
 
     EIGENVEIL_DATA=... python benchmarks/plan/coverage.py [--half tuning held-out fresh] [--cells 6] [--misses]
         [--setting curator hub masked site stream]

@@ -52,14 +52,17 @@ _CHANCE: Final = 1.2
 # Long rows are of another kind with this probability, times a power of their share of the squared norms. They are 5% of the
 # people.
 _OTHER_KIND, _OTHER_POWER, _LONG = 0.6, 6.0, 0.05
-# Rows are far longer than the bound from so many times on. They count as likely from these odds on, which noise alone gives once in
-# 50 releases. One table in 20 is taken to have such rows.
+# Rows are far longer than the bound from so many times on. They count as likely from these odds on, which noise alone gives
+# once in 50 releases. One table in 20 is taken to have such rows.
 _FAR_LONGER, _LIKELY, _WITH_OUTLIERS, _EVEN = 4.0, 2.0, 0.05, 0.5
+# Their squared norms all together are known to about this factor (natural logarithm).
+_SQUARE_DOUBT: Final = 1.0
 
 
 @final
 class LongRows(NamedTuple):
-    """A `share` of the rows with about this `norm`, which have more variance than all others. They are there with this `chance`."""
+    """A `share` of the rows with about this `norm`, which have more variance than all others. They are there with this
+    `chance`."""
 
     share: float
     norm: float
@@ -78,7 +81,8 @@ class LongRows(NamedTuple):
 
 @final
 class HiddenRows(NamedTuple):
-    """Rows that noise may hide: at most this `share`, with 95% confidence. Beyond this `norm` they have more variance than all others."""
+    """Rows that noise may hide: at most this `share`, with 95% confidence. Beyond this `norm` they have more variance than all
+    others."""
 
     share: float
     norm: float
@@ -231,7 +235,7 @@ def kept_by_clipping(
         squares, counts = _drawn_squares(norms, people, rng)
         there = long is not None and (long.chance == 1 or rng.random() < long.chance)
         if there and norms is not None and long is not None:
-            squares, counts = _with(long, norms, squares, counts, people)
+            squares, counts = _with(long, norms, squares, counts, people, rng)
         total = float(counts @ squares)
         # Four people with all of the squared norms count as four people (Kish).
         effective_people = total**2 / float(counts @ np.square(squares))
@@ -248,7 +252,8 @@ def kept_by_clipping(
         lost = part * math.exp(doubt * rng.standard_normal())
         lost += rng.uniform(0, _CHANCE) * chance / (1 + chance)
         if rng.random() < _OTHER_KIND * share**_OTHER_POWER:
-            lost = share if there else max(lost, share * rng.random())
+            # Of long rows that have it all, clipping leaves next to nothing where they lie along other directions.
+            lost = 1 - (1 - share) * rng.random() if there else max(lost, share * rng.random())
         found[at] = 1 - min(1.0, taken * lost)
     return found
 
@@ -279,9 +284,12 @@ def _drawn_squares(norms: Norms | None, people: int, rng: np.random.Generator) -
     return np.concatenate([body, tail[::-1]]), np.concatenate([counts, number[::-1]])
 
 
-def _with(long: LongRows, norms: Norms, squares: Array, counts: Array, people: int) -> tuple[Array, Array]:
-    """Squared norms and how many people have each, with the long rows."""
-    return np.append(squares, (long.norm / norms.norms[-1]) ** 2), np.append(counts, long.share * people)
+def _with(
+    long: LongRows, norms: Norms, squares: Array, counts: Array, people: int, rng: np.random.Generator
+) -> tuple[Array, Array]:
+    """Squared norms and how many people have each, with the long rows, whose squares are known to about a factor."""
+    square = (long.norm / norms.norms[-1]) ** 2 * math.exp(_SQUARE_DOUBT * rng.standard_normal())
+    return np.append(squares, square), np.append(counts, long.share * people)
 
 
 def taken_by_clipping(norms: Norms, *, bound: float, people: int) -> tuple[float, float, float]:
@@ -304,7 +312,7 @@ def taken_by_clipping(norms: Norms, *, bound: float, people: int) -> tuple[float
         squares, counts = _drawn_squares(norms, people, rng)
         shown = (squares, counts)
         if long is not None and (long.chance == 1 or rng.random() < long.chance):
-            shown = _with(long, norms, squares, counts, people)
+            shown = _with(long, norms, squares, counts, people, rng)
         found.append((taken(*shown), taken(np.minimum(squares, 1.0), counts)))
     draws = np.array(found)
     value, high = np.quantile(draws[:, 0], [0.5, 0.95]).tolist()

@@ -340,19 +340,20 @@ def unseen_words(norms: "Norms", bound: float) -> str:
     if long is not None:
         larger = "A larger epsilon shows whether they are there. " * (long.chance < 1)
         return (
-            f"{long.words(bound, times='times as long as the row bound')}. If so, exact PCA of all rows follows them, and clipping "
-            f"takes them out: the interval allows for that. {larger}If they matter, use a larger row bound that you know."
+            f"{long.words(bound, times='times as long as the row bound')}. If so, exact PCA of all rows follows them, and "
+            f"clipping takes them out: the interval allows for that. {larger}If they matter, use a larger row bound that you "
+            "know."
         )
     if hidden is None:
         return (
-            f"How long the longest {norms.beyond[-1]:.1%} of the rows are was not seen: if few of them have most of the variance, "
-            "far less is captured."
+            f"How long the longest {norms.beyond[-1]:.1%} of the rows are was not seen: if few of them have most of the "
+            "variance, far less is captured."
         )
     return (
-        f"Noise can hide longer rows, at most {hidden.share:.1%} of all (95% confidence), and the interval does not allow for them. If "
-        f"so many are more than {hidden.norm / bound:.3g} times as long as the row bound, they have more variance than all others: "
-        "exact PCA of all rows follows them, and far less is captured. What is said of the clipped rows still holds. A larger epsilon "
-        "hides fewer."
+        f"Noise can hide longer rows, at most {hidden.share:.1%} of all (95% confidence), and the interval does not allow for "
+        f"them. If so many are more than {hidden.norm / bound:.3g} times as long as the row bound, they have more variance "
+        "than all others: exact PCA of all rows follows them, and far less is captured. What is said of the clipped rows still "
+        "holds. A larger epsilon hides fewer."
     )
 
 

@@ -91,7 +91,7 @@ class PlanAnswer:
             else:
                 yield "No method is possible within these limits; see the reasons below. Without limits the best would capture:"
             # Refused methods are rehearsed too, so the reader sees what the limits cost.
-            first = max(self.recommendation.forecasts, key=lambda found: found.captured.value)
+            first = max(self.recommendation.forecasts, key=lambda found: found.clipped.value)
             yield f"{first.method} {span(first.captured)}. Random directions would capture {first.nothing:.2f}."
         elif verdict == "works":
             yield (
@@ -128,8 +128,8 @@ class PlanAnswer:
             )
         elif hidden is not None:
             yield (
-                f"Of all rows it holds unless noise hides far longer ones: at most {hidden.share:.1%} (95% confidence), which exact "
-                f"PCA follows if they are more than {hidden.norm / bound:.3g} times as long as the row bound."
+                f"Of all rows it holds unless noise hides far longer ones: at most {hidden.share:.1%} (95% confidence), which "
+                f"exact PCA follows if they are more than {hidden.norm / bound:.3g} times as long as the row bound."
             )
 
     def _doubtful(self) -> bool:

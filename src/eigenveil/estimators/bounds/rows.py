@@ -61,9 +61,9 @@ _FAR: Final = (
     "break the guarantee. Make them dense, or subtract a public point before storing them"
 )
 _LONG: Final = (
-    "{}. If so, exact PCA of all rows follows them, and a fit, which clips them, describes the others. A larger epsilon shows whether "
-    "they are there. If they matter, use a larger bound that you know. If a number such as -9999 stands for missing values, have it "
-    "read as missing"
+    "{}. If so, exact PCA of all rows follows them, and a fit, which clips them, describes the others. A larger epsilon shows "
+    "whether they are there. If they matter, use a larger bound that you know. If a number such as -9999 stands for missing "
+    "values, have it read as missing"
 )
 _SHOWN: Final = (0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975, 0.99, 0.999)
 

@@ -110,7 +110,8 @@ def advise(
         if watch is not None:
             watch(name)
         found.append(forecast(facts, name))
-    found.sort(key=lambda one: (one.refused != "", -one.captured.value))
+    # What clipping costs is the same for all. Where long rows take everything, only the clipped ones tell methods apart.
+    found.sort(key=lambda one: (one.refused != "", -one.clipped.value))
     open_to_us = [one for one in found if not one.refused]
     if not open_to_us and facts.seeks is not None:
         return _without_a_search(facts, tuple(found), watch)
@@ -120,7 +121,7 @@ def advise(
     verdict = _verdict(best)
     reasons = _reasons(facts, best, found) if verdict == "works" else _why_not(facts, verdict, best, found)
     # Where random directions are already fair, a larger budget would not make the result more useful.
-    wanting = verdict == "hopeless" or (verdict == "works" and best.captured.value < FAIR)
+    wanting = verdict == "hopeless" or (verdict == "works" and best.clipped.value < FAIR)
     instead = _alternatives(facts, best.method) if wanting else ()
     return Recommendation(tuple(found), best, verdict, tuple(reasons), tuple(instead))
 
@@ -169,8 +170,8 @@ def _verdict(one: Forecast) -> Verdict:
 def _preferred(facts: Facts, forecasts: Sequence[Forecast]) -> Forecast:
     """Among settings as good as the best, the one that trusts fewest. Within it, what "auto" takes, or else the
     best."""
-    most = forecasts[0].captured.value
-    alike = [one for one in forecasts if one.captured.value >= most - _ALIKE]
+    most = forecasts[0].clipped.value
+    alike = [one for one in forecasts if one.clipped.value >= most - _ALIKE]
     setting = min((one.setting for one in alike), key=_BY_TRUST.index)
     inside = [one for one in alike if one.setting == setting]
     automatic = [one for one in inside if parts_of(one.method)[1] == _automatic(facts, setting)]
@@ -290,9 +291,10 @@ def _reasons(facts: Facts, chosen: Forecast, forecasts: Sequence[Forecast]) -> l
         )
     said += _left_out(chosen, forecasts)
     said += _for_the_search(facts, chosen.method)
-    if chosen.captured.value < FAIR:
+    if chosen.clipped.value < FAIR:
         said.append(
-            f"Less than {FAIR:g} of what there is to find is not much. See below for what would raise it to that."
+            f"Less than {FAIR:g} of what there is to find in the clipped rows is not much. See below for what would raise it "
+            "to that."
         )
     return [*said, _source(facts)]
 
@@ -311,7 +313,7 @@ def _for_the_search(facts: Facts, method: str) -> list[str]:
 
 def _left_out(chosen: Forecast, forecasts: Sequence[Forecast]) -> list[str]:
     """Better methods that the limits exclude."""
-    better = [one for one in forecasts if one.refused and one.captured.value > chosen.captured.value + _ALIKE]
+    better = [one for one in forecasts if one.refused and one.clipped.value > chosen.clipped.value + _ALIKE]
     return [f"{one.method} would capture {one.captured.value:.2f}, but {one.refused}." for one in better[:3]]
 
 

@@ -23,9 +23,9 @@ class Center:
     """The mean that was found, (d,), the number of people, the number of steps taken, and whether another step is needed.
 
     Where a bound is searched for, `bound` is the norm to clip at as far as it is known, and `clipped` the share of people beyond
-    it. Of the last norms that were released, those that stand out from the noise are in `norms` (`Tails.seen`), and `outliers` says
-    what may lie beyond them. `doubt` is the likely error of the center, in units of norms, and the mean is `poor` if the bound had
-    to allow for it.
+    it. Of the last norms that were released, those that stand out from the noise are in `norms` (`Tails.seen`), and `outliers`
+    says what may lie beyond them. `doubt` is the likely error of the center, in units of norms, and the mean is `poor` if the
+    bound had to allow for it.
     Where units of the columns are searched for, `scale`, (d,), has those found. That of a flat column is 1, or a larger power of
     two. Where entries may be missing, `observed` has the released counts of those that are there.
     """

@@ -87,10 +87,10 @@ class FitResult:
     If `tied`, eigenvalues tie at the rank. If `at_rest`, more rounds would change little. Rows were clipped by `domain`. The size
     of the noise on a Gram matrix there, for everything the components may spend, is `scale`. Where norms were released, about
     `clipped` of the people have rows beyond the bound, and `norms` and `outliers` are as in `Center`. If variances were made one
-    after the release, `factors`, (d,), are the units of the directions over those of the domain. Then `energy` is the total sum of
-    squares in the domain's own units. The whole Gram matrix with its noise, (d, d), is `gram`, at whoever has it. Where entries may be
-    missing, `rates`, (d,), are the shares of people who have each column, and sums were divided by them. That made the noise
-    `louder` by this factor, which is in `scale`.
+    after the release, `factors`, (d,), are the units of the directions over those of the domain. Then `energy` is the total sum
+    of squares in the domain's own units. The whole Gram matrix with its noise, (d, d), is `gram`, at whoever has it. Where
+    entries may be missing, `rates`, (d,), are the shares of people who have each column, and sums were divided by them. That
+    made the noise `louder` by this factor, which is in `scale`.
     """
 
     subspace: Subspace
