@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 from eigenveil.cli.plan.plot import CurveChart, span
 from eigenveil.drawing import Point, in_bytes, plain
 from eigenveil.params import GossipParams, PrivateParams, StreamingParams
-from eigenveil.params.words import as_options
+from eigenveil.params.words import as_options, method_phrase, method_words
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -92,11 +92,12 @@ class PlanAnswer:
                 yield "No method is possible within these limits; see the reasons below. Without limits the best would capture:"
             # Refused methods are rehearsed too, so the reader sees what the limits cost.
             first = max(self.recommendation.forecasts, key=lambda found: found.clipped.value)
-            yield f"{first.method} {span(first.captured)}. Random directions would capture {first.nothing:.2f}."
+            yield f"{span(first.captured)}, by {method_phrase(first.method)}. Random directions would capture "
+            "{first.nothing:.2f}."
         elif verdict == "works":
             yield (
                 f"With {asked} expect {span(best.captured)} of the variance that exact PCA with {_counted(facts.rank)} finds in "
-                f"{_rows(best)}. Use {best.method}: {choice_of(best.params)}."
+                f"{_rows(best)}. Use {method_phrase(best.method)}: {choice_of(best.params)}."
             )
             yield from self._of_clipped(best)
             yield f"Random directions would capture {best.nothing:.2f}."
@@ -106,8 +107,8 @@ class PlanAnswer:
             only = ", if the spectrum is as guessed" if self._doubtful() else ""
             yield f"Nothing can work here{only}: with {asked} and about {facts.people} people no method is worth its budget."
             yield (
-                f"The best, {best.method}, would capture {span(best.captured)} of the variance that exact PCA with "
-                f"{_counted(facts.rank)} finds in {_rows(best)}. Random directions would capture {best.nothing:.2f}."
+                f"The best, {method_phrase(best.method)}, would capture {span(best.captured)} of the variance that exact PCA "
+                f"with {_counted(facts.rank)} finds in {_rows(best)}. Random directions would capture {best.nothing:.2f}."
             )
 
     def _of_clipped(self, best: "Forecast") -> Iterator[str]:
@@ -368,7 +369,7 @@ def _interval_values(found: "Interval") -> dict[str, float] | None:
 
 def as_report(answer: PlanAnswer) -> "Report":
     """The plan as a report: the answer, every method, the curve, and what it all depends on."""
-    from eigenveil.report import ListPart, Report, TablePart, forecast_part, method_words
+    from eigenveil.report import ListPart, Report, TablePart, forecast_part
 
     facts, recommendation = answer.facts, answer.recommendation
     first, *rest = answer.sentences()
@@ -438,7 +439,8 @@ def show(console: "Console", answer: PlanAnswer) -> None:
     if chosen is not None:
         _listed(console, "why this one", answer.recommendation.reasons)
     if answer.points:
-        _headed(console, f"what an epsilon buys: captured variance of {_rows(answer.points[0][1])}, {answer.plotted}")
+        how = method_words(answer.plotted or "")
+        _headed(console, f"what an epsilon buys: captured variance of {_rows(answer.points[0][1])}, {how}")
         console.print(CurveChart(answer.curve, answer.facts.budget.epsilon))
     _listed(
         console,
