@@ -14,13 +14,13 @@ from typer.testing import CliRunner
 
 from eigenveil import PrivatePCA, StreamingPCA, find_bounds
 from eigenveil.cli import app
+from eigenveil.core.accounting import Budget
+from eigenveil.core.counts import BEYOND, Cells, Tails
 from eigenveil.errors import ParameterWarning
 from eigenveil.estimators.bounds.found import norms_of
 from eigenveil.linalg import Array
 from eigenveil.plan import Facts, Interval, Norms, Spectrum, forecast, taken_by_clipping
 from eigenveil.plan.clipping import kept_by_clipping
-from eigenveil.privacy import Budget
-from eigenveil.privacy.sums.quantiles import BEYOND, Cells, Tails
 from eigenveil.report import model_report, plan_part
 from eigenveil.tasks.fit.outliers import Outliers
 

@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 
+from eigenveil.core.counts import Cells, read_tails
 from eigenveil.linalg import Array
-from eigenveil.privacy.sums.quantiles import Cells, read_tails
 from eigenveil.tasks.fit.outliers import Outliers, outliers_in
 
 CELLS = Cells.norms(1.0, 1e6, per_doubling=8)

@@ -4,10 +4,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, final
 
+from eigenveil.core.accounting import Budget
+from eigenveil.core.ledger import Ledger
 from eigenveil.errors import require
 from eigenveil.linalg import Array
 from eigenveil.plan import Norms, predict
-from eigenveil.privacy import Budget, Guarantee, Ledger
+from eigenveil.privacy import Guarantee
 from eigenveil.tasks.fit.outliers import Outliers
 
 __all__ = ["Candidate", "FoundBounds", "norms_of"]
