@@ -24,7 +24,7 @@ import warnings
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, final
+from typing import Any, Final, Literal, final
 
 import numpy as np
 
@@ -42,8 +42,10 @@ from eigenveil.tasks.fit.units import least_for_units
 
 DELTA: Final = 1e-5
 EPSILONS: Final = (0.1, 0.3, 1.0, 3.0)
-SETTINGS: Final = ("curator", "hub", "masked", "site", "stream")
-STREAMS: Final = ("sync", "block", "continual")
+Publish = Literal["sync", "block", "continual"]
+Setting = Literal["curator", "hub", "masked", "site", "stream"]
+SETTINGS: Final[tuple[Setting, ...]] = ("curator", "hub", "masked", "site", "stream")
+STREAMS: Final[tuple[Publish, ...]] = ("sync", "block", "continual")
 _MOST_SITES: Final = 8
 # Most fits find their bound.
 WAYS: Final = ("bound", "bound", "bound", "units", "given")
@@ -84,7 +86,7 @@ def share_of(rows: Array, basis: Array) -> float:
     return float(np.einsum("ij,ij->", basis, gram @ basis)) / best
 
 
-def scored(name: str, setting: str, cells: int) -> Iterator[Scored]:
+def scored(name: str, setting: Setting, cells: int) -> Iterator[Scored]:
     """The forecasts of all cells of a table."""
     whole = table(name)
     rng = np.random.default_rng(zlib.crc32((name if setting == "curator" else f"{name} {setting}").encode()))
@@ -97,7 +99,7 @@ def scored(name: str, setting: str, cells: int) -> Iterator[Scored]:
             yield from _cell(name, rows, *drawn[1:], int(rng.integers(2**31)), setting)
 
 
-def _settings(rng: np.random.Generator, whole: Array, setting: str) -> tuple[int, float, int, str] | None:
+def _settings(rng: np.random.Generator, whole: Array, setting: Setting) -> tuple[int, float, int, str] | None:
     """Rows, epsilon, rank and the way to bound rows; None if no such fit is possible after many tries."""
     for _ in range(200):
         count = int(math.exp(rng.uniform(math.log(_FEWEST_ROWS), math.log(len(whole)))))
@@ -112,14 +114,13 @@ def _settings(rng: np.random.Generator, whole: Array, setting: str) -> tuple[int
     return None
 
 
-def _fitted(rows: Array, setting: str, rank: int, sites: int, seed: int, **terms: Any) -> tuple[Any, str, int]:
+def _fitted(rows: Array, setting: Setting, rank: int, sites: int, seed: int, **terms: Any) -> tuple[Any, str, int]:
     """A fit, the name of its method in a plan, and its number of sites."""
     terms |= {"delta": DELTA, "random_state": seed}
     match setting:
         case "curator":
             return PrivatePCA(rank, **terms).fit(rows), "curator/covariance", 1
         case "stream":
-            # No mean is searched for by a public origin in a stream.
             publish = STREAMS[seed % len(STREAMS)]
             horizon = len(rows) if publish == "continual" else None
             return StreamingPCA(rank, publish=publish, horizon=horizon, **terms).fit(rows), f"stream/{publish}", 1
@@ -127,7 +128,7 @@ def _fitted(rows: Array, setting: str, rank: int, sites: int, seed: int, **terms
     return fit.fit(np.array_split(rows, sites)), f"{setting}/covariance", sites
 
 
-def _cell(name: str, rows: Array, epsilon: float, rank: int, way: str, seed: int, setting: str) -> Iterator[Scored]:
+def _cell(name: str, rows: Array, epsilon: float, rank: int, way: str, seed: int, setting: Setting) -> Iterator[Scored]:
     mean = rows.mean(axis=0)
     moved = rows - mean
     terms: dict[str, Any] = {"scale": "private"} if way == "units" else {}

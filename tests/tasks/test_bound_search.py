@@ -250,11 +250,14 @@ def test_a_site_accepts_what_an_honest_hub_asks() -> None:
     again = fit.found(fit.answer(answer))
     assert again.domain.radius == answer.domain.radius
     assert again.clipped == answer.clipped
+    assert again.outliers == answer.outliers
     assert again.norms == answer.norms and any(norm > 0 for norm in answer.norms or ())
     *arrays, numbers = fit.answer(answer)
     for norm in (-1.0, math.inf, math.nan):
         with pytest.raises(ValueError, match=r"norms of an answer|finite"):
-            fit.found((*arrays, np.array([*numbers[:-1], norm])))
+            fit.found((*arrays, np.array([*numbers[:-6], norm, *numbers[-5:]])))
+    with pytest.raises(ValueError, match=r"outliers of an answer|finite"):
+        fit.found((*arrays, np.array([*numbers[:-1], -1.0])))
 
 
 NUMBERS = {
