@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from eigenveil.core.accounting import Budget
-from eigenveil.plan import SETTINGS, Facts, Spectrum, advise, forecast
+from eigenveil.plan import METHODS, SETTINGS, Facts, Spectrum, advise, forecast
 from eigenveil.plan.forecast.recommendation import FAIR, _downwards, _first, _upwards
 
 QUICK = ("hub/covariance", "hub/power", "site/covariance", "site/power", "masked/covariance", "masked/power")
@@ -46,7 +46,9 @@ def test_limits_are_kept_and_what_they_cost_is_said() -> None:
         facts(2500, trust=("site",), memory_limit=20_000), methods=("site/covariance", "site/merge", "site/power")
     )
     assert bound.chosen is not None and bound.chosen.method == "site/power"
-    assert any("one release of the covariance would capture" in reason and "memory" in reason for reason in bound.reasons)
+    assert any(
+        "one release of the covariance would capture" in reason and "memory" in reason for reason in bound.reasons
+    )
 
 
 def test_reasons_are_sentences_with_numbers() -> None:

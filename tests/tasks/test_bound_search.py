@@ -20,6 +20,7 @@ from eigenveil.protocols import run_pooled
 from eigenveil.tasks import CovarianceSum, Question
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.center import Center
+from eigenveil.tasks.fit.outliers import Outliers
 from eigenveil.tasks.fit.search import NORMS, BoundSearch, clip_edge
 from eigenveil.tasks.fit.split import split_budget
 from eigenveil.tasks.fit.task import Fit
@@ -251,6 +252,8 @@ def test_a_site_accepts_what_an_honest_hub_asks() -> None:
     assert again.domain.radius == answer.domain.radius
     assert again.clipped == answer.clipped
     assert again.outliers == answer.outliers
+    hiding = replace(answer, outliers=Outliers(8.0, 0.01, 0.5, 0.001, 90.0))
+    assert fit.found(fit.answer(hiding)).outliers == hiding.outliers
     assert again.norms == answer.norms and any(norm > 0 for norm in answer.norms or ())
     *arrays, numbers = fit.answer(answer)
     for norm in (-1.0, math.inf, math.nan):
