@@ -149,6 +149,20 @@ class BoundsFile:
         """The warning for a private fit that uses bounds which are not private."""
         return None if self.guarantee.private else _PUBLIC.format(self.path)
 
+    @property
+    def long_rows(self) -> str | None:
+        """The warning that rows far beyond the bound seem to have most of the variance, from what was released with it."""
+        from eigenveil.plan import Norms
+
+        norms, bound = Norms.read(self.norms, self.outliers), self.settings.get("row_bound")
+        found = None if norms is None or self.of_columns or bound is None else norms.longest(bound)
+        if found is None:
+            return None
+        return (
+            f"{found.words(bound, times=f'times as long as the bound in {self.path}')}. If so, exact PCA of all rows follows "
+            "them, and what is found describes the others. If they matter, use a larger bound that you know."
+        )
+
     def together(self, budget: "Budget", unit: "PrivacyUnit") -> str | None:
         """What the search and a fit on the same people cost together, or that there is no sum; None for public bounds."""
         from eigenveil.core.accounting import Budget, epsilon_of
@@ -220,6 +234,8 @@ def show_bounds(console: "Console", known: BoundsFile, settings: Mapping[str, An
 
     if known.warning is not None:
         console.print(warning_panel(known.warning))
+    if known.long_rows is not None:
+        console.print(warning_panel(known.long_rows))
     both = None if unit is None else known.together(Budget(settings["epsilon"], settings["delta"]), unit)
     if both is not None:
         console.print(f"\n{both}", soft_wrap=True)
