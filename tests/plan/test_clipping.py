@@ -327,7 +327,20 @@ def test_bounds_of_a_file_say_what_the_release_said(tmp_path: Path) -> None:
     plan = ["plan", "-n", "15000", "-k", "2", "--epsilon", "1", "--delta", "1e-6", "--bounds", str(path), "--json"]
     answer = json.loads(CliRunner().invoke(app, plan).stdout)
     assert answer["chosen"]["captured"]["low"] < 0.01 and any("times as long" in line for line in answer["answer"])
-    fit = ["fit", str(tmp_path / "rows.csv"), "-k", "2", "--epsilon", "1", "--delta", "1e-6", "--bounds", str(path)]
+    fit = [
+        "fit",
+        str(tmp_path / "rows.csv"),
+        "-k",
+        "2",
+        "--epsilon",
+        "1",
+        "--delta",
+        "1e-6",
+        "--bounds",
+        str(path),
+        "-o",
+        str(tmp_path / "m.safetensors"),
+    ]
     assert "times as long as the bound in" in " ".join(
         CliRunner().invoke(app, fit, env={"COLUMNS": "400"}).stdout.split()
     )
