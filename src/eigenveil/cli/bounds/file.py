@@ -153,7 +153,9 @@ class BoundsFile:
         from eigenveil.plan import Norms
 
         norms, bound = Norms.read(self.norms, self.outliers), self.settings.get("row_bound")
-        found = None if norms is None or self.of_columns or bound is None else norms.longest(bound)
+        if norms is None or self.of_columns or bound is None:
+            return None
+        found = norms.longest(bound)
         if found is None:
             return None
         return (
