@@ -38,6 +38,7 @@ from eigenveil.core.whole import GramWork
 from eigenveil.data.rows import CheckedRows, DenseRows
 from eigenveil.errors import EigenveilError, ParameterWarning
 from eigenveil.estimators.checks import checked_array
+from eigenveil.report import model_report
 
 ROOT = Path(eigenveil.__file__).parent
 ROWS = np.random.default_rng(0).standard_normal((240, 4)) * [4.0, 2.0, 1.0, 1.0]
@@ -104,6 +105,7 @@ ACTS: dict[tuple[str, str], Callable[[], Any]] = {
     ("recommend.recommender", "PrivateRecommender.recommend"): lambda: (
         PrivateRecommender(2, **GIVEN).fit(LIKES).recommend(LIKES[0])
     ),
+    ("report.fitted", "model_report"): lambda: model_report(private().model_),
 }
 # Functions that are wrapped where they are called. The second is a step of a party in a network, which its tests run.
 CALLS = {("estimators.checks", "validate_data"), ("network.agents.runner", "move")}

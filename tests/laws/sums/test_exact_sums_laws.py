@@ -21,7 +21,14 @@ from eigenveil.core import rows as rows_module
 from eigenveil.core import whole
 from eigenveil.core.counts import Cells, _norms, _root, bounded_column_tails, bounded_tails
 from eigenveil.core.domain import SHIFT, Domain, Gaps
-from eigenveil.core.exact import TOEPLITZ_COLUMNS, exact_product, limbs_of, limbs_product, toeplitz_product
+from eigenveil.core.exact import (
+    TOEPLITZ_COLUMNS,
+    exact_product,
+    limbs_of,
+    limbs_product,
+    toeplitz_product,
+    toeplitz_times,
+)
 from eigenveil.core.mechanism import Bounded
 from eigenveil.core.noise import step_of
 from eigenveil.core.rows import Block, Rows
@@ -45,7 +52,7 @@ from eigenveil.privacy import (
     gram_columns,
 )
 from eigenveil.privacy.sums.blocks import add_block
-from eigenveil.tasks.tails import signed_cells, toeplitz_times
+from eigenveil.tasks.tails import signed_cells
 from laws.strategies import SIZES, Case, cases, domains
 from laws.sums.exact_rows import exact_gram, exact_sum, rounded, table_of
 from laws.sums.histories_cases import WEIGHTS, HistoryCase, contractions, history_cases
