@@ -17,6 +17,7 @@ from eigenveil.linalg import Array
 from eigenveil.privacy import Noise
 from eigenveil.privacy.noise.rounded import Rounded
 
+pytestmark = pytest.mark.real_entropy
 # Two-sided level 1e-6 for a standard normal statistic.
 LEVEL = 4.892
 
