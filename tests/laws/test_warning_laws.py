@@ -43,20 +43,23 @@ class Tape:
 
     released: list[tuple[Any, Any]] = field(default_factory=list)
     at: int | None = None
+    # Whether a release that was not shown differed from the one in its place: with seeds, by rows alone.
+    hid: bool = False
 
     def through(self, facts: Any, made: Callable[[], Any]) -> Any:
         """What was released in this place, or what is made now."""
         # Also drawn and charged where the tape plays: costs are shown, too.
-        found = made()
+        own = made()
         if self.at is None:
-            self.released.append((facts, [np.array(part) for part in found]))
-            return found
+            self.released.append((facts, [np.array(part) for part in own]))
+            return own
         expected, found = self.released[self.at]
         # Each stream has a random name of its own.
         facts, expected = (re.sub(r"stream [0-9a-f]{16}", "stream", str(one)) for one in (facts, expected))
         # How much noise is drawn, under which name and for how many numbers is public.
         assert facts == expected
         self.at += 1
+        self.hid |= any(not np.array_equal(one, other) for one, other in zip(own, found, strict=True))
         return [np.array(part) for part in found]
 
 
