@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from golden.figures import files, forecasts, verdicts
 from golden.fits import FITS, fits, same_arithmetic
 from golden.messages import messages
+from golden.refusals import refusals
 from golden.texts import helps, usage_errors
 
 __all__ = ["CORPUS", "SECTIONS", "differences", "entries_of", "written"]
@@ -39,6 +40,7 @@ SECTIONS: Final[dict[str, Callable[[], dict[str, str]]]] = {
     "helps-80": partial(helps, 80),
     "helps-120": lambda: {name: _digest(text) for name, text in helps(120).items()},
     "usage-errors": usage_errors,
+    "refusals": refusals,
     "messages": messages,
     "forecasts": forecasts,
     "files": files,
