@@ -19,6 +19,7 @@ from typing import Final
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from golden.commands import command_errors, command_runs
 from golden.figures import files, forecasts, verdicts
 from golden.fits import FITS, fits, same_arithmetic
 from golden.messages import messages
@@ -41,6 +42,8 @@ SECTIONS: Final[dict[str, Callable[[], dict[str, str]]]] = {
     "helps-120": lambda: {name: _digest(text) for name, text in helps(120).items()},
     "usage-errors": usage_errors,
     "refusals": refusals,
+    "command-errors": command_errors,
+    "command-runs": command_runs,
     "messages": messages,
     "forecasts": forecasts,
     "files": files,

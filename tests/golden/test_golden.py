@@ -28,5 +28,11 @@ def test_no_refusal_comes_too_late_or_quotes_data() -> None:
     assert {name: words for name, words in at_fault.items() if words} == {"GossipPCA, tables": ["CHARGED"]}
 
 
+def test_a_command_that_refuses_says_one_line_quotes_nothing_and_leaves_no_file() -> None:
+    text = (CORPUS / "command-errors.txt").read_text(encoding="utf-8")
+    assert [word for word in ("WROTE", "PRINTED", "QUOTED", "LINES") if word in text] == []
+    assert "error: " in text and "\n  0: " not in text
+
+
 def test_no_section_is_left_over() -> None:
     assert {path.stem for path in CORPUS.iterdir()} == set(SECTIONS)
