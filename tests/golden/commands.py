@@ -137,6 +137,7 @@ plan -n 1 -d 3 -k 1 --epsilon 1 --delta 0.1
 plan -n 5 -d 3 -k 4 --epsilon 1 --delta 0.1
 plan -n 5 -d 3 -k 1 --epsilon 0 --delta 0.1
 plan -n 5 -d 3 -k 1 --epsilon 1 --delta 1
+plan -n 300 -d 10 -k 1 --epsilon 1 --delta 1e-6 --trust masked
 PLAN -d 6 --explained 0.5 --decay 1
 PLAN -d 6 --spectrum a.json --public-data b.csv --from-model c.safetensors
 PLAN -d 6 --fill 1.5
@@ -320,6 +321,31 @@ inspect none.safetensors
 inspect people.csv
 account none.safetensors
 account
+account --gaussian 4
+account --delta 1e-6 --gaussian 4 --epsilon 1
+account --delta 1e-6 --laplace 4 --releases 2
+account --delta 1e-6 --releases 2
+account --delta 1e-6 --gaussian four
+account --delta 1e-6 --gaussian 4x
+account --delta 1e-6 --gaussian 4x2.5
+account --delta 1e-6 --gaussian 4x0
+account --delta 1e-6 --gaussian 4x99999999999
+account --delta 1e-6 --gaussian 0
+account --delta 1e-6 --laplace nan
+account --delta 1e-6 --laplace inf
+account --delta 1e-6 --laplace 0.001x1000
+account --delta 1e-6 --epsilon 0
+account --delta 1e-6 --epsilon inf
+account --delta 1e-6 --epsilon 1 --releases 0
+account --epsilon 1 --delta 0
+account --gaussian 1 --delta 1
+account --gaussian 1 --delta nan
+account --mu 0.2
+account --mu 0 --delta 1e-6
+account --mu inf --delta 1e-6
+account --epsilon 1 --delta 1e-6 --json
+account people.csv
+account model.safetensors
 STUDY --address hub:1 --columns age,weight -k 1 --row-bound 3
 STUDY --address hub:1 TASK --no-privacy
 STUDY TASK
@@ -368,6 +394,8 @@ spectrum people.csv BUDGET --row-bound 12 --mean-bound 3 --total 2 --seed 1 -o r
 spectrum people.csv --epsilon 0.01 --delta 1e-6 --row-bound 12 --seed 1 -o hidden.json
 plan -n 5000 -d 6 -k 2 --epsilon 1 --delta 1e-6 --epsilons 0.5,2
 plan -n 5000 -d 6 -k 2 --epsilon 1 --delta 1e-6 --sites 5 --trust masked --method covariance --epsilons 1
+plan -n 5000 -d 6 -k 2 --epsilon 1 --delta 1e-6 --decay 0 --method covariance --epsilons 1
+plan -n 5000 -d 6 -k 1 --epsilon 1 --delta 1e-6 --explained 0.7 --method covariance --epsilons 1
 plan -n 50 -d 40 -k 2 --epsilon 0.05 --delta 1e-6 --epsilons 0.05
 plan -n 2000 -k 2 --epsilon 1 --delta 1e-6 --spectrum released.json --epsilons 1
 stream people.csv PRIVATE --seed 1 --no-state -o streamed.safetensors

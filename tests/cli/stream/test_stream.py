@@ -340,10 +340,3 @@ def test_a_table_can_be_larger_than_a_batch(tmp_path: Path, target: Path) -> Non
     pc.write_csv(arrow_table(np.tile(rows(), (9, 1))), source)
     assert eigenveil("stream", source, *EXACT, "-o", target).exit_code == 0
     assert Model.load(target).settings["rows"] == 9 * COUNT
-
-
-def test_help_teaches_with_examples() -> None:
-    assert "stream" in eigenveil("--help").stdout
-    page = eigenveil("stream", "--help").stdout
-    assert "sensor | eigenveil stream - --format csv -k 5 --no-privacy" in page
-    assert "eigenveil stream visits.parquet -k 5 --epsilon 1" in page
