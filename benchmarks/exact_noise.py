@@ -23,7 +23,6 @@ Targets: 80 million draws a second, 1.001 times the noise, 1.1 times the time of
 """
 
 import argparse
-import inspect
 import json
 import math
 import os
@@ -39,8 +38,11 @@ from typing import Any, final
 import numpy as np
 
 from eigenveil import FederatedPCA, PrivatePCA, StreamingPCA
+from eigenveil.core.accounting import epsilon_of, mu_for
+from eigenveil.core.ledger import Ledger
+from eigenveil.core.mechanism import Bounded, Gaussian
+from eigenveil.core.noise import Noise
 from eigenveil.linalg import Array
-from eigenveil.privacy import Bounded, Gaussian, Ledger, Noise, epsilon_of, mu_for
 
 # (rows, columns), with rows so that a fit takes some tenths of a second at least.
 SHAPES = [(400_000, 10), (200_000, 30), (100_000, 100), (40_000, 500), (20_000, 2000)]
@@ -65,7 +67,7 @@ def verdict(found: float, limit: float, *, least: bool = False) -> str:
 
 def draws(repeats: int, clock: Callable[[], float]) -> None:
     """Draws a second on one thread, interleaved with floating-point normals."""
-    from eigenveil.privacy.noise.rounded import Rounded
+    from eigenveil.core.noise import Rounded
 
     print(f"\n{'scale':>10}{'exact, M/s':>14}{'normals, M/s':>14}{'ratio':>8}")
     noise = Noise.seeded(1)
@@ -103,7 +105,7 @@ def _pairs(
 
 def noise() -> None:
     """Standard deviation over sensitivity times multiplier, for releases of several sizes."""
-    from eigenveil.privacy.noise.steps import distance_in_steps, step_of
+    from eigenveil.core.noise import distance_in_steps, step_of
 
     print(f"\n{'size':>10}{'computed':>12}{'found':>10}")
     for side in (1, 10, 100, 1000, 4000):
@@ -126,13 +128,8 @@ def _square(side: int, seed: int) -> float:
 # --- Whole fits. ---
 
 
-# --before may name version 0.1, where method was mechanism and a trusted hub a curator.
-OLD = "mechanism" in inspect.signature(PrivatePCA).parameters
-
-
-def _private(method: str) -> Callable[[Array], object]:
-    chosen: Any = {"mechanism" if OLD else "method": method}
-    return lambda rows: PrivatePCA(RANK, **chosen, **PRIVATE).fit(rows)
+def _private(method: Any) -> Callable[[Array], object]:
+    return lambda rows: PrivatePCA(RANK, method=method, **PRIVATE).fit(rows)
 
 
 def _federated(trust: str) -> Callable[[Array], object]:
@@ -147,7 +144,7 @@ KINDS: dict[str, Callable[[Array], object]] = {
     "covariance": _private("covariance"),
     "power": _private("power"),
     "stream": lambda rows: StreamingPCA(RANK, **PRIVATE).fit(rows),
-    "hub": _federated("curator" if OLD else "hub"),
+    "hub": _federated("hub"),
     "site": _federated("site"),
     "masked": _federated("masked"),
 }

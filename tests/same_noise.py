@@ -22,7 +22,7 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
-from eigenveil.privacy.noise import stream
+from eigenveil.core import noise
 
 __all__ = ["SameNoise"]
 
@@ -30,9 +30,9 @@ _SALT: Final = os.environ.get("EIGENVEIL_TEST_NOISE", "")
 _MAIN: Final = threading.main_thread()
 _default_rng: Final = np.random.default_rng
 _MACHINE: Final[dict[tuple[Any, str], Any]] = {
-    (stream, "os"): os,
-    (stream, "time"): time,
-    (stream, "threading"): threading,
+    (noise, "os"): os,
+    (noise, "time"): time,
+    (noise, "threading"): threading,
     (np.random, "default_rng"): _default_rng,
 }
 

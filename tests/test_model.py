@@ -15,9 +15,10 @@ from safetensors import safe_open
 from safetensors.numpy import save
 
 from eigenveil import EigenveilError, Model, ModelFileError
+from eigenveil.core.ledger import Charge
 from eigenveil.linalg import Array
 from eigenveil.model import SCORES_ARE_RAW
-from eigenveil.privacy import Charge, Guarantee
+from eigenveil.privacy import Guarantee
 
 ARRAYS = ("components", "mean", "values", "explained_variance", "explained_variance_ratio")
 GUARANTEE = Guarantee(
@@ -193,20 +194,23 @@ def test_files_with_other_arrays_are_refused(change: Callable[[Arrays], Arrays],
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (changed("version", 2), "is an Eigenveil model of version 2; this program only reads version 1"),
+        (changed("version", 2), "is an Eigenveil model of version 2. This program reads version 1: make it again"),
         (without("version"), "of version None"),
         (changed("format", "other"), "is a safetensors file but not an Eigenveil model"),
         (lambda _: [1, 2], "is a safetensors file but not an Eigenveil model"),
-        (without("columns"), "is damaged: 'columns'"),
-        (without("settings"), "is damaged: 'settings'"),
-        (without("guarantee"), "is damaged: 'guarantee'"),
+        (without("columns"), "lacks 'columns'. Another version of Eigenveil wrote it"),
+        (without("settings"), "lacks 'settings'. Another version of Eigenveil wrote it"),
+        (without("warnings"), "lacks 'warnings'. Another version of Eigenveil wrote it"),
+        (without("estimator"), "lacks 'estimator'. Another version of Eigenveil wrote it"),
+        (without("guarantee"), "lacks 'guarantee'. Another version of Eigenveil wrote it"),
         (changed("columns", ["a", "b"]), "there must be 4 column names, got 2"),
         (changed("columns", "abcd"), "its columns are not a list of names"),
         (changed("columns", [1, 2, 3, 4]), "its columns are not a list of names"),
         (changed("settings", [["a", 1]]), "its settings are not a table"),
         (changed("guarantee", None), "is damaged"),
-        (guarantee(without("caveats")), "a guarantee has the fields"),
-        (guarantee(changed("more", 1)), "a guarantee has the fields"),
+        (guarantee(without("caveats")), "its guarantee lacks caveats. Another version of Eigenveil wrote it"),
+        (guarantee(without("relation")), "its guarantee lacks relation"),
+        (guarantee(changed("more", 1)), "its guarantee has unknown fields"),
         (guarantee(changed("delta", None)), "epsilon and delta go together"),
         (guarantee(changed("epsilon", "lots")), "is damaged"),
         (guarantee(changed("epsilon", 10**400)), "is damaged"),

@@ -46,7 +46,8 @@ from benchmarks.datasets import heading, line
 from eigenveil import FederatedPCA
 from eigenveil.data.rows import DenseRows
 from eigenveil.errors import require
-from eigenveil.linalg import Array, blas_threads
+from eigenveil.linalg import Array
+from eigenveil.linalg.blas import blas_threads
 from eigenveil.network.agents.durable import hub as durable_hub
 from eigenveil.network.agents.durable import party as durable
 from eigenveil.network.agents.durable import site as durable_site

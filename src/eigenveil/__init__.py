@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from eigenveil.core.ledger import Ledger
     from eigenveil.data.engines.pool import rows_in_processes
     from eigenveil.data.rows import Symmetric
     from eigenveil.errors import (
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from eigenveil.linalg import Subspace, merge, merge_all
     from eigenveil.linalg.graphs import Graph
     from eigenveil.model import Model
-    from eigenveil.privacy import Guarantee, Ledger
+    from eigenveil.privacy import Guarantee
     from eigenveil.privacy.sums.device import rows_on_device
     from eigenveil.recommend import PrivateRecommender
     from eigenveil.runtimes import Faults
@@ -111,7 +112,7 @@ _HOMES = {
     "merge_all": "linalg",
     "Model": "model",
     "Guarantee": "privacy",
-    "Ledger": "privacy",
+    "Ledger": "core.ledger",
     "Symmetric": "data.rows",
     "rows_in_processes": "data.engines.pool",
     "rows_on_device": "privacy.sums.device",

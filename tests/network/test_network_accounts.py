@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from eigenveil.core.accounting import Budget
 from eigenveil.data.rows import DenseRows, SparseRows
 from eigenveil.errors import BudgetExceeded, ProtocolError
 from eigenveil.network.agents.durable.site import DurableSite
@@ -16,7 +17,6 @@ from eigenveil.network.agents.site_data import SiteData
 from eigenveil.network.ledger.durable import DurableLedger, LedgerError
 from eigenveil.network.policy import Policy, PolicyRefusal
 from eigenveil.network.study.parties import parties_of
-from eigenveil.privacy import Budget
 from eigenveil.protocols import Decline, Give
 from eigenveil.protocols.wire import decode, encode
 from network.network_studies import Company, PeerCompany, keys_of

@@ -17,10 +17,11 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from eigenveil.core.ledger import Charge
 from eigenveil.drawing import in_bytes, plain
 from eigenveil.errors import listed, shown
 from eigenveil.model import SCORES_ARE_RAW, Model
-from eigenveil.privacy import Charge, Guarantee
+from eigenveil.privacy import Guarantee
 
 if TYPE_CHECKING:
     # For types only: a model is shown without importing the estimators.
@@ -142,7 +143,7 @@ def _bars(model: Model) -> Iterator[Bar]:
 def above_floor(model: Model) -> Text:
     """How many components are above the noise floor, as a sentence."""
     floor, rank = model.noise_floor, len(model.values)
-    # A published calibration and files of version 0.1 have noise whose floor was never worked out: 0 then means unknown.
+    # A published calibration has noise whose floor was never worked out: 0 then means unknown.
     if floor == 0 and model.guarantee.epsilon is not None:
         return Text("Noise was added, and its floor is not known: any component may be noise alone.")
     if floor == 0:

@@ -22,7 +22,8 @@ from eigenveil.errors import require
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from eigenveil.privacy import Guarantee, Loss
+    from eigenveil.privacy import Guarantee
+    from eigenveil.privacy.pricing import Loss
 
 __all__ = ["account"]
 
@@ -157,7 +158,7 @@ class _Entry:
 
     @classmethod
     def of_mu(cls, mu: float) -> "_Entry":
-        from eigenveil.privacy import Loss
+        from eigenveil.privacy.pricing import Loss
 
         require(0 < mu < math.inf, f"--mu must be positive and finite, got {mu:g}")
         # A release of mu is Gaussian noise of 1 / mu times the sensitivity.
@@ -169,7 +170,8 @@ class _Entry:
 
     @classmethod
     def of_file(cls, path: Path) -> "_Entry":
-        from eigenveil.privacy import Budget, Loss
+        from eigenveil.core.accounting import Budget
+        from eigenveil.privacy.pricing import Loss
 
         guarantee = _guarantee_in(path)
         if guarantee.epsilon is None or guarantee.delta is None:
@@ -184,21 +186,18 @@ class _Entry:
             f"{path} states an epsilon of {guarantee.epsilon:g}, which is not between {_SMALLEST:g} and "
             f"{_LARGEST:g}. Leave it out",
         )
+        require(
+            guarantee.protects is not None,
+            f"{path} does not say whom it protects. Leave it out, and add what was spent on it with --mu",
+        )
         # The budget, not the sum of the charges: what is charged may depend on earlier releases, and the budget does not.
         return cls(str(path), Loss("gaussian", 1 / Budget(guarantee.epsilon, guarantee.delta).mu), guarantee)
 
     @property
     def unit(self) -> str:
         """What is protected, in one word."""
-        if self.guarantee is None or self.guarantee.protects is not None:
-            return "" if self.guarantee is None or self.guarantee.protects is None else self.guarantee.protects.each
-        # Files of version 0.1 say it in a sentence alone.
-        text = self.guarantee.unit
-        if "interaction" in text:
-            return "interaction"
-        # A row and a person with several rows have different costs, so the old sentences are told apart by these words.
-        several = any(words in text for words in ("all of their rows", "whole history", "rows in at most"))
-        return "person" if several else "row"
+        protects = None if self.guarantee is None else self.guarantee.protects
+        return "" if protects is None else protects.each
 
     @property
     def column(self) -> str | None:
@@ -237,7 +236,7 @@ def _require_one_kind(one: _Entry, other: _Entry) -> None:
         f"{one.name} protects people named by the column {plain(one.column)}, and {other.name} by {plain(other.column)}. Such "
         "costs cannot be added up. Add up those of one kind at a time",
     )
-    left, right = (plain(each.guarantee.relation or "an unknown relation") for each in (one, other) if each.guarantee)
+    left, right = (plain(each.guarantee.relation) for each in (one, other) if each.guarantee)
     require(
         left == right,
         f"{one.name} is for neighbouring tables by {left}, and {other.name} by {right}. Such costs cannot be added up. Fit "
@@ -265,7 +264,7 @@ def _guarantee_in(path: Path) -> "Guarantee":
 
 
 def _losses(law: str, texts: Releases) -> "list[Loss]":
-    from eigenveil.privacy import Loss
+    from eigenveil.privacy.pricing import Loss
 
     found = []
     for text in texts or []:
@@ -284,7 +283,7 @@ def _losses(law: str, texts: Releases) -> "list[Loss]":
 
 
 def _show_cost(losses: "Sequence[Loss]", delta: float) -> None:
-    from eigenveil.privacy import price
+    from eigenveil.privacy.pricing import price
 
     _require_size(losses)
     table = _table("noise", "multiplier", "times", "epsilon alone")
@@ -311,7 +310,7 @@ def _show_sum(entries: Sequence[_Entry], delta: float | None) -> None:
     from rich.text import Text
 
     from eigenveil.cli._report import plain
-    from eigenveil.privacy import price
+    from eigenveil.privacy.pricing import price
 
     _require_size([one.loss for one in entries])
     stated = [one.guarantee for one in entries if one.guarantee is not None]
@@ -331,7 +330,7 @@ def _show_sum(entries: Sequence[_Entry], delta: float | None) -> None:
 
 def _print_sum(entries: Sequence[_Entry], delta: float | None) -> None:
     """The same for programs."""
-    from eigenveil.privacy import price
+    from eigenveil.privacy.pricing import price
 
     losses = [one.loss for one in entries]
     _require_size(losses)
@@ -374,8 +373,9 @@ def _remarks(entries: Sequence[_Entry]) -> Iterator[str]:
 def _show_total(losses: "Sequence[Loss]", delta: float) -> None:
     from rich.text import Text
 
-    from eigenveil.privacy import Budget, price
+    from eigenveil.core.accounting import Budget
     from eigenveil.privacy.facts import weak_words
+    from eigenveil.privacy.pricing import price
 
     exact = all(loss.law == "gaussian" for loss in losses)
     console = output()
@@ -391,8 +391,8 @@ def _show_total(losses: "Sequence[Loss]", delta: float) -> None:
 def _show_noise(epsilon: float, delta: float, releases: int) -> None:
     from rich.text import Text
 
+    from eigenveil.core.accounting import Budget
     from eigenveil.papers.noise_scales import classical_multiplier, ppm_multiplier, zcdp_multiplier
-    from eigenveil.privacy import Budget
 
     require(math.isfinite(epsilon) and epsilon > 0, f"--epsilon must be positive, got {epsilon:g}")
     require(1 <= releases <= _MOST_REPEATS, f"--releases must lie between 1 and {_MOST_REPEATS}, got {releases}")

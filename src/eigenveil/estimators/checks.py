@@ -7,14 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from eigenveil.core.accounting import Budget
+from eigenveil.core.ledger import Ledger
+from eigenveil.core.rows import Rows, in_silence, require_real
 from eigenveil.data.columns import require_entries
-from eigenveil.data.rows import FILL_PUBLICLY, NamedRows, Rows, in_silence, require_real
+from eigenveil.data.rows import FILL_PUBLICLY, NamedRows
 from eigenveil.data.tables import is_arrow_like
 from eigenveil.errors import ParameterError, WeakGuaranteeWarning, require, require_param
 from eigenveil.params import param, parameters
 from eigenveil.params.declarations.groups import HERE
 from eigenveil.params.values import instance_of
-from eigenveil.privacy import Budget, Guarantee, Ledger
+from eigenveil.privacy import Guarantee
 from eigenveil.privacy.facts import weak_words
 
 __all__ = [
@@ -28,7 +31,6 @@ __all__ = [
     "rank_and_fraction",
     "rank_of",
     "require_integer",
-    "require_one_of",
     "seed_of",
     "warn_if_weak",
     "with_names",
@@ -167,15 +169,6 @@ def budget_of(epsilon: Any, delta: Any) -> Budget | None:
     require_param(float(epsilon) > 0, "{epsilon} must be positive, got {@value}", value=epsilon)
     require_param(0 < float(delta) < 1, "{delta} must lie in (0, 1), got {@value}", value=delta)
     return Budget(float(epsilon), float(delta))
-
-
-def require_one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:
-    """Refuse a `value` that is not one of the words `allowed`."""
-    require_param(
-        isinstance(value, str) and value in allowed,
-        f"{{{name}}} must be one of {', '.join(allowed)}, got {{@value}}",
-        value=value,
-    )
 
 
 def require_integer(name: str, value: Any, *, least: int, most: float = math.inf, optional: bool = True) -> None:

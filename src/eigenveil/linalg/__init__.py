@@ -3,17 +3,17 @@
 Everything above calls it. It knows nothing of privacy and imports `errors` only.
 """
 
+from eigenveil.core.threads import Array
+from eigenveil.linalg.blas import blas_threads
 from eigenveil.linalg.compare import (
     align_procrustes,
     align_signs,
     captured_variance,
-    first_overlap,
     found_share,
-    projection_distance,
     sines,
 )
 from eigenveil.linalg.edges import merged_edge, norm_edge, product_edge, singular_edge, spiked_edge, symmetric_edge
-from eigenveil.linalg.kernel import Array, blas_threads, complement, orthonormal, signed, thin_svd, top_eigen
+from eigenveil.linalg.kernel import complement, orthonormal, signed, thin_svd, top_eigen
 from eigenveil.linalg.sketch import Sketch, merge_many, merge_sketches
 from eigenveil.linalg.subspace import Subspace, merge, merge_all
 
@@ -26,7 +26,6 @@ __all__ = [
     "blas_threads",
     "captured_variance",
     "complement",
-    "first_overlap",
     "found_share",
     "merge",
     "merge_all",
@@ -36,7 +35,6 @@ __all__ = [
     "norm_edge",
     "orthonormal",
     "product_edge",
-    "projection_distance",
     "signed",
     "sines",
     "singular_edge",

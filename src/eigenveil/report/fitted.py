@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from eigenveil.core.accounting import Budget
+from eigenveil.core.unit import Neighbours
 from eigenveil.drawing import Span
 from eigenveil.model import Model
-from eigenveil.privacy import Budget, Guarantee, Neighbours
+from eigenveil.privacy import Guarantee
 from eigenveil.report.contents import (
     ComponentsPart,
     EpsilonPoint,
@@ -152,7 +154,7 @@ def components_of(model: Model) -> ComponentsPart:
         shares=shares,
         intervals=tuple(_intervals(model)),
         noise_floor=floor,
-        # A published calibration and files of version 0.1 have noise, but its floor was never worked out.
+        # A published calibration has noise, but its floor was never worked out.
         floor_known=floor > 0 or model.guarantee.epsilon is None,
         total=None if at is None else variances[at] / shares[at],
         fill=_number(model, "fill"),

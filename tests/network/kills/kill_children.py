@@ -26,6 +26,7 @@ from typing import Any, Final, cast, final
 import numpy as np
 import scipy.special  # noqa: F401  What the verdict of every fit loads.
 
+from eigenveil.core.noise import Rounded
 from eigenveil.data.rows import DenseRows
 from eigenveil.model import Model
 from eigenveil.network.agents.durable.hub_log import HubLog
@@ -38,7 +39,6 @@ from eigenveil.network.identity.certificates import Certificate, Keys
 from eigenveil.network.ledger.durable import DurableLedger
 from eigenveil.network.policy import Policy
 from eigenveil.network.study.file import StudyFile
-from eigenveil.privacy.noise.rounded import Rounded
 from eigenveil.protocols.keys import Identity
 from eigenveil.runtimes.grpc import Transport
 from network.hostile.careless_sites import CARELESS

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from eigenveil.core.accounting import mu_for
 from eigenveil.network.ledger.durable import DurableLedger, Opened
-from eigenveil.privacy import mu_for
 from network.ledger import ledger_children
 from network.ledger.ledger_children import LIFE, STEP, Children, account, children, digits
 

@@ -16,10 +16,14 @@ import eigenveil.protocols.masked.evidence as evidence_module
 import eigenveil.protocols.masked.keyring as keyring_module
 import eigenveil.protocols.masked.masks as masks_module
 import eigenveil.protocols.masked.session as session_module
-from eigenveil.data.rows import Block, DenseRows
+from eigenveil.core.accounting import Budget
+from eigenveil.core.ledger import Ledger
+from eigenveil.core.noise import Noise
+from eigenveil.core.rows import Block
+from eigenveil.data.rows import DenseRows
 from eigenveil.errors import PeerError
 from eigenveil.linalg import Array
-from eigenveil.privacy import Budget, Lattice, Ledger, Noise, Share
+from eigenveil.privacy import Lattice, Share
 from eigenveil.protocols import Ask, Body, Brief, Hub, Masked, Message, Party, Return, Terms
 from eigenveil.protocols.keys import KEY, SIGNATURE, agree, digest, private_key, public_of
 from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms, MaskGraph, Masking, mask_graph
@@ -28,7 +32,7 @@ from eigenveil.protocols.masked.hub import MaskedExchange
 from eigenveil.protocols.masked.keyring import Keyring, SharePool
 from eigenveil.protocols.masked.masks import add_masks
 from eigenveil.protocols.masked.session import pair_purpose, roster_of
-from eigenveil.protocols.masked.shamir import PRIME, SHARE_BYTES, join
+from eigenveil.protocols.masked.shamir import PRIME, SHARE_BYTES, Joiner
 from eigenveil.protocols.masked.terms import DECLINED, PublicKeys, question_digest
 from eigenveil.protocols.messages import Table
 from eigenveil.protocols.star.layout import star
@@ -423,7 +427,7 @@ class EvilHub:
         held, threshold = self.shares.get((name, kind, round_), {}), self.terms.graph.threshold
         if len(held) < threshold:
             return None
-        found = join(held, threshold=threshold)
+        found = Joiner([*held], threshold=threshold).join(held)
         return found if fits(found) else None
 
     def bare(self, *group: str, round_: int = 0) -> Words | None:

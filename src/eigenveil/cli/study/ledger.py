@@ -14,7 +14,6 @@ from eigenveil.cli._terminal import errors_as_lines, output, wrote
 from eigenveil.cli.network.options import RequireHead
 from eigenveil.cli.network.words import rounded
 from eigenveil.errors import require
-from eigenveil.params.renamed import RENAMED_VALUES
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -348,9 +347,7 @@ def _show_dataset(
         account = study.account
         digits, guarantee = account.study[:_SHOWN_DIGITS], _guarantee(study)
         spent = _study_epsilon(study, study.spent)
-        # Ledgers of version 0.1 have the old words, and entries are never rewritten.
-        trust = RENAMED_VALUES.get(account.trust, account.trust)
-        table.add_row(digits, account.title, trust, study.state, str(study.steps), guarantee, spent)
+        table.add_row(digits, account.title, account.trust, study.state, str(study.steps), guarantee, spent)
     console.print(table)
     console.print()
 
@@ -399,7 +396,7 @@ def _guarantee(study: "StudyReplay") -> str:
 
 def _study_epsilon(study: "StudyReplay", mu: float) -> str:
     """The epsilon of `mu` at the study's own delta."""
-    from eigenveil.privacy.accounting import epsilon_of
+    from eigenveil.core.accounting import epsilon_of
 
     account = study.account
     if account.delta is None or math.isinf(mu):

@@ -21,9 +21,11 @@ from eigenveil.cli._terminal import output
 from eigenveil.errors import require
 
 if TYPE_CHECKING:
-    from eigenveil.data.rows import Rows
+    from eigenveil.core.accounting import Budget
+    from eigenveil.core.ledger import Ledger
+    from eigenveil.core.rows import Rows
+    from eigenveil.core.unit import PrivacyUnit
     from eigenveil.network.ledger.durable import DurableLedger, StudyBudget
-    from eigenveil.privacy import Budget, Ledger, PrivacyUnit
 
 __all__ = ["Dataset", "FitSpending", "LastingLedger", "LedgerPath", "LifeDelta", "LifeEpsilon", "StreamSpending"]
 
@@ -128,7 +130,7 @@ class StreamSpending:
 
     def pay(self) -> None:
         """Write the whole budget of the stream, unless that was done before."""
-        from eigenveil.privacy import Charge
+        from eigenveil.core.ledger import Charge
 
         self.join()
         # Written once for the whole stream: every release after the first draws on the same budget.
@@ -202,9 +204,10 @@ class LastingLedger:
         if self.path is None:
             yield FitSpending()
             return
+        from eigenveil.core.ledger import Ledger
+        from eigenveil.core.unit import Neighbours, PrivacyUnit
         from eigenveil.data.fingerprints import fingerprints
         from eigenveil.data.rows import CheckedRows
-        from eigenveil.privacy import Ledger, Neighbours, PrivacyUnit
 
         self._require_named()
         # This reads all rows, so missing values that are not allowed are found before anything is written.
@@ -277,9 +280,9 @@ class LastingLedger:
     ) -> tuple["StudyBudget", "Budget"]:
         """The account of a stream and the life budget of its people: a new one, or the one in the `notes` of a state."""
         from eigenveil.cli.network.consent import dataset_named
+        from eigenveil.core.accounting import Budget
         from eigenveil.network.ledger.budget import CURATOR
         from eigenveil.network.ledger.durable import StudyBudget
-        from eigenveil.privacy import Budget
 
         assert self.path is not None
         if notes is None:
@@ -333,9 +336,9 @@ class LastingLedger:
     ) -> Iterator[tuple["DurableLedger", str, str]]:
         """The ledger, open, with a new study in it that reserves a budget; the study; and its dataset."""
         from eigenveil.cli.network.consent import dataset_named
+        from eigenveil.core.accounting import Budget
         from eigenveil.network.ledger.budget import CURATOR
         from eigenveil.network.ledger.durable import DurableLedger, StudyBudget
-        from eigenveil.privacy import Budget
 
         assert self.path is not None
         # The whole budget of the release, whatever it will use: it must be there before anything is drawn.
@@ -362,7 +365,7 @@ class LastingLedger:
 
     def _life(self, lasting: "DurableLedger", dataset: str, cost: "Budget") -> "Budget":
         """The budget for all releases: what the ledger has, or at the first use what was given."""
-        from eigenveil.privacy import Budget
+        from eigenveil.core.accounting import Budget
 
         known = next((state.life for state in lasting.datasets() if state.name == dataset), None)
         if known is None:
@@ -400,8 +403,8 @@ class LastingLedger:
 
 def _afford(lasting: "DurableLedger", account: "StudyBudget", life: "Budget") -> None:
     """Raise `BudgetExceeded`, with the largest --epsilon that is left, unless the release fits in the budget."""
+    from eigenveil.core.accounting import epsilon_of, mu_for
     from eigenveil.errors import BudgetExceeded
-    from eigenveil.privacy import epsilon_of, mu_for
 
     try:
         lasting.afford(account, life=life)

@@ -16,9 +16,10 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import NotFittedError
 
+from eigenveil.core.ledger import Ledger
+from eigenveil.core.rows import in_silence
 from eigenveil.data.elsewhere import is_dask
 from eigenveil.data.people import Marks
-from eigenveil.data.rows import in_silence
 from eigenveil.data.streams import Source, open_source
 from eigenveil.data.tables import person_marks
 from eigenveil.errors import EigenveilError, ParameterWarning, StateFileError, require, require_param
@@ -47,7 +48,7 @@ from eigenveil.params import ColumnsParams, StreamingParams, checked, param, par
 from eigenveil.params.declarations.groups import HERE
 from eigenveil.params.values import instance_of
 from eigenveil.plan import StreamPlan, stream_split
-from eigenveil.privacy import Guarantee, Ledger
+from eigenveil.privacy import Guarantee
 from eigenveil.tasks.fit.gaps import observed_noise
 from eigenveil.tracking.missing import filled, has_gaps
 
@@ -414,19 +415,14 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         try:
             facts = header["facts"]
             # JSON has lists in place of pairs, and `checked` makes pairs of them again.
-            params = facts["params"]
-            # Version 0.1 wrote center as true or false, and called the plan's tracker its way.
-            if isinstance(params["center"], bool):
-                params = {**params, "center": "private" if params["center"] else None}
-            plan = {"tracker" if name == "way" else name: value for name, value in facts["plan"].items()}
-            pca = checked(cls, cls(**params, ledger=ledger))
+            pca = checked(cls, cls(**facts["params"], ledger=ledger))
             dim, pca._sparse = int(facts["dim"]), bool(facts["sparse"])
             vars(pca)["n_features_in_"] = dim
             if facts["columns"] is not None:
                 vars(pca)["feature_names_in_"] = np.asarray(facts["columns"], dtype=object)
             # The old plan, even if this version would make another: blocks are public slots, and their ends must not
             # move.
-            terms = terms_of(pca, dim, sparse=pca._sparse, plan=StreamPlan(**plan), names=pca._names())
+            terms = terms_of(pca, dim, sparse=pca._sparse, plan=StreamPlan(**facts["plan"]), names=pca._names())
             pca._stream = resumed(terms, arrays, header, ledger)
         except BaseException as error:
             if claimed is not None:

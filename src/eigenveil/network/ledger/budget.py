@@ -16,10 +16,10 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final, Literal, final
 
+from eigenveil.core.accounting import Budget, epsilon_of, mu_for
+from eigenveil.core.ledger import Charge
+from eigenveil.core.unit import PrivacyUnit
 from eigenveil.errors import BudgetExceeded, is_visible, require
-from eigenveil.privacy.accounting import Budget, epsilon_of, mu_for
-from eigenveil.privacy.ledger import Charge
-from eigenveil.privacy.unit import PrivacyUnit
 
 __all__ = [
     "CURATOR",
@@ -295,7 +295,7 @@ class Together:
 class RunningTotal:
     """`Together.of` studies of a dataset that change one at a time, however many there are. Changes in place.
 
-    >>> from eigenveil.privacy import Neighbours
+    >>> from eigenveil.core.unit import Neighbours
     >>> total, row = RunningTotal(), PrivacyUnit("row", Neighbours.ADD_REMOVE)
     >>> for mu in (0.1, 0.2, 0.3):
     ...     total.change(None, Standing(mu, 0.0, None, unit=row))

@@ -44,6 +44,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, final, overload
 
+from eigenveil.core.accounting import Budget
+from eigenveil.core.ledger import Charge
+from eigenveil.core.unit import require_same_unit
 from eigenveil.errors import BudgetExceeded, require
 from eigenveil.network.ledger import tables as table
 from eigenveil.network.ledger.budget import (
@@ -60,9 +63,6 @@ from eigenveil.network.ledger.budget import (
 from eigenveil.network.ledger.entries import Entry, LedgerError, is_mark_of, mark_of, moment
 from eigenveil.network.ledger.file import LedgerFile, locked
 from eigenveil.network.ledger.replay import DatasetState, Replay, StudyReplay
-from eigenveil.privacy.accounting import Budget
-from eigenveil.privacy.ledger import Charge
-from eigenveil.privacy.unit import require_same_unit
 
 __all__ = [
     "DatasetState",
@@ -92,7 +92,7 @@ class DurableLedger:
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
-    >>> from eigenveil.privacy import Neighbours, PrivacyUnit
+    >>> from eigenveil.core.unit import Neighbours, PrivacyUnit
     >>> cost, row = {"epsilon": 1.0, "delta": 1e-6, "mu": 0.23}, PrivacyUnit("row", Neighbours.ADD_REMOVE)
     >>> account = StudyBudget("0" * 64, "heart study", "patients", "masked", **cost, unit=row)
     >>> with DurableLedger.open(Path(folder.name) / "ledger.db") as ledger:

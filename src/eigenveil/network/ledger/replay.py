@@ -9,12 +9,12 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, final
 
+from eigenveil.core.accounting import Budget, epsilon_of
+from eigenveil.core.ledger import Charge
+from eigenveil.core.unit import PrivacyUnit
 from eigenveil.errors import BudgetExceeded, require
 from eigenveil.network.ledger.budget import RunningTotal, Standing, State, StudyBudget, Together
 from eigenveil.network.ledger.entries import FIRST, Entry, LedgerError, chained
-from eigenveil.privacy.accounting import Budget, epsilon_of
-from eigenveil.privacy.ledger import Charge
-from eigenveil.privacy.unit import PrivacyUnit
 
 __all__ = ["BUDGET_KINDS", "DatasetState", "Replay", "StudyReplay", "charges_in"]
 
