@@ -58,7 +58,8 @@ def test_the_example_of_streams_runs_as_it_is_written(tmp_path: Path) -> None:
     assert last["above_noise"] >= 1
     model = Model.load(folder / "sensors.safetensors")
     assert (model.guarantee.epsilon, model.guarantee.delta) == (1.0, 1e-6)
-    assert abs(model.components[0, 0]) > 0.8
+    # 0.87, and noise moves it by 0.02: this is eight of its deviations away.
+    assert abs(model.components[0, 0]) > 0.7
 
 
 MASKS = re.compile(r"<!-- masks, (terminal \d[^>]*?) -->\n```sh\n(.*?)```", re.DOTALL)
