@@ -34,5 +34,10 @@ def test_a_command_that_refuses_says_one_line_quotes_nothing_and_leaves_no_file(
     assert "error: " in text and "\n  0: " not in text
 
 
+def test_no_wrong_study_is_taken() -> None:
+    text = (CORPUS / "study-errors.txt").read_text(encoding="utf-8")
+    assert [word for word in ("  taken", "UNPRINTABLE", "KeyError", "TypeError") if word in text] == []
+
+
 def test_no_section_is_left_over() -> None:
     assert {path.stem for path in CORPUS.iterdir()} == set(SECTIONS)
