@@ -24,7 +24,7 @@ from eigenveil.protocols.wire import encode
 from eigenveil.report import model_report
 from eigenveil.runtimes import Faults
 from laws.parties.transcripts import Transcript
-from laws.test_warning_laws import Tape, taped
+from laws.tapes import Tape, taped
 from laws.test_whole_fit import fits
 
 # A plan rehearses on rows of its own, and what it releases there is not meant.
@@ -73,19 +73,20 @@ class Post:
 
 def require_alike_between_parties(fitted: Callable[[Any, Faults], Any], tables: Sequence[Any], path: Path) -> None:
     """The same where parties release for themselves: messages have equal sizes as well."""
-    tape, found = Tape(), []
-    for table in tables:
+    first = Tape()
+    tapes, found = (first, first.playing()), []
+    for table, tape in zip(tables, tapes, strict=True):
         post = Post()
 
-        def run(table: Any = table, faults: Faults = post.faults) -> Any:
+        def run(table: Any = table, faults: Faults = post.faults, tape: Tape = tape) -> Any:
             with taped(tape):
                 return fitted(table, faults)
 
         found.append((shown(run, path), sorted(post.lines)))
         assert len(post.lines) > 0
-        assert tape.at in (None, len(tape.released))
-        tape.at = 0
-    assert tape.hid
+    assert tapes[1].at == len(first.released)
+    pairs = zip(*(tape.held for tape in tapes), strict=True)
+    assert any(not np.array_equal(one.value, other.value) for one, other in pairs)
     assert found[0] == found[1]
 
 
