@@ -302,20 +302,20 @@ recommend fit plays.csv -k 3 --epsilon 1 --item-degrees header.csv
 recommend fit plays.csv -k 3 --epsilon 1 -o items.txt
 recommend fit plays.csv -k 3 --epsilon 1 --trust masked
 recommend fit plays.csv -k 3 --epsilon 1e-4
-recommend top model.safetensors --have i0
-recommend top items.safetensors
-recommend top items.safetensors --have polka
-recommend top items.safetensors --from plays.csv
-recommend top items.safetensors --from plays.csv --who zoe
-recommend top items.safetensors --have i0 --who u1
+recommend top known.safetensors --have i0
+recommend top space.safetensors
+recommend top space.safetensors --have polka
+recommend top space.safetensors --from plays.csv
+recommend top space.safetensors --from plays.csv --who zoe
+recommend top space.safetensors --have i0 --who u1
 recommend evaluate plays.csv -k 3
 recommend evaluate plays.csv -k 3 --epsilon 1 --share 1
 recommend evaluate plays.csv -k 3 --epsilon 1 --share 0.1 --test plays.csv
 recommend evaluate plays.csv -k 3 --epsilon 1 --test plays.csv
-transform gaps.npy -m model.safetensors -o scores.csv
-transform people.npy -m model.safetensors -o scores.doc
+transform gaps.npy -m known.safetensors -o scores.csv
+transform people.npy -m known.safetensors -o scores.doc
 transform people.csv -m list.json -o scores.csv
-transform text.csv -m model.safetensors -o scores.csv
+transform text.csv -m known.safetensors -o scores.csv
 transform people.csv -m none.safetensors -o scores.csv
 inspect none.safetensors
 inspect people.csv
@@ -345,7 +345,7 @@ account --mu 0 --delta 1e-6
 account --mu inf --delta 1e-6
 account --epsilon 1 --delta 1e-6 --json
 account people.csv
-account model.safetensors
+account known.safetensors
 STUDY --address hub:1 --columns age,weight -k 1 --row-bound 3
 STUDY --address hub:1 TASK --no-privacy
 STUDY TASK
@@ -380,7 +380,7 @@ fit visits.csv PRIVATE --person patient --drop hospital --seed 1 -o visits.safet
 inspect private.safetensors
 inspect units.safetensors
 inspect exact.safetensors --loadings 2
-inspect items.safetensors --loadings 2
+inspect space.safetensors --loadings 2
 account private.safetensors found.safetensors
 account private.safetensors visits.safetensors
 transform people.csv -m private.safetensors -o scores.csv
@@ -459,11 +459,11 @@ def _folder() -> Iterator[Path]:
         }.items():
             (folder / file).write_text(text, encoding="latin-1")
         (folder / "spectrum.json").write_text(json.dumps(Spectrum.guessed(4).to_json()))
-        PrivatePCA(2, epsilon=None).fit(values).save(folder / "model.safetensors")
+        PrivatePCA(2, epsilon=None).fit(values).save(folder / "known.safetensors")
         try:
             os.chdir(folder)
             for line in (
-                "recommend fit plays.csv -k 3 --epsilon 4 --seed 2 -o items.safetensors",
+                "recommend fit plays.csv -k 3 --epsilon 4 --seed 2 -o space.safetensors",
                 "keys init authority --host localhost",
                 "keys site north --folder north --authority authority",
                 "keys site south --folder south --authority authority",
