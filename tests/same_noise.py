@@ -40,6 +40,8 @@ _MACHINE: Final[dict[tuple[Any, str], Any]] = {
 class SameNoise:
     """The plugin. Changes in place: it counts the draws of the fixture or test that runs now."""
 
+    default_rng = staticmethod(_default_rng)
+
     def __init__(self) -> None:
         self._count = itertools.count()
         self._place = "collection"
@@ -59,7 +61,8 @@ class SameNoise:
         os.register_at_fork(after_in_child=self._restore)
 
     @contextmanager
-    def _at(self, place: str) -> Iterator[None]:
+    def at(self, place: str) -> Iterator[None]:
+        """Draw what is drawn in this place, from the first draw on."""
         before = self._place, self._count
         self._place, self._count = place, itertools.count()
         self._replace()
@@ -70,17 +73,17 @@ class SameNoise:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_make_collect_report(self, collector: pytest.Collector) -> Iterator[None]:
-        with self._at(collector.nodeid):
+        with self.at(collector.nodeid):
             return (yield)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: Any, request: Any) -> Iterator[None]:
-        with self._at(f"{request.node.nodeid} {fixturedef.argname}"):
+        with self.at(f"{request.node.nodeid} {fixturedef.argname}"):
             return (yield)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
-        with self._at(item.nodeid):
+        with self.at(item.nodeid):
             if item.get_closest_marker("real_entropy"):
                 self._restore()
             return (yield)
