@@ -17,6 +17,7 @@ from eigenveil.core.noise import Noise, Rounded
 from eigenveil.linalg import Array
 from eigenveil.linalg.normals import normals
 
+pytestmark = pytest.mark.real_entropy
 # Two-sided level 1e-6 for a standard normal statistic.
 LEVEL = 4.892
 

@@ -162,21 +162,6 @@ def test_masks_without_a_budget_need_known_units() -> None:
             FederatedPCA(2, **EXACT, trust="masked", row_bound=bound).fit(SITES)
 
 
-REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "no center": ({"center": None}, "needs center='private'"),
-    "numbers": ({"center": np.ones(6)}, "needs center='private'"),
-    "a box": ({"column_bounds": (0.0, 1.0)}, "column_bounds must be left out with scale='private'"),
-    "a ball for the mean": ({"mean_bound": 2.0}, "mean_bound must be left out with scale='private'"),
-    "another word": ({"scale": "auto"}, "scale must be a number or one per column, or say scale='private', got 'auto'"),
-}
-
-
-@pytest.mark.parametrize(("choices", "message"), REFUSED.values(), ids=REFUSED)
-def test_what_makes_no_sense_with_found_units_is_refused(choices: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message.replace("(", r"\(")):
-        PrivatePCA(2, **(BUDGET | choices)).fit(ROWS)
-
-
 def test_a_small_table_is_refused_before_it_costs_or_with_what_it_cost() -> None:
     choices: dict[str, Any] = {"epsilon": 0.1, "delta": 1e-6, "scale": "private", "random_state": 0}
     known, unknown = (Ledger(epsilon=1.0, delta=1e-6) for _ in range(2))
