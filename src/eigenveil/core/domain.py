@@ -47,6 +47,7 @@ __all__ = [
     "center_scores",
     "clip_factors",
     "row_sums",
+    "unit_of",
 ]
 
 Rule = Literal["counts", "groups", "drop", "fill"]
@@ -304,8 +305,7 @@ class Region(ABC):
 
     def pair(self, block: Block, *, out: Array | None = None) -> Pair:
         """What the rows of a block add to the Gram matrix; dense rows in `out` if given."""
-        unit = self.unit
-        assert unit is not None
+        unit = unit_of(self)
         if not block.sparse:
             rows = self.whole(block, unit=unit, squared=True, out=out)
             return Pair(rows, rows, unit * unit)
@@ -334,6 +334,13 @@ class Region(ABC):
     @abstractmethod
     def trace_sensitivity(self, neighbours: Neighbours) -> float:
         """Sensitivity of the total sum of squares."""
+
+
+def unit_of(region: Region) -> float:
+    """The unit of the region's grid. Where no privacy is claimed there is none, and this refuses."""
+    if region.unit is None:
+        raise ValueError("a domain that claims no privacy has no grid, and so no exact sums")
+    return region.unit
 
 
 @final
@@ -534,8 +541,7 @@ class Domain(Region):
 
         A row in whole units and a basis in multiples of 2^-35 multiply without rounding: all sums are below 2^17 2^35 = 2^52.
         """
-        unit = self.unit
-        assert unit is not None
+        unit = unit_of(self)
         if not block.sparse:
             rows = self.whole(block, unit=unit, squared=True, out=out)
             # Exact in any order: whole rows times multiples of 2^-35 stay below 2^53.

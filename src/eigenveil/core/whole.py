@@ -25,7 +25,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from eigenveil.core.domain import SCORE_BITS, SHIFT, Gaps, Region, row_sums
+from eigenveil.core.domain import SCORE_BITS, SHIFT, Gaps, Region, row_sums, unit_of
 from eigenveil.core.exact import DoubleDouble, joined, less_outer, minus_outer, two_sum
 from eigenveil.core.rows import Block, Rows, added_up, block_size, lengths, sparse_times, total_of
 from eigenveil.core.threads import Array, side_by_side
@@ -61,7 +61,6 @@ __all__ = [
     "on_basis_grid",
     "reach_of",
     "sum_unit",
-    "unit_of",
     "whole_count",
     "whole_gram",
     "whole_gram_times",
@@ -78,13 +77,6 @@ BASIS_UNIT = 2.0**-35
 SUM_BITS = 17
 # Numbers of rows that stay in the inner cache while they are clipped and rounded; and the least number of rows at a time.
 CACHED_NUMBERS, CACHED_ROWS = 1 << 17, 128
-
-
-def unit_of(region: Region) -> float:
-    """The unit of the region's grid."""
-    unit = region.unit
-    assert unit is not None, "a region that claims nothing has no exact sums"
-    return unit
 
 
 def sum_unit(region: Region) -> float:
