@@ -22,7 +22,7 @@ from eigenveil.network.agents.site import SiteAgent
 from eigenveil.network.agents.site_data import SiteData
 from eigenveil.network.identity.authority import Authority, new_request, write_new
 from eigenveil.network.identity.certificates import Keys, Role
-from eigenveil.network.ledger.durable import DurableLedger
+from eigenveil.ledger.durable import DurableLedger
 from eigenveil.network.policy import Policy
 from eigenveil.network.study.file import StudyFile
 from eigenveil.protocols.star.layout import tree

@@ -13,7 +13,7 @@ from eigenveil.data.rows import DenseRows, SparseRows
 from eigenveil.errors import BudgetExceeded, ProtocolError
 from eigenveil.network.agents.durable.site import DurableSite
 from eigenveil.network.agents.site_data import SiteData
-from eigenveil.network.ledger.durable import DurableLedger, LedgerError
+from eigenveil.ledger.durable import DurableLedger, LedgerError
 from eigenveil.network.policy import Policy, PolicyRefusal
 from eigenveil.network.study.parties import parties_of
 from eigenveil.privacy import Budget

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eigenveil.network.ledger.durable import DurableLedger
+from eigenveil.ledger.durable import DurableLedger
 from eigenveil.network.study.streams import slot_parties_of
 from eigenveil.protocols.slots import MaskedSlotMember, SlotMember
 from network.kills.kill_children import as_text
@@ -128,7 +128,7 @@ from pathlib import Path
 from eigenveil.data.follow import follow
 from eigenveil.network.agents.slot_site import SlotSiteAgent
 from eigenveil.network.identity.certificates import Certificate, Keys
-from eigenveil.network.ledger.durable import DurableLedger
+from eigenveil.ledger.durable import DurableLedger
 from eigenveil.network.study.file import StudyFile
 from eigenveil.protocols.keys import Identity
 from eigenveil.protocols.slots import SlotMember

@@ -26,7 +26,7 @@ from eigenveil.network.agents.peer import PeerAgent
 from eigenveil.network.agents.site import SiteAgent
 from eigenveil.network.agents.site_data import SiteData
 from eigenveil.network.identity.certificates import Keys
-from eigenveil.network.ledger.durable import DurableLedger, StudyBudget
+from eigenveil.ledger.durable import DurableLedger, StudyBudget
 from eigenveil.network.policy import Policy
 from eigenveil.network.study.file import StudyFile
 from eigenveil.privacy import Budget, Charge

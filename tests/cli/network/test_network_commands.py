@@ -15,7 +15,7 @@ from eigenveil.errors import QuorumLost
 from eigenveil.network.agents.hub import HubAgent
 from eigenveil.network.agents.site import SiteAgent
 from eigenveil.network.identity.certificates import pin_words
-from eigenveil.network.ledger.durable import DurableLedger, StudyBudget
+from eigenveil.ledger.durable import DurableLedger, StudyBudget
 from eigenveil.network.study.words import facts_of, who_learns
 from eigenveil.privacy import Budget
 

@@ -10,7 +10,7 @@ import pytest
 from cli.network.network_folders import Folders
 from eigenveil import GossipPCA
 from eigenveil.cli.network.words import _sums, cost_fact, leaving_peer, leaving_site, left_words, rounded
-from eigenveil.network.ledger.durable import DurableLedger, StudyBudget
+from eigenveil.ledger.durable import DurableLedger, StudyBudget
 from eigenveil.network.study.file import StudyFile
 from eigenveil.network.study.parties import parties_of, peer_parties_of
 from eigenveil.network.study.words import facts_of, who_learns

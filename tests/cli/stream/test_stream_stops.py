@@ -23,7 +23,7 @@ from cli.test_process import COMMAND, QUIET
 from eigenveil import Model
 from eigenveil.cli._interrupts import Interrupts
 from eigenveil.estimators.streaming.pca import StreamingPCA
-from eigenveil.network.ledger.durable import DurableLedger
+from eigenveil.ledger.durable import DurableLedger
 from eigenveil.privacy import Budget
 
 # Far longer than anything here takes: a process that hangs fails the test.

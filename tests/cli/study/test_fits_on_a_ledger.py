@@ -10,7 +10,7 @@ from cli.cli_tables import PRIVATE, eigenveil, refusal, rows, written
 from eigenveil import Model
 from eigenveil.data.rows import FILL_PUBLICLY
 from eigenveil.estimators import PrivatePCA
-from eigenveil.network.ledger.durable import DatasetState, DurableLedger
+from eigenveil.ledger.durable import DatasetState, DurableLedger
 from eigenveil.privacy import Budget, Neighbours, PrivacyUnit, compose_mu
 
 IN_OPTIONS = FILL_PUBLICLY.replace("{missing=counts}", "--missing counts")

@@ -13,9 +13,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from eigenveil.cli.study.ledger import ledger
-from eigenveil.network.ledger.durable import DurableLedger
+from eigenveil.ledger.durable import DurableLedger
 from eigenveil.privacy import Charge, epsilon_of
-from network.ledger.ledger_children import LIFE, account, digits
+from ledger.ledger_children import LIFE, account, digits
 
 SAID = b"what was said, byte for byte"
 PRINT = b"digest of the rows"
@@ -202,7 +202,7 @@ def test_a_ledger_that_is_not_there_or_open_to_others(path: Path, command: tuple
 AS_NOBODY = """
 import os, sys
 from pathlib import Path
-from eigenveil.network.ledger.durable import DurableLedger, LedgerError
+from eigenveil.ledger.durable import DurableLedger, LedgerError
 from eigenveil.privacy import Budget
 Budget(1.0, 1e-6).mu
 os.setuid(65534)

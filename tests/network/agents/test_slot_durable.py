@@ -17,7 +17,7 @@ from eigenveil.estimators.slots.spec import SlotSpec
 from eigenveil.network.agents.durable.hub_log import HubLog
 from eigenveil.network.agents.durable.slot_hub import DurableSlotHub, snapshot_from, snapshot_parts
 from eigenveil.network.agents.durable.slot_site import DurableSlotSite, SlotsBefore, StoredParts
-from eigenveil.network.ledger.durable import DurableLedger, LedgerError, StudyBudget
+from eigenveil.ledger.durable import DurableLedger, LedgerError, StudyBudget
 from eigenveil.privacy import Charge, packed_size
 from eigenveil.protocols import Ask, Decline, Give, Message
 from eigenveil.protocols.keys import Identity

@@ -35,7 +35,7 @@ from eigenveil.network.agents.site import SiteAgent
 from eigenveil.network.agents.site_data import SiteData
 from eigenveil.network.identity import certificates as identity_module
 from eigenveil.network.identity.certificates import Certificate, Keys
-from eigenveil.network.ledger.durable import DurableLedger
+from eigenveil.ledger.durable import DurableLedger
 from eigenveil.network.policy import Policy
 from eigenveil.network.study.file import StudyFile
 from eigenveil.privacy.noise.rounded import Rounded

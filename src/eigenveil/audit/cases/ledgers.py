@@ -27,11 +27,11 @@ from eigenveil.data.rows import DenseRows
 from eigenveil.estimators import PrivatePCA
 from eigenveil.estimators.slots.parties import SlotParties
 from eigenveil.estimators.slots.spec import SlotSpec
+from eigenveil.ledger.budget import CURATOR
+from eigenveil.ledger.durable import DurableLedger, StudyBudget
+from eigenveil.ledger.entries import written_export
 from eigenveil.linalg import Array
 from eigenveil.network.agents.durable.slot_site import DurableSlotSite, StoredParts
-from eigenveil.network.ledger.budget import CURATOR
-from eigenveil.network.ledger.durable import DurableLedger, StudyBudget
-from eigenveil.network.ledger.entries import written_export
 from eigenveil.privacy import Budget, Charge, Ledger, Neighbours, PrivacyUnit
 from eigenveil.protocols import Terms
 from eigenveil.protocols.limits import FitSize, site_limits

@@ -18,6 +18,7 @@ from eigenveil.estimators import PrivatePCA
 from eigenveil.estimators.private.curator import PrivateSpec
 from eigenveil.linalg import Array
 from eigenveil.privacy import Budget, Charge, Domain, Ledger, Neighbours, Region
+from eigenveil.privacy.ledger import Memory
 from eigenveil.privacy.sums.domain import Scored, SparseBlock
 from eigenveil.tasks.fit.bounds import RowBounds
 
@@ -132,8 +133,8 @@ class _UnclippedPCA(PrivatePCA):
 
 def _forgetful(budget: Budget) -> Ledger:
     """A ledger that does not record the first charge that it accepts."""
-    ledger = Ledger(epsilon=budget.epsilon, delta=budget.delta)
-    write = ledger._write
+    memory = Memory(budget)
+    write = memory.write
     seen = []
 
     def forget(charge: Charge) -> None:
@@ -142,9 +143,9 @@ def _forgetful(budget: Budget) -> Ledger:
         if len(seen) > 1:
             write(charge)
 
-    # On this one object: `Ledger` is final and has no subclasses.
-    vars(ledger)["_write"] = forget
-    return ledger
+    # On this one object: `Memory` is final and has no subclasses.
+    vars(memory)["write"] = forget
+    return Ledger.kept(budget, memory)
 
 
 def _twice(budget: Budget, rng: Generator, state: int | None) -> Trial:

@@ -15,8 +15,8 @@ from eigenveil.data.archive import whole_file
 
 if TYPE_CHECKING:
     from eigenveil.data.rows import Rows
+    from eigenveil.ledger.durable import DurableLedger, StudyBudget
     from eigenveil.model import Model
-    from eigenveil.network.ledger.durable import DurableLedger, StudyBudget
     from eigenveil.privacy import Budget
 
 __all__ = ["Results", "say_spent", "spending_of"]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from eigenveil.network.ledger.durable import DatasetState, Entry, StudyReplay
+    from eigenveil.ledger.durable import DatasetState, Entry, StudyReplay
 
 __all__ = ["ledger"]
 
@@ -82,8 +82,8 @@ def show(
 
     The ledger is not written to, and a site may run meanwhile.
     """
-    from eigenveil.network.ledger.durable import DurableLedger
-    from eigenveil.network.ledger.head import with_head
+    from eigenveil.ledger.durable import DurableLedger
+    from eigenveil.ledger.head import with_head
 
     require(delta is None or 0 < delta < 1, f"--delta must lie between 0 and 1, got {delta}")
     with with_head(path, require_head, DurableLedger.reading, writes=False) as opened:
@@ -132,9 +132,9 @@ def export(
     on rows, but through what was released. The ledger is not written to.
     """
     from eigenveil.data.archive import whole_file
-    from eigenveil.network.ledger.durable import DurableLedger
-    from eigenveil.network.ledger.entries import chained, written_export
-    from eigenveil.network.ledger.head import with_head
+    from eigenveil.ledger.durable import DurableLedger
+    from eigenveil.ledger.entries import chained, written_export
+    from eigenveil.ledger.head import with_head
 
     require_output(target, endings=[_EXPORT], force=force, inputs=[path])
     count = 0
@@ -178,10 +178,10 @@ def verify(
     If something is wrong, it names the first wrong entry and ends with exit
     code 2.
     """
-    from eigenveil.network.ledger.durable import DurableLedger
-    from eigenveil.network.ledger.entries import read_export
-    from eigenveil.network.ledger.head import NotedHead
-    from eigenveil.network.ledger.replay import Replay
+    from eigenveil.ledger.durable import DurableLedger
+    from eigenveil.ledger.entries import read_export
+    from eigenveil.ledger.head import NotedHead
+    from eigenveil.ledger.replay import Replay
 
     require(head is None or require_head is None, "give --head or --require-head, and not both")
     if require_head is not None:
@@ -235,8 +235,8 @@ def head_of(
 
       eigenveil site heart.toml ... --require-head /mnt/audit/north.head
     """
-    from eigenveil.network.ledger.durable import DurableLedger
-    from eigenveil.network.ledger.head import NotedHead, note_head, require_noted
+    from eigenveil.ledger.durable import DurableLedger
+    from eigenveil.ledger.head import NotedHead, note_head, require_noted
 
     with DurableLedger.reading(path) as opened:
         if to is not None and to.exists() and not force:
@@ -272,8 +272,8 @@ def close(
     has spent stays spent. Its private randomness and stored messages are
     wiped, so it can never be joined or charged again.
     """
-    from eigenveil.network.ledger.durable import DurableLedger
-    from eigenveil.network.ledger.head import with_head
+    from eigenveil.ledger.durable import DurableLedger
+    from eigenveil.ledger.head import with_head
 
     with with_head(path, require_head, lambda at: DurableLedger.open(at, create=False), writes=True) as opened:
         found = _found(study, opened.studies())

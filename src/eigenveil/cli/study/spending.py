@@ -22,7 +22,7 @@ from eigenveil.errors import require
 
 if TYPE_CHECKING:
     from eigenveil.data.rows import Rows
-    from eigenveil.network.ledger.durable import DurableLedger, StudyBudget
+    from eigenveil.ledger.durable import DurableLedger, StudyBudget
     from eigenveil.privacy import Budget, Ledger, PrivacyUnit
 
 __all__ = ["Dataset", "FitSpending", "LastingLedger", "LedgerPath", "LifeDelta", "LifeEpsilon", "StreamSpending"]
@@ -246,7 +246,7 @@ class LastingLedger:
         if path is None or cost is None:
             yield StreamSpending()
             return
-        from eigenveil.network.ledger.durable import DurableLedger
+        from eigenveil.ledger.durable import DurableLedger
 
         where = replace(self, path=path)
         if notes is None:
@@ -277,8 +277,8 @@ class LastingLedger:
     ) -> tuple["StudyBudget", "Budget"]:
         """The account of a stream and the life budget of its people: a new one, or the one in the `notes` of a state."""
         from eigenveil.cli.network.consent import dataset_named
-        from eigenveil.network.ledger.budget import CURATOR
-        from eigenveil.network.ledger.durable import StudyBudget
+        from eigenveil.ledger.budget import CURATOR
+        from eigenveil.ledger.durable import StudyBudget
         from eigenveil.privacy import Budget
 
         assert self.path is not None
@@ -333,8 +333,8 @@ class LastingLedger:
     ) -> Iterator[tuple["DurableLedger", str, str]]:
         """The ledger, open, with a new study in it that reserves a budget; the study; and its dataset."""
         from eigenveil.cli.network.consent import dataset_named
-        from eigenveil.network.ledger.budget import CURATOR
-        from eigenveil.network.ledger.durable import DurableLedger, StudyBudget
+        from eigenveil.ledger.budget import CURATOR
+        from eigenveil.ledger.durable import DurableLedger, StudyBudget
         from eigenveil.privacy import Budget
 
         assert self.path is not None

@@ -22,9 +22,9 @@ from typing import Final, final
 
 from eigenveil.errors import PeerError, ProtocolError
 from eigenveil.estimators.federated.parties import Parties
+from eigenveil.ledger.durable import DurableLedger, Opened
 from eigenveil.network.agents.durable.party import DurableParty, Event, OnEvent, Outgoing, Repeats, opened
 from eigenveil.network.agents.durable.refusals import Refusals, is_refusal
-from eigenveil.network.ledger.durable import DurableLedger, Opened
 from eigenveil.network.study.parties import found_in
 from eigenveil.privacy import Charge
 from eigenveil.protocols import Ask, Brief, Done, Give, Member, Message

@@ -27,9 +27,9 @@ from dataclasses import dataclass
 from typing import Any, Final, final
 
 from eigenveil.errors import PeerError, ProtocolError, require
+from eigenveil.ledger.durable import DurableLedger, Opened, StudyStep
 from eigenveil.network.agents.durable.party import DurableParty, Event, OnEvent, Outgoing, Repeats, opened
 from eigenveil.network.agents.durable.refusals import Refusals, is_refusal
-from eigenveil.network.ledger.durable import DurableLedger, Opened, StudyStep
 from eigenveil.privacy import Budget, Charge, Ledger, PrivacyUnit
 from eigenveil.protocols import Ask, Brief, Done, Give, Masked, Message
 from eigenveil.protocols.slots import MaskedSlotMember, SlotMember

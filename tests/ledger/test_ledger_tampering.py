@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from eigenveil.network.ledger.durable import DurableLedger, Entry, LedgerError
-from eigenveil.network.ledger.entries import FIRST, canonical
+from eigenveil.ledger.durable import DurableLedger, Entry, LedgerError
+from eigenveil.ledger.entries import FIRST, canonical
 from eigenveil.privacy import Charge
-from network.ledger.ledger_children import LIFE, account, digits, tables
+from ledger.ledger_children import LIFE, account, digits, tables
 
 HEART, LUNGS = account("heart", mu=0.2), account("lungs", mu=0.2)
 

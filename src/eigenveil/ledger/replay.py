@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, final
 
 from eigenveil.errors import BudgetExceeded, require
-from eigenveil.network.ledger.budget import RunningTotal, Standing, State, StudyBudget, Together
-from eigenveil.network.ledger.entries import FIRST, Entry, LedgerError, chained
+from eigenveil.ledger.budget import RunningTotal, Standing, State, StudyBudget, Together
+from eigenveil.ledger.entries import FIRST, Entry, LedgerError, chained
 from eigenveil.privacy.accounting import Budget, epsilon_of
 from eigenveil.privacy.ledger import Charge
 from eigenveil.privacy.unit import PrivacyUnit
@@ -139,6 +139,11 @@ class Replay:
         """What the studies of a dataset add up to."""
         return self._totals[dataset].together
 
+    def together_after(self, dataset: str, study: str, standing: Standing) -> Together:
+        """What they would add up to if a study stood like this."""
+        total = self._totals.get(dataset) or RunningTotal()
+        return total.after(self.datasets.get(dataset, {}).get(study), standing)
+
     def units(self, dataset: str) -> set[PrivacyUnit]:
         """What the studies of a dataset protect: one unit, or none yet."""
         return self._totals[dataset].units if dataset in self._totals else set()
@@ -218,7 +223,7 @@ class Replay:
             life = Standing.of(body["standing"]).life
             require(known is None, "joined twice")
             require(account.unit is not None or not account.private, "of no kind")
-            standing = Standing(account.mu, account.beyond, life, unit=account.unit)
+            standing = Standing.new(account, life)
             # One kind of guarantee for each dataset, or their sum would mean nothing.
             asked = {account.unit} if standing.guarantees else set()
             require(len(self.units(entry.dataset) | asked) <= 1, "of another kind")

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eigenveil.errors import BudgetExceeded
-from eigenveil.network.ledger.durable import DurableLedger, LedgerError
+from eigenveil.ledger.durable import DurableLedger, LedgerError
 from eigenveil.privacy import Budget, Charge, epsilon_of, mu_for
-from network.ledger.ledger_children import LIFE, account, digits
+from ledger.ledger_children import LIFE, account, digits
 
 
 def squares_left(ledger: DurableLedger, life: Budget) -> float:

@@ -45,21 +45,22 @@ from types import TracebackType
 from typing import Any, Final, final, overload
 
 from eigenveil.errors import BudgetExceeded, require
-from eigenveil.network.ledger import tables as table
-from eigenveil.network.ledger.budget import (
+from eigenveil.ledger import tables as table
+from eigenveil.ledger.budget import (
     Opened,
     Standing,
     State,
     StudyBudget,
     StudyStep,
+    Together,
     alike,
     require_life,
     require_study,
     require_words,
 )
-from eigenveil.network.ledger.entries import Entry, LedgerError, is_mark_of, mark_of, moment
-from eigenveil.network.ledger.file import LedgerFile, locked
-from eigenveil.network.ledger.replay import DatasetState, Replay, StudyReplay
+from eigenveil.ledger.entries import Entry, LedgerError, is_mark_of, mark_of, moment
+from eigenveil.ledger.file import LedgerFile, locked
+from eigenveil.ledger.replay import DatasetState, Replay, StudyReplay
 from eigenveil.privacy.accounting import Budget
 from eigenveil.privacy.ledger import Charge
 from eigenveil.privacy.unit import require_same_unit
@@ -240,7 +241,7 @@ class DurableLedger:
     def afford(self, account: StudyBudget, *, life: Budget | None) -> None:
         """Raise what `join` would raise for a study that does not fit: `UnitMismatch` or `BudgetExceeded`. Writes nothing."""
         with self._looking() as (_, books):
-            self._require_fits(account, Standing(account.mu, account.beyond, life, unit=account.unit), books)
+            self._require_fits(account, Standing.new(account, life), books)
 
     def join(self, account: StudyBudget, *, life: Budget | None) -> Opened:
         """Reserve what `account` may spend in the life of its dataset, or reopen the study if it was joined before.
@@ -253,7 +254,7 @@ class DurableLedger:
         with self._writing() as (tables, books):
             standing = books.standing(account.study)
             if standing is None:
-                return self._join(account, Standing(account.mu, account.beyond, life, unit=account.unit), tables, books)
+                return self._join(account, Standing.new(account, life), tables, books)
             before = books.study(account.study).account
             # Other terms under the same digest would change what was reserved for a study in progress.
             if not account.same(before):
@@ -437,13 +438,13 @@ class DurableLedger:
         _require_own_name(tables, books, account.dataset)
         require(account.unit is not None or not account.private, "unit is missing: what the study protects")
         # Checked and reserved in one transaction. Of two studies that ask for the last of a budget, one is refused.
-        others = self._require_fits(account, standing, books)
+        together = self._require_fits(account, standing, books)
         # Drawn once for the study: keys and masks are derived from it again after a crash. Its mark is in the entry, so
         # that another secret in its place is noticed.
         secret = secrets.token_bytes(32)
         body = {"account": account.values(), "secret": mark_of(table.key_of(tables), secret)}
         whose = (account.study, account.dataset)
-        entry = table.append_balance(tables, "join", whose, standing, others, body)
+        entry = table.append_balance(tables, "join", whose, standing, together, body)
         row = (*whose, entry.number, secret)
         tables.execute("INSERT INTO studies (study, dataset, joined, secret) VALUES (?, ?, ?, ?)", row)
         return Opened(True, secret, (), finished=False)
@@ -453,25 +454,31 @@ class DurableLedger:
     ) -> None:
         """Bind the study to `life`, which may have changed with the policy since it was joined."""
         standing = replace(known, life=life)
-        others = self._require_fits(account, standing, books)
+        together = self._require_fits(account, standing, books)
         if standing != known:
-            table.append_balance(tables, "life", (account.study, account.dataset), standing, others, {})
+            table.append_balance(tables, "life", (account.study, account.dataset), standing, together, {})
 
-    def _require_fits(self, account: StudyBudget, asked: Standing, books: Replay) -> dict[str, Standing]:
-        """Refuse a study of another kind than the others of its dataset, or beyond their total. Returns all of them."""
-        every = books.datasets.get(account.dataset, {})
+    def _require_fits(self, account: StudyBudget, asked: Standing, books: Replay) -> Together:
+        """Refuse a study of another kind than the others of its dataset, or beyond their total. Returns what they add up to."""
         if account.private:
             for unit in books.units(account.dataset):
                 require_same_unit(account.called, account.unit, unit, instead=_ONE_KIND)
-        # Its own reserve, if it was joined before, must not count twice.
-        rest = [found for study, found in every.items() if study != account.study]
-        require_life(rest, asked, dataset=account.dataset, called=account.called)
-        return every
+
+        def others() -> list[Standing]:
+            # Its own reserve, if it was joined before, must not count twice.
+            every = books.datasets.get(account.dataset, {})
+            return [found for study, found in every.items() if study != account.study]
+
+        together = books.together_after(account.dataset, account.study, asked)
+        require_life(together, others, asked, dataset=account.dataset, called=account.called)
+        return together
 
     def _end(self, study: str, kind: str, state: State) -> None:
         with self._writing() as (tables, books):
             dataset, known = _open(books, study)
-            table.append_balance(tables, kind, (study, dataset), known.closed(state), books.datasets[dataset], {})
+            closed = known.closed(state)
+            together = books.together_after(dataset, study, closed)
+            table.append_balance(tables, kind, (study, dataset), closed, together, {})
             # With the secret somebody could unmask what was sent, so it does not outlive the study.
             tables.execute("UPDATE studies NOT INDEXED SET secret = NULL WHERE study = ?", (study,))
             tables.execute("DELETE FROM stored WHERE study = ?", (study,))

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from eigenveil.errors import BudgetExceeded
-from eigenveil.network.ledger.durable import DurableLedger, LedgerError, StudyBudget
+from eigenveil.ledger.durable import DurableLedger, LedgerError, StudyBudget
 from eigenveil.privacy import Budget, Charge, Neighbours, PrivacyUnit
 
 LIFE = Budget(2.0, 1e-5)

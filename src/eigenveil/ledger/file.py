@@ -21,7 +21,7 @@ from typing import Final, final
 
 from eigenveil.data.archive import whole_file
 from eigenveil.data.owned import require_own, require_own_folder
-from eigenveil.network.ledger.entries import Entry, LedgerError, canonical
+from eigenveil.ledger.entries import Entry, LedgerError, canonical
 from eigenveil.privacy.process import this_process
 
 __all__ = ["LAST", "LedgerFile", "add_entry", "locked"]

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from eigenveil.errors import BudgetExceeded
-from eigenveil.network.ledger.durable import DurableLedger, LedgerError, StudyBudget, StudyStep
+from eigenveil.ledger.durable import DurableLedger, LedgerError, StudyBudget, StudyStep
 from eigenveil.privacy import Budget, Charge
-from network.ledger.ledger_children import LIFE, account, digits
+from ledger.ledger_children import LIFE, account, digits
 
 SUM = Charge("sum", 0.05)
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from eigenveil.network.ledger.durable import DurableLedger, LedgerError
+from eigenveil.ledger.durable import DurableLedger, LedgerError
 from eigenveil.privacy import Charge
-from network.ledger.ledger_children import LIFE, account, digits, tables
+from ledger.ledger_children import LIFE, account, digits, tables
 
 SUM = Charge("sum", 0.05)
 

@@ -12,10 +12,10 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from eigenveil.network.ledger.budget import Standing, StudyStep, Together
-from eigenveil.network.ledger.entries import FIRST, Entry, LedgerError, Mark, canonical, is_mark_of, seal
-from eigenveil.network.ledger.file import LAST, add_entry
-from eigenveil.network.ledger.replay import Replay, charges_in
+from eigenveil.ledger.budget import Standing, StudyStep, Together
+from eigenveil.ledger.entries import FIRST, Entry, LedgerError, Mark, canonical, is_mark_of, seal
+from eigenveil.ledger.file import LAST, add_entry
+from eigenveil.ledger.replay import Replay, charges_in
 
 __all__ = [
     "Tables",
@@ -121,16 +121,15 @@ def append_balance(
     kind: str,
     account: tuple[str, str],
     standing: Standing,
-    others: Mapping[str, Standing],
+    together: Together,
     body: Mapping[str, Any],
 ) -> Entry:
     """Write an entry after which a study stands as `standing` says; `account` is the study and its dataset.
 
-    `others` are all studies of the dataset as they stood before; this one may be among them.
+    All studies of the dataset are `together` then.
     """
     study, dataset = account
     # The sum is written into the entry itself, so a commit can check the total budget from one entry.
-    together = Together.of({**others, study: standing}.values())
     balance = {"standing": standing.values(), "together": together.values()}
     return append(tables, kind, {**body, **balance}, study=study, dataset=dataset)
 
