@@ -39,10 +39,11 @@ if TYPE_CHECKING:
         find_column_bounds,
         released_spectrum,
     )
+    from eigenveil.ledger.store import Ledger, LedgerError
     from eigenveil.linalg import Subspace, merge, merge_all
     from eigenveil.linalg.graphs import Graph
     from eigenveil.model import Model
-    from eigenveil.privacy import Guarantee, Ledger
+    from eigenveil.privacy import Guarantee
     from eigenveil.privacy.sums.device import rows_on_device
     from eigenveil.recommend import PrivateRecommender
     from eigenveil.runtimes import Faults
@@ -60,6 +61,7 @@ __all__ = [
     "Graph",
     "Guarantee",
     "Ledger",
+    "LedgerError",
     "Model",
     "ModelFileError",
     "ParameterError",
@@ -111,7 +113,8 @@ _HOMES = {
     "merge_all": "linalg",
     "Model": "model",
     "Guarantee": "privacy",
-    "Ledger": "privacy",
+    "Ledger": "ledger.store",
+    "LedgerError": "ledger.store",
     "Symmetric": "data.rows",
     "rows_in_processes": "data.engines.pool",
     "rows_on_device": "privacy.sums.device",

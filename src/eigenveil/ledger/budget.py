@@ -3,7 +3,8 @@
 The rule for the total. Let M be the sum of mu^2 over all studies of a dataset: what is reserved for open studies, and what was
 spent by those that ended. Let D be the sum of what they take of delta beyond that. Then
     M <= mu_for(epsilon, delta - D)^2 and D < delta
-for the (epsilon, delta) of the site's policy, but for the rounding of shares, as in every ledger (`ROUNDING`). Reservations count in full, so studies that run at once cannot overspend.
+for the (epsilon, delta) of the site's policy, but for the rounding of shares, as in every ledger (`ROUNDING`). Reservations
+count in full, so studies that run at once cannot overspend.
 The sums mean something only if all of these studies protect the same, a row or a person, under one neighbouring relation. So
 every standing of a study that guarantees something has its `PrivacyUnit`, and a dataset has one.
 """
@@ -34,6 +35,7 @@ __all__ = [
     "life_from",
     "life_values",
     "limit_of",
+    "require_fixed",
     "require_life",
     "require_study",
     "require_words",
@@ -43,8 +45,9 @@ State = Literal["open", "finished", "abandoned"]
 
 # The second tolerance, for studies alone. A site computes the charges of a study from terms that another machine computed: their
 # libraries differ in last digits and orders of operations. Charges are held to the study's own reserve with it. The total budget
-# counts the reserve and not them, with the one tolerance of all ledgers. So a study may cost a part in 10^9 more than it reserved.
+# counts the reserve, with the one tolerance of all ledgers. So a study may cost a part in 10^9 more than it reserved.
 _OTHER_MACHINES: Final = 1e-9
+_OPEN_AGAIN: Final = "Open the ledger without epsilon and delta"
 _LONGEST: Final = 200
 # Who adds the noise, as entries of a ledger say it, where one holder of all rows fits them.
 CURATOR: Final = "one table"
@@ -360,6 +363,14 @@ class RunningTotal:
     def units(self) -> set[PrivacyUnit]:
         """What their guarantees protect."""
         return {unit for unit, count in self._units.items() if count > 0}
+
+
+def require_fixed(known: Budget | None, given: Budget | None, dataset: str, *, instead: str = _OPEN_AGAIN) -> None:
+    """Refuse to change a total budget: whoever used the dataset first has fixed it."""
+    if known is not None and known != given:
+        raise ValueError(
+            f"the total budget of dataset {dataset!r} is ({known.epsilon:g}, {known.delta:g}) and was fixed before. {instead}"
+        )
 
 
 def require_life(

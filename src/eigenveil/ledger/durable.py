@@ -54,6 +54,7 @@ from eigenveil.ledger.budget import (
     StudyStep,
     Together,
     alike,
+    require_fixed,
     require_life,
     require_study,
     require_words,
@@ -243,15 +244,18 @@ class DurableLedger:
         with self._looking() as (_, books):
             self._require_fits(account, Standing.new(account, life), books)
 
-    def join(self, account: StudyBudget, *, life: Budget | None) -> Opened:
+    def join(self, account: StudyBudget, *, life: Budget | None, fixed: bool = False) -> Opened:
         """Reserve what `account` may spend in the life of its dataset, or reopen the study if it was joined before.
 
         `UnitMismatch` if the studies of the dataset protect something else. `BudgetExceeded` says what is spent, reserved,
         asked and allowed. With `life=None` the policy sets no bound. Only
         then, or with an infinite epsilon, may a study without privacy be joined. A study that is joined again is bound by
-        the `life` given this time. `LedgerError` if it was joined with another account, or abandoned.
+        the `life` given this time, unless the total budget of the dataset is `fixed`: then another one is a `ValueError`.
+        `LedgerError` if it was joined with another account, or abandoned.
         """
         with self._writing() as (tables, books):
+            if fixed:
+                require_fixed(books.lives.get(account.dataset), life, account.dataset)
             standing = books.standing(account.study)
             if standing is None:
                 return self._join(account, Standing.new(account, life), tables, books)
@@ -273,6 +277,24 @@ class DurableLedger:
             # All of them are checked now, one at a time: the bytes of a whole study may not fit in memory.
             count = sum(1 for _ in table.steps_of(tables, books, account.study))
             return Opened(False, secret, _Steps(self._steps_of(account.study), count), finished=over)
+
+    def charge(self, account: StudyBudget, charges: Sequence[Charge], *, life: Budget) -> None:
+        """Join, commit all of it and finish, in one step: for a charge that nobody has reserved."""
+        key = self._mark_key()
+        try:
+            with self._writing() as (tables, books):
+                require_fixed(books.lives.get(account.dataset), life, account.dataset)
+                self._join(account, Standing.new(account, life), tables, books)
+                # Each entry is checked against the ones before it.
+                table.follow(tables, books)
+                marks: tuple[Any, list[Any]] = (mark_of(key, b""), [])
+                self._commit(tables, books, account.study, 0, marks=marks, charges=charges, keep=False)
+                table.follow(tables, books)
+                self._close(tables, books, account.study, "finish", "finished")
+        except BaseException:
+            # They have entries that are not there.
+            self._books = Replay()
+            raise
 
     def lock(self, study: str) -> AbstractContextManager[None]:
         """Hold `study` for this process alone; `LedgerError` if another process has it."""
@@ -301,33 +323,46 @@ class DurableLedger:
         key = self._mark_key()
         marks = mark_of(key, came), [mark_of(key, data) for data in said]
         with self._writing() as (tables, books):
-            # Read inside the transaction that writes: no other process can charge in between.
-            dataset, known = _open(books, study)
-            if number != known.entries:
-                raise LedgerError(
-                    f"study {study[:16]} is at step {known.entries}, not {number}: another process has gone on with it; "
-                    "nothing was written and nothing may leave"
-                )
-            standing = known.charged(charges, said=bool(said))
-            # The dataset's sums do not change with a commit: the reserve was counted in full when the study was joined.
-            together = books.together(dataset)
-            if charges and not together.within(standing.life):
-                raise BudgetExceeded(
-                    f"the studies of dataset {dataset!r} together exceed the total budget this study was joined under. Join "
-                    "it again under the current policy. Nothing was written and nothing may leave"
-                )
-            body = {
-                "number": number,
-                "charges": [[charge.label, float(charge.mu)] for charge in charges],
-                "came": marks[0],
-                "said": marks[1],
-                "kept": keep,
-                "standing": standing.values(),
-                "together": together.values(),
-            }
-            table.append(tables, "commit", body, study=study, dataset=dataset)
+            self._commit(tables, books, study, number, marks=marks, charges=charges, keep=keep)
             if keep:
                 table.store(tables, study, number, (came, *said))
+
+    def _commit(
+        self,
+        tables: table.Tables,
+        books: Replay,
+        study: str,
+        number: int,
+        *,
+        marks: tuple[Any, list[Any]],
+        charges: Sequence[Charge],
+        keep: bool,
+    ) -> None:
+        # Read inside the transaction that writes: no other process can charge in between.
+        dataset, known = _open(books, study)
+        if number != known.entries:
+            raise LedgerError(
+                f"study {study[:16]} is at step {known.entries}, not {number}: another process has gone on with it; "
+                "nothing was written and nothing may leave"
+            )
+        standing = known.charged(charges, said=bool(marks[1]))
+        # The dataset's sums do not change with a commit: the reserve was counted in full when the study was joined.
+        together = books.together(dataset)
+        if charges and not together.within(standing.life):
+            raise BudgetExceeded(
+                f"the studies of dataset {dataset!r} together exceed the total budget this study was joined under. Join "
+                "it again under the current policy. Nothing was written and nothing may leave"
+            )
+        body = {
+            "number": number,
+            "charges": [[charge.label, float(charge.mu)] for charge in charges],
+            "came": marks[0],
+            "said": marks[1],
+            "kept": keep,
+            "standing": standing.values(),
+            "together": together.values(),
+        }
+        table.append(tables, "commit", body, study=study, dataset=dataset)
 
     def said(self, study: str, number: int) -> Iterator[bytes]:
         """The first message that step `number` of a study said, in pieces. `LedgerError` unless it is there as committed."""
@@ -384,6 +419,27 @@ class DurableLedger:
         with self._looking() as (tables, books):
             return tuple(map(books.dataset, _names(tables, books)))
 
+    def dataset(self, name: str) -> DatasetState:
+        """What the studies of a dataset have spent and reserved."""
+        with self._looking() as (_, books):
+            return books.dataset(name)
+
+    def require_own_name(self, dataset: str) -> None:
+        """Refuse a name that looks like another one in this ledger: it would give the same people a second budget."""
+        with self._looking() as (tables, books):
+            _require_own_name(tables, books, dataset)
+
+    def charges(self, dataset: str) -> tuple[Charge, ...]:
+        """Every charge on a dataset, in order."""
+        with self._looking() as (tables, books):
+            numbers = sorted(at for study in books.datasets.get(dataset, {}) for at in books.commits[study])
+            return tuple(charge for at in numbers for charge in table.charges_at(tables, books, at))
+
+    def study(self, study: str) -> StudyReplay | None:
+        """A study, if it was ever joined."""
+        with self._looking() as (_, books):
+            return books.study(study) if study in books.joined else None
+
     def studies(self) -> tuple[StudyReplay, ...]:
         """Every study that was joined, in that order."""
         with self._looking() as (_, books):
@@ -394,6 +450,12 @@ class DurableLedger:
         """The last entry: its number says how many there are, and its hash is the head."""
         with self._looking() as (tables, _):
             return table.last_entry(tables)
+
+    @property
+    def first(self) -> str:
+        """The hash of the first entry, which no other ledger has."""
+        with self._looking() as (_, books):
+            return str(books.hash_of(1))
 
     @property
     def head(self) -> str:
@@ -475,14 +537,17 @@ class DurableLedger:
 
     def _end(self, study: str, kind: str, state: State) -> None:
         with self._writing() as (tables, books):
-            dataset, known = _open(books, study)
-            closed = known.closed(state)
-            together = books.together_after(dataset, study, closed)
-            table.append_balance(tables, kind, (study, dataset), closed, together, {})
-            # With the secret somebody could unmask what was sent, so it does not outlive the study.
-            tables.execute("UPDATE studies NOT INDEXED SET secret = NULL WHERE study = ?", (study,))
-            tables.execute("DELETE FROM stored WHERE study = ?", (study,))
+            self._close(tables, books, study, kind, state)
         self._file.give_back()
+
+    def _close(self, tables: table.Tables, books: Replay, study: str, kind: str, state: State) -> None:
+        dataset, known = _open(books, study)
+        closed = known.closed(state)
+        together = books.together_after(dataset, study, closed)
+        table.append_balance(tables, kind, (study, dataset), closed, together, {})
+        # With the secret somebody could unmask what was sent, so it does not outlive the study.
+        tables.execute("UPDATE studies NOT INDEXED SET secret = NULL WHERE study = ?", (study,))
+        tables.execute("DELETE FROM stored WHERE study = ?", (study,))
 
 
 def _plain(words: str) -> str:

@@ -16,12 +16,14 @@ from eigenveil.ledger.budget import Standing, StudyStep, Together
 from eigenveil.ledger.entries import FIRST, Entry, LedgerError, Mark, canonical, is_mark_of, seal
 from eigenveil.ledger.file import LAST, add_entry
 from eigenveil.ledger.replay import Replay, charges_in
+from eigenveil.privacy.ledger import Charge
 
 __all__ = [
     "Tables",
     "all_entries",
     "append",
     "append_balance",
+    "charges_at",
     "entries_after",
     "follow",
     "key_of",
@@ -143,6 +145,11 @@ def steps_of(tables: Tables, books: Replay, study: str) -> Iterator[StudyStep]:
         kept = bool(stored)
         _require_kept(books, entry, pruned, kept=kept)
         yield StudyStep(number, stored[0] if kept else b"", tuple(stored[1:]), charges_in(entry.body), kept)
+
+
+def charges_at(tables: Tables, books: Replay, number: int) -> tuple[Charge, ...]:
+    """The charges in the entry of this number."""
+    return charges_in(_entry_at(tables, books, number).body)
 
 
 def said_of(tables: Tables, books: Replay, study: str, number: int) -> Iterator[bytes]:

@@ -182,6 +182,9 @@ class Store(Protocol):
     def charge(self, charge: Charge, *, unit: PrivacyUnit | None) -> None:
         """Keep a charge that nobody has reserved, or raise and keep nothing."""
 
+    def knows(self, name: str) -> bool:
+        """Whether a reserve of this name was ever kept."""
+
     def again(self) -> tuple[Any, ...] | None:
         """How another process opens the same ledger, for `pickle`; None if it cannot."""
 
@@ -249,6 +252,10 @@ class Memory:
 
     def close(self, *, failed: bool) -> None:
         """The reserve itself says that it is closed."""
+
+    def knows(self, name: str) -> bool:
+        """Reserves have no names here."""
+        return False
 
     def again(self) -> None:
         """Another process gets a record."""
@@ -524,6 +531,10 @@ delta = 1e-06; nothing was released
     def _require_unit(self, unit: PrivacyUnit | None, label: str) -> None:
         require_same_unit(repr(label), unit, self.unit, instead=f"{_OWN_LEDGER}. Nothing was released")
 
+    def knows(self, name: str) -> bool:
+        """Whether a reserve of this name was ever in this ledger's file."""
+        return self._store.knows(name)
+
     def series(self) -> dict[str, tuple[int, int, float, tuple[float, ...]]]:
         """For each series: the newest slot, slots per person, that slot's squared mu, and the largest others."""
         return {name: (s.number, s.per_person, s.now, s.others) for name, s in self._series.items()}
@@ -564,7 +575,7 @@ delta = 1e-06; nothing was released
 
     def __repr__(self) -> str:
         where = self._store.words()
-        place = f"{where!r}, " if where else ""
+        place = f"{where}, " if where else ""
         try:
             count = f", charges={len(self.charges)}" + (f", left={self.left():g}" if where else "")
         except EigenveilError as error:

@@ -140,6 +140,7 @@ def _header(stream: Stream, facts: Mapping[str, Any], tree: Any) -> dict[str, An
         "charges": [asdict(charge) for charge in stream.charges],
         "ledger": _ledger_facts(stream.ledger),
         "shared": stream.shared,
+        **({} if stream.reserve_name is None else {"reserve": stream.reserve_name}),
         "moves": stream.private and stream.terms.seed is None,
     }
 
@@ -275,6 +276,7 @@ def resumed(terms: StreamSpec, arrays: Mapping[str, Any], header: Mapping[str, A
     # ones.
     stream.series = str(header["series"])
     stream.charges = _charges(header["charges"])
+    stream.reserve_name = header.get("reserve")
     if terms.bounds.find and header["begun"]:
         # Found in the first block, which is not there any more.
         stream.bound = float(header["bound"])
@@ -348,8 +350,10 @@ def _ledger(header: Mapping[str, Any], given: Ledger | None, unit: PrivacyUnit) 
     if header["shared"]:
         if given is None:
             raise StateFileError("this stream was charged to a shared ledger. Pass it as ledger= to resume")
-        # Counted with repeats, because several charges may have the same label and the same cost.
-        if Counter(_charges(header["charges"])) - Counter(given.charges):
+        # Counted with repeats, because several charges may have the same label and the same cost. In a file a stream is charged
+        # whole, and known by the name of its reserve.
+        name = header.get("reserve")
+        if (Counter(_charges(header["charges"])) - Counter(given.charges)) if name is None else not given.knows(name):
             raise StateFileError("this stream was charged to another ledger. Pass that one as ledger=")
         return given
     if given is not None:
