@@ -37,14 +37,14 @@ from eigenveil.privacy.ledger import Account, Charge, Committed, Ledger, Reserve
 from eigenveil.privacy.process import this_process
 from eigenveil.privacy.unit import PrivacyUnit
 
-__all__ = ["FileStore", "Ledger", "LedgerError", "require_affordable"]
+__all__ = ["WHOLE_STREAM", "FileStore", "Ledger", "LedgerError", "require_affordable"]
 
 # An account must allow something. The square of this is no number that could matter, and no zero.
 _LEAST_MU: Final = 1e-150
 # Where a reserve is so small that any epsilon would do: the entry says one.
 _LEAST_EPSILON: Final = 1e-12
 _LONGEST_TITLE: Final = 120
-_WHOLE: Final = "the whole budget of the stream"
+WHOLE_STREAM: Final = "the whole budget of the stream"
 
 
 @final
@@ -68,7 +68,7 @@ class _FileAccount:
             if self.is_paid:
                 return
             rest = math.sqrt(max(self._mu * self._mu - self._spent.value, 0.0))
-            charge = Charge(_WHOLE, rest)
+            charge = Charge(WHOLE_STREAM, rest)
         charge = Charge(_plain(charge.label), charge.mu)
         self._store.lasting().commit(self.name, self._steps, came=b"", said=[], charges=[charge], keep=False)
         self._steps += 1
@@ -93,13 +93,13 @@ class _FileAccount:
 class FileStore:
     """The budget of one dataset in a ledger file. Changes in place: it opens the file when it is first needed, and keeps it open.
 
-    `words` is how the caller writes a parameter, for what to type next.
+    `spelling` is how the caller writes a parameter, for what to type next.
     """
 
-    def __init__(self, path: Path, dataset: str, life: Budget, first: str, words: Words = in_python) -> None:
+    def __init__(self, path: Path, dataset: str, life: Budget, first: str, spelling: Words = in_python) -> None:
         self.path, self.dataset, self.life = path, dataset, life
         # The hash of its first entry: another ledger in its place is noticed.
-        self._first, self._words = first, words
+        self._first, self.spelling = first, spelling
         self._opened: DurableLedger | None = None
         self._lock = threading.RLock()
         # Reserves of this process that are open, and those of them that nobody refers to any more.
@@ -107,8 +107,15 @@ class FileStore:
         self._dropped: deque[_FileAccount] = deque()
         _STORES.add(self)
 
+    @classmethod
+    def over(cls, lasting: DurableLedger, dataset: str, life: Budget, spelling: Words = in_python) -> "FileStore":
+        """The store of a ledger that is open already."""
+        store = cls(lasting.path, dataset, life, lasting.first, spelling)
+        store._opened = lasting
+        return store
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return FileStore, (self.path, self.dataset, self.life, self._first, self._words)
+        return FileStore, (self.path, self.dataset, self.life, self._first, self.spelling)
 
     def lasting(self) -> DurableLedger:
         """The open ledger."""
@@ -157,7 +164,7 @@ class FileStore:
     def afford(self, mu: float, *, label: str, unit: PrivacyUnit | None, budget: Budget | None = None) -> None:
         """Raise what `reserve` would raise."""
         lasting = self.lasting()
-        require_affordable(lasting, self._account(mu, label, unit, budget), self.life, words=self._words)
+        require_affordable(lasting, self._account(mu, label, unit, budget), self.life, words=self.spelling)
 
     def reserve(self, reserve: Reserve, *, budget: Budget | None = None, name: str | None = None) -> Account:
         """Joined in one transaction: of two processes that ask for the last of a budget, one is refused."""
@@ -173,7 +180,7 @@ class FileStore:
     def join(self, terms: StudyBudget) -> _FileAccount:
         """A new study in the file."""
         lasting = self.lasting()
-        require_affordable(lasting, terms, self.life, words=self._words)
+        require_affordable(lasting, terms, self.life, words=self.spelling)
         lasting.join(terms, life=self.life, fixed=True)
         account = _FileAccount(self, terms.study, steps=0, mu=terms.mu, spent=ExactSum(), is_open=True)
         self.held[terms.study] = account
@@ -183,7 +190,7 @@ class FileStore:
         """Reserved, charged and finished in one transaction."""
         terms = self._account(charge.mu, charge.label, unit, None)
         lasting = self.lasting()
-        require_affordable(lasting, terms, self.life, words=self._words)
+        require_affordable(lasting, terms, self.life, words=self.spelling)
         lasting.charge(terms, [Charge(_plain(charge.label), charge.mu)], life=self.life)
 
     def knows(self, name: str) -> bool:
@@ -287,12 +294,10 @@ def _opened(
     lasting = DurableLedger.open(where)
     try:
         life, name = _settled(lasting, dataset, epsilon, delta, given)
-        store = FileStore(lasting.path, name, life, lasting.first)
+        return life, FileStore.over(lasting, name, life)
     except BaseException:
         lasting.close()
         raise
-    store._opened = lasting
-    return life, store
 
 
 def _settled(

@@ -567,7 +567,7 @@ delta = 1e-06; nothing was released
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Sent to another process, a ledger in a file is opened again there, and one in memory is a record that refuses to spend."""
+        """In another process, a ledger in a file is opened again, and one in memory is a record that refuses to spend."""
         again = self._store.again()
         if again is not None:
             return _opened_again, (*again, self._unit)
