@@ -281,20 +281,14 @@ class DurableLedger:
     def charge(self, account: StudyBudget, charges: Sequence[Charge], *, life: Budget) -> None:
         """Join, commit all of it and finish, in one step: for a charge that nobody has reserved."""
         key = self._mark_key()
-        try:
-            with self._writing() as (tables, books):
-                require_fixed(books.lives.get(account.dataset), life, account.dataset)
-                self._join(account, Standing.new(account, life), tables, books)
-                # Each entry is checked against the ones before it.
-                table.follow(tables, books)
-                marks: tuple[Any, list[Any]] = (mark_of(key, b""), [])
-                self._commit(tables, books, account.study, 0, marks=marks, charges=charges, keep=False)
-                table.follow(tables, books)
-                self._close(tables, books, account.study, "finish", "finished")
-        except BaseException:
-            # They have entries that are not there.
-            self._books = Replay()
-            raise
+        with self._several(), self._writing() as (tables, books):
+            require_fixed(books.lives.get(account.dataset), life, account.dataset)
+            self._join(account, Standing.new(account, life), tables, books)
+            table.follow(tables, books)
+            marks: tuple[Any, list[Any]] = (mark_of(key, b""), [])
+            self._commit(tables, books, account.study, 0, marks=marks, charges=charges, keep=False)
+            table.follow(tables, books)
+            self._close(tables, books, account.study, "finish", "finished")
 
     def lock(self, study: str) -> AbstractContextManager[None]:
         """Hold `study` for this process alone; `LedgerError` if another process has it."""
@@ -311,10 +305,12 @@ class DurableLedger:
         said: Sequence[bytes],
         charges: Sequence[Charge],
         keep: bool = True,
+        finish: bool = False,
     ) -> None:
         """Write step `number`: what came, what will be said, and what it costs. Send only after this has returned.
 
-        On return all of it is on disk; after any error none of it is. With `keep=False` only marks are stored.
+        On return all of it is on disk; after any error none of it is. With `keep=False` only marks are stored, and with `finish`
+        the study is finished in the same step.
 
         - `BudgetExceeded` if it does not fit in what is reserved, or in the life given when joining.
         - `LedgerError` if this is not the next step (another process has gone on), the study is not open, or the disk refuses.
@@ -322,10 +318,23 @@ class DurableLedger:
         # Marks of large messages take time. Other processes wait while the ledger is locked, so compute them first.
         key = self._mark_key()
         marks = mark_of(key, came), [mark_of(key, data) for data in said]
-        with self._writing() as (tables, books):
+        with self._several(finish), self._writing() as (tables, books):
             self._commit(tables, books, study, number, marks=marks, charges=charges, keep=keep)
-            if keep:
+            if finish:
+                table.follow(tables, books)
+                self._close(tables, books, study, "finish", "finished")
+            elif keep:
                 table.store(tables, study, number, (came, *said))
+
+    @contextmanager
+    def _several(self, several: bool = True) -> Iterator[None]:
+        """A write of several entries, each checked against the ones before it: if it fails, what was followed is not there."""
+        try:
+            yield
+        except BaseException:
+            if several:
+                self._books = Replay()
+            raise
 
     def _commit(
         self,

@@ -15,7 +15,7 @@ from typing import Any, final
 from eigenveil.errors import require
 from eigenveil.ledger.budget import CURATOR
 from eigenveil.ledger.durable import DatasetState, DurableLedger, StudyBudget
-from eigenveil.ledger.store import WHOLE_STREAM, FileStore, require_affordable
+from eigenveil.ledger.store import WHOLE_STREAM, FileStore
 from eigenveil.privacy.accounting import Budget
 from eigenveil.privacy.ledger import Charge, Ledger, Memory
 from eigenveil.privacy.unit import PrivacyUnit
@@ -55,10 +55,11 @@ def released(
     terms = _terms(store.dataset, cost, unit, title)
     lasting = store.lasting()
     # Before the rows are declared: a release that is refused leaves no trace.
-    require_affordable(lasting, terms, store.life, words=store.spelling)
+    store.require(terms)
     if prints:
         say(lasting.declare(store.dataset, *prints, source=source))
     account = store.join(terms)
+    account.ends_itself = False
     release = Release(Ledger.kept(cost, Memory(cost, through=account), unit=unit))
     failed = True
     try:
@@ -146,7 +147,7 @@ def streamed(store: FileStore, cost: Budget, unit: PrivacyUnit, *, title: str) -
     come once, so they are not compared with those of other datasets.
     """
     terms = _terms(store.dataset, cost, unit, title)
-    require_affordable(store.lasting(), terms, store.life, words=store.spelling)
+    store.require(terms)
     return StreamSpending(store.lasting(), terms, store.life)
 
 

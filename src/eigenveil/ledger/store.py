@@ -24,6 +24,8 @@ import threading
 import warnings
 import weakref
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -37,7 +39,7 @@ from eigenveil.privacy.ledger import Account, Charge, Committed, Ledger, Reserve
 from eigenveil.privacy.process import this_process
 from eigenveil.privacy.unit import PrivacyUnit
 
-__all__ = ["WHOLE_STREAM", "FileStore", "Ledger", "LedgerError", "require_affordable"]
+__all__ = ["WHOLE_STREAM", "FileStore", "Ledger", "LedgerError"]
 
 # An account must allow something. The square of this is no number that could matter, and no zero.
 _LEAST_MU: Final = 1e-150
@@ -47,14 +49,29 @@ _LONGEST_TITLE: Final = 120
 WHOLE_STREAM: Final = "the whole budget of the stream"
 
 
+_NOTHING: Final = ExactSum()
+
+
 @final
 class _FileAccount:
     """One reserve in the file. Changes in place. The process that made it spends from it, and no fork of that."""
 
-    def __init__(self, store: "FileStore", name: str, *, steps: int, mu: float, spent: ExactSum, is_open: bool) -> None:
-        self._store, self.name = store, name
-        self._steps, self._mu, self._spent = steps, mu, spent
+    def __init__(
+        self,
+        store: "FileStore",
+        terms: StudyBudget,
+        *,
+        steps: int = 0,
+        spent: ExactSum = _NOTHING,
+        is_open: bool = True,
+    ) -> None:
+        self._store, self.name = store, terms.study
+        self._steps, self._mu, self._spent, self._unit = steps, terms.mu, spent, terms.unit
         self._is_open = is_open
+        # Whether the charge that uses it up ends it, in the same write: there is nothing to give back. Not if more will be noted.
+        self.ends_itself = True
+        if is_open:
+            store.held[self.name] = self
         self._process = this_process()
 
     @property
@@ -67,12 +84,20 @@ class _FileAccount:
         if slot is not None:
             if self.is_paid:
                 return
-            rest = math.sqrt(max(self._mu * self._mu - self._spent.value, 0.0))
-            charge = Charge(WHOLE_STREAM, rest)
+            charge = Charge(WHOLE_STREAM, math.sqrt(max(self._mu * self._mu - self._spent.value, 0.0)))
+        if not self._is_open:
+            # It was used up, and this is within the rounding that a reserve may be exceeded by. It has to fit in the total.
+            self._store.charge(charge, unit=self._unit)
+            return
         charge = Charge(_plain(charge.label), charge.mu)
-        self._store.lasting().commit(self.name, self._steps, came=b"", said=[], charges=[charge], keep=False)
-        self._steps += 1
-        self._spent = self._spent.square(charge.mu)
+        spent = self._spent.square(charge.mu)
+        ends = self.ends_itself and fits(self._mu * self._mu, math.sqrt(spent.value))
+        self._store.lasting().commit(
+            self.name, self._steps, came=b"", said=[], charges=[charge], keep=False, finish=ends
+        )
+        self._steps, self._spent = self._steps + 1, spent
+        if ends:
+            self._ended()
 
     def said(self, data: bytes) -> None:
         """Note what left: the entry has a mark of it, by which its owner shows later what the charges were for."""
@@ -83,10 +108,13 @@ class _FileAccount:
         """What was not spent is free again."""
         if not self._is_open or this_process() != self._process:
             return
-        self._is_open = False
-        self._store.held.pop(self.name, None)
+        self._ended()
         lasting = self._store.lasting()
         (lasting.abandon if failed else lasting.finish)(self.name)
+
+    def _ended(self) -> None:
+        self._is_open = False
+        self._store.held.pop(self.name, None)
 
 
 @final
@@ -163,35 +191,53 @@ class FileStore:
 
     def afford(self, mu: float, *, label: str, unit: PrivacyUnit | None, budget: Budget | None = None) -> None:
         """Raise what `reserve` would raise."""
-        lasting = self.lasting()
-        require_affordable(lasting, self._account(mu, label, unit, budget), self.life, words=self.spelling)
+        self.require(self._terms(mu, label, unit, budget))
+
+    def require(self, terms: StudyBudget) -> None:
+        """Refuse a study that `join` would refuse."""
+        with self._advising(terms):
+            self.lasting().afford(terms, life=self.life)
 
     def reserve(self, reserve: Reserve, *, budget: Budget | None = None, name: str | None = None) -> Account:
         """Joined in one transaction: of two processes that ask for the last of a budget, one is refused."""
-        if name is not None and (known := self._known(name)) is not None:
-            account = known
-        else:
-            terms = self._account(math.sqrt(reserve.left), reserve.label, reserve.unit, budget)
-            account = self.join(terms)
+        account = None if name is None else self._known(name)
+        if account is None:
+            account = self.join(self._terms(math.sqrt(reserve.left), reserve.label, reserve.unit, budget))
         # Deleting a reserve gives it back, as in memory.
         weakref.finalize(reserve, self._dropped.append, account).atexit = False
         return account
 
     def join(self, terms: StudyBudget) -> _FileAccount:
         """A new study in the file."""
-        lasting = self.lasting()
-        require_affordable(lasting, terms, self.life, words=self.spelling)
-        lasting.join(terms, life=self.life, fixed=True)
-        account = _FileAccount(self, terms.study, steps=0, mu=terms.mu, spent=ExactSum(), is_open=True)
-        self.held[terms.study] = account
-        return account
+        with self._advising(terms):
+            self.lasting().join(terms, life=self.life, fixed=True)
+        return _FileAccount(self, terms)
 
     def charge(self, charge: Charge, *, unit: PrivacyUnit | None) -> None:
         """Reserved, charged and finished in one transaction."""
-        terms = self._account(charge.mu, charge.label, unit, None)
-        lasting = self.lasting()
-        require_affordable(lasting, terms, self.life, words=self.spelling)
-        lasting.charge(terms, [Charge(_plain(charge.label), charge.mu)], life=self.life)
+        terms = self._terms(charge.mu, charge.label, unit, None)
+        with self._advising(terms):
+            self.lasting().charge(terms, [Charge(_plain(charge.label), charge.mu)], life=self.life)
+
+    @contextmanager
+    def _advising(self, terms: StudyBudget) -> Iterator[None]:
+        """Add to a refusal the largest epsilon that is left."""
+        try:
+            yield
+        except BudgetExceeded as error:
+            lasting = self.lasting()
+            state = lasting.dataset(terms.dataset)
+            left = math.sqrt(max(limit_of(self.life, state.beyond) ** 2 - state.counted**2, 0.0))
+            assert terms.delta is not None
+            epsilon = largest_epsilon(left, terms.delta)
+            enough = "What is left is too little for another release"
+            if epsilon > 0:
+                with suppress(BudgetExceeded):
+                    # Tried, because nothing else says exactly what the ledger accepts.
+                    smaller = replace(terms, epsilon=epsilon, mu=mu_for(epsilon, terms.delta))
+                    lasting.afford(smaller, life=self.life)
+                    enough = f"What is left is enough for {self.spelling('epsilon', epsilon)}"
+            raise BudgetExceeded(f"{error}. {enough}") from None
 
     def knows(self, name: str) -> bool:
         """Whether a reserve of this name was ever in the file, for this dataset."""
@@ -215,14 +261,10 @@ class FileStore:
         )
         assert found is not None
         is_open = found.state == "open"
-        account = _FileAccount(
-            self, name, steps=found.steps, mu=found.account.mu, spent=found.standing.exact, is_open=is_open
-        )
-        if is_open:
-            self.held[name] = account
+        account = _FileAccount(self, found.account, steps=found.steps, spent=found.standing.exact, is_open=is_open)
         return account if is_open or account.is_paid else None
 
-    def _account(self, mu: float, label: str, unit: PrivacyUnit | None, budget: Budget | None) -> StudyBudget:
+    def _terms(self, mu: float, label: str, unit: PrivacyUnit | None, budget: Budget | None) -> StudyBudget:
         """A new study that may spend `mu`."""
         require(
             unit is not None,
@@ -244,27 +286,6 @@ class FileStore:
             mu=max(mu, _LEAST_MU),
             unit=unit,
         )
-
-
-def require_affordable(lasting: DurableLedger, account: StudyBudget, life: Budget, *, words: Words) -> None:
-    """Raise `BudgetExceeded`, with the largest epsilon that is left, or `UnitMismatch`, unless a release fits in the budget."""
-    try:
-        lasting.afford(account, life=life)
-    except BudgetExceeded as error:
-        state = lasting.dataset(account.dataset)
-        left = math.sqrt(max(limit_of(life, state.beyond) ** 2 - state.counted**2, 0.0))
-        assert account.delta is not None
-        epsilon = largest_epsilon(left, account.delta)
-        enough = "What is left is too little for another release"
-        if epsilon > 0:
-            try:
-                # Tried, because nothing else says exactly what the ledger accepts.
-                smaller = replace(account, epsilon=epsilon, mu=mu_for(epsilon, account.delta))
-                lasting.afford(smaller, life=life)
-                enough = f"What is left is enough for {words('epsilon', epsilon)}"
-            except BudgetExceeded:
-                pass
-        raise BudgetExceeded(f"{error}. {enough}") from None
 
 
 def _opened(
