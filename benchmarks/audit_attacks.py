@@ -15,7 +15,7 @@ from eigenveil.audit.attacks.demonstration import Demonstration, Shown
 from eigenveil.audit.attacks.membership import membership
 from eigenveil.audit.attacks.outsider import outsider
 from eigenveil.audit.attacks.reconstruction import curious_hub
-from eigenveil.linalg import blas_threads
+from eigenveil.linalg.blas import blas_threads
 
 
 def figure(value: float) -> str:

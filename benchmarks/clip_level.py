@@ -16,9 +16,13 @@ from dataclasses import replace
 import numpy as np
 
 from benchmarks.datasets import dense, skipped
+from eigenveil.core.accounting import Budget
+from eigenveil.core.ledger import Ledger
+from eigenveil.core.mechanism import Exact, Gaussian
+from eigenveil.core.noise import Noise
+from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import Array
-from eigenveil.privacy import Budget, Exact, Gaussian, Ledger, Neighbours, Noise
 from eigenveil.tasks import shrunk
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.center import Center

@@ -39,8 +39,11 @@ from typing import Any, final
 import numpy as np
 
 from eigenveil import FederatedPCA, PrivatePCA, StreamingPCA
+from eigenveil.core.accounting import epsilon_of, mu_for
+from eigenveil.core.ledger import Ledger
+from eigenveil.core.mechanism import Bounded, Gaussian
+from eigenveil.core.noise import Noise
 from eigenveil.linalg import Array
-from eigenveil.privacy import Bounded, Gaussian, Ledger, Noise, epsilon_of, mu_for
 
 # (rows, columns), with rows so that a fit takes some tenths of a second at least.
 SHAPES = [(400_000, 10), (200_000, 30), (100_000, 100), (40_000, 500), (20_000, 2000)]
@@ -65,7 +68,7 @@ def verdict(found: float, limit: float, *, least: bool = False) -> str:
 
 def draws(repeats: int, clock: Callable[[], float]) -> None:
     """Draws a second on one thread, interleaved with floating-point normals."""
-    from eigenveil.privacy.noise.rounded import Rounded
+    from eigenveil.core.noise import Rounded
 
     print(f"\n{'scale':>10}{'exact, M/s':>14}{'normals, M/s':>14}{'ratio':>8}")
     noise = Noise.seeded(1)
@@ -103,7 +106,7 @@ def _pairs(
 
 def noise() -> None:
     """Standard deviation over sensitivity times multiplier, for releases of several sizes."""
-    from eigenveil.privacy.noise.steps import distance_in_steps, step_of
+    from eigenveil.core.noise import distance_in_steps, step_of
 
     print(f"\n{'size':>10}{'computed':>12}{'found':>10}")
     for side in (1, 10, 100, 1000, 4000):

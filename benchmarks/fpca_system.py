@@ -31,7 +31,8 @@ from sklearn.decomposition import IncrementalPCA
 
 from benchmarks.streaming.runs import distance, fixed_rank, gaussian_rows, last
 from eigenveil import FederatedStream
-from eigenveil.linalg import Array, Subspace, blas_threads, merge_all, orthonormal
+from eigenveil.linalg import Array, Subspace, merge_all, orthonormal
+from eigenveil.linalg.blas import blas_threads
 from eigenveil.protocols.star.layout import Layout, tree
 from eigenveil.tracking import NOTHING_ASKED, BlockTracker, Tracker
 

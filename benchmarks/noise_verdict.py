@@ -26,10 +26,13 @@ from typing import Any
 import numpy as np
 
 from eigenveil import FederatedPCA, GossipPCA, Ledger, PrivatePCA, PrivateRecommender, StreamingPCA
-from eigenveil.data.rows import DenseRows, Rows
+from eigenveil.core.accounting import Budget
+from eigenveil.core.mechanism import Exact, Gaussian
+from eigenveil.core.noise import Noise
+from eigenveil.core.rows import Rows
+from eigenveil.data.rows import DenseRows
 from eigenveil.errors import TooFewPeople
 from eigenveil.linalg import Array
-from eigenveil.privacy import Budget, Exact, Gaussian, Noise
 from eigenveil.tasks.fit.task import Fit, FitResult
 
 BUDGET = Budget(1.0, 1e-6)

@@ -24,9 +24,9 @@ from sklearn.datasets import load_digits
 
 from benchmarks.datasets import centred_and_clipped, dense, skipped
 from benchmarks.utility import DELTA, ROUNDS, Method, mask, ours, random_basis
+from eigenveil.core.accounting import Budget
 from eigenveil.linalg import Array, captured_variance
 from eigenveil.papers.noise_scales import analyze_gauss_scale, fpca_scale, mod_sulq_scale
-from eigenveil.privacy import Budget
 
 ROOT = Path(__file__).resolve().parents[1]
 RANK = 5

@@ -18,8 +18,9 @@ from sklearn.decomposition import PCA, TruncatedSVD
 
 from benchmarks.datasets import skipped, sparse
 from eigenveil import PrivatePCA
-from eigenveil.data.rows import DenseRows, block_size
-from eigenveil.privacy import Noise
+from eigenveil.core.noise import Noise
+from eigenveil.core.rows import block_size
+from eigenveil.data.rows import DenseRows
 
 PAIRS = 5
 PRIVATE: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6}

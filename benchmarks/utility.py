@@ -16,6 +16,8 @@ import numpy as np
 
 from benchmarks.datasets import centred_and_clipped, dense, skipped
 from eigenveil import PrivatePCA
+from eigenveil.core.accounting import Budget
+from eigenveil.core.noise import Noise
 from eigenveil.linalg import Array, orthonormal, sines, top_eigen
 from eigenveil.papers.noise_scales import (
     analyze_gauss_scale,
@@ -25,7 +27,6 @@ from eigenveil.papers.noise_scales import (
     ppm_scale,
     sulq_scale,
 )
-from eigenveil.privacy import Budget, Noise
 
 DELTA = 1e-5
 ROUNDS = 3

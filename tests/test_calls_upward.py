@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 from eigenveil import FederatedPCA, GossipPCA, PrivatePCA, StreamingPCA
+from eigenveil.core.domain import Domain
+from eigenveil.core.mechanism import Exact
+from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import Array
-from eigenveil.privacy import Domain, Exact, Neighbours
 from eigenveil.protocols import run_pooled
 from eigenveil.tasks import CovarianceSum
 from eigenveil.tasks.fit.bounds import RowBounds

@@ -15,9 +15,10 @@ from safetensors import safe_open
 from safetensors.numpy import save
 
 from eigenveil import EigenveilError, Model, ModelFileError
+from eigenveil.core.ledger import Charge
 from eigenveil.linalg import Array
 from eigenveil.model import SCORES_ARE_RAW
-from eigenveil.privacy import Charge, Guarantee
+from eigenveil.privacy import Guarantee
 
 ARRAYS = ("components", "mean", "values", "explained_variance", "explained_variance_ratio")
 GUARANTEE = Guarantee(

@@ -19,13 +19,15 @@ import pytest
 
 from cli.cli_tables import eigenveil
 from eigenveil import FederatedPCA, GossipPCA, Ledger, PrivatePCA, find_bounds, released_spectrum
+from eigenveil.core.domain import Domain
+from eigenveil.core.unit import Neighbours
 from eigenveil.data.people import PLACEHOLDERS, identifiers
 from eigenveil.data.rows import DenseRows, WeightedRows
 from eigenveil.data.tables import person_ids, read_table
 from eigenveil.estimators.bounds.columns import find_column_bounds
 from eigenveil.network.agents.site_data import SiteData
 from eigenveil.network.study.file import StudyFile
-from eigenveil.privacy import Domain, Neighbours, bounded_gram, bounded_sum
+from eigenveil.privacy import bounded_gram, bounded_sum
 from eigenveil.recommend import Interactions, read_interactions
 from network.study_parties import document
 

@@ -23,10 +23,10 @@ from numpy.random import Generator
 from scipy.special import ndtr
 
 from benchmarks.datasets import dense, skipped, sparse
+from eigenveil.core.accounting import Budget
+from eigenveil.core.counts import Cells
 from eigenveil.estimators.bounds.rows import PER_DOUBLING, find_bounds
 from eigenveil.linalg import Array
-from eigenveil.privacy import Budget
-from eigenveil.privacy.sums.quantiles import Cells
 
 NAMES = (
     "winequality_red",

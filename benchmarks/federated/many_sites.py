@@ -21,7 +21,7 @@ import numpy as np
 
 from benchmarks.datasets import heading, line
 from eigenveil import FederatedPCA
-from eigenveil.linalg import blas_threads
+from eigenveil.linalg.blas import blas_threads
 
 ROWS, DIM, RANK = 100, 100, 10
 STATUS = Path("/proc/self/status")

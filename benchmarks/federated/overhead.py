@@ -24,9 +24,12 @@ import numpy as np
 from benchmarks.datasets import dense, heading, line, skipped
 from benchmarks.federated.runs import shuffled_sites, site_count
 from eigenveil import FederatedPCA
+from eigenveil.core.domain import Domain
+from eigenveil.core.mechanism import Exact
+from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows
-from eigenveil.linalg import Array, Subspace, blas_threads, orthonormal
-from eigenveil.privacy import Domain, Exact, Neighbours
+from eigenveil.linalg import Array, Subspace, orthonormal
+from eigenveil.linalg.blas import blas_threads
 from eigenveil.protocols import Hub, Member, Terms
 from eigenveil.protocols.star.layout import star
 from eigenveil.runtimes import LocalStar

@@ -18,7 +18,8 @@ import numpy as np
 from benchmarks.datasets import centred_and_clipped, dense, heading, line, skipped
 from benchmarks.federated.runs import shuffled_sites
 from eigenveil import FederatedPCA, PrivatePCA
-from eigenveil.linalg import Array, blas_threads, captured_variance
+from eigenveil.linalg import Array, captured_variance
+from eigenveil.linalg.blas import blas_threads
 
 NAMES = ("a9a", "usps", "connect4", "mnist")
 RANK, DELTA, LESS = 5, 1e-5, 3.0

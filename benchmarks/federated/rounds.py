@@ -17,7 +17,8 @@ import numpy as np
 
 from benchmarks.datasets import dense, heading, line, skipped, within_one
 from benchmarks.federated.runs import Followed, follow, shuffled_sites, site_count, top
-from eigenveil.linalg import Array, blas_threads
+from eigenveil.linalg import Array
+from eigenveil.linalg.blas import blas_threads
 
 NAMES = ("a9a", "connect4", "w8a", "mnist", "usps", "protein_homology")
 ERRORS = (1e-2, 1e-4, 1e-6)

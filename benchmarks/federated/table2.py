@@ -22,7 +22,7 @@ from typing import Any
 
 from benchmarks.datasets import heading, line, skipped, within_one
 from benchmarks.federated.runs import PAPER, cell, follow, shuffled_sites, site_count, top
-from eigenveil.linalg import blas_threads
+from eigenveil.linalg.blas import blas_threads
 
 RANK, STEPS, ROUNDS = 5, 4, 150
 # Means, then standard deviations: OPT, sign-fixing, vanilla, DR-SVD, UDA, WDA. cover10 stands beside covtype.

@@ -26,7 +26,8 @@ import numpy as np
 
 from benchmarks.datasets import heading, line, skipped, within_one
 from benchmarks.federated.runs import PAPER, Followed, cell, follow, shuffled_sites, top
-from eigenveil.linalg import Array, blas_threads
+from eigenveil.linalg import Array
+from eigenveil.linalg.blas import blas_threads
 
 RANK, SITES, ROUNDS, STEPS, DELTA = 5, 100, 40, 4, 1e-5
 AT_SITES = (math.inf, 100.0, 10.0, 1.0, 0.1)

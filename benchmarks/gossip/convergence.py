@@ -32,10 +32,12 @@ import numpy as np
 from benchmarks.datasets import heading, line
 from benchmarks.gossip.runs import Table, Tuned, run_published, sine
 from eigenveil import GossipPCA
+from eigenveil.core.domain import Domain
+from eigenveil.core.mechanism import Exact
+from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows
-from eigenveil.linalg import blas_threads
+from eigenveil.linalg.blas import blas_threads
 from eigenveil.linalg.graphs import Graph
-from eigenveil.privacy import Domain, Exact, Neighbours
 from eigenveil.protocols.gossip import Consensus, GossipTerms, Mixing, Peer, Plain, metropolis
 from eigenveil.runtimes import LocalPeers
 from eigenveil.tasks import CovarianceSum

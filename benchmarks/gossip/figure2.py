@@ -46,9 +46,11 @@ from benchmarks.gossip.runs import (
     sine,
 )
 from eigenveil import GossipPCA, PrivatePCA
-from eigenveil.linalg import Array, blas_threads
+from eigenveil.core.accounting import Budget
+from eigenveil.core.noise import Noise
+from eigenveil.linalg import Array
+from eigenveil.linalg.blas import blas_threads
 from eigenveil.papers.local_rows import local_rows_pca
-from eigenveil.privacy import Budget, Noise
 
 # What is kept of the view, as a share of its largest variance; the ratio to reach, and from where on there is none.
 SHARES: Final = (1e-4, 1e-6, 1e-8)

@@ -28,7 +28,8 @@ import numpy as np
 from benchmarks.datasets import heading, line
 from benchmarks.gossip.figure2 import ours, tune
 from benchmarks.gossip.runs import LIMITS, Table, Tuned, delta_of, leaks, run_published, sine
-from eigenveil.linalg import Array, blas_threads
+from eigenveil.linalg import Array
+from eigenveil.linalg.blas import blas_threads
 
 EPSILON: Final = 5.0
 TUNED_AT: Final = (1e-6, 1e-4)  # The first that leaves any parameters within the paper's limit.

@@ -11,11 +11,13 @@ from typing import Any, Final, final
 import numpy as np
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
 
+from eigenveil.core.domain import Domain
+from eigenveil.core.mechanism import Exact
+from eigenveil.core.noise import Noise
 from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import Array
 from eigenveil.papers.d_dp_pm import PublishedSegments
 from eigenveil.papers.leakage import InstanceLeakage, instance_leakage, observed_law
-from eigenveil.privacy import Domain, Exact, Noise
 from eigenveil.protocols.gossip import GossipTerms, Peer, Plain, graph_of_weights
 from eigenveil.runtimes import LocalPeers
 

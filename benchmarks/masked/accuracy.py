@@ -30,7 +30,8 @@ import numpy as np
 from benchmarks.datasets import centred_and_clipped, dense, heading, line, skipped
 from benchmarks.federated.runs import shuffled_sites
 from eigenveil import FederatedPCA
-from eigenveil.linalg import Array, blas_threads, captured_variance, sines, top_eigen
+from eigenveil.linalg import Array, captured_variance, sines, top_eigen
+from eigenveil.linalg.blas import blas_threads
 
 NAMES = ("a9a", "usps", "connect4")
 SITES, RANK, DELTA, COLLUDERS = 20, 5, 1e-5, 1

@@ -41,10 +41,17 @@ from unittest import mock
 import numpy as np
 
 from benchmarks.datasets import heading, line
-from eigenveil.data.rows import DenseRows, Rows
-from eigenveil.linalg import blas_threads, orthonormal
-from eigenveil.privacy import Budget, Domain, Exact, Gaussian, Lattice, Ledger, Neighbours, Noise, Share
-from eigenveil.privacy.noise.rounded import Rounded, _layers
+from eigenveil.core.accounting import Budget
+from eigenveil.core.domain import Domain
+from eigenveil.core.ledger import Ledger
+from eigenveil.core.mechanism import Exact, Gaussian
+from eigenveil.core.noise import Noise, Rounded, _layers
+from eigenveil.core.rows import Rows
+from eigenveil.core.unit import Neighbours
+from eigenveil.data.rows import DenseRows
+from eigenveil.linalg import orthonormal
+from eigenveil.linalg.blas import blas_threads
+from eigenveil.privacy import Lattice, Share
 from eigenveil.protocols import Ask, Brief, Done, Give, Hub, Masked, Member, Message, Party, Return, Terms
 from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms, Masking, mask_graph, member, session, terms
 from eigenveil.protocols.masked.evidence import checks_needed

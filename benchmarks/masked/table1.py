@@ -32,7 +32,8 @@ import numpy as np
 
 from benchmarks.datasets import heading, line
 from eigenveil import FederatedPCA
-from eigenveil.linalg import Array, blas_threads
+from eigenveil.linalg import Array
+from eigenveil.linalg.blas import blas_threads
 
 NUMBER = 8
 

@@ -46,7 +46,9 @@ from benchmarks.datasets import heading, line
 from eigenveil import FederatedPCA
 from eigenveil.data.rows import DenseRows
 from eigenveil.errors import require
-from eigenveil.linalg import Array, blas_threads
+from eigenveil.ledger.durable import DurableLedger
+from eigenveil.linalg import Array
+from eigenveil.linalg.blas import blas_threads
 from eigenveil.network.agents.durable import hub as durable_hub
 from eigenveil.network.agents.durable import party as durable
 from eigenveil.network.agents.durable import site as durable_site
@@ -57,7 +59,6 @@ from eigenveil.network.agents.site import SiteAgent
 from eigenveil.network.agents.site_data import SiteData
 from eigenveil.network.identity.authority import Authority, new_request, write_new
 from eigenveil.network.identity.certificates import Keys, Role
-from eigenveil.ledger.durable import DurableLedger
 from eigenveil.network.study.file import StudyFile
 from eigenveil.protocols import Hub, Member
 from eigenveil.protocols.masked import MaskedMember

@@ -20,6 +20,7 @@ import numpy as np
 from sklearn.datasets import load_breast_cancer
 
 from eigenveil import FederatedPCA, PrivatePCA
+from eigenveil.core.accounting import Budget
 from eigenveil.plan import Facts, Spectrum
 from eigenveil.plot import (
     BiplotDisplay,
@@ -30,7 +31,6 @@ from eigenveil.plot import (
     PlanDisplay,
     ScreeDisplay,
 )
-from eigenveil.privacy import Budget
 
 ROOT = Path(__file__).resolve().parents[2]
 

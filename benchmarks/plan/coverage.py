@@ -27,9 +27,10 @@ import numpy as np
 from benchmarks.datasets import heading, line
 from benchmarks.plan.tables import TABLES, half_of, table
 from eigenveil import PrivatePCA
-from eigenveil.linalg import Array, blas_threads
+from eigenveil.core.accounting import Budget
+from eigenveil.linalg import Array
+from eigenveil.linalg.blas import blas_threads
 from eigenveil.plan import METHODS, Facts, Forecast, Spectrum, forecast
-from eigenveil.privacy import Budget
 from eigenveil.report.fitted import planned
 from eigenveil.tasks.fit.units import least_for_units
 

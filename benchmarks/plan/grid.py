@@ -30,9 +30,9 @@ import numpy as np
 
 from benchmarks.datasets import heading, line
 from benchmarks.plan.truth import CACHE, DATA, DELTA, METHODS, RELEASED, SITES, Cell, Table, Truths, cells_of, measure
-from eigenveil.linalg import blas_threads
+from eigenveil.core.accounting import Budget
+from eigenveil.linalg.blas import blas_threads
 from eigenveil.plan import Facts, Forecast, Interval, Spectrum, advise
-from eigenveil.privacy import Budget
 
 LOW, HIGH = 0.2, 0.98
 NEAR, ROUGH, REGRET = 0.03, 0.1, 0.02

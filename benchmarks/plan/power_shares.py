@@ -12,9 +12,10 @@ from itertools import product
 import numpy as np
 
 from benchmarks.datasets import centred_and_clipped, dense, skipped
+from eigenveil.core.accounting import Budget
+from eigenveil.core.noise import Noise
 from eigenveil.linalg import Array, orthonormal, top_eigen
 from eigenveil.plan.choose.choice import GROWTH
-from eigenveil.privacy import Budget, Noise
 from eigenveil.tasks import geometric_shares, ritz
 
 GROWTHS = (1.0, GROWTH, 2.5)

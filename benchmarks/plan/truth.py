@@ -32,7 +32,8 @@ from sklearn import datasets as shipped
 from benchmarks.datasets import centred_and_clipped, dense, skipped
 from eigenveil import FederatedPCA, GossipPCA, PrivatePCA, StreamingPCA
 from eigenveil.estimators.bounds.spectrum import released_spectrum
-from eigenveil.linalg import Array, blas_threads, sines, top_eigen
+from eigenveil.linalg import Array, sines, top_eigen
+from eigenveil.linalg.blas import blas_threads
 
 __all__ = [
     "CACHE",

@@ -28,7 +28,8 @@ from scipy.linalg import cholesky, solve_triangular
 from scipy.stats import beta
 
 from benchmarks.datasets import heading, line
-from eigenveil.linalg import Array, blas_threads
+from eigenveil.linalg import Array
+from eigenveil.linalg.blas import blas_threads
 
 
 def random_orthonormal(rows: int, columns: int, *, rng: np.random.Generator) -> Array:

@@ -47,8 +47,9 @@ from benchmarks.recommend.runs import (
     published_scales,
     start,
 )
-from eigenveil.linalg import Array, blas_threads
-from eigenveil.privacy import Budget
+from eigenveil.core.accounting import Budget
+from eigenveil.linalg import Array
+from eigenveil.linalg.blas import blas_threads
 
 # The paper shows 14 values and does not name them.
 EPSILONS: Final = (0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)

@@ -23,7 +23,7 @@ import scipy.sparse as sp
 from benchmarks import datasets
 from benchmarks.datasets import heading, line
 from benchmarks.recommend.quality import Halves, halves, popularity, quality
-from eigenveil.linalg import blas_threads
+from eigenveil.linalg.blas import blas_threads
 from eigenveil.recommend import PrivateRecommender, split
 
 KEPT = (50, 100, 200, 300, 500, 1000, 2000, 5000)

@@ -32,7 +32,8 @@ import scipy.sparse as sp
 from benchmarks import datasets
 from benchmarks.datasets import heading, line
 from benchmarks.recommend.runs import LEAST_DEGREE, Table
-from eigenveil.linalg import Array, blas_threads
+from eigenveil.linalg import Array
+from eigenveil.linalg.blas import blas_threads
 from eigenveil.recommend import ItemSpace, PrivateRecommender, Quality, evaluate, popularity_scores, split
 
 NAMES: Final = ("jester1", "ml100k", "gowalla")

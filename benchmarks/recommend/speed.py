@@ -39,7 +39,7 @@ from sklearn.decomposition import TruncatedSVD
 
 from benchmarks import datasets
 from benchmarks.datasets import heading, line
-from eigenveil.linalg import blas_threads
+from eigenveil.linalg.blas import blas_threads
 from eigenveil.recommend import PrivateRecommender
 
 RANK, SITES, LIMIT = 32, 10, 60.0

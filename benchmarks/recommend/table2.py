@@ -34,8 +34,9 @@ from scipy.sparse.linalg import lsqr
 
 from benchmarks.datasets import heading, line, skipped
 from benchmarks.recommend.runs import DELTA, LEAST_DEGREE, STAND_INS, Scale, Table, noisy_power, published_scales, start
-from eigenveil.linalg import Array, blas_threads
-from eigenveil.privacy import Budget
+from eigenveil.core.accounting import Budget
+from eigenveil.linalg import Array
+from eigenveil.linalg.blas import blas_threads
 from eigenveil.privacy.sums.histories import interaction_gram_sensitivity, interaction_products_sensitivity
 
 # Users, items, interactions, mu_0, mu_1 and the bounds, as the paper prints them.

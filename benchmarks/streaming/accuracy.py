@@ -24,7 +24,8 @@ import numpy as np
 
 from benchmarks.datasets import dense, skipped
 from benchmarks.streaming.runs import SYNTHS, distance, fixed_rank, fpca, residual, spirit, states
-from eigenveil.linalg import Array, Subspace, blas_threads
+from eigenveil.linalg import Array, Subspace
+from eigenveil.linalg.blas import blas_threads
 from eigenveil.tracking import Tracker
 
 RANK, FORGET, RECENT, ROUNDING = 10, 0.9, 250, 1e-9

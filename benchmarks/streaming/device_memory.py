@@ -29,7 +29,10 @@ tracker.subspace(state)
 """
 PRIVATE = """
 import numpy as np
-from eigenveil.privacy import Domain, Gaussian, Ledger, Noise
+from eigenveil.core.domain import Domain
+from eigenveil.core.mechanism import Gaussian
+from eigenveil.core.ledger import Ledger
+from eigenveil.core.noise import Noise
 from eigenveil.tracking import SlicedTracker, SumTerms
 ledger = Ledger(epsilon=1.0, delta=1e-6)
 mechanism = Gaussian(100.0, ledger, Noise.seeded(0))
@@ -47,7 +50,7 @@ import sys
 from pathlib import Path
 from typing import Any
 from eigenveil.data.follow import ByCount, Follower, Instant, FollowedRows, follow
-from eigenveil.privacy import Budget
+from eigenveil.core.accounting import Budget
 from eigenveil.tracking import NOTHING_ASKED, BlockTracker
 assert Budget(1.0, 1e-6).mu > 0
 follower = Follower(follow(Path(sys.argv[1])), ByCount(rows=200, horizon=10))
@@ -64,7 +67,7 @@ import numpy as np
 from eigenveil.estimators.slots.parties import SlotParties
 from eigenveil.estimators.slots.spec import slot_spec
 from eigenveil.params import SlotStreamParams, checked
-from eigenveil.privacy import Budget
+from eigenveil.core.accounting import Budget
 dim, private = int(sys.argv[1]), sys.argv[2] == "private"
 terms = dict(epsilon=1.0, delta=1e-6, row_bound=50.0) if private else dict(epsilon=None)
 asked = checked(SlotStreamParams, SlotStreamParams(5, slots=5, trust="site", **terms))

@@ -24,7 +24,8 @@ import numpy as np
 
 from eigenveil import FederatedStream
 from eigenveil.errors import ParameterWarning, WeakGuaranteeWarning
-from eigenveil.linalg import blas_threads, orthonormal
+from eigenveil.linalg import orthonormal
+from eigenveil.linalg.blas import blas_threads
 
 RANK, DIM, BOUND, NOISE, AWAY = 5, 50, 2.5, 0.02, 0.2
 SCHEDULES: Final[dict[str, tuple[Literal["site", "masked"], tuple[int, ...]]]] = {

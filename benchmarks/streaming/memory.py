@@ -23,8 +23,13 @@ import numpy as np
 
 from benchmarks.datasets import dense, skipped
 from benchmarks.streaming.runs import BLOCK, fixed_rank, gaussian_rows, spirit, states
-from eigenveil.linalg import Array, blas_threads
-from eigenveil.privacy import Budget, Domain, Gaussian, Ledger, Mechanism, Noise
+from eigenveil.core.accounting import Budget
+from eigenveil.core.domain import Domain
+from eigenveil.core.ledger import Ledger
+from eigenveil.core.mechanism import Gaussian, Mechanism
+from eigenveil.core.noise import Noise
+from eigenveil.linalg import Array
+from eigenveil.linalg.blas import blas_threads
 from eigenveil.tracking import NOTHING_ASKED, GramTracker, SketchTracker, SlicedTracker, SumTerms, Tracker
 
 RANK, KIB = 10, 1024

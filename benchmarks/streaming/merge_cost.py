@@ -23,7 +23,8 @@ from collections.abc import Callable
 import numpy as np
 
 from benchmarks.streaming.runs import distance, fixed_spectrum, fpca, last
-from eigenveil.linalg import Array, Subspace, blas_threads, merge
+from eigenveil.linalg import Array, Subspace, merge
+from eigenveil.linalg.blas import blas_threads
 from eigenveil.linalg.subspace import basic_merge, faster_merge
 
 MERGES: dict[str, Callable[..., Subspace]] = {

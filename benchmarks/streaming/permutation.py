@@ -23,7 +23,8 @@ import argparse
 import numpy as np
 
 from benchmarks.streaming.runs import distance, fixed_rank, fixed_spectrum, fpca, last
-from eigenveil.linalg import Array, Subspace, blas_threads
+from eigenveil.linalg import Array, Subspace
+from eigenveil.linalg.blas import blas_threads
 
 RANKS = (5, 20, 40, 60, 80)
 

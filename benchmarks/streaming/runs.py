@@ -9,9 +9,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.random import Generator
 
+from eigenveil.core.mechanism import Mechanism
 from eigenveil.linalg import Array, Subspace, orthonormal, projection_distance
 from eigenveil.papers.trackers import BlockPower, FrequentDirections, Grouse, Oja, Spirit
-from eigenveil.privacy import Mechanism
 from eigenveil.tracking import NOTHING_ASKED, BlockTracker, EnergyBounds, Tracker
 from eigenveil.tracking.block import OVERSAMPLE
 

@@ -14,20 +14,19 @@ from typing import Any, final
 
 import numpy as np
 
+from eigenveil.core.domain import Domain, Region
+from eigenveil.core.rows import Block, in_silence, is_sparse
 from eigenveil.data.archive import ArchiveKind
 from eigenveil.data.elsewhere import is_dask, require_here
 from eigenveil.data.known import KnownColumns
-from eigenveil.data.rows import Block, in_silence
 from eigenveil.drawing import escaped, figure, fragment, scree_chart
 from eigenveil.errors import ModelFileError, require
 from eigenveil.linalg import Array, Subspace
-from eigenveil.linalg.sparse import is_sparse
 from eigenveil.params.declarations.reading import public_levels
 from eigenveil.params.renamed import in_new_words
 from eigenveil.params.values import Expected
-from eigenveil.privacy import Domain, Guarantee
+from eigenveil.privacy import Guarantee
 from eigenveil.privacy.sums.device import is_on_device, rows_on_device
-from eigenveil.privacy.sums.domain import Region
 from eigenveil.tasks.fit.gaps import gaps_of
 
 __all__ = ["SCORES_ARE_RAW", "Model", "clipping_of", "noise_floor_in", "warnings_in"]

@@ -9,13 +9,15 @@ from numpy.typing import NDArray
 
 from eigenveil.audit import CASES, audit
 from eigenveil.audit.cases import sites
+from eigenveil.core import mechanism
+from eigenveil.core.counts import tails_sensitivity
+from eigenveil.core.domain import Domain, Gaps
+from eigenveil.core.noise import Noise, distance_in_steps, packed_noise
+from eigenveil.core.unit import Neighbours
 from eigenveil.estimators.bounds import spectrum
 from eigenveil.linalg import Array
-from eigenveil.privacy import Domain, Gaps, Histories, Neighbours, mechanism
+from eigenveil.privacy import Histories
 from eigenveil.privacy.integers.paired import PairedSteps
-from eigenveil.privacy.noise.steps import distance_in_steps, packed_noise
-from eigenveil.privacy.noise.stream import Noise
-from eigenveil.privacy.sums.quantiles import tails_sensitivity
 from eigenveil.protocols.masked.session import Session
 
 # As in an audit of seventy cases at 99%.
@@ -39,12 +41,12 @@ def half_the_count(patch: Patch) -> None:
 
 
 def a_swap_is_one_person(patch: Patch) -> None:
-    patch.setattr("eigenveil.privacy.sums.domain.gram_sensitivity", lambda radius, near: radius**2)
-    patch.setattr("eigenveil.privacy.sensitivity.gram_sensitivity", lambda radius, near: radius**2)
+    patch.setattr("eigenveil.core.domain.gram_sensitivity", lambda radius, near: radius**2)
+    patch.setattr("eigenveil.core.unit.gram_sensitivity", lambda radius, near: radius**2)
 
 
 def a_swap_moves_a_sum_once(patch: Patch) -> None:
-    patch.setattr("eigenveil.privacy.sums.domain.sum_sensitivity", lambda radius, near: radius)
+    patch.setattr("eigenveil.core.domain.sum_sensitivity", lambda radius, near: radius)
 
 
 def less_for_products(patch: Patch) -> None:
@@ -89,7 +91,7 @@ def less_noise_off_the_diagonal(patch: Patch) -> None:
 
 
 def columns_are_one_table(patch: Patch) -> None:
-    for module in ("privacy.sums.quantiles", "estimators.bounds.columns"):
+    for module in ("core.counts", "estimators.bounds.columns"):
         patch.setattr(
             f"eigenveil.{module}.tails_sensitivity", lambda cells, near, columns=1: tails_sensitivity(cells, near)
         )

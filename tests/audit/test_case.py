@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from eigenveil.audit.case import Trial, mu_of
 from eigenveil.audit.cases.canaries import moved_by_one
 from eigenveil.audit.cases.messages import Look, scored
+from eigenveil.core.accounting import Budget, mu_for
 from eigenveil.linalg import Array
-from eigenveil.privacy import Budget, mu_for
 
 
 @pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0, 4.0, 30.0, 100.0])

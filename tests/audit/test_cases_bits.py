@@ -12,9 +12,10 @@ from eigenveil.audit.case import Case
 from eigenveil.audit.cases.bits import CASES as BITS
 from eigenveil.audit.specimens.bits import CASES as SPECIMENS
 from eigenveil.audit.specimens.bits import FloatingGaussian
+from eigenveil.core.accounting import Budget
+from eigenveil.core.mechanism import Bounded, Gaussian
+from eigenveil.core.noise import Noise, Rounded
 from eigenveil.linalg import Array
-from eigenveil.privacy import Bounded, Budget, Gaussian, Noise
-from eigenveil.privacy.noise.rounded import Rounded
 
 # As in an audit of eighty cases at 99%.
 CONFIDENCE = 1 - 0.01 / 80

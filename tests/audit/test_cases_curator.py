@@ -14,12 +14,15 @@ from eigenveil.audit.cases.followed import CASES as FOLLOWED
 from eigenveil.audit.cases.stream import CASES as STREAM
 from eigenveil.audit.specimens.curator import CASES as WRONG
 from eigenveil.audit.specimens.followed import CASES as WRONG_FOLLOWED
+from eigenveil.core.accounting import Budget
+from eigenveil.core.domain import Domain
+from eigenveil.core.ledger import Ledger, Reserve
+from eigenveil.core.noise import Rounded
 from eigenveil.data.rows import WeightedRows
 from eigenveil.errors import BudgetExceeded
 from eigenveil.estimators import PrivatePCA
 from eigenveil.linalg import Subspace
-from eigenveil.privacy import Budget, Domain, Guarantee, Ledger, Reserve
-from eigenveil.privacy.noise.rounded import Rounded
+from eigenveil.privacy import Guarantee
 from eigenveil.tracking import SlicedTracker, SumTerms, TreeTracker
 
 SHIPPED = {case.name: case for case in (*CURATOR, *STREAM, *FOLLOWED, *BOUNDS)}
@@ -91,7 +94,7 @@ def test_noise_a_fifth_too_small_is_refuted_by_the_order_of_components_alone() -
 
 
 def test_a_swap_of_two_people_costs_more_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eigenveil.privacy.sums.domain.gram_sensitivity", lambda radius, neighbours: radius**2)
+    monkeypatch.setattr("eigenveil.core.domain.gram_sensitivity", lambda radius, neighbours: radius**2)
     ties = SHIPPED["curator/near-ties"]
     assert verdict_of(SHIPPED["curator/replace-one"], trials_of(SHIPPED["curator/replace-one"], 40)).refuted
     assert verdict_of(ties, trials_of(ties, 200)).refuted

@@ -8,8 +8,8 @@ import pytest
 from eigenveil.audit import Case, audit
 from eigenveil.audit.cases.masked import BUDGET, CASES, claim_under_masks
 from eigenveil.audit.specimens.sites import CASES as SPECIMENS
-from eigenveil.privacy import Noise, mu_for
-from eigenveil.privacy.noise.rounded import Rounded
+from eigenveil.core.accounting import mu_for
+from eigenveil.core.noise import Noise, Rounded
 
 CONFIDENCE = 1 - 1e-6
 # As one of sixty cases in an audit at 99%.

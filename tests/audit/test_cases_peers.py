@@ -13,11 +13,11 @@ from eigenveil.audit.cases.messages import Look, Tap, scored
 from eigenveil.audit.runs import audit
 from eigenveil.audit.specimens import peers as wrong_peers
 from eigenveil.audit.verdict import Verdict
+from eigenveil.core.noise import Noise, Rounded
 from eigenveil.linalg import Array
 from eigenveil.papers.leakage import instance_leakage
 from eigenveil.plan import SegmentsPlan
-from eigenveil.privacy import Noise, Pairing
-from eigenveil.privacy.noise.rounded import Rounded
+from eigenveil.privacy import Pairing
 
 # As in an audit of sixty cases at 99%.
 CONFIDENCE = 1 - 0.01 / 60

@@ -11,8 +11,8 @@ from eigenveil.audit.cases import recommend as cases_recommend
 from eigenveil.audit.cases.messages import Look, scored
 from eigenveil.audit.runs import audit
 from eigenveil.audit.verdict import Verdict
+from eigenveil.core.noise import Rounded
 from eigenveil.privacy import Histories
-from eigenveil.privacy.noise.rounded import Rounded
 
 # As in an audit of sixty cases at 99%.
 CONFIDENCE = 1 - 0.01 / 60

@@ -16,11 +16,12 @@ from eigenveil.audit.cases.messages import Look, Tap, scored
 from eigenveil.audit.cases.sites import CASES
 from eigenveil.audit.specimens.sites import CASES as SPECIMENS
 from eigenveil.audit.specimens.sites import published_fedpower
+from eigenveil.core.accounting import Budget
+from eigenveil.core.domain import Domain
+from eigenveil.core.ledger import Ledger
+from eigenveil.core.noise import Rounded
 from eigenveil.errors import BudgetExceeded, QuorumLost
 from eigenveil.estimators import FederatedPCA
-from eigenveil.privacy import Budget, Ledger
-from eigenveil.privacy.noise.rounded import Rounded
-from eigenveil.privacy.sums.domain import Domain
 from eigenveil.protocols import Give, Member
 
 BY_NAME = {case.name: case for case in CASES}

@@ -10,9 +10,10 @@ from scipy.special import ndtr
 
 from eigenveil.audit.low_bits import Candidates, certain, likelihood, on_steps, told
 from eigenveil.audit.specimens.bits import FloatingGaussian
+from eigenveil.core.ledger import Ledger
+from eigenveil.core.mechanism import Bounded, Gaussian
+from eigenveil.core.noise import Noise, Rounded
 from eigenveil.linalg import Array
-from eigenveil.privacy import Bounded, Gaussian, Ledger, Noise
-from eigenveil.privacy.noise.rounded import Rounded
 
 Released = Callable[[Bounded, int], Array]
 # mu, and so the rate of right guesses that it allows.

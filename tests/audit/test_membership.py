@@ -21,8 +21,8 @@ from eigenveil.audit.attacks.membership import (
     membership,
     scores,
 )
+from eigenveil.core.accounting import mu_for
 from eigenveil.estimators import PrivatePCA
-from eigenveil.privacy import mu_for
 
 ANYBODY, STANDING_OUT = "anybody in the table", "one person who stands out"
 

@@ -11,7 +11,7 @@ from scipy.stats import binomtest
 
 from eigenveil.audit.case import Case, Claim, Kind, Test, Trial
 from eigenveil.audit.verdict import judge
-from eigenveil.privacy import Budget, delta_of
+from eigenveil.core.accounting import Budget, delta_of
 
 BUDGET = Budget(4.0, 1e-3)
 CLAIM = Claim.of(BUDGET, "somebody")

@@ -8,8 +8,9 @@ import pytest
 
 from benchmarks import noise_verdict
 from eigenveil import FederatedPCA, Ledger
+from eigenveil.core.mechanism import Gaussian
+from eigenveil.core.noise import Noise
 from eigenveil.data.rows import DenseRows
-from eigenveil.privacy import Gaussian, Noise
 from eigenveil.protocols import run_pooled
 from eigenveil.tasks.fit.task import Fit
 

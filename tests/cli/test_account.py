@@ -13,7 +13,9 @@ import pytest
 
 from cli.cli_tables import PRIVATE, eigenveil, refusal, written
 from eigenveil import Model, PrivatePCA
-from eigenveil.privacy import Guarantee, Loss, compose_mu, epsilon_of, mu_for, price
+from eigenveil.core.accounting import compose_mu, epsilon_of, mu_for
+from eigenveil.privacy import Guarantee
+from eigenveil.privacy.pricing import Loss, price
 
 
 def shown(pattern: str, text: str) -> float:

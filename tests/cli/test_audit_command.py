@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from eigenveil.audit import CASES, Case, Claim, Trial
 from eigenveil.cli import app
-from eigenveil.privacy import Budget
+from eigenveil.core.accounting import Budget
 
 
 def run(*arguments: str) -> Any:

@@ -19,8 +19,9 @@ from typer.testing import CliRunner
 from cli.cli_tables import PRIVATE, eigenveil, files_in, refusal
 from eigenveil import PrivatePCA
 from eigenveil.cli import _files, app
+from eigenveil.core.unit import Neighbours, PrivacyUnit
 from eigenveil.model import Model
-from eigenveil.privacy import Guarantee, Neighbours, PrivacyUnit
+from eigenveil.privacy import Guarantee
 
 SECRET = "8675309"
 FIT = ("-k", 2, *PRIVATE)

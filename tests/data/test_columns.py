@@ -15,13 +15,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from eigenveil import FederatedPCA, GossipPCA, Ledger, PrivatePCA, StreamingPCA, find_bounds
+from eigenveil.core.unit import Neighbours, PrivacyUnit
 from eigenveil.data.columns import ColumnChoice, looks_like_id, one_hot_columns
 from eigenveil.data.rows import DenseRows, NamedRows, WeightedRows
 from eigenveil.data.tables import read_table
 from eigenveil.errors import ColumnsError, ParameterError, ParameterWarning
 from eigenveil.params import TableParams
 from eigenveil.params.words import in_options
-from eigenveil.privacy import Neighbours, PrivacyUnit
 
 SECRET = "8675309"
 NAMES = ("age", "lab_na", "lab_k", "dose, mg", "x[1]", "note")

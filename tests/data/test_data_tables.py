@@ -19,7 +19,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import dump_svmlight_file
 
-from eigenveil.data.rows import DenseRows, Rows, WeightedRows
+from eigenveil.core.rows import Rows
+from eigenveil.data.rows import DenseRows, WeightedRows
 from eigenveil.data.tables import as_rows, is_arrow_like, person_ids, read_table
 from eigenveil.linalg import Array
 

@@ -13,24 +13,15 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eigenveil.data.elsewhere import total_of
-from eigenveil.data.rows import (
-    Block,
-    CheckedRows,
-    DenseRows,
-    NamedRows,
-    Rows,
-    SparseRows,
-    WatchedRows,
-    WeightedRows,
-    block_size,
-    counts_people,
-)
+from eigenveil.core.domain import Domain
+from eigenveil.core.rows import Block, Rows, block_size, total_of
+from eigenveil.core.threads import shared_work
+from eigenveil.core.unit import Neighbours
+from eigenveil.core.whole import CountWork
+from eigenveil.data.rows import CheckedRows, DenseRows, NamedRows, SparseRows, WatchedRows, WeightedRows, counts_people
 from eigenveil.data.tables import ArrowRows
 from eigenveil.linalg import Array
-from eigenveil.linalg.kernel import shared_work
-from eigenveil.privacy import Domain, Neighbours, bounded_gram
-from eigenveil.privacy.sums.whole import CountWork
+from eigenveil.privacy import bounded_gram
 
 
 def arrow(values: Array) -> Rows:

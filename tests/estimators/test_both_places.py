@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 
 from eigenveil import FederatedPCA
+from eigenveil.core.accounting import mu_for
+from eigenveil.core.mechanism import Bounded, Gaussian
+from eigenveil.core.noise import Rounded
 from eigenveil.estimators import verdict
 from eigenveil.linalg import Array
-from eigenveil.privacy import Bounded, Gaussian, mu_for
-from eigenveil.privacy.noise.rounded import Rounded
 
 DIM, SITES, DELTA = 4, 4, 1e-5
 PAIRS = [(4.0, 1.0), (1.5, 1.0), (1.0, 1.0), (0.5, 2.0), (20.0, 1.0)]

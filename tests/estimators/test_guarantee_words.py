@@ -26,8 +26,11 @@ from eigenveil import (
     find_column_bounds,
     released_spectrum,
 )
+from eigenveil.core.accounting import Budget
+from eigenveil.core.noise import Noise
+from eigenveil.core.unit import Neighbours
 from eigenveil.papers.local_rows import local_rows_pca
-from eigenveil.privacy import Budget, Guarantee, GuaranteeFacts, Neighbours, Noise
+from eigenveil.privacy import Guarantee, GuaranteeFacts
 from eigenveil.privacy.facts import COMPONENTS, MaskedSites, PeersAlone, Person, TableRows
 from eigenveil.runtimes import Faults
 

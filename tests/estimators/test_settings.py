@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from eigenveil import FederatedPCA, FederatedStream, GossipPCA, Ledger, PrivatePCA, StreamingPCA
+from eigenveil.core.unit import Neighbours
 from eigenveil.estimators.settings import asked_settings, settings_of
 from eigenveil.params import declared, param, parameters
 from eigenveil.params.values import Numbers
-from eigenveil.privacy import Neighbours
 from eigenveil.recommend import PrivateRecommender
 
 KINDS: Final = (PrivatePCA, FederatedPCA, GossipPCA, StreamingPCA, FederatedStream, PrivateRecommender)

@@ -10,9 +10,11 @@ import pandas as pd
 import pytest
 
 from eigenveil import BudgetExceeded, Ledger, PrivatePCA, StreamingPCA, UnitMismatch, find_bounds, find_column_bounds
-from eigenveil.data.rows import Block
+from eigenveil.core.accounting import epsilon_of, mu_for
+from eigenveil.core.rows import Block
+from eigenveil.core.unit import Neighbours, PrivacyUnit
 from eigenveil.estimators.bounds.spectrum import released_spectrum
-from eigenveil.privacy import Guarantee, Neighbours, PrivacyUnit, epsilon_of, mu_for
+from eigenveil.privacy import Guarantee
 
 EPSILON, DELTA = 0.4, 1e-6
 MU = mu_for(EPSILON, DELTA)

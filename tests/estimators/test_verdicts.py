@@ -11,10 +11,12 @@ import pytest
 from scipy.stats import binom
 
 from eigenveil import FederatedPCA, GossipPCA, Ledger, Model, PrivatePCA, StreamingPCA
+from eigenveil.core.accounting import Budget
+from eigenveil.core.ledger import Reserve
+from eigenveil.core.unit import Neighbours
 from eigenveil.errors import HopelessBudget, ParameterWarning
 from eigenveil.estimators import verdict
 from eigenveil.linalg import Array, Subspace
-from eigenveil.privacy import Budget, Neighbours, Reserve
 
 BUDGET: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6}
 DIM = 12

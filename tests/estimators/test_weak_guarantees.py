@@ -16,8 +16,8 @@ from eigenveil import (
     find_column_bounds,
     released_spectrum,
 )
+from eigenveil.core.accounting import Budget
 from eigenveil.errors import WeakGuaranteeWarning
-from eigenveil.privacy import Budget
 from eigenveil.privacy.facts import weak_words
 from eigenveil.recommend import PrivateRecommender
 from estimators.tables import rows

@@ -13,8 +13,8 @@ from safetensors import safe_open
 
 from eigenveil import FederatedPCA, GossipPCA, PrivatePCA, PrivateRecommender, StreamingPCA
 from eigenveil.audit import CASES, audit
+from eigenveil.core.accounting import Budget
 from eigenveil.plan import METHODS, Facts, Spectrum, forecast
-from eigenveil.privacy import Budget
 from eigenveil.report import model_report, to_json
 
 __all__ = ["files", "forecasts", "verdicts"]

@@ -7,9 +7,11 @@ import numpy as np
 import scipy.sparse as sp
 from hypothesis import strategies as st
 
-from eigenveil.data.rows import DenseRows, Rows, SparseRows, WeightedRows
+from eigenveil.core.domain import Domain, Gaps
+from eigenveil.core.rows import Rows
+from eigenveil.core.unit import Neighbours
+from eigenveil.data.rows import DenseRows, SparseRows, WeightedRows
 from eigenveil.linalg import Array, orthonormal
-from eigenveil.privacy import Domain, Gaps, Neighbours
 from eigenveil.tasks import (
     CovarianceSum,
     KeptProducts,

@@ -31,13 +31,14 @@ from eigenveil import (
     find_bounds,
     released_spectrum,
 )
+from eigenveil.core.mechanism import Bounded
+from eigenveil.core.noise import Noise
+from eigenveil.core.rows import Block, Rows
 from eigenveil.data.people import Withheld
-from eigenveil.data.rows import Block, Rows
 from eigenveil.errors import BudgetExceeded, QuorumLost
 from eigenveil.estimators.bounds.columns import find_column_bounds
 from eigenveil.estimators.gossip.scores import ReadyScores
 from eigenveil.linalg import Array
-from eigenveil.privacy import Bounded, Noise
 from eigenveil.protocols import Party
 from eigenveil.protocols.keys import Identity
 from eigenveil.recommend import Interactions

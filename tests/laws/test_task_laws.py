@@ -7,8 +7,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eigenveil.core.ledger import Ledger, Slot
+from eigenveil.core.mechanism import Bounded, Exact, Gaussian, Mechanism
+from eigenveil.core.noise import Noise
+from eigenveil.core.unit import Neighbours
 from eigenveil.linalg import Array
-from eigenveil.privacy import Bounded, Exact, Gaussian, Ledger, Mechanism, Neighbours, Noise, Slot
 from eigenveil.protocols import run_pooled
 from laws.strategies import all_tasks, domains, person, search_task, table
 

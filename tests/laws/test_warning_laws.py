@@ -25,10 +25,11 @@ from eigenveil import (
     find_bounds,
     find_column_bounds,
 )
+from eigenveil.core.mechanism import Gaussian
 from eigenveil.errors import ParameterError
 from eigenveil.estimators.bounds.spectrum import released_spectrum
 from eigenveil.linalg import Array
-from eigenveil.privacy import Gaussian, PairedPart
+from eigenveil.privacy import PairedPart
 from eigenveil.privacy.integers.share import Share
 
 COUNT, DIM = 480, 5

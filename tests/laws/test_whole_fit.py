@@ -14,8 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eigenveil import PrivatePCA
-from eigenveil.privacy import Bounded, Neighbours, mu_for
-from eigenveil.privacy.sums.quantiles import bounded_tails
+from eigenveil.core.accounting import mu_for
+from eigenveil.core.counts import bounded_tails
+from eigenveil.core.mechanism import Bounded
+from eigenveil.core.unit import Neighbours
 from laws.parties.transcripts import realised_mu as mu_of_runs
 from laws.strategies import PERSONAL, SIZES, person, torn
 
@@ -111,7 +113,7 @@ def test_a_norm_that_is_counted_twice_is_convicted(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_forgotten_clip_is_convicted(monkeypatch: pytest.MonkeyPatch) -> None:
-    from eigenveil.privacy import Domain
+    from eigenveil.core.domain import Domain
 
     monkeypatch.setattr(Domain, "_to_grid", lambda self, squares, block, unit, *more: np.full(len(squares), 1 / unit))
     rows = np.zeros((3, DIM))

@@ -16,9 +16,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from eigenveil.core.accounting import Budget
+from eigenveil.core.ledger import Charge
+from eigenveil.core.unit import Neighbours, PrivacyUnit
 from eigenveil.errors import BudgetExceeded
 from eigenveil.ledger.durable import DurableLedger, LedgerError, StudyBudget
-from eigenveil.privacy import Budget, Charge, Neighbours, PrivacyUnit
 
 LIFE = Budget(2.0, 1e-5)
 STEP = 0.001

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from eigenveil.core.accounting import Budget
+from eigenveil.core.ledger import Charge
 from eigenveil.errors import BudgetExceeded
 from eigenveil.ledger.durable import DurableLedger, LedgerError, StudyBudget, StudyStep
-from eigenveil.privacy import Budget, Charge
 from ledger.ledger_children import LIFE, account, digits
 
 SUM = Charge("sum", 0.05)

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eigenveil.core.accounting import Budget, epsilon_of, mu_for
+from eigenveil.core.ledger import Charge
 from eigenveil.errors import BudgetExceeded
 from eigenveil.ledger.durable import DurableLedger, LedgerError
-from eigenveil.privacy import Budget, Charge, epsilon_of, mu_for
 from ledger.ledger_children import LIFE, account, digits
 
 

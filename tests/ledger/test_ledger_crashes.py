@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from eigenveil.core.accounting import mu_for
 from eigenveil.ledger.durable import DurableLedger, Opened
-from eigenveil.privacy import mu_for
 from ledger import ledger_children
 from ledger.ledger_children import LIFE, STEP, Children, account, children, digits
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from cli.cli_tables import eigenveil
+from eigenveil.core.ledger import Charge
 from eigenveil.errors import BudgetExceeded
 from eigenveil.ledger.durable import DurableLedger, LedgerError
-from eigenveil.privacy import Charge
 from ledger.ledger_children import LIFE, account
 
 HEART, LUNGS = account("heart", mu=0.2), account("lungs", mu=0.04)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from eigenveil.core.ledger import Charge
 from eigenveil.ledger.durable import DurableLedger, LedgerError
-from eigenveil.privacy import Charge
 from ledger.ledger_children import LIFE, account, digits, tables
 
 SUM = Charge("sum", 0.05)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from cli.cli_tables import eigenveil, refusal
+from eigenveil.core.ledger import Charge
 from eigenveil.ledger.durable import DurableLedger, LedgerError
 from eigenveil.ledger.head import NotedHead, note_head, require_noted, with_head
-from eigenveil.privacy import Charge
 from ledger.ledger_children import LIFE, account, digits
 
 HEART = account("heart", mu=0.2)

@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eigenveil.core.accounting import Budget
+from eigenveil.core.ledger import Charge
+from eigenveil.core.unit import Neighbours, PrivacyUnit
 from eigenveil.errors import UnitMismatch
 from eigenveil.ledger.durable import DurableLedger, LedgerError, StudyBudget
 from eigenveil.ledger.entries import read_export, seal
 from eigenveil.ledger.replay import Replay
-from eigenveil.privacy import Budget, Charge, Neighbours, PrivacyUnit
 from ledger.ledger_children import LIFE, ROW, account
 
 PEOPLE = PrivacyUnit("person", Neighbours.ADD_REMOVE, "patient_id")

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from eigenveil.errors import is_visible
-from eigenveil.network.identity.binding import checked_name
 from eigenveil.ledger.durable import DurableLedger
+from eigenveil.network.identity.binding import checked_name
 from eigenveil.network.study.file import StudyFile
 from ledger.ledger_children import account
 from network.study_parties import document

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from eigenveil.core.accounting import Budget
 from eigenveil.errors import EigenveilError
 from eigenveil.network.identity.authority import new_request
 from eigenveil.network.policy import METHODS, Policy, PolicyRefusal, template
 from eigenveil.network.study.file import StudyFile
 from eigenveil.params.toml import toml_value
-from eigenveil.privacy import Budget
 from network.study_parties import authority, document, gossip_document, tree_document
 
 EXACT = {"epsilon": None, "delta": None, "none": True}

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from eigenveil.model import Model
 from eigenveil.ledger.durable import DurableLedger
+from eigenveil.model import Model
 from network.network_studies import free_port
 from network.test_quickstart import BLOCK, environment
 

@@ -8,10 +8,14 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from eigenveil.data.rows import DenseRows, Rows, SparseRows, Symmetric
+from eigenveil.core.domain import Domain
+from eigenveil.core.ledger import Ledger
+from eigenveil.core.mechanism import Exact, Gaussian
+from eigenveil.core.noise import Noise
+from eigenveil.core.rows import Rows
+from eigenveil.data.rows import DenseRows, SparseRows, Symmetric
 from eigenveil.linalg import Array, Subspace, orthonormal, sines
 from eigenveil.papers.d_dp_pm import PublishedSegments
-from eigenveil.privacy import Domain, Exact, Gaussian, Ledger, Noise
 from eigenveil.protocols import run_pooled
 from eigenveil.tasks.base import Question
 

@@ -6,10 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from eigenveil.core.accounting import Budget
+from eigenveil.core.mechanism import Bounded, Gaussian
+from eigenveil.core.noise import Noise, step_of
+from eigenveil.core.unit import Neighbours
 from eigenveil.linalg import Array, sines, top_eigen
 from eigenveil.papers.local_rows import local_rows_pca
-from eigenveil.privacy import Bounded, Budget, Gaussian, Neighbours, Noise
-from eigenveil.privacy.noise.steps import step_of
 
 BUDGET = Budget(1.0, 1e-5)
 

@@ -73,7 +73,7 @@ except ValueError as error:
 
 from eigenveil.params.words import as_call, as_options
 from eigenveil.plan import Facts, Spectrum, advise
-from eigenveil.privacy import Budget
+from eigenveil.core.accounting import Budget
 
 facts = Facts(6, 2, 5000, Budget(1.0, 1e-6), Spectrum.guessed(6), sites=5, trust=("hub",))
 params = advise(facts).params

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eigenveil import PrivatePCA
+from eigenveil.core.accounting import Budget
+from eigenveil.core.counts import BEYOND, Cells, Tails
 from eigenveil.linalg import Array
 from eigenveil.plan import Facts, Norms, Spectrum, forecast, taken_by_clipping
 from eigenveil.plan.clipping import kept_by_clipping
-from eigenveil.privacy import Budget
-from eigenveil.privacy.sums.quantiles import BEYOND, Cells, Tails
 from eigenveil.report import model_report, plan_part
 
 VALUES = np.array([0.3, 0.1, 0.05, 0.01])

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eigenveil import PrivatePCA
+from eigenveil.core.accounting import Budget
+from eigenveil.core.unit import Neighbours
 from eigenveil.linalg import Array, captured_variance
 from eigenveil.plan import Choice, predict
 from eigenveil.plan.choose.choice import EXACT_ROUNDS, GROWTH, MEMORY_LIMIT, ROUNDS
-from eigenveil.privacy import Budget, Neighbours
 from eigenveil.tasks.fit.split import split_budget
 
 BUDGET = Budget(1.0, 1e-6)

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from eigenveil.core.accounting import Budget
 from eigenveil.plan import SETTINGS, Facts, Spectrum, advise, forecast
 from eigenveil.plan.forecast.recommendation import FAIR, _downwards, _first, _upwards
-from eigenveil.privacy import Budget
 
 QUICK = ("hub/covariance", "hub/power", "site/covariance", "site/power", "masked/covariance", "masked/power")
 

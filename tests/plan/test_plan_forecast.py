@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from eigenveil import FederatedPCA, GossipPCA, PrivatePCA, StreamingPCA
+from eigenveil.core.accounting import Budget
+from eigenveil.core.unit import Neighbours
 from eigenveil.plan import METHODS, SETTINGS, Facts, Interval, Spectrum, curve, forecast, methods_for, predict
 from eigenveil.plan.choose.sites import plan_sites
 from eigenveil.plan.forecast import trials
 from eigenveil.plan.forecast.methods import method_plan
-from eigenveil.privacy import Budget, Neighbours
 
 BUDGET = Budget(1.0, 1e-6)
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from eigenveil.core.noise import Noise
 from eigenveil.linalg import orthonormal, top_eigen
 from eigenveil.plan import Spectrum
 from eigenveil.plan.forecast.rehearsal import _product, judged, leading_under_noise
-from eigenveil.privacy import Noise
 
 
 def whole_noise(dim: int, width: int, scale: float, noise: Noise) -> np.ndarray:

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from eigenveil import FederatedPCA, GossipPCA, PrivatePCA, StreamingPCA
+from eigenveil.core.accounting import Budget
+from eigenveil.core.unit import Neighbours
 from eigenveil.linalg import Array, captured_variance, product_edge, symmetric_edge
 from eigenveil.plan import SETTINGS, Facts, SitesPlan, Spectrum, forecast
 from eigenveil.plan.forecast.methods import method_plan
 from eigenveil.plan.forecast.rehearsal import found_center, found_inside, judged
-from eigenveil.privacy import Budget, Neighbours
 
 DIM, RANK, PEOPLE, SITES, EPSILON, DELTA = 40, 2, 3500, 4, 0.7, 1e-6
 

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eigenveil.core.accounting import Budget
+from eigenveil.core.unit import Neighbours
 from eigenveil.plan import SitesPlan, plan_sites
-from eigenveil.privacy import Budget, Neighbours
 
 METHODS = ["krylov", "power", "fedpower", "covariance", "merge", "uda", "wda", "dr-svd"]
 TURNING, ONE_SHOT = METHODS[:3], METHODS[3:]

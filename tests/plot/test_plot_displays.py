@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from eigenveil import FederatedPCA, Ledger, Model, PrivatePCA, StreamingPCA
 from eigenveil.cli import app
+from eigenveil.core.accounting import Budget, epsilon_of
 from eigenveil.plan import Facts, Spectrum, curve
 from eigenveil.plot import (
     BiplotDisplay,
@@ -28,8 +29,6 @@ from eigenveil.plot import (
     ScreeDisplay,
 )
 from eigenveil.plot.display import pyplot
-from eigenveil.privacy import Budget
-from eigenveil.privacy.accounting import epsilon_of
 
 HOSTILE = ("$x^2$", r"\input{secret}", "<script>alert(1)</script>", "a\nb\x1b[31m", "n" * 60, "age")
 

@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from eigenveil.privacy import Budget, Charge, Guarantee
+from eigenveil.core.accounting import Budget
+from eigenveil.core.ledger import Charge
+from eigenveil.privacy import Guarantee
 
 SOUND = Guarantee(
     epsilon=1.0,

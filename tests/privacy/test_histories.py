@@ -9,19 +9,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from eigenveil.data.rows import Block, DenseRows, SparseRows, Symmetric, WeightedRows
-from eigenveil.privacy import (
-    Domain,
-    Histories,
-    Neighbours,
-    bounded_gram,
-    bounded_gram_times,
-    bounded_sum,
-    bounded_trace,
-    gram_sensitivity,
-    sum_sensitivity,
-    trace_sensitivity,
-)
+from eigenveil.core.domain import Domain
+from eigenveil.core.rows import Block
+from eigenveil.core.unit import Neighbours, gram_sensitivity, sum_sensitivity, trace_sensitivity
+from eigenveil.data.rows import DenseRows, SparseRows, Symmetric, WeightedRows
+from eigenveil.privacy import Histories, bounded_gram, bounded_gram_times, bounded_sum, bounded_trace
 from eigenveil.privacy.facts import User
 from eigenveil.privacy.sums.histories import (
     interaction_gram_sensitivity,

@@ -12,14 +12,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from core.test_noise import LEVEL, scale_statistic
+from eigenveil.core.ledger import Ledger
+from eigenveil.core.mechanism import Bounded
+from eigenveil.core.noise import (
+    CAPACITY,
+    LARGEST_SCALE,
+    REACH,
+    Noise,
+    distance_in_steps,
+    pack,
+    step_of,
+    steps_of,
+    unpack,
+)
 from eigenveil.errors import BudgetExceeded
 from eigenveil.linalg import Array
 from eigenveil.linalg.graphs import Graph
-from eigenveil.privacy import Bounded, Ledger, Noise
 from eigenveil.privacy.integers.paired import PairedPart, PairedSteps, Pairing, _bound, _connectivity, _largest
-from eigenveil.privacy.noise.rounded import LARGEST_SCALE, REACH
-from eigenveil.privacy.noise.steps import CAPACITY, distance_in_steps, pack, step_of, steps_of, unpack
-from privacy.test_noise import LEVEL, scale_statistic
 
 
 def named(m: int) -> tuple[str, ...]:

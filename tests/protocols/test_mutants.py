@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import eigenveil.privacy.sums.bounded
+import eigenveil.core.sums
 import eigenveil.protocols.party
 import eigenveil.protocols.wire
 import eigenveil.tasks.base
@@ -79,7 +79,7 @@ def fresh_noise_each_time(patch: Patch) -> None:
 
 
 def no_check_of_length(patch: Patch) -> None:
-    patch.setattr(eigenveil.privacy.sums.bounded, "CONTRACTION", 2.0)
+    patch.setattr(eigenveil.core.sums, "CONTRACTION", 2.0)
 
 
 def no_check_of_size(patch: Patch) -> None:

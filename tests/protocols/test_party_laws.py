@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eigenveil.data.rows import Block
+from eigenveil.core.rows import Block
 from eigenveil.errors import BudgetExceeded, PeerError
 from eigenveil.protocols import Ask, Decline, Done, Give, Member, Message, Node, Party
 from eigenveil.protocols.star.layout import star, tree

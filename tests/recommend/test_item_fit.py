@@ -14,16 +14,19 @@ from dp_accounting import pld
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core.test_noise import LEVEL, scale_statistic
+from eigenveil.core.accounting import Budget, epsilon_of, mu_for
+from eigenveil.core.mechanism import Bounded, Gaussian
+from eigenveil.core.noise import ROUNDING_COST
+from eigenveil.core.unit import Neighbours
 from eigenveil.errors import BudgetExceeded
 from eigenveil.linalg import Array, orthonormal
-from eigenveil.privacy import Bounded, Budget, Gaussian, Histories, Neighbours, Share, epsilon_of, mu_for
-from eigenveil.privacy.noise.steps import ROUNDING_COST
+from eigenveil.privacy import Histories, Share
 from eigenveil.protocols.masked import MaskedTerms
 from eigenveil.recommend import PrivateRecommender
 from eigenveil.recommend.item_fit import ItemFit, most_popular
 from eigenveil.tasks import CovarianceSum, PowerIteration, Question
 from laws.parties.transcripts import Transcript
-from privacy.test_noise import LEVEL, scale_statistic
 from recommend.histories_of_users import random_histories
 
 TOLERANCE = 1 + 1e-9

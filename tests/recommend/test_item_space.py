@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
+from eigenveil.core.ledger import Charge
 from eigenveil.errors import ModelFileError
 from eigenveil.linalg import Array, orthonormal
-from eigenveil.privacy import Charge, Guarantee
+from eigenveil.privacy import Guarantee
 from eigenveil.recommend import ItemSpace
 
 DIM = 7

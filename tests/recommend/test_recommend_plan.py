@@ -11,7 +11,10 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eigenveil.privacy import Budget, Gaussian, Ledger, Neighbours
+from eigenveil.core.accounting import Budget
+from eigenveil.core.ledger import Ledger
+from eigenveil.core.mechanism import Gaussian
+from eigenveil.core.unit import Neighbours
 from eigenveil.recommend import PrivateRecommender, evaluate, split
 from eigenveil.recommend.plan import ItemTerms, plan_items
 

@@ -15,8 +15,10 @@ import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
+from eigenveil.core.accounting import mu_for
+from eigenveil.core.ledger import Ledger
+from eigenveil.core.mechanism import Gaussian
 from eigenveil.linalg import Array, sines
-from eigenveil.privacy import Gaussian, Ledger, mu_for
 from eigenveil.recommend import Interactions, ItemSpace, PrivateRecommender
 from recommend.histories_of_users import SECRET, SMALL, random_histories, refuses, tastes
 

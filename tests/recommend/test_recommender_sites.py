@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from eigenveil.core.accounting import Budget, epsilon_of
 from eigenveil.errors import ProtocolError, QuorumLost
 from eigenveil.linalg import Array, sines
-from eigenveil.privacy import Budget, epsilon_of
 from eigenveil.protocols import Ask, Message
 from eigenveil.recommend import PrivateRecommender
 from eigenveil.runtimes import Faults

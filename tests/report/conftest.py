@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from eigenveil import Guarantee, Model
+from eigenveil.core.ledger import Charge
 from eigenveil.estimators.rounds import Round
-from eigenveil.privacy import Charge
 from eigenveil.report import FactLine, Report, SitePart, model_report, write_report
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&amp;\u202e\x1b[31m"

@@ -8,8 +8,8 @@ import pytest
 import sklearn.utils
 
 from eigenveil import FederatedPCA, FederatedStream, GossipPCA, Guarantee, Ledger, PrivatePCA, StreamingPCA
+from eigenveil.core.accounting import Budget
 from eigenveil.plan import Facts, Spectrum, advise
-from eigenveil.privacy import Budget
 from report.conftest import HOSTILE, Tags, made_model
 
 

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from eigenveil import Guarantee, PrivatePCA
-from eigenveil.privacy import Budget, Charge
+from eigenveil.core.accounting import Budget
+from eigenveil.core.ledger import Charge
 from eigenveil.report import (
     ENDINGS,
     Report,

@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from eigenveil.core.counts import Cells, Tails
+from eigenveil.core.ledger import Ledger
+from eigenveil.core.mechanism import Exact, Gaussian
+from eigenveil.core.noise import Noise
+from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows
 from eigenveil.errors import ParameterError, TooFewPeople
 from eigenveil.linalg import Array, found_share
-from eigenveil.privacy import Exact, Gaussian, Ledger, Neighbours, Noise
-from eigenveil.privacy.sums.quantiles import Cells, Tails
 from eigenveil.protocols import run_pooled
 from eigenveil.tasks import CovarianceSum, Question
 from eigenveil.tasks.fit.bounds import RowBounds

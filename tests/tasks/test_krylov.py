@@ -8,9 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eigenveil.core.domain import Domain
+from eigenveil.core.ledger import Ledger
+from eigenveil.core.mechanism import Exact, Gaussian
+from eigenveil.core.noise import Noise
+from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import Array, Subspace, orthonormal, sines, top_eigen
-from eigenveil.privacy import Domain, Exact, Gaussian, Ledger, Neighbours, Noise
 from eigenveil.protocols import run_pooled
 from eigenveil.tasks import KrylovState, KrylovSum, PowerIteration, Question
 from linalg.bases import defect

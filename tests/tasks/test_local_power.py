@@ -8,9 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eigenveil.core.domain import Domain
+from eigenveil.core.ledger import Ledger
+from eigenveil.core.mechanism import Exact, Gaussian, Mechanism
+from eigenveil.core.noise import Noise
+from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import Array, orthonormal, sines, top_eigen
-from eigenveil.privacy import Domain, Exact, Gaussian, Ledger, Mechanism, Neighbours, Noise
 from eigenveil.tasks import Align, LocalPart, LocalPower, LocalState, Question, constant_steps, decaying_steps
 
 EXACT = Exact(because="tests compare with the exact answer")

@@ -5,9 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eigenveil.core.domain import Domain
+from eigenveil.core.mechanism import Exact
+from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import orthonormal, sines, top_eigen
-from eigenveil.privacy import Domain, Exact, Neighbours
 from eigenveil.protocols import run_pooled
 from eigenveil.tasks import PowerIteration, geometric_shares, ritz
 

@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eigenveil.core.domain import Domain
+from eigenveil.core.mechanism import Exact
+from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import Array, orthonormal, sines
-from eigenveil.privacy import Domain, Exact, Neighbours
 from eigenveil.protocols import run_pooled
 from eigenveil.tasks import Question, RandomisedSvd, randomised_width
 

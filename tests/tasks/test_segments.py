@@ -9,9 +9,15 @@ import pytest
 import scipy.sparse as sp
 from scipy.special import ndtr
 
-from eigenveil.data.rows import Block, DenseRows, SparseRows, Symmetric
+from eigenveil.core.accounting import Budget
+from eigenveil.core.domain import Domain
+from eigenveil.core.ledger import Ledger
+from eigenveil.core.mechanism import Exact, Gaussian
+from eigenveil.core.noise import Noise
+from eigenveil.core.rows import Block
+from eigenveil.core.unit import Neighbours
+from eigenveil.data.rows import DenseRows, SparseRows, Symmetric
 from eigenveil.linalg import Array, Subspace, captured_variance, orthonormal, sines, top_eigen
-from eigenveil.privacy import Budget, Domain, Exact, Gaussian, Ledger, Neighbours, Noise
 from eigenveil.protocols import run_pooled
 from eigenveil.tasks.base import Question
 from eigenveil.tasks.segments import Segments, SegmentsState

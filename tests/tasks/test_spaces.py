@@ -11,9 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.random import Generator
 
-from eigenveil.data.rows import DenseRows, Rows, SparseRows, WeightedRows
+from eigenveil.core.domain import Domain
+from eigenveil.core.ledger import Ledger
+from eigenveil.core.mechanism import Exact, Gaussian
+from eigenveil.core.noise import Noise
+from eigenveil.core.rows import Rows
+from eigenveil.core.unit import Neighbours
+from eigenveil.data.rows import DenseRows, SparseRows, WeightedRows
 from eigenveil.linalg import Array, Subspace, sines, top_eigen
-from eigenveil.privacy import Domain, Exact, Gaussian, Ledger, Neighbours, Noise, bounded_gram
+from eigenveil.privacy import bounded_gram
 from eigenveil.tasks import Question, SiteSpace, SiteSpaces, SpacesKind
 from linalg.bases import gram_of, rows_of
 

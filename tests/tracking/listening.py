@@ -6,8 +6,9 @@ from typing import final
 
 import numpy as np
 
+from eigenveil.core.ledger import Slot
+from eigenveil.core.mechanism import Bounded, Mechanism
 from eigenveil.linalg import Array
-from eigenveil.privacy import Bounded, Mechanism, Slot
 
 
 @final

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from eigenveil.core.mechanism import Mechanism
 from eigenveil.linalg import Array, orthonormal
-from eigenveil.privacy import Mechanism
 from eigenveil.tracking import NOTHING_ASKED, Sketch, SketchTracker
 
 

@@ -10,11 +10,15 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eigenveil.data.rows import Block
+from eigenveil.core.domain import Domain
+from eigenveil.core.ledger import Ledger
+from eigenveil.core.mechanism import Exact, Gaussian, Mechanism
+from eigenveil.core.noise import Noise, step_of
+from eigenveil.core.rows import Block
+from eigenveil.core.unit import Neighbours
+from eigenveil.core.whole import CenterTerms, sum_unit
 from eigenveil.linalg import Array
-from eigenveil.privacy import Domain, Exact, Gaussian, Ledger, Mechanism, Neighbours, Noise, gram_columns, sum_unit
-from eigenveil.privacy.noise.steps import step_of
-from eigenveil.privacy.sums.whole.center import CenterTerms
+from eigenveil.privacy import gram_columns
 from eigenveil.tracking import GramTracker, SketchTracker, SlicedTracker, Sums, SumTerms, TreeTracker, sums
 from eigenveil.tracking.store import restored, taken_apart
 from eigenveil.tracking.sums import as_block

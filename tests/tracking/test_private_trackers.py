@@ -9,10 +9,14 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from eigenveil.data.rows import Block
+from eigenveil.core.domain import Domain
+from eigenveil.core.ledger import Ledger
+from eigenveil.core.mechanism import Gaussian
+from eigenveil.core.noise import Noise
+from eigenveil.core.rows import Block
+from eigenveil.core.unit import Neighbours
 from eigenveil.errors import BudgetExceeded
 from eigenveil.linalg import Array
-from eigenveil.privacy import Domain, Gaussian, Ledger, Neighbours, Noise
 from eigenveil.tracking import (
     NOTHING_ASKED,
     EnergyBounds,

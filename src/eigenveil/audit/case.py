@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
+from eigenveil.core.accounting import Budget
 from eigenveil.errors import require
 from eigenveil.linalg import Array
-from eigenveil.privacy import Budget
 
 __all__ = ["Case", "Claim", "Kind", "Test", "Trial", "mu_of"]
 

@@ -17,8 +17,8 @@ import numpy as np
 
 from eigenveil.audit.case import Case, Trial
 from eigenveil.audit.verdict import Verdict, judge
+from eigenveil.core.accounting import Budget
 from eigenveil.errors import require
-from eigenveil.privacy import Budget
 
 __all__ = ["Progress", "audit"]
 

@@ -17,10 +17,11 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from eigenveil.core.ledger import Charge
 from eigenveil.drawing import in_bytes, plain
 from eigenveil.errors import listed, shown
 from eigenveil.model import SCORES_ARE_RAW, Model
-from eigenveil.privacy import Charge, Guarantee
+from eigenveil.privacy import Guarantee
 
 if TYPE_CHECKING:
     # For types only: a model is shown without importing the estimators.

@@ -31,7 +31,7 @@ from eigenveil.errors import (
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from eigenveil.data.rows import Rows
+    from eigenveil.core.rows import Rows
 
 __all__ = [
     "busy",

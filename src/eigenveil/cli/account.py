@@ -22,7 +22,8 @@ from eigenveil.errors import require
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from eigenveil.privacy import Guarantee, Loss
+    from eigenveil.privacy import Guarantee
+    from eigenveil.privacy.pricing import Loss
 
 __all__ = ["account"]
 
@@ -157,7 +158,7 @@ class _Entry:
 
     @classmethod
     def of_mu(cls, mu: float) -> "_Entry":
-        from eigenveil.privacy import Loss
+        from eigenveil.privacy.pricing import Loss
 
         require(0 < mu < math.inf, f"--mu must be positive and finite, got {mu:g}")
         # A release of mu is Gaussian noise of 1 / mu times the sensitivity.
@@ -169,7 +170,8 @@ class _Entry:
 
     @classmethod
     def of_file(cls, path: Path) -> "_Entry":
-        from eigenveil.privacy import Budget, Loss
+        from eigenveil.core.accounting import Budget
+        from eigenveil.privacy.pricing import Loss
 
         guarantee = _guarantee_in(path)
         if guarantee.epsilon is None or guarantee.delta is None:
@@ -265,7 +267,7 @@ def _guarantee_in(path: Path) -> "Guarantee":
 
 
 def _losses(law: str, texts: Releases) -> "list[Loss]":
-    from eigenveil.privacy import Loss
+    from eigenveil.privacy.pricing import Loss
 
     found = []
     for text in texts or []:
@@ -284,7 +286,7 @@ def _losses(law: str, texts: Releases) -> "list[Loss]":
 
 
 def _show_cost(losses: "Sequence[Loss]", delta: float) -> None:
-    from eigenveil.privacy import price
+    from eigenveil.privacy.pricing import price
 
     _require_size(losses)
     table = _table("noise", "multiplier", "times", "epsilon alone")
@@ -311,7 +313,7 @@ def _show_sum(entries: Sequence[_Entry], delta: float | None) -> None:
     from rich.text import Text
 
     from eigenveil.cli._report import plain
-    from eigenveil.privacy import price
+    from eigenveil.privacy.pricing import price
 
     _require_size([one.loss for one in entries])
     stated = [one.guarantee for one in entries if one.guarantee is not None]
@@ -331,7 +333,7 @@ def _show_sum(entries: Sequence[_Entry], delta: float | None) -> None:
 
 def _print_sum(entries: Sequence[_Entry], delta: float | None) -> None:
     """The same for programs."""
-    from eigenveil.privacy import price
+    from eigenveil.privacy.pricing import price
 
     losses = [one.loss for one in entries]
     _require_size(losses)
@@ -374,8 +376,9 @@ def _remarks(entries: Sequence[_Entry]) -> Iterator[str]:
 def _show_total(losses: "Sequence[Loss]", delta: float) -> None:
     from rich.text import Text
 
-    from eigenveil.privacy import Budget, price
+    from eigenveil.core.accounting import Budget
     from eigenveil.privacy.facts import weak_words
+    from eigenveil.privacy.pricing import price
 
     exact = all(loss.law == "gaussian" for loss in losses)
     console = output()
@@ -391,8 +394,8 @@ def _show_total(losses: "Sequence[Loss]", delta: float) -> None:
 def _show_noise(epsilon: float, delta: float, releases: int) -> None:
     from rich.text import Text
 
+    from eigenveil.core.accounting import Budget
     from eigenveil.papers.noise_scales import classical_multiplier, ppm_multiplier, zcdp_multiplier
-    from eigenveil.privacy import Budget
 
     require(math.isfinite(epsilon) and epsilon > 0, f"--epsilon must be positive, got {epsilon:g}")
     require(1 <= releases <= _MOST_REPEATS, f"--releases must lie between 1 and {_MOST_REPEATS}, got {releases}")

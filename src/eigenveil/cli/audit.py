@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from eigenveil.audit import Case, Finding, Progress, Verdict
     from eigenveil.audit.attacks.demonstration import Demonstration
-    from eigenveil.privacy import Budget
+    from eigenveil.core.accounting import Budget
     from eigenveil.report import Report
 
 __all__ = ["audit"]
@@ -196,7 +196,7 @@ def _budget(epsilon: float | None, delta: float | None) -> "Budget | None":
     )
     if epsilon is None or delta is None:
         return None
-    from eigenveil.privacy import Budget
+    from eigenveil.core.accounting import Budget
 
     require(0 < epsilon < math.inf, f"--epsilon must be positive, got {epsilon:g}")
     require(0 < delta < 1, f"--delta must be above 0 and below 1, such as 1e-5, got {delta:g}")

@@ -213,10 +213,10 @@ def _published(rows: "Array", table: DemoFit, seed: int | None) -> Iterator[Demo
 
     import numpy as np
 
+    from eigenveil.core.accounting import Budget
     from eigenveil.estimators import PrivatePCA
     from eigenveil.linalg import top_eigen
     from eigenveil.papers.noise_scales import analyze_gauss_scale
-    from eigenveil.privacy import Budget
 
     budget, centred = Budget(_EPSILON, _DELTA), rows - rows.mean(axis=0)
     # Rows beyond the bound would not be protected by noise of this size.

@@ -20,9 +20,9 @@ from eigenveil.errors import ColumnsError, listed, require
 from eigenveil.params import TableParams
 
 if TYPE_CHECKING:
+    from eigenveil.core.rows import Rows
     from eigenveil.data.columns import ColumnLayout
     from eigenveil.data.named import NamedTable
-    from eigenveil.data.rows import Rows
     from eigenveil.linalg import Array
     from eigenveil.model import Model
 
@@ -215,7 +215,7 @@ def _widened(rows: "Rows", dim: int) -> "Rows":
 
 def scores_of(model: "Model", rows: "Rows", *, clip: bool = False) -> Iterator["Array"]:
     """The scores of rows that have the columns of the model, block by block."""
-    from eigenveil.data.rows import block_size
+    from eigenveil.core.rows import block_size
 
     for block in rows.blocks(block_size(rows)):
         yield _finite(model, block.values, clip=clip)

@@ -12,8 +12,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from eigenveil.data.elsewhere import total_of
-from eigenveil.data.rows import Block, Rows, block_size
+from eigenveil.core.rows import Block, Rows, block_size, total_of
 from eigenveil.linalg import Array
 
 __all__ = ["FingerprintWork", "fingerprints", "source_of"]

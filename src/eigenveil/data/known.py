@@ -9,6 +9,7 @@ from typing import Any, final
 
 import numpy as np
 
+from eigenveil.core.rows import Rows, is_sparse, require_real
 from eigenveil.data.columns import ColumnChoice, ColumnLayout
 from eigenveil.data.frames import (
     as_float,
@@ -21,10 +22,9 @@ from eigenveil.data.frames import (
     schema_of,
     without_objects,
 )
-from eigenveil.data.rows import Rows, Symmetric, require_real
+from eigenveil.data.rows import Symmetric
 from eigenveil.data.tables import as_rows, is_arrow_like
 from eigenveil.errors import ColumnsError, listed, require
-from eigenveil.linalg.sparse import is_sparse
 
 __all__ = ["KnownColumns"]
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol, final
 
+from eigenveil.core.threads import cores
 from eigenveil.data.archive import TABLES, ending_of
 from eigenveil.data.cell_tables import JsonTable, SheetTable
 from eigenveil.data.columns import kinds_of, require_names
@@ -19,7 +20,6 @@ from eigenveil.data.number_texts import NO_MARKS, MissingMarks
 from eigenveil.data.text_files import CsvTable
 from eigenveil.data.unpacked import require_batches, require_groups
 from eigenveil.errors import ParameterError, listed, require, verbatim
-from eigenveil.linalg.kernel import cores
 from eigenveil.params.declarations.reading import FileParams
 
 __all__ = ["NAMED", "NamedTable", "ParquetTable", "kind_of", "matching", "open_named", "reading"]

@@ -1,42 +1,33 @@
-"""What the core needs of data: `Rows`, a shape and a sequence of blocks, each read when it is needed.
+"""Storages of rows, and what wraps them. Each is a `Rows`, which is all that the core asks of data (`eigenveil.core.rows`).
 
 Every storage (an array, a sparse matrix, an Arrow table, a Parquet file) becomes `Rows` once, at the edge. The code inside does
-not know where rows come from. Blocks are raw rows: `eigenveil.privacy.Domain` must clip them before anything is computed. A site
-that has only the sum of products of its rows uses `Symmetric` instead.
+not know where rows come from. Blocks are raw rows: `eigenveil.core.domain.Domain` must clip them before anything is computed.
+A site that has only the sum of products of its rows uses `Symmetric` instead.
 """
 
 import numbers
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import wraps
-from typing import Any, ClassVar, NoReturn, ParamSpec, Protocol, TypeAlias, TypeVar, final, runtime_checkable
+from typing import Any, ClassVar, NoReturn, final
 
 import numpy as np
 
+from eigenveil.core.rows import Block, Progress, Rows, csr_piece, in_silence, is_sparse, require_real
 from eigenveil.data.people import identifiers
 from eigenveil.errors import require, require_param
 from eigenveil.linalg import Array
-from eigenveil.linalg.sparse import csr_piece, is_sparse
 
 __all__ = [
     "FILL_PUBLICLY",
-    "Block",
     "CheckedRows",
     "DenseRows",
     "NamedRows",
-    "Progress",
-    "Rows",
     "SparseRows",
     "Symmetric",
     "WatchedRows",
     "WeightedRows",
-    "block_size",
     "counts_people",
-    "in_silence",
-    "innermost",
-    "lengths",
     "person_weights",
-    "require_real",
     "require_weights",
 ]
 
@@ -45,114 +36,8 @@ FILL_PUBLICLY = (
     "Give a fit a rule for missing values, such as {missing=counts}. Or fill them with numbers that were fixed "
     "without looking at these rows. With privacy, never fill in a mean of these rows, as imputers do: it would leak them"
 )
-# A block of two million numbers is large enough for fast products and small enough not to count as a copy of the data.
-_BLOCK_NUMBERS = 2_000_000
-# Stored entries of a sparse block: fewer, because each is used several times and has an index.
-_BLOCK_STORED = 500_000
-# The share of entries that sparse rows are taken to store if they do not say: few sparse tables store more.
-_DENSITY = 0.05
 # A symmetric matrix may differ from its transpose by the first number times its largest entry. No entry may exceed the second.
 _ROUNDING, _LARGEST = 1e-6, 1e150
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class Block:
-    """Some rows of the data, (b, d), and how much each one counts (`weights`, (b,); None means one each).
-
-    `values` is an array of any real dtype, or a sparse matrix in CSR form.
-    """
-
-    values: Any
-    weights: Array | None = None
-
-    @property
-    def sparse(self) -> bool:
-        """Whether `values` is a sparse matrix."""
-        return is_sparse(self.values)
-
-    def __len__(self) -> int:
-        return int(self.values.shape[0])
-
-    def piece(self, start: int, size: int) -> "Block":
-        """At most `size` of the rows, from `start` on, as a view."""
-        weights = None if self.weights is None else self.weights[start : start + size]
-        return Block(self.values[start : start + size], weights)
-
-
-@runtime_checkable
-class Rows(Protocol):
-    """Rows that can be read any number of times, in blocks."""
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """The number of rows, which may be private, and of columns, which is public."""
-        ...
-
-    @property
-    def sparse(self) -> bool:
-        """Whether blocks are sparse, so that no caller changes zeros."""
-        ...
-
-    def blocks(self, size: int) -> Iterator[Block]:
-        """The rows in order, at most `size` at a time. Several blocks are in use at once: none may reuse another's memory."""
-        ...
-
-
-Progress: TypeAlias = Callable[[int], None]
-_Given = ParamSpec("_Given")
-_Made = TypeVar("_Made")
-# The widest entries, in bytes, that convert to float64 without a warning.
-_WIDEST = 8
-
-
-def in_silence(act: Callable[_Given, _Made]) -> Callable[_Given, _Made]:
-    """`act` without numpy's warnings or errors about overflow and the like, whatever the caller's settings are.
-
-    A warning or an error would reveal something about the row that caused it. Results do not depend on it: code that needs a
-    finite number checks the number.
-
-    >>> with np.errstate(over="raise"):
-    ...     float(in_silence(np.square)(1e300))
-    inf
-    """
-
-    @wraps(act)
-    def quiet(*given: _Given.args, **more: _Given.kwargs) -> _Made:
-        with np.errstate(all="ignore"):
-            return act(*given, **more)
-
-    return quiet
-
-
-def require_real(dtype: Any, name: str) -> None:
-    """Refuse dtypes other than real numbers that fit into float64. It looks at the dtype only, which is public.
-
-    >>> require_real(np.dtype(complex), "X")
-    Traceback (most recent call last):
-    ...
-    ValueError: X must hold real numbers, got dtype complex128
-    """
-    require(dtype.kind in "biuf", f"{name} must hold real numbers, got dtype {dtype}")
-    require(
-        dtype.itemsize <= _WIDEST,
-        f"{name} has dtype {dtype}, which is wider than float64: convert it first, with astype('float64')",
-    )
-
-
-def block_size(rows: Rows) -> int:
-    """How many rows a block should have: many for sparse rows, few for wide ones.
-
-    Sparse rows may state their `density`, the share of entries that they store, as `SparseRows` do.
-
-    >>> block_size(DenseRows(np.zeros((3, 1000))))
-    2000
-    """
-    if rows.sparse:
-        # Only the innermost rows know how many entries they store. Rows of another class need not say.
-        density = getattr(innermost(rows), "density", _DENSITY)
-        return max(64, min(1 << 14, int(_BLOCK_STORED / max(1.0, density * rows.shape[1]))))
-    return max(64, min(_BLOCK_NUMBERS // rows.shape[1], 1 << 16))
 
 
 @final
@@ -266,6 +151,7 @@ class WeightedRows:
     [0.5, 1.0, 0.5]
     """
 
+    wraps_rows: ClassVar = True
     inner: Rows
     weights: Array
 
@@ -302,17 +188,6 @@ class WeightedRows:
             start += len(block)
 
 
-def innermost(rows: Any) -> Any:
-    """The rows inside all wrappers such as `NamedRows`.
-
-    >>> type(innermost(NamedRows(CheckedRows(DenseRows(np.zeros((3, 2)))), None))).__name__
-    'DenseRows'
-    """
-    while hasattr(rows, "inner"):
-        rows = rows.inner
-    return rows
-
-
 def counts_people(rows: Any) -> bool:
     """Whether these rows, or the rows inside them, are weighted so that a person counts once.
 
@@ -339,6 +214,7 @@ class NamedRows:
     (3, 2)
     """
 
+    wraps_rows: ClassVar = True
     inner: Rows
     names: tuple[str, ...] | None
     person: str | None = None
@@ -380,7 +256,7 @@ class Symmetric:
     place of P. People cannot be told apart in a sum, so this program can neither check nor enforce the bound. Rows of a table
     are clipped, but a matrix is used as it is. With a public `scale` s the bound must hold for P_ij / (s_i s_j).
 
-    Proof that the bounds of `eigenveil.privacy.sensitivity` hold unchanged. With eigenvalues p_i >= 0 of P,
+    Proof that the bounds of `eigenveil.core.unit` hold unchanged. With eigenvalues p_i >= 0 of P,
     ||P||_F^2 = sum p_i^2 <= (sum p_i)^2 = (trace P)^2 <= B^4. As <P, Q> = ||P^(1/2) Q^(1/2)||_F^2 >= 0,
     ||Q - P||_F^2 <= ||P||_F^2 + ||Q||_F^2 <= 2 B^4. For C = P or Q - P and any basis Z, ||C Z||_F <= ||C||_F ||Z||_2.
     Traces of persons lie in [0, B^2], so two of them differ by at most B^2. Nothing is required of A itself. The part we use,
@@ -455,6 +331,7 @@ class WatchedRows:
     [2, 1]
     """
 
+    wraps_rows: ClassVar = True
     inner: Rows
     seen: Progress
 
@@ -487,6 +364,7 @@ class CheckedRows:
     computed from entries stored in parts. Blocks with too many rows are split.
     """
 
+    wraps_rows: ClassVar = True
     inner: Rows
     gaps: bool = False
 
@@ -512,36 +390,6 @@ class CheckedRows:
                 yield block
             else:
                 yield from (block.piece(start, size) for start in range(0, len(block), size))
-
-
-def lengths(rows: Rows) -> Iterator[tuple[int, Array | None]]:
-    """How many rows there are and how much each of them counts, (count, weights): block by block, or all at once.
-
-    Rows whose class is `unweighted` have no weights in their blocks. They are not read: a file says how many rows it has.
-
-    >>> list(lengths(DenseRows(np.zeros((3, 1)))))
-    [(3, None)]
-    """
-    inner: Any = rows
-    watchers: list[Progress] = []
-    weights: Array | None = None
-    # Only wrappers of our own: a class from outside may change how much its rows count.
-    while isinstance(inner, NamedRows | WatchedRows | CheckedRows | WeightedRows):
-        if isinstance(inner, WatchedRows):
-            watchers.append(inner.seen)
-        if isinstance(inner, WeightedRows) and weights is None:
-            weights = inner.weights
-        inner = inner.inner
-    if not getattr(inner, "unweighted", False):
-        yield from ((len(block), block.weights) for block in rows.blocks(block_size(rows)))
-        return
-    count, size = rows.shape[0], block_size(rows)
-    # Weights in pieces as short as a block: callers add up whole numbers, which a longer one could overflow.
-    sizes = [count] if weights is None else [min(size, count - start) for start in range(0, count, size)]
-    for at, length in enumerate(sizes):
-        yield length, None if weights is None else weights[at * size : at * size + length]
-        for seen in watchers:
-            seen(length)
 
 
 @in_silence

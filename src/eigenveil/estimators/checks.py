@@ -7,14 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from eigenveil.core.accounting import Budget
+from eigenveil.core.ledger import Ledger
+from eigenveil.core.rows import Rows, in_silence, require_real
 from eigenveil.data.columns import require_entries
-from eigenveil.data.rows import FILL_PUBLICLY, NamedRows, Rows, in_silence, require_real
+from eigenveil.data.rows import FILL_PUBLICLY, NamedRows
 from eigenveil.data.tables import is_arrow_like
 from eigenveil.errors import ParameterError, WeakGuaranteeWarning, require, require_param
 from eigenveil.params import param, parameters
 from eigenveil.params.declarations.groups import HERE
 from eigenveil.params.values import instance_of
-from eigenveil.privacy import Budget, Guarantee, Ledger
+from eigenveil.privacy import Guarantee
 from eigenveil.privacy.facts import weak_words
 
 __all__ = [

@@ -12,9 +12,10 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
 
+from eigenveil.core.domain import Domain
+from eigenveil.core.rows import in_silence
 from eigenveil.data.elsewhere import is_dask, require_here
 from eigenveil.data.people import Withheld
-from eigenveil.data.rows import in_silence
 from eigenveil.errors import ModelFileError, require
 from eigenveil.estimators.checks import warn_if_weak
 from eigenveil.estimators.likelihood import Likelihood, RowCovariance, noise_variance
@@ -24,7 +25,7 @@ from eigenveil.estimators.saved import ESTIMATOR, observed_in, parameters_in, re
 from eigenveil.estimators.verdict import FitVerdict
 from eigenveil.linalg import Array, Subspace
 from eigenveil.model import Model
-from eigenveil.privacy import Domain, Guarantee
+from eigenveil.privacy import Guarantee
 from eigenveil.tasks.fit.gaps import rule_of
 
 __all__ = ["FittedPCA"]

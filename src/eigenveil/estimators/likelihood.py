@@ -12,7 +12,7 @@ from typing import Any, Final, final
 import numpy as np
 import scipy.sparse as sp
 
-from eigenveil.data.rows import in_silence
+from eigenveil.core.rows import in_silence
 from eigenveil.errors import require
 from eigenveil.estimators.released import divisor_of
 from eigenveil.linalg import Array

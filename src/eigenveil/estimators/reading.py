@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from eigenveil.core.rows import Rows, innermost, is_elsewhere
 from eigenveil.data.columns import ColumnChoice
-from eigenveil.data.elsewhere import is_dask, is_elsewhere
+from eigenveil.data.elsewhere import is_dask
 from eigenveil.data.faults import ColumnFaults
 from eigenveil.data.frames import (
     as_float,
@@ -25,7 +26,7 @@ from eigenveil.data.frames import (
 )
 from eigenveil.data.known import KnownColumns
 from eigenveil.data.people import identifiers
-from eigenveil.data.rows import CheckedRows, NamedRows, Rows, Symmetric, counts_people, innermost
+from eigenveil.data.rows import CheckedRows, NamedRows, Symmetric, counts_people
 from eigenveil.data.tables import as_rows, is_arrow_like, person_ids
 from eigenveil.errors import ColumnsError, ParameterError, ParameterWarning, listed, require, require_param, verbatim
 from eigenveil.estimators.checks import checked_array, learn_columns, with_names

@@ -4,11 +4,12 @@ from typing import Any
 
 import numpy as np
 
+from eigenveil.core.counts import BEYOND
+from eigenveil.core.domain import Domain
 from eigenveil.estimators.verdict import FitVerdict
 from eigenveil.linalg import Array, Subspace
 from eigenveil.model import Model, clipping_of
-from eigenveil.privacy import Domain, Guarantee
-from eigenveil.privacy.sums.quantiles import BEYOND
+from eigenveil.privacy import Guarantee
 
 __all__ = ["divisor_of", "model_of", "released_settings", "shares_of"]
 

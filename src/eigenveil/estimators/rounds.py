@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
-from eigenveil.privacy import Charge, Ledger
+from eigenveil.core.ledger import Charge, Ledger
 from eigenveil.protocols import HubRound
 from eigenveil.runtimes import Refusal
 

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from numbers import Integral
 from typing import Any, Final, Literal, get_args, get_origin
 
+from eigenveil.core.unit import Neighbours
 from eigenveil.estimators.verdict import flat_columns
 from eigenveil.linalg import Array
 from eigenveil.params.declare import Declared, declared
 from eigenveil.params.values import HasArray, as_float
-from eigenveil.privacy import Neighbours
 from eigenveil.tasks.fit.bounds import RowBounds
 
 __all__ = ["asked_settings", "bound_settings", "settings_of"]

@@ -5,11 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
+from eigenveil.core.rows import Rows
+from eigenveil.core.unit import Neighbours
 from eigenveil.data.elsewhere import by_person
-from eigenveil.data.rows import Rows, Symmetric, counts_people
+from eigenveil.data.rows import Symmetric, counts_people
 from eigenveil.errors import ParameterError, require, require_param
 from eigenveil.estimators.reading import chosen, column_names, read_rows
-from eigenveil.privacy import Neighbours, bounded_count
+from eigenveil.privacy import bounded_count
 from eigenveil.tasks.fit.gaps import rule_of
 
 __all__ = ["Columns", "SiteInfo", "people_at", "read_site", "read_sites"]

@@ -13,6 +13,9 @@ from typing import Any, Final, Literal, assert_never, final
 
 import numpy as np
 
+from eigenveil.core.accounting import Budget
+from eigenveil.core.domain import Gaps
+from eigenveil.core.unit import Neighbours, count_sensitivity, sum_sensitivity
 from eigenveil.errors import HopelessBudget, ParameterWarning, verbatim
 from eigenveil.linalg import (
     Array,
@@ -25,7 +28,6 @@ from eigenveil.linalg import (
     symmetric_edge,
 )
 from eigenveil.plan import METHODS, Facts, Spectrum, hopeless
-from eigenveil.privacy import Budget, Gaps, Neighbours, count_sensitivity, sum_sensitivity
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.gaps import LEAST_RATE, observed_noise
 from eigenveil.tasks.fit.search import NORMS

@@ -6,7 +6,8 @@ spent by those that ended. Let D be the sum of what they take of delta beyond th
 for the (epsilon, delta) of the site's policy, but for the rounding of shares, as in every ledger (`ROUNDING`). Reservations
 count in full, so studies that run at once cannot overspend.
 The sums mean something only if all of these studies protect the same, a row or a person, under one neighbouring relation. So
-every standing of a study that guarantees something has its `PrivacyUnit`, and a dataset has one.
+every standing of a study that guarantees something has its `PrivacyUnit`, and a dataset has one. A charge that its owner makes by
+hand may leave it out, and is taken to be of that kind.
 """
 
 import math
@@ -17,10 +18,10 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final, Literal, NoReturn, final
 
+from eigenveil.core.accounting import ROUNDING, Budget, ExactSum, epsilon_of, fits, mu_for
+from eigenveil.core.ledger import Charge
+from eigenveil.core.unit import PrivacyUnit
 from eigenveil.errors import BudgetExceeded, is_visible, require
-from eigenveil.privacy.accounting import ROUNDING, Budget, ExactSum, epsilon_of, fits, mu_for
-from eigenveil.privacy.ledger import Charge
-from eigenveil.privacy.unit import PrivacyUnit
 
 __all__ = [
     "CURATOR",
@@ -92,7 +93,8 @@ class StudyBudget:
       privacy: an exact result, or a rehearsal with a known seed.
     - `beyond` is what it takes of delta on top of what mu accounts for.
     - `party` is who takes part: one party must not repeat what another has said.
-    - `unit` is what it protects. It may be None where there is no privacy.
+    - `unit` is what it protects. It may be None where there is no privacy, and for a charge by hand: that is of the kind of
+      the others.
 
     >>> StudyBudget("0" * 64, "heart study", "patients", "masked", 1.0, 1e-6, mu=0.23, beyond=1e-9).private
     True
@@ -134,6 +136,11 @@ class StudyBudget:
     def private(self) -> bool:
         """Whether the study gives any guarantee."""
         return self.epsilon is not None
+
+    @property
+    def names_unit(self) -> bool:
+        """Whether it must say what it protects."""
+        return self.private and self.trust != CURATOR
 
     def same(self, other: "StudyBudget") -> bool:
         """Whether these are the same terms, but for rounding: another version of a library may round differently."""
@@ -316,7 +323,7 @@ class Together:
 class RunningTotal:
     """`Together.of` studies of a dataset that change one at a time, however many there are. Changes in place.
 
-    >>> from eigenveil.privacy import Neighbours
+    >>> from eigenveil.core.unit import Neighbours
     >>> total, row = RunningTotal(), PrivacyUnit("row", Neighbours.ADD_REMOVE)
     >>> for mu in (0.1, 0.2, 0.3):
     ...     total.change(None, Standing(mu, 0.0, None, unit=row))
@@ -332,8 +339,7 @@ class RunningTotal:
         """A study stands as `after` says, and was new or stood as `before` says."""
         self._studies, self._counts, self._beyond, self._exact = self._sums(before, after)
         for standing, sign in ((before, -1), (after, 1)):
-            if standing is not None and standing.guarantees:
-                assert standing.unit is not None
+            if standing is not None and standing.guarantees and standing.unit is not None:
                 self._units[standing.unit] += sign
 
     def _sums(self, before: Standing | None, after: Standing) -> tuple[int, ExactSum, ExactSum, ExactSum]:

@@ -44,6 +44,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, final, overload
 
+from eigenveil.core.accounting import Budget
+from eigenveil.core.ledger import Charge
+from eigenveil.core.unit import require_same_unit
 from eigenveil.errors import BudgetExceeded, require
 from eigenveil.ledger import tables as table
 from eigenveil.ledger.budget import (
@@ -62,9 +65,6 @@ from eigenveil.ledger.budget import (
 from eigenveil.ledger.entries import Entry, LedgerError, is_mark_of, mark_of, moment
 from eigenveil.ledger.file import LedgerFile, locked
 from eigenveil.ledger.replay import DatasetState, Replay, StudyReplay
-from eigenveil.privacy.accounting import Budget
-from eigenveil.privacy.ledger import Charge
-from eigenveil.privacy.unit import require_same_unit
 
 __all__ = [
     "DatasetState",
@@ -94,7 +94,7 @@ class DurableLedger:
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
-    >>> from eigenveil.privacy import Neighbours, PrivacyUnit
+    >>> from eigenveil.core.unit import Neighbours, PrivacyUnit
     >>> cost, row = {"epsilon": 1.0, "delta": 1e-6, "mu": 0.23}, PrivacyUnit("row", Neighbours.ADD_REMOVE)
     >>> account = StudyBudget("0" * 64, "heart study", "patients", "masked", **cost, unit=row)
     >>> with DurableLedger.open(Path(folder.name) / "ledger.db") as ledger:
@@ -507,7 +507,7 @@ class DurableLedger:
 
     def _join(self, account: StudyBudget, standing: Standing, tables: table.Tables, books: Replay) -> Opened:
         _require_own_name(tables, books, account.dataset)
-        require(account.unit is not None or not account.private, "unit is missing: what the study protects")
+        require(account.unit is not None or not account.names_unit, "unit is missing: what the study protects")
         # Checked and reserved in one transaction. Of two studies that ask for the last of a budget, one is refused.
         together = self._require_fits(account, standing, books)
         # Drawn once for the study: keys and masks are derived from it again after a crash. Its mark is in the entry, so

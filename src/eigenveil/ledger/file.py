@@ -23,10 +23,10 @@ from functools import cache
 from pathlib import Path
 from typing import Final, final
 
+from eigenveil.core.threads import this_process
 from eigenveil.data.archive import whole_file
 from eigenveil.data.owned import require_own, require_own_folder
 from eigenveil.ledger.entries import Entry, LedgerError, canonical
-from eigenveil.privacy.process import this_process
 
 __all__ = ["LAST", "LedgerFile", "add_entry", "locked"]
 

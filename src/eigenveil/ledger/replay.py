@@ -9,12 +9,12 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, final
 
+from eigenveil.core.accounting import Budget, epsilon_of
+from eigenveil.core.ledger import Charge
+from eigenveil.core.unit import PrivacyUnit
 from eigenveil.errors import BudgetExceeded, require
 from eigenveil.ledger.budget import RunningTotal, Standing, State, StudyBudget, Together
 from eigenveil.ledger.entries import FIRST, Entry, LedgerError, chained
-from eigenveil.privacy.accounting import Budget, epsilon_of
-from eigenveil.privacy.ledger import Charge
-from eigenveil.privacy.unit import PrivacyUnit
 
 __all__ = ["BUDGET_KINDS", "DatasetState", "Replay", "StudyReplay", "charges_in"]
 
@@ -222,10 +222,10 @@ class Replay:
             # The policy is not in the ledger, so the total budget is taken as stated. `_add` checks that it held.
             life = Standing.of(body["standing"]).life
             require(known is None, "joined twice")
-            require(account.unit is not None or not account.private, "of no kind")
+            require(account.unit is not None or not account.names_unit, "of no kind")
             standing = Standing.new(account, life)
             # One kind of guarantee for each dataset, or their sum would mean nothing.
-            asked = {account.unit} if standing.guarantees else set()
+            asked = {account.unit} if standing.guarantees and account.unit is not None else set()
             require(len(self.units(entry.dataset) | asked) <= 1, "of another kind")
             self._accounts[entry.study], self.joined[entry.study] = account, entry
             self.commits[entry.study] = []

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
+from eigenveil.core.accounting import Budget
+from eigenveil.core.ledger import Charge, Ledger, Memory
+from eigenveil.core.unit import PrivacyUnit
 from eigenveil.errors import require
 from eigenveil.ledger.budget import CURATOR
 from eigenveil.ledger.durable import DatasetState, DurableLedger, StudyBudget
 from eigenveil.ledger.store import WHOLE_STREAM, FileStore
-from eigenveil.privacy.accounting import Budget
-from eigenveil.privacy.ledger import Charge, Ledger, Memory
-from eigenveil.privacy.unit import PrivacyUnit
 
 __all__ = ["Release", "StreamSpending", "released", "resumed", "streamed"]
 

@@ -31,13 +31,13 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Final, final
 
+from eigenveil.core.accounting import Budget, ExactSum, epsilon_of, fits, largest_epsilon, mu_for
+from eigenveil.core.ledger import Account, Charge, Committed, Ledger, Reserve, Slot
+from eigenveil.core.threads import this_process
+from eigenveil.core.unit import PrivacyUnit
 from eigenveil.errors import BudgetExceeded, Words, in_python, is_visible, require
 from eigenveil.ledger.budget import CURATOR, limit_of, require_fixed, require_words
 from eigenveil.ledger.durable import DatasetState, DurableLedger, LedgerError, StudyBudget
-from eigenveil.privacy.accounting import Budget, ExactSum, epsilon_of, fits, largest_epsilon, mu_for
-from eigenveil.privacy.ledger import Account, Charge, Committed, Ledger, Reserve, Slot
-from eigenveil.privacy.process import this_process
-from eigenveil.privacy.unit import PrivacyUnit
 
 __all__ = ["WHOLE_STREAM", "FileStore", "Ledger", "LedgerError"]
 
@@ -266,11 +266,6 @@ class FileStore:
 
     def _terms(self, mu: float, label: str, unit: PrivacyUnit | None, budget: Budget | None) -> StudyBudget:
         """A new study that may spend `mu`."""
-        require(
-            unit is not None,
-            f"{label!r} does not say what it protects, and neither does the ledger yet. Give unit=, such as "
-            'PrivacyUnit("row", Neighbours.ADD_REMOVE)',
-        )
         cost = budget
         if cost is None or cost.mu != mu:
             delta = self.life.delta if budget is None else budget.delta

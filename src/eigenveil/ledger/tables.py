@@ -12,11 +12,11 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from eigenveil.core.ledger import Charge
 from eigenveil.ledger.budget import Standing, StudyStep, Together
 from eigenveil.ledger.entries import FIRST, Entry, LedgerError, Mark, canonical, is_mark_of, seal
 from eigenveil.ledger.file import LAST, add_entry
 from eigenveil.ledger.replay import Replay, charges_in
-from eigenveil.privacy.ledger import Charge
 
 __all__ = [
     "Tables",

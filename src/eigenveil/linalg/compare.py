@@ -5,7 +5,7 @@ Bases are only defined up to signs and rotations, so closeness is measured by pr
 
 import numpy as np
 
-from eigenveil.linalg.kernel import Array
+from eigenveil.core.threads import Array
 
 __all__ = [
     "align_procrustes",

@@ -10,8 +10,8 @@ from typing import Final
 
 import numpy as np
 
+from eigenveil.core.threads import Array
 from eigenveil.errors import require
-from eigenveil.linalg.kernel import Array
 
 __all__ = ["LEVEL", "merged_edge", "norm_edge", "product_edge", "singular_edge", "spiked_edge", "symmetric_edge"]
 

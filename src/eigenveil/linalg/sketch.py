@@ -10,8 +10,8 @@ from typing import final
 
 import numpy as np
 
+from eigenveil.core.threads import Array
 from eigenveil.errors import require
-from eigenveil.linalg.kernel import Array
 from eigenveil.linalg.subspace import Subspace, merge_all
 
 __all__ = ["Sketch", "merge_many", "merge_sketches", "pull_of_means", "without_shift"]

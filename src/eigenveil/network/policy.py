@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, final
 
+from eigenveil.core.accounting import Budget
+from eigenveil.core.unit import PrivacyUnit
 from eigenveil.data.owned import text_owned
 from eigenveil.errors import EigenveilError, ParameterError, require
 from eigenveil.network.study.file import Place, StudyFile
@@ -29,7 +31,6 @@ from eigenveil.params.tables import lines_of, refuse_unknown, shown_in_file, val
 from eigenveil.params.toml import load_toml, toml_value
 from eigenveil.params.values import Expected, hex_digits, listed, real, whole
 from eigenveil.params.words import help_of, in_study
-from eigenveil.privacy import Budget, PrivacyUnit
 
 __all__ = ["METHODS", "Agent", "Datasets", "Limits", "Pins", "Policy", "PolicyRefusal", "Spending", "template"]
 

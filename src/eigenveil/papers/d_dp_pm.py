@@ -10,11 +10,13 @@ from typing import Self, final
 
 import numpy as np
 
-from eigenveil.data.rows import Rows, Symmetric, block_size
+from eigenveil.core.domain import Domain
+from eigenveil.core.mechanism import Bounded
+from eigenveil.core.noise import Noise, Rounded
+from eigenveil.core.rows import Rows, block_size
+from eigenveil.data.rows import Symmetric
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, orthonormal, signed
-from eigenveil.privacy import Bounded, Domain, Noise
-from eigenveil.privacy.noise.rounded import Rounded
 from eigenveil.tasks.base import Question, SumTask
 
 __all__ = ["PublishedSegments", "PublishedState"]
@@ -52,7 +54,7 @@ class PublishedSegments(SumTask[PublishedState, Subspace]):
     The same question gets the same answer. A peer goes through its steps once: a new run needs a new instance. Rows are clipped
     by `domain` first. The stated sensitivity is infinite, so that no mechanism can claim a guarantee.
 
-    >>> from eigenveil.privacy import Exact
+    >>> from eigenveil.core.mechanism import Exact
     >>> from eigenveil.data.rows import DenseRows
     >>> exact, rows = Exact(because="doctest"), DenseRows(np.diag([3.0, 1.0]))
     >>> domain, noise = Domain(dim=2, radius=9.0), Noise.seeded(1)

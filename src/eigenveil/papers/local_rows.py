@@ -11,13 +11,18 @@ from typing import Literal, final
 
 import numpy as np
 
-from eigenveil.data.rows import Block
+from eigenveil.core.accounting import Budget
+from eigenveil.core.domain import Domain
+from eigenveil.core.ledger import Ledger
+from eigenveil.core.mechanism import Bounded, Gaussian
+from eigenveil.core.noise import Noise, distance_in_steps, step_of
+from eigenveil.core.rows import Block
+from eigenveil.core.unit import Neighbours, sum_sensitivity
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, top_eigen
 from eigenveil.papers.noise_scales import classical_multiplier
-from eigenveil.privacy import Bounded, Budget, Domain, Gaussian, Guarantee, Ledger, Neighbours, Noise, sum_sensitivity
+from eigenveil.privacy import Guarantee
 from eigenveil.privacy.facts import EVERY_ROW, GuaranteeFacts, NoisyRows, Person, TableRows, unproven
-from eigenveil.privacy.noise.steps import distance_in_steps, step_of
 
 __all__ = ["LocalRows", "local_rows_pca"]
 

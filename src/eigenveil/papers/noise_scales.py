@@ -8,9 +8,9 @@ import math
 
 import numpy as np
 
+from eigenveil.core.accounting import Budget
 from eigenveil.errors import require
 from eigenveil.linalg import Array
-from eigenveil.privacy.accounting import Budget
 
 __all__ = [
     "analyze_gauss_scale",

@@ -15,10 +15,10 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from eigenveil.core.counts import BEYOND
+from eigenveil.core.rows import is_sparse
 from eigenveil.errors import require
 from eigenveil.linalg import Array
-from eigenveil.linalg.sparse import is_sparse
-from eigenveil.privacy.sums.quantiles import BEYOND
 
 __all__ = ["Norms", "kept_by_clipping", "taken_by_clipping"]
 

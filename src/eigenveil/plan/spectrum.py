@@ -12,9 +12,9 @@ from typing import Any, Final, final
 import numpy as np
 from numpy.typing import ArrayLike
 
+from eigenveil.core.rows import is_sparse
 from eigenveil.errors import require, require_param
 from eigenveil.linalg import Array
-from eigenveil.linalg.sparse import is_sparse
 
 __all__ = ["PUBLIC_SPREAD", "SPREAD_OF_GUESS", "Spectrum", "condensed", "require_rank"]
 

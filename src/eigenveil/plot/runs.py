@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, final
 
+from eigenveil.core.accounting import epsilon_of
+from eigenveil.core.ledger import Charge, Ledger
 from eigenveil.errors import require
 from eigenveil.plot.display import LITERAL, Display, counts, label_of
 from eigenveil.plot.sources import json_in, last_step, model_from, path_of
-from eigenveil.privacy import Charge, Guarantee, Ledger
-from eigenveil.privacy.accounting import epsilon_of
+from eigenveil.privacy import Guarantee
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

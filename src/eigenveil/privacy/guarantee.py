@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, final
 
+from eigenveil.core.accounting import Budget, normal_cdf
+from eigenveil.core.ledger import Charge
+from eigenveil.core.unit import PrivacyUnit
 from eigenveil.drawing import escaped, fragment, table
 from eigenveil.errors import require
-from eigenveil.privacy.accounting import Budget, normal_cdf
-from eigenveil.privacy.ledger import Charge
-from eigenveil.privacy.unit import PrivacyUnit
 
 __all__ = ["SEEDED", "SEEN_BY", "Guarantee", "plain"]
 

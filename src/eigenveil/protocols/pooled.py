@@ -2,8 +2,8 @@
 
 from typing import TypeVar
 
-from eigenveil.data.rows import Rows
-from eigenveil.privacy import Exact, Mechanism
+from eigenveil.core.mechanism import Exact, Mechanism
+from eigenveil.core.rows import Rows
 from eigenveil.tasks import Task
 
 __all__ = ["run_pooled"]
@@ -19,7 +19,8 @@ def run_pooled(
     """The result of `task` on `rows`; each round's total leaves through `mechanism`. A task that has `begun` goes on from there.
 
     >>> import numpy as np
-    >>> from eigenveil.privacy import Domain, Neighbours
+    >>> from eigenveil.core.domain import Domain
+    >>> from eigenveil.core.unit import Neighbours
     >>> from eigenveil.data.rows import DenseRows
     >>> from eigenveil.tasks import CovarianceSum
     >>> task = CovarianceSum(Domain(dim=1, radius=9.0), Neighbours.ADD_REMOVE)

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from eigenveil.core.rows import Rows
 from eigenveil.data.elsewhere import is_dask
 from eigenveil.data.frames import in_memory
-from eigenveil.data.rows import Rows, SparseRows
+from eigenveil.data.rows import SparseRows
 from eigenveil.errors import ParameterError, require, require_param
 from eigenveil.estimators.checks import is_real
 from eigenveil.estimators.reading import column_names

@@ -1,8 +1,9 @@
 """The facts behind a private recommender's guarantee. `privacy.facts` writes the text."""
 
+from eigenveil.core.unit import Neighbours
 from eigenveil.estimators.federated.guarantee import charged, seen_by_hub
 from eigenveil.estimators.federated.parties import Parties
-from eigenveil.privacy import Guarantee, GuaranteeFacts, Neighbours
+from eigenveil.privacy import Guarantee, GuaranteeFacts
 from eigenveil.privacy.facts import NO_PRIVACY, OneHolder, User, UserHistories, items_released
 from eigenveil.recommend.item_fit import FoundItems, ItemFit
 

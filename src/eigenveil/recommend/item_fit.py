@@ -11,10 +11,12 @@ from typing import Any, Final, Literal, final
 import numpy as np
 from numpy.typing import NDArray
 
-from eigenveil.data.rows import Rows
+from eigenveil.core.mechanism import Exact, Mechanism, Portion
+from eigenveil.core.rows import Rows
+from eigenveil.core.unit import Neighbours
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, product_edge, symmetric_edge
-from eigenveil.privacy import Exact, Histories, Mechanism, Neighbours, Portion
+from eigenveil.privacy import Histories
 from eigenveil.tasks import CovarianceSum, KeptProducts, Question, SumTask, Totals
 from eigenveil.tasks.fit.split import Extent
 from eigenveil.tasks.fit.task import WholeFit

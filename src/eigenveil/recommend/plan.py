@@ -12,11 +12,13 @@ from typing import Any, Final, Literal, final
 import numpy as np
 from scipy.special import ndtr
 
+from eigenveil.core.accounting import Budget
+from eigenveil.core.unit import Neighbours
 from eigenveil.errors import ParameterWarning, require_param
 from eigenveil.linalg import Array, found_share
 from eigenveil.plan import PrivateMethod, SitesPlan
 from eigenveil.plan.choose.choice import MEMORY_LIMIT, in_mebibytes
-from eigenveil.privacy import Budget, Histories, Neighbours
+from eigenveil.privacy import Histories
 from eigenveil.privacy.sums.histories import interaction_products_sensitivity
 from eigenveil.tasks import constant_steps, geometric_shares
 

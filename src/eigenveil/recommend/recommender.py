@@ -12,7 +12,9 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from eigenveil.data.rows import Rows, in_silence
+from eigenveil.core.accounting import Budget
+from eigenveil.core.rows import Rows, in_silence
+from eigenveil.core.unit import Neighbours
 from eigenveil.errors import (
     HopelessBudget,
     ParameterError,
@@ -34,7 +36,6 @@ from eigenveil.linalg import Array
 from eigenveil.params import RecommenderParams, checked, param, parameters
 from eigenveil.params.declarations.groups import HERE
 from eigenveil.params.values import instance_of
-from eigenveil.privacy import Budget, Neighbours
 from eigenveil.protocols import Terms
 from eigenveil.recommend.fitting import default_delta, directions, require_room
 from eigenveil.recommend.given import degrees_of, items_of, read_histories

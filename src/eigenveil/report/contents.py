@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias, final
 
 from eigenveil import __version__
+from eigenveil.core.ledger import Charge
 from eigenveil.drawing import Span
 from eigenveil.drawing.marks import Cell
 from eigenveil.errors import require
-from eigenveil.privacy import Charge, Guarantee
+from eigenveil.privacy import Guarantee
 
 __all__ = [
     "FORMAT",

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from eigenveil.core.accounting import Budget
+from eigenveil.core.unit import Neighbours
 from eigenveil.drawing import Span
 from eigenveil.model import Model
-from eigenveil.privacy import Budget, Guarantee, Neighbours
+from eigenveil.privacy import Guarantee
 from eigenveil.report.contents import (
     ComponentsPart,
     EpsilonPoint,

@@ -214,7 +214,9 @@ class LocalStar:
     """Runs `hub` and `others`, its sites and nodes, until the hub has its result. Changes in place.
 
     >>> import numpy as np
-    >>> from eigenveil.privacy import Domain, Exact, Neighbours
+    >>> from eigenveil.core.domain import Domain
+    >>> from eigenveil.core.mechanism import Exact
+    >>> from eigenveil.core.unit import Neighbours
     >>> from eigenveil.protocols import Hub, Member, Terms
     >>> from eigenveil.protocols.star.layout import star
     >>> from eigenveil.data.rows import DenseRows
@@ -278,7 +280,9 @@ class LocalPeers:
 
     >>> import numpy as np
     >>> from eigenveil.linalg.graphs import Graph
-    >>> from eigenveil.privacy import Domain, Exact, Neighbours
+    >>> from eigenveil.core.domain import Domain
+    >>> from eigenveil.core.mechanism import Exact
+    >>> from eigenveil.core.unit import Neighbours
     >>> from eigenveil.protocols.gossip import GossipTerms, Plain
     >>> from eigenveil.data.rows import DenseRows
     >>> from eigenveil.tasks import CovarianceSum

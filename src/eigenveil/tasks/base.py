@@ -11,11 +11,12 @@ from typing import Any, Generic, TypeVar, final
 
 import numpy as np
 
-from eigenveil.data.rows import Rows
+from eigenveil.core.ledger import Slot
+from eigenveil.core.mechanism import Bounded, Mechanism
+from eigenveil.core.noise import CAPACITY, step_of, steps_of, values_of
+from eigenveil.core.rows import Rows
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace
-from eigenveil.privacy import Bounded, Mechanism, Slot
-from eigenveil.privacy.noise.steps import CAPACITY, step_of, steps_of, values_of
 
 __all__ = ["Question", "SumTask", "Task", "on_grid", "require_array", "require_step"]
 
@@ -258,7 +259,7 @@ def on_grid(array: Array, sensitivity: float, *, parts: int) -> Array:
     cancelled by another, would round a person's contribution to zero or to a whole large step. Multiples of one power of two g
     add up without rounding while sums stay below 2^53 g. Entries are clipped to their share of that. Clipping moves no two
     numbers further apart, and an error instead would reveal something about a person. Rounding adds at most `ROUNDING_COST` times
-    the `sensitivity` (`eigenveil.privacy.noise.steps`). Only sums over millions of people, divided by `parts`, are clipped.
+    the `sensitivity` (`eigenveil.core.noise`). Only sums over millions of people, divided by `parts`, are clipped.
 
     >>> on_grid(np.array([0.3, 7.0]), 1.0, parts=2).tolist()
     [0.29998779296875, 7.0]

@@ -3,9 +3,12 @@
 from dataclasses import dataclass
 from typing import final
 
-from eigenveil.data.rows import Rows
+from eigenveil.core.domain import Region
+from eigenveil.core.mechanism import Bounded
+from eigenveil.core.rows import Rows
+from eigenveil.core.unit import Neighbours
 from eigenveil.linalg import Array
-from eigenveil.privacy import Bounded, Neighbours, Region, bounded_gram
+from eigenveil.privacy import bounded_gram
 from eigenveil.tasks.base import Question, SumTask, require_step
 
 __all__ = ["CovarianceSum"]
@@ -17,7 +20,8 @@ class CovarianceSum(SumTask[Array | None, Array]):
     """The Gram matrix, (d, d), of the rows in `domain`, with symmetric noise (Dwork et al. 2014, "Analyze Gauss").
 
     >>> import numpy as np
-    >>> from eigenveil.privacy import Domain, Exact
+    >>> from eigenveil.core.domain import Domain
+    >>> from eigenveil.core.mechanism import Exact
     >>> from eigenveil.data.rows import DenseRows
     >>> task = CovarianceSum(Domain(dim=2, radius=10.0), Neighbours.ADD_REMOVE)
     >>> task.work(task.ask(None), DenseRows(np.eye(2)), Exact(because="doctest")).tolist()

@@ -10,9 +10,11 @@ from typing import final
 
 import numpy as np
 
+from eigenveil.core.domain import Region
+from eigenveil.core.sums import require_contraction
+from eigenveil.core.unit import Neighbours
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, complement, orthonormal, signed, sines, top_eigen
-from eigenveil.privacy import Neighbours, Region, require_contraction
 from eigenveil.tasks.base import Question
 from eigenveil.tasks.power import ritz
 from eigenveil.tasks.products import ProductTask, require_shares
@@ -53,7 +55,8 @@ class KeptProducts(ProductTask[KeptState]):
     direction. Where one interaction is protected, noise is calibrated to the largest row norm of X. A few rows of large norm
     would otherwise decide all of it.
 
-    >>> from eigenveil.privacy import Domain, Exact
+    >>> from eigenveil.core.domain import Domain
+    >>> from eigenveil.core.mechanism import Exact
     >>> from eigenveil.protocols import run_pooled
     >>> from eigenveil.data.rows import DenseRows
     >>> begin = orthonormal(np.random.default_rng(0).standard_normal((4, 2)))

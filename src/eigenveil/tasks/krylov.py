@@ -9,9 +9,12 @@ from typing import final
 
 import numpy as np
 
+from eigenveil.core.domain import Region
+from eigenveil.core.sums import require_contraction
+from eigenveil.core.unit import Neighbours
 from eigenveil.errors import require
-from eigenveil.linalg import Array, Subspace, blas_threads, orthonormal, signed
-from eigenveil.privacy import Neighbours, Region, require_contraction
+from eigenveil.linalg import Array, Subspace, orthonormal, signed
+from eigenveil.linalg.blas import blas_threads
 from eigenveil.tasks.base import Question
 from eigenveil.tasks.products import ProductTask, require_shares
 
@@ -64,7 +67,8 @@ class KrylovSum(ProductTask[KrylovState]):
     `tolerance`, the task also stops when residual over gap is no larger than that. By Davis and Kahan (1970) this ratio estimates
     the largest sine to the true space. Without `shares`, all rounds get the same part of the budget.
 
-    >>> from eigenveil.privacy import Domain, Exact
+    >>> from eigenveil.core.domain import Domain
+    >>> from eigenveil.core.mechanism import Exact
     >>> from eigenveil.protocols import run_pooled
     >>> from eigenveil.data.rows import DenseRows
     >>> begin = orthonormal(np.random.default_rng(0).standard_normal((6, 2)))

@@ -6,7 +6,7 @@ from typing import Final, Literal, TypeAlias, final
 
 import numpy as np
 
-from eigenveil.linalg.kernel import Array
+from eigenveil.linalg import Array
 
 __all__ = ["Change", "Levels"]
 

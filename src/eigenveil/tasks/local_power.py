@@ -11,18 +11,14 @@ from typing import Literal, final
 
 import numpy as np
 
-from eigenveil.data.rows import Rows
+from eigenveil.core.domain import Domain
+from eigenveil.core.mechanism import Bounded, Mechanism
+from eigenveil.core.rows import Rows
+from eigenveil.core.sums import CONTRACTION, require_contraction
+from eigenveil.core.unit import Neighbours
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, align_procrustes, align_signs, orthonormal, signed, sines
-from eigenveil.privacy import (
-    CONTRACTION,
-    Bounded,
-    Domain,
-    Mechanism,
-    Neighbours,
-    bounded_gram_times,
-    require_contraction,
-)
+from eigenveil.privacy import bounded_gram_times
 from eigenveil.tasks.base import Question, Task, on_grid, require_array, require_step
 from eigenveil.tasks.products import require_shares
 
@@ -78,7 +74,7 @@ class LocalPower(Task[LocalState, LocalPart, Subspace]):
     Noise at the hub covers one local step per round (or the published form). After several local steps, no useful bound is known
     on what a site sends. So a hub whose mechanism adds noise is refused.
 
-    >>> from eigenveil.privacy import Exact
+    >>> from eigenveil.core.mechanism import Exact
     >>> from eigenveil.protocols import run_pooled
     >>> from eigenveil.data.rows import DenseRows
     >>> settings = dict(begin=np.eye(2)[:, :1] * 0.8 + np.eye(2)[:, 1:] * 0.6, steps=constant_steps(4, 5), rank=1)

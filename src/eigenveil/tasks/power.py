@@ -9,10 +9,12 @@ from typing import final
 
 import numpy as np
 
+from eigenveil.core.domain import Region
+from eigenveil.core.sums import require_contraction
+from eigenveil.core.threads import tall_product, tall_times
+from eigenveil.core.unit import Neighbours
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, complement, orthonormal, signed, sines, top_eigen
-from eigenveil.linalg.kernel import tall_product, tall_times
-from eigenveil.privacy import Neighbours, Region, require_contraction
 from eigenveil.tasks.base import Question
 from eigenveil.tasks.products import ProductTask, require_shares
 
@@ -42,7 +44,8 @@ class PowerIteration(ProductTask[PowerState]):
     FedPower Alg. 1 where the rows are at many sites. With a `tolerance` it stops when the leading directions of the product have
     moved by no more than that, as a sine, since the round before. This uses released numbers only.
 
-    >>> from eigenveil.privacy import Domain, Exact
+    >>> from eigenveil.core.domain import Domain
+    >>> from eigenveil.core.mechanism import Exact
     >>> from eigenveil.data.rows import DenseRows
     >>> begin = np.eye(3)[:, :1]
     >>> task = PowerIteration(Domain(dim=3, radius=9.0), Neighbours.ADD_REMOVE, begin, shares=(1.0,))

@@ -2,17 +2,14 @@
 
 from typing import TypeVar
 
-from eigenveil.data.rows import Rows
+from eigenveil.core.domain import Region
+from eigenveil.core.mechanism import Bounded
+from eigenveil.core.rows import Rows
+from eigenveil.core.sums import CONTRACTION, require_contraction
+from eigenveil.core.unit import Neighbours
 from eigenveil.errors import require
 from eigenveil.linalg import Subspace
-from eigenveil.privacy import (
-    CONTRACTION,
-    Bounded,
-    Neighbours,
-    Region,
-    bounded_gram_times,
-    require_contraction,
-)
+from eigenveil.privacy import bounded_gram_times
 from eigenveil.tasks.base import Question, SumTask, require_step
 
 __all__ = ["ProductTask", "require_shares"]

@@ -5,9 +5,11 @@ from typing import Final, final
 
 import numpy as np
 
+from eigenveil.core.domain import Domain
+from eigenveil.core.sums import require_contraction
+from eigenveil.core.unit import Neighbours
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, orthonormal, signed
-from eigenveil.privacy import Domain, Neighbours, require_contraction
 from eigenveil.tasks.base import Question
 from eigenveil.tasks.products import ProductTask
 
@@ -43,7 +45,7 @@ class RandomisedSvd(ProductTask[RandomisedState]):
 
     The paper's r is `randomised_width`. There is no private form, because noise on so many columns would hide the signal.
 
-    >>> from eigenveil.privacy import Exact
+    >>> from eigenveil.core.mechanism import Exact
     >>> from eigenveil.protocols import run_pooled
     >>> from eigenveil.data.rows import DenseRows
     >>> begin = orthonormal(np.random.default_rng(0).standard_normal((3, 2)))

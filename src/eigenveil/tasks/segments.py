@@ -13,22 +13,18 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from eigenveil.data.rows import Block, Rows, Symmetric, block_size
+from eigenveil.core.domain import SHIFT, Domain
+from eigenveil.core.exact import minus_outer
+from eigenveil.core.mechanism import Bounded
+from eigenveil.core.noise import LARGEST_SCALE, Noise, Rounded
+from eigenveil.core.rows import Block, Rows, block_size
+from eigenveil.core.sums import CONTRACTION, require_contraction
+from eigenveil.core.unit import Neighbours
+from eigenveil.core.whole import Total
+from eigenveil.data.rows import Symmetric
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, orthonormal, signed
-from eigenveil.linalg.exact import minus_outer
-from eigenveil.privacy import (
-    CONTRACTION,
-    Bounded,
-    Domain,
-    Neighbours,
-    Noise,
-    bounded_gram_times,
-    require_contraction,
-)
-from eigenveil.privacy.noise.rounded import LARGEST_SCALE, Rounded
-from eigenveil.privacy.sums.domain import SHIFT
-from eigenveil.privacy.sums.whole import Total
+from eigenveil.privacy import bounded_gram_times
 from eigenveil.tasks.base import Question, SumTask, require_step
 from eigenveil.tasks.products import require_shares
 
@@ -85,7 +81,7 @@ class Segments(SumTask[SegmentsState, Subspace]):
     With a `tolerance` a component is done when its direction has moved by no more than that, as a sine, since the round before.
     There is one share for each round of each component. Shares of rounds that were not needed stay unspent.
 
-    >>> from eigenveil.privacy import Exact
+    >>> from eigenveil.core.mechanism import Exact
     >>> from eigenveil.data.rows import DenseRows
     >>> exact, rows = Exact(because="doctest"), DenseRows(np.diag([3.0, 2.0, 1.0]))
     >>> domain, near, noise = Domain(dim=3, radius=9.0), Neighbours.ADD_REMOVE, Noise.seeded(1)

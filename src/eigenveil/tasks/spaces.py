@@ -12,11 +12,13 @@ from typing import Literal, final, get_args
 
 import numpy as np
 
-from eigenveil.data.elsewhere import is_elsewhere
-from eigenveil.data.rows import Rows, block_size
+from eigenveil.core.domain import Domain
+from eigenveil.core.mechanism import Bounded, Mechanism
+from eigenveil.core.rows import Rows, block_size, is_elsewhere
+from eigenveil.core.unit import Neighbours
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, complement, merge_all, signed, top_eigen
-from eigenveil.privacy import Bounded, Domain, Mechanism, Neighbours, bounded_count, bounded_gram
+from eigenveil.privacy import bounded_count, bounded_gram
 from eigenveil.tasks.base import Question, Task, require_array, require_step
 
 __all__ = ["SiteSpace", "SiteSpaces", "SpacesKind"]
@@ -53,7 +55,7 @@ class SiteSpaces(Task[Subspace | None, tuple[SiteSpace, ...], Subspace]):
     Gram matrix over all sites, as far as the sent directions determine it. A site with fewer directions, or without rows, sends
     fewer. If all sites together have fewer than `rank`, directions of zero weight fill the rest.
 
-    >>> from eigenveil.privacy import Exact
+    >>> from eigenveil.core.mechanism import Exact
     >>> from eigenveil.protocols import run_pooled
     >>> from eigenveil.data.rows import DenseRows
     >>> task = SiteSpaces(Domain(dim=3, radius=9.0), Neighbours.ADD_REMOVE, kind="merge", rank=1, width=2)

@@ -10,21 +10,14 @@ from typing import final
 
 import numpy as np
 
-from eigenveil.data.rows import Rows
+from eigenveil.core.domain import Region
+from eigenveil.core.mechanism import Bounded
+from eigenveil.core.rows import Rows
+from eigenveil.core.threads import vector_norm
+from eigenveil.core.unit import Neighbours, count_sensitivity
 from eigenveil.errors import require
 from eigenveil.linalg import Array
-from eigenveil.linalg.kernel import vector_norm
-from eigenveil.privacy import (
-    Bounded,
-    Neighbours,
-    Region,
-    bounded_count,
-    bounded_kept,
-    bounded_observed,
-    bounded_sum,
-    bounded_trace,
-    count_sensitivity,
-)
+from eigenveil.privacy import bounded_count, bounded_kept, bounded_observed, bounded_sum, bounded_trace
 from eigenveil.tasks.base import Question, SumTask, require_step
 
 __all__ = ["Totals", "TotalsResult", "lies_far", "shrunk"]
@@ -54,7 +47,8 @@ class Totals(SumTask[TotalsResult | None, TotalsResult]):
     out; weights are relative. Proof of the sensitivity. One person moves v_j by at most s_j. With shares w_j / sum w and entries
     v_j / s_j, the vector moves by at most sqrt(sum_j (w_j / sum w) 1^2) = 1.
 
-    >>> from eigenveil.privacy import Domain, Exact
+    >>> from eigenveil.core.domain import Domain
+    >>> from eigenveil.core.mechanism import Exact
     >>> from eigenveil.data.rows import DenseRows
     >>> task = Totals(Domain(dim=2, radius=2.0), Neighbours.ADD_REMOVE, sum_weight=3.0, count_weight=1.0)
     >>> total = task.work(task.ask(None), DenseRows(np.eye(2)), Exact(because="doctest"))

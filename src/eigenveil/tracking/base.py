@@ -7,10 +7,10 @@ A state is raw data of the people in the stream, except for the parts that a tra
 from abc import ABC, abstractmethod
 from typing import Any, Final, Generic, TypeVar
 
+from eigenveil.core.mechanism import Exact, Mechanism
 from eigenveil.errors import require
 from eigenveil.linalg import Subspace
 from eigenveil.linalg.sketch import Sketch
-from eigenveil.privacy import Exact, Mechanism
 from eigenveil.tasks.levels import Change
 
 __all__ = ["NOTHING_ASKED", "SketchTracker", "Tracker", "require_exact", "require_rows"]

@@ -10,11 +10,11 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from eigenveil.core.mechanism import Mechanism
+from eigenveil.core.rows import is_sparse
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, complement, orthonormal, thin_svd, top_eigen
 from eigenveil.linalg.sketch import Sketch, pull_of_means
-from eigenveil.linalg.sparse import is_sparse
-from eigenveil.privacy import Mechanism
 from eigenveil.tracking.base import SketchTracker, require_exact, require_rows
 from eigenveil.tracking.rank import EnergyBounds
 

@@ -9,10 +9,11 @@ from typing import Any, final
 
 import numpy as np
 
+from eigenveil.core.ledger import Slot
+from eigenveil.core.mechanism import Exact, Mechanism
 from eigenveil.errors import require
 from eigenveil.linalg import Array
 from eigenveil.linalg.sketch import Sketch
-from eigenveil.privacy import Exact, Mechanism, Slot
 from eigenveil.tasks import lies_far
 from eigenveil.tasks.levels import Change, Levels
 from eigenveil.tracking.base import SketchTracker, require_rows
@@ -46,11 +47,11 @@ class GramState:
 class GramTracker(SketchTracker[GramState]):
     """Releases the sums since the last synchronisation, with noise for a person with the largest number of rows in them.
 
-    Increments are disjoint parts of the stream with public ends, so together they cost as much as one (`privacy.ledger`). A
+    Increments are disjoint parts of the stream with public ends, so together they cost as much as one (`core.ledger`). A
     person with rows in m blocks may have all of them in one increment, whose sensitivity is m times that of one row. With
     m_1 + m_2 + ... = m rows over several increments, the squares m_i^2 add up to at most m^2. So one charge at m rows covers all.
 
-    >>> from eigenveil.privacy import Domain
+    >>> from eigenveil.core.domain import Domain
     >>> from eigenveil.tracking import NOTHING_ASKED
     >>> tracker = GramTracker(rank=1, terms=SumTerms(Domain(dim=2, radius=9.0), center=False))
     >>> state = tracker.step(tracker.start(2), np.array([[3.0, 0.0], [0.0, 1.0]]), NOTHING_ASKED)

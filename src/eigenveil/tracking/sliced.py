@@ -1,7 +1,7 @@
 """`SlicedTracker`: releases every block by itself, a few columns of its products at a time: FPCA Alg. 3 in O(d b) memory.
 
 Within a block, slices of the noisy products are merged in covariance scale, and the block is charged once. Their noise is
-symmetric, as for a whole matrix (`eigenveil.privacy.noise.columns`). Between blocks, directions are merged in data scale, after
+symmetric, as for a whole matrix (`eigenveil.core.noise`). Between blocks, directions are merged in data scale, after
 one square root. K blocks have about sqrt(K) times the noise of a single release.
 """
 
@@ -12,11 +12,13 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from eigenveil.core.ledger import Slot
+from eigenveil.core.mechanism import Bounded, Mechanism
+from eigenveil.core.rows import is_sparse
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, complement, merge, merged_edge
 from eigenveil.linalg.sketch import Sketch, without_shift
-from eigenveil.linalg.sparse import is_sparse
-from eigenveil.privacy import Bounded, Mechanism, Slot, bounded_sum, gram_columns
+from eigenveil.privacy import bounded_sum, gram_columns
 from eigenveil.tasks.levels import Change, Levels
 from eigenveil.tracking.base import SketchTracker, require_rows
 from eigenveil.tracking.sums import SumTerms, as_block, as_block_rows, mean_spike, offset_of
@@ -55,7 +57,7 @@ class SlicedTracker(SketchTracker[SlicedState]):
     One charge per block covers all its slices: the noise is scaled to the sensitivity of all of them together. Blocks are slots
     with public ends, and a person in m blocks is charged m times.
 
-    >>> from eigenveil.privacy import Domain
+    >>> from eigenveil.core.domain import Domain
     >>> from eigenveil.tracking import NOTHING_ASKED
     >>> tracker = SlicedTracker(rank=1, terms=SumTerms(Domain(dim=2, radius=9.0), center=False), columns=1)
     >>> state = tracker.step(tracker.start(2), np.array([[3.0, 0.0], [0.0, 1.0]]), NOTHING_ASKED)

@@ -3,7 +3,7 @@
 A private tracker only adds up rows before a release. The mean is subtracted afterwards, from released numbers. There is one
 center for the whole stream, and one offset from it that becomes more accurate the longer the stream is.
 
-Private sums are whole numbers of public units (`eigenveil.privacy.sums.whole`), also while they wait, fade and are merged. So a
+Private sums are whole numbers of public units (`eigenveil.core.whole`), also while they wait, fade and are merged. So a
 release does not depend on the order of rows or on unaccounted rounding. Where sums must be rounded, `Sums.apart` counts how far
 that may move neighbours apart, and it is part of the sensitivity.
 """
@@ -15,24 +15,17 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from eigenveil.data.rows import Block, DenseRows, Rows, SparseRows
+from eigenveil.core.domain import Domain
+from eigenveil.core.ledger import Slot
+from eigenveil.core.mechanism import Bounded, Mechanism
+from eigenveil.core.rows import Block, Rows, is_sparse
+from eigenveil.core.unit import Neighbours, gram_sensitivity, sum_sensitivity
+from eigenveil.core.whole import add_block, sum_unit
+from eigenveil.data.rows import DenseRows, SparseRows
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, norm_edge, spiked_edge, symmetric_edge
 from eigenveil.linalg.sketch import Sketch
-from eigenveil.linalg.sparse import is_sparse
-from eigenveil.privacy import (
-    Bounded,
-    Domain,
-    Mechanism,
-    Neighbours,
-    Slot,
-    add_block,
-    bounded_gram,
-    bounded_sum,
-    gram_sensitivity,
-    sum_sensitivity,
-    sum_unit,
-)
+from eigenveil.privacy import bounded_gram, bounded_sum
 from eigenveil.tasks import shrunk
 from eigenveil.tasks.fit.gaps import Rates
 from eigenveil.tasks.levels import Levels

@@ -10,9 +10,10 @@ from typing import Any, final
 
 import numpy as np
 
+from eigenveil.core.ledger import Slot
+from eigenveil.core.mechanism import Mechanism
 from eigenveil.errors import require
 from eigenveil.linalg.sketch import Sketch
-from eigenveil.privacy import Mechanism, Slot
 from eigenveil.tasks.levels import Change
 from eigenveil.tracking.base import SketchTracker, require_rows
 from eigenveil.tracking.sums import Sums, SumTerms, floor_of, levels_of, sketch_of
@@ -41,7 +42,7 @@ class TreeTracker(SketchTracker[TreeState]):
     Their rows are in at most m intervals. Squares of rows per interval add up to at most q m <= q^2 ceil(m / q). So noise for q
     rows, charged for ceil(m / q) intervals, covers the level.
 
-    >>> from eigenveil.privacy import Domain
+    >>> from eigenveil.core.domain import Domain
     >>> from eigenveil.tracking import NOTHING_ASKED
     >>> tracker = TreeTracker(rank=1, terms=SumTerms(Domain(dim=2, radius=9.0), center=False), horizon=3)
     >>> state = tracker.start(2)

@@ -81,7 +81,7 @@ def test_the_next_command_runs(tmp_path: Path, center: str, columns: bool) -> No
     # The account of both together is the total that was named.
     guarantee = found["guarantee"]
     assert isinstance(guarantee, dict)
-    from eigenveil.privacy import epsilon_of
+    from eigenveil.core.accounting import epsilon_of
 
     spent = sum(charge["mu"] ** 2 for charge in guarantee["charges"])
     assert epsilon_of((spent + model.guarantee.mu**2) ** 0.5, 1e-6) <= (3.0 if columns else 1.0)

@@ -12,8 +12,8 @@ import pytest
 from cli.cli_tables import NAMES, arrow_table, eigenveil, refusal, rows
 from eigenveil import Model, PrivatePCA
 from eigenveil.cli.bounds.file import BoundsFile
+from eigenveil.core.accounting import Budget, epsilon_of
 from eigenveil.linalg import sines
-from eigenveil.privacy import Budget, epsilon_of
 
 FIT = ("-k", 2, "--epsilon", 0.9, "--delta", 1e-6, "--seed", 5)
 

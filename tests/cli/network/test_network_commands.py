@@ -11,13 +11,13 @@ from cli.cli_tables import eigenveil, files_in, refusal
 from cli.network.network_folders import COUNT, Folders
 from eigenveil.cli.network import consent as network_consent
 from eigenveil.cli.network.view import Voice
+from eigenveil.core.accounting import Budget
 from eigenveil.errors import QuorumLost
+from eigenveil.ledger.durable import DurableLedger, StudyBudget
 from eigenveil.network.agents.hub import HubAgent
 from eigenveil.network.agents.site import SiteAgent
 from eigenveil.network.identity.certificates import pin_words
-from eigenveil.ledger.durable import DurableLedger, StudyBudget
 from eigenveil.network.study.words import facts_of, who_learns
-from eigenveil.privacy import Budget
 
 ME = "site 0"
 REAL_RUN, REAL_HUB_RUN = SiteAgent.run, HubAgent.run

@@ -13,15 +13,15 @@ import pytest
 from cli.cli_tables import eigenveil, files_in, refusal
 from cli.network.network_folders import COUNT, Folders, started
 from eigenveil import Guarantee, Model
+from eigenveil.core.ledger import Charge
 from eigenveil.data.rows import DenseRows
 from eigenveil.errors import PeersLost
+from eigenveil.ledger.durable import DurableLedger
 from eigenveil.network.agents.durable.party import Event
 from eigenveil.network.agents.peer import PeerAgent
 from eigenveil.network.agents.site_data import SiteData
 from eigenveil.network.identity.certificates import Keys, pin_words
-from eigenveil.ledger.durable import DurableLedger
 from eigenveil.network.study.words import facts_of, who_learns
-from eigenveil.privacy import Charge
 
 ME = "peer 1"
 

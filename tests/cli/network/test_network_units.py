@@ -14,9 +14,9 @@ from cli.cli_tables import eigenveil, files_in, refusal
 from cli.network.network_folders import COLUMNS, Folders, started
 from eigenveil.cli.network import consent as network_consent
 from eigenveil.cli.network.view import Voice
-from eigenveil.network.agents.site import SiteAgent
+from eigenveil.core.unit import Neighbours, PrivacyUnit
 from eigenveil.ledger.durable import DurableLedger
-from eigenveil.privacy import Neighbours, PrivacyUnit
+from eigenveil.network.agents.site import SiteAgent
 from ledger.ledger_children import LIFE, account
 
 ME = "site 0"

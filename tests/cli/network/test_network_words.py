@@ -10,11 +10,13 @@ import pytest
 from cli.network.network_folders import Folders
 from eigenveil import GossipPCA
 from eigenveil.cli.network.words import _sums, cost_fact, leaving_peer, leaving_site, left_words, rounded
+from eigenveil.core.accounting import Budget, epsilon_of
+from eigenveil.core.ledger import Charge
+from eigenveil.core.unit import Neighbours, PrivacyUnit
 from eigenveil.ledger.durable import DurableLedger, StudyBudget
 from eigenveil.network.study.file import StudyFile
 from eigenveil.network.study.parties import parties_of, peer_parties_of
 from eigenveil.network.study.words import facts_of, who_learns
-from eigenveil.privacy import Budget, Charge, Neighbours, PrivacyUnit, epsilon_of
 from eigenveil.tasks.fit.bounds import RowBounds
 
 ROW = PrivacyUnit("row", Neighbours.ADD_REMOVE)

@@ -8,9 +8,9 @@ import typer
 from typer.testing import CliRunner, Result
 
 from eigenveil.cli.plan.command import plan
+from eigenveil.core.accounting import Budget
 from eigenveil.plan import Facts, Forecast, Interval, Recommendation, Spectrum, Verdict, methods_for
 from eigenveil.plan.forecast.methods import method_plan
-from eigenveil.privacy import Budget
 
 ASKED = ("-n", "5000", "-k", "2", "--epsilon", "1", "--delta", "1e-6")
 SMALL = (*ASKED, "-d", "6")

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from cli.plan.plan_runs import ASKED, SMALL, Oracle, planned, refused
+from eigenveil.core.accounting import Budget
+from eigenveil.core.unit import Neighbours
 from eigenveil.params import FederatedParams, declared
 from eigenveil.plan import METHODS, SETTINGS, Facts, Spectrum, advise, methods_for
-from eigenveil.privacy import Budget, Neighbours
 
 
 @pytest.fixture

@@ -14,9 +14,10 @@ from cli.cli_tables import COUNT, NAMES, eigenveil, rows, written
 from eigenveil import FederatedPCA, GossipPCA, Model, PrivatePCA, StreamingPCA
 from eigenveil.cli import app
 from eigenveil.cli.plan.show import command_of, rehearsal_of
+from eigenveil.core.accounting import Budget
+from eigenveil.core.unit import Neighbours
 from eigenveil.params import FederatedParams, GossipParams, PrivateParams, StreamingParams, declared
 from eigenveil.plan import METHODS, Facts, Forecast, Spectrum, choice_of, estimator_of, forecast, parts_of
-from eigenveil.privacy import Budget, Neighbours
 
 ALONE = ("curator", "stream")
 # What the file of a stream says for each `publish`.

@@ -20,6 +20,7 @@ from cli.simulate.test_simulate_process import _read
 from cli.test_process import QUIET
 from eigenveil import FederatedPCA, GossipPCA, Model, PrivatePCA
 from eigenveil.cli.simulate.options import _WITHOUT_HUB
+from eigenveil.core.ledger import Ledger
 from eigenveil.data.rows import FILL_PUBLICLY
 from eigenveil.errors import BudgetExceeded, ParameterError
 from eigenveil.estimators.rounds import Unfinished
@@ -27,7 +28,6 @@ from eigenveil.linalg import sines
 from eigenveil.params import FederatedParams, GossipParams
 from eigenveil.params.declarations.simulate import FOR_HUBS
 from eigenveil.params.words import in_options
-from eigenveil.privacy import Ledger
 
 IN_OPTIONS = FILL_PUBLICLY.replace("{missing=counts}", "--missing counts")
 EXACT = ("-k", 2, "--no-privacy", "--graph")

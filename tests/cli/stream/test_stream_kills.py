@@ -18,11 +18,11 @@ from cli.stream.cli_streams import as_csv
 from cli.test_process import QUIET
 from eigenveil import Model, StateFileError
 from eigenveil.cli.stream.kept import RowsRead, rest_of
+from eigenveil.core.accounting import Budget
 from eigenveil.data.streams import Source
 from eigenveil.estimators.streaming import state_file
 from eigenveil.estimators.streaming.pca import StreamingPCA
 from eigenveil.ledger.durable import DurableLedger
-from eigenveil.privacy import Budget
 
 # Dies at the n-th of these events, before or after it happens. The second number is of the events that it counted.
 DYING = """

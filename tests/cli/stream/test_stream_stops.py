@@ -22,9 +22,9 @@ from cli.stream.cli_streams import ARROW, CSV, EXACT, SEEDED, as_arrow_stream, a
 from cli.test_process import COMMAND, QUIET
 from eigenveil import Model
 from eigenveil.cli._interrupts import Interrupts
+from eigenveil.core.accounting import Budget
 from eigenveil.estimators.streaming.pca import StreamingPCA
 from eigenveil.ledger.durable import DurableLedger
-from eigenveil.privacy import Budget
 
 # Far longer than anything here takes: a process that hangs fails the test.
 PATIENCE = 60

@@ -8,10 +8,11 @@ import pytest
 
 from cli.cli_tables import PRIVATE, eigenveil, refusal, rows, written
 from eigenveil import Model
+from eigenveil.core.accounting import Budget, compose_mu
+from eigenveil.core.unit import Neighbours, PrivacyUnit
 from eigenveil.data.rows import FILL_PUBLICLY
 from eigenveil.estimators import PrivatePCA
 from eigenveil.ledger.durable import DatasetState, DurableLedger
-from eigenveil.privacy import Budget, Neighbours, PrivacyUnit, compose_mu
 
 IN_OPTIONS = FILL_PUBLICLY.replace("{missing=counts}", "--missing counts")
 

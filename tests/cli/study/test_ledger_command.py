@@ -13,8 +13,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from eigenveil.cli.study.ledger import ledger
+from eigenveil.core.accounting import epsilon_of
+from eigenveil.core.ledger import Charge
 from eigenveil.ledger.durable import DurableLedger
-from eigenveil.privacy import Charge, epsilon_of
 from ledger.ledger_children import LIFE, account, digits
 
 SAID = b"what was said, byte for byte"
@@ -203,7 +204,7 @@ AS_NOBODY = """
 import os, sys
 from pathlib import Path
 from eigenveil.ledger.durable import DurableLedger, LedgerError
-from eigenveil.privacy import Budget
+from eigenveil.core.accounting import Budget
 Budget(1.0, 1e-6).mu
 os.setuid(65534)
 try:

@@ -32,18 +32,20 @@ from eigenveil import (
     Symmetric,
     find_bounds,
 )
+from eigenveil.core.domain import Domain
+from eigenveil.core.rows import innermost, is_elsewhere
+from eigenveil.core.unit import Neighbours
+from eigenveil.core.whole import GramWork
 from eigenveil.data.columns import ColumnChoice
-from eigenveil.data.elsewhere import is_elsewhere
 from eigenveil.data.engines import dask_rows
 from eigenveil.data.engines.dask_rows import DaskRows, array_rows, frame_rows, require_versions
 from eigenveil.data.fingerprints import fingerprints
-from eigenveil.data.rows import DenseRows, WatchedRows, innermost
+from eigenveil.data.rows import DenseRows, WatchedRows
 from eigenveil.errors import ColumnsError
 from eigenveil.linalg import Array
 from eigenveil.model import Model
 from eigenveil.network.agents.site_data import SiteData
-from eigenveil.privacy import Domain, Neighbours, bounded_count
-from eigenveil.privacy.sums.whole import GramWork
+from eigenveil.privacy import bounded_count
 from network.network_studies import COLUMNS as STUDIED
 from network.network_studies import Company
 

@@ -11,9 +11,10 @@ import pytest
 from cli.cli_tables import refusal, written
 from data.engines.sent import Killer, Peak
 from eigenveil import PrivatePCA, rows_in_processes
+from eigenveil.core.rows import innermost
 from eigenveil.data.engines import pool
 from eigenveil.data.engines.pool import PoolRows
-from eigenveil.data.rows import NamedRows, WatchedRows, innermost
+from eigenveil.data.rows import NamedRows, WatchedRows
 from eigenveil.data.tables import read_table
 from eigenveil.errors import ColumnsError, EngineLost
 from eigenveil.linalg import Array

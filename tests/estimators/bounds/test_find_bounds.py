@@ -10,10 +10,10 @@ import scipy.sparse as sp
 from scipy.stats import chi2
 
 from eigenveil import BudgetExceeded, Ledger, PrivatePCA
+from eigenveil.core.accounting import Budget
 from eigenveil.estimators.bounds.found import FoundBounds
 from eigenveil.estimators.bounds.rows import find_bounds
 from eigenveil.linalg import Array
-from eigenveil.privacy import Budget
 
 COUNT = 10_007
 STEP = 2 ** (1 / 16)

@@ -12,8 +12,8 @@ from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
 
 from eigenveil import FederatedPCA, GossipPCA, Ledger, Model, PrivatePCA, StreamingPCA
+from eigenveil.core.counts import Cells, Tails
 from eigenveil.linalg import Array
-from eigenveil.privacy.sums.quantiles import Cells, Tails
 from eigenveil.tasks.fit.units import spread_of
 
 RNG = np.random.default_rng(6)

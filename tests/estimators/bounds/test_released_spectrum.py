@@ -9,10 +9,10 @@ import scipy.sparse as sp
 from scipy.stats import chi2
 
 from eigenveil import BudgetExceeded, Ledger
+from eigenveil.core.accounting import Budget
 from eigenveil.estimators.bounds.spectrum import denoised, released_spectrum
 from eigenveil.linalg import Array
 from eigenveil.plan.spectrum import Spectrum
-from eigenveil.privacy import Budget
 
 SIZES = np.array([3.0, 2.0, 1.0, 0.5])
 BOUND = 8.0

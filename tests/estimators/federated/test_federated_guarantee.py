@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 from eigenveil import FederatedPCA, Model
+from eigenveil.core.accounting import Budget
 from eigenveil.errors import QuorumLost
 from eigenveil.linalg import sines
-from eigenveil.privacy import Budget
 from eigenveil.runtimes import Faults
 from estimators.sites_of_rows import (
     COLUMNS,

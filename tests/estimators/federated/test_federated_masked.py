@@ -10,10 +10,10 @@ from scipy.stats import chi2
 from sklearn.exceptions import NotFittedError
 
 from eigenveil import FederatedPCA, Symmetric
+from eigenveil.core.accounting import Budget, epsilon_of
 from eigenveil.data.rows import DenseRows
 from eigenveil.errors import BudgetExceeded, ProtocolError, QuorumLost
 from eigenveil.linalg import sines
-from eigenveil.privacy import Budget, epsilon_of
 from eigenveil.protocols import Message, Return
 from eigenveil.protocols.masked.session import Session
 from eigenveil.runtimes import Faults

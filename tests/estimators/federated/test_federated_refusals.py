@@ -12,7 +12,8 @@ import pytest
 import scipy.sparse as sp
 from sklearn.exceptions import NotFittedError
 
-from eigenveil.data.rows import Block, DenseRows
+from eigenveil.core.rows import Block
+from eigenveil.data.rows import DenseRows
 from eigenveil.estimators.federated.pca import FederatedPCA
 from eigenveil.linalg import Array
 from estimators.sites_of_rows import COLUMNS, DIM, federated, pooled_rows, private_federated, stored

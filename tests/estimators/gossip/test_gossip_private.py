@@ -12,11 +12,11 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import eigenveil
+from eigenveil.core.accounting import Budget, epsilon_of
 from eigenveil.errors import PeersLost
 from eigenveil.estimators.gossip.pca import GossipPCA
 from eigenveil.linalg import Array
 from eigenveil.model import Model
-from eigenveil.privacy import Budget, epsilon_of
 from eigenveil.runtimes import Faults
 from estimators.sites_of_rows import BUDGET, COLUMNS, pooled_rows, same_bits, stored
 

@@ -10,9 +10,9 @@ import pytest
 import scipy.sparse as sp
 
 from eigenveil import Ledger, Model, PrivatePCA, rows_in_processes
+from eigenveil.core.domain import Gaps
 from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import Array, Subspace, sines
-from eigenveil.privacy import Gaps
 from eigenveil.tasks.fit.gaps import Rates
 
 RNG = np.random.default_rng(5)

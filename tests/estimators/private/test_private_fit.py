@@ -10,10 +10,11 @@ import pytest
 import scipy.sparse as sp
 
 from eigenveil import Ledger, PrivatePCA
+from eigenveil.core.accounting import Budget
 from eigenveil.data.rows import DenseRows, WeightedRows
 from eigenveil.errors import ParameterWarning
 from eigenveil.linalg import Array, sines
-from eigenveil.privacy import Budget, Guarantee
+from eigenveil.privacy import Guarantee
 from estimators.tables import distance, private, rows, tables
 
 METHODS = ["covariance", "power"]

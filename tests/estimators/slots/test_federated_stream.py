@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from eigenveil import BudgetExceeded, FederatedStream, Model
+from eigenveil.core.ledger import Ledger, Slot
 from eigenveil.errors import ParameterError, ParameterWarning
 from eigenveil.linalg import Array, Subspace, sines
-from eigenveil.privacy import Ledger, Slot
 
 NAMES = ("a", "b", "c", "d", "e")
 PRIVATE: dict[str, Any] = {"epsilon": 2.0, "delta": 1e-5, "row_bound": 4.0, "random_state": 3}

@@ -13,8 +13,8 @@ import pytest
 import scipy.sparse as sp
 
 from eigenveil import EigenveilError, StateFileError, StreamingPCA
+from eigenveil.core.mechanism import Gaussian
 from eigenveil.linalg import Array
-from eigenveil.privacy import Gaussian
 from estimators.streaming.streams_of_rows import WAYS, fed, real, shown
 from estimators.tables import rows
 

@@ -10,9 +10,11 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from eigenveil import BudgetExceeded, Ledger, StreamingPCA
+from eigenveil.core.accounting import mu_for
+from eigenveil.core.mechanism import Gaussian
+from eigenveil.core.unit import Neighbours
 from eigenveil.linalg import orthonormal, sines
 from eigenveil.plan import first_block
-from eigenveil.privacy import Gaussian, Neighbours, mu_for
 from estimators.streaming.streams_of_rows import BUDGET, WAYS, exact, planted, private, real, shown
 from estimators.tables import rows
 

@@ -10,7 +10,7 @@ import pytest
 from sklearn.base import clone
 
 from eigenveil import BudgetExceeded, EigenveilError, Ledger, StreamingPCA
-from eigenveil.privacy import mu_for
+from eigenveil.core.accounting import mu_for
 from estimators.streaming.streams_of_rows import BUDGET, WAYS, exact, planted, private, real, shown
 
 VALUES = planted(400, 6)

@@ -9,10 +9,10 @@ import pytest
 import scipy.sparse as sp
 
 from eigenveil import Model, StreamingPCA
+from eigenveil.core.mechanism import Gaussian
 from eigenveil.errors import TooFewPeople
 from eigenveil.estimators.streaming.buffer import in_units
 from eigenveil.linalg import Array
-from eigenveil.privacy import Gaussian
 from estimators.streaming.streams_of_rows import WAYS, exact, private
 
 RNG = np.random.default_rng(8)

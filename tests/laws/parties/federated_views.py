@@ -12,10 +12,11 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
+from eigenveil.core.ledger import Ledger, Reserve, Slot
+from eigenveil.core.mechanism import Bounded, Gaussian
 from eigenveil.estimators import verdict
 from eigenveil.estimators.federated.pca import FederatedPCA
 from eigenveil.linalg import Array
-from eigenveil.privacy import Bounded, Gaussian, Ledger, Reserve, Slot
 from eigenveil.protocols import Ask, Done, Message
 from eigenveil.protocols.wire import encode
 from eigenveil.runtimes import Faults

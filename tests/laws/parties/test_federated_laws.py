@@ -16,12 +16,15 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eigenveil.data.rows import Rows
+from eigenveil.core.accounting import Budget, mu_for
+from eigenveil.core.domain import Domain
+from eigenveil.core.mechanism import Exact, Mechanism
+from eigenveil.core.noise import ROUNDING_COST
+from eigenveil.core.rows import Rows
+from eigenveil.core.unit import Neighbours
 from eigenveil.errors import QuorumLost
 from eigenveil.estimators.federated.pca import FederatedPCA
 from eigenveil.linalg import Array
-from eigenveil.privacy import Budget, Domain, Exact, Mechanism, Neighbours, mu_for
-from eigenveil.privacy.noise.steps import ROUNDING_COST
 from eigenveil.protocols import Hub
 from eigenveil.tasks import LocalPower, Question
 from laws.parties.federated_views import Played, View, fitted_view, outside_mu, places_mu, sent_bytes, shown

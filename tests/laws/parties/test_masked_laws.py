@@ -9,7 +9,10 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from eigenveil.privacy import Budget, Lattice, Ledger, Noise, Share, unpack
+from eigenveil.core.accounting import Budget
+from eigenveil.core.ledger import Ledger
+from eigenveil.core.noise import Noise, unpack
+from eigenveil.privacy import Lattice, Share
 from eigenveil.tasks import Question, SumTask
 from laws.strategies import Case, all_tasks, cases, search_task
 

@@ -12,11 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from eigenveil.data.rows import Block, DenseRows, Rows, SparseRows, WeightedRows
+from eigenveil.core.domain import SHIFT, Domain
+from eigenveil.core.mechanism import Bounded
+from eigenveil.core.noise import steps_of
+from eigenveil.core.rows import Block, Rows
+from eigenveil.core.unit import Neighbours
+from eigenveil.data.rows import DenseRows, SparseRows, WeightedRows
 from eigenveil.linalg import Array, orthonormal
-from eigenveil.privacy import Bounded, Domain, Neighbours
-from eigenveil.privacy.noise.steps import steps_of
-from eigenveil.privacy.sums.domain import SHIFT
 from eigenveil.tasks.base import Question
 from eigenveil.tasks.segments import Segments
 from laws.strategies import PERSONAL, SIZES, Case, cases, domains, person, table

@@ -5,9 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eigenveil.core.domain import Domain, Gaps
+from eigenveil.core.ledger import Ledger
+from eigenveil.core.mechanism import Gaussian
+from eigenveil.core.noise import Noise
+from eigenveil.core.unit import Neighbours
 from eigenveil.errors import BudgetExceeded
 from eigenveil.linalg import Array
-from eigenveil.privacy import Domain, Gaps, Gaussian, Ledger, Neighbours, Noise
 from eigenveil.tasks import Question, SlotSketches, SlotSums
 from laws.strategies import SIZES, person
 

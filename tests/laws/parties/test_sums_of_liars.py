@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eigenveil import FederatedPCA
+from eigenveil.core.noise import ROUNDING_COST
 from eigenveil.linalg import Array
-from eigenveil.privacy.noise.steps import ROUNDING_COST
 from eigenveil.protocols import Give, Message
 from eigenveil.runtimes import Faults
 from eigenveil.tasks.base import on_grid

@@ -9,19 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eigenveil.data.rows import DenseRows, Rows, Symmetric, WeightedRows
+from eigenveil.core.domain import Domain
+from eigenveil.core.mechanism import Bounded
+from eigenveil.core.noise import CAPACITY, step_of
+from eigenveil.core.rows import Rows
+from eigenveil.core.unit import Neighbours
+from eigenveil.data.rows import DenseRows, Symmetric, WeightedRows
 from eigenveil.linalg import Array
-from eigenveil.privacy import (
-    Bounded,
-    Domain,
-    Neighbours,
-    bounded_count,
-    bounded_gram,
-    bounded_gram_times,
-    bounded_sum,
-    bounded_trace,
-)
-from eigenveil.privacy.noise.steps import CAPACITY, step_of
+from eigenveil.privacy import bounded_count, bounded_gram, bounded_gram_times, bounded_sum, bounded_trace
 from eigenveil.tasks import LocalPower, SlotSums, Totals, constant_steps
 from laws.strategies import PERSONAL, all_tasks
 

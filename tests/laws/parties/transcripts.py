@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 import pytest
 
+from eigenveil.core.ledger import Slot
+from eigenveil.core.mechanism import Bounded, Gaussian
 from eigenveil.estimators import verdict
 from eigenveil.linalg import Array
-from eigenveil.privacy import Bounded, Gaussian, Slot
 
 
 class Transcript:

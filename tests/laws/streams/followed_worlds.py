@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eigenveil.audit.specimens.followed import AsRead
+from eigenveil.core.domain import Domain
+from eigenveil.core.unit import Neighbours
 from eigenveil.data.follow import (
     ByClock,
     Closed,
@@ -25,7 +27,6 @@ from eigenveil.data.follow import (
     watcher,
 )
 from eigenveil.linalg import Array
-from eigenveil.privacy import Domain, Neighbours
 from eigenveil.tasks import Question, SlotSums
 
 SECONDS = 10.0

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from eigenveil.audit.specimens.followed import AsRead
+from eigenveil.core.unit import Neighbours
 from eigenveil.data.follow import ByClock, FollowedRows, Follower, Instant, SlotEnd, follow, watcher
-from eigenveil.privacy import Neighbours
 from eigenveil.tasks import Question
 from laws.strategies import PERSONAL
 from laws.streams.followed_worlds import SECONDS, Noted, Row, Seen, World, neighbour, run, task_of, text, world

@@ -15,10 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eigenveil import StreamingPCA
-from eigenveil.data.rows import Block
+from eigenveil.core import counts
+from eigenveil.core.accounting import mu_for
+from eigenveil.core.domain import Domain
+from eigenveil.core.rows import Block
 from eigenveil.linalg import Array
-from eigenveil.privacy import Domain, mu_for
-from eigenveil.privacy.sums import quantiles
 from laws.parties.transcripts import realised_mu
 from laws.strategies import SIZES, person, torn
 
@@ -30,7 +31,7 @@ BUDGET: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5}
 
 def blank_rows_count_as_nothing(patch: pytest.MonkeyPatch) -> None:
     """Make marked rows zero wherever dense rows are brought into a domain, after the center is taken off, and in no cell."""
-    real, weights_of = Domain._measured, quantiles._weights
+    real, weights_of = Domain._measured, counts._weights
 
     def measured(domain: Domain, block: Block, out: Array) -> tuple[Array, Array]:
         blank = (np.asarray(block.values) == BLANK).all(axis=1)
@@ -44,7 +45,7 @@ def blank_rows_count_as_nothing(patch: pytest.MonkeyPatch) -> None:
         return np.where(blank, 0.0, 1.0 if given is None else given) if blank.any() else given
 
     patch.setattr(Domain, "_measured", measured)
-    patch.setattr(quantiles, "_weights", weights)
+    patch.setattr(counts, "_weights", weights)
 
 
 def followed(options: dict[str, Any], rows: Any, syncs: tuple[int, ...]) -> Callable[[], object]:

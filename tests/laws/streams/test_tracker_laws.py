@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eigenveil.core.ledger import Ledger
+from eigenveil.core.mechanism import Gaussian
+from eigenveil.core.noise import Noise
 from eigenveil.linalg import Array, Subspace, sines
-from eigenveil.privacy import Gaussian, Ledger, Noise
 from eigenveil.tracking import NOTHING_ASKED
 from laws.streams.trackers import (
     ADAPTS_RANK,

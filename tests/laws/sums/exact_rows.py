@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from eigenveil.data.rows import Rows
+from eigenveil.core.domain import SHIFT, Domain
+from eigenveil.core.rows import Rows
 from eigenveil.linalg import Array
-from eigenveil.privacy import Domain, Histories
-from eigenveil.privacy.sums.domain import SHIFT
+from eigenveil.privacy import Histories
 
 # More entries than this are added up pairwise.
 MOST_COLUMNS = 7

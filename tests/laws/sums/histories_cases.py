@@ -8,9 +8,11 @@ import scipy.sparse as sp
 from hypothesis import strategies as st
 from numpy.random import Generator
 
-from eigenveil.data.rows import DenseRows, Rows, SparseRows
+from eigenveil.core.rows import Rows
+from eigenveil.core.unit import Neighbours
+from eigenveil.data.rows import DenseRows, SparseRows
 from eigenveil.linalg import Array, orthonormal
-from eigenveil.privacy import Histories, Neighbours
+from eigenveil.privacy import Histories
 
 RELATIONS = [Neighbours.ZERO_OUT, Neighbours.ADD_REMOVE, Neighbours.REPLACE_ONE, Neighbours.INTERACTION]
 LEASTS = [1, 2, 3, 5, 20]

@@ -9,9 +9,10 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 import scipy.sparse as sp
 
-from eigenveil.data.elsewhere import Work, refuse_to_copy
+from eigenveil.core.rows import Progress, Rows, Work
+from eigenveil.data.elsewhere import refuse_to_copy
 from eigenveil.data.engines.pieces import answer_of, attempted
-from eigenveil.data.rows import DenseRows, Progress, Rows, SparseRows, WeightedRows, person_weights
+from eigenveil.data.rows import DenseRows, SparseRows, WeightedRows, person_weights
 
 Made = TypeVar("Made")
 

@@ -15,14 +15,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eigenveil.data.rows import DenseRows, Rows, Symmetric, WeightedRows
+from eigenveil.core.counts import Cells, _root, bounded_column_tails, bounded_tails, tails_sensitivity
+from eigenveil.core.domain import Domain, Gaps
+from eigenveil.core.mechanism import Bounded, Mechanism
+from eigenveil.core.rows import Rows
+from eigenveil.core.unit import Neighbours
+from eigenveil.data.rows import DenseRows, Symmetric, WeightedRows
 from eigenveil.estimators.bounds.columns import find_column_bounds
 from eigenveil.estimators.bounds.release import SmallRelease
 from eigenveil.estimators.bounds.rows import find_bounds
 from eigenveil.estimators.bounds.spectrum import _room, bounded_spectrum, released_spectrum
 from eigenveil.linalg import Array
-from eigenveil.privacy import Bounded, Domain, Gaps, Mechanism, Neighbours, bounded_gram
-from eigenveil.privacy.sums.quantiles import Cells, _root, bounded_column_tails, bounded_tails, tails_sensitivity
+from eigenveil.privacy import bounded_gram
 from laws.strategies import PERSONAL, Case, cases, table
 
 TOLERANCE = 1 + 1e-9

@@ -12,10 +12,12 @@ import pytest
 from hypothesis import assume, given, settings
 
 from eigenveil import FederatedPCA, PrivatePCA, rows_on_device
+from eigenveil.core.domain import Domain
+from eigenveil.core.unit import Neighbours
 from eigenveil.errors import EngineLost, ParameterError
 from eigenveil.linalg import Array
 from eigenveil.linalg.kernel import orthonormal
-from eigenveil.privacy import Domain, Neighbours, bounded_gram_times
+from eigenveil.privacy import bounded_gram_times
 from eigenveil.privacy.sums.device import DeviceRows
 from eigenveil.privacy.sums.device.blocks import row_sums
 from eigenveil.privacy.sums.device.rows import words_for_the_device

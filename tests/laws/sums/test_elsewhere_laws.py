@@ -12,15 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eigenveil import FederatedPCA, GossipPCA, PrivatePCA, find_bounds, find_column_bounds, released_spectrum
-from eigenveil.data.elsewhere import total_of
+from eigenveil.core import whole as whole_module
+from eigenveil.core.counts import TailsWork
+from eigenveil.core.domain import Domain
+from eigenveil.core.rows import total_of
+from eigenveil.core.whole import GramWork, Total, WholeSums
 from eigenveil.data.engines.pieces import answer_of, attempted
 from eigenveil.data.rows import DenseRows, NamedRows, SparseRows, WatchedRows, WeightedRows
 from eigenveil.errors import ParameterError
 from eigenveil.linalg import Array
-from eigenveil.privacy import Domain, Histories, bounded_gram, bounded_gram_times, bounded_sum, bounded_trace
-from eigenveil.privacy.sums.quantiles import TailsWork
-from eigenveil.privacy.sums.whole import GramWork, Total, WholeSums
-from eigenveil.privacy.sums.whole import total as total_module
+from eigenveil.privacy import Histories, bounded_gram, bounded_gram_times, bounded_sum, bounded_trace
 from laws.sums.histories_cases import HistoryCase, history_cases
 from laws.sums.remote_rows import RemoteRows
 from laws.sums.test_exact_sums_laws import ADD, LENGTHS, SUMS, Table, alike, basis_of, tables
@@ -170,7 +171,7 @@ def test_counts_that_overflow_an_int64_do_not_depend_on_the_cuts(monkeypatch: py
     """The last bits of tails came from how counts were carried, which cuts would decide."""
     domain, values = Domain(6, float("inf")), ROWS[:40]
     whole = SUMS["lengths"](DenseRows(values), domain)
-    monkeypatch.setattr(total_module, "_FULL", 1 << 37)
+    monkeypatch.setattr(whole_module, "_FULL", 1 << 37)
     for seed in range(20):
         assert alike(whole, SUMS["lengths"](cut(values, None, seed), domain))
 

@@ -16,13 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eigenveil import PrivatePCA
-from eigenveil.data import rows as rows_module
-from eigenveil.data.rows import Block, DenseRows, Rows, SparseRows, Symmetric, WeightedRows
-from eigenveil.estimators.bounds.rows import find_bounds
-from eigenveil.estimators.bounds.spectrum import bounded_spectrum, released_spectrum
-from eigenveil.linalg import Array, orthonormal
-from eigenveil.linalg import sparse as sparse_module
-from eigenveil.linalg.exact import (
+from eigenveil.core import domain as domain_module
+from eigenveil.core import rows as rows_module
+from eigenveil.core import whole
+from eigenveil.core.counts import Cells, _norms, _root, bounded_column_tails, bounded_tails
+from eigenveil.core.domain import SHIFT, Domain, Gaps
+from eigenveil.core.exact import (
     TOEPLITZ_COLUMNS,
     exact_product,
     limbs_of,
@@ -30,13 +29,18 @@ from eigenveil.linalg.exact import (
     toeplitz_product,
     toeplitz_times,
 )
-from eigenveil.linalg.kernel import blas_threads
+from eigenveil.core.mechanism import Bounded
+from eigenveil.core.noise import step_of
+from eigenveil.core.rows import Block, Rows
+from eigenveil.core.unit import Neighbours
+from eigenveil.core.whole import COUNT_UNIT, Total, add_block, on_basis_grid, sum_unit, whole_weights
+from eigenveil.data.rows import DenseRows, SparseRows, Symmetric, WeightedRows
+from eigenveil.estimators.bounds.rows import find_bounds
+from eigenveil.estimators.bounds.spectrum import bounded_spectrum, released_spectrum
+from eigenveil.linalg import Array, orthonormal
+from eigenveil.linalg.blas import blas_threads
 from eigenveil.privacy import (
-    Bounded,
-    Domain,
-    Gaps,
     Histories,
-    Neighbours,
     bounded_count,
     bounded_gram,
     bounded_gram_times,
@@ -47,22 +51,6 @@ from eigenveil.privacy import (
     bounded_trace,
     gram_columns,
 )
-from eigenveil.privacy.noise.steps import step_of
-from eigenveil.privacy.sums import domain as domain_module
-from eigenveil.privacy.sums import whole
-from eigenveil.privacy.sums.domain import SHIFT
-from eigenveil.privacy.sums.quantiles import Cells, _norms, _root, bounded_column_tails, bounded_tails
-from eigenveil.privacy.sums.whole import (
-    COUNT_UNIT,
-    Total,
-    add_block,
-    on_basis_grid,
-    sum_unit,
-    whole_weights,
-)
-from eigenveil.privacy.sums.whole import gram as gram_module
-from eigenveil.privacy.sums.whole import products as products_module
-from eigenveil.privacy.sums.whole import total as total_module
 from laws.strategies import SIZES, Case, cases, domains
 from laws.sums.exact_rows import exact_gram, exact_sum, rounded, table_of
 from laws.sums.histories_cases import WEIGHTS, HistoryCase, contractions, history_cases
@@ -222,10 +210,10 @@ def test_order_blocks_workers_and_threads_change_no_bit(name: str, case: tuple[T
         with blas_threads(2):
             assert alike(here, release(Cut(table.rows(), (3, 61)), domain))
         # Products of sparse rows one row at a time, in two threads; and a center taken off one row at a time.
-        patch.setattr(sparse_module, "_PIECE", 1)
-        patch.setattr(sparse_module, "_WORTH_A_THREAD", 0)
-        patch.setattr(gram_module, "_STRIP", 1)
-        patch.setattr(products_module, "_STRIP", 1)
+        patch.setattr(rows_module, "_PIECE", 1)
+        patch.setattr(rows_module, "_WORTH_A_THREAD", 0)
+        patch.setattr(whole, "_STRIP", 1)
+        patch.setattr(whole, "_PRODUCT_STRIP", 1)
         assert alike(here, release(table.rows(), domain))
 
 
@@ -744,8 +732,8 @@ def test_rounding_without_room_for_it_is_convicted(monkeypatch: pytest.MonkeyPat
 def test_totals_are_the_sums_of_pythons_integers(numbers: list[list[int]], split: int, full: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         # A total that is full after one, four, some and all of these rows; carried over in pieces of eight bits.
-        patch.setattr(total_module, "_FULL", 1 << full)
-        patch.setattr(total_module, "CARRY", 8)
+        patch.setattr(whole, "_FULL", 1 << full)
+        patch.setattr(whole, "CARRY", 8)
         parts = [Total.zeros((3,), each=1 << 20), Total.zeros((3,), each=1 << 20)]
         for at, row in enumerate(numbers):
             integers = np.array(row, dtype=np.int64)
@@ -843,7 +831,7 @@ def test_counts_of_people_carry() -> None:
     expected = {name: SUMS[name](rows, domain) for name in ("lengths", "columns")}
     with pytest.MonkeyPatch.context() as patch:
         # As if three people were as many as an int64 holds.
-        patch.setattr(total_module, "_FULL", 3 << 34)
+        patch.setattr(whole, "_FULL", 3 << 34)
         for name, value in expected.items():
             # Two parts are rounded, and their sum.
             np.testing.assert_allclose(SUMS[name](Cut(rows, (1, 2)), domain), value, rtol=3 * 2.0**-53)
@@ -859,11 +847,11 @@ def test_sums_carry(name: str, sparse: bool) -> None:
         domain = Domain(3, 1.0, center=center)
         expected = SUMS[name](table.rows(), domain)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(total_module, "_FULL", 1 << 44)
+            patch.setattr(whole, "_FULL", 1 << 44)
             if name == "gram":
                 # After so few rows no more are added up in floats.
-                patch.setattr(total_module, "EXACT", 1 << 43)
-                patch.setattr(gram_module, "EXACT", 1 << 43)
+                patch.setattr(whole, "EXACT", 1 << 43)
+                patch.setattr(whole, "EXACT", 1 << 43)
             patch.setattr(rows_module, "_BLOCK_NUMBERS", 1)
             patch.setattr(rows_module, "_BLOCK_STORED", 1)
             assert alike(SUMS[name](table.rows(), domain), expected)

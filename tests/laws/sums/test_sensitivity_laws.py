@@ -12,13 +12,13 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eigenveil.data.rows import Block, DenseRows, Rows, SparseRows, WeightedRows
+from eigenveil.core.domain import Domain, Gaps
+from eigenveil.core.mechanism import Bounded
+from eigenveil.core.rows import Block, Rows
+from eigenveil.core.unit import Neighbours, gram_sensitivity, gram_times_sensitivity
+from eigenveil.data.rows import DenseRows, SparseRows, WeightedRows
 from eigenveil.linalg import Array
 from eigenveil.privacy import (
-    Bounded,
-    Domain,
-    Gaps,
-    Neighbours,
     bounded_count,
     bounded_gram,
     bounded_gram_times,
@@ -27,8 +27,6 @@ from eigenveil.privacy import (
     bounded_scores,
     bounded_sum,
     bounded_trace,
-    gram_sensitivity,
-    gram_times_sensitivity,
 )
 from eigenveil.tasks import SlotSums, Totals
 from laws.strategies import PERSONAL, Case, all_tasks, cases, search_task, table

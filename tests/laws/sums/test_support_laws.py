@@ -17,25 +17,15 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
+from eigenveil.core import mechanism, noise, sums
+from eigenveil.core.domain import Domain
+from eigenveil.core.ledger import Ledger
+from eigenveil.core.mechanism import Bounded, Gaussian, Mechanism, Portion
+from eigenveil.core.noise import CAPACITY, LARGEST_SCALE, REACH, Noise, distance_in_steps, step_of, steps_of
+from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import Array
-from eigenveil.privacy import (
-    Bounded,
-    Domain,
-    Gaussian,
-    Ledger,
-    Mechanism,
-    Neighbours,
-    Noise,
-    Portion,
-    bounded_gram,
-    bounded_sum,
-    mechanism,
-)
-from eigenveil.privacy.noise import columns
-from eigenveil.privacy.noise.rounded import LARGEST_SCALE, REACH
-from eigenveil.privacy.noise.steps import CAPACITY, distance_in_steps, step_of, steps_of
-from eigenveil.privacy.sums import bounded
+from eigenveil.privacy import bounded_gram, bounded_sum
 from eigenveil.privacy.sums.floating import float_gram, float_sum
 from laws.strategies import Case, cases
 from laws.sums.test_exact_sums_laws import SUMS, Table, alike
@@ -203,7 +193,7 @@ def distance_and_room(one: Bounded, other: Bounded, name: str) -> tuple[float, f
     release, multiplier = MECHANISMS[name]
     step = step_of(one.sensitivity, int(np.size(one.value)), multiplier=multiplier)
     with pytest.MonkeyPatch.context() as patch:
-        for module in (mechanism, columns):
+        for module in (mechanism, noise):
             patch.setattr(module, "Rounded", Still)
         Still.scales = []
         here, there = (np.asarray(release(side)) / step for side in (one, other))
@@ -313,8 +303,8 @@ def test_a_sum_that_depends_on_order_is_convicted(name: str, monkeypatch: pytest
         return alike(SUMS[name](table.rows(), domain), SUMS[name](table.permuted(order).rows(), domain))
 
     assert same()
-    monkeypatch.setattr(bounded, "whole_sum", float_sum)
-    monkeypatch.setattr(bounded, "whole_gram", float_gram)
+    monkeypatch.setattr(sums, "whole_sum", float_sum)
+    monkeypatch.setattr(sums, "whole_gram", float_gram)
     assert not same()
 
 
@@ -338,5 +328,5 @@ def test_an_asymmetric_gram_matrix_is_convicted(mistake: str, monkeypatch: pytes
         return alike(found, found.T)
 
     assert symmetric()
-    monkeypatch.setattr(bounded, "whole_gram", one_bit if mistake == "one bit" else general)
+    monkeypatch.setattr(sums, "whole_gram", one_bit if mistake == "one bit" else general)
     assert not symmetric()

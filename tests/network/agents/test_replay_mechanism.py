@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 
+from eigenveil.core.ledger import Ledger
+from eigenveil.core.mechanism import Bounded, Gaussian
+from eigenveil.core.noise import Noise
 from eigenveil.errors import ProtocolError
 from eigenveil.network.agents.durable.replay import ReplayMechanism
-from eigenveil.privacy import Bounded, Gaussian, Ledger, Noise
 
 
 def hub() -> tuple[ReplayMechanism, Ledger]:

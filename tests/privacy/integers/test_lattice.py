@@ -12,10 +12,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy import special
 
+from eigenveil.core.accounting import Budget, delta_of, mu_for
+from eigenveil.core.noise import CAPACITY, LARGEST_SCALE, REACH, distance_in_steps, pack, packed_size, step_of
 from eigenveil.linalg import Array
-from eigenveil.privacy import Budget, Lattice, delta_of, mu_for, pack, packed_size
-from eigenveil.privacy.noise.rounded import LARGEST_SCALE, REACH
-from eigenveil.privacy.noise.steps import CAPACITY, distance_in_steps, step_of
+from eigenveil.privacy import Lattice
 
 BUDGET = Budget(1.0, 1e-6)
 

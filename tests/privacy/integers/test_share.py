@@ -8,12 +8,15 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
+from core.test_noise import LEVEL, scale_statistic
+from eigenveil.core.accounting import Budget
+from eigenveil.core.ledger import Ledger
+from eigenveil.core.mechanism import Bounded
+from eigenveil.core.noise import REACH, Noise
 from eigenveil.errors import BudgetExceeded
 from eigenveil.linalg import Array
-from eigenveil.privacy import Bounded, Budget, Lattice, Ledger, Noise, Share, read
-from eigenveil.privacy.noise.rounded import REACH
+from eigenveil.privacy import Lattice, Share, read
 from privacy.integers.test_lattice import law_of_sum
-from privacy.test_noise import LEVEL, scale_statistic
 
 
 def terms(*, sites: int = 5, survivors: int = 4, colluders: int = 1) -> Lattice:

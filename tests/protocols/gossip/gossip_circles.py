@@ -8,11 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from eigenveil.data.rows import Block, DenseRows
+from eigenveil.core.accounting import Budget
+from eigenveil.core.ledger import Ledger
+from eigenveil.core.mechanism import Exact, Gaussian
+from eigenveil.core.noise import Noise
+from eigenveil.core.rows import Block
+from eigenveil.data.rows import DenseRows
 from eigenveil.errors import EigenveilError, PeerError
 from eigenveil.linalg import Array
 from eigenveil.linalg.graphs import Graph
-from eigenveil.privacy import Budget, Exact, Gaussian, Ledger, Noise, PairedPart
+from eigenveil.privacy import PairedPart
 from eigenveil.protocols import Message
 from eigenveil.protocols.gossip import GossipTerms, Outgoing, Paired, PairKeys, Peer, PeerNoise, Plain
 from eigenveil.protocols.gossip.averaging import _Agreed

@@ -12,12 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eigenveil.core.domain import Domain
+from eigenveil.core.mechanism import Exact
+from eigenveil.core.noise import Noise
 from eigenveil.data.rows import DenseRows
 from eigenveil.errors import BudgetExceeded, PeerError, PeersLost
 from eigenveil.estimators.gossip.pca import GossipPCA
 from eigenveil.linalg import Array, Subspace, orthonormal, sines
 from eigenveil.linalg.graphs import Graph
-from eigenveil.privacy import Domain, Exact, Noise
 from eigenveil.privacy.integers.paired import PairedSteps
 from eigenveil.protocols import Message
 from eigenveil.protocols.gossip import GossipTerms, PairKeys, Peer, PeerNoise, Plain
@@ -311,8 +313,8 @@ def test_no_message_makes_a_peer_use_the_same_pair_noise_for_two_parts(
 
 
 def test_a_second_part_for_the_same_peers_and_round_is_refused_by_what_makes_it() -> None:
+    from eigenveil.core.mechanism import Bounded
     from eigenveil.errors import ProtocolError
-    from eigenveil.privacy import Bounded
 
     these = circle("complete", 4, noise="pairwise", consensus="tree", restarts=5)
     ending = run(these)

@@ -16,10 +16,14 @@ import eigenveil.protocols.masked.evidence as evidence_module
 import eigenveil.protocols.masked.keyring as keyring_module
 import eigenveil.protocols.masked.masks as masks_module
 import eigenveil.protocols.masked.session as session_module
-from eigenveil.data.rows import Block, DenseRows
+from eigenveil.core.accounting import Budget
+from eigenveil.core.ledger import Ledger
+from eigenveil.core.noise import Noise
+from eigenveil.core.rows import Block
+from eigenveil.data.rows import DenseRows
 from eigenveil.errors import PeerError
 from eigenveil.linalg import Array
-from eigenveil.privacy import Budget, Lattice, Ledger, Noise, Share
+from eigenveil.privacy import Lattice, Share
 from eigenveil.protocols import Ask, Body, Brief, Hub, Masked, Message, Party, Return, Terms
 from eigenveil.protocols.keys import KEY, SIGNATURE, agree, digest, private_key, public_of
 from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms, MaskGraph, Masking, mask_graph

@@ -6,9 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from eigenveil.core.accounting import Budget
+from eigenveil.core.ledger import Ledger
+from eigenveil.core.noise import Noise, distance_in_steps
 from eigenveil.data.rows import DenseRows
-from eigenveil.privacy import Budget, Lattice, Ledger, Noise, Share
-from eigenveil.privacy.noise.steps import distance_in_steps
+from eigenveil.privacy import Lattice, Share
 from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms, MaskGraph
 from eigenveil.runtimes import LocalStar
 from protocols.masked.masked_companies import (

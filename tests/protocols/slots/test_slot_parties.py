@@ -6,12 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from eigenveil.core.accounting import Budget
+from eigenveil.core.unit import Neighbours
 from eigenveil.errors import PeerError, ProtocolError
 from eigenveil.estimators.slots.parties import SlotParties
 from eigenveil.estimators.slots.simulation import SlotSimulation
 from eigenveil.estimators.slots.spec import SlotSpec
 from eigenveil.linalg import Array
-from eigenveil.privacy import Budget, Neighbours
 from eigenveil.protocols import Ask, Decline, Done, Give, Message, Terms
 from eigenveil.runtimes import Faults
 from eigenveil.tasks import ClosedSlot, Question, SlotSums

@@ -9,9 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
+from eigenveil.core.domain import Domain
+from eigenveil.core.ledger import Ledger
+from eigenveil.core.mechanism import Exact, Gaussian, Mechanism
+from eigenveil.core.noise import Noise
+from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import Array, orthonormal
-from eigenveil.privacy import Domain, Exact, Gaussian, Ledger, Mechanism, Neighbours, Noise
 from eigenveil.protocols import Hub, Layout, Member, Message, Node, Party, Sampling, Terms
 from eigenveil.protocols.star.layout import star, tree
 from eigenveil.tasks import (

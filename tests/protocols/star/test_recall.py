@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from eigenveil.core.ledger import Charge
 from eigenveil.data.rows import DenseRows
 from eigenveil.errors import BudgetExceeded, PeerError
 from eigenveil.estimators import FederatedPCA
 from eigenveil.estimators.federated.parties import Parties
-from eigenveil.privacy import Charge
 from eigenveil.protocols import Ask, Hub, Member, Message
 from eigenveil.protocols.masked import Identity, MaskedMember
 from eigenveil.protocols.wire import decode, encode

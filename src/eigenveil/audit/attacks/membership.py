@@ -17,10 +17,10 @@ from scipy.special import ndtr, stdtrit
 from eigenveil.audit.attacks.demonstration import Demonstration, Shown
 from eigenveil.audit.attacks.people import made_up_people
 from eigenveil.audit.evidence import rate_at_least, rate_at_most
+from eigenveil.core.accounting import mu_for
 from eigenveil.errors import require
 from eigenveil.estimators import PrivatePCA
 from eigenveil.linalg import Array
-from eigenveil.privacy import mu_for
 
 __all__ = ["Population", "advantage", "largest_advantage", "learning", "membership", "scores"]
 

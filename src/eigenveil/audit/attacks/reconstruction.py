@@ -14,11 +14,12 @@ from scipy.optimize import least_squares
 
 from eigenveil.audit.attacks.demonstration import Demonstration, Shown
 from eigenveil.audit.attacks.people import COLUMNS, ROW_BOUND, made_up_people
+from eigenveil.core.ledger import Slot
+from eigenveil.core.mechanism import Bounded, Exact, Mechanism
 from eigenveil.data.rows import Symmetric
 from eigenveil.errors import require
 from eigenveil.estimators import FederatedPCA
 from eigenveil.linalg import Array, top_eigen
-from eigenveil.privacy import Bounded, Exact, Mechanism, Slot
 from eigenveil.protocols import Ask, Give, Message
 from eigenveil.runtimes import Faults, LocalStar
 from eigenveil.tasks import Question

@@ -26,12 +26,15 @@ from eigenveil.audit.cases.masked import claim_under_masks
 from eigenveil.audit.cases.messages import Tap
 from eigenveil.audit.cases.peers_seen import WatchedGossip
 from eigenveil.audit.low_bits import Candidates, on_steps, told
+from eigenveil.core.accounting import Budget
+from eigenveil.core.domain import Domain
+from eigenveil.core.noise import ROUNDING_COST, unpack
+from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows, SparseRows
 from eigenveil.estimators import FederatedPCA, StreamingPCA
 from eigenveil.linalg import Array
 from eigenveil.model import Model
-from eigenveil.privacy import Budget, Domain, Histories, Neighbours, bounded_gram, bounded_sum
-from eigenveil.privacy.noise.steps import ROUNDING_COST, unpack
+from eigenveil.privacy import Histories, bounded_gram, bounded_sum
 from eigenveil.protocols.messages import Pass
 from eigenveil.recommend import PrivateRecommender
 from eigenveil.tasks import Question, Task

@@ -12,12 +12,12 @@ from scipy.linalg import solve_triangular, toeplitz
 from eigenveil.audit.case import Case, Claim, Trial, mu_of
 from eigenveil.audit.cases.canaries import moved_by_one, require_guarantee, tossed
 from eigenveil.audit.cases.curator_seen import BUDGET
+from eigenveil.core.accounting import Budget
 from eigenveil.errors import require
 from eigenveil.estimators.bounds.columns import find_column_bounds
 from eigenveil.estimators.bounds.rows import find_bounds
 from eigenveil.estimators.bounds.spectrum import released_spectrum
 from eigenveil.linalg import Array
-from eigenveil.privacy import Budget
 
 __all__ = ["CASES"]
 

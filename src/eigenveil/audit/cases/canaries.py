@@ -8,9 +8,10 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from eigenveil.core.accounting import Budget
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace
-from eigenveil.privacy import Budget, Guarantee
+from eigenveil.privacy import Guarantee
 
 __all__ = [
     "along_axes",

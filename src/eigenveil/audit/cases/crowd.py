@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 
 from eigenveil.audit.cases.canaries import enough_people, gram_of, lifted, tossed
 from eigenveil.audit.cases.messages import Look, Tap
+from eigenveil.core.ledger import Slot
+from eigenveil.core.mechanism import Bounded, Exact, Mechanism
 from eigenveil.data.rows import DenseRows
 from eigenveil.estimators import FederatedPCA
 from eigenveil.estimators.federated.guarantee import federated_guarantee
 from eigenveil.estimators.federated.parties import Parties
 from eigenveil.linalg import Array, Subspace
-from eigenveil.privacy import Bounded, Exact, Guarantee, Mechanism, Slot
+from eigenveil.privacy import Guarantee
 from eigenveil.protocols import Party
 from eigenveil.protocols.masked import Identity
 from eigenveil.runtimes import LocalStar

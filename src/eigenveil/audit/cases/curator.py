@@ -14,10 +14,11 @@ from scipy.linalg import hadamard
 from eigenveil.audit.case import Case, Claim, Test, Trial, mu_of
 from eigenveil.audit.cases.canaries import enough_people, gram_of, lifted, moved_by_one, symmetric_noise, tossed
 from eigenveil.audit.cases.curator_seen import AXES, BUDGET, DIM, blanked, fitted, guarantee_of, joined, replaced
+from eigenveil.core.accounting import Budget, epsilon_of
+from eigenveil.core.ledger import Ledger
 from eigenveil.errors import require
 from eigenveil.linalg import Array
 from eigenveil.papers.noise_scales import fpca_scale
-from eigenveil.privacy import Budget, Ledger, epsilon_of
 from eigenveil.tasks.fit.split import split_budget
 
 __all__ = ["CASES", "two_fits"]

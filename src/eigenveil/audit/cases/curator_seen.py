@@ -22,10 +22,10 @@ from eigenveil.audit.cases.canaries import (
     symmetric_noise,
     tossed,
 )
+from eigenveil.core.accounting import Budget
 from eigenveil.errors import require
 from eigenveil.estimators import PrivatePCA
 from eigenveil.linalg import Array
-from eigenveil.privacy import Budget
 from eigenveil.tasks.fit.split import split_budget
 
 __all__ = ["AXES", "BUDGET", "DIM", "blanked", "fitted", "guarantee_of", "joined", "replaced", "unshrunk"]

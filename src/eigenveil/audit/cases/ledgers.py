@@ -22,6 +22,9 @@ from numpy.typing import NDArray
 
 from eigenveil.audit.case import Case, Claim, Trial
 from eigenveil.audit.cases.canaries import tossed
+from eigenveil.core.accounting import Budget
+from eigenveil.core.ledger import Charge, Ledger
+from eigenveil.core.unit import Neighbours, PrivacyUnit
 from eigenveil.data.fingerprints import fingerprints
 from eigenveil.data.rows import DenseRows
 from eigenveil.estimators import PrivatePCA
@@ -32,7 +35,6 @@ from eigenveil.ledger.durable import DurableLedger, StudyBudget
 from eigenveil.ledger.entries import written_export
 from eigenveil.linalg import Array
 from eigenveil.network.agents.durable.slot_site import DurableSlotSite, StoredParts
-from eigenveil.privacy import Budget, Charge, Ledger, Neighbours, PrivacyUnit
 from eigenveil.protocols import Terms
 from eigenveil.protocols.limits import FitSize, site_limits
 

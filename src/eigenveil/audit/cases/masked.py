@@ -18,11 +18,14 @@ from eigenveil.audit.case import Case, Claim, Trial, mu_of
 from eigenveil.audit.cases.canaries import require_guarantee
 from eigenveil.audit.cases.crowd import Crowd, announced
 from eigenveil.audit.cases.messages import Look, Tap, scored
+from eigenveil.core.accounting import Budget
+from eigenveil.core.ledger import Ledger
+from eigenveil.core.noise import Noise
 from eigenveil.data.rows import DenseRows
 from eigenveil.estimators import FederatedPCA
 from eigenveil.estimators.federated.parties import Parties
 from eigenveil.linalg import Array
-from eigenveil.privacy import Budget, Ledger, Noise, Share
+from eigenveil.privacy import Share
 from eigenveil.protocols import Party
 from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms
 from eigenveil.protocols.masked.masks import add_masks

@@ -12,10 +12,10 @@ from eigenveil.audit.case import Case, Claim, Trial, mu_of
 from eigenveil.audit.cases.canaries import gram_of, lifted, require_guarantee, tossed
 from eigenveil.audit.cases.messages import Look, Tap, scored
 from eigenveil.audit.cases.peers_seen import Canary, WatchedGossip, seen, tables_of
+from eigenveil.core.accounting import Budget, epsilon_of
 from eigenveil.errors import require
 from eigenveil.estimators.gossip.simulation import GossipSimulation
 from eigenveil.linalg import Array
-from eigenveil.privacy import Budget, epsilon_of
 
 __all__ = ["BUDGET", "CASES", "NAMES", "along", "few_rows", "watched"]
 

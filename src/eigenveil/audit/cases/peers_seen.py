@@ -12,15 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eigenveil.audit.cases.messages import Look, Tap, evened
+from eigenveil.core.mechanism import Exact
+from eigenveil.core.noise import distance_in_steps, pack, step_of, unpack, values_of
 from eigenveil.data.rows import DenseRows
 from eigenveil.errors import require
 from eigenveil.estimators import GossipPCA
 from eigenveil.estimators.gossip.simulation import GossipSimulation
 from eigenveil.estimators.rounds import Watch
 from eigenveil.linalg import Array
-from eigenveil.privacy import Exact
 from eigenveil.privacy.integers.paired import PairedSteps
-from eigenveil.privacy.noise.steps import distance_in_steps, pack, step_of, unpack, values_of
 from eigenveil.protocols.gossip.terms import Among
 from eigenveil.protocols.messages import Pass
 from eigenveil.tasks import Question, Segments, SumTask

@@ -12,9 +12,12 @@ from numpy.typing import NDArray
 from eigenveil.audit.case import Case, Claim, Test, Trial
 from eigenveil.audit.cases.canaries import gram_of, require_guarantee, tossed
 from eigenveil.audit.cases.messages import Look, Tap, scored
-from eigenveil.data.rows import Block
+from eigenveil.core.accounting import Budget
+from eigenveil.core.rows import Block
+from eigenveil.core.sums import CONTRACTION
+from eigenveil.core.unit import Neighbours
 from eigenveil.linalg import Array, Subspace
-from eigenveil.privacy import CONTRACTION, Budget, Histories, Neighbours
+from eigenveil.privacy import Histories
 from eigenveil.recommend import PrivateRecommender
 
 __all__ = ["CASES"]

@@ -16,10 +16,11 @@ from eigenveil.audit.case import Case, Claim, Trial
 from eigenveil.audit.cases.canaries import enough_people, gram_of, require_guarantee, tossed
 from eigenveil.audit.cases.crowd import Crowd, announced, shown
 from eigenveil.audit.cases.messages import Look, Tap, scored
+from eigenveil.core.accounting import Budget
+from eigenveil.core.ledger import Charge
 from eigenveil.errors import QuorumLost, require
 from eigenveil.estimators import FederatedPCA
 from eigenveil.linalg import Array
-from eigenveil.privacy import Budget, Charge
 from eigenveil.privacy.guarantee import plain
 from eigenveil.tasks import Question, Task
 

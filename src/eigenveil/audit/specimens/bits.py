@@ -8,10 +8,12 @@ from numpy.random import Generator
 from eigenveil.audit.case import Case, Claim, Trial
 from eigenveil.audit.cases.bits import site_parts
 from eigenveil.audit.cases.curator_seen import BUDGET
+from eigenveil.core.accounting import Budget
+from eigenveil.core.ledger import Slot
+from eigenveil.core.mechanism import Bounded, Gaussian, Mechanism
 from eigenveil.data.rows import DenseRows
 from eigenveil.estimators.federated.parties import Parties
 from eigenveil.linalg import Array
-from eigenveil.privacy import Bounded, Budget, Gaussian, Mechanism, Slot
 from eigenveil.protocols import Member, Party
 from eigenveil.protocols.masked import Identity
 

@@ -13,13 +13,14 @@ from eigenveil.audit.case import Case, Claim, Trial, mu_of
 from eigenveil.audit.cases.canaries import enough_people, lifted, tossed
 from eigenveil.audit.cases.curator import two_fits
 from eigenveil.audit.cases.curator_seen import BUDGET, blanked, fitted, guarantee_of
-from eigenveil.data.rows import Block, Rows
+from eigenveil.core.accounting import Budget
+from eigenveil.core.domain import Domain, Region, Scored, SparseBlock
+from eigenveil.core.ledger import Charge, Ledger, Memory
+from eigenveil.core.rows import Block, Rows
+from eigenveil.core.unit import Neighbours
 from eigenveil.estimators import PrivatePCA
 from eigenveil.estimators.private.curator import PrivateSpec
 from eigenveil.linalg import Array
-from eigenveil.privacy import Budget, Charge, Domain, Ledger, Neighbours, Region
-from eigenveil.privacy.ledger import Memory
-from eigenveil.privacy.sums.domain import Scored, SparseBlock
 from eigenveil.tasks.fit.bounds import RowBounds
 
 __all__ = ["CASES"]

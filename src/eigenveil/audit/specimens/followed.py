@@ -9,8 +9,8 @@ from typing import Final, final
 from eigenveil.audit.case import Case, Claim
 from eigenveil.audit.cases.curator_seen import BUDGET
 from eigenveil.audit.cases.followed import followed_file
+from eigenveil.core.accounting import Budget
 from eigenveil.data.follow import ByClock, Closed, Followed, FollowedRows, Instant, SlotEnds, SlotStart
-from eigenveil.privacy import Budget
 
 __all__ = ["CASES", "AsRead"]
 

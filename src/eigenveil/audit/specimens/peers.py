@@ -13,11 +13,11 @@ from eigenveil.audit.case import Case, Claim, Trial
 from eigenveil.audit.cases.canaries import tossed
 from eigenveil.audit.cases.messages import Tap
 from eigenveil.audit.cases.peers import BUDGET, NAMES, along, few_rows, watched
+from eigenveil.core.accounting import Budget
 from eigenveil.estimators import GossipPCA
 from eigenveil.estimators.gossip.simulation import GossipSimulation
 from eigenveil.linalg import Array
 from eigenveil.linalg.graphs import Graph
-from eigenveil.privacy import Budget
 from eigenveil.protocols.messages import Pass
 
 __all__ = ["CASES", "lone_tables", "published"]

@@ -16,10 +16,12 @@ from eigenveil.audit.case import Case, Claim, Trial
 from eigenveil.audit.cases.canaries import tossed
 from eigenveil.audit.cases.masked import BUDGET, claim_under_masks, seen_by_hub_and_colluder
 from eigenveil.audit.cases.messages import Tap
+from eigenveil.core.accounting import Budget
+from eigenveil.core.mechanism import Exact
+from eigenveil.core.noise import Noise
 from eigenveil.data.rows import Symmetric
 from eigenveil.estimators import FederatedPCA
 from eigenveil.linalg import Array
-from eigenveil.privacy import Budget, Exact, Noise
 from eigenveil.tasks import Question, Task
 
 __all__ = ["CASES", "published_fedpower"]

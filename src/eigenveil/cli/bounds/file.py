@@ -19,7 +19,9 @@ from eigenveil.params.words import flag
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from eigenveil.privacy import Budget, Guarantee, PrivacyUnit
+    from eigenveil.core.accounting import Budget
+    from eigenveil.core.unit import PrivacyUnit
+    from eigenveil.privacy import Guarantee
 
 __all__ = ["FORMAT", "LARGEST", "BoundsFile", "guarantee_in", "plain_in", "reach_of_ranges", "show_bounds", "was_given"]
 
@@ -146,7 +148,7 @@ class BoundsFile:
 
     def together(self, budget: "Budget", unit: "PrivacyUnit") -> str | None:
         """What the search and a fit on the same people cost together, or that there is no sum; None for public bounds."""
-        from eigenveil.privacy import Budget, epsilon_of
+        from eigenveil.core.accounting import Budget, epsilon_of
 
         epsilon, delta = self.guarantee.epsilon, self.guarantee.delta
         if epsilon is None or delta is None:
@@ -211,7 +213,7 @@ def show_bounds(console: "Console", known: BoundsFile, settings: Mapping[str, An
     `unit` is what the fit protects. Costs for rows and costs for people are not added up.
     """
     from eigenveil.cli._report import warning_panel
-    from eigenveil.privacy import Budget
+    from eigenveil.core.accounting import Budget
 
     if known.warning is not None:
         console.print(warning_panel(known.warning))

@@ -90,8 +90,8 @@ def left_for_fit(total: float | None, epsilon: float | None, delta: float | None
     >>> left_for_fit(None, 0.1, 1e-6)
     (1.0, 0.9926)
     """
+    from eigenveil.core.accounting import epsilon_of, mu_for
     from eigenveil.estimators.checks import budget_of
-    from eigenveil.privacy import epsilon_of, mu_for
 
     spent = budget_of(epsilon, delta)
     if spent is None:

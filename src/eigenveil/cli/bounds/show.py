@@ -15,13 +15,14 @@ from eigenveil.cli._files import Reading
 from eigenveil.cli._report import guarantee_panel, plain
 from eigenveil.cli.bounds.file import FORMAT, reach_of_ranges
 from eigenveil.cli.bounds.options import WIDEST, Step, command_of, why_next
+from eigenveil.core.accounting import Budget
 from eigenveil.estimators.bounds.columns import FoundColumnBounds
 from eigenveil.estimators.bounds.found import FoundBounds
 from eigenveil.params import PrivateParams, declared
 from eigenveil.params.declarations.reading import MissingParams
 from eigenveil.params.texts import text_of
 from eigenveil.params.words import as_options
-from eigenveil.privacy import Budget, Guarantee
+from eigenveil.privacy import Guarantee
 
 __all__ = ["Asked", "BoundsAnswer"]
 

@@ -14,10 +14,10 @@ from eigenveil.cli.transform import beside, scores_of
 from eigenveil.data.archive import whole_file
 
 if TYPE_CHECKING:
-    from eigenveil.data.rows import Rows
+    from eigenveil.core.accounting import Budget
+    from eigenveil.core.rows import Rows
     from eigenveil.ledger.durable import DurableLedger, StudyBudget
     from eigenveil.model import Model
-    from eigenveil.privacy import Budget
 
 __all__ = ["Results", "say_spent", "spending_of"]
 

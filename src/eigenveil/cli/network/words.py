@@ -12,13 +12,13 @@ from eigenveil.errors import require
 from eigenveil.network.study.words import Fact
 
 if TYPE_CHECKING:
+    from eigenveil.core.accounting import Budget
     from eigenveil.estimators.federated.parties import Parties
     from eigenveil.estimators.gossip.parties import PeerParties
     from eigenveil.ledger.durable import DatasetState, StudyBudget
     from eigenveil.network.policy import Policy
     from eigenveil.network.study.file import Place, StudyFile
     from eigenveil.plan.choose.sites import Method
-    from eigenveil.privacy import Budget
     from eigenveil.tasks.fit.bounds import RowBounds
 
 __all__ = [
@@ -69,8 +69,8 @@ def leaving_peer(
     study: "StudyFile", parties: "PeerParties", *, near: Sequence["Place"], listens: str
 ) -> Iterator[Fact]:
     """What leaves a peer, in how many rounds and to whom, from the terms that the peer itself has worked out."""
+    from eigenveil.core.noise import packed_size
     from eigenveil.plan import SitesPlan
-    from eigenveil.privacy import packed_size
     from eigenveil.tasks.fit.search import NORMS
     from eigenveil.tasks.fit.split import split_budget
     from eigenveil.tasks.fit.units import ENTRIES
@@ -257,7 +257,7 @@ def left_words(state: "DatasetState", life: "Budget | None") -> str:
     room = life.delta - state.beyond
     if state.void or room <= 0:
         return "nothing is left of the total budget"
-    from eigenveil.privacy import Budget
+    from eigenveil.core.accounting import Budget
 
     # In Gaussian DP the squares of mu add up, so what is left is a difference of squares.
     square = Budget(life.epsilon, room).mu ** 2 - state.counted**2
@@ -268,7 +268,7 @@ def left_words(state: "DatasetState", life: "Budget | None") -> str:
 
 
 def _epsilon(mu: float, delta: float) -> float:
-    from eigenveil.privacy import epsilon_of
+    from eigenveil.core.accounting import epsilon_of
 
     return epsilon_of(mu, delta) if delta > 0 and math.isfinite(mu) else math.inf
 

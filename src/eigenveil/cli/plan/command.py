@@ -99,8 +99,9 @@ def plan(
 
 
 def _facts(asked: PlanParams, known: KnownSpectrum) -> "Facts":
+    from eigenveil.core.accounting import Budget
+    from eigenveil.core.unit import Neighbours
     from eigenveil.plan import Facts
-    from eigenveil.privacy import Budget, Neighbours
 
     asked, spectrum = known.asked_with_bounds(), known.spectrum()
     return Facts(

@@ -269,7 +269,7 @@ def _whole(rows: Any, scale: Any, path: Path) -> "Array | Any":
     import numpy as np
     import scipy.sparse as sp
 
-    from eigenveil.data.rows import block_size
+    from eigenveil.core.rows import block_size
 
     count, dim = rows.shape
     require(

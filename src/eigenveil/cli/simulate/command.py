@@ -407,7 +407,7 @@ class _View:
 
     def _spending(self, rounds: "Sequence[Round]") -> PageBudget | None:
         from eigenveil.cli._report import spent_mu
-        from eigenveil.privacy import epsilon_of
+        from eigenveil.core.accounting import epsilon_of
 
         epsilon, delta = self._job.asked.epsilon, self._job.asked.delta
         if epsilon is None or delta is None:
@@ -489,7 +489,7 @@ def _comparison(job: _Job, parted: Parted, pca: "Estimator") -> str:
     """The captured share of the variance of the whole table, and the largest sine to its exact components."""
     import numpy as np
 
-    from eigenveil.data.rows import block_size
+    from eigenveil.core.rows import block_size
     from eigenveil.estimators import PrivatePCA
     from eigenveil.linalg import sines
 

@@ -12,7 +12,7 @@ from eigenveil.errors import require, require_param
 if TYPE_CHECKING:
     from numpy.random import Generator
 
-    from eigenveil.data.rows import Rows
+    from eigenveil.core.rows import Rows
     from eigenveil.linalg import Array
 
 __all__ = ["Parted", "SplitRule", "part"]
@@ -231,7 +231,7 @@ def _whole(rows: "Rows") -> Any:
     import numpy as np
     import scipy.sparse as sp
 
-    from eigenveil.data.rows import block_size
+    from eigenveil.core.rows import block_size
 
     blocks = [block.values for block in rows.blocks(block_size(rows))]
     if rows.sparse:

@@ -145,7 +145,7 @@ def stream(
     run(job)
     # With --json, stdout has lines of JSON and nothing else.
     if known is not None and settings is not None and settings["epsilon"] is not None and not as_json:
-        from eigenveil.privacy import Neighbours
+        from eigenveil.core.unit import Neighbours
         from eigenveil.privacy.facts import Person
 
         person, most = settings["person"], settings["person_blocks"]

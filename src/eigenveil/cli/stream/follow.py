@@ -30,12 +30,13 @@ from eigenveil.params import StreamingParams
 from eigenveil.params.words import in_options
 
 if TYPE_CHECKING:
+    from eigenveil.core.accounting import Budget
+    from eigenveil.core.unit import PrivacyUnit
     from eigenveil.data.streams import Source
     from eigenveil.estimators.streaming.pca import StreamingPCA
     from eigenveil.ledger.spending import StreamSpending
     from eigenveil.model import Model
     from eigenveil.plan import StreamPlan
-    from eigenveil.privacy import Budget, PrivacyUnit
 
 __all__ = ["Job", "outputs_in", "require_source", "run", "spare_names"]
 
@@ -303,13 +304,13 @@ def _plain(value: Any) -> str:
 
 
 def _budget(pca: "StreamingPCA") -> "Budget | None":
-    from eigenveil.privacy import Budget
+    from eigenveil.core.accounting import Budget
 
     return None if pca.epsilon is None or pca.delta is None else Budget(pca.epsilon, pca.delta)
 
 
 def _unit(pca: "StreamingPCA") -> "PrivacyUnit":
-    from eigenveil.privacy import Neighbours
+    from eigenveil.core.unit import Neighbours
     from eigenveil.privacy.facts import Person
 
     protects = Person("stream", grouped=pca.person is not None, most=pca.person_blocks, column=pca.person)

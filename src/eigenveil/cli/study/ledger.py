@@ -399,7 +399,7 @@ def _guarantee(study: "StudyReplay") -> str:
 
 def _study_epsilon(study: "StudyReplay", mu: float) -> str:
     """The epsilon of `mu` at the study's own delta."""
-    from eigenveil.privacy.accounting import epsilon_of
+    from eigenveil.core.accounting import epsilon_of
 
     account = study.account
     if account.delta is None or math.isinf(mu):

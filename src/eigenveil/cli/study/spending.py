@@ -18,11 +18,13 @@ from eigenveil.cli._terminal import output
 from eigenveil.errors import require
 
 if TYPE_CHECKING:
-    from eigenveil.data.rows import Rows
+    from eigenveil.core.accounting import Budget
+    from eigenveil.core.ledger import Ledger
+    from eigenveil.core.rows import Rows
+    from eigenveil.core.unit import PrivacyUnit
     from eigenveil.ledger.durable import DatasetState, DurableLedger
     from eigenveil.ledger.spending import StreamSpending
     from eigenveil.ledger.store import FileStore
-    from eigenveil.privacy import Budget, Ledger, PrivacyUnit
 
 __all__ = ["Dataset", "FitSpending", "LastingLedger", "LedgerPath", "LifeDelta", "LifeEpsilon", "stands"]
 
@@ -139,11 +141,12 @@ class LastingLedger:
         if self.path is None:
             yield FitSpending()
             return
+        from eigenveil.core.accounting import Budget
+        from eigenveil.core.unit import Neighbours, PrivacyUnit
         from eigenveil.data.fingerprints import fingerprints
         from eigenveil.data.rows import CheckedRows
         from eigenveil.ledger.durable import DurableLedger
         from eigenveil.ledger.spending import released
-        from eigenveil.privacy import Budget, Neighbours, PrivacyUnit
 
         self._require_named()
         # This reads all rows, so missing values that are not allowed are found before anything is written.
@@ -223,9 +226,9 @@ class LastingLedger:
     def _store(self, lasting: "DurableLedger", cost: "Budget") -> "FileStore":
         """The dataset in the ledger, with the budget that it has, or at the first use the one that was given."""
         from eigenveil.cli.network.consent import dataset_named
+        from eigenveil.core.accounting import Budget
         from eigenveil.ledger.budget import require_fixed
         from eigenveil.ledger.store import FileStore
-        from eigenveil.privacy import Budget
 
         assert self.path is not None
         dataset = dataset_named(self.path, lasting, self.dataset, None, role="analyst")

@@ -13,21 +13,12 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from eigenveil.core.rows import Rows, Work, block_size, innermost, require_real
 from eigenveil.data.columns import ColumnLayout, kinds_of, require_kinds
-from eigenveil.data.elsewhere import Work
 from eigenveil.data.engines.pieces import PieceRefusal, attempted
 from eigenveil.data.number_texts import NO_MARKS, MissingMarks
 from eigenveil.data.people import identifiers
-from eigenveil.data.rows import (
-    CheckedRows,
-    DenseRows,
-    Rows,
-    SparseRows,
-    WeightedRows,
-    block_size,
-    innermost,
-    require_real,
-)
+from eigenveil.data.rows import CheckedRows, DenseRows, SparseRows, WeightedRows
 from eigenveil.data.tables import distinct_ids
 from eigenveil.errors import require
 from eigenveil.linalg import Array

@@ -11,8 +11,8 @@ from typing import Any, ParamSpec, TypeVar, final
 
 import numpy as np
 
+from eigenveil.core.threads import few_cores
 from eigenveil.errors import EigenveilError
-from eigenveil.linalg.kernel import few_cores
 
 __all__ = ["PieceRefusal", "answer_of", "attempted"]
 

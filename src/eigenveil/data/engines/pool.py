@@ -12,16 +12,17 @@ from typing import Any, Final, NoReturn, TypeVar, final
 
 import numpy as np
 
+from eigenveil.core.rows import Progress, Rows, Work
+from eigenveil.core.threads import cores
 from eigenveil.data.columns import ColumnChoice, ColumnLayout
-from eigenveil.data.elsewhere import Work, refuse_to_copy
+from eigenveil.data.elsewhere import refuse_to_copy
 from eigenveil.data.engines.pieces import PieceRefusal, answer_of, attempted
 from eigenveil.data.named import ParquetTable, kind_of, reading, require_readable
 from eigenveil.data.number_texts import NO_MARKS, MissingMarks
-from eigenveil.data.rows import CheckedRows, DenseRows, NamedRows, Progress, Rows, WeightedRows, person_weights
+from eigenveil.data.rows import CheckedRows, DenseRows, NamedRows, WeightedRows, person_weights
 from eigenveil.data.tables import FileRows, beside, person_ids, read_table, with_gaps
 from eigenveil.errors import ColumnsError, EngineLost, require
 from eigenveil.linalg import Array
-from eigenveil.linalg.kernel import cores
 from eigenveil.params.declarations.reading import FileParams
 from eigenveil.params.declare import checked
 

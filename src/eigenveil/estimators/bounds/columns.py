@@ -11,15 +11,18 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from eigenveil.data.rows import in_silence
+from eigenveil.core.counts import Cells, Tails, bounded_column_tails, read_tails, tails_sensitivity
+from eigenveil.core.domain import Domain
+from eigenveil.core.ledger import Ledger
+from eigenveil.core.rows import in_silence
+from eigenveil.core.unit import Neighbours
 from eigenveil.errors import listed, require, require_param
 from eigenveil.estimators.bounds.release import AskedOfRows, SmallRelease
 from eigenveil.estimators.bounds.rows import SURE, place_of
 from eigenveil.linalg import Array
 from eigenveil.params import ColumnBoundsParams, parameters, takes
-from eigenveil.privacy import Domain, Guarantee, Ledger, Neighbours
+from eigenveil.privacy import Guarantee
 from eigenveil.privacy.facts import COLUMN_TAILS, TableRows
-from eigenveil.privacy.sums.quantiles import Cells, Tails, bounded_column_tails, read_tails, tails_sensitivity
 
 __all__ = ["FindColumnBounds", "FoundColumnBounds", "find_column_bounds"]
 

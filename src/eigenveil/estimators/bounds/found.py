@@ -4,10 +4,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, final
 
+from eigenveil.core.accounting import Budget
+from eigenveil.core.ledger import Ledger
 from eigenveil.errors import require
 from eigenveil.linalg import Array
 from eigenveil.plan import predict
-from eigenveil.privacy import Budget, Guarantee, Ledger
+from eigenveil.privacy import Guarantee
 
 __all__ = ["Candidate", "FoundBounds"]
 

@@ -11,17 +11,17 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from eigenveil.data.rows import in_silence
+from eigenveil.core.counts import Cells, Tails, bounded_tails, read_tails, tails_sensitivity
+from eigenveil.core.domain import FARTHEST, Domain
+from eigenveil.core.rows import in_silence
+from eigenveil.core.unit import Neighbours
 from eigenveil.errors import require_param
 from eigenveil.estimators.bounds.found import Candidate, FoundBounds
 from eigenveil.estimators.bounds.release import AskedOfRows, SmallRelease
 from eigenveil.estimators.checks import center_of
 from eigenveil.linalg import Array
 from eigenveil.params import BoundsParams, ColumnBoundsParams, parameters, takes
-from eigenveil.privacy import Domain, Neighbours
 from eigenveil.privacy.facts import ROW_TAILS, TableRows
-from eigenveil.privacy.sums.domain import FARTHEST
-from eigenveil.privacy.sums.quantiles import Cells, Tails, bounded_tails, read_tails, tails_sensitivity
 from eigenveil.tasks import Totals
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.gaps import Rates, observed_noise

@@ -12,24 +12,18 @@ from typing import Any, Final, final
 import numpy as np
 from scipy.optimize import isotonic_regression
 
-from eigenveil.data.rows import Rows, in_silence
+from eigenveil.core.domain import Domain
+from eigenveil.core.ledger import Ledger
+from eigenveil.core.mechanism import Bounded
+from eigenveil.core.rows import Rows, in_silence
+from eigenveil.core.unit import Neighbours, sum_sensitivity
 from eigenveil.errors import require_param
 from eigenveil.estimators.bounds.release import AskedOfRows, SmallRelease
 from eigenveil.estimators.checks import center_of
 from eigenveil.linalg import Array
 from eigenveil.params import SpectrumParams, parameters, takes
 from eigenveil.plan.spectrum import Spectrum
-from eigenveil.privacy import (
-    Bounded,
-    Domain,
-    Guarantee,
-    Ledger,
-    Neighbours,
-    bounded_count,
-    bounded_gram,
-    bounded_kept,
-    sum_sensitivity,
-)
+from eigenveil.privacy import Guarantee, bounded_count, bounded_gram, bounded_kept
 from eigenveil.privacy.facts import EIGENVALUES, ON_LAPACK, TableRows
 from eigenveil.protocols import run_pooled
 from eigenveil.tasks import Totals

@@ -2,9 +2,10 @@
 
 import math
 
+from eigenveil.core.ledger import Charge
 from eigenveil.estimators.federated.parties import Parties
 from eigenveil.estimators.federated.spec import FederatedSpec
-from eigenveil.privacy import Charge, Guarantee, GuaranteeFacts
+from eigenveil.privacy import Guarantee, GuaranteeFacts
 from eigenveil.privacy.facts import (
     COMPONENTS,
     NO_PRIVACY,

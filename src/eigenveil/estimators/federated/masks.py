@@ -7,21 +7,14 @@ from typing import Any, Final, Literal, Self, final
 
 import numpy as np
 
-from eigenveil.data.elsewhere import total_of
-from eigenveil.data.rows import Block, Rows, Symmetric, block_size
+from eigenveil.core.domain import Domain, Gaps, row_sums
+from eigenveil.core.rows import Block, Rows, block_size, total_of
+from eigenveil.core.unit import Neighbours
+from eigenveil.data.rows import Symmetric
 from eigenveil.errors import at_place, require, require_param, verbatim
 from eigenveil.linalg import Array
 from eigenveil.params.values import LONGEST, SHORTEST
-from eigenveil.privacy import (
-    Domain,
-    Gaps,
-    Neighbours,
-    bounded_count,
-    bounded_kept,
-    bounded_observed,
-    bounded_sum,
-)
-from eigenveil.privacy.sums.domain import row_sums
+from eigenveil.privacy import bounded_count, bounded_kept, bounded_observed, bounded_sum
 from eigenveil.protocols.masked import MaskedTerms
 from eigenveil.tasks.fit.gaps import Rates
 from eigenveil.tasks.fit.task import WholeFit

@@ -12,27 +12,20 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from eigenveil.data.rows import Rows, Symmetric
+from eigenveil.core.accounting import Budget, delta_of, epsilon_of
+from eigenveil.core.ledger import Charge, Ledger
+from eigenveil.core.mechanism import Exact, Gaussian, Mechanism
+from eigenveil.core.noise import ROUNDING_COST, Noise
+from eigenveil.core.rows import Rows
+from eigenveil.data.rows import Symmetric
 from eigenveil.errors import ParameterWarning, require
 from eigenveil.estimators.federated.spec import FederatedSpec
 from eigenveil.estimators.settings import bound_settings, settings_of
 from eigenveil.estimators.verdict import FitVerdict, forewarned, noise_floor, released_of, verdict_of
 from eigenveil.papers.noise_scales import fedpower_multiplier
 from eigenveil.plan import iterates, masked_terms
-from eigenveil.privacy import (
-    Budget,
-    Charge,
-    Exact,
-    Gaussian,
-    Ledger,
-    Mechanism,
-    Noise,
-    Share,
-    delta_of,
-    epsilon_of,
-)
+from eigenveil.privacy import Share
 from eigenveil.privacy.facts import NO_PRIVACY
-from eigenveil.privacy.noise.steps import ROUNDING_COST
 from eigenveil.protocols import Hub, HubRound, Member, Node, Sampling, Terms
 from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms, Masking
 from eigenveil.protocols.star.layout import star, tree
@@ -311,7 +304,7 @@ class Parties:
         Anyone who sees only what the hub sends sees both noises. Let a person be at up to k sites. Each of them adds sqrt(k) r,
         with r = C D and C = 1 / mu of the sites. The hub adds t = T v for the rest v. Weights of parts are at most w, so one
         person moves the sum by W = k w parts. Then mu^2 = E^2 / (r^2 + (t / W)^2) ("Noise on noise" in
-        `eigenveil.privacy.noise.steps`). This is the same for every k, and smaller for weights below w.
+        `eigenveil.core.noise`). This is the same for every k, and smaller for weights below w.
 
         Rounding: let p = `ROUNDING_COST` and S the sensitivity. Then D = (1 + d) S for some d of at most p. The hub's noise is
         for the distance T = A W S, with A at most (1 + rounding) (1 + p). T contains everything in c. It also contains

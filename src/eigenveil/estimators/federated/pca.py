@@ -8,7 +8,7 @@ from typing import Any
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from eigenveil.data.rows import in_silence
+from eigenveil.core.rows import in_silence
 from eigenveil.errors import ProtocolError, TooFewPeople, require
 from eigenveil.estimators.federated.guarantee import federated_guarantee
 from eigenveil.estimators.federated.masks import masked_room

@@ -7,12 +7,13 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final, Literal, cast
 
+from eigenveil.core.accounting import Budget
+from eigenveil.core.unit import Neighbours
 from eigenveil.errors import ParameterError, require, require_param, verbatim
 from eigenveil.estimators.federated.masks import MASKED_METHODS
 from eigenveil.params import FederatedParams, RecommenderParams
 from eigenveil.params.values import Expected, number_or_share
 from eigenveil.plan import SitesPlan
-from eigenveil.privacy import Budget, Neighbours
 from eigenveil.protocols.masked import require_survivors
 
 __all__ = [

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, final
 
-from eigenveil.data.rows import Rows
+from eigenveil.core.ledger import Charge, Ledger
+from eigenveil.core.rows import Rows
 from eigenveil.errors import BudgetExceeded, ParameterWarning, QuorumLost, at_place, require, require_param, verbatim
 from eigenveil.estimators.federated.masks import DeclaredBounds
 from eigenveil.estimators.federated.parties import Parties
@@ -13,10 +14,6 @@ from eigenveil.estimators.federated.spec import FederatedSpec
 from eigenveil.estimators.rounds import Round, Watch, round_of
 from eigenveil.estimators.sites import Columns
 from eigenveil.estimators.verdict import FitVerdict
-from eigenveil.privacy import (
-    Charge,
-    Ledger,
-)
 from eigenveil.protocols import Hub, HubRound, Member, Party
 from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms
 from eigenveil.runtimes import Faults, LocalStar, Refusal

@@ -11,6 +11,8 @@ from typing import Any, Final, Literal, cast, final
 
 import numpy as np
 
+from eigenveil.core.accounting import Budget
+from eigenveil.core.unit import Neighbours, PrivacyUnit
 from eigenveil.errors import ParameterError, require_param
 from eigenveil.estimators.checks import budget_of, center_of, covariance_for, rank_of, seed_of
 from eigenveil.estimators.federated.masks import DeclaredBounds
@@ -30,7 +32,6 @@ from eigenveil.linalg import Array, orthonormal
 from eigenveil.params import FederatedParams
 from eigenveil.plan import Method, SitesPlan, components_of, iterates, plan_sites
 from eigenveil.plan.choose.choice import DIVIDED
-from eigenveil.privacy import Budget, Neighbours, PrivacyUnit
 from eigenveil.protocols import Terms
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.split import split_budget

@@ -12,14 +12,17 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from eigenveil.data.rows import Rows
+from eigenveil.core.ledger import Ledger
+from eigenveil.core.mechanism import Exact, Gaussian
+from eigenveil.core.noise import Noise
+from eigenveil.core.rows import Rows
 from eigenveil.errors import ParameterWarning, require
 from eigenveil.estimators.gossip.spec import GossipSpec, directions_of
 from eigenveil.estimators.settings import bound_settings, settings_of
 from eigenveil.estimators.verdict import FitVerdict, forewarned, noise_floor, released_of, verdict_of
 from eigenveil.linalg import Array, orthonormal
 from eigenveil.plan import SegmentsPlan, SitesPlan, iterates
-from eigenveil.privacy import Exact, Gaussian, Ledger, Noise, PairedPart
+from eigenveil.privacy import PairedPart
 from eigenveil.protocols.gossip import GossipTerms, Outgoing, Paired, PairKeys, Peer, PeerNoise, PeerRound, Plain
 from eigenveil.protocols.keys import Identity, digest
 from eigenveil.tasks.fit.split import Split, split_budget

@@ -11,8 +11,10 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
+from eigenveil.core.accounting import Budget
+from eigenveil.core.rows import Rows, in_silence
+from eigenveil.core.unit import Neighbours
 from eigenveil.data.elsewhere import NotCopied
-from eigenveil.data.rows import Rows, in_silence
 from eigenveil.errors import EigenveilError, ParameterError, require, require_param, verbatim
 from eigenveil.estimators.checks import budget_of, center_of, rank_of, seed_of
 from eigenveil.estimators.federated.rules import require_enough, require_few_rounds
@@ -33,10 +35,6 @@ from eigenveil.params import ColumnsParams, GossipParams, checked, param, parame
 from eigenveil.params.declarations.groups import HERE
 from eigenveil.params.values import instance_of
 from eigenveil.plan import guessed_eigenvalues
-from eigenveil.privacy import (
-    Budget,
-    Neighbours,
-)
 from eigenveil.runtimes import Faults
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.task import FitResult

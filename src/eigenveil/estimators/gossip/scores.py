@@ -6,23 +6,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import final
 
-from eigenveil.data.rows import Rows
+from eigenveil.core.accounting import Budget, compose_mu, epsilon_of
+from eigenveil.core.ledger import Charge, Ledger
+from eigenveil.core.mechanism import Bounded, Gaussian
+from eigenveil.core.noise import Noise
+from eigenveil.core.rows import Rows
+from eigenveil.core.threads import this_process
 from eigenveil.errors import EigenveilError, require_param
 from eigenveil.estimators.gossip.spec import GossipSpec
 from eigenveil.linalg import Array
-from eigenveil.privacy import (
-    Bounded,
-    Budget,
-    Charge,
-    Gaussian,
-    Guarantee,
-    Ledger,
-    Noise,
-    bounded_scores,
-    compose_mu,
-    epsilon_of,
-)
-from eigenveil.privacy.process import this_process
+from eigenveil.privacy import Guarantee, bounded_scores
 from eigenveil.tasks.fit.task import FitResult
 
 __all__ = ["PublishedScores", "ReadyScores"]

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import final
 
-from eigenveil.data.rows import Rows
+from eigenveil.core.ledger import Charge, Ledger
+from eigenveil.core.rows import Rows
 from eigenveil.errors import ParameterWarning, ProtocolError, TooFewPeople, at_place, require
 from eigenveil.estimators.gossip.parties import PeerParties
 from eigenveil.estimators.gossip.spec import GossipSpec
@@ -14,7 +15,6 @@ from eigenveil.estimators.rounds import Round, Watch
 from eigenveil.estimators.sites import Columns
 from eigenveil.estimators.verdict import FitVerdict
 from eigenveil.linalg import sines
-from eigenveil.privacy import Charge, Ledger
 from eigenveil.protocols.gossip import GossipTerms, Peer, PeerRound
 from eigenveil.protocols.keys import Identity
 from eigenveil.runtimes import Faults, LocalPeers, Refusal

@@ -8,7 +8,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, Literal, cast, final
 
-from eigenveil.data.rows import Rows, Symmetric
+from eigenveil.core.accounting import Budget
+from eigenveil.core.domain import Domain
+from eigenveil.core.noise import Noise
+from eigenveil.core.rows import Rows
+from eigenveil.core.unit import Neighbours, PrivacyUnit
+from eigenveil.data.rows import Symmetric
 from eigenveil.errors import ParameterError, require, require_param
 from eigenveil.estimators.checks import covariance_for
 from eigenveil.estimators.federated.rules import share_of
@@ -17,7 +22,6 @@ from eigenveil.linalg.graphs import Graph
 from eigenveil.papers.d_dp_pm import PublishedSegments
 from eigenveil.params import GossipParams
 from eigenveil.plan import Method, SegmentsPlan, SitesPlan, components_of, plan_segments, plan_sites
-from eigenveil.privacy import Budget, Domain, Neighbours, Noise, PrivacyUnit
 from eigenveil.protocols.gossip import Consensus
 from eigenveil.protocols.messages import LONGEST_NAME
 from eigenveil.tasks import Segments, Task

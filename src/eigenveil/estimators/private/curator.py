@@ -10,7 +10,13 @@ from typing import Any, Literal, final
 import numpy as np
 from numpy.random import Generator
 
-from eigenveil.data.rows import Rows
+from eigenveil.core.accounting import Budget
+from eigenveil.core.domain import Domain
+from eigenveil.core.ledger import Ledger, Reserve
+from eigenveil.core.mechanism import Exact, Gaussian
+from eigenveil.core.noise import Noise
+from eigenveil.core.rows import Rows
+from eigenveil.core.unit import Neighbours, gram_sensitivity
 from eigenveil.errors import ParameterWarning
 from eigenveil.estimators.settings import bound_settings, settings_of
 from eigenveil.estimators.verdict import FitVerdict, forewarned, noise_floor, released_of, verdict_of
@@ -18,19 +24,7 @@ from eigenveil.linalg import Array, Subspace, orthonormal
 from eigenveil.papers.noise_scales import fpca_scale, ppm_multiplier
 from eigenveil.plan import Choice, Plan, PrivateMethod, predict
 from eigenveil.plan.choose.choice import DIVIDED
-from eigenveil.privacy import (
-    Budget,
-    Domain,
-    Exact,
-    Gaussian,
-    Guarantee,
-    Ledger,
-    Neighbours,
-    Noise,
-    Reserve,
-    bounded_count,
-    gram_sensitivity,
-)
+from eigenveil.privacy import Guarantee, bounded_count
 from eigenveil.privacy.facts import (
     COMPONENTS,
     NO_PRIVACY,

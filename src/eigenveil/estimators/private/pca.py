@@ -4,8 +4,11 @@ from typing import Any
 
 import numpy as np
 
+from eigenveil.core.ledger import Ledger
+from eigenveil.core.noise import Noise
+from eigenveil.core.rows import Rows, in_silence
+from eigenveil.core.unit import Neighbours
 from eigenveil.data.elsewhere import by_person
-from eigenveil.data.rows import Rows, in_silence
 from eigenveil.errors import require_param
 from eigenveil.estimators.checks import SharedLedger, budget_of, center_of, covariance_for, rank_and_fraction, seed_of
 from eigenveil.estimators.fitted import FittedPCA
@@ -13,7 +16,6 @@ from eigenveil.estimators.private.curator import Curator, PrivateSpec, curator_s
 from eigenveil.estimators.reading import chosen, person_in, read_rows
 from eigenveil.estimators.settings import asked_settings
 from eigenveil.params import PrivateParams, checked, parameters
-from eigenveil.privacy import Ledger, Neighbours, Noise
 from eigenveil.tasks.fit.bounds import RowBounds
 
 __all__ = ["PrivatePCA"]

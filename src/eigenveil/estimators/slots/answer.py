@@ -6,13 +6,15 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from eigenveil.core.accounting import epsilon_of
+from eigenveil.core.ledger import Charge
 from eigenveil.estimators.released import model_of
 from eigenveil.estimators.settings import settings_of
 from eigenveil.estimators.slots.parties import SlotParties
 from eigenveil.estimators.verdict import FitVerdict, Released, unclear_columns, verdict_of
 from eigenveil.linalg import Array, Sketch, Subspace, symmetric_edge
 from eigenveil.model import Model
-from eigenveil.privacy import Charge, Guarantee, GuaranteeFacts, epsilon_of
+from eigenveil.privacy import Guarantee, GuaranteeFacts
 from eigenveil.privacy.facts import (
     COMPONENTS,
     FOUND_GAPS,

@@ -10,10 +10,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final, final
 
+from eigenveil.core.ledger import Ledger
+from eigenveil.core.mechanism import Exact, Gaussian, Mechanism
+from eigenveil.core.noise import Noise
 from eigenveil.errors import require
 from eigenveil.estimators.slots.spec import SlotSpec
 from eigenveil.linalg import Array
-from eigenveil.privacy import Exact, Gaussian, Ledger, Mechanism, Noise, Share
+from eigenveil.privacy import Share
 from eigenveil.privacy.facts import NO_PRIVACY
 from eigenveil.protocols import Node, Terms
 from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms, Masking

@@ -4,12 +4,12 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import final
 
+from eigenveil.core.ledger import Charge
 from eigenveil.errors import ProtocolError, at_place, require
 from eigenveil.estimators.slots.answer import Answer, answer_of
 from eigenveil.estimators.slots.parties import SlotParties
 from eigenveil.estimators.slots.spec import SlotSpec
 from eigenveil.linalg import Array
-from eigenveil.privacy import Charge
 from eigenveil.protocols import Message, Party
 from eigenveil.protocols.masked import Identity
 from eigenveil.protocols.slots import MaskedSlotMember, SlotMember, SlotRound

@@ -7,10 +7,12 @@ from typing import Any, Literal, final
 
 import numpy as np
 
+from eigenveil.core.accounting import Budget
+from eigenveil.core.domain import Domain, Gaps
+from eigenveil.core.unit import Neighbours, PrivacyUnit
 from eigenveil.errors import require_param
 from eigenveil.linalg import Array
 from eigenveil.params import SlotStreamParams
-from eigenveil.privacy import Budget, Domain, Gaps, Neighbours, PrivacyUnit
 from eigenveil.privacy.facts import Person
 from eigenveil.protocols import Terms
 from eigenveil.tasks import SlotSketches, SlotSums

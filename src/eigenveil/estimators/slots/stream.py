@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import NotFittedError
 
-from eigenveil.data.rows import Rows, block_size, in_silence
+from eigenveil.core.rows import Rows, block_size, in_silence
 from eigenveil.errors import require, require_param
 from eigenveil.estimators.checks import budget_of, seed_of
 from eigenveil.estimators.fitted import FittedPCA

@@ -11,9 +11,8 @@ from typing import Any, Final, final
 import numpy as np
 import scipy.sparse as sp
 
+from eigenveil.core.rows import Block, Rows, innermost, is_elsewhere, require_real
 from eigenveil.data.columns import as_numbers, require_entries, require_numbers
-from eigenveil.data.elsewhere import is_elsewhere
-from eigenveil.data.rows import Block, Rows, innermost, require_real
 from eigenveil.data.tables import as_arrow, is_arrow_like
 from eigenveil.errors import ParameterError, require_param
 from eigenveil.estimators.checks import checked_array, learn_columns, with_names

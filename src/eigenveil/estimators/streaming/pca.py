@@ -16,9 +16,10 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import NotFittedError
 
+from eigenveil.core.ledger import Ledger
+from eigenveil.core.rows import in_silence
 from eigenveil.data.elsewhere import is_dask
 from eigenveil.data.people import Marks
-from eigenveil.data.rows import in_silence
 from eigenveil.data.streams import Source, open_source
 from eigenveil.data.tables import person_marks
 from eigenveil.errors import EigenveilError, ParameterWarning, StateFileError, require, require_param
@@ -47,7 +48,7 @@ from eigenveil.params import ColumnsParams, StreamingParams, checked, param, par
 from eigenveil.params.declarations.groups import HERE
 from eigenveil.params.values import instance_of
 from eigenveil.plan import StreamPlan, stream_split
-from eigenveil.privacy import Guarantee, Ledger
+from eigenveil.privacy import Guarantee
 from eigenveil.tasks.fit.gaps import observed_noise
 from eigenveil.tracking.missing import filled, has_gaps
 

@@ -3,13 +3,16 @@
 from dataclasses import dataclass
 from typing import Any, Final, Literal, final
 
+from eigenveil.core.accounting import Budget
+from eigenveil.core.ledger import Charge
+from eigenveil.core.unit import Neighbours, PrivacyUnit
 from eigenveil.errors import require_param
 from eigenveil.estimators.checks import budget_of, seed_of
 from eigenveil.estimators.settings import asked_settings
 from eigenveil.estimators.streaming.merged import Merged
 from eigenveil.params import StreamingParams
 from eigenveil.plan import StreamPlan, plan_stream
-from eigenveil.privacy import Budget, Charge, Guarantee, GuaranteeFacts, Neighbours, PrivacyUnit
+from eigenveil.privacy import Guarantee, GuaranteeFacts
 from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, OneDevice, Person, StreamRows
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tracking import EnergyBounds

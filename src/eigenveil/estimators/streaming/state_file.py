@@ -25,6 +25,10 @@ from typing import IO, Any, Final
 import numpy as np
 import scipy.sparse as sp
 
+from eigenveil.core.accounting import Budget
+from eigenveil.core.domain import LARGEST, SMALLEST
+from eigenveil.core.ledger import Charge, Ledger
+from eigenveil.core.unit import PrivacyUnit
 from eigenveil.data.archive import ArchiveKind
 from eigenveil.errors import StateFileError, require
 from eigenveil.estimators.streaming.buffer import OpenBlock
@@ -33,8 +37,6 @@ from eigenveil.estimators.streaming.people import PeopleSeen
 from eigenveil.estimators.streaming.spec import StreamSpec
 from eigenveil.estimators.streaming.stream import RAW_STATE, Stream
 from eigenveil.linalg import Array
-from eigenveil.privacy import Budget, Charge, Ledger, PrivacyUnit
-from eigenveil.privacy.sums.domain import LARGEST, SMALLEST
 from eigenveil.tasks.fit.center import Center
 from eigenveil.tasks.fit.gaps import Rates
 from eigenveil.tracking.store import restored, taken_apart

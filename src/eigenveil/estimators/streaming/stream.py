@@ -20,8 +20,13 @@ from typing import IO, Any, Final, final
 import numpy as np
 import scipy.sparse as sp
 
+from eigenveil.core.domain import Domain, Gaps
+from eigenveil.core.ledger import Charge, Ledger, Reserve
+from eigenveil.core.mechanism import Gaussian, Mechanism, Portion
+from eigenveil.core.noise import Noise
+from eigenveil.core.rows import Rows
+from eigenveil.core.threads import this_process
 from eigenveil.data.people import Marks
-from eigenveil.data.rows import Rows
 from eigenveil.errors import EigenveilError, require, require_param
 from eigenveil.estimators.streaming.buffer import OpenBlock, in_units, placed, still_unseen
 from eigenveil.estimators.streaming.merged import Merged
@@ -30,8 +35,7 @@ from eigenveil.estimators.streaming.spec import StreamSpec, stream_guarantee
 from eigenveil.linalg import Array
 from eigenveil.model import Model, clipping_of
 from eigenveil.plan import stream_split
-from eigenveil.privacy import Charge, Domain, Gaps, Gaussian, Guarantee, Ledger, Mechanism, Noise, Portion, Reserve
-from eigenveil.privacy.process import this_process
+from eigenveil.privacy import Guarantee
 from eigenveil.protocols import run_pooled
 from eigenveil.tasks import Totals
 from eigenveil.tasks.fit.center import Center, CenterSearch

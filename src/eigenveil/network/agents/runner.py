@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Set
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar, final
 
-from eigenveil.data.rows import in_silence
+from eigenveil.core.rows import in_silence
 from eigenveil.errors import ProtocolError
 from eigenveil.network.agents.durable.party import DurableParty, Event, OnEvent, Outgoing
 from eigenveil.protocols import Wait

@@ -9,6 +9,8 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Final, final
 
+from eigenveil.core.accounting import Budget
+from eigenveil.core.ledger import Charge
 from eigenveil.errors import ProtocolError, require
 from eigenveil.ledger.durable import DurableLedger, Opened, StudyBudget
 from eigenveil.model import Model
@@ -29,7 +31,6 @@ from eigenveil.network.policy import Policy
 from eigenveil.network.study.file import StudyFile
 from eigenveil.network.study.parties import federated_model, found_in, parties_of
 from eigenveil.network.study.size import MEMORY, limits_of
-from eigenveil.privacy import Budget, Charge
 from eigenveil.protocols.wire import MessageLimits
 from eigenveil.runtimes.grpc import Transport
 

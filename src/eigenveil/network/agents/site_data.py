@@ -9,10 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
+from eigenveil.core.accounting import Budget
+from eigenveil.core.rows import Rows
 from eigenveil.data.columns import ColumnChoice
 from eigenveil.data.fingerprints import fingerprints
 from eigenveil.data.named import ParquetTable, open_named
-from eigenveil.data.rows import CheckedRows, Rows
+from eigenveil.data.rows import CheckedRows
 from eigenveil.data.tables import read_table
 from eigenveil.errors import ColumnsError, OtherStudy, ParameterError, require
 from eigenveil.estimators.sites import people_at
@@ -22,7 +24,6 @@ from eigenveil.network.policy import Policy, PolicyRefusal
 from eigenveil.network.study.file import Place, StudyFile
 from eigenveil.params.declarations.reading import FileParams
 from eigenveil.params.declarations.study import said_in_file
-from eigenveil.privacy import Budget
 from eigenveil.runtimes.grpc import Credentials
 from eigenveil.tasks.fit.bounds import RowBounds
 

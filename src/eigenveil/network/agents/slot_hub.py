@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, final
 
+from eigenveil.core.ledger import Charge
 from eigenveil.data.follow import ByClock, Instant
 from eigenveil.errors import require
 from eigenveil.estimators.settings import asked_settings
@@ -27,7 +28,6 @@ from eigenveil.network.study.file import StudyFile
 from eigenveil.network.study.parties import study_settings
 from eigenveil.network.study.size import MEMORY
 from eigenveil.network.study.streams import rule_of, slot_limits_of, slot_parties_of
-from eigenveil.privacy import Charge
 from eigenveil.runtimes.grpc import Transport
 
 __all__ = ["SlotHubAgent", "current_line"]

@@ -11,6 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, final
 
+from eigenveil.core.accounting import Budget
+from eigenveil.core.ledger import Charge
 from eigenveil.data.follow import (
     ByClock,
     ByCount,
@@ -41,7 +43,6 @@ from eigenveil.network.study.file import StudyFile
 from eigenveil.network.study.rules import method_of
 from eigenveil.network.study.size import MEMORY
 from eigenveil.network.study.streams import rule_of, slot_limits_of, slot_parties_of
-from eigenveil.privacy import Budget, Charge
 from eigenveil.protocols.slots import MaskedSlotMember, SlotMember
 from eigenveil.runtimes.grpc import Transport
 

@@ -13,6 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
+from eigenveil.core.accounting import Budget
+from eigenveil.core.unit import Neighbours, PrivacyUnit
 from eigenveil.data.owned import text_owned
 from eigenveil.errors import ParameterError, require
 from eigenveil.linalg.graphs import Graph
@@ -35,7 +37,6 @@ from eigenveil.params.tables import (
 )
 from eigenveil.params.toml import load_toml
 from eigenveil.params.values import Expected, whole
-from eigenveil.privacy import Budget, Neighbours, PrivacyUnit
 
 if TYPE_CHECKING:
     from eigenveil.estimators import FederatedPCA, GossipPCA

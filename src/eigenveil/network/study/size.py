@@ -43,8 +43,8 @@ def size_of(
 
     Where entries may be missing, `observed` counts of them go along with a sum.
     """
+    from eigenveil.core.counts import BEYOND
     from eigenveil.plan import SegmentsPlan, iterates
-    from eigenveil.privacy.sums.quantiles import BEYOND
     from eigenveil.tasks.fit.task import counted_at_once
 
     plan = request.plan

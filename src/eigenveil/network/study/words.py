@@ -213,7 +213,7 @@ def _people(study: "StudyFile") -> str:
 
 def _found_privately(study: "StudyFile") -> str:
     """What the study finds out before it clips rows, and at what cost."""
-    from eigenveil.privacy import Neighbours
+    from eigenveil.core.unit import Neighbours
     from eigenveil.tasks.fit.split import split_budget
 
     mean = isinstance(study.params.center, str)
@@ -234,7 +234,7 @@ def _found_privately(study: "StudyFile") -> str:
 
 def _found_units(study: "StudyFile") -> str:
     """How the study finds the units of columns, and at what cost."""
-    from eigenveil.privacy import Neighbours
+    from eigenveil.core.unit import Neighbours
     from eigenveil.tasks.fit.split import split_budget
 
     params = study.params
@@ -300,7 +300,7 @@ def _parties(study: "StudyFile") -> Iterator[Fact]:
 
 
 def _cost(study: "StudyFile") -> Iterator[Fact]:
-    from eigenveil.privacy import Neighbours
+    from eigenveil.core.unit import Neighbours
     from eigenveil.privacy.facts import Person
 
     params, budget = study.params, study.budget

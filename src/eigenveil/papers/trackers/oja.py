@@ -9,10 +9,10 @@ from typing import Any, final
 
 import numpy as np
 
+from eigenveil.core.mechanism import Mechanism
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, orthonormal
 from eigenveil.papers.trackers.edges import REPAIR, admit, nothing, read_only, require_rank, start_basis
-from eigenveil.privacy import Mechanism
 from eigenveil.tracking import Tracker, require_exact
 
 __all__ = ["Oja", "OjaState"]

@@ -7,10 +7,11 @@ import math
 from dataclasses import dataclass
 from typing import Final, Literal, final
 
+from eigenveil.core.accounting import Budget
+from eigenveil.core.unit import Neighbours, gram_sensitivity
 from eigenveil.errors import ParameterError, require
 from eigenveil.linalg import Array, found_share
 from eigenveil.plan.spectrum import Spectrum, require_rank
-from eigenveil.privacy import Budget, Neighbours, gram_sensitivity
 from eigenveil.tasks import geometric_shares
 
 __all__ = ["Choice", "Plan", "PrivateMethod", "in_mebibytes", "predict"]

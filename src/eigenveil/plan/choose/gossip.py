@@ -12,11 +12,11 @@ from typing import Final, final
 
 import numpy as np
 
+from eigenveil.core.accounting import Budget
 from eigenveil.errors import require_param
 from eigenveil.linalg import Array
 from eigenveil.plan.choose.choice import GROWTH
 from eigenveil.plan.spectrum import Spectrum, require_rank
-from eigenveil.privacy import Budget
 from eigenveil.tasks import geometric_shares
 
 __all__ = ["SegmentsPlan", "guessed_eigenvalues", "plan_segments"]

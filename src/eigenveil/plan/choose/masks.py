@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, final
 
-from eigenveil.privacy import Budget, Lattice
+from eigenveil.core.accounting import Budget
+from eigenveil.privacy import Lattice
 from eigenveil.protocols.masked import MaskedTerms, MaskGraph, mask_graph
 from eigenveil.protocols.masked.evidence import checks_needed
 from eigenveil.tasks.fit.split import Extent

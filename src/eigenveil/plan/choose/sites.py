@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal, final
 
+from eigenveil.core.accounting import Budget
+from eigenveil.core.domain import Domain
+from eigenveil.core.unit import Neighbours
 from eigenveil.errors import require_param
 from eigenveil.linalg import Array
 from eigenveil.plan.choose.choice import GROWTH, ROUNDS, predict
-from eigenveil.privacy import Budget, Domain, Neighbours
 from eigenveil.tasks import (
     CovarianceSum,
     KeptProducts,

@@ -4,9 +4,10 @@ import math
 from dataclasses import dataclass, replace
 from typing import Final, Literal, final
 
+from eigenveil.core.accounting import Budget
+from eigenveil.core.unit import Neighbours, gram_sensitivity
 from eigenveil.errors import require_param
 from eigenveil.plan.choose.choice import MEMORY_LIMIT
-from eigenveil.privacy import Budget, Neighbours, gram_sensitivity
 from eigenveil.tasks.fit.split import Split, split_budget
 from eigenveil.tasks.fit.units import ENTRIES
 from eigenveil.tracking.sums import MEAN_SHARE

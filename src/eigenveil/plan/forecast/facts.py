@@ -6,12 +6,13 @@ from typing import Final, Literal, final, get_args
 
 import numpy as np
 
+from eigenveil.core.accounting import Budget
+from eigenveil.core.unit import Neighbours
 from eigenveil.errors import ParameterError, require_param
 from eigenveil.params.values import Expected, Vector, center_value
 from eigenveil.plan.choose.choice import MEMORY_LIMIT
 from eigenveil.plan.clipping import Norms
 from eigenveil.plan.spectrum import Spectrum, require_rank
-from eigenveil.privacy import Budget, Neighbours
 
 __all__ = ["METHODS", "SETTINGS", "Facts", "Setting", "methods_for", "parts_of"]
 

@@ -7,6 +7,7 @@ from typing import Final, Literal, final
 
 import numpy as np
 
+from eigenveil.core.accounting import Budget
 from eigenveil.errors import require
 from eigenveil.linalg import Array
 from eigenveil.plan.choose.stream import StreamPlan
@@ -16,7 +17,6 @@ from eigenveil.plan.forecast.methods import method_plan
 from eigenveil.plan.forecast.params import FitParams, call_of
 from eigenveil.plan.forecast.trials import RehearsalTrial, tried
 from eigenveil.plan.spectrum import Spectrum
-from eigenveil.privacy import Budget
 
 __all__ = ["Denominator", "Forecast", "Interval", "curve", "forecast"]
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast, final
 
+from eigenveil.core.unit import Neighbours, gram_sensitivity
 from eigenveil.plan.choose.choice import MEMORY_LIMIT, predict
 from eigenveil.plan.choose.gossip import SegmentsPlan, plan_segments
 from eigenveil.plan.choose.masks import plan_masks
@@ -16,7 +17,6 @@ from eigenveil.plan.choose.sites import Method, SitesPlan, plan_sites
 from eigenveil.plan.choose.stream import StreamPlan, plan_stream, stream_split
 from eigenveil.plan.forecast.facts import Facts, Setting, parts_of
 from eigenveil.plan.forecast.params import FitParams, params_of, unknown_of
-from eigenveil.privacy import Neighbours, gram_sensitivity
 from eigenveil.protocols.masked import require_survivors
 from eigenveil.tasks.fit.search import NORMS, least_for_a_bound
 from eigenveil.tasks.fit.split import Extent, Split, split_budget
@@ -81,7 +81,7 @@ def method_plan(facts: Facts, method: str) -> MethodPlan:
     """How `method` would run a fit, given these `facts`.
 
     >>> from eigenveil.plan.spectrum import Spectrum
-    >>> from eigenveil.privacy import Budget
+    >>> from eigenveil.core.accounting import Budget
     >>> facts = Facts(50, 3, 10_000, Budget(1.0, 1e-6), Spectrum.guessed(50), sites=16)
     >>> method_plan(facts, "site/covariance").louder, round(method_plan(facts, "masked/covariance").louder, 3)
     (4.0, 1.0...)

@@ -3,6 +3,7 @@ knows."""
 
 from typing import Any, Final
 
+from eigenveil.core.unit import Neighbours
 from eigenveil.errors import in_python
 from eigenveil.params import FederatedParams, GossipParams, PrivateParams, StreamingParams
 from eigenveil.params.words import as_call
@@ -10,7 +11,6 @@ from eigenveil.plan.choose.gossip import SegmentsPlan
 from eigenveil.plan.choose.sites import SitesPlan
 from eigenveil.plan.choose.stream import StreamPlan
 from eigenveil.plan.forecast.facts import Facts, parts_of
-from eigenveil.privacy import Neighbours
 
 __all__ = ["FitParams", "call_of", "choice_of", "estimator_of", "params_of", "unknown_of"]
 

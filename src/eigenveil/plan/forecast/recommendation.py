@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeVar, final
 
+from eigenveil.core.accounting import Budget
 from eigenveil.drawing import escaped, fragment, table
 from eigenveil.errors import ParameterError, require_param
 from eigenveil.linalg import found_share
@@ -16,7 +17,6 @@ from eigenveil.plan.forecast.methods import method_plan
 from eigenveil.plan.forecast.params import FitParams
 from eigenveil.plan.forecast.trials import RehearsalTrial, glimpse
 from eigenveil.plan.spectrum import Spectrum
-from eigenveil.privacy import Budget
 
 __all__ = ["Recommendation", "Verdict", "advise", "hopeless"]
 
@@ -93,7 +93,7 @@ def advise(
     Within a setting the choice is that of method="auto", unless limits forbid it.
 
     >>> from eigenveil.plan.spectrum import Spectrum
-    >>> from eigenveil.privacy import Budget
+    >>> from eigenveil.core.accounting import Budget
     >>> many, few = (Facts(20, 2, people, Budget(1.0, 1e-6), Spectrum.guessed(20)) for people in (20_000, 50))
     >>> advise(many, methods=["curator/covariance", "curator/power"]).chosen.method
     'curator/covariance'
@@ -133,7 +133,7 @@ def hopeless(facts: Facts, method: str) -> tuple[float, float] | None:
     keeps nothing, and a rehearsal of 40000 columns takes seconds.
 
     >>> from eigenveil.plan.spectrum import Spectrum
-    >>> from eigenveil.privacy import Budget
+    >>> from eigenveil.core.accounting import Budget
     >>> many, few = (Facts(20, 2, people, Budget(1.0, 1e-6), Spectrum.guessed(20)) for people in (20_000, 20))
     >>> hopeless(many, "curator/covariance") is None, hopeless(few, "curator/covariance")[0] < 0.4
     (True, True)

@@ -12,21 +12,16 @@ from typing import Final, final
 
 import numpy as np
 
-from eigenveil.data.rows import DenseRows, Rows, SparseRows, Symmetric
+from eigenveil.core.domain import Domain
+from eigenveil.core.ledger import Ledger
+from eigenveil.core.mechanism import Exact, Gaussian, Mechanism
+from eigenveil.core.noise import Noise
+from eigenveil.core.rows import Rows
+from eigenveil.core.unit import Neighbours, gram_sensitivity, sum_sensitivity
+from eigenveil.data.rows import DenseRows, SparseRows, Symmetric
 from eigenveil.linalg import Array, Subspace, merge, orthonormal, signed
 from eigenveil.plan.choose.gossip import SegmentsPlan
 from eigenveil.plan.choose.sites import SitesPlan, components_of, iterates
-from eigenveil.privacy import (
-    Domain,
-    Exact,
-    Gaussian,
-    Ledger,
-    Mechanism,
-    Neighbours,
-    Noise,
-    gram_sensitivity,
-    sum_sensitivity,
-)
 from eigenveil.protocols import run_pooled
 from eigenveil.tasks import KeptProducts, Segments, SiteSpaces, shrunk
 from eigenveil.tasks.spaces import SiteSpace

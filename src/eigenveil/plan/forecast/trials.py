@@ -8,7 +8,9 @@ from typing import Final, Self, final
 
 import numpy as np
 
-from eigenveil.linalg import Array, blas_threads
+from eigenveil.core.unit import Neighbours
+from eigenveil.linalg import Array
+from eigenveil.linalg.blas import blas_threads
 from eigenveil.plan.choose.gossip import SegmentsPlan
 from eigenveil.plan.choose.sites import SitesPlan
 from eigenveil.plan.choose.stream import StreamPlan
@@ -24,7 +26,6 @@ from eigenveil.plan.forecast.rehearsal import (
     rehearse_sites,
 )
 from eigenveil.plan.spectrum import Spectrum, condensed
-from eigenveil.privacy import Neighbours
 from eigenveil.tasks.fit.split import Split
 
 __all__ = ["RehearsalTrial", "glimpse", "tried"]

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
-from eigenveil.privacy.accounting import Budget
+from eigenveil.core.accounting import Budget
+from eigenveil.core.ledger import Charge
+from eigenveil.core.unit import Neighbours
 from eigenveil.privacy.facts.protected import Person, SlottedRows, StreamRows, TableRows, User, UserHistories
 from eigenveil.privacy.facts.seen_by import SeenBy
 from eigenveil.privacy.guarantee import SEEDED, Guarantee, plain
-from eigenveil.privacy.ledger import Charge
-from eigenveil.privacy.sensitivity import Neighbours
 
 __all__ = [
     "COLUMN_TAILS",

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, final
 
-from eigenveil.privacy.sensitivity import Neighbours
-from eigenveil.privacy.unit import PrivacyUnit
+from eigenveil.core.unit import Neighbours, PrivacyUnit
 
 __all__ = [
     "Person",

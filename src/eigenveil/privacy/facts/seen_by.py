@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal, final
 
-from eigenveil.privacy.accounting import Budget
+from eigenveil.core.accounting import Budget
 from eigenveil.privacy.facts.protected import Person, User
 from eigenveil.privacy.guarantee import SEEN_BY, plain
 

@@ -12,11 +12,10 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+from eigenveil.core.accounting import Budget
+from eigenveil.core.noise import CAPACITY, LARGEST_SCALE, REACH, distance_in_steps, step_of, steps_of, values_of
 from eigenveil.errors import require, require_param
 from eigenveil.linalg import Array
-from eigenveil.privacy.accounting import Budget
-from eigenveil.privacy.noise.rounded import LARGEST_SCALE, REACH
-from eigenveil.privacy.noise.steps import CAPACITY, distance_in_steps, step_of, steps_of, values_of
 
 __all__ = ["Lattice"]
 
@@ -137,7 +136,7 @@ class Lattice:
         add up.
 
         A site's value W may differ from the exact value V, of sensitivity D, as in any release
-        (`eigenveil.privacy.noise.steps`): |W - V| <= |V| / (4 L) + c / 4 in every entry, L = `CAPACITY`.
+        (`eigenveil.core.noise`): |W - V| <= |V| / (4 L) + c / 4 in every entry, L = `CAPACITY`.
         With K = `integers`, at most L steps, |K - clip(V / g)| <= 1/2 + 1/4 + r / 4 <= r in every entry. So two neighbours are at
         most D / g + 2 r sqrt(size) = r `distance_in_steps(D, size, c)` apart, and their sums over q sites q times that.
         """

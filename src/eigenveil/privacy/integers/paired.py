@@ -11,7 +11,7 @@ mu^2 = Delta^2 [Sigma^-1]_ii. The proofs are in docs/pairwise-noise.md, includin
 things. Two ends may draw the same D only for the same round, graph, colluders and `PairedSteps`. So each round takes new
 sources, from a key that is bound to all four, and uses them once.
 
-Value, own noise and pair noise are whole steps of one public lattice (`eigenveil.privacy.noise.steps`). Each term is rounded by
+Value, own noise and pair noise are whole steps of one public lattice (`eigenveil.core.noise`). Each term is rounded by
 itself and all are added as whole numbers. Pair noise therefore cancels to the last bit, and the possible outputs do not depend
 on the rows. Rounded terms hide as much as the normals they come from: docs/pairwise-noise.md, "Whole numbers".
 """
@@ -25,14 +25,14 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from eigenveil.errors import ParameterError, require, require_param, verbatim
-from eigenveil.linalg import Array, blas_threads
-from eigenveil.linalg.graphs import Graph
-from eigenveil.privacy.ledger import Ledger
-from eigenveil.privacy.noise.rounded import LARGEST_SCALE, REACH
-from eigenveil.privacy.noise.steps import (
+from eigenveil.core.ledger import Ledger
+from eigenveil.core.mechanism import Bounded
+from eigenveil.core.noise import (
     CAPACITY,
+    LARGEST_SCALE,
+    REACH,
     ROOT_HALF,
+    Noise,
     distance_in_steps,
     pack,
     packed_noise,
@@ -40,8 +40,10 @@ from eigenveil.privacy.noise.steps import (
     steps_of,
     values_of,
 )
-from eigenveil.privacy.noise.stream import Noise
-from eigenveil.privacy.sums.bounded import Bounded
+from eigenveil.errors import ParameterError, require, require_param, verbatim
+from eigenveil.linalg import Array
+from eigenveil.linalg.blas import blas_threads
+from eigenveil.linalg.graphs import Graph
 
 __all__ = ["PairedPart", "PairedSteps", "Pairing"]
 

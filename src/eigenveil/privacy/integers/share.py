@@ -12,13 +12,12 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+from eigenveil.core.ledger import Ledger, Slot
+from eigenveil.core.mechanism import Bounded
+from eigenveil.core.noise import Noise, pack, packed_noise, unpack
 from eigenveil.errors import require
 from eigenveil.linalg import Array
 from eigenveil.privacy.integers.lattice import Lattice
-from eigenveil.privacy.ledger import Ledger, Slot
-from eigenveil.privacy.noise.steps import pack, packed_noise, unpack
-from eigenveil.privacy.noise.stream import Noise
-from eigenveil.privacy.sums.bounded import Bounded
 
 __all__ = ["Share", "read"]
 

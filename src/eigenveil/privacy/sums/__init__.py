@@ -1,5 +1,5 @@
-"""Sums over rows that may be released: rows are clipped, rounded onto a public grid and added up exactly.
+"""Sums over rows that tasks ask for: exact where privacy is claimed (`eigenveil.core.sums`), floating point where none is.
 
-`domain.py` clips rows; `bounded.py` returns each sum as a `Bounded`, with its proved sensitivity. Tasks call it where the
-rows are. It may import `privacy.noise` for its lattice, `privacy.sensitivity`, `data` and `linalg`.
+`bounded.py` chooses. `histories.py` clips histories of users, and `device/` adds up rows on a GPU. Tasks call it where the rows
+are. It may import `core`, `data` and `linalg`.
 """

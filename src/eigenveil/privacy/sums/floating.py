@@ -1,6 +1,6 @@
 """Sums over rows in plain floating point, where no privacy is claimed: exact runs, in which nobody adds noise.
 
-Private sums are added up in whole numbers instead (`eigenveil.privacy.sums.whole`). `bounded.py` chooses between the two.
+Private sums are added up in whole numbers instead (`eigenveil.core.whole`). `bounded.py` chooses between the two.
 """
 
 import math
@@ -10,12 +10,10 @@ from typing import Any, final
 
 import numpy as np
 
-from eigenveil.data.elsewhere import total_of
-from eigenveil.data.rows import Block, Rows, block_size
+from eigenveil.core.domain import Domain, Region
+from eigenveil.core.rows import Block, Rows, added_up, block_size, total_of
 from eigenveil.errors import require
-from eigenveil.linalg.kernel import Array
-from eigenveil.privacy.sums.domain import Domain, Region
-from eigenveil.privacy.sums.workers import added_up
+from eigenveil.linalg import Array
 
 __all__ = [
     "float_gram",

@@ -11,10 +11,9 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from eigenveil.data.rows import Block
-from eigenveil.errors import require
-from eigenveil.linalg import Array
-from eigenveil.privacy.sensitivity import (
+from eigenveil.core.domain import LARGEST, SMALLEST, Pair, Region, Scored, SparseBlock, row_sums
+from eigenveil.core.rows import Block
+from eigenveil.core.unit import (
     Neighbours,
     gram_sensitivity,
     gram_times_sensitivity,
@@ -22,7 +21,8 @@ from eigenveil.privacy.sensitivity import (
     sum_sensitivity,
     trace_sensitivity,
 )
-from eigenveil.privacy.sums.domain import LARGEST, SMALLEST, Pair, Region, Scored, SparseBlock, row_sums
+from eigenveil.errors import require
+from eigenveil.linalg import Array
 
 __all__ = [
     "Histories",
@@ -55,7 +55,7 @@ class Histories(Region):
     """Rows of zeros and ones of `dim` items, divided by sqrt(max(degree, least)).
 
     With `columns`, only those columns are used. Degrees are counted within them, so a user's other items have no effect. A user
-    is a row of norm at most one. All that `eigenveil.privacy.sensitivity` proves about persons holds with the bound B = 1.
+    is a row of norm at most one. All that `eigenveil.core.unit` proves about persons holds with the bound B = 1.
 
     With positive `weights`, (dim,), one for each item, rows keep that norm and their entries are proportional to the weights.
     With w = one over the root of the item degrees this is the matrix of GF-CF. Weights are for user-level privacy: the effect of

@@ -27,7 +27,7 @@ from typing import Any, Final, final
 import numpy as np
 from numpy.typing import NDArray
 
-from eigenveil.data.rows import Rows
+from eigenveil.core.rows import Rows
 from eigenveil.errors import BudgetExceeded, PeerError, require
 from eigenveil.linalg import Array
 from eigenveil.privacy import Share

@@ -28,9 +28,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, final
 
+from eigenveil.core.mechanism import Mechanism
 from eigenveil.errors import PeerError, ProtocolError, require
 from eigenveil.linalg import Array
-from eigenveil.privacy import Mechanism
 from eigenveil.protocols.messages import Done, Message
 from eigenveil.protocols.party import Party, Wait
 from eigenveil.protocols.star.hub import Terms

@@ -14,9 +14,9 @@ A message of an earlier round, two slots in one round, a slot that the study doe
 from collections.abc import Callable, MutableMapping
 from typing import Any, Generic, TypeVar, final
 
+from eigenveil.core.mechanism import Mechanism
 from eigenveil.errors import BudgetExceeded, PeerError, require
 from eigenveil.linalg import Array
-from eigenveil.privacy import Mechanism
 from eigenveil.protocols.messages import Ask, Decline, Done, Give, Message
 from eigenveil.protocols.party import Party, require_asked
 from eigenveil.tasks import ClosedSlot, Question, SlotTask

@@ -22,9 +22,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, final
 
+from eigenveil.core.mechanism import Mechanism
 from eigenveil.errors import PeerError, ProtocolError, QuorumLost, require
 from eigenveil.linalg import Subspace, sines
-from eigenveil.privacy import Mechanism
 from eigenveil.protocols.messages import Done, Message
 from eigenveil.protocols.party import Party, Wait
 from eigenveil.protocols.star.participation import Sampling

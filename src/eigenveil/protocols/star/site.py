@@ -12,10 +12,10 @@ Anything else is a `PeerError` and changes nothing: an earlier round, two questi
 from dataclasses import replace
 from typing import Any, final
 
-from eigenveil.data.rows import Rows
+from eigenveil.core.mechanism import Exact, Mechanism
+from eigenveil.core.rows import Rows
 from eigenveil.errors import BudgetExceeded, PeerError
 from eigenveil.linalg import Array
-from eigenveil.privacy import Exact, Mechanism
 from eigenveil.protocols.messages import Ask, Decline, Done, Give, Message
 from eigenveil.protocols.party import Party, require_asked
 from eigenveil.tasks import Question, Task

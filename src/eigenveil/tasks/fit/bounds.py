@@ -10,15 +10,15 @@ from typing import Any, Final, Literal, final
 
 import numpy as np
 
+from eigenveil.core.domain import FARTHEST, LARGEST, SMALLEST, Domain, Gaps
+from eigenveil.core.threads import vector_norm
+from eigenveil.core.unit import Neighbours
 from eigenveil.errors import ParameterError, require_param
 from eigenveil.linalg import Array
-from eigenveil.linalg.kernel import vector_norm
 from eigenveil.params import declared
 from eigenveil.params.declarations.groups import Bounds, ClipLevel
 from eigenveil.params.values import LONGEST, SHORTEST
-from eigenveil.privacy import Domain, Gaps, Neighbours
 from eigenveil.privacy.facts import FOUND_BOUND, FOUND_GAPS, FOUND_UNITS, TableRows
-from eigenveil.privacy.sums.domain import FARTHEST, LARGEST, SMALLEST
 from eigenveil.tasks import lies_far, shrunk
 from eigenveil.tasks.fit.gaps import gaps_of
 

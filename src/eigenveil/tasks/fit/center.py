@@ -4,10 +4,11 @@ import math
 from dataclasses import dataclass, replace
 from typing import final
 
-from eigenveil.data.rows import Rows
+from eigenveil.core.mechanism import Bounded
+from eigenveil.core.rows import Rows
+from eigenveil.core.unit import Neighbours, sum_sensitivity
 from eigenveil.errors import require
 from eigenveil.linalg import Array
-from eigenveil.privacy import Bounded, Neighbours, sum_sensitivity
 from eigenveil.tasks import Question, SumTask, Totals
 from eigenveil.tasks.base import require_step
 from eigenveil.tasks.fit.bounds import RowBounds

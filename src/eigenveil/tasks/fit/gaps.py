@@ -14,9 +14,9 @@ from typing import Any, Final, final
 import numpy as np
 from numpy.typing import NDArray
 
+from eigenveil.core.domain import Gaps
 from eigenveil.errors import ParameterError, require_param, verbatim
 from eigenveil.linalg import Array, top_eigen
-from eigenveil.privacy import Gaps
 
 __all__ = ["LEAST_RATE", "Rates", "gaps_of", "observed_noise", "rule_of"]
 

@@ -1,6 +1,6 @@
 """The search for a row bound that nobody knows: norms, the mean, norms around it, the mean again, all inside one fit.
 
-Norms are released as counts in public cells (`eigenveil.privacy.sums.quantiles`), so every step is a sum and every protocol runs
+Norms are released as counts in public cells (`eigenveil.core.counts`), so every step is a sum and every protocol runs
 it. The norm to clip at is chosen for the best answer that the released numbers promise, not at a fixed quantile: `clip_edge`.
 """
 
@@ -10,13 +10,14 @@ from typing import Final, Literal, final
 
 import numpy as np
 
-from eigenveil.data.rows import Rows
+from eigenveil.core.counts import Cells, Tails, bounded_tails, read_tails, tails_sensitivity
+from eigenveil.core.domain import FARTHEST, Domain
+from eigenveil.core.mechanism import Bounded
+from eigenveil.core.rows import Rows
+from eigenveil.core.threads import vector_norm
+from eigenveil.core.unit import Neighbours, gram_sensitivity, sum_sensitivity
 from eigenveil.errors import TooFewPeople, require
 from eigenveil.linalg import Array, found_share, norm_edge
-from eigenveil.linalg.kernel import vector_norm
-from eigenveil.privacy import Bounded, Domain, Neighbours, gram_sensitivity, sum_sensitivity
-from eigenveil.privacy.sums.domain import FARTHEST
-from eigenveil.privacy.sums.quantiles import Cells, Tails, bounded_tails, read_tails, tails_sensitivity
 from eigenveil.tasks import Question, SumTask, Totals
 from eigenveil.tasks.base import require_step
 from eigenveil.tasks.fit.bounds import RowBounds

@@ -16,11 +16,13 @@ from typing import Any, Final, Literal, Self, TypeVar, final
 
 import numpy as np
 
-from eigenveil.data.rows import Rows
+from eigenveil.core.counts import BEYOND
+from eigenveil.core.domain import Domain
+from eigenveil.core.mechanism import Exact, Mechanism, Portion
+from eigenveil.core.rows import Rows
+from eigenveil.core.unit import Neighbours, gram_sensitivity
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, top_eigen
-from eigenveil.privacy import Domain, Exact, Mechanism, Neighbours, Portion, gram_sensitivity
-from eigenveil.privacy.sums.quantiles import BEYOND
 from eigenveil.tasks import Question, SumTask, Task, Totals, tie_at
 from eigenveil.tasks.base import require_array
 from eigenveil.tasks.fit.bounds import RowBounds

@@ -11,13 +11,14 @@ from typing import ClassVar, Final, final
 
 import numpy as np
 
-from eigenveil.data.rows import Rows
+from eigenveil.core.counts import Cells, Tails, bounded_column_tails, read_tails, tails_sensitivity
+from eigenveil.core.domain import FARTHEST, LARGEST, SMALLEST, Domain
+from eigenveil.core.mechanism import Bounded
+from eigenveil.core.rows import Rows
+from eigenveil.core.unit import Neighbours, sum_sensitivity
 from eigenveil.errors import TooFewPeople, require
 from eigenveil.linalg import Array
-from eigenveil.privacy import Bounded, Domain, Neighbours, sum_sensitivity
-from eigenveil.privacy.sums.domain import FARTHEST, LARGEST, SMALLEST
 from eigenveil.privacy.sums.floating import float_squares
-from eigenveil.privacy.sums.quantiles import Cells, Tails, bounded_column_tails, read_tails, tails_sensitivity
 from eigenveil.tasks import Question, SumTask, Totals
 from eigenveil.tasks.base import require_step
 from eigenveil.tasks.fit.bounds import RowBounds

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar, final
 
-from eigenveil.data.rows import Rows
+from eigenveil.core.mechanism import Mechanism
+from eigenveil.core.rows import Rows
 from eigenveil.linalg import Array
-from eigenveil.privacy import Mechanism
 from eigenveil.tasks.base import Question, Task, require_step
 from eigenveil.tasks.levels import Levels
 

@@ -11,10 +11,11 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from eigenveil.data.rows import Block, Rows
+from eigenveil.core.domain import Gaps
+from eigenveil.core.mechanism import Bounded, Mechanism
+from eigenveil.core.rows import Block, Rows
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Sketch, Subspace, merge_many
-from eigenveil.privacy import Bounded, Gaps, Mechanism
 from eigenveil.tasks.base import Question, require_array
 from eigenveil.tasks.slots.base import ClosedSlot, OpenSlot, SlotState, SlotTask, aged, weighed
 

@@ -12,12 +12,15 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from eigenveil.data.rows import Block, Rows
+from eigenveil.core.domain import Domain, Gaps
+from eigenveil.core.ledger import Slot
+from eigenveil.core.mechanism import Bounded, Mechanism
+from eigenveil.core.noise import ROUNDING_COST, packed_size, unpack
+from eigenveil.core.rows import Block, Rows
+from eigenveil.core.unit import Neighbours
+from eigenveil.core.whole import COUNT_UNIT, add_packed, observed_in
 from eigenveil.errors import require
 from eigenveil.linalg import Array
-from eigenveil.privacy import Bounded, Domain, Gaps, Mechanism, Neighbours, Slot
-from eigenveil.privacy.noise.steps import ROUNDING_COST, packed_size, unpack
-from eigenveil.privacy.sums.whole import COUNT_UNIT, add_packed, observed_in
 from eigenveil.tasks.base import Question, SumTask, require_array
 from eigenveil.tasks.levels import Levels
 from eigenveil.tasks.slots.base import ClosedSlot, OpenSlot, SlotState, SlotTask, aged, weighed

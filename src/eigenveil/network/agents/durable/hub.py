@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, final
 
+from eigenveil.core.mechanism import Exact, Mechanism
 from eigenveil.errors import BudgetExceeded, PeerError, ProtocolError
 from eigenveil.estimators.federated.parties import Parties
 from eigenveil.estimators.rounds import Round, round_of
@@ -14,7 +15,6 @@ from eigenveil.network.agents.durable.hub_log import HubLog, LogEntry
 from eigenveil.network.agents.durable.party import DurableParty, Event, OnEvent, Outgoing, opened
 from eigenveil.network.agents.durable.replay import ReplayMechanism
 from eigenveil.network.study.parties import found_in
-from eigenveil.privacy import Exact, Mechanism
 from eigenveil.protocols import Ask, Done, Hub, HubRound, Message
 from eigenveil.protocols.wire import MessageLimits, decode, encode
 from eigenveil.runtimes.local import Traffic

@@ -9,9 +9,10 @@ from typing import final
 
 import numpy as np
 
+from eigenveil.core.ledger import Slot
+from eigenveil.core.mechanism import Bounded, Mechanism
 from eigenveil.errors import ProtocolError
 from eigenveil.linalg import Array
-from eigenveil.privacy import Bounded, Mechanism, Slot
 from eigenveil.protocols import Give, Message
 from eigenveil.protocols.wire import decode, encode
 

@@ -20,13 +20,13 @@ too many, a result that cannot be one, or out of order for the party.
 
 from typing import Final, final
 
+from eigenveil.core.ledger import Charge
 from eigenveil.errors import PeerError, ProtocolError
 from eigenveil.estimators.federated.parties import Parties
 from eigenveil.ledger.durable import DurableLedger, Opened
 from eigenveil.network.agents.durable.party import DurableParty, Event, OnEvent, Outgoing, Repeats, opened
 from eigenveil.network.agents.durable.refusals import Refusals, is_refusal
 from eigenveil.network.study.parties import found_in
-from eigenveil.privacy import Charge
 from eigenveil.protocols import Ask, Brief, Done, Give, Member, Message
 from eigenveil.protocols.masked import MaskedMember
 from eigenveil.protocols.party import require_plain

@@ -16,13 +16,13 @@ from typing import Any, final
 
 import numpy as np
 
+from eigenveil.core.mechanism import Exact, Mechanism
 from eigenveil.errors import PeerError, ProtocolError
 from eigenveil.estimators.slots.parties import SlotParties
 from eigenveil.linalg import Array, Sketch, Subspace
 from eigenveil.network.agents.durable.hub_log import HubLog, LogEntry
 from eigenveil.network.agents.durable.party import DurableParty, Event, OnEvent, Outgoing, opened
 from eigenveil.network.agents.durable.replay import ReplayMechanism
-from eigenveil.privacy import Exact, Mechanism
 from eigenveil.protocols import Give, Message, Return
 from eigenveil.protocols.slots import HubSnapshot, SlotHub, SlotRound
 from eigenveil.protocols.wire import MessageLimits, decode, encode

@@ -26,11 +26,13 @@ from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Final, final
 
+from eigenveil.core.accounting import Budget
+from eigenveil.core.ledger import Charge, Ledger
+from eigenveil.core.unit import PrivacyUnit
 from eigenveil.errors import PeerError, ProtocolError, require
 from eigenveil.ledger.durable import DurableLedger, Opened, StudyStep
 from eigenveil.network.agents.durable.party import DurableParty, Event, OnEvent, Outgoing, Repeats, opened
 from eigenveil.network.agents.durable.refusals import Refusals, is_refusal
-from eigenveil.privacy import Budget, Charge, Ledger, PrivacyUnit
 from eigenveil.protocols import Ask, Brief, Done, Give, Masked, Message
 from eigenveil.protocols.slots import MaskedSlotMember, SlotMember
 from eigenveil.protocols.wire import MessageLimits, decode, encode, in_round

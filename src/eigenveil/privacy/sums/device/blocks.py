@@ -8,8 +8,8 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from eigenveil.core.domain import SQUARABLE, Domain, clip_factors
 from eigenveil.linalg import Array
-from eigenveil.privacy.sums.domain import SQUARABLE, Domain, clip_factors
 
 __all__ = ["DeviceBlock", "Mover", "leaves", "on_host"]
 

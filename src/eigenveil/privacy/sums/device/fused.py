@@ -12,11 +12,10 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from eigenveil.core.domain import SCORE, SCORE_BITS, SQUARABLE, Domain, clip_factors
+from eigenveil.core.whole import Total, WholeSums, unit_of
 from eigenveil.linalg import Array
 from eigenveil.privacy.sums.device.blocks import leaves, on_host
-from eigenveil.privacy.sums.domain import SCORE, SCORE_BITS, SQUARABLE, Domain, clip_factors
-from eigenveil.privacy.sums.whole.grid import unit_of
-from eigenveil.privacy.sums.whole.total import Total, WholeSums
 
 try:
     import torch

@@ -8,14 +8,14 @@ from typing import Any, Final, TypeVar, final
 
 import numpy as np
 
-from eigenveil.data.elsewhere import Work
-from eigenveil.data.rows import FILL_PUBLICLY, Block, Progress, WatchedRows, person_weights, require_real
+from eigenveil.core.domain import Domain
+from eigenveil.core.rows import Block, Progress, Work, require_real
+from eigenveil.core.whole import WholeSums
+from eigenveil.data.rows import FILL_PUBLICLY, WatchedRows, person_weights
 from eigenveil.errors import EngineLost, ParameterError, require, require_param
 from eigenveil.linalg import Array
 from eigenveil.privacy.sums.device.blocks import DeviceBlock, on_host
 from eigenveil.privacy.sums.device.sums import device_sum
-from eigenveil.privacy.sums.domain import Domain
-from eigenveil.privacy.sums.whole import WholeSums
 
 __all__ = ["DeviceRows", "is_on_device", "rows_on_device", "words_for_the_device"]
 

@@ -1,4 +1,4 @@
-"""The sums of `eigenveil.privacy.sums` over rows on a device: the same whole numbers, from blocks that stay there.
+"""The sums of `eigenveil.core.whole` over rows on a device: the same whole numbers, from blocks that stay there.
 
 Products and partial sums are whole numbers below 2^53, so any order of addition on the device gives the same float64. Groups of
 blocks are added up in int64 there, and the finished sums in a `Total` here.
@@ -9,23 +9,28 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from eigenveil.data.rows import DenseRows, Rows, WeightedRows
-from eigenveil.linalg import Array
-from eigenveil.privacy.sums.device.blocks import DeviceBlock, Mover, on_host
-from eigenveil.privacy.sums.domain import SCORE, SCORE_BITS, Domain
-from eigenveil.privacy.sums.floating import FloatGramWork, FloatProductsWork, FloatSumWork
-from eigenveil.privacy.sums.quantiles import ColumnTailsWork, TailsWork, counted, nobody
-from eigenveil.privacy.sums.whole import (
+from eigenveil.core.counts import ColumnTailsWork, TailsWork, counted, nobody
+from eigenveil.core.domain import SCORE, SCORE_BITS, Domain
+from eigenveil.core.rows import Rows
+from eigenveil.core.whole import (
     COUNT_UNIT,
+    SUM_BITS,
     CountWork,
     GramWork,
     ProductsWork,
     SumWork,
+    Total,
     TraceWork,
+    WholeSums,
+    on_basis_grid,
+    sum_unit,
+    unit_of,
     whole_weights,
 )
-from eigenveil.privacy.sums.whole.grid import SUM_BITS, on_basis_grid, sum_unit, unit_of
-from eigenveil.privacy.sums.whole.total import Total, WholeSums
+from eigenveil.data.rows import DenseRows, WeightedRows
+from eigenveil.linalg import Array
+from eigenveil.privacy.sums.device.blocks import DeviceBlock, Mover, on_host
+from eigenveil.privacy.sums.floating import FloatGramWork, FloatProductsWork, FloatSumWork
 
 __all__ = ["Blocks", "device_sum"]
 

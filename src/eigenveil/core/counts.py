@@ -1,0 +1,502 @@
+"""Private quantiles of row norms: how many people lie beyond each of many norms, all in one release and for one charge.
+
+Norms are counted in public cells; h is the vector of counts. Quantiles need its sums from the top down: L h, with L the lower
+triangle of ones. Releasing L h is costly: one person moves it by up to the root of the number of cells. Releasing h is cheap,
+since one person moves it by one, but the errors of h add up in the sums.
+
+Between the two is the root of L: the Toeplitz matrix A with coefficients binom(2j, j) / 4^j, those of (1 - x)^(-1/2), so that
+A A = L. We release A h and multiply it by A. The error then grows only like the logarithm of the number of cells
+(Fichtenberger, Henzinger and Upadhyay 2023; the matrix is Bennett's, 1977). The search for row and column bounds calls this.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eigenveil.core.domain import LARGEST, SMALLEST, Domain, row_sums
+from eigenveil.core.exact import TOEPLITZ_COLUMNS, exact_product, limbs_of, toeplitz_product, toeplitz_times
+from eigenveil.core.mechanism import Bounded
+from eigenveil.core.rows import Block, Rows, block_size, total_of
+from eigenveil.core.threads import Array
+from eigenveil.core.unit import Neighbours
+from eigenveil.core.whole import CARRY, COUNT_UNIT, Total, whole_weights
+from eigenveil.errors import require, require_param
+
+Integers = NDArray[np.int64]
+
+__all__ = [
+    "BEYOND",
+    "Cells",
+    "ColumnTailsWork",
+    "Tails",
+    "TailsWork",
+    "bounded_column_tails",
+    "bounded_tails",
+    "counted",
+    "nobody",
+    "read_tails",
+    "tails_sensitivity",
+]
+
+# A few rows at a time stay in the inner cache while they are centered and measured.
+_CACHED_ROWS: Final = 256
+# The root A has at most this many rows and columns.
+_MOST_CELLS: Final = 4000
+# Entries of A are whole multiples of this, so that its products with counts are exact.
+_ROOT_UNIT: Final = 2.0**-40
+# A is split anew for counts in so few of the cells: one in this many.
+_FEW_CELLS: Final = 16
+# Covers the rounding of the norm of one of its columns.
+_ROUNDED_UP: Final = 1 + 1e-12
+# Norms are told for these shares of people with longer rows, where the counts stand out by so many standard deviations.
+BEYOND: Final = (0.8, 0.65, 0.5, 0.35, 0.25, 0.18, 0.12, 0.08, 0.05, 0.03, 0.02, 0.01, 0.005, 0.002, 0.001)
+_SEEN: Final = 2.5
+# Counts are sums of products: differences smaller than this are rounding.
+_ROUNDING: Final = 1e-9
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Cells:
+    """Public cells: cell i has the numbers above edge i - 1 and at most edge i; the last has all above the last edge.
+
+    `edges`, (m - 1,), increase. The first cell has no lower end and the last no upper end, so every number has a cell.
+
+    >>> Cells.norms(1.0, 4.0, per_doubling=1).edges.tolist()
+    [1.0, 2.0, 4.0]
+    >>> Cells.signed(1.0, 2.0, per_doubling=1).place(np.array([-9.0, 0.0, 1.5, 2.0, 3.0])).tolist()
+    [0, 2, 3, 3, 4]
+    """
+
+    edges: Array
+
+    def __post_init__(self) -> None:
+        edges = np.array(self.edges, dtype=np.float64)
+        require(
+            edges.ndim == 1 and len(edges) >= 1, f"edges of cells must be a list of numbers, got shape {edges.shape}"
+        )
+        require(
+            len(edges) < _MOST_CELLS,
+            f"there may be at most {_MOST_CELLS} cells, got {len(edges) + 1}: search a narrower range of norms",
+        )
+        require(
+            bool(np.isfinite(edges).all() and (np.diff(edges) > 0).all()), "edges of cells must be finite and increase"
+        )
+        edges.flags.writeable = False
+        object.__setattr__(self, "edges", edges)
+
+    @classmethod
+    def norms(cls, lowest: float, highest: float, *, per_doubling: int) -> "Cells":
+        """For norms from `lowest` to `highest`, with `per_doubling` cells for each factor of two; zero is in the first."""
+        _require_range(lowest, highest)
+        first, last = math.floor(per_doubling * math.log2(lowest)), math.ceil(per_doubling * math.log2(highest))
+        return cls(2.0 ** (np.arange(first, last + 1) / per_doubling))
+
+    @classmethod
+    def signed(cls, lowest: float, highest: float, *, per_doubling: int) -> "Cells":
+        """For numbers of either sign and of these sizes; numbers smaller than `lowest` share one cell with zero."""
+        return cls.norms(lowest, highest, per_doubling=per_doubling).mirrored()
+
+    @classmethod
+    def in_any_unit(cls) -> "Cells":
+        """For norms of rows in any unit: in steps of 4.4%, and of 19% below 1e-6 and beyond 1e9.
+
+        Finer cells would cost more noise than they are worth. Units that hardly anybody has get coarse ones, so that a table in
+        them is found too and others do not pay for it.
+        """
+        return cls.norms(1e-6, 1e9, per_doubling=16).extended(1e-18, 1e18, per_doubling=4)
+
+    def extended(self, lowest: float, highest: float, *, per_doubling: int) -> "Cells":
+        """These cells of norms, and further ones from `lowest` and up to `highest`, with `per_doubling` for each factor of two.
+
+        >>> Cells.norms(1.0, 2.0, per_doubling=2).extended(0.25, 4.0, per_doubling=1).edges.round(2).tolist()
+        [0.25, 0.5, 1.0, 1.41, 2.0, 4.0]
+        """
+        wide, first, last = Cells.norms(lowest, highest, per_doubling=per_doubling).edges, self.edges[0], self.edges[-1]
+        # An edge that is nearly one of ours would make a cell of almost no width.
+        near = 2.0 ** (0.5 / per_doubling)
+        return Cells(np.concatenate([wide[wide < first / near], self.edges, wide[wide > last * near]]))
+
+    def mirrored(self) -> "Cells":
+        """These cells of norms for numbers of either sign; the first ones of both signs share one cell with zero."""
+        return Cells(np.concatenate([-self.edges[::-1], self.edges]))
+
+    @property
+    def count(self) -> int:
+        """How many cells there are."""
+        return len(self.edges) + 1
+
+    def place(self, numbers: Array) -> Any:
+        """The cell of each number, in an array of the same shape."""
+        return np.searchsorted(self.edges, numbers, side="left")
+
+
+def tails_sensitivity(cells: int, neighbours: Neighbours, *, columns: int = 1) -> float:
+    """Euclidean sensitivity of A h, for the counts h of `cells` cells, in each of `columns` tables of counts at once.
+
+    Proof. A person with m rows is in h as an average of m unit vectors, p: not negative, with sum one. In A h the person is A p.
+
+    Add/remove and zero-out change A h by A p, and ||A p|| <= sum_j p_j ||A e_j|| <= ||A e_0||. The last step holds because
+    column j of a lower Toeplitz matrix is the first one moved down by j, so no column has a larger norm than the first.
+
+    Replace-one changes it by A (q - p), an average of A (e_i - e_j) with weights q_i p_j. So its norm is at most the largest
+    ||A e_i - A e_j||. With j = i + k, ||A e_i - A e_j||^2 = sum_{l < n} (a_l - a_{l-k})^2 with n = m - i terms. No term is
+    negative, so i = 0 is the worst, and the code takes the largest over k.
+
+    Rows and entries that are missing are in no cell, so p may add up to less than one. The rest is one more cell, whose column
+    of A is zero. Its distance from A e_i is ||A e_i|| <= ||A e_0||, which is no more than the largest distance above: the first
+    and the last column are apart by ||A e_0||^2 + 1 - 2 a_{m-1}, squared, and a_{m-1} <= 1/2 for m >= 2. So all bounds hold.
+
+    In each of d tables of counts the person moves as much, and in all of them sqrt(d) times that.
+
+    >>> round(tails_sensitivity(2, Neighbours.ADD_REMOVE) ** 2, 9)
+    1.25
+    """
+    require_param(
+        neighbours.protects_a_person,
+        "counts in cells need a person-level relation (add-remove, zero-out or replace-one), got {neighbours=}",
+        neighbours=neighbours.value,
+    )
+    return math.sqrt(columns) * _farthest(cells, replaced=neighbours is Neighbours.REPLACE_ONE)
+
+
+def bounded_tails(rows: Rows, *, domain: Domain, cells: Cells, neighbours: Neighbours) -> Bounded:
+    """A h, (m,), private, for the norms of rows around the center and in the units of `domain`, before clipping.
+
+    Counted from the top: entry 0 is the last cell. The cell of a row depends on that row alone, to the last bit. If other rows
+    could change its rounding, they could move a whole person to another cell. A row that counts as nothing, because entries of it
+    are missing, is in no cell.
+
+    >>> from eigenveil.data.rows import DenseRows
+    >>> cells, domain = Cells.norms(1.0, 4.0, per_doubling=1), Domain(dim=2, radius=math.inf)
+    >>> found = bounded_tails(DenseRows(np.eye(2) * 3), domain=domain, cells=cells, neighbours=Neighbours.ADD_REMOVE)
+    >>> (_root(4) @ found.value).tolist()                      # beyond 4, beyond 2, beyond 1, and all
+    [0.0, 2.0, 2.0, 2.0]
+    """
+    counts = total_of(rows, TailsWork(domain, cells))
+    return Bounded(_times_root(counts, columns=1)[:, 0], tails_sensitivity(cells.count, neighbours))
+
+
+def bounded_column_tails(rows: Rows, *, domain: Domain, cells: Cells, neighbours: Neighbours) -> Bounded:
+    """A h for each column, (m, d), private: for its entries around the center and in the units of `domain`.
+
+    One person is in all d tables of counts, so the sensitivity is sqrt(d) times that of one table. A missing entry is in no cell
+    of its column.
+    """
+    counts = total_of(rows, ColumnTailsWork(domain, cells))
+    sensitivity = tails_sensitivity(cells.count, neighbours, columns=domain.dim)
+    return Bounded(_times_root(counts, columns=domain.dim), sensitivity)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class TailsWork:
+    """How many rows have norms in each of the `cells`, (m,), around the center and in the units of `domain`, in `COUNT_UNIT`."""
+
+    domain: Domain
+    cells: Cells
+
+    def of(self, rows: Rows) -> Total:
+        """The counts of rows that are here."""
+        counts = nobody(self.cells.count)
+        for block in rows.blocks(block_size(rows)):
+            self.count(counts, _norms(block, self.domain), _weights(block, self.domain))
+        return counts
+
+    def count(self, counts: Total, norms: Array, weights: Array | None) -> None:
+        """Add rows of these norms, (b,), to the counts."""
+        counts.add(counted(self.cells.place(norms), weights, self.cells.count), len(norms))
+
+    def joined(self, left: Total, right: Total) -> Total:
+        """The counts of the rows of both."""
+        left.and_other(right)
+        return left
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ColumnTailsWork:
+    """How many entries of each column are in each of the `cells`, (d m,), one column after the other, in `COUNT_UNIT`."""
+
+    domain: Domain
+    cells: Cells
+
+    def of(self, rows: Rows) -> Total:
+        """The counts of rows that are here."""
+        domain, dim, count = self.domain, self.domain.dim, self.cells.count
+        counts = nobody(dim * count)
+        # No overflow warning: it would reveal something about one person.
+        for block in rows.blocks(block_size(rows)):
+            if block.sparse:
+                with np.errstate(over="ignore", invalid="ignore"):
+                    counts.add(_sparse_counts(block, domain, self.cells), len(block))
+                continue
+            with np.errstate(over="ignore", invalid="ignore"):
+                moved, _ = domain.moved(block, out=np.empty(block.values.shape))
+            place = self.cells.place(moved)
+            place += count * np.arange(dim)
+            weights = None if block.weights is None else np.repeat(block.weights, dim)
+            if domain.gaps is not None and domain.gaps.values is None:
+                # Missing entries count as nothing. Their place is that of zero, which is a cell like any other.
+                there = ~domain.gaps.gone(block.values).ravel()
+                weights = there.astype(np.float64) if weights is None else weights * there
+            counts.add(counted(place.ravel(), weights, dim * count), len(block))
+        return counts
+
+    def joined(self, left: Total, right: Total) -> Total:
+        """The counts of the rows of both."""
+        left.and_other(right)
+        return left
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Tails:
+    """Released counts: how many `people` there are, and how many of them are `beyond` each edge of the `cells`, (m - 1,).
+
+    `error`, (m - 1,), is the standard deviation of each count before isotonic regression. `people_error` is that of the number
+    of people, zero where it is public. A person with several rows counts as fractions that add up to one.
+    """
+
+    cells: Cells
+    beyond: Array
+    error: Array
+    people: float
+    people_error: float
+
+    def edge_above(self, most: float) -> int | None:
+        """The first edge with at most `most` people beyond it; None if more lie beyond even the last edge."""
+        within = np.flatnonzero(self.beyond <= most + _ROUNDING * self.people)
+        return int(within[0]) if len(within) else None
+
+    def edge_below(self, most: float) -> int | None:
+        """The last edge with at most `most` people not beyond it; None if more lie below even the first edge."""
+        within = np.flatnonzero(self.people - self.beyond <= most + _ROUNDING * self.people)
+        return int(within[-1]) if len(within) else None
+
+    def seen(self) -> tuple[float, ...]:
+        """The norm that each share `BEYOND` of the people exceeds, zero where noise hides it: free post-processing.
+
+        >>> tails = Tails(Cells(2.0 ** np.arange(4)), np.array([900.0, 400.0, 90.0, 0.0]), np.full(4, 20.0), 1000.0, 0.0)
+        >>> tails.seen()[:8]
+        (2.0, 2.0, 2.0, 4.0, 4.0, 4.0, 4.0, 8.0)
+        """
+        hidden = _SEEN * float(self.error.max())
+        found = []
+        for share in BEYOND:
+            edge = (
+                self.edge_above(share * self.people) if hidden <= share * self.people <= self.people - hidden else None
+            )
+            found.append(0.0 if edge is None else float(self.cells.edges[edge]))
+        return tuple(found)
+
+    def square(self, edge: int) -> float:
+        """The mean squared norm if norms are clipped at this edge: the sum of d(t^2) times the share beyond t.
+
+        >>> tails = Tails(Cells(np.array([1.0, 2.0])), np.array([1.0, 0.0]), np.zeros(2), 1.0, 0.0)
+        >>> tails.square(0), tails.square(1)                      # one row of norm between 1 and 2
+        (1.0, 2.5)
+        """
+        if self.people <= 0:
+            return 0.0
+        squares = np.square(np.concatenate([[0.0], self.cells.edges[: edge + 1]]))
+        share = np.concatenate([[self.people], self.beyond[: edge + 1]]) / self.people
+        # Where in a cell norms lie is not known, so the share beyond is taken to fall evenly within it.
+        return float(np.sum(np.diff(squares) * (share[1:] + share[:-1]) / 2))
+
+
+def read_tails(
+    released: Array, *, noise: float, cells: Cells, people: float | None, apart: bool = False
+) -> tuple[Tails, ...]:
+    """The tails of each column, from a release of A h, (m,) or (m, d), with `noise` on each entry: free post-processing.
+
+    `people` is their number where it is public. The release is multiplied by A again. Isotonic regression then makes the counts
+    decrease, between the number of people and zero. All d columns count the same people, so the average of their totals
+    estimates that number where it is private.
+
+    Where the number is better known than a column's own total S_m, it corrects every sum: S_j - b_j (S_m - number). Here b_j
+    is the regression of the noise of S_j on that of S_m. Sums near the bottom are then as precise as those near the top.
+
+    Where entries may be missing, columns count different people. They are read `apart`, each with its own total.
+
+    >>> released = _root(3) @ np.array([1.0, 2.0, 4.0])
+    >>> (tails,) = read_tails(released, noise=0.0, cells=Cells(np.array([1.0, 2.0])), people=None)
+    >>> tails.beyond.round(9).tolist(), round(tails.people, 9)
+    ([3.0, 1.0], 7.0)
+    """
+    root = _columns(cells.count)
+    sums = toeplitz_times(root, np.atleast_2d(released.T).T)
+    # A row of A is its column reversed, so one column gives the error of each sum.
+    error = noise * np.sqrt(np.cumsum(np.square(root[:, 0])))
+    from scipy.optimize import isotonic_regression
+
+    if apart:
+        totals = np.maximum(sums[-1], 0.0)
+        each = ((isotonic_regression(column).x, most) for column, most in zip(sums[:-1].T, totals, strict=True))
+        off = float(error[-1])
+        return tuple(
+            Tails(cells, np.clip(column, 0.0, most)[::-1], error[:-1][::-1], float(most), off) for column, most in each
+        )
+    counted = float(sums[-1].mean())
+    number = max(counted, 0.0) if people is None else people
+    off = float(error[-1]) / math.sqrt(sums.shape[1]) if people is None else 0.0
+    if noise > 0 and off < float(error[-1]):
+        together = _with_last(cells.count)
+        slope = together / (together[-1] + (off / noise) ** 2)
+        sums = sums - np.outer(slope, sums[-1] - number)
+        error = np.sqrt(np.maximum(error**2 - noise**2 * slope * together, 0.0))
+    # From the top down counts increase; reversed, they decrease with the edges.
+    falling = (np.clip(isotonic_regression(column).x, 0.0, number)[::-1] for column in sums[:-1].T)
+    return tuple(Tails(cells, beyond, error[:-1][::-1], number, off) for beyond in falling)
+
+
+def nobody(cells: int) -> Total:
+    """Counts of nobody, (cells,), in whole numbers of `COUNT_UNIT`."""
+    return Total.zeros((cells,), each=round(1 / COUNT_UNIT))
+
+
+def counted(place: Any, weights: Array | None, cells: int) -> Integers:
+    """How many rows, (b,), are in each cell, (cells,), in whole numbers of `COUNT_UNIT`."""
+    if weights is None:
+        return np.bincount(place, minlength=cells) * round(1 / COUNT_UNIT)
+    # Whole numbers of 34 bits: a block of them adds up exactly.
+    return np.bincount(place, weights=whole_weights(weights), minlength=cells).astype(np.int64)
+
+
+def _weights(block: Block, domain: Domain) -> Array | None:
+    """The weights of rows, (b,), zero for rows that count as nothing; None for one each."""
+    if domain.gaps is None or not domain.gaps.drops:
+        return block.weights
+    kept = domain.gaps.kept(block).astype(np.float64)
+    return kept if block.weights is None else block.weights * kept
+
+
+def _times_root(counts: Total, *, columns: int) -> Array:
+    """A h, (cells, columns), for counts h of one column after the other, in whole numbers of `COUNT_UNIT`.
+
+    The product is exact and rounded once at the end. Where counts were carried over, both parts are rounded, and then their sum.
+    Nothing is negative, so the result is off by less than 2^-51 of itself.
+    """
+    # How rows were cut decides when counts are carried over, and the bits of the product must not depend on that.
+    counts.settle()
+    product = _whole_times_root(counts.low, columns)
+    if counts.high is not None:
+        product += _whole_times_root(counts.high, columns) * 2.0**CARRY
+    product *= _ROOT_UNIT * COUNT_UNIT
+    return product
+
+
+def _whole_times_root(counts: Integers, columns: int) -> Array:
+    table = counts.reshape(columns, -1)[:, ::-1].T
+    # Where few cells have anybody in them, A need not be multiplied with the others. The product is exact either way.
+    used = np.flatnonzero(table.any(axis=1))
+    if _FEW_CELLS * len(used) > len(table):
+        return toeplitz_product(_root_limbs(len(table)), table)
+    return exact_product(np.rint(_toeplitz(len(table), used) / _ROOT_UNIT).astype(np.int64), table[used])
+
+
+@lru_cache(maxsize=2)
+def _root_limbs(cells: int) -> tuple[Array, ...]:
+    """The first columns of A as whole numbers of `_ROOT_UNIT`, split: splitting them takes most of the time of a product."""
+    return limbs_of(np.rint(_columns(cells) / _ROOT_UNIT).astype(np.int64), terms=cells)
+
+
+@lru_cache(maxsize=4)
+def _columns(cells: int) -> Array:
+    """The first columns of A, (cells, 128): the others are these, moved down."""
+    columns = _toeplitz(cells, np.arange(min(cells, TOEPLITZ_COLUMNS)))
+    columns.flags.writeable = False
+    return columns
+
+
+@lru_cache(maxsize=4)
+def _with_last(cells: int) -> Array:
+    """The products of the rows of A with its last one, (cells,)."""
+    columns = _columns(cells)
+    products = toeplitz_times(columns, columns[::-1, :1])[:, 0]
+    products.flags.writeable = False
+    return products
+
+
+def _root(cells: int) -> Array:
+    """A, (cells, cells): the lower Toeplitz matrix whose square is the lower triangle of ones, in multiples of 2^-40."""
+    return _toeplitz(cells, np.arange(cells))
+
+
+def _toeplitz(cells: int, columns: Integers) -> Array:
+    """Some columns of A, by their places."""
+    steps = np.arange(1, cells)
+    coefficients = np.cumprod(np.concatenate([[1.0], (2 * steps - 1) / (2 * steps)]))
+    coefficients = np.rint(coefficients / _ROOT_UNIT) * _ROOT_UNIT
+    distance = np.subtract.outer(np.arange(cells), columns)
+    found: Array = np.where(distance >= 0, coefficients[np.abs(distance)], 0.0)
+    return found
+
+
+@lru_cache(maxsize=8)
+def _farthest(cells: int, *, replaced: bool) -> float:
+    """The norm of the first column of A, or the largest distance of another column from it."""
+    if not replaced:
+        return float(np.linalg.norm(_columns(cells)[:, 0])) * _ROUNDED_UP
+    root = _root(cells)
+    return math.sqrt(float(np.square(root[:, :1] - root).sum(axis=0).max())) * _ROUNDED_UP
+
+
+def _norms(block: Block, domain: Domain) -> Array:
+    """The norm of each row, (b,), around the center and in the units of `domain`.
+
+    Where squaring overflows, the norm is infinite or NaN and falls into the last cell.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        if block.sparse:
+            return _sparse_norms(block, domain)
+        scratch = np.empty((min(len(block), _CACHED_ROWS), domain.dim))
+        found = np.empty(len(block))
+        for start in range(0, len(block), _CACHED_ROWS):
+            rows, _ = domain.moved(block.piece(start, _CACHED_ROWS), out=scratch)
+            np.square(rows, out=rows)
+            # Each row is summed by itself, so its norm does not depend on the rows beside it.
+            found[start : start + len(rows)] = np.sqrt(np.add.reduce(rows, axis=1))
+        return found
+
+
+def _sparse_norms(block: Block, domain: Domain) -> Array:
+    matrix, center = block.values, domain.shifted_center
+    values = domain.stored(block)
+    if center is None:
+        return np.sqrt(row_sums(np.square(values), matrix.indptr))
+    there = center[matrix.indices]
+    squares = row_sums(np.square(values - there), matrix.indptr)
+    # The center's squares in the columns that are not stored.
+    rest = float(np.add.reduce(np.square(center))) - row_sums(np.square(there), matrix.indptr)
+    # Rounding can make the rest slightly negative where the whole center lies in stored columns.
+    return np.asarray(np.sqrt(squares + np.maximum(rest, 0.0)))
+
+
+def _sparse_counts(block: Block, domain: Domain, cells: Cells) -> Integers:
+    """Counts, (d m,), of the entries of sparse rows: those that are stored, and the zeros, whose number is known."""
+    matrix, center, count = block.values, domain.shifted_center, cells.count
+    here = np.zeros(domain.dim) if center is None else center
+    given = _weights(block, domain)
+    weights = np.full(len(block), round(1 / COUNT_UNIT)) if given is None else whole_weights(given)
+    each = np.repeat(weights, np.diff(matrix.indptr))
+    place = cells.place(domain.stored(block) - here[matrix.indices]) + count * matrix.indices.astype(np.int64)
+    missing = domain.gaps is not None and domain.gaps.values is None
+    seen = each * ~np.isnan(matrix.data) if missing else each
+    # Whole numbers of 34 bits: a block of them adds up exactly.
+    counts = np.bincount(place, weights=seen, minlength=domain.dim * count).astype(np.int64)
+    stored = np.bincount(matrix.indices, weights=each, minlength=domain.dim).astype(np.int64)
+    np.add.at(counts, cells.place(-here) + count * np.arange(domain.dim), weights.sum() - stored)
+    return counts
+
+
+def _require_range(lowest: float, highest: float) -> None:
+    require(
+        SMALLEST <= lowest < highest <= LARGEST,
+        f"the range of norms must be two numbers between {SMALLEST:g} and {LARGEST:g}, the lower one first, got "
+        f"{lowest:g} and {highest:g}",
+    )

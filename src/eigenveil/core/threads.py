@@ -1,0 +1,297 @@
+"""How sums over rows are shared between threads, so that their bits do not depend on it; and norms of bases."""
+
+import math
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import cache
+from itertools import cycle
+from os import cpu_count
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "Array",
+    "Blas",
+    "cores",
+    "few_cores",
+    "one_ahead",
+    "shared_work",
+    "side_by_side",
+    "spectral_norm",
+    "squares_of",
+    "tall_product",
+    "tall_times",
+    "this_process",
+    "vector_norm",
+]
+
+Array = NDArray[np.float64]
+_Item = TypeVar("_Item")
+_Made = TypeVar("_Made")
+_Worker = TypeVar("_Worker")
+_Given = ParamSpec("_Given")
+# A matrix with this many rows for each column, and this many numbers, is tall. It is divided into this many slices, whatever the
+# number of threads, so that sums over its rows have the same bits on every machine with the same BLAS.
+_TALL, _LARGE, _SLICES = 16, 1 << 18, 8
+# How many items each worker may have in hand or waiting: enough to keep it busy, few enough that a stream stays a stream.
+_AHEAD = 2
+
+
+@contextmanager
+def _unlimited(count: int) -> Iterator[None]:
+    """No limit: results do not depend on it, only how long they take."""
+    yield
+
+
+class Blas:
+    """How many threads BLAS may use. `eigenveil.linalg.blas` puts a limit here when it is loaded."""
+
+    limit: Callable[[int], AbstractContextManager[None]] = staticmethod(_unlimited)
+
+
+@contextmanager
+def few_cores(count: int) -> Iterator[None]:
+    """Let `shared_work` and `side_by_side`, called in this thread inside the block, take this machine to have `count` cores.
+
+    For a process or thread that works beside others like it: together they use all cores already.
+
+    >>> with few_cores(1):
+    ...     cores()
+    1
+    """
+    before = cores()
+    _CORES.count = count
+    try:
+        yield
+    finally:
+        _CORES.count = before
+
+
+def cores() -> int:
+    """How many cores this thread may use."""
+    return int(getattr(_CORES, "count", cpu_count() or 1))
+
+
+_CORES = threading.local()
+
+
+def shared_work(items: Iterable[_Item], *, workers: Sequence[_Worker], take: Callable[[_Worker, _Item], None]) -> None:
+    """Give item j to worker j mod len(workers); the workers run in parallel threads.
+
+    Which worker gets which item depends on their order alone, never on timing. So the workers' sums are the same to the last bit
+    on every run. BLAS threads are divided between the workers.
+    """
+    if len(workers) == 1 or cores() == 1:
+        for worker, item in zip(cycle(workers), items, strict=False):
+            take(worker, item)
+        return
+    threads = cores() // len(workers)
+    with ExitStack() as stack:
+        stack.enter_context(Blas.limit(threads))
+        # One thread per worker, so that each takes its items in order and a slow one does not stop the others at once.
+        pools = [stack.enter_context(ThreadPoolExecutor(1)) for _ in workers]
+        waiting: deque[Future[None]] = deque()
+        # numpy's settings belong to a thread. Without this, a worker's warning could reveal something about a row.
+        take = _with_errstate(take)
+        for worker, pool, item in zip(cycle(workers), cycle(pools), items, strict=False):
+            waiting.append(pool.submit(take, worker, item))
+            if len(waiting) > _AHEAD * len(workers):
+                waiting.popleft().result()
+        for future in waiting:
+            future.result()
+
+
+def side_by_side(items: Sequence[_Item], act: Callable[[_Item], None], *, most: int = 2) -> None:
+    """Call `act` for each item, in up to `most` threads: for items with separate results, whose order does not matter.
+
+    BLAS keeps its threads: this is for work that numpy and scipy do without BLAS and without Python's lock.
+
+    >>> squares = np.zeros(3)
+    >>> side_by_side(range(3), lambda place: squares.__setitem__(place, place**2))
+    >>> squares.tolist()
+    [0.0, 1.0, 4.0]
+    """
+    threads = min(most, len(items), cores())
+    if threads <= 1:
+        for item in items:
+            act(item)
+        return
+    waiting = deque(items)
+
+    def drain() -> None:
+        while True:
+            try:
+                # Atomic, so no two threads get the same item.
+                item = waiting.popleft()
+            except IndexError:
+                return
+            act(item)
+
+    # This thread works too, and the others wait from call to call: starting them, or a future for each item, would matter where
+    # items take a millisecond.
+    others = [_helpers().submit(_with_errstate(drain)) for _ in range(threads - 1)]
+    try:
+        drain()
+    finally:
+        # Nothing is left to do. So a helper that has not begun need not, and waiting for it could be waiting for ourselves.
+        begun = [other for other in others if not other.cancel()]
+        wait(begun)
+    for other in begun:
+        # Raises any error from a thread.
+        other.result()
+
+
+@cache
+def _helpers() -> ThreadPoolExecutor:
+    """The threads that `side_by_side` shares work with, one for each further core."""
+    return ThreadPoolExecutor(max(1, (cpu_count() or 1) - 1))
+
+
+# A forked process has none of its parent's threads.
+os.register_at_fork(after_in_child=_helpers.cache_clear)
+
+
+def one_ahead(items: Sequence[_Item], make: Callable[[_Item], _Made]) -> Iterator[_Made]:
+    """`make(item)` for each item, in order: another thread makes the next one while the caller uses the last.
+
+    >>> list(one_ahead([1, 2, 3], lambda item: item**2))
+    [1, 4, 9]
+    """
+    if len(items) <= 1:
+        yield from map(make, items)
+        return
+    with ThreadPoolExecutor(1) as pool:
+        make = _with_errstate(make)
+        ahead = pool.submit(make, items[0])
+        for item in items[1:]:
+            made, ahead = ahead, pool.submit(make, item)
+            yield made.result()
+        yield ahead.result()
+
+
+def _with_errstate(act: Callable[_Given, _Made]) -> Callable[_Given, _Made]:
+    """`act` for other threads, with this thread's numpy settings for overflow and other floating-point errors."""
+    settings: Any = np.geterr()
+
+    def alike(*given: _Given.args, **more: _Given.kwargs) -> _Made:
+        with np.errstate(**settings):
+            return act(*given, **more)
+
+    return alike
+
+
+def tall_product(left: Array, right: Array) -> Array:
+    """left^T right, (p, q), for matrices with as many rows, (d, p) and (d, q): slices of tall ones are added up in order.
+
+    >>> tall_product(np.ones((3, 1)), np.array([[1.0, 2.0]] * 3)).tolist()
+    [[3.0, 6.0]]
+    """
+    slices = _slices(left if left.shape[1] >= right.shape[1] else right)
+    if len(slices) == 1:
+        return np.asarray(left.T @ right)
+    parts = np.empty((len(slices), left.shape[1], right.shape[1]))
+
+    def put(place: int) -> None:
+        here = slices[place]
+        np.matmul(left[here].T, right[here], out=parts[place])
+
+    _each_alone(range(len(slices)), put, numbers=left.size + right.size)
+    return np.asarray(np.add.reduce(parts, axis=0))
+
+
+def tall_times(matrix: Array, right: Array, *, out: Array | None = None) -> Array:
+    """matrix right, (d, q), for a tall matrix, (d, p), and a small one, (p, q). `out` may be the matrix itself.
+
+    >>> tall_times(np.ones((2, 1)), np.array([[3.0]])).tolist()
+    [[3.0], [3.0]]
+    """
+    found = np.empty((len(matrix), right.shape[1])) if out is None else out
+
+    def put(here: slice) -> None:
+        # Through a copy of the slice where the result overwrites its own factor.
+        found[here] = matrix[here] @ right
+
+    _each_alone(_slices(matrix), put, numbers=matrix.size)
+    return found
+
+
+def _each_alone(items: Sequence[_Item], act: Callable[[_Item], None], *, numbers: int) -> None:
+    """Call `act` for each item in threads of our own, with one BLAS thread each; a single item has all BLAS threads.
+
+    All items together are about so many `numbers`. Where they are few, waking many threads would take longer than the work.
+    """
+    if len(items) == 1:
+        act(items[0])
+        return
+    with Blas.limit(1):
+        side_by_side(items, act, most=min(_SLICES, max(2, numbers // _LARGE)))
+
+
+def _slices(matrix: Array) -> list[slice]:
+    """Slices of the rows of a tall matrix, or all of them in one. They depend on its shape alone."""
+    rows, columns = matrix.shape
+    count = _SLICES if rows >= _TALL * columns and matrix.size >= _LARGE else 1
+    size = max(1, -(-rows // count))
+    return [slice(start, min(start + size, rows)) for start in range(0, max(rows, 1), size)]
+
+
+def squares_of(matrix: Array) -> Array | None:
+    """`matrix`.T @ `matrix`, or None where squares overflow, underflow or are NaN; the trace shows all three."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        gram = tall_product(matrix, matrix)
+    largest = float(np.trace(gram))
+    return gram if 1e-200 < largest < 1e200 else None
+
+
+def spectral_norm(matrix: Array) -> float:
+    """The largest singular value of `matrix`, (d, p), through its p x p Gram matrix, rounded up by 1e-14.
+
+    >>> round(spectral_norm(np.array([[3.0, 0.0], [4.0, 0.0]])), 9)
+    5.0
+    """
+    gram, unit = squares_of(matrix), 1.0
+    if gram is None:
+        # Squares of these entries are not safe, so a scaled copy is worth it, unless all are zero or some are not finite.
+        unit = float(np.abs(matrix).max(initial=0.0))
+        if unit == 0.0 or not np.isfinite(unit):
+            return unit
+        gram = (matrix / unit).T @ (matrix / unit)
+    # Rounded up, because checks of a basis rest on it: a norm that is too small would let noise be too small.
+    return unit * float(np.sqrt(max(np.linalg.eigvalsh(gram)[-1], 0.0))) * (1 + 1e-14)
+
+
+def vector_norm(vector: Array) -> float:
+    """The Euclidean norm, added up in an order that the length decides: BLAS would wake a thread, and add in two orders.
+
+    >>> vector_norm(np.array([3.0, 4.0]))
+    5.0
+    """
+    return math.sqrt(float(np.add.reduce(np.square(vector))))
+
+
+class _Line:
+    """How many forks lie between this process and the first one that loaded this module."""
+
+    forks = 0
+
+
+def _count_fork() -> None:
+    _Line.forks += 1
+
+
+os.register_at_fork(after_in_child=_count_fork)
+
+
+def this_process() -> tuple[int, int]:
+    """What is the same whenever this process asks, and another in each of its forks, and theirs.
+
+    An id alone is not: the kernel gives the id of a dead process away again, and a grandchild may receive its ancestor's. The id
+    is part of it for forks that Python does not see.
+    """
+    return _Line.forks, os.getpid()

@@ -1,0 +1,1053 @@
+"""Exact sums over rows: whole numbers of public units, the same for any order, partition, number of threads and machine.
+
+The error of a floating-point sum grows with the number of rows, which is private, so no stated sensitivity could cover it. Here
+every clipped row is on a grid inside its ball (`Region.pair`, `Region.scored`), and entries have few bits.
+  - Within a block, products and partial sums are whole numbers below 2^53. Float64 represents them exactly, so the order in which
+    BLAS adds them does not matter.
+  - Across blocks they are added in int64, with a carry long before 2^63 (`total.py`).
+  - Only the finished sum becomes a float, by one rounding.
+So neighbours differ by exactly what one person adds, and a Gram matrix is exactly symmetric.
+
+The radius is at most 2^17 units, which leaves this room:
+  - A row has 17 bits and a product of two entries 34: 2^19 rows in a block.
+  - Scores have 27 bits and products with them 44: 2^9 rows at a time.
+  - Entries of a row for a sum have 34 bits: 2^19 rows.
+
+The files:
+  - `rows.py`: sums of rows, counts of people and of entries that are there, and traces.
+  - `gram.py`: Gram matrices.
+  - `products.py`: Gram matrices times a basis, and scores.
+  - `center.py`: subtracts the center of sparse rows from finished sums.
+  - `total.py`: the running sum, and what rows that are elsewhere send back. `grid.py`: units.
+Each sum is a `Work` (`eigenveil.core.rows`), so that it can be worked out where the rows are.
+`core.sums`, streams and hidden starts call this.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eigenveil.core.domain import SCORE_BITS, SHIFT, Domain, Gaps, Region, center_scores, row_sums
+from eigenveil.core.exact import DoubleDouble, exact_product, joined, less_outer, minus_outer, two_sum
+from eigenveil.core.noise import step_of, steps_of
+from eigenveil.core.rows import Block, Rows, added_up, block_size, lengths, sparse_times, total_of
+from eigenveil.core.threads import Array, side_by_side
+from eigenveil.errors import require
+
+__all__ = [
+    "BASIS_UNIT",
+    "CACHED_NUMBERS",
+    "CACHED_ROWS",
+    "CARRY",
+    "COUNT_UNIT",
+    "EXACT",
+    "SUM_BITS",
+    "CenterSums",
+    "CenterTerms",
+    "CountWork",
+    "GramWork",
+    "Integers",
+    "KeptWork",
+    "ObservedWork",
+    "ProductsWork",
+    "SumWork",
+    "Total",
+    "TraceWork",
+    "WholeSums",
+    "add_block",
+    "add_packed",
+    "as_pair",
+    "cached_rows",
+    "observed_in",
+    "on_basis_grid",
+    "reach_of",
+    "sparse_block_sum",
+    "sum_unit",
+    "unit_of",
+    "whole_count",
+    "whole_gram",
+    "whole_gram_columns",
+    "whole_gram_times",
+    "whole_kept",
+    "whole_observed",
+    "whole_scores",
+    "whole_sum",
+    "whole_symmetric_times",
+    "whole_trace",
+    "whole_weights",
+]
+
+# Bases are rounded to multiples of this.
+BASIS_UNIT = 2.0**-35
+# Rows for a sum have this many more bits than rows for products.
+SUM_BITS = 17
+# Numbers of rows that stay in the inner cache while they are clipped and rounded; and the least number of rows at a time.
+CACHED_NUMBERS, CACHED_ROWS = 1 << 17, 128
+
+
+def unit_of(region: Region) -> float:
+    """The unit of the region's grid."""
+    unit = region.unit
+    assert unit is not None, "a region that claims nothing has no exact sums"
+    return unit
+
+
+def sum_unit(region: Region) -> float:
+    """The unit of sums of rows: finer than that of rows for products.
+
+    >>> from eigenveil.core.domain import Domain
+    >>> sum_unit(Domain(dim=2, radius=1.0)) == 2.0**-33
+    True
+    """
+    return unit_of(region) * 2.0**-SUM_BITS
+
+
+def on_basis_grid(basis: Any, xp: Any = np) -> Any:
+    """`basis` with entries rounded to multiples of 2^-35, so that products with whole rows are exact; an array of `xp`.
+
+    >>> on_basis_grid(np.array([[0.5, 1e-30]])).tolist()
+    [[0.5, 0.0]]
+    """
+    # To the nearest multiple: how far that moves the basis is in `gram_times_sensitivity`.
+    grid = basis / BASIS_UNIT
+    grid = np.rint(grid, out=grid) if xp is np else xp.round(grid)
+    grid *= BASIS_UNIT
+    return grid
+
+
+def reach_of(region: Region) -> float:
+    """The most units that an entry of a sparse row can have before its center is subtracted."""
+    center = region.shifted_center
+    far = 0.0 if center is None else float(np.abs(center).max())
+    return (region.radius + far) / unit_of(region) + 1
+
+
+def cached_rows(dim: int) -> int:
+    """The number of rows that are worked on at a time."""
+    return max(CACHED_ROWS, CACHED_NUMBERS // max(dim, 1))
+
+
+Integers = NDArray[np.int64]
+# Beyond the first, a sum is carried over to a second int64, which counts units of 2^CARRY.
+_FULL, CARRY = 1 << 61, 32
+# What may be added at once: in int64, next to what a carry leaves there, and in float64, where sums of whole numbers are exact.
+_ROOM, EXACT = 1 << 62, 1 << 53
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Total:
+    """A running sum of whole arrays that never overflows. Changes in place.
+
+    One row adds at most `each` to an entry. Long before that could pass 2^63, the upper bits are carried over to a second array.
+    So high 2^32 + low is always the exact sum.
+    """
+
+    low: Integers
+    each: int
+    high: Integers | None = None
+    _rows: int = field(init=False, default=0)
+
+    @classmethod
+    def zeros(cls, shape: tuple[int, ...], *, each: int) -> "Total":
+        """The empty sum."""
+        return cls(np.zeros(shape, dtype=np.int64), max(each, 1))
+
+    @classmethod
+    def of(cls, low: Integers, *, each: int, rows: int) -> "Total":
+        """A sum that `rows` rows have already been added to."""
+        found = cls(low, max(each, 1))
+        found._rows = rows
+        return found
+
+    def __sizeof__(self) -> int:
+        # For whoever moves sums between machines, by size.
+        return object.__sizeof__(self) + self.low.nbytes + (0 if self.high is None else self.high.nbytes)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing has been added."""
+        return self._rows == 0
+
+    def room(self, rows: int) -> Integers:
+        """The array to which the caller may now add the sum of `rows` rows, in place."""
+        require(rows * self.each <= _ROOM, "so many rows at once could overflow: add them up in smaller blocks")
+        if (self._rows + rows) * self.each > _FULL:
+            self._carry()
+        self._rows += rows
+        return self.low
+
+    def add(self, values: Array | Integers, rows: int) -> None:
+        """Add the sum of `rows` rows: whole numbers, as floats or int64."""
+        exact = values.dtype.kind != "f" or rows * self.each <= EXACT
+        require(exact, "floating point cannot add up so many rows at once exactly: add them up in smaller blocks")
+        into = self.room(rows).reshape(-1, values.shape[-1]) if values.ndim > 1 else self.room(rows)
+        for start in range(0, len(into), CACHED_ROWS if values.ndim > 1 else len(into) or 1):
+            stop = start + (CACHED_ROWS if values.ndim > 1 else len(into))
+            into[start:stop] += values[start:stop].astype(np.int64)
+
+    def and_other(self, other: "Total") -> None:
+        """Add the total of another worker."""
+        # Two sums that are each near the limit could overflow together, so both carry over first.
+        if other.high is not None or other._rows * other.each > _FULL // 2:
+            other._carry()
+            self._carry()
+            assert self.high is not None and other.high is not None
+            self.high += other.high
+        self.room(other._rows)
+        self.low += other.low
+
+    def _carry(self) -> None:
+        self.high = np.zeros_like(self.low) if self.high is None else self.high
+        # The shift rounds down and the mask leaves the positive rest, so negative sums are split exactly too.
+        self.high += self.low >> CARRY
+        self.low &= (1 << CARRY) - 1
+        # The rest counts as the number of rows that could have added up to it.
+        self._rows = -(-(1 << CARRY) // self.each)
+
+    def settle(self) -> None:
+        """Bring the sum into the one form that depends on its value alone, however it was added up."""
+        if self.high is None:
+            return
+        self._carry()
+        if self.high.size == 0 or max(int(self.high.max()), -int(self.high.min())) < _FULL >> CARRY:
+            self.low += self.high << CARRY
+            self.high = None
+
+    def whole(self) -> Integers:
+        """The sum as int64; an error where it might not fit."""
+        require(self.high is None, "a sum over so many rows may not fit into 64 bits: add them up in smaller blocks")
+        return self.low
+
+    def pair(self, here: slice = slice(None)) -> DoubleDouble:
+        """The sum, or some rows of it, as a pair of floats, exactly."""
+        low = self.low[here]
+        if self.high is None and (low.size == 0 or max(int(low.max()), -int(low.min())) <= EXACT):
+            return low.astype(np.float64), np.zeros(low.shape)
+        high = low >> CARRY
+        if self.high is not None:
+            high += self.high[here]
+        return joined(high, low & ((1 << CARRY) - 1), bits=CARRY)
+
+    def value(self, unit: float) -> Array:
+        """The sum times `unit`, rounded once to float64. Nothing may be added after this."""
+        if self.high is not None:
+            self._carry()
+            found = self.high.astype(np.float64)
+            found *= 2.0**CARRY
+            found += self.low
+        else:
+            # In place, a chunk at a time: there may be no memory for a second matrix of this size.
+            found = self.low.view(np.float64)
+            flat, out = self.low.reshape(-1), found.reshape(-1)
+            for start in range(0, len(flat), CACHED_NUMBERS):
+                out[start : start + CACHED_NUMBERS] = flat[start : start + CACHED_NUMBERS].astype(np.float64)
+        found *= unit
+        return found
+
+
+@final
+@dataclass(slots=True, eq=False)
+class WholeSums:
+    """What rows add up to, wherever they are: a `total` in whole numbers of `unit`, and what a center is still subtracted with.
+
+    Products of sparse rows R - s c^T also need `beside`, a sum that involves s, and `weight`, the sum or the squared norm of s in
+    whole numbers. Both are None where there is no center. Changes in place. Printing it shows no private number.
+    """
+
+    total: Total
+    unit: float = 1.0
+    beside: Total | None = None
+    weight: int | None = None
+
+    def __sizeof__(self) -> int:
+        return object.__sizeof__(self) + sum(one.__sizeof__() for one in (self.total, self.beside) if one is not None)
+
+    def and_other(self, other: "WholeSums") -> "WholeSums":
+        """Add the sums of other rows."""
+        # Without rows there is no unit yet.
+        self.unit = other.unit if self.total.empty else self.unit
+        self.total.and_other(other.total)
+        if self.beside is not None and other.beside is not None:
+            self.beside.and_other(other.beside)
+        if other.weight is not None:
+            self.weight = (self.weight or 0) + other.weight
+        return self
+
+    def __repr__(self) -> str:
+        return f"WholeSums(shape={self.total.low.shape}, unit={self.unit})"
+
+
+@final
+class CenterSums:
+    """The sums that subtracting c from products of sparse rows R - s c^T needs: R^T s, (d,), and s^T s. Changes in place."""
+
+    def __init__(self, pull: Total, weight: int = 0) -> None:
+        self.pull = pull
+        # A Python integer: it cannot overflow, however many blocks are added.
+        self.weight = weight
+
+    @classmethod
+    def zeros(cls, dim: int, reach: int) -> "CenterSums":
+        """The empty sums, of rows with entries of at most `reach` units."""
+        # A shift is a whole number of 2^-24 and at most one, so it is at most 2^24 of them.
+        return cls(Total.zeros((dim,), each=reach << 24))
+
+    def take(self, across: Any, shift: Integers) -> None:
+        """Add those of a block's rows, given their transpose in CSR form."""
+        self.pull.add(across @ shift, len(shift))
+        self.weight += int(shift @ shift)
+
+    def ends(self, center: Array) -> "CenterTerms":
+        """The terms to subtract from products around this center, in units of the grid: p, and p - w c, in double-doubles."""
+        # Whole numbers may exceed 2^53 here, and are kept in two floats without loss.
+        hi, lo = self.pull.pair()
+        pull = hi * SHIFT, lo * SHIFT
+        # The whole number may have more digits than a double, and most of them may cancel later.
+        weight = as_pair([Fraction(self.weight) * Fraction(SHIFT) ** 2])
+        left = minus_outer((pull[0][None, :], pull[1][None, :]), weight, center)
+        return CenterTerms(pull, (left[0][0], left[1][0]), center)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class CenterTerms:
+    """What a center c subtracts: R^T R becomes R^T R - c p^T - (p - w c) c^T, with p = R^T s and w = s^T s."""
+
+    pull: DoubleDouble
+    rest: DoubleDouble
+    center: Array
+
+    def columns(self, products: DoubleDouble, here: slice) -> Array:
+        """The columns `here`, (d, w), of the products around the center.
+
+        Both of two mirrored entries are computed like the one above the diagonal. So all columns together are symmetric to the
+        last bit; otherwise the difference of two mirrored entries would be public without noise.
+        """
+        dim, before, after = len(self.center), slice(0, here.start), slice(here.stop, len(self.center))
+        found = np.empty((dim, here.stop - here.start))
+        hi, lo = products
+        found[before] = self._off((hi[before], lo[before]), before, here)
+        found[after] = self._off((hi[after].T, lo[after].T), here, after).T
+        square = np.triu(self._off((hi[here], lo[here]), here, here))
+        found[here] = square + np.triu(square, 1).T
+        return found
+
+    def _off(self, products: DoubleDouble, rows: slice, columns: slice) -> Array:
+        """Some rows and columns of the products around the center: exact up to one rounding at the end."""
+        rest, pull = (self.rest[0][rows], self.rest[1][rows]), (self.pull[0][columns], self.pull[1][columns])
+        hi, lo = minus_outer(products, rest, self.center[columns])
+        hi, lo = minus_outer((hi.T, lo.T), pull, self.center[rows])
+        return np.asarray((hi + lo).T)
+
+
+def as_pair(numbers: list[Fraction]) -> DoubleDouble:
+    """Fractions as double-doubles: the nearest floats, and the nearest to what they miss."""
+    hi = np.array([float(number) for number in numbers])
+    lo = np.array([float(number - Fraction(float(h))) for number, h in zip(numbers, hi, strict=True)])
+    return two_sum(hi, lo)
+
+
+# The unit of counts: a row of a person who has m of them counts as 2^34 / m, rounded down. The count of all people by itself has
+# a finer unit.
+COUNT_UNIT, _FINE_COUNT = 2.0**-34, 2.0**-45
+
+
+def whole_weights(weights: Array, *, unit: float = COUNT_UNIT) -> Integers:
+    """The weights of rows, (b,), in whole numbers of `unit`, rounded down, so that no person counts as more than one.
+
+    Proof. m rows of weight fl(1 / m) count as k <= fl(1 / m) / unit each. m k is whole and below (1 + 2^-52) / unit, so it is at
+    most 1 / unit.
+
+    >>> int(3 * whole_weights(np.array([1 / 3]))[0]) - 2**34
+    -1
+    """
+    return np.floor(weights / unit).astype(np.int64)
+
+
+def whole_count(rows: Rows) -> float:
+    """The number of people: the exact sum of all weights."""
+    return float(Fraction(total_of(rows, CountWork())) * Fraction(_FINE_COUNT))
+
+
+def whole_kept(rows: Rows, gaps: Gaps) -> float:
+    """The number of people whose rows count: the exact sum of the weights of these rows."""
+    return float(Fraction(total_of(rows, KeptWork(gaps))) * Fraction(_FINE_COUNT))
+
+
+def whole_observed(rows: Rows, gaps: Gaps) -> Array:
+    """How many people have each column, (d,), or each pair of groups of columns, (g (g + 1) / 2,): exact sums of weights.
+
+    With `Gaps.less_half`, less half of all people.
+    """
+    return total_of(rows, ObservedWork(gaps)).value(COUNT_UNIT / 2 if gaps.less_half else COUNT_UNIT)
+
+
+def _people_in(block: Block) -> int:
+    """The weights of a block's rows, in the same whole numbers as `observed_in`."""
+    # The very weights that entries count with: a person must not weigh more here than there.
+    return len(block) * round(1 / COUNT_UNIT) if block.weights is None else int(whole_weights(block.weights).sum())
+
+
+def observed_in(block: Block, gaps: Gaps) -> Integers:
+    """The observed counts of one block, (c,), in whole numbers of `COUNT_UNIT`. A block has at most 2^18 rows."""
+    one = round(1 / COUNT_UNIT)
+    weights = np.full(len(block), one) if block.weights is None else whole_weights(block.weights)
+    if block.sparse and gaps.rule == "counts":
+        # Everybody, less those who lack the entry: what is not stored is a zero, which is there.
+        missing = np.isnan(block.values.data)
+        each = np.repeat(weights, np.diff(block.values.indptr))[missing]
+        lacking = np.bincount(block.values.indices[missing], weights=each, minlength=gaps.groups)
+        return int(weights.sum()) - lacking.astype(np.int64)
+    there = gaps.there(block).astype(np.float64)
+    # Whole numbers of 34 bits: a block of them adds up exactly in float64, in whatever order BLAS adds them.
+    counted = weights.astype(np.float64)
+    if gaps.rule == "counts":
+        return np.asarray(counted @ there).astype(np.int64)
+    return np.asarray(((there * counted[:, None]).T @ there)[np.triu_indices(gaps.groups)]).astype(np.int64)
+
+
+def whole_trace(rows: Rows, region: Region) -> float:
+    """The sum of the squared norms of the clipped rows, each rounded down to a whole number."""
+    return float(Fraction(total_of(rows, TraceWork(region))) * Fraction(unit_of(region) ** 2))
+
+
+def whole_sum(rows: Rows, region: Region) -> Array:
+    """The sum, (d,), of the clipped rows."""
+    return _finished(total_of(rows, SumWork(region)), region)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CountWork:
+    """The number of people, in whole numbers of 2^-45."""
+
+    def of(self, rows: Rows) -> int:
+        """The sum over rows that are here."""
+        total, one = 0, round(1 / _FINE_COUNT)
+        for count, weights in lengths(rows):
+            total += count * one if weights is None else int(whole_weights(weights, unit=_FINE_COUNT).sum())
+        return total
+
+    def joined(self, left: int, right: int) -> int:
+        """The sum over the rows of both."""
+        return left + right
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class KeptWork:
+    """The number of people whose rows count, in whole numbers of 2^-45."""
+
+    gaps: Gaps
+
+    def of(self, rows: Rows) -> int:
+        """The sum over rows that are here."""
+        total, one = 0, round(1 / _FINE_COUNT)
+        for block in rows.blocks(block_size(rows)):
+            kept, weights = self.gaps.kept(block), block.weights
+            whole = None if weights is None else whole_weights(weights[kept], unit=_FINE_COUNT)
+            total += int(kept.sum()) * one if whole is None else int(whole.sum())
+        return total
+
+    def joined(self, left: int, right: int) -> int:
+        """The sum over the rows of both."""
+        return left + right
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ObservedWork:
+    """How many people have each column, or each pair of groups of columns, (c,), in whole numbers of `COUNT_UNIT`.
+
+    Where counts are taken less half of the people: twice the counts, less the people.
+    """
+
+    gaps: Gaps
+
+    def of(self, rows: Rows) -> Total:
+        """The counts of rows that are here."""
+        total = Total.zeros((self.gaps.entries,), each=round(1 / COUNT_UNIT))
+        for block in rows.blocks(block_size(rows)):
+            counts = observed_in(block, self.gaps)
+            total.add(2 * counts - _people_in(block) if self.gaps.less_half else counts, len(block))
+        return total
+
+    def joined(self, left: Total, right: Total) -> Total:
+        """The counts of the rows of both."""
+        left.and_other(right)
+        return left
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class TraceWork:
+    """The sum of the squared norms of the rows in `region`, in whole numbers of its unit squared."""
+
+    region: Region
+
+    def of(self, rows: Rows) -> int:
+        """The sum over rows that are here."""
+        unit = unit_of(self.region) ** 2
+        # Each is below 2^34, and a block of them adds up below 2^53.
+        return sum(int(np.floor(self.region.squares(block) / unit).sum()) for block in rows.blocks(block_size(rows)))
+
+    def joined(self, left: int, right: int) -> int:
+        """The sum over the rows of both."""
+        return left + right
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class SumWork:
+    """The sum of the rows in `region`: the total is (d,), in whole numbers of `sum_unit`.
+
+    For sparse rows with a center, `weight` is the sum of their shifts.
+    """
+
+    region: Region
+
+    def of(self, rows: Rows) -> WholeSums:
+        """The sum over rows that are here."""
+        return added_up(rows, lambda: WholeSum(self.region, sparse=rows.sparse)).sums
+
+    def joined(self, left: WholeSums, right: WholeSums) -> WholeSums:
+        """The sum over the rows of both."""
+        return left.and_other(right)
+
+
+def _finished(sums: WholeSums, region: Region) -> Array:
+    """The sum, (d,), with the center of sparse rows subtracted."""
+    center = region.shifted_center
+    if center is None or sums.weight is None:
+        return sums.total.value(sums.unit)
+    hi, lo = sums.total.pair()
+    taken = as_pair([Fraction(sums.weight) * Fraction(SHIFT) / Fraction(sums.unit)])
+    exact = minus_outer((hi[None, :], lo[None, :]), taken, center)
+    return np.asarray((exact[0] + exact[1])[0] * sums.unit)
+
+
+def sparse_block_sum(block: Block, domain: Domain) -> Integers:
+    """The sum of a sparse block's rows in whole numbers of `sum_unit`; around a center it is rounded."""
+    part = WholeSum(domain, sparse=True)
+    part.take(block)
+    return (
+        part.total.whole()
+        if part.shifts is None
+        else np.rint(_finished(part.sums, domain) / part.unit).astype(np.int64)
+    )
+
+
+@final
+class WholeSum:
+    """One worker's share of a sum of rows. Changes in place."""
+
+    def __init__(self, region: Region, *, sparse: bool) -> None:
+        self._region = region
+        self.unit = sum_unit(region)
+        # Sparse rows include the center until it is subtracted from the finished sum.
+        far = sparse and region.shifted_center is not None
+        reach = math.ceil(reach_of(region)) if far else 1 << SUM_BITS
+        self.total = Total.zeros((region.dim,), each=reach << SUM_BITS)
+        self.shifts: int | None = None
+        self._scratch = np.empty((0, region.dim))
+
+    def take(self, block: Block) -> None:
+        """Add the rows of a block."""
+        if block.sparse:
+            part = self._region.whole_sparse(block, unit=self.unit)
+            summed = part.rows.astype(np.int64).T @ np.ones(len(block), dtype=np.int64)
+            self.total.add(summed, len(block))
+            if self._region.shifted_center is not None:
+                self.shifts = (self.shifts or 0) + int(part.shift.astype(np.int64).sum())
+            return
+        size = cached_rows(self._region.dim)
+        if len(self._scratch) == 0:
+            self._scratch = np.empty((min(size, len(block)), self._region.dim))
+        for start in range(0, len(block), len(self._scratch) or 1):
+            piece = block.piece(start, len(self._scratch))
+            rows = self._region.whole(piece, unit=self.unit, out=self._scratch)
+            # A product with ones is the fastest sum, and as exact as any other.
+            self.total.add(np.ones(len(rows)) @ rows, len(rows))
+
+    def and_other(self, other: "WholeSum") -> None:
+        """Add the sum of another worker."""
+        self.total.and_other(other.total)
+        if other.shifts is not None:
+            self.shifts = (self.shifts or 0) + other.shifts
+
+    @property
+    def sums(self) -> WholeSums:
+        """Everything added so far."""
+        return WholeSums(self.total, self.unit, weight=self.shifts)
+
+
+# The most that a row adds to a product: those of tables have 34 bits, those of histories 36.
+_PRODUCT = 1 << 36
+# Rows of a matrix from which the center is subtracted at a time.
+_STRIP = 512
+# Rows whose products add up in float64; and sparse rows, up to 100 radii from zero, whose products add up in int64.
+_DENSE_ROWS, _SPARSE_ROWS = 1 << 18, 1 << 14
+# A block of at most so many rows and at least so many columns is added a strip at a time: its products take more than it does.
+_FEW_ROWS, _MANY_COLUMNS = 256, 256
+# Columns whose products with all others are in memory together, where a device adds them up.
+_FEW_COLUMNS = 32
+
+
+def whole_gram(rows: Rows, region: Region) -> Array:
+    """The Gram matrix, (d, d), of the clipped rows, exactly symmetric."""
+    return _finished_gram(total_of(rows, GramWork(region)), region)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class GramWork:
+    """The Gram matrix of the rows in `region`: the total is (d, d), in units of `Pair.unit`.
+
+    For sparse rows with a center, `beside` and `weight` are those of `CenterSums`.
+    """
+
+    region: Region
+
+    def of(self, rows: Rows) -> WholeSums:
+        """The sum over rows that are here."""
+        if rows.sparse:
+            sparse = _WholeSparseGram(self.region)
+            for block in rows.blocks(block_size(rows)):
+                sparse.take(block)
+            return sparse.sums
+        size = min(block_size(rows), rows.shape[0])
+        worker = added_up(rows, lambda: _WholeDenseGram(self.region, size), dim=self.region.dim)
+        # The worker's product and its rows are freed on return: the matrix may be all that fits.
+        return WholeSums(worker.total, worker.unit)
+
+    def joined(self, left: WholeSums, right: WholeSums) -> WholeSums:
+        """The sum over the rows of both."""
+        return left.and_other(right)
+
+
+def _finished_gram(sums: WholeSums, region: Region) -> Array:
+    """The matrix, (d, d), with the center of sparse rows subtracted."""
+    center = region.shifted_center
+    if center is None or sums.beside is None:
+        return sums.total.value(sums.unit)
+    shifts = CenterSums(sums.beside, sums.weight or 0)
+    ends, found = shifts.ends(center / unit_of(region)), np.empty(sums.total.low.shape)
+    for start in range(0, len(found), _STRIP):
+        here = slice(start, min(start + _STRIP, len(found)))
+        hi, lo = sums.total.pair(here)
+        # The sums are symmetric, so their rows are their columns.
+        found[:, here] = ends.columns((hi.T, lo.T), here) * sums.unit
+    return found
+
+
+def add_block(block: Block, domain: Domain, *, gram: Integers, total: Integers | None) -> None:
+    """Add a block's products to `gram`, (d, d), and its rows to `total`, (d,), unless that is None. Changes both in place.
+
+    Streams call this, which keep the sums themselves. The products are in whole numbers of `domain.unit` squared, and the sum in
+    whole numbers of `sum_unit`. A row adds at most 2^34 to an entry of either. For sparse rows around a center, each piece of the
+    block is rounded to whole numbers, so it is off by less than one. Neighbours differ only in the pieces with the person's rows.
+    """
+    if block.sparse:
+        for start in range(0, len(block), _SPARSE_ROWS):
+            piece = block.piece(start, _SPARSE_ROWS)
+            gram += _sparse_gram(piece, domain)
+            if total is not None:
+                total += sparse_block_sum(piece, domain)
+        return
+    if total is None and len(block) <= _FEW_ROWS and domain.dim >= _MANY_COLUMNS:
+        _add_few(block, domain, gram)
+        return
+    for start in range(0, len(block), _DENSE_ROWS):
+        _add_dense(block.piece(start, _DENSE_ROWS), domain, gram, total)
+
+
+def add_packed(block: Block, domain: Domain, packed: Integers) -> None:
+    """Add the products of a dense block to the upper triangle of a Gram matrix, row by row in `packed`. Changes it in place.
+
+    For devices: it has half the numbers of the matrix, in the units of `add_block`, and nothing else of that size is made.
+    """
+    if domain.dim < _MANY_COLUMNS:
+        # So small a matrix costs nothing, and all its rows at once are faster.
+        gram = np.zeros((domain.dim, domain.dim), dtype=np.int64)
+        add_block(block, domain, gram=gram, total=None)
+        _add_triangle(gram, packed)
+        return
+    for first in range(0, len(block), _FEW_ROWS):
+        rows, rest = domain.whole(block.piece(first, _FEW_ROWS), unit=unit_of(domain), squared=True), packed
+        for start in range(0, domain.dim, _FEW_COLUMNS):
+            # Whole numbers below 2^53, as in `_add_few`.
+            rest = _add_triangle(rows[:, start : start + _FEW_COLUMNS].T @ rows[:, start:], rest)
+
+
+def _add_triangle(rows: NDArray[Any], packed: Integers) -> Integers:
+    """Add the upper triangle of these rows to the first numbers of `packed`, and return the others."""
+    for row, line in enumerate(rows):
+        packed[: len(line) - row] += line[row:].astype(np.int64)
+        packed = packed[len(line) - row :]
+    return packed
+
+
+def _add_few(block: Block, domain: Domain, gram: Integers) -> None:
+    """Add a few wide dense rows with no second matrix, for devices: the upper triangle in strips, and each strip below it."""
+    rows = domain.whole(block, unit=unit_of(domain), squared=True)
+    for start in range(0, domain.dim, CACHED_ROWS):
+        stop = min(start + CACHED_ROWS, domain.dim)
+        # All partial sums are whole numbers below 2^53, so no bit depends on how they are divided.
+        strip = (rows[:, start:stop].T @ rows[:, start:]).astype(np.int64)
+        gram[start:stop, start:] += strip
+        gram[stop:, start:stop] += strip[:, stop - start :].T
+
+
+def _add_dense(block: Block, domain: Domain, gram: Integers, total: Integers | None) -> None:
+    """Add at most `_DENSE_ROWS` dense rows, some at a time: they stay in the inner cache, and no second block is needed."""
+    dim, size = domain.dim, min(cached_rows(domain.dim), len(block))
+    rows, fine, product = np.empty((size, dim)), np.empty((size, dim)), np.empty((dim, dim))
+    # Products of that many rows, 34 bits each, add up in float64 without rounding.
+    fresh, fresh_total = np.zeros((dim, dim)), np.zeros(dim)
+    unit, unit_of_sum = unit_of(domain), sum_unit(domain)
+    for start in range(0, len(block), size):
+        piece = block.piece(start, size)
+        if total is None:
+            inside = domain.whole(piece, unit=unit, squared=True, out=rows)
+        else:
+            inside, summed = domain.whole_twice(piece, unit=unit, fine=unit_of_sum, out=rows, out_fine=fine)
+            fresh_total += np.add.reduce(summed, axis=0)
+        np.matmul(inside.T, inside, out=product)
+        fresh += product
+    del rows, fine, product
+    for start in range(0, dim, CACHED_ROWS):
+        gram[start : start + CACHED_ROWS] += fresh[start : start + CACHED_ROWS].astype(np.int64)
+    if total is not None:
+        total += fresh_total.astype(np.int64)
+
+
+def _sparse_gram(block: Block, domain: Domain) -> Integers:
+    """A block's products in whole numbers; around a center they are rounded."""
+    sparse = _WholeSparseGram(domain)
+    sparse.take(block)
+    if domain.shifted_center is None:
+        return sparse.total.whole()
+    return np.rint(_finished_gram(sparse.sums, domain) / unit_of(domain) ** 2).astype(np.int64)
+
+
+def whole_gram_columns(block: Block, *, width: int, domain: Domain) -> Iterator[Array]:
+    """The Gram matrix of a block's rows, at most `width` of its columns at a time: arrays (d, width), private.
+
+    Together they are symmetric to the last bit.
+    """
+    unit = unit_of(domain) ** 2
+    slices = [slice(start, min(start + width, domain.dim)) for start in range(0, domain.dim, width)]
+    if block.sparse:
+        yield from (columns * unit for columns in _sparse_columns(block, slices, domain))
+        return
+    rows, size = np.empty((len(block), domain.dim)), cached_rows(domain.dim)
+    for start in range(0, len(block), size):
+        domain.whole(block.piece(start, size), unit=unit_of(domain), squared=True, out=rows[start:])
+    # From functions, so that no slice stays in memory here while the caller works on it.
+    yield from (_dense_columns(rows, here) * unit for here in slices)
+
+
+def _dense_columns(rows: Array, here: slice) -> Array:
+    """Columns of the Gram matrix of whole rows, in units."""
+    if len(rows) <= _DENSE_ROWS:
+        # All partial sums are whole numbers below 2^53, so the order of addition does not matter.
+        return np.asarray(rows.T @ rows[:, here])
+    total = Total.zeros((rows.shape[1], here.stop - here.start), each=1 << 34)
+    for start in range(0, len(rows), _DENSE_ROWS):
+        piece = rows[start : start + _DENSE_ROWS]
+        total.add(piece.T @ piece[:, here], len(piece))
+    return total.value(1.0)
+
+
+def _sparse_columns(block: Block, slices: list[slice], domain: Domain) -> Iterator[Array]:
+    """The columns in these slices of the Gram matrix of sparse rows, in units."""
+    center, reach = domain.shifted_center, math.ceil(reach_of(domain))
+    shifts, pieces = CenterSums.zeros(domain.dim, reach), []
+    for start in range(0, len(block), _SPARSE_ROWS):
+        pair = domain.pair(block.piece(start, _SPARSE_ROWS))
+        rows = pair.left.astype(np.int64)
+        pieces.append((rows.T.tocsr(), rows.tocsc()))
+        if pair.shift is not None:
+            shifts.take(pieces[-1][0], pair.shift.astype(np.int64))
+    for here in slices:
+        total = Total.zeros((domain.dim, here.stop - here.start), each=reach**2)
+        for across, by_column in pieces:
+            total.add((across @ by_column[:, here]).toarray(), across.shape[1])
+        if center is None:
+            yield total.value(1.0)
+        else:
+            yield shifts.ends(center / unit_of(domain)).columns(total.pair(), here)
+
+
+@final
+class _WholeDenseGram:
+    """One worker's share of a dense Gram matrix. Changes in place."""
+
+    def __init__(self, region: Region, size: int) -> None:
+        dim = region.dim
+        self._region, self.unit = region, 1.0
+        # The first rows are added up in floats, which is exact up to 2^53 and fastest. `total` reuses the memory.
+        self._first, self._left = np.zeros((dim, dim)), EXACT // _PRODUCT
+        self._whole: Total | None = None
+        self._product, self._scratch = np.empty((dim, dim)), np.empty((max(size, 1), dim))
+
+    @property
+    def total(self) -> Total:
+        """Everything added so far, in whole numbers."""
+        if self._whole is None:
+            low = self._first.view(np.int64)
+            for start in range(0, len(low), CACHED_ROWS):
+                low[start : start + CACHED_ROWS] = self._first[start : start + CACHED_ROWS].astype(np.int64)
+            self._whole = Total.of(low, each=_PRODUCT, rows=EXACT // _PRODUCT - self._left)
+        return self._whole
+
+    def take(self, block: Block) -> None:
+        """Add the products of a block's rows."""
+        rows, size = self._scratch[: len(block)], cached_rows(self._region.dim)
+        same = True
+        others: list[Array] = []
+        for start in range(0, len(block), size):
+            pair = self._region.pair(block.piece(start, size), out=rows[start:])
+            self.unit, same = pair.unit, pair.left is pair.right
+            if not same:
+                others.append(pair.right)
+        # For the same array twice, numpy calls the symmetric product, which is half the work.
+        np.matmul(rows.T, rows if same else np.vstack(others), out=self._product)
+        if self._whole is None and len(block) <= self._left:
+            self._first += self._product
+            self._left -= len(block)
+        else:
+            self.total.add(self._product, len(block))
+
+    def and_other(self, other: "_WholeDenseGram") -> None:
+        """Add the products of another worker."""
+        self.total.and_other(other.total)
+
+
+@final
+class _WholeSparseGram:
+    """The Gram matrix of sparse rows. Changes in place.
+
+    For rows R - s c^T, the center c is subtracted from the finished sums, which are exact until then (`CenterSums`).
+    """
+
+    def __init__(self, region: Region) -> None:
+        self._region, self.unit = region, 1.0
+        far = region.shifted_center is not None
+        self.total = Total.zeros((region.dim, region.dim), each=math.ceil(reach_of(region)) ** 2 if far else _PRODUCT)
+        self.shifts = CenterSums.zeros(region.dim, math.ceil(reach_of(region))) if far else None
+
+    def take(self, block: Block) -> None:
+        """Add the products of a block's rows."""
+        pair = self._region.pair(block)
+        self.unit = pair.unit
+        # Entries far from zero have more bits than exact products of floats allow.
+        kind = np.float64 if self.shifts is None else np.int64
+        across, right = pair.left.astype(kind).T.tocsr(), pair.right.astype(kind)
+        product = across @ right
+        product.sum_duplicates()
+        into, strip = self.total.room(len(block)), CACHED_ROWS
+        for start in range(0, self._region.dim, strip):
+            # A strip at a time, so that the indices of a full product are never all in memory.
+            low, high = product.indptr[start], product.indptr[min(start + strip, self._region.dim)]
+            counts = np.diff(product.indptr[start : start + strip + 1])
+            lines = start + np.repeat(np.arange(len(counts)), counts)
+            into[lines, product.indices[low:high]] += product.data[low:high].astype(np.int64)
+        if self.shifts is not None and pair.shift is not None:
+            self.shifts.take(across, pair.shift.astype(np.int64))
+
+    @property
+    def sums(self) -> WholeSums:
+        """Everything added so far."""
+        if self.shifts is None:
+            return WholeSums(self.total, self.unit)
+        return WholeSums(self.total, self.unit, self.shifts.pull, self.shifts.weight)
+
+
+# Rows of a product from which the center is subtracted at a time. Fewer are in a nearer cache, but two threads would then spend
+# their time waiting for the lock of Python.
+_PRODUCT_STRIP = 1024
+# Rows that are multiplied by scores at a time: their products add up exactly.
+_SCORED_ROWS = 1 << 9
+# A site's own matrix is rounded onto a lattice this much finer than that of its release. It is clipped far beyond what the
+# release of a product can represent.
+_FINER, _MOST = 2.0**-6, 1 << 60
+
+
+def whole_gram_times(rows: Rows, *, basis: Array, region: Region) -> Array:
+    """The Gram matrix times `basis`, (d, p), rounded onto its grid, without the Gram matrix."""
+    return _finished_products(total_of(rows, ProductsWork(region, basis)), region)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ProductsWork:
+    """The Gram matrix of the rows in `region` times `basis`, (d, p): the total is (d, p), in units of `Scored.unit`.
+
+    The basis is rounded onto its grid first. For sparse rows with a center, `beside` is s^T S, (1, p), of shifts and scores.
+    """
+
+    region: Region
+    basis: Array
+
+    def of(self, rows: Rows) -> WholeSums:
+        """The sum over rows that are here."""
+        basis = on_basis_grid(self.basis)
+        return added_up(rows, lambda: _WholeProducts(self.region, basis, sparse=rows.sparse)).sums
+
+    def joined(self, left: WholeSums, right: WholeSums) -> WholeSums:
+        """The sum over the rows of both."""
+        return left.and_other(right)
+
+
+def whole_scores(rows: Rows, *, basis: Array, domain: Domain) -> Array:
+    """The scores, (n, p), of the clipped rows, each computed by itself, on a basis rounded onto its grid."""
+    basis, unit, parts = on_basis_grid(basis), unit_of(domain), [np.zeros((0, basis.shape[1]))]
+    center = domain.shifted_center
+    for block in rows.blocks(block_size(rows)):
+        require(
+            block.weights is None, "scores need one row for each person: a table with several rows per person has none"
+        )
+        if block.sparse:
+            part = domain.whole_sparse(block, unit=unit)
+            scores = part.rows @ basis
+            if center is not None:
+                scores -= np.outer(part.shift * (SHIFT / unit), center_scores(center, basis))
+        else:
+            # Whole rows times a basis of 36 bits: nothing is rounded, so other rows cannot change a score.
+            scores = domain.whole(block, unit=unit) @ basis
+        parts.append(scores * unit)
+    return np.vstack(parts)
+
+
+def whole_symmetric_times(matrix: Array, *, basis: Array, sensitivity: float) -> Array:
+    """A site's own matrix, (d, d), times `basis`, (d, p): both on lattices, and the product rounded once.
+
+    A person moves the matrix by at most `sensitivity`. Rounding to steps g moves neighbours apart by at most d g. On a lattice
+    this fine (`step_of`) that is 2^-19 of the sensitivity, less than the 2^-18 that `Domain.gram_times_sensitivity` allows for.
+    """
+    step = step_of(sensitivity, matrix.size) * _FINER
+    whole = np.rint(on_basis_grid(basis) / BASIS_UNIT).astype(np.int64)
+    product = exact_product(steps_of(matrix, step, most=_MOST), whole)
+    product *= step
+    product *= BASIS_UNIT
+    return product
+
+
+@final
+class _WholeProducts:
+    """One worker's share of the Gram matrix times a basis on its grid, (d, p). Changes in place."""
+
+    def __init__(self, region: Region, basis: Array, *, sparse: bool) -> None:
+        self._region, self._basis, self._unit = region, basis, 1.0
+        far = sparse and region.shifted_center is not None
+        # Sparse rows include the center until it is subtracted, so their entries may be larger than the radius.
+        self._bits = math.ceil(math.log2(reach_of(region))) if far else 17
+        self.total = Total.zeros(basis.shape, each=1 << (self._bits + SCORE_BITS))
+        # How much of the center is still to be subtracted from products of sparse rows: s^T S, (1, p).
+        self._drag = Total.zeros((1, basis.shape[1]), each=1 << (24 + SCORE_BITS)) if far else None
+        self._scratch = np.empty((0, region.dim))
+
+    def take(self, block: Block) -> None:
+        """Add the products of a block's rows."""
+        if block.sparse:
+            self._take_sparse(block)
+            return
+        size = cached_rows(self._region.dim)
+        if len(self._scratch) == 0:
+            self._scratch = np.empty((size, self._region.dim))
+        # A few rows at a time stay in the inner cache while they are clipped, scored and multiplied.
+        for start in range(0, len(block), size):
+            part = self._region.scored(block.piece(start, size), basis=self._basis, out=self._scratch)
+            self.total.add(_grouped_product(part.rows, part.scores), len(part.scores))
+            self._unit = part.unit
+
+    def _take_sparse(self, block: Block) -> None:
+        part = self._region.scored(block, basis=self._basis)
+        self._unit = part.unit
+        # As many rows at once as cannot overflow.
+        most = 1 << (62 - self._bits - SCORE_BITS)
+        for start in range(0, len(block), most):
+            here = slice(start, start + most)
+            rows, scores = (part.rows, part.scores) if len(block) <= most else (part.rows[here], part.scores[here])
+            self._add_sparse(rows, scores, part.largest)
+        if self._drag is None or part.shift is None:
+            return
+        # Shifts have 24 bits and scores 27, so 2^11 of their products add up in int64. Halves of shifts have 12 bits, so as many
+        # products add up exactly in floats too. BLAS takes a fraction of the time of numpy's product of int64.
+        shift, most = part.shift.astype(np.int64), 1 << (62 - 24 - SCORE_BITS)
+        halves = np.stack([shift >> 12, shift & 4095]).astype(np.float64)
+        for start in range(0, len(block), most):
+            scores = part.scores[start : start + most]
+            high, low = (halves[:, start : start + most] @ scores).astype(np.int64)
+            self._drag.add(((high << 12) + low)[None, :], len(scores))
+
+    def _add_sparse(self, rows: Any, scores: Array, largest: float) -> None:
+        """Add rows^T scores: in floats if no sum can pass 2^53, otherwise in int64. Both give the same numbers."""
+        # Sorted by column first, which is twice as fast as scattering the products of rows.
+        across, into = rows.T.tocsr(), self.total.room(len(scores))
+        heaviest = float(row_sums(np.abs(across.data), across.indptr).max(initial=0.0))
+        if heaviest * largest > EXACT // 2:
+            # Read through the scores only where their common bound does not decide: that takes a while.
+            largest = max(float(scores.max(initial=0.0)), -float(scores.min(initial=0.0)))
+        if heaviest * largest > EXACT // 2:
+            across, scores = across.astype(np.int64), scores.astype(np.int64)
+        filled = np.flatnonzero(np.diff(across.indptr))
+        # If a block has entries in few columns, the others are skipped: there may be a million of them.
+        few = 2 * len(filled) < len(into)
+        if few:
+            import scipy.sparse as sp
+
+            ends = np.append(across.indptr[filled], across.indptr[-1])
+            across = sp.csr_array((across.data, across.indices, ends), shape=(len(filled), len(scores)))
+
+        def add(here: slice, found: Array | Integers) -> None:
+            into[filled[here] if few else here] += found.astype(np.int64, copy=False)
+
+        sparse_times(across, scores, add)
+
+    @property
+    def sums(self) -> WholeSums:
+        """Everything added so far."""
+        return WholeSums(self.total, self._unit, self._drag)
+
+    def and_other(self, other: "_WholeProducts") -> None:
+        """Add the products of another worker: only dense rows have two, so there is no center to add."""
+        self.total.and_other(other.total)
+
+
+def _finished_products(sums: WholeSums, region: Region) -> Array:
+    """The product, (d, p): R^T S - c (s^T S), subtracted in double-doubles, because the two may nearly cancel.
+
+    Nothing may be added after this, because the result reuses the memory of the sum.
+    """
+    center = region.shifted_center
+    if center is None or sums.beside is None or sums.beside.empty:
+        return sums.total.value(sums.unit)
+    (hi,), (lo,) = sums.beside.pair()
+    scale, found = SHIFT / unit_of(region), sums.total.low.view(np.float64)
+    drag = hi * scale, lo * scale
+
+    def put(here: slice) -> None:
+        found[here] = less_outer(sums.total.pair(here), center[here], drag) * sums.unit
+
+    # A strip at a time: double-doubles take ten times the memory of the result.
+    side_by_side([slice(start, start + _PRODUCT_STRIP) for start in range(0, len(found), _PRODUCT_STRIP)], put)
+    return found
+
+
+def _grouped_product(rows: Array, scores: Array) -> Array | Integers:
+    """rows^T scores, (d, p): groups of rows add up exactly in float64, and the groups in int64."""
+    whole = len(rows) // _SCORED_ROWS * _SCORED_ROWS
+    if whole == 0:
+        return np.asarray(rows.T @ scores)
+    grouped = rows[:whole].reshape(-1, _SCORED_ROWS, rows.shape[1]).transpose(0, 2, 1)
+    products = grouped @ scores[:whole].reshape(-1, _SCORED_ROWS, scores.shape[1])
+    total: Integers = products.astype(np.int64).sum(axis=0)
+    return total + (rows[whole:].T @ scores[whole:]).astype(np.int64)

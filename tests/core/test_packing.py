@@ -1,0 +1,133 @@
+"""Symmetric arrays travel as triangles and come back as they were, to the last bit."""
+
+import tracemalloc
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, final
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eigenveil.core.domain import Domain
+from eigenveil.core.ledger import Ledger, Slot
+from eigenveil.core.mechanism import Bounded, Exact, Gaussian, Mechanism, Portion
+from eigenveil.core.noise import Noise, pack, packed_side, packed_size, unpack
+from eigenveil.core.rows import Block
+from eigenveil.core.whole import add_block, add_packed
+from eigenveil.errors import BudgetExceeded
+from eigenveil.linalg import Array
+
+
+@given(seed=st.integers(0, 1000), dim=st.integers(1, 30))
+def test_packing_comes_back(seed: int, dim: int) -> None:
+    value = np.random.default_rng(seed).standard_normal((dim, dim))
+    assert np.array_equal(unpack(pack(value, symmetric=False), (dim, dim), symmetric=False), value)
+    value = value + value.T
+    flat = pack(value, symmetric=True)
+    assert flat.shape == (packed_size((dim, dim), symmetric=True),)
+    assert flat.tolist() == [value[i, j] for i in range(dim) for j in range(i, dim)]
+    assert np.array_equal(unpack(flat, (dim, dim), symmetric=True), value)
+
+
+def test_packing_copies_and_takes_scalars_and_refuses_other_sizes() -> None:
+    value = np.ones(3)
+    pack(value, symmetric=False)[:] = 7
+    assert value.tolist() == [1, 1, 1]
+    assert unpack(pack(np.asarray(2.0), symmetric=False), (), symmetric=False) == 2.0
+    with pytest.raises(ValueError, match="6 numbers"):
+        unpack(np.zeros(9), (3, 3), symmetric=True)
+
+
+def test_a_size_that_no_matrix_has_is_refused() -> None:
+    assert [packed_side(size) for size in (0, 1, 3, 501501)] == [0, 1, 2, 1001]
+    for size in (2, 4, 501500):
+        with pytest.raises(ValueError, match=f"packed into {size} numbers"):
+            packed_side(size)
+
+
+@final
+class Doubled(Mechanism):
+    """A mechanism that knows whole matrices only."""
+
+    def release(self, private: Bounded, *, label: str, share: float = 1.0, slot: Slot | None = None) -> Array:
+        assert private.symmetric
+        return 2 * private.value
+
+    def release_columns(self, slices: Iterable[Array], **how: Any) -> Iterator[Array]:
+        return iter(slices)
+
+    def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
+        return 0.0
+
+
+def noisy(carried: float = 0.0) -> Gaussian:
+    return Gaussian(5.0, Ledger(epsilon=9.0, delta=1e-6), Noise.seeded(3), carried)
+
+
+MECHANISMS: dict[str, Callable[[], Mechanism]] = {
+    "noise": noisy,
+    "a part of the noise": lambda: Portion(noisy(), 0.5),
+    "noise that is there already": lambda: noisy(5.0),
+    "none": lambda: Exact(because="a test"),
+    "whole matrices only": Doubled,
+}
+
+
+@pytest.mark.parametrize("kind", MECHANISMS)
+# One strip of noise has 256 rows.
+@pytest.mark.parametrize("dim", [1, 2, 255, 256, 300, 515])
+def test_a_packed_matrix_is_released_as_a_whole_one_to_the_last_bit(dim: int, kind: str) -> None:
+    value = np.random.default_rng(dim).standard_normal((dim, dim))
+    value += value.T
+    value[0, 0] = np.nan
+    whole = MECHANISMS[kind]().release(Bounded(value, 3.0, symmetric=True), label="x", share=0.5)
+    packed = MECHANISMS[kind]().release_packed(pack(value, symmetric=True), sensitivity=3.0, label="x", share=0.5)
+    assert packed.tobytes() == pack(whole, symmetric=True).tobytes()
+
+
+def test_a_packed_release_is_charged_before_anything_is_changed() -> None:
+    mechanism = noisy()
+    mechanism.release_packed(np.zeros(6), sensitivity=1.0, label="first")
+    assert [(charge.label, charge.mu) for charge in mechanism.ledger.charges] == [("first", 0.2)]
+    small, value = Gaussian(0.1, Ledger(epsilon=1.0, delta=1e-6), Noise.seeded(0)), np.ones(6)
+    with pytest.raises(BudgetExceeded):
+        small.release_packed(value, sensitivity=1.0, label="too much")
+    assert value.tolist() == [1.0] * 6
+
+
+def test_a_packed_release_takes_little_more_than_its_own_memory() -> None:
+    value, mechanism = np.ones(packed_size((1001, 1001), symmetric=True)), noisy()
+    mechanism.release_packed(np.ones(3), sensitivity=1.0, label="once: it makes tables")
+    tracemalloc.start()
+    released = mechanism.release_packed(value, sensitivity=1.0, label="x")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert np.shares_memory(released, value)
+    # A strip of noise, and what drawing it takes. A whole matrix would be 8 MB.
+    assert peak < 5e6
+
+
+@pytest.mark.parametrize("dim", [1, 40, 255, 256, 300])
+@pytest.mark.parametrize("count", [0, 1, 700])
+def test_packed_sums_are_those_of_the_whole_matrix(dim: int, count: int) -> None:
+    rng, domain = np.random.default_rng(dim), Domain(dim, 4.0)
+    block = Block(rng.standard_normal((count, dim)), rng.random(count))
+    whole = np.ones((dim, dim), np.int64)
+    packed = whole[np.triu_indices(dim)]
+    add_block(block, domain, gram=whole, total=None)
+    add_packed(block, domain, packed)
+    assert packed.tolist() == whole[np.triu_indices(dim)].tolist()
+
+
+def test_packing_a_large_matrix_takes_the_room_of_its_answer() -> None:
+    value = np.ones((1500, 1500))
+    tracemalloc.start()
+    flat = pack(value, symmetric=True)
+    half = tracemalloc.get_traced_memory()[1]
+    tracemalloc.reset_peak()
+    unpack(flat, value.shape, symmetric=True)
+    whole = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert half < 1.1 * flat.nbytes
+    assert whole < 1.1 * (flat.nbytes + value.nbytes)
