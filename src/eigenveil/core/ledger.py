@@ -519,7 +519,8 @@ delta = 1e-06; nothing was released
                 self._series[slot.series] = series
 
     def _require_original(self, label: str, reserve: "Reserve | None" = None) -> None:
-        if self._open and this_process() == self._process:
+        process = self._process if reserve is None else reserve.process
+        if self._open and this_process() == process:
             return
         if self._open and reserve is None and self._store.again() is not None:
             # A forked child opens the file again, and has no part in the slots and reserves of its parent.
@@ -540,6 +541,14 @@ delta = 1e-06; nothing was released
         """For each series: the newest slot, slots per person, that slot's squared mu, and the largest others."""
         return {name: (s.number, s.per_person, s.now, s.others) for name, s in self._series.items()}
 
+    def adopt(self, series: Mapping[str, tuple[int, int, float, tuple[float, ...]]]) -> None:
+        """Go on with slots of streams that were charged before, in another process. Those it knows already stay as they are."""
+        for name, (number, per_person, now, largest) in series.items():
+            numbers = [now, *largest]
+            require(all(0 <= square < math.inf for square in numbers), f"the ledger's record of {name!r} is damaged")
+            # Without a window: what was open behind the newest slot counts as closed from here on.
+            self._series.setdefault(name, _Series(number, per_person, {number: {"": now}}, tuple(largest)))
+
     @classmethod
     def continued(
         cls,
@@ -551,11 +560,7 @@ delta = 1e-06; nothing was released
     ) -> "Ledger":
         """A ledger that was moved here together with its stream, open for spending. The old one must not be used again."""
         ledger = _record(budget, charges, unit)
-        for name, (number, per_person, now, largest) in series.items():
-            numbers = [now, *largest]
-            require(all(0 <= square < math.inf for square in numbers), f"the ledger's record of {name!r} is damaged")
-            # Without a window: what was open behind the newest slot counts as closed from here on.
-            ledger._series[name] = _Series(number, per_person, {number: {"": now}}, tuple(largest))
+        ledger.adopt(series)
         # Last, so that a damaged record never becomes a ledger that can spend.
         ledger._open = True
         return ledger
@@ -598,7 +603,7 @@ class Reserve:
 
     def __init__(self, ledger: Ledger, mu: float, label: str, unit: PrivacyUnit | None) -> None:
         self._ledger, self._mu, self.label = ledger, mu, label
-        self.unit = unit
+        self.unit, self.process = unit, this_process()
         self._charges: list[Charge] = []
         self._total = ExactSum()
         self._closed = False

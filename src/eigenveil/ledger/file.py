@@ -486,6 +486,8 @@ def _why(error: sqlite3.Error | UnicodeDecodeError) -> str:
             return f"another process has locked it for {_WAIT_MS // 1000} seconds"
         case ["IOERR", *_]:
             return f"the disk refused ({error})"
+        case ["READONLY", "DBMOVED"]:
+            return "it was removed while it was open. Put the ledger back, and open it again"
         case ["CANTOPEN" | "READONLY", *_]:
             return "it or its folder cannot be written. Give its owner the right to write both"
         case ["NOTADB", *_]:

@@ -357,15 +357,23 @@ def _ledger(header: Mapping[str, Any], given: Ledger | None, unit: PrivacyUnit) 
         name = header.get("reserve")
         if (Counter(_charges(header["charges"])) - Counter(given.charges)) if name is None else not given.knows(name):
             raise StateFileError("this stream was charged to another ledger. Pass that one as ledger=")
+        if name is not None:
+            # A file has their charge, and not which slots it was for. Only those of this stream.
+            given.adopt({one: held for one, held in _series(kept).items() if one.startswith(f"{header['series']}: ")})
         return given
     if given is not None:
         raise StateFileError("this stream has a ledger of its own, which continues with it. Leave out ledger")
-    # Slots continue too, or one slot could be charged as if it were new.
-    series = {
+    # Slots continue too, or one slot could be charged as if it were new. Its kind follows from the stream's own terms, which the
+    # file has too.
+    charges = _charges(kept["charges"])
+    return Ledger.continued(Budget(kept["epsilon"], kept["delta"]), charges, _series(kept), unit=unit)
+
+
+def _series(kept: Mapping[str, Any]) -> dict[str, tuple[int, int, float, tuple[float, ...]]]:
+    """The slots that a ledger had counted."""
+    return {
         name: (int(n), int(p), float(o), tuple(map(float, most))) for name, (n, p, o, most) in kept["series"].items()
     }
-    # Its kind follows from the stream's own terms, which the file has too.
-    return Ledger.continued(Budget(kept["epsilon"], kept["delta"]), _charges(kept["charges"]), series, unit=unit)
 
 
 def _ledger_facts(ledger: Ledger | None) -> dict[str, Any] | None:
