@@ -20,6 +20,7 @@ import atexit
 import math
 import os
 import secrets
+import shlex
 import threading
 import warnings
 import weakref
@@ -237,6 +238,9 @@ class FileStore:
                     smaller = replace(terms, epsilon=epsilon, mu=mu_for(epsilon, terms.delta))
                     lasting.afford(smaller, life=self.life)
                     enough = f"What is left is enough for {self.spelling('epsilon', epsilon)}"
+            if state.open:
+                command = f"eigenveil ledger close {shlex.quote(str(self.path))} NAME"
+                enough = f"If a process was killed, `{command}` frees what it had reserved. {enough}"
             raise BudgetExceeded(f"{error}. {enough}") from None
 
     def knows(self, name: str) -> bool:

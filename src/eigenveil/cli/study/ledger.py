@@ -29,6 +29,11 @@ ledger = Commands("ledger")
 # Used where neither the policy nor a study says at which delta to count.
 _USUAL_DELTA: Final = 1e-6
 _EXPORT: Final = ".jsonl"
+# Of a reserve that no study has: one that a process left when it was killed, or that is in use.
+_KILLED: Final = (
+    "Every charge was written before its noise was drawn. So if its process was killed, it may have released what it was charged "
+    "for, and nothing else. If the process still runs, its next charge is refused."
+)
 _SHOWN_DIGITS: Final = 16
 
 LedgerPath: TypeAlias = Annotated[
@@ -262,16 +267,19 @@ def close(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     require_head: RequireHead = None,
 ) -> None:
-    """Close for good a study that will not be continued.
+    """Close for good a study that will not be continued, or a fit whose process
+    was killed.
 
-    Example:
+    Examples:
 
       eigenveil ledger close ledger.db "heart study"
+      eigenveil ledger close people.ledger "fit, Python"
 
     What it reserved and has not spent becomes free for other studies. What it
     has spent stays spent. Its private randomness and stored messages are
     wiped, so it can never be joined or charged again.
     """
+    from eigenveil.ledger.budget import CURATOR
     from eigenveil.ledger.durable import DurableLedger
     from eigenveil.ledger.head import with_head
 
@@ -285,9 +293,13 @@ def close(
                 console.print(f"{account.title} ({account.study[:_SHOWN_DIGITS]}) of dataset {account.dataset}:")
                 console.print(f"  spent, and stays spent: {_study_epsilon(found, found.spent)}")
                 console.print(f"  reserved, and otherwise becomes free: {_study_epsilon(found, standing.mu)}")
+                if account.trust == CURATOR:
+                    console.print(_KILLED)
                 _confirm("It can never be joined again. Close it?")
             opened.abandon(account.study)
     output().print(f"{account.title} is closed; what it spent stays spent: {_study_epsilon(found, found.spent)}")
+    if yes and account.trust == CURATOR:
+        output().print(_KILLED)
 
 
 def _confirm(question: str) -> None:
