@@ -23,7 +23,6 @@ Targets: 80 million draws a second, 1.001 times the noise, 1.1 times the time of
 """
 
 import argparse
-import inspect
 import json
 import math
 import os
@@ -129,13 +128,8 @@ def _square(side: int, seed: int) -> float:
 # --- Whole fits. ---
 
 
-# --before may name version 0.1, where method was mechanism and a trusted hub a curator.
-OLD = "mechanism" in inspect.signature(PrivatePCA).parameters
-
-
-def _private(method: str) -> Callable[[Array], object]:
-    chosen: Any = {"mechanism" if OLD else "method": method}
-    return lambda rows: PrivatePCA(RANK, **chosen, **PRIVATE).fit(rows)
+def _private(method: Any) -> Callable[[Array], object]:
+    return lambda rows: PrivatePCA(RANK, method=method, **PRIVATE).fit(rows)
 
 
 def _federated(trust: str) -> Callable[[Array], object]:
@@ -150,7 +144,7 @@ KINDS: dict[str, Callable[[Array], object]] = {
     "covariance": _private("covariance"),
     "power": _private("power"),
     "stream": lambda rows: StreamingPCA(RANK, **PRIVATE).fit(rows),
-    "hub": _federated("curator" if OLD else "hub"),
+    "hub": _federated("hub"),
     "site": _federated("site"),
     "masked": _federated("masked"),
 }

@@ -2,7 +2,7 @@
 
 Two kinds of tables have nothing to find: rows that are all zero, and rows that are all the same, at 0.9 of the row bound from
 the origin. The second has a mean to find, and the error of that mean is a direction of its own. Each cell is the share of fits
-with a component above `noise_floor_`, and in brackets the share above the floor of version 0.1, the expected norm of the noise.
+with a component above `noise_floor_`, and in brackets the share above the expected norm of the noise.
 
 Alike rows add up to n times one of them. So the sums of the real task are worked out for one row and multiplied by n, and the
 real mechanism releases them. What comes out has the law of a whole fit. Streams, sites that merge, segments between peers and
@@ -61,7 +61,7 @@ def carried(study: Fit, one: Rows, count: int, mechanism: Gaussian) -> FitResult
 
 
 def fits(method: Any, kind: str, count: int, dim: int, runs: range) -> Iterator[tuple[float, float, float]]:
-    """The largest eigenvalue of each fit, its noise floor, and that of version 0.1."""
+    """The largest eigenvalue of each fit, its noise floor, and the expected norm of its noise."""
     rows = [np.zeros((10, dim))] * 2
     asked = FederatedPCA(min(3, dim), trust="hub", method=method, **BOUNDED)
     parties, one = asked.prepare(rows).parties, DenseRows(row_of(kind, dim))
@@ -136,13 +136,13 @@ def recommender(unit: Any, method: Any, run: int) -> PrivateRecommender:
 
 
 def cell_claims(cell: tuple[str, str, int, int], runs: range) -> tuple[int, int]:
-    """In how many fits of a cell the largest eigenvalue is above the floor, and above that of version 0.1."""
+    """In how many fits of a cell the largest eigenvalue is above the floor, and above the expected norm of the noise."""
     found = list(fits(*cell, runs))
-    return sum(largest > floor for largest, floor, _ in found), sum(largest > old for largest, _, old in found)
+    return sum(largest > floor for largest, floor, _ in found), sum(largest > norm for largest, _, norm in found)
 
 
 def whole_claims(name: str, runs: range) -> tuple[int, int]:
-    """In how many whole fits anything is above the floor; version 0.1 is not compared."""
+    """In how many whole fits anything is above the floor; the norm of the noise is not compared."""
     warnings.simplefilter("ignore")
     fitted = whole_fits()[name]
     return sum(claimed(partial(fitted, run)) for run in runs), 0
@@ -167,7 +167,7 @@ def main() -> None:
     runs, began = options.runs or (2000 if options.full else 200), time.monotonic()
     pieces = [range(start, min(start + AT_A_TIME, runs)) for start in range(0, runs, AT_A_TIME)]
     worst = 0.0
-    print(f"{runs} fits in each cell; claims above the floor, and (above that of version 0.1)")
+    print(f"{runs} fits in each cell; claims above the floor, and (above the expected norm of the noise)")
     with ProcessPoolExecutor(options.jobs) as pool:
         lines = {
             f"{method:10} {kind:8} n = {count:5}": {

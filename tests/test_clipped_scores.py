@@ -83,17 +83,17 @@ def test_whitening_says_that_it_is_of_clipped_rows() -> None:
     assert calm.warnings_ == pca.warnings_
 
 
-def test_exact_models_clip_nothing_and_old_ones_say_that_they_cannot(tmp_path: Path) -> None:
+def test_exact_models_clip_nothing_and_those_without_bounds_say_that_they_cannot(tmp_path: Path) -> None:
     exact = PrivatePCA(2, epsilon=None).fit(ROWS)
     np.testing.assert_array_equal(exact.transform(ROWS, clip=True), exact.transform(ROWS))
     from dataclasses import replace
 
-    old = replace(FITS["bound"]().model_, clipping={})
+    bare = replace(FITS["bound"]().model_, clipping={})
     with pytest.raises(ValueError, match="does not say how rows were clipped"):
-        old.transform(ROWS, clip=True)
+        bare.transform(ROWS, clip=True)
     for wrong in ({"radius": np.array([1.0])}, {"radius": np.ones(2), "center": np.zeros(5), "scale": np.ones(5)}):
         with pytest.raises(ValueError, match=r"clip|bounds of rows"):
-            replace(old, clipping=wrong)
+            replace(bare, clipping=wrong)
 
 
 def test_the_command_clips_too(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.random import Generator
 
 from eigenveil.core.mechanism import Mechanism
-from eigenveil.linalg import Array, Subspace, orthonormal, projection_distance
+from eigenveil.linalg import Array, Subspace, orthonormal, sines
 from eigenveil.papers.trackers import BlockPower, FrequentDirections, Grouse, Oja, Spirit
 from eigenveil.tracking import NOTHING_ASKED, BlockTracker, EnergyBounds, Tracker
 from eigenveil.tracking.block import OVERSAMPLE
@@ -95,4 +95,6 @@ def residual(basis: Array, rows: Array) -> float:
 
 def distance(left: Array, right: Array) -> float:
     """|| P - P' ||_F / sqrt(2 r), in [0, 1], r being the larger rank: at equal ranks the root mean square sine."""
-    return projection_distance(left, right) / math.sqrt(2 * max(left.shape[1], right.shape[1]))
+    # || P - P' ||_F^2 = j + k - 2 sum cos^2 = 2 sum sin^2 + |j - k|.
+    square = 2 * np.square(sines(left, right)).sum() + abs(left.shape[1] - right.shape[1])
+    return math.sqrt(square / (2 * max(left.shape[1], right.shape[1])))

@@ -23,7 +23,6 @@ from eigenveil.drawing import escaped, figure, fragment, scree_chart
 from eigenveil.errors import ModelFileError, require
 from eigenveil.linalg import Array, Subspace
 from eigenveil.params.declarations.reading import public_levels
-from eigenveil.params.renamed import in_new_words
 from eigenveil.params.values import Expected
 from eigenveil.privacy import Guarantee
 from eigenveil.privacy.sums.device import is_on_device, rows_on_device
@@ -219,8 +218,8 @@ class Model:
         if not self.clipping:
             require(
                 self.guarantee.epsilon is None,
-                "the model does not say how rows were clipped, so they cannot be clipped again: an earlier version or a stream "
-                "of slots made it. Fit again, or score rows as they are",
+                "the model does not say how rows were clipped, so they cannot be clipped again: a stream of slots "
+                "made it. Fit again, or score rows as they are",
             )
             return rows
         center, scale = self.clipping["center"], self.clipping["scale"]
@@ -318,15 +317,13 @@ class Model:
         named = columns is None or (isinstance(columns, list) and all(isinstance(name, str) for name in columns))
         require(named, "its columns are not a list of names")
         require(isinstance(settings, dict), "its settings are not a table")
-        # Earlier versions did not keep it.
-        estimator = header.get("estimator", {})
+        estimator = header["estimator"]
         require(isinstance(estimator, dict), "what it says of its estimator is not a table")
         return cls(
             **arrays,
             guarantee=Guarantee.from_dict(header["guarantee"]),
             columns=None if columns is None else tuple(columns),
-            # Files of version 0.1 have other words for the same settings.
-            settings=in_new_words(settings),
+            settings=settings,
             warnings=warnings_in(header),
             estimator=estimator,
             clipping=clipping,
@@ -398,8 +395,8 @@ def noise_floor_in(settings: Mapping[str, Any]) -> float:
 
 
 def warnings_in(header: Mapping[str, Any]) -> tuple[str, ...]:
-    """The warnings in the header of a file. Files of version 0.1 have none."""
-    found = header.get("warnings", [])
+    """The warnings in the header of a file."""
+    found = header["warnings"]
     require(
         isinstance(found, list) and all(isinstance(one, str) for one in found), "its warnings are not a list of texts"
     )

@@ -182,7 +182,9 @@ def test_files_that_say_nothing_of_a_cost(tmp_path: Path) -> None:
     other.write_text(json.dumps({"format": "eigenveil spectrum 1", "values": [1]}))
     assert "does not say what it cost" in refusal("account", other)
     other.write_text(json.dumps({"format": "eigenveil bounds 1", "guarantee": {"epsilon": 1}}))
-    assert "a guarantee has the fields" in refusal("account", other)
+    assert "its guarantee lacks" in refusal("account", other)
+    other.write_text(json.dumps({"format": "eigenveil bounds 1", "guarantee": Guarantee(1.0, 0.1).to_dict()}))
+    assert "does not say whom it protects" in refusal("account", other)
     for epsilon in (1e-300, 1e300):
         other.write_text(json.dumps({"format": "eigenveil bounds 1", "guarantee": Guarantee(epsilon, 0.1).to_dict()}))
         assert "which is not between" in refusal("account", other)

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import typer
-from typer.testing import CliRunner
 
 from eigenveil.cli import app
 
@@ -84,23 +83,3 @@ def test_a_default_of_neighbours_that_differs_says_why() -> None:
             continue
         usual = option.default == "add-remove" or option.show_default == "add-remove"
         assert usual == ("Other commands" not in option.help), command
-
-
-@pytest.mark.parametrize(
-    ("words", "now"),
-    [
-        ("fit rows.csv --mechanism power", "--method"),
-        ("fit rows.csv --iterations=3", "--rounds"),
-        ("stream rows.csv --no-center", "--center"),
-        ("plan --memory 64MB", "--memory-limit"),
-        ("bounds rows.csv --out x.json", "--output"),
-        ("recommend top items.safetensors --history mine.txt", "--have-file"),
-        ("recommend evaluate plays.csv -n 5", "--first"),
-        ("study new heart.toml --keys folder", "--authority"),
-    ],
-)
-def test_an_option_of_version_0_1_is_refused_with_its_new_name(words: str, now: str) -> None:
-    result = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke(app, words.split())
-    assert result.exit_code == 2
-    old = words.rsplit("--", maxsplit=1)[-1].split("=", maxsplit=1)[0].split(maxsplit=1)[0] if "--" in words else "n"
-    assert f"-{old}. It is called {now} now." in result.output, result.output

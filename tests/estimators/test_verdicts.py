@@ -78,8 +78,8 @@ def test_where_there_is_nothing_one_fit_in_a_hundred_claims_something(method: An
         pca = PrivatePCA(2, epsilon=2.0, delta=1e-6, row_bound=1.0, method=method, random_state=seed).fit(values)
         claims += pca.n_above_noise_ > 0
         assert pca.n_above_noise_ == int((pca.explained_variance_ > pca.noise_floor_).sum())
-    # Of fits that claim something in 1.5% of cases, one test in a million has more than this, 17. With the floor of version 0.1
-    # there are 44 and 23 at the origin, and 278 and 89 away from it.
+    # Of fits that claim something in 1.5% of cases, one test in a million has more than this, 17. With the expected
+    # norm of the noise as floor there are 44 and 23 at the origin, and 278 and 89 away from it.
     assert claims <= binom.ppf(1 - 1e-6, fits, 0.015)
 
 

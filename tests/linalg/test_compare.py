@@ -11,8 +11,6 @@ from eigenveil.linalg import (
     align_procrustes,
     align_signs,
     captured_variance,
-    first_overlap,
-    projection_distance,
     sines,
 )
 from linalg.bases import basis_of, defect, generators
@@ -48,18 +46,6 @@ def test_sines_are_symmetric_and_forget_rotations(rng: Generator, left_rank: int
     assert np.abs(found - np.sin(subspace_angles(left, right))).max() < 1e-7
 
 
-@given(generators(), ranks, ranks)
-def test_projection_distance_is_that_of_the_projectors(rng: Generator, left_rank: int, right_rank: int) -> None:
-    left, right = basis_of(7, left_rank, rng), basis_of(7, right_rank, rng)
-    explicit = np.linalg.norm(left @ left.T - right @ right.T)
-    assert projection_distance(left, right) == pytest.approx(explicit, abs=1e-12)
-
-
-def test_projection_distance_to_itself_is_nothing() -> None:
-    basis = basis_of(7, 3, np.random.default_rng(1))
-    assert projection_distance(basis, basis @ basis_of(3, 3, np.random.default_rng(2))) < 1e-14
-
-
 @given(generators(), ranks)
 def test_captured_variance_is_a_share_of_the_best(rng: Generator, rank: int) -> None:
     rows = rng.standard_normal((20, 6))
@@ -70,14 +56,6 @@ def test_captured_variance_is_a_share_of_the_best(rng: Generator, rank: int) -> 
     assert captured_variance(gram, basis) == pytest.approx(explicit, rel=1e-12)
     assert captured_variance(gram, vectors[:, -rank:] @ basis_of(rank, rank, rng)) == pytest.approx(1.0, rel=1e-12)
     assert captured_variance(gram, basis) < 1
-
-
-def test_first_overlap_is_about_the_first_columns_only() -> None:
-    angle = 0.3
-    left = np.eye(3)[:, :2]
-    right = np.column_stack([[-np.cos(angle), 0.0, np.sin(angle)], np.eye(3)[:, 1]])
-    assert first_overlap(left, right) == pytest.approx(np.cos(angle), rel=1e-15)
-    assert first_overlap(left[:, ::-1], right) == 0.0
 
 
 @given(generators(), ranks)

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eigenveil.linalg.graph_cuts import separator
-from eigenveil.linalg.graphs import Graph
+from eigenveil.linalg.graphs import Graph, separator
 
 KINDS = ["ring", "path", "grid", "star", "complete"]
 

@@ -12,8 +12,10 @@ import pytest
 from eigenveil.core.accounting import Budget
 from eigenveil.errors import EigenveilError
 from eigenveil.network.identity.authority import new_request
-from eigenveil.network.policy import METHODS, Policy, PolicyRefusal, template
+from eigenveil.network.policy import Policy, PolicyRefusal, template
 from eigenveil.network.study.file import StudyFile
+from eigenveil.params.declarations.groups import METHOD_LIMIT
+from eigenveil.params.declarations.limits import words_allowed
 from eigenveil.params.toml import toml_value
 from network.study_parties import authority, document, gossip_document, tree_document
 
@@ -143,7 +145,9 @@ def test_sums_over_few_are_refused() -> None:
 
 
 def test_methods_that_are_not_listed_are_refused() -> None:
-    assert [method for method in METHODS if refusals(STAR, policy_for(STAR), method=method)] == ["dr-svd"]
+    assert [method for method in words_allowed(METHOD_LIMIT) if refusals(STAR, policy_for(STAR), method=method)] == [
+        "dr-svd"
+    ]
     (reason,) = refusals(STAR, policy_for(STAR, limits={"method": ["krylov"]}), method="covariance")
     assert reason.startswith("[limits] method: covariance is not among krylov")
 
@@ -218,7 +222,7 @@ def test_rehearsals_must_be_allowed() -> None:
     assert reason.startswith("[agent] rehearsals")
     willing = policy_for(study, agent={"rehearsals": True, "reply_seconds": 2})
     assert refusals(study, willing) == []
-    assert willing.rehearsals and willing.reply_seconds == 2.0
+    assert willing.agent.rehearsals and willing.reply_seconds == 2.0
 
 
 def test_small_tables_are_refused_without_saying_how_small() -> None:

@@ -54,20 +54,10 @@ def test_a_seed_takes_privacy_away_in_the_first_words() -> None:
     assert seeded.words().startswith("NOT PRIVATE")
 
 
-OLD_CAVEAT = "reproducible, not private: the noise came from a known seed and can be subtracted"
-
-
-@pytest.mark.parametrize("caveats", [[], ["something else"], [OLD_CAVEAT], ["something else", OLD_CAVEAT]])
-def test_files_from_before_seeds_were_facts_are_read_right(caveats: list[str]) -> None:
-    """A seed stood in a caveat, and the relation in a sentence."""
-    old = json.loads(json.dumps(SOUND.to_dict()))
-    del old["reproducible"], old["relation"]
-    told = "one person's rows are blanked so that they contribute nothing, and the number of people, which is public, stays"
-    found = Guarantee.from_dict(old | {"caveats": caveats, "neighbours": f"{told} (zero-out)"})
-    assert found.reproducible == (OLD_CAVEAT in caveats) != found.private
-    assert found.relation == "zero-out"
-    assert found.caveats == tuple(caveats)
-    assert Guarantee.from_dict(found.to_dict()) == found
+@pytest.mark.parametrize("name", ["relation", "reproducible", "clipping", "protects"])
+def test_a_guarantee_that_lacks_a_field_is_not_guessed(name: str) -> None:
+    with pytest.raises(ValueError, match=f"its guarantee lacks {name}. Another version of Eigenveil wrote it"):
+        Guarantee.from_dict({field: value for field, value in SOUND.to_dict().items() if field != name})
 
 
 @pytest.mark.parametrize(("epsilon", "times"), [(0.01, "51"), (1.0, "55"), (3.0, "63"), (100.0, "99.99999")])

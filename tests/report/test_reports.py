@@ -36,7 +36,6 @@ from report.conftest import HOSTILE, Tags, made_model, made_rounds, with_hostile
 _TEXT = "html head meta title style body main header h1 h2 h3 p strong div span section footer script ul li dl dt dd"
 _DRAWN = "figure figcaption svg desc polyline polygon rect circle text details summary table thead tbody tr th td"
 KNOWN = {*_TEXT.split(" "), *_DRAWN.split(" ")}
-OLD = Path(__file__).parents[1] / "data" / "v0.1"
 SCHEMA = Path(__file__).parents[2] / "docs" / "report.schema.json"
 
 
@@ -270,16 +269,6 @@ def test_raw_scores_are_said_to_be_raw_and_only_their_owner_reads_the_file(tmp_p
     assert "RAW DATA" not in public.read_text() and HOSTILE not in public.read_text()
 
 
-def test_a_hub_of_version_0_1_wrote_rounds_alone() -> None:
-    old = {
-        name: json.loads(to_json(plain()))[name]
-        for name in ("study", "digest", "eigenveil", "sites", "refused", "rounds")
-    }
-    report = from_json(json.dumps({**old, "study": "heart", "digest": "0" * 64, "refused": 0}))
-    assert report.kind == "study" and len(report.rounds) == 3
-    assert "Every round" in to_html(report)
-
-
 def test_what_protects_nobody_has_nothing_to_sign_and_says_so() -> None:
     model = made_model(3, 6)
     seeded = replace(model, guarantee=replace(model.guarantee, reproducible=True))
@@ -292,7 +281,7 @@ def test_what_protects_nobody_has_nothing_to_sign_and_says_so() -> None:
 
 
 def test_a_floor_that_was_never_worked_out_is_not_called_zero() -> None:
-    # As files of version 0.1 are: private, and without a floor.
+    # As with a published calibration: noise, and no floor.
     page = to_html(model_report(made_model(3, 6, floor=0.0)))
     assert "its floor is not known" in page and "No noise was added" not in page
 
@@ -329,8 +318,11 @@ def test_a_table_may_draw_one_of_its_columns() -> None:
 
 def test_an_item_space_has_a_report_without_shares(tmp_path: Path) -> None:
     from eigenveil.cli.report.items import items_report
+    from eigenveil.recommend import ItemSpace
 
-    report = items_report(OLD / "items.safetensors")
+    axes, guarantee = np.eye(12)[:2], Guarantee(1.0, 1e-6, unit="each user")
+    ItemSpace(axes, np.array([3.0, 1.0]), 12, guarantee).save(tmp_path / "items.safetensors")
+    report = items_report(tmp_path / "items.safetensors")
     assert report.components is not None and report.components.shares == ()
     jsonschema.validate(json.loads(to_json(report)), schema())
     assert from_json(to_json(report)) == report

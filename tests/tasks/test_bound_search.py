@@ -25,7 +25,6 @@ from eigenveil.tasks.fit.split import split_budget
 from eigenveil.tasks.fit.task import Fit
 
 DIM = 5
-NOWHERE = np.empty(0)
 RNG = np.random.default_rng(3)
 ROWS = RNG.standard_normal((4000, DIM)) * [9, 5, 2, 1, 1] + 100
 

@@ -152,7 +152,7 @@ def errors_over_time(tracker: BlockTracker, rows: Array, *, cut: int) -> tuple[A
     for stop in range(cut, len(rows) + 1, cut):
         state = tracker.step(state, rows[stop - cut : stop], NOTHING_ASKED)
         space, seen = tracker.subspace(state), rows[:stop]
-        errors.append(np.square(seen - space.lift(space.project(seen))).sum() / stop)
+        errors.append(np.square(seen - space.project(seen) @ space.basis.T).sum() / stop)
         ranks.append(space.rank)
     return np.array(errors), ranks
 

@@ -9,8 +9,6 @@ from typing import Any, Final
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from eigenveil.params.renamed import RENAMED_OPTIONS
-
 __all__ = ["Commands"]
 
 # What --help shows for a value whose option names no metavar of its own. Typer would print Python's types.
@@ -47,14 +45,7 @@ class _Command(TyperCommand):
         return _without_types(super().get_params(ctx), ctx)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Refuse an option of version 0.1 with the name it has now, and a bad value in plain words."""
-        # Before typer sees it: typer would suggest the nearest spelling, which is another option.
-        known = {name for one in self.params for name in (*one.opts, *one.secondary_opts)}
-        for word in args[: args.index("--")] if "--" in args else args:
-            name = word.partition("=")[0]
-            now = [option for option in RENAMED_OPTIONS.get(name, ()) if option in known]
-            if now and name not in known:
-                ctx.fail(f"No such option: {name}. It is called {now[0]} now.")
+        """Refuse a bad value in plain words."""
         try:
             return super().parse_args(ctx, args)
         except typer.BadParameter as error:

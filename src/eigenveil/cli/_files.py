@@ -374,10 +374,10 @@ def _to_leave_out(source: Any, ids: tuple[str, ...]) -> list[str]:
     return found
 
 
-def column_names(path: Path, how: TableParams | None = None) -> tuple[str, ...] | None:
+def column_names(path: Path) -> tuple[str, ...] | None:
     """The column names of a file; None for formats without names."""
     from eigenveil.data.named import NAMED, kind_of, open_named
 
     # Only the header is read: this is used for files whose rows must not be looked at.
-    said = TableParams() if how is None else how
+    said = TableParams()
     return open_named(path, said).names if kind_of(path, said) in NAMED else None

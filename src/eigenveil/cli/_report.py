@@ -143,7 +143,7 @@ def _bars(model: Model) -> Iterator[Bar]:
 def above_floor(model: Model) -> Text:
     """How many components are above the noise floor, as a sentence."""
     floor, rank = model.noise_floor, len(model.values)
-    # A published calibration and files of version 0.1 have noise whose floor was never worked out: 0 then means unknown.
+    # A published calibration has noise whose floor was never worked out: 0 then means unknown.
     if floor == 0 and model.guarantee.epsilon is not None:
         return Text("Noise was added, and its floor is not known: any component may be noise alone.")
     if floor == 0:

@@ -186,21 +186,18 @@ class _Entry:
             f"{path} states an epsilon of {guarantee.epsilon:g}, which is not between {_SMALLEST:g} and "
             f"{_LARGEST:g}. Leave it out",
         )
+        require(
+            guarantee.protects is not None,
+            f"{path} does not say whom it protects. Leave it out, and add what was spent on it with --mu",
+        )
         # The budget, not the sum of the charges: what is charged may depend on earlier releases, and the budget does not.
         return cls(str(path), Loss("gaussian", 1 / Budget(guarantee.epsilon, guarantee.delta).mu), guarantee)
 
     @property
     def unit(self) -> str:
         """What is protected, in one word."""
-        if self.guarantee is None or self.guarantee.protects is not None:
-            return "" if self.guarantee is None or self.guarantee.protects is None else self.guarantee.protects.each
-        # Files of version 0.1 say it in a sentence alone.
-        text = self.guarantee.unit
-        if "interaction" in text:
-            return "interaction"
-        # A row and a person with several rows have different costs, so the old sentences are told apart by these words.
-        several = any(words in text for words in ("all of their rows", "whole history", "rows in at most"))
-        return "person" if several else "row"
+        protects = None if self.guarantee is None else self.guarantee.protects
+        return "" if protects is None else protects.each
 
     @property
     def column(self) -> str | None:
@@ -239,7 +236,7 @@ def _require_one_kind(one: _Entry, other: _Entry) -> None:
         f"{one.name} protects people named by the column {plain(one.column)}, and {other.name} by {plain(other.column)}. Such "
         "costs cannot be added up. Add up those of one kind at a time",
     )
-    left, right = (plain(each.guarantee.relation or "an unknown relation") for each in (one, other) if each.guarantee)
+    left, right = (plain(each.guarantee.relation) for each in (one, other) if each.guarantee)
     require(
         left == right,
         f"{one.name} is for neighbouring tables by {left}, and {other.name} by {right}. Such costs cannot be added up. Fit "

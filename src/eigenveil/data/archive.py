@@ -119,13 +119,12 @@ def format_of(path: Path) -> str | None:
 @final
 @dataclass(frozen=True, slots=True)
 class ArchiveKind:
-    """One kind of archive: its format name, the version this program writes, the older ones it reads, and its error."""
+    """One kind of archive: its format name, the version this program writes and reads, and its error."""
 
     format: str
     version: int
     words: str
     error: type[EigenveilError]
-    older: tuple[int, ...] = ()
 
     def write(
         self,
@@ -170,7 +169,12 @@ class ArchiveKind:
         arrays, header = self.read(path)
         try:
             return make(arrays, header)
-        except (ValueError, TypeError, KeyError, ArithmeticError) as error:
+        except KeyError as error:
+            raise self.error(
+                f"{path} lacks {error}. Another version of Eigenveil wrote it, or it is damaged: make it again, or read it with "
+                "the version that wrote it"
+            ) from error
+        except (ValueError, TypeError, ArithmeticError) as error:
             raise self.error(f"{path} is damaged: {error}") from error
 
     def _header(self, path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
@@ -182,8 +186,9 @@ class ArchiveKind:
         # The format comes first, because the version of another kind of archive says nothing here.
         if not isinstance(header, dict) or header.get("format") != self.format:
             raise self.error(f"{path} is a safetensors file but not {self.words}")
-        if header.get("version") not in (self.version, *self.older):
+        if header.get("version") != self.version:
             raise self.error(
-                f"{path} is {self.words} of version {header.get('version')!r}; this program only reads version {self.version}"
+                f"{path} is {self.words} of version {header.get('version')!r}. This program reads version {self.version}: "
+                "make it again, or read it with the version of Eigenveil that wrote it"
             )
         return header

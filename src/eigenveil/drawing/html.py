@@ -53,7 +53,6 @@ _PARTS: Final = """
 .eigenveil figcaption{font-weight:600;margin-bottom:.3rem}
 .eigenveil figcaption span{display:block;font-weight:400;color:var(--muted);font-size:.87em}
 .eigenveil table{border-collapse:collapse;font-size:.87em;font-variant-numeric:tabular-nums;color:var(--ink);margin:0}
-.eigenveil caption{text-align:left;font-weight:600;padding:0 0 .3rem}
 .eigenveil th,.eigenveil td{text-align:left;vertical-align:top;padding:.22rem .8rem .22rem 0;border-bottom:1px solid var(--grid)}
 .eigenveil th.n,.eigenveil td.n{text-align:right;white-space:nowrap}
 .eigenveil td{overflow-wrap:break-word;max-width:24em}
@@ -165,9 +164,7 @@ def cell(value: Cell) -> str:
     return f"{value:.4g}" if isinstance(value, float) else prose(value)
 
 
-def table(
-    header: Sequence[str], rows: Iterable[Sequence[Cell]], *, caption: str = "", sorts: bool = False, css: str = ""
-) -> str:
+def table(header: Sequence[str], rows: Iterable[Sequence[Cell]], *, sorts: bool = False) -> str:
     """A table with a header. Columns of numbers are aligned to the right, and `sorts` lets the script sort it.
 
     >>> table(["a"], [["<b>"]]).count("&lt;b&gt;")
@@ -184,13 +181,8 @@ def table(
         f"<tr>{''.join(f'<td{mark}>{cell(one)}</td>' for one, mark in zip(row, marks, strict=True))}</tr>"
         for row in lines
     )
-    named = f"<caption>{escaped(caption)}</caption>" if caption else ""
-    chosen = " ".join(filter(None, ("sorts" * sorts, css)))
-    # Python 3.11 allows no such quote inside the braces of an f-string.
-    return (
-        f"<table{f' class={chr(34)}{chosen}{chr(34)}' if chosen else ''}>{named}<thead><tr>{head}</tr></thead>\n"
-        f"<tbody>{body}</tbody></table>"
-    )
+    chosen = ' class="sorts"' if sorts else ""
+    return f"<table{chosen}><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table>"
 
 
 def _is_number(value: Cell) -> bool:

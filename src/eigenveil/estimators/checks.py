@@ -31,7 +31,6 @@ __all__ = [
     "rank_and_fraction",
     "rank_of",
     "require_integer",
-    "require_one_of",
     "seed_of",
     "warn_if_weak",
     "with_names",
@@ -170,15 +169,6 @@ def budget_of(epsilon: Any, delta: Any) -> Budget | None:
     require_param(float(epsilon) > 0, "{epsilon} must be positive, got {@value}", value=epsilon)
     require_param(0 < float(delta) < 1, "{delta} must lie in (0, 1), got {@value}", value=delta)
     return Budget(float(epsilon), float(delta))
-
-
-def require_one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:
-    """Refuse a `value` that is not one of the words `allowed`."""
-    require_param(
-        isinstance(value, str) and value in allowed,
-        f"{{{name}}} must be one of {', '.join(allowed)}, got {{@value}}",
-        value=value,
-    )
 
 
 def require_integer(name: str, value: Any, *, least: int, most: float = math.inf, optional: bool = True) -> None:

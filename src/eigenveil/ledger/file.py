@@ -315,7 +315,7 @@ def add_entry(connection: sqlite3.Connection, entry: Entry) -> None:
     """Write an entry, inside a transaction."""
     row = (entry.number, entry.time, entry.kind, entry.study, entry.dataset, canonical(entry.body), entry.hash)
     connection.execute("INSERT INTO lines VALUES (?, ?, ?, ?, ?, ?, ?)", row)
-    # Noted in a second place, so that entries removed from the end are missed. Files of version 0.1 have no such note.
+    # Noted in a second place, so that entries removed from the end are missed.
     noted = f"{entry.number} {entry.hash}".encode()
     connection.execute("INSERT OR REPLACE INTO keys VALUES (?, ?)", (LAST, noted))
 
@@ -351,8 +351,7 @@ def _make(path: Path) -> None:
                 connection.execute(statement)
             # The key of all marks and fingerprints. Without it nobody can check a guess of a table or of a message.
             connection.execute("INSERT INTO keys VALUES ('prints', ?)", (secrets.token_bytes(32),))
-            # The random name makes the hashes of every ledger its own, from the first entry on. The kind of that entry is
-            # "book" in files of version 0.1, and stays so: it is part of the hash.
+            # The random name makes the hashes of every ledger its own, from the first entry on.
             body = {"version": _VERSION, "name": secrets.token_hex(16), "last": "noted"}
             add_entry(connection, Entry.after(None, kind="book", body=body))
             connection.execute("COMMIT")
@@ -421,9 +420,9 @@ def _require_ledger(path: Path) -> None:
         raise LedgerError(f"{path} is not a ledger of Eigenveil")
     if version != _VERSION:
         raise LedgerError(
-            f"{path} is a ledger of version {version}, and this program reads version {_VERSION}: entries of older ones show "
-            "others whether rows have changed. Keep the file. Begin a new ledger, and take from the total budget what "
-            "`eigenveil ledger show` of the version that wrote this one says was spent"
+            f"{path} is a ledger of version {version}, and this program reads version {_VERSION}. Keep the file. "
+            "Use the version of Eigenveil that wrote it, or begin a new ledger, and take from the total budget what "
+            "`eigenveil ledger show` of that version says was spent"
         )
     # SQLite would take what is in such a log for newer than the file, whatever it is.
     log = _beside(path, "-wal")

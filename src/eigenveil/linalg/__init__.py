@@ -9,9 +9,7 @@ from eigenveil.linalg.compare import (
     align_procrustes,
     align_signs,
     captured_variance,
-    first_overlap,
     found_share,
-    projection_distance,
     sines,
 )
 from eigenveil.linalg.edges import merged_edge, norm_edge, product_edge, singular_edge, spiked_edge, symmetric_edge
@@ -28,7 +26,6 @@ __all__ = [
     "blas_threads",
     "captured_variance",
     "complement",
-    "first_overlap",
     "found_share",
     "merge",
     "merge_all",
@@ -38,7 +35,6 @@ __all__ = [
     "norm_edge",
     "orthonormal",
     "product_edge",
-    "projection_distance",
     "signed",
     "sines",
     "singular_edge",

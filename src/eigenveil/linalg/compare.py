@@ -11,9 +11,7 @@ __all__ = [
     "align_procrustes",
     "align_signs",
     "captured_variance",
-    "first_overlap",
     "found_share",
-    "projection_distance",
     "sines",
 ]
 
@@ -41,26 +39,6 @@ def captured_variance(gram: Array, basis: Array) -> float:
     """
     best = np.linalg.eigvalsh(gram)[::-1][: basis.shape[1]].sum()
     return float(np.einsum("ij,ij->", basis, gram @ basis) / best)
-
-
-def projection_distance(left: Array, right: Array) -> float:
-    """Frobenius distance of the two projectors, || L L^T - R R^T ||_F, computed from angles without a (d, d) matrix.
-
-    >>> round(projection_distance(np.eye(3)[:, :1], np.eye(3)[:, 1:2]) ** 2, 12)
-    2.0
-    """
-    # || L L^T - R R^T ||_F^2 = j + k - 2 sum cos^2 = 2 sum sin^2 + |j - k|.
-    gap = abs(left.shape[1] - right.shape[1])
-    return float(np.sqrt(2 * np.square(sines(left, right)).sum() + gap))
-
-
-def first_overlap(left: Array, right: Array) -> float:
-    """q_A = |<v1, v1'>|, the FPCA papers' utility: the absolute inner product of the two first columns.
-
-    >>> first_overlap(np.eye(2), -np.eye(2))
-    1.0
-    """
-    return float(abs(left[:, 0] @ right[:, 0]))
 
 
 def align_procrustes(basis: Array, target: Array) -> Array:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     # For types only: it takes 6 MiB, which a device has better use for.
     from numpy.random import Generator
 
-__all__ = ["Subspace", "basic_merge", "faster_merge", "merge", "merge_all"]
+__all__ = ["Subspace", "check_merge", "merge", "merge_all"]
 
 _ORTHONORMAL = 1e-8
 
@@ -98,10 +98,6 @@ class Subspace:
         """Coordinates, (n, k), of `rows`, (n, d), in the basis."""
         return rows @ self.basis
 
-    def lift(self, coordinates: Array) -> Array:
-        """Rows, (n, d), from `coordinates`, (n, k)."""
-        return coordinates @ self.basis.T
-
     def truncate(self, rank: int) -> "Subspace":
         """The first `rank` directions."""
         require(1 <= rank <= self.rank, f"rank must lie in 1..{self.rank}, got {rank}")
@@ -130,7 +126,7 @@ def merge(left: Subspace, right: Subspace, *, rank: int, forget: float = 1.0, en
     >>> both.values.round(12).tolist()
     [3.0, 2.0, 1.0]
     """
-    _check_merge(left, right, rank, forget, enhance)
+    check_merge(left, right, rank, forget, enhance)
     first, second = forget * left.values, enhance * right.values
     overlap = left.basis.T @ right.basis
     # Q R = U2 - U1 Z, where nearly dependent columns are dropped. A plain QR would fill them with rounding noise.
@@ -167,32 +163,8 @@ def merge_all(spaces: Iterable[Subspace], *, rank: int) -> Subspace:
     return Subspace(vectors, values)
 
 
-def basic_merge(left: Subspace, right: Subspace, *, rank: int, forget: float = 1.0, enhance: float = 1.0) -> Subspace:
-    """Slow reference for `merge`: the SVD of [forget U1 S1, enhance U2 S2] (FPCA supplement, Alg. 4).
-
-    >>> basic_merge(Subspace.of(np.eye(2)[:1], rank=1), Subspace.of(np.eye(2)[1:] * 2, rank=1), rank=1).values.tolist()
-    [2.0]
-    """
-    _check_merge(left, right, rank, forget, enhance)
-    stacked = np.hstack([forget * left.basis * left.values, enhance * right.basis * right.values])
-    vectors, values = thin_svd(stacked, rank=min(rank, *stacked.shape))
-    return Subspace(vectors, values)
-
-
-def faster_merge(left: Subspace, right: Subspace, *, rank: int, forget: float = 1.0, enhance: float = 1.0) -> Subspace:
-    """Slow reference for `merge`: QR of the stack, then the SVD of its small factor (FPCA supplement, Alg. 5).
-
-    >>> faster_merge(Subspace.of(np.eye(2)[:1], rank=1), Subspace.of(np.eye(2)[1:] * 2, rank=1), rank=1).values.tolist()
-    [2.0]
-    """
-    _check_merge(left, right, rank, forget, enhance)
-    basis, small = np.linalg.qr(np.hstack([forget * left.basis * left.values, enhance * right.basis * right.values]))
-    rotation, values, _ = np.linalg.svd(small, full_matrices=False)
-    rank = min(rank, len(values))
-    return Subspace(signed(basis @ rotation[:, :rank]), values[:rank])
-
-
-def _check_merge(left: Subspace, right: Subspace, rank: int, forget: float, enhance: float) -> None:
+def check_merge(left: Subspace, right: Subspace, rank: int, forget: float, enhance: float) -> None:
+    """Refuse subspaces and factors that no merge can take."""
     require(rank >= 1, f"rank must be at least 1, got {rank}")
     require(left.dim == right.dim, f"subspaces of dimensions {left.dim} and {right.dim} cannot be merged")
     require(0 < forget <= 1, f"forget must lie in (0, 1], got {forget}")

@@ -20,21 +20,18 @@ from eigenveil.params import declared, param, parameters
 from eigenveil.params.declarations.groups import (
     DELTA_IN_FILE,
     EPSILON_LIMIT,
-    METHOD_LIMIT,
     NAME,
     PERSON_SITES_LIMIT,
 )
-from eigenveil.params.declarations.limits import limited, limiting, words_allowed
+from eigenveil.params.declarations.limits import limited, limiting
 from eigenveil.params.declare import Limit
-from eigenveil.params.renamed import RENAMED_KEYS
 from eigenveil.params.tables import lines_of, refuse_unknown, shown_in_file, values_in
 from eigenveil.params.toml import load_toml, toml_value
 from eigenveil.params.values import Expected, hex_digits, listed, real, whole
 from eigenveil.params.words import help_of, in_study
 
-__all__ = ["METHODS", "Agent", "Datasets", "Limits", "Pins", "Policy", "PolicyRefusal", "Spending", "template"]
+__all__ = ["Agent", "Datasets", "Limits", "Pins", "Policy", "PolicyRefusal", "Spending", "template"]
 
-METHODS: Final = words_allowed(METHOD_LIMIT)
 _MOST_PINS: Final = 20_000
 _PIN: Final = hex_digits(64)
 # What a new policy file begins with.
@@ -209,7 +206,7 @@ class Policy:
         """The policy in a TOML text; a key it leaves out has its safe default."""
         document = load_toml(text)
         # A misspelt limit that was skipped would not hold, and nobody would notice.
-        refuse_unknown("the policy", document, list(_SECTIONS), explained={})
+        refuse_unknown("the policy", document, list(_SECTIONS))
         return cls(**{name: _section(_SECTIONS[name], document) for name in document})
 
     def limit(self, limit: Limit) -> Any:
@@ -226,11 +223,6 @@ class Policy:
     def reply_seconds(self) -> float:
         """How long every answer takes; 0 for as fast as possible."""
         return self.agent.reply_seconds
-
-    @property
-    def rehearsals(self) -> bool:
-        """Whether to take part in studies with a test seed."""
-        return self.agent.rehearsals
 
     def refusals(self, study: StudyFile, *, me: str, method: str) -> list[str]:
         """Every reason not to take part as `me`, in plain words; none if the policy allows the study.
@@ -383,7 +375,7 @@ class Policy:
 
 def _section(kind: type, document: Mapping[str, Any]) -> Any:
     try:
-        return kind(**values_in(document, kind, explained=RENAMED_KEYS))
+        return kind(**values_in(document, kind))
     except ParameterError as error:
         raise ValueError(error.said(in_study(kind), show=shown_in_file)) from None
 

@@ -1,5 +1,5 @@
-"""Code for comparison only: published trackers, published noise scales, D-DP-PM as printed, the leakage estimate.
+"""Code for comparison only: published trackers, merges and noise scales, D-DP-PM as printed, the leakage estimate.
 
-No guarantee rests on anything here. Estimators call it for `calibration="paper"` or `noise="published"`, and so do benchmarks. It
-may import `tracking` and all below it.
+No guarantee rests on anything here. Commands, the audit and benchmarks call it, and estimators for `calibration="paper"` or
+`noise="published"`. Nothing else may. It may import the estimators and all below them.
 """

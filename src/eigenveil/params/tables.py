@@ -9,6 +9,7 @@ import difflib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import MISSING
 from functools import cache
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeVar
 
 from eigenveil.errors import ParameterError, require, shown
@@ -64,7 +65,11 @@ def _by_section(cls: type) -> Mapping[str, Mapping[str, Declared]]:
 
 
 def values_in(
-    document: Mapping[str, Any], cls: type, *, explained: Mapping[str, str], others: Collection[type] = ()
+    document: Mapping[str, Any],
+    cls: type,
+    *,
+    explained: Mapping[str, str] = MappingProxyType({}),
+    others: Collection[type] = (),
 ) -> dict[str, Any]:
     """What the tables of a document say of the parameters of `cls`, by name and not checked yet.
 
@@ -118,7 +123,7 @@ def refuse_unknown(
     table: Mapping[str, Any],
     known: Collection[str],
     *,
-    explained: Mapping[str, str],
+    explained: Mapping[str, str] = MappingProxyType({}),
     but: Collection[str] = (),
 ) -> None:
     """A `ValueError` for the first unknown key, which suggests the nearest known one."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol, final
 
 from eigenveil.errors import ParameterError, is_visible
-from eigenveil.params.renamed import RENAMED_VALUES
 
 __all__ = [
     "LONGEST",
@@ -71,14 +70,12 @@ class Expected(Exception):
 
 
 def one_of(*allowed: str) -> Check:
-    """One of these words. A word of version 0.1 is refused with the one that took its place."""
+    """One of these words."""
 
     def check(value: Any) -> str:
         if isinstance(value, str) and value in allowed:
             return value
-        now = RENAMED_VALUES.get(value) if isinstance(value, str) else None
-        hint = f" ({value} of version 0.1 is now {now})" if now in allowed else ""
-        raise Expected(f"one of {', '.join(allowed)}{hint}")
+        raise Expected(f"one of {', '.join(allowed)}")
 
     return check
 

@@ -28,14 +28,6 @@ _MOST_LISTED: Final = 6
 # A width that no paragraph reaches.
 _UNBROKEN: Final = 10**9
 _NUMBER: Final = re.compile(r"\d+")
-# Old files lack the fields `relation` and `reproducible`, and say the same in their sentences. They lack `protects` too.
-_OLD_SEEDED: Final = "reproducible, not private"
-_OLD_RELATIONS: Final = {
-    "(add/remove)": "add-remove",
-    "(zero-out)": "zero-out",
-    "(replace-one)": "replace-one",
-    "(one interaction)": "interaction",
-}
 
 
 @final
@@ -230,9 +222,15 @@ class Guarantee:
         """
         known = set(cls.__dataclass_fields__)
         require(isinstance(values, Mapping), "a guarantee must be a table with its fields as keys")
-        # What a file states itself wins over what its sentences suggest.
-        given = _old_facts(values) | dict(values)
-        require(set(given) == known, f"a guarantee has the fields {sorted(known)}, got {sorted(values)}")
+        given = dict(values)
+        lacking = sorted(known - set(given))
+        wrong = f"lacks {', '.join(lacking)}" if lacking else "has unknown fields"
+        # Nothing that is missing is guessed: it says who is protected.
+        require(
+            set(given) == known,
+            f"its guarantee {wrong}. Another version of Eigenveil "
+            "wrote it, or it was edited: make it again, or read it with the version that wrote it",
+        )
         try:
             for name in ("released", "assumptions", "caveats"):
                 given[name] = tuple(str(item) for item in given[name])
@@ -302,16 +300,3 @@ def _together(charges: Iterable[Charge]) -> float:
 def _rounded_up(number: float, digits: int) -> float:
     scale = float(10**digits)
     return math.ceil(number * scale) / scale
-
-
-def _old_facts(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts that older files state in their sentences alone."""
-    caveats, relation = values.get("caveats"), values.get("neighbours")
-    seeded = isinstance(caveats, list | tuple) and any(str(caveat).startswith(_OLD_SEEDED) for caveat in caveats)
-    text = relation if isinstance(relation, str) else ""
-    return {
-        "clipping": "",
-        "protects": None,
-        "reproducible": seeded,
-        "relation": next((value for mark, value in _OLD_RELATIONS.items() if mark in text), ""),
-    }

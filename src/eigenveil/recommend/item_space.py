@@ -17,7 +17,6 @@ from eigenveil.data.elsewhere import require_here
 from eigenveil.errors import ModelFileError, require, require_param
 from eigenveil.linalg import Array, Subspace
 from eigenveil.model import noise_floor_in, warnings_in
-from eigenveil.params.renamed import in_new_words
 from eigenveil.privacy import Guarantee
 from eigenveil.recommend.given import names_of
 from eigenveil.recommend.interactions import Interactions, checked_interactions, require_names_of_one_line
@@ -215,6 +214,6 @@ class ItemSpace:
             dim=dim,
             guarantee=Guarantee.from_dict(header["guarantee"]),
             items=None if items is None else tuple(items),
-            settings=in_new_words(settings),
+            settings=settings,
             warnings=warnings_in(header),
         )

@@ -154,7 +154,7 @@ def components_of(model: Model) -> ComponentsPart:
         shares=shares,
         intervals=tuple(_intervals(model)),
         noise_floor=floor,
-        # A published calibration and files of version 0.1 have noise, but its floor was never worked out.
+        # A published calibration has noise, but its floor was never worked out.
         floor_known=floor > 0 or model.guarantee.epsilon is None,
         total=None if at is None else variances[at] / shares[at],
         fill=_number(model, "fill"),

@@ -37,10 +37,7 @@ def from_json(text: str) -> Report:
     except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError("it is not JSON") from error
     require(isinstance(found, dict), "it is not a report")
-    if "format" not in found:
-        # A hub of version 0.1 wrote its rounds and nothing else.
-        require({"study", "rounds"} <= set(found), "it is not a report")
-        found |= {"kind": "study", "title": str(found["study"]), "answer": "The rounds of a study."}
+    require("format" in found, "it is not a report")
     read = _read(Report, found, "report")
     assert isinstance(read, Report)
     return read

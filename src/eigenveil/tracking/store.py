@@ -64,9 +64,6 @@ def restored(tree: Any, arrays: Mapping[str, Array]) -> Any:
             require(name in _KNOWN, f"there is no state of type {name!r}")
             kind: Any = _KNOWN[name]
             expected = {f.name for f in fields(kind)}
-            # Version 0.1 did not write these, which no guarantee depends on.
-            parts = {"spike": 0.0} | parts if kind is GramState else parts
-            parts = {"levels": None} | parts if "levels" in expected else parts
             # All of them: without `apart`, sums would take its default of zero and claim too small a sensitivity.
             require(set(parts) == expected, f"a {name} has the parts {sorted(expected)}, got {sorted(parts)}")
             return kind(**{key: restored(part, arrays) for key, part in parts.items()})

@@ -10,7 +10,7 @@ import pyarrow.csv as pc
 import pytest
 
 from cli.cli_tables import NAMES, arrow_table, eigenveil, refusal, rows
-from eigenveil import Model, PrivatePCA
+from eigenveil import Guarantee, Model, PrivatePCA
 from eigenveil.cli.bounds.file import BoundsFile
 from eigenveil.core.accounting import Budget, epsilon_of
 from eigenveil.linalg import sines
@@ -72,22 +72,6 @@ def test_costs_for_people_are_not_added_to_costs_for_rows(tmp_path: Path) -> Non
     result = eigenveil("fit", source, *FIT, "--bounds", bounds, "-o", tmp_path / "model.safetensors")
     assert result.exit_code == 0 and "the total is" not in result.stdout
     assert 'each person, named by the column "patient_id"' in result.stdout and "cannot be added up" in result.stdout
-
-
-@pytest.mark.parametrize(
-    ("unit", "added"),
-    [("each person, who holds one row", True), ("each person, with all of their rows, which count as one", False)],
-)
-def test_old_bounds_are_added_up_only_if_their_words_say_rows(tmp_path: Path, unit: str, added: bool) -> None:
-    source = people(tmp_path)
-    bounds = bounds_of(source)
-    plain = json.loads(bounds.read_text())
-    del plain["guarantee"]["protects"]
-    plain["guarantee"]["unit"] = unit
-    bounds.write_text(json.dumps(plain))
-    result = eigenveil("fit", source, *FIT, "--bounds", bounds, "-o", tmp_path / "model.safetensors")
-    assert result.exit_code == 0 and ("the total is" in result.stdout) == added
-    assert ("cannot be added up" in result.stdout) != added
 
 
 @pytest.mark.parametrize(
@@ -156,9 +140,6 @@ def test_a_public_center_goes_from_the_bounds_to_the_fit_and_not_to_a_stream(tmp
     np.testing.assert_array_equal(Model.load(target).mean, 3.0)
     asked = ("stream", source, *FIT, "--bounds", bounds, "-o", tmp_path / "other.safetensors")
     assert "--center of a stream cannot be numbers" in refusal(*asked)
-    # Version 0.1 did not say whether it had searched, and always had.
-    old = eigenveil("fit", source, *FIT, "--bounds", edited(bounds, searched=...), "-o", target, "--force")
-    assert old.exit_code == 0 and np.linalg.norm(Model.load(target).mean - 3.0) > 0
 
 
 @pytest.mark.parametrize("center", ["private", "none"])
@@ -246,7 +227,9 @@ def test_bounds_that_are_not_private_are_warned_of(tmp_path: Path, how: tuple[ob
         ({"center": [0.0, 0.0, None, 0.0, 0.0]}, "center must be 5 numbers"),
         ({"scale": [1.0, 1.0, 0.0, 1.0, 1.0]}, "every scale must be positive"),
         ({"guarantee": None}, "guarantee must record what the bounds cost"),
-        ({"guarantee": {"epsilon": 1.0}}, "a guarantee has the fields"),
+        ({"guarantee": {"epsilon": 1.0}}, "its guarantee lacks"),
+        ({"guarantee": Guarantee(1.0, 1e-6).to_dict()}, "guarantee must say what it protects"),
+        ({"searched": ...}, "searched must be true or false"),
         ({"kind": "columns"}, "no bounds were found"),
         ({"kind": "columns", "low": [0] * 5, "high": [-1] * 5, "scale": [1] * 5}, "every low must be at most"),
     ],

@@ -21,7 +21,6 @@ LIGHTEST, SQUARABLE = 2.0**-20, 1e140
 INSIDE, HISTORY_INSIDE = 1 - 2.0**-44, 1 - 1e-15
 
 Whole = list[int]
-WholeMatrix = list[list[int]]
 
 
 def rounded(values: Any) -> Array:
@@ -173,21 +172,6 @@ def exact_trace(rows: Rows, domain: Domain) -> Fraction:
         square = min(squared(moved(row, domain)), domain.radius**2) * (1.0 if weights is None else float(weights[at]))
         total += math.floor(square / unit)
     return total * Fraction(unit)
-
-
-def exact_gram_times(rows: Rows, domain: Domain, basis: Array) -> list[list[Fraction]]:
-    """The Gram matrix times a basis, (d, p), on its grid, of dense rows: scores are whole numbers of 2^-10 units, cut off."""
-    assert not rows.sparse
-    found, unit = whole_rows(rows, domain, product=True)
-    grid = [[Fraction(round(entry * 2.0**35)) / 2**35 for entry in row] for row in basis.tolist()]
-    width = basis.shape[1]
-    total = [[Fraction(0)] * width for _ in range(domain.dim)]
-    for row in found:
-        scores = [sum((row[i] * grid[i][j] for i in range(domain.dim)), Fraction(0)) * 1024 for j in range(width)]
-        for i in range(domain.dim):
-            for j in range(width):
-                total[i][j] += row[i] * math.trunc(scores[j])
-    return [[unit**2 / 1024 * entry for entry in row] for row in total]
 
 
 def history_items(table: Array, region: Histories) -> list[list[int]]:

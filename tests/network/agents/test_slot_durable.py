@@ -1,6 +1,5 @@
 """Streams on disk: parties that are stopped at any moment go on, say the same bytes, and are charged once."""
 
-import json
 import sqlite3
 import tracemalloc
 from dataclasses import replace
@@ -18,7 +17,7 @@ from eigenveil.estimators.slots.simulation import SlotSimulation
 from eigenveil.estimators.slots.spec import SlotSpec
 from eigenveil.ledger.durable import DurableLedger, LedgerError, StudyBudget
 from eigenveil.network.agents.durable.hub_log import HubLog
-from eigenveil.network.agents.durable.slot_hub import DurableSlotHub, snapshot_from, snapshot_parts
+from eigenveil.network.agents.durable.slot_hub import DurableSlotHub
 from eigenveil.network.agents.durable.slot_site import DurableSlotSite, SlotsBefore, StoredParts
 from eigenveil.protocols import Ask, Decline, Give, Message
 from eigenveil.protocols.keys import Identity
@@ -191,21 +190,6 @@ def test_a_hub_that_is_stopped_after_any_slot_shows_the_same_answer_while_sites_
         assert state_bytes(world.hub.party.state) == state_bytes(plain.hub.state)
         # Two slots are kept apart, as soon as there are so many.
         assert len(world.hub.party.snapshot().unsettled) == min(slot + 1, 2)
-
-
-def test_a_hub_goes_on_from_a_snapshot_of_the_first_kind() -> None:
-    parties = SlotParties(BASE, roster={})
-    whole = run(BASE).hub.snapshot()
-    text, arrays = snapshot_parts(whole)
-    facts = json.loads(text)
-    # It had one state, of all slots, and its numbers beside it.
-    (state,) = facts.pop("states")
-    kept = {key: state[key] for key in ("kind", "reference", "parts", "noise")}
-    old = json.dumps(facts | {"state": kept, "numbers": state["numbers"]})
-    hub = parties.hub()
-    hub.restore(snapshot_from(old, arrays))
-    assert state_bytes(hub.state) == state_bytes(whole.state)
-    assert (hub.newest, hub.counted(0)) == (whole.newest, NAMES)
 
 
 def test_a_site_repeats_its_bytes_after_a_restart_and_knows_where_to_read_on(tmp_path: Path) -> None:

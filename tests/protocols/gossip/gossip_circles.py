@@ -30,7 +30,6 @@ from protocols.star.companies import DOMAIN, NEAR, RANK, AnyTask, begin, picture
 BUDGET = Budget(2.0, 1e-6)
 ROUNDS = 3
 CONSENSUS = ("metropolis", "chebyshev", "tree")
-NOISES: tuple[PeerNoise, ...] = ("none", "independent", "pairwise")
 TASKS: dict[str, Callable[[], AnyTask]] = {
     "covariance": lambda: CovarianceSum(DOMAIN, NEAR),
     "power": lambda: PowerIteration(DOMAIN, NEAR, begin(), shares=(1 / ROUNDS,) * ROUNDS, rank=RANK),

@@ -32,7 +32,7 @@ from eigenveil.protocols.masked.hub import MaskedExchange
 from eigenveil.protocols.masked.keyring import Keyring, SharePool
 from eigenveil.protocols.masked.masks import add_masks
 from eigenveil.protocols.masked.session import pair_purpose, roster_of
-from eigenveil.protocols.masked.shamir import PRIME, SHARE_BYTES, join
+from eigenveil.protocols.masked.shamir import PRIME, SHARE_BYTES, Joiner
 from eigenveil.protocols.masked.terms import DECLINED, PublicKeys, question_digest
 from eigenveil.protocols.messages import Table
 from eigenveil.protocols.star.layout import star
@@ -427,7 +427,7 @@ class EvilHub:
         held, threshold = self.shares.get((name, kind, round_), {}), self.terms.graph.threshold
         if len(held) < threshold:
             return None
-        found = join(held, threshold=threshold)
+        found = Joiner([*held], threshold=threshold).join(held)
         return found if fits(found) else None
 
     def bare(self, *group: str, round_: int = 0) -> Words | None:

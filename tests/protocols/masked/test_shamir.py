@@ -15,7 +15,6 @@ from eigenveil.protocols.masked.shamir import (
     Joiner,
     Polynomial,
     blended,
-    join,
     polynomial,
     split,
     value_at,
@@ -111,7 +110,7 @@ def test_known_polynomials(secret: int, drawn: list[int], expected: dict[int, in
     assert numbers(shares) == expected
     assert all(len(share) == SHARE_BYTES for share in shares.values())
     if len(expected) > len(drawn):
-        assert join(shares, threshold=len(drawn) + 1) == whole
+        assert Joiner([*shares], threshold=len(drawn) + 1).join(shares) == whole
 
 
 def test_draws_are_uniform_in_the_field() -> None:
@@ -132,7 +131,7 @@ def test_any_threshold_of_the_holders_have_the_secrets(
     assert joiner.points == tuple(sorted(some)[:threshold])
     for place, secret in enumerate(secrets):
         known = {holder: shares[holder][place] for holder in some}
-        assert joiner.join(known) == join(known, threshold=threshold) == secret
+        assert joiner.join(known) == Joiner([*known], threshold=threshold).join(known) == secret
         values = numbers(dict(list(known.items())[:threshold]))
         assert interpolated(values)[0] == int.from_bytes(secret, "big")
 
@@ -164,7 +163,7 @@ def test_a_false_share_makes_another_secret(secret: bytes, threshold: int, place
     shares = split_one(secret, threshold=threshold, holders=holders)
     holder = holders[place % threshold]
     shares[holder] = ((int.from_bytes(shares[holder], "big") + change) % PRIME).to_bytes(SHARE_BYTES, "big")
-    assert join(shares, threshold=threshold) != secret
+    assert Joiner([*shares], threshold=threshold).join(shares) != secret
 
 
 @given(st.lists(st.tuples(SECRETS, ELEMENTS), min_size=1, max_size=5), st.integers(1, 6), st.integers(0, LARGEST_POINT))
@@ -180,7 +179,7 @@ def test_a_blend_is_the_sum_of_polynomials_at_every_point(
 
 def test_shares_beyond_the_threshold_are_not_looked_at() -> None:
     shares = split_one(b"s" * 32, threshold=2, holders=[1, 2, 3])
-    assert join(shares | {3: b"nonsense"}, threshold=2) == b"s" * 32
+    assert Joiner([*shares], threshold=2).join(shares | {3: b"nonsense"}) == b"s" * 32
 
 
 def elements(*values: int) -> dict[int, bytes]:
@@ -203,7 +202,7 @@ def elements(*values: int) -> dict[int, bytes]:
 )
 def test_what_is_no_share_is_refused(shares: dict[int, bytes], threshold: int, why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        join(shares, threshold=threshold)
+        Joiner([*shares], threshold=threshold).join(shares)
 
 
 @pytest.mark.parametrize(

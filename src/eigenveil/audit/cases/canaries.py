@@ -14,7 +14,6 @@ from eigenveil.linalg import Array, Subspace
 from eigenveil.privacy import Guarantee
 
 __all__ = [
-    "along_axes",
     "enough_people",
     "gram_of",
     "lifted",
@@ -42,12 +41,6 @@ def tossed(count: int, rng: Generator) -> NDArray[np.bool_]:
 def lifted(dim: int, *, length: float, people: int = _LIFT) -> Array:
     """Rows, (people * dim, dim), of norm `length` along every axis: their Gram matrix is far above the noise everywhere."""
     return np.repeat(length * np.eye(dim), people, axis=0)
-
-
-def along_axes(present: NDArray[np.bool_], *, length: float) -> Array:
-    """The canaries that are present, one along each axis: rows (present, dim). Each moves one entry of the diagonal."""
-    rows: Array = length * np.eye(len(present))[present]
-    return rows
 
 
 def gram_of(subspace: Subspace) -> Array:

@@ -49,9 +49,6 @@ BoundsPath: TypeAlias = Annotated[
     ),
 ]
 
-# How version 0.1, and the trees before units, wrote that each row is one person.
-_OLD_ROWS: Final = ("each person, who holds one row", "each person, who has one row")
-
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,6 +99,7 @@ class BoundsFile:
         require(names is None or text, f"columns must be {dim} names, or null")
         require(isinstance(plain.get("guarantee"), Mapping), "guarantee must record what the bounds cost")
         guarantee = Guarantee.from_dict(plain["guarantee"])
+        require(guarantee.epsilon is None or guarantee.protects is not None, "guarantee must say what it protects")
         settings, fixed = _of_rows(plain, dim) if kind == "rows" else _of_columns(plain, dim)
         columns = None if names is None else tuple(names)
         return cls(path, dim, columns, settings, fixed, guarantee, *_norms(plain.get("candidates")))
@@ -154,11 +152,10 @@ class BoundsFile:
         if epsilon is None or delta is None:
             return None
         cost = f"Finding the bounds in {self.path} cost ({epsilon:g}, {delta:g})"
-        if not self._of_kind(unit):
-            whom = self.guarantee.protects or f"{self.guarantee.unit} ({self.guarantee.relation})"
+        if self.guarantee.protects != unit:
             return (
-                f"{cost} and protects {whom}. This fit protects {unit}. Such costs cannot be added up: to know the total, run "
-                "`eigenveil bounds` again with the same --person and --neighbours."
+                f"{cost} and protects {self.guarantee.protects}. This fit protects {unit}. Such costs cannot be added up: to "
+                "know the total, run `eigenveil bounds` again with the same --person and --neighbours."
             )
         # Gaussian releases compose in mu: the root of the sum of squares.
         both = epsilon_of(math.hypot(Budget(epsilon, delta).mu, budget.mu), budget.delta)
@@ -166,15 +163,6 @@ class BoundsFile:
         # Rounded up: a guarantee must not look better than it is.
         whole = math.ceil(both * 10**digits - 1e-9) / 10**digits
         return f"{cost}. If both used the same people, the total is ({whole:g}, {budget.delta:g})."
-
-    def _of_kind(self, unit: "PrivacyUnit") -> bool:
-        """Whether the bounds protect the same as a fit with this `unit`."""
-        known = self.guarantee.protects
-        if known is not None:
-            return known == unit
-        # Files of version 0.1 have the relation, and say in a sentence whether each row counts. The column of people they lack.
-        by_row = self.guarantee.unit in _OLD_ROWS
-        return unit.each == "row" and by_row and self.guarantee.relation == unit.neighbours.value
 
 
 def guarantee_in(path: Path) -> "Guarantee":
@@ -240,12 +228,12 @@ def _of_rows(plain: Mapping[str, Any], dim: int) -> tuple[dict[str, Any], tuple[
     require(bound > 0, f"row_bound must be positive, got {bound:g}")
     scale = None if plain.get("scale") is None else _numbers(plain, "scale", dim)
     center = None if plain.get("center") is None else _numbers(plain, "center", dim)
+    require(isinstance(plain.get("searched"), bool), "searched must be true or false")
     around: dict[str, Any] = {"center": None, "origin": None, "mean_bound": None}
-    if center is not None and not plain.get("searched", True):
+    if center is not None and not plain["searched"]:
         around["center"] = center
     elif center is not None:
-        # The bound was measured around this center, so the fit starts its search for the mean there. Version 0.1 searched
-        # for every center that it wrote.
+        # The bound was measured around this center, so the fit starts its search for the mean there.
         around = {"center": "private", "origin": center, "mean_bound": bound}
     return {"row_bound": bound, "scale": scale, **around}, ("row_bound", "scale", "center", "origin", "mean_bound")
 

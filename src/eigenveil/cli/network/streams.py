@@ -295,9 +295,9 @@ def _shown(facts: Mapping[str, Any]) -> Iterator[str]:
     for slot, names in facts["late"].items():
         if names:
             yield f"  slot {slot} still lacks {listed(names, most=10)}"
-    if facts.get("skipped"):
+    if facts["skipped"]:
         yield f"  skipped, with nothing unmasked: slot {listed(list(map(str, facts['skipped'])), most=10)}"
-    if facts.get("horizon", facts["slots"]) < facts["slots"]:
+    if facts["horizon"] < facts["slots"]:
         yield f"  sources have ended: there are {facts['horizon']} slots"
     if "components" not in facts:
         yield "  nothing has been released yet"

@@ -50,7 +50,7 @@ class PageState:
         return next((done.variances for done in reversed(rounds) if done.variances), ()), 0.0, False
 
 
-def scree_words(variances: Sequence[float], *, most: int = 8) -> str:
+def scree_words(variances: Sequence[float]) -> str:
     """Variances in one line, as shares of the first.
 
     >>> scree_words([50.0, 20.0, 5.0])
@@ -58,4 +58,4 @@ def scree_words(variances: Sequence[float], *, most: int = 8) -> str:
     """
     # A table of zeros has variances of zero.
     first = variances[0] or 1.0
-    return ", ".join(f"{value / first:.2g}" for value in variances[:most]) + " of the first"
+    return ", ".join(f"{value / first:.2g}" for value in variances[:8]) + " of the first"

@@ -3,25 +3,28 @@
 The options are checked here; `eigenveil.cli.stream.follow` does the work.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from eigenveil.cli import _options as option
 from eigenveil.cli._derived import typed_settings, with_options, written_out
 from eigenveil.cli._files import Reading, require_output
-from eigenveil.cli._terminal import errors_as_lines, output
+from eigenveil.cli._terminal import busy, errors_as_lines, leaves, output, wrote
 from eigenveil.cli.bounds.file import BoundsFile, BoundsPath, show_bounds, was_given
 from eigenveil.cli.page.address import Page, PageToken, page_at
 from eigenveil.cli.report.output import require_report
 from eigenveil.cli.stream import options as streaming
 from eigenveil.cli.stream.follow import Job, outputs_in, require_source, run, spare_names
-from eigenveil.cli.stream.merge import merge_states
 from eigenveil.cli.study import spending as kept
-from eigenveil.errors import listed, require, require_param
+from eigenveil.errors import at_place, listed, require, require_param
 from eigenveil.params import StreamingParams, TableParams
 from eigenveil.params.words import in_options
+
+if TYPE_CHECKING:
+    from eigenveil.estimators.streaming.pca import StreamingPCA
 
 __all__ = ["stream"]
 
@@ -222,4 +225,55 @@ def _require_state(path: Path, *, resume: bool, others: list[Path]) -> None:
         not claimed.exists(),
         f"--state {path} was resumed by a program that is still running or was killed. Choose another name, or delete "
         f"{claimed} if nobody needs it",
+    )
+
+
+def merge_states(paths: Sequence[Path], *, target: Path, state: Path | None) -> None:
+    """Merge the streams in `paths`, write the model and, if asked, the merged stream. The files stay as they are.
+
+    Settings such as the number of components are those of the first.
+    """
+    with busy("starting"):
+        from eigenveil.cli._report import model_summary
+        from eigenveil.estimators.streaming.pca import StreamingPCA
+        from eigenveil.estimators.streaming.state_file import is_private
+
+    for path in paths:
+        # Asked of all before any is opened: opening the state of a private stream claims it.
+        require(
+            not is_private(path),
+            f"{path} is a private stream, and merging would use up its only copy. In Python, StreamingPCA.merge adds up what "
+            "private streams have released",
+        )
+    merged, *others = (StreamingPCA.resume(path) for path in paths)
+    for path, other in zip(paths[1:], others, strict=True):
+        _require_alike(paths[0], merged, path, other)
+        try:
+            merged.merge(other)
+        except ValueError as error:
+            raise at_place(f"{path} cannot be merged into {paths[0]}", error) from None
+    model = merged.model_
+    model.save(target)
+    wrote(target)
+    if state is not None:
+        # Said first, so that an error while saving is reported together with the model that is there.
+        leaves(f"the model had been written to {target}, but the state could not be saved")
+        merged.save_state(state)
+    console = output()
+    console.print(model_summary(model, reason=f"{len(paths)} streams, merged"))
+    console.print(f"\n{merged.n_samples_seen_} rows of {len(paths)} streams; model written to {target}", soft_wrap=True)
+    if state is not None:
+        console.print(f"state written to {state}, raw data that only you can read", soft_wrap=True)
+
+
+def _require_alike(first: Path, one: "StreamingPCA", path: Path, other: "StreamingPCA") -> None:
+    """Refuse streams of other columns, or that forget at another rate. `StreamingPCA.merge` checks the rest."""
+    mine, theirs = (getattr(pca, "feature_names_in_", None) for pca in (one, other))
+    # Without names there is only their number to compare, which `merge` does.
+    if mine is not None and theirs is not None and len(mine) == len(theirs):
+        differ = [f"{new!r} where {old!r} is" for old, new in zip(mine, theirs, strict=True) if old != new]
+        require(not differ, f"{path} has other columns than {first}: {listed(differ)}. Streams need the same ones")
+    require(
+        one.forget == other.forget,
+        f"{path} forgets old rows at another rate than {first}: {other.forget:g}, not {one.forget:g}. Their weights differ",
     )

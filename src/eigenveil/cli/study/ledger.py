@@ -14,7 +14,6 @@ from eigenveil.cli._terminal import errors_as_lines, output, wrote
 from eigenveil.cli.network.options import RequireHead
 from eigenveil.cli.network.words import rounded
 from eigenveil.errors import require
-from eigenveil.params.renamed import RENAMED_VALUES
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -360,9 +359,7 @@ def _show_dataset(
         account = study.account
         digits, guarantee = account.study[:_SHOWN_DIGITS], _guarantee(study)
         spent = _study_epsilon(study, study.spent)
-        # Ledgers of version 0.1 have the old words, and entries are never rewritten.
-        trust = RENAMED_VALUES.get(account.trust, account.trust)
-        table.add_row(digits, account.title, trust, study.state, str(study.steps), guarantee, spent)
+        table.add_row(digits, account.title, account.trust, study.state, str(study.steps), guarantee, spent)
     console.print(table)
     console.print()
 

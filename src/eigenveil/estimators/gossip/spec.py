@@ -84,11 +84,6 @@ class GossipSpec:
         return "segments" if isinstance(self.plan, SegmentsPlan) else self.plan.method
 
     @property
-    def shares(self) -> tuple[float, ...]:
-        """Each round's share of what the components may spend."""
-        return self.plan.shares
-
-    @property
     def largest(self) -> float:
         """The largest share."""
         return max(self.plan.shares)

@@ -415,19 +415,14 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         try:
             facts = header["facts"]
             # JSON has lists in place of pairs, and `checked` makes pairs of them again.
-            params = facts["params"]
-            # Version 0.1 wrote center as true or false, and called the plan's tracker its way.
-            if isinstance(params["center"], bool):
-                params = {**params, "center": "private" if params["center"] else None}
-            plan = {"tracker" if name == "way" else name: value for name, value in facts["plan"].items()}
-            pca = checked(cls, cls(**params, ledger=ledger))
+            pca = checked(cls, cls(**facts["params"], ledger=ledger))
             dim, pca._sparse = int(facts["dim"]), bool(facts["sparse"])
             vars(pca)["n_features_in_"] = dim
             if facts["columns"] is not None:
                 vars(pca)["feature_names_in_"] = np.asarray(facts["columns"], dtype=object)
             # The old plan, even if this version would make another: blocks are public slots, and their ends must not
             # move.
-            terms = terms_of(pca, dim, sparse=pca._sparse, plan=StreamPlan(**plan), names=pca._names())
+            terms = terms_of(pca, dim, sparse=pca._sparse, plan=StreamPlan(**facts["plan"]), names=pca._names())
             pca._stream = resumed(terms, arrays, header, ledger)
         except BaseException as error:
             if claimed is not None:

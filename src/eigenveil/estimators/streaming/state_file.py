@@ -43,7 +43,7 @@ from eigenveil.tracking.store import restored, taken_apart
 
 __all__ = ["is_private", "notes_in", "resumed", "taken_from", "write_stream_file"]
 
-_KIND: Final = ArchiveKind("eigenveil-stream", 2, "the state of an Eigenveil stream", StateFileError, older=(1,))
+_KIND: Final = ArchiveKind("eigenveil-stream", 2, "the state of an Eigenveil stream", StateFileError)
 # A new name for the file is the claim: the file system lets only one of several processes rename it.
 _CLAIMED: Final = ".resumed"
 # The fields of `Merged` beside its sketch, whose arrays are stored with those of the state.
@@ -236,35 +236,11 @@ def _locked(path: Path) -> IO[bytes]:
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     arrays, header = _KIND.read(path)
     stated = header.pop("digest", None)
-    header.pop("format")
     # The archive adds its format and version after the digest was taken, so they come off before it is compared.
-    version = header.pop("version")
+    del header["format"], header["version"]
     if stated != _digest(arrays, header):
         raise StateFileError(f"{path} is damaged: its contents are not those that were saved")
-    if version == 1:
-        _require_exact(path, header)
-        header["tree"] = _completed(header["tree"])
     return arrays, header
-
-
-def _completed(tree: Any) -> Any:
-    """The parts of a state of version 0.1, with those of exact sums that it did not have yet."""
-    match tree:
-        case list():
-            return [_completed(item) for item in tree]
-        case {"type": kind, "fields": dict(parts)}:
-            new = {"apart": 0.0, "bits": 0} if kind == "Sums" else {}
-            return {"type": kind, "fields": new | {name: _completed(part) for name, part in parts.items()}}
-    return tree
-
-
-def _require_exact(path: Path, header: Mapping[str, Any]) -> None:
-    """Refuse a private stream of version 0.1: its sums are not whole numbers, and noise on them would tell their last bits."""
-    if header.get("ledger") is not None:
-        raise StateFileError(
-            f"{path} is a private stream of version 0.1, whose sums this version cannot release with its guarantee. Finish it "
-            "with version 0.1, or begin a new stream, which has a cost of its own"
-        )
 
 
 def resumed(terms: StreamSpec, arrays: Mapping[str, Any], header: Mapping[str, Any], ledger: Ledger | None) -> Stream:
@@ -283,8 +259,7 @@ def resumed(terms: StreamSpec, arrays: Mapping[str, Any], header: Mapping[str, A
         # Found in the first block, which is not there any more.
         stream.bound = float(header["bound"])
         require(SMALLEST <= stream.bound <= LARGEST, "its bound is not one that a search can find")
-        # Earlier versions did not keep it.
-        stream.clipped, stream.norms = header.get("clipped"), _norms(header)
+        stream.clipped, stream.norms = header["clipped"], _norms(header)
     if terms.bounds.units and header["begun"]:
         stream.scale = arrays["units"]
         good = stream.scale.shape == (terms.bounds.dim,) and stream.scale.dtype == np.float64
@@ -292,8 +267,7 @@ def resumed(terms: StreamSpec, arrays: Mapping[str, Any], header: Mapping[str, A
             good and bool(((stream.scale >= SMALLEST) & (stream.scale <= LARGEST)).all()),
             "its units are not those that a search can find",
         )
-    # Earlier versions never waited in the middle of a search.
-    if header.get("search") is not None:
+    if header["search"] is not None:
         stream.searching = _search(header["search"], arrays, terms)
     gaps = terms.bounds.gaps
     if gaps is not None and gaps.values is None and header["begun"]:
@@ -340,8 +314,8 @@ def _search(kept: Mapping[str, Any], arrays: Mapping[str, Any], terms: StreamSpe
 
 
 def _norms(kept: Mapping[str, Any]) -> tuple[float, ...] | None:
-    """The norms that a search has seen. Earlier versions did not keep them."""
-    norms = kept.get("norms")
+    """The norms that a search has seen."""
+    norms = kept["norms"]
     return None if norms is None else tuple(map(float, norms))
 
 

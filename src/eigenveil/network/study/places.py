@@ -65,7 +65,7 @@ def address(where: str, value: Any) -> str:
 def authority_from(table: Any) -> str:
     """The authority's certificate, as canonical PEM: the digest of the study must not depend on its layout."""
     require(isinstance(table, dict), f"[authority] must be a table, got {shown_in_file(table)}")
-    refuse_unknown("[authority]", table, ["certificate"], explained={})
+    refuse_unknown("[authority]", table, ["certificate"])
     pem = _pem("[authority] certificate", table)
     try:
         return authority_in(pem).public_bytes(Encoding.PEM).decode()

@@ -133,7 +133,6 @@ class HubParams:
         default="star",
         metavar="WHICH",
         section="study",
-        # Version 0.1 wrote this key, and the digests of its studies are of it.
         key="carrier",
     )
     fanout: int = param(

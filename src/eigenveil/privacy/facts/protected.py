@@ -39,7 +39,6 @@ _UNTOUCHED: Final = "these rows were not changed by anything fitted to them, suc
 _BOUND: Final = "the bound was chosen without looking at these rows, or found privately at a separate cost"
 _FOUND: Final = "This norm was found privately in the same fit, and its cost is part of the guarantee"
 _UNITS: Final = "These units were found privately in the same fit, and their cost is part of the guarantee"
-# The words in brackets stay as they are: `Guarantee.from_dict` reads the relation of old files from them.
 _PERSONS: Final = {
     Neighbours.ADD_REMOVE: "they differ by one person, whose rows are all in one table and not in the other (add/remove)",
     Neighbours.ZERO_OUT: "in one of them the rows of one person are blanked and contribute nothing (zero-out)",

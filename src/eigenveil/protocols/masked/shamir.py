@@ -24,7 +24,6 @@ __all__ = [
     "Polynomial",
     "blended",
     "is_share",
-    "join",
     "polynomial",
     "share_in",
     "split",
@@ -50,7 +49,7 @@ def split(polynomials: Sequence[Polynomial], *, holders: Sequence[int]) -> dict[
     """The share of each secret for each of `holders`, which are numbers from 1 to 2^16.
 
     >>> shares = split([polynomial(bytes(range(32)), threshold=2)], holders=[1, 5, 9])
-    >>> join({x: shares[x][0] for x in (5, 9)}, threshold=2) == bytes(range(32))
+    >>> Joiner([5, 9], threshold=2).join({x: shares[x][0] for x in (5, 9)}) == bytes(range(32))
     True
     """
     for one in polynomials:
@@ -70,21 +69,14 @@ def blended(polynomials: Sequence[Polynomial], factors: Sequence[int]) -> Polyno
     )
 
 
-def join(shares: Mapping[int, bytes], *, threshold: int) -> bytes:
-    """The secret behind `shares`, by holder; the `threshold` lowest holders are used.
-
-    A false share gives another secret, not an error. Check the secret against a digest or a public key where there is one.
-    """
-    return Joiner(tuple(shares), threshold).join(shares)
-
-
 @final
 @dataclass(frozen=True, slots=True)
 class Joiner:
     """Recovers many secrets of which the same holders have shares, at `threshold` multiplications for each.
 
     f(0) is the sum over x of f(x) w_x with Lagrange's w_x, the product over the others y of y / (y - x).
-    The `points` become the `threshold` lowest of those given, in order.
+    The `points` become the `threshold` lowest of those given, in order. A false share gives another secret, not an error: check
+    the secret against a digest or a public key where there is one.
 
     >>> shares = split([polynomial(one, threshold=2) for one in (bytes(32), b"k" * 32)], holders=[3, 4, 7])
     >>> both = Joiner([7, 3], threshold=2)

@@ -25,7 +25,7 @@ those before (`_scaled`). Who has answered is public, and nothing else decides a
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, final
 
 from eigenveil.core.mechanism import Mechanism
@@ -75,9 +75,9 @@ class HubSnapshot:
     counted: Mapping[int, tuple[str, ...]]
     folds: Mapping[int, int]
     state: SlotState
-    unsettled: Mapping[int, SlotState] = field(default_factory=dict)
-    # How many slots there are. None in snapshots of earlier versions.
-    horizon: int | None = None
+    unsettled: Mapping[int, SlotState]
+    # How many slots there are.
+    horizon: int
 
 
 @final
@@ -311,8 +311,7 @@ class SlotHub(Party):
         self._round, self._newest, self._state = snapshot.round, snapshot.newest, snapshot.state
         self._counted = {slot: set(sites) for slot, sites in snapshot.counted.items()}
         self._folds, self._unsettled = dict(snapshot.folds), dict(snapshot.unsettled)
-        if snapshot.horizon is not None:
-            self._horizon = snapshot.horizon
+        self._horizon = snapshot.horizon
 
     def conclude(self) -> None:
         """After a restore: whether the hub had ended already."""

@@ -82,10 +82,6 @@ class Inbox:
         """The next event, once there is one. May be cancelled at any time: nothing is lost."""
         return self._release(await self._queue.get())
 
-    def get_nowait(self) -> TransportEvent:
-        """The next event, or `asyncio.QueueEmpty`."""
-        return self._release(self._queue.get_nowait())
-
     def put(self, event: TransportEvent) -> None:
         """Add an event; for a message, after `await room(...)`."""
         self._waiting[event.name] += _cost(event)

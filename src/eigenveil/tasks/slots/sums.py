@@ -257,7 +257,6 @@ class SlotSums(SlotTask[Array], SumTask[SlotState, SlotState]):
             value = weight * state.value if value is None else value + weight * state.value
         levels: Levels | None = None
         for state, weight in known:
-            # Snapshots of earlier versions have none.
             if state.levels is not None:
                 own = state.levels.times(weight)
                 levels = own if levels is None else levels.and_also(own)

@@ -68,11 +68,9 @@ def _state_parts(state: SlotState) -> tuple[dict[str, Any], tuple[Array, ...]]:
 def snapshot_from(text: str, arrays: tuple[Array, ...]) -> HubSnapshot:
     """The snapshot that was stored."""
     facts = json.loads(text)
-    # Snapshots of the first kind have one state, of all slots.
-    stored = facts.get("states") or [facts["state"] | {"slot": None, "numbers": facts["numbers"]}]
     # Copies, because the alignment of an array in memory can change the last digit of what is computed from it.
     left = iter([np.array(array) for array in arrays])
-    states = {kept["slot"]: _state_from(kept, left) for kept in stored}
+    states = {kept["slot"]: _state_from(kept, left) for kept in facts["states"]}
     return HubSnapshot(
         facts["round"],
         facts["newest"],
@@ -80,7 +78,7 @@ def snapshot_from(text: str, arrays: tuple[Array, ...]) -> HubSnapshot:
         {int(slot): int(often) for slot, often in facts["folds"].items()},
         states.pop(None),
         states,
-        facts.get("horizon"),
+        facts["horizon"],
     )
 
 
@@ -92,8 +90,7 @@ def _state_from(kept: dict[str, Any], arrays: Iterator[Array]) -> SlotState:
         value = Sketch(Subspace(basis, values), mean, *kept["numbers"])
     elif kept["kind"] == "sums":
         value = next(arrays)
-    # Earlier versions did not keep them.
-    levels = Levels(*(next(arrays) for _ in fields(Levels))) if kept.get("levels") else None
+    levels = Levels(*(next(arrays) for _ in fields(Levels))) if kept["levels"] else None
     return SlotState(value, kept["reference"], kept["parts"], kept["noise"], levels=levels)
 
 
