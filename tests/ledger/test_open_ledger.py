@@ -38,9 +38,11 @@ from eigenveil import (
 from eigenveil.core.accounting import Budget, compose_mu, mu_for
 from eigenveil.core.ledger import Charge, Slot
 from eigenveil.core.unit import Neighbours, PrivacyUnit
-from eigenveil.ledger.durable import DurableLedger
+from eigenveil.ledger import tables
+from eigenveil.ledger.durable import DurableLedger, StudyBudget
+from eigenveil.ledger.store import FileStore
 
-LIFE: dict[str, float] = {"epsilon": 4.0, "delta": 1e-5}
+LIFE: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-5}
 LIMIT = mu_for(4.0, 1e-5)
 ROW = PrivacyUnit("row", Neighbours.ADD_REMOVE)
 ROWS = np.random.default_rng(0).standard_normal((4000, 4)) * [4.0, 2.0, 1.0, 1.0]
@@ -89,7 +91,11 @@ def test_a_fit_is_on_the_file_and_another_process_goes_on(path: Path) -> None:
     with on_file(path) as found:
         (state,) = found.datasets()
         assert (state.name, state.life, state.unit, state.open) == ("patients", Budget(4.0, 1e-5), ROW, 0)
-        assert [study.account.title for study in found.studies()] == ["fit, Python", "by hand, Python"]
+        assert [study.account.title for study in found.studies()] == [
+            "total budget",
+            "fit, Python",
+            "by hand, Python",
+        ]
     assert "epsilon" in ledger._repr_html_() and "patients" in ledger._repr_html_()
 
 
@@ -137,7 +143,7 @@ def test_a_file_and_memory_mean_the_same(acts: list[tuple[str, int, float, Priva
         pair = (Ledger(**LIFE), opened(Path(folder, "people.ledger")))
         held: tuple[dict[int, Any], dict[int, Any]] = ({}, {})
         for act, who, part, unit in acts:
-            outcomes = []
+            outcomes: list[type] = []
             for ledger, mine in zip(pair, held, strict=True):
                 try:
                     if act == "reserve" and who not in mine:
@@ -238,13 +244,51 @@ def test_what_opening_refuses_makes_no_file_and_changes_none(path: Path) -> None
     assert Ledger.open(path).budget == Ledger.open(str(path), epsilon=4).budget == Budget(4.0, 1e-5)
 
 
-def test_two_who_open_a_new_dataset_at_once_cannot_have_two_budgets(path: Path) -> None:
-    first, second = opened(path), Ledger.open(path, "patients", epsilon=40.0, delta=1e-5)
-    first.spend(0.1, label="x", unit=ROW)
-    for act in (lambda: second.spend(0.1, label="x"), lambda: second.reserve(0.1, label="x")):
-        with pytest.raises(ValueError, match=r"is \(4, 1e-05\) and was fixed before"):
+def test_a_budget_is_fixed_when_it_is_opened(path: Path) -> None:
+    """Also between two processes that open a new dataset at once: the second one is refused, and so is a command."""
+    opened(path)
+    with pytest.raises(ValueError, match=r"is \(4, 1e-05\) and was fixed before"):
+        Ledger.open(path, "patients", epsilon=40.0, delta=1e-5)
+    assert Ledger.open(path).budget == Budget(4.0, 1e-5)
+    with on_file(path) as found:
+        state = found.dataset("patients")
+        assert (state.spent, state.counted, state.open, state.unit) == (0, 0, 0, None)
+    # A site's policy may change it. Then what was opened before is refused.
+    ledger = Ledger.open(path)
+    account = StudyBudget("0" * 64, "heart", "patients", "hub", 1.0, 1e-6, mu=0.1, unit=ROW)
+    with DurableLedger.open(path) as site:
+        site.join(account, life=Budget(3.0, 1e-5))
+    for act in (lambda: ledger.spend(0.1, label="x"), lambda: ledger.reserve(0.1, label="x")):
+        with pytest.raises(ValueError, match=r"is \(3, 1e-05\) and was fixed before. Open the ledger without"):
             act()
-    assert spent_on(path) == pytest.approx(0.1)
+
+
+def _open_at_once(path: Path, epsilon: float, sender: Any) -> None:
+    try:
+        ledger = Ledger.open(path, "patients", epsilon=epsilon, delta=1e-5)
+    except ValueError as error:
+        sender.send(str(error))
+    else:
+        sender.send(ledger.budget.epsilon)
+
+
+def test_of_two_who_open_a_new_ledger_at_once_one_decides(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    for attempt in range(5):
+        pipes = [context.Pipe(duplex=False) for _ in range(4)]
+        path = tmp_path / f"{attempt}.ledger"
+        running = [
+            context.Process(target=_open_at_once, args=(path, 1.0 + number, pipe[1]))
+            for number, pipe in enumerate(pipes)
+        ]
+        for process in running:
+            process.start()
+        answers = [receiver.recv() for receiver, _ in pipes]
+        for process in running:
+            process.join()
+        decided = [answer for answer in answers if isinstance(answer, float)]
+        assert decided == [Ledger.open(path).budget.epsilon]
+        assert sum("fixed before" in str(answer) for answer in answers) == 3
 
 
 def test_a_second_dataset_has_a_budget_of_its_own_and_is_warned_of(path: Path) -> None:
@@ -268,6 +312,7 @@ def test_dust_is_not_lost(path: Path) -> None:
     limit, dust = mu_for(1.0, 1e-6), 3e-8
     study = ledger.reserve(limit, label="fit")
     study.spend(limit * math.sqrt(1 - 1e-12), label="most")
+    assert isinstance(ledger._store, FileStore) and study.name is not None
     lasting, name = ledger._store.lasting(), study.name
     # In one step, because each step waits for the disk; the rule is the same.
     with pytest.raises(BudgetExceeded):
@@ -275,13 +320,13 @@ def test_dust_is_not_lost(path: Path) -> None:
     lasting.commit(name, 1, came=b"", said=[], charges=[Charge("dust", dust * limit)] * 900, keep=False)
     for number in range(2, 40):
         lasting.commit(name, number, came=b"", said=[], charges=[Charge("dust", 1e-9 * limit)], keep=False)
-    (found,) = lasting.studies()
+    _, found = lasting.studies()
     exact = (1 - 1e-12) + 900 * dust**2 + 38 * 1e-18
     assert found.standing.exact.value == pytest.approx(limit * limit * exact, rel=1e-15)
     assert ledger.epsilon() <= 1.0
     study.close()
     with on_file(path) as again:
-        assert again.studies()[0].standing.exact == found.standing.exact
+        assert again.studies()[1].standing.exact == found.standing.exact
 
 
 def test_many_charges_of_dust_in_memory_end_at_the_budget() -> None:
@@ -491,17 +536,15 @@ def test_a_file_that_goes_while_it_is_open_is_missed(
 
 
 def test_a_file_that_goes_in_the_middle_of_a_charge_is_missed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from eigenveil.ledger import durable
-
     ledger = opened(path, unit=ROW)
     ledger.spend(0.1, label="x")
-    real = durable.table.append
+    real = tables.append
 
     def append(*given_: Any, **more: Any) -> Any:
         path.rename(path.with_name("gone"))
         return real(*given_, **more)
 
-    monkeypatch.setattr(durable.table, "append", append)
+    monkeypatch.setattr(tables, "append", append)
     with pytest.raises(LedgerError, match="was removed while it was open"):
         ledger.spend(0.1, label="y")
 
@@ -606,11 +649,11 @@ def test_a_reserve_that_is_dropped_or_left_at_exit_is_given_back(path: Path) -> 
 
 def test_a_fit_that_fails_keeps_its_charges_and_frees_the_rest(path: Path) -> None:
     ledger = opened(path)
-    with pytest.raises(ValueError, match="too small for about"):
+    with pytest.raises(ValueError, match="epsilon is too small for"):
         PrivatePCA(2, epsilon=0.05, delta=1e-6, ledger=ledger).fit(ROWS)
     assert 0 < ledger.spent_mu < mu_for(0.05, 1e-6) and ledger.reserved_mu == pytest.approx(0, abs=1e-9)
     with on_file(path) as found:
-        assert [study.state for study in found.studies()] == ["abandoned"]
+        assert [study.state for study in found.studies()] == ["finished", "abandoned"]
 
 
 def test_slots_of_a_stream_are_charged_whole_and_survive_a_restart(path: Path, tmp_path: Path) -> None:
@@ -666,7 +709,7 @@ def test_python_and_the_command_line_agree(tmp_path: Path, path: Path) -> None:
     fitted(ledger)
     with on_file(path) as found:
         titles = [study.account.title for study in found.studies()]
-    assert titles == ["by hand, Python", "fit, model.safetensors", "fit, Python"]
+    assert titles == ["total budget", "by hand, Python", "fit, model.safetensors", "fit, Python"]
     assert "by 0 open studies" in eigenveil("ledger", "show", path).output
     assert eigenveil("ledger", "verify", path).exit_code == 0
     line = refusal("fit", table, "-k", 2, *PRIVATE, "--ledger", path, "-o", target, "--force", code=1)

@@ -279,15 +279,18 @@ class DurableLedger:
             return Opened(False, secret, _Steps(self._steps_of(account.study), count), finished=over)
 
     def charge(self, account: StudyBudget, charges: Sequence[Charge], *, life: Budget) -> None:
-        """Join, commit all of it and finish, in one step: for a charge that nobody has reserved."""
+        """Join, commit all of it and finish, in one step: for a charge that nobody has reserved. Without `charges` it only fixes
+        the `life` budget of the dataset.
+        """
         key = self._mark_key()
         with self._several(), self._writing() as (tables, books):
             require_fixed(books.lives.get(account.dataset), life, account.dataset)
             self._join(account, Standing.new(account, life), tables, books)
             table.follow(tables, books)
-            marks: tuple[Any, list[Any]] = (mark_of(key, b""), [])
-            self._commit(tables, books, account.study, 0, marks=marks, charges=charges, keep=False)
-            table.follow(tables, books)
+            if charges:
+                marks: tuple[Any, list[Any]] = (mark_of(key, b""), [])
+                self._commit(tables, books, account.study, 0, marks=marks, charges=charges, keep=False)
+                table.follow(tables, books)
             self._close(tables, books, account.study, "finish", "finished")
 
     def lock(self, study: str) -> AbstractContextManager[None]:

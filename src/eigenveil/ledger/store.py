@@ -46,6 +46,8 @@ __all__ = ["WHOLE_STREAM", "FileStore", "Ledger", "LedgerError"]
 _LEAST_MU: Final = 1e-150
 # Where a reserve is so small that any epsilon would do: the entry says one.
 _LEAST_EPSILON: Final = 1e-12
+# The title of the study without a charge that fixes a total budget.
+_FIXED: Final = "total budget"
 _LONGEST_TITLE: Final = 120
 WHOLE_STREAM: Final = "the whole budget of the stream"
 
@@ -313,7 +315,13 @@ def _opened(
         )
     lasting = DurableLedger.open(where)
     try:
-        life, name = _settled(lasting, dataset, epsilon, delta, given)
+        life, name, is_new = _settled(lasting, dataset, epsilon, delta, given)
+        if is_new:
+            # Kept at once: whoever opens it next need not say it again, and cannot change it.
+            terms = StudyBudget(
+                secrets.token_hex(32), _FIXED, name, CURATOR, life.epsilon, life.delta, mu=_LEAST_MU, unit=None
+            )
+            lasting.charge(terms, [], life=life)
         return life, FileStore.over(lasting, name, life)
     except BaseException:
         lasting.close()
@@ -322,8 +330,8 @@ def _opened(
 
 def _settled(
     lasting: DurableLedger, dataset: str | None, epsilon: float | None, delta: float | None, given: Budget | None
-) -> tuple[Budget, str]:
-    """The total budget and the name of the dataset that is opened."""
+) -> tuple[Budget, str, bool]:
+    """The total budget and the name of the dataset that is opened, and whether the ledger does not have them yet."""
     states = {state.name: state for state in lasting.datasets()}
     there = f"{lasting.path} has {', '.join(map(repr, states))}" if states else f"{lasting.path} has none yet"
     if dataset is None:
@@ -336,7 +344,7 @@ def _settled(
     if known is not None:
         asked = Budget(known.epsilon if epsilon is None else epsilon, known.delta if delta is None else delta)
         require_fixed(known, asked, dataset)
-        return known, dataset
+        return known, dataset, False
     lasting.require_own_name(dataset)
     if given is None:
         lacks = " and ".join(name for name, value in (("epsilon", epsilon), ("delta", delta)) if value is None)
@@ -351,7 +359,7 @@ def _settled(
             UserWarning,
             stacklevel=4,
         )
-    return given, dataset
+    return given, dataset, True
 
 
 def _title(label: str) -> str:
