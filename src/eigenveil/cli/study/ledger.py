@@ -266,8 +266,7 @@ def close(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     require_head: RequireHead = None,
 ) -> None:
-    """Close for good a study that will not be continued, or a fit whose process
-    was killed.
+    """Close for good a study, or a fit whose process was killed.
 
     Examples:
 
