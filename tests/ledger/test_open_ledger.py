@@ -656,6 +656,33 @@ def test_a_fit_that_fails_keeps_its_charges_and_frees_the_rest(path: Path) -> No
         assert [study.state for study in found.studies()] == ["finished", "abandoned"]
 
 
+def test_a_reserve_that_was_closed_by_hand_refuses_and_hides_nothing(path: Path) -> None:
+    ledger = opened(path, unit=ROW)
+    with pytest.raises(LedgerError, match="is abandoned"), ledger.reserve(0.5, label="fit") as reserve:
+        reserve.spend(0.1, label="x")
+        assert eigenveil("ledger", "close", path, "fit, Python", "--yes").exit_code == 0
+        reserve.spend(0.1, label="y")
+    assert ledger.spent_mu == pytest.approx(0.1) and ledger.reserved_mu == pytest.approx(0, abs=1e-9)
+
+
+def test_what_was_paid_for_is_not_lost_if_the_rest_cannot_be_given_back(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = opened(path, unit=ROW)
+
+    def full(*_: object) -> None:
+        raise LedgerError("the disk is full")
+
+    with ledger.reserve(0.5, label="fit") as reserve:
+        reserve.spend(0.1, label="x")
+        monkeypatch.setattr(DurableLedger, "finish", full)
+        with pytest.warns(
+            UserWarning, match="stays reserved: the disk is full. Free it later with: eigenveil ledger close"
+        ):
+            reserve.close()
+    assert ledger.reserved_mu == pytest.approx(math.sqrt(0.24))
+
+
 def test_slots_of_a_stream_are_charged_whole_and_survive_a_restart(path: Path, tmp_path: Path) -> None:
     ledger, state = opened(path), tmp_path / "stream.state"
     whole = mu_for(1.0, 1e-6)

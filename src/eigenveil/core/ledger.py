@@ -424,6 +424,10 @@ delta = 1e-06; nothing was released
         from eigenveil.drawing import escaped, fragment, table
 
         budget, where = self._budget, self._store.words()
+        try:
+            self._store.committed()
+        except EigenveilError as error:
+            return fragment(f"<p>{escaped(where)}</p><p>{escaped(str(error))}</p>")
         spent = f"spent: epsilon {self.epsilon():.3g} of {budget.epsilon:g} at delta = {budget.delta:g}"
         entries = table(("release", "mu"), [(charge.label, charge.mu) for charge in self.charges])
         place = f"<p>{escaped(where)}. Left: epsilon {self.left():g}</p>" if where else ""

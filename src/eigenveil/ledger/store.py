@@ -112,8 +112,20 @@ class _FileAccount:
         if not self._is_open or this_process() != self._process:
             return
         self._ended()
-        lasting = self._store.lasting()
-        (lasting.abandon if failed else lasting.finish)(self.name)
+        try:
+            lasting = self._store.lasting()
+            known = lasting.study(self.name)
+            # Somebody may have closed it with the command meanwhile.
+            if known is not None and known.state == "open":
+                (lasting.abandon if failed else lasting.finish)(self.name)
+        except LedgerError as error:
+            # What was paid for is there, and must not be lost over this. It counts in full, which is safe.
+            warnings.warn(
+                f"what {self.name[:16]} had reserved and not spent stays reserved: {error}. Free it later with: eigenveil ledger "
+                f"close {shlex.quote(str(self._store.path))} {self.name[:16]}",
+                UserWarning,
+                stacklevel=2,
+            )
 
     def _ended(self) -> None:
         self._is_open = False
@@ -387,11 +399,9 @@ def _at_exit() -> None:
     """Give back what this process leaves open. If it is killed, `eigenveil ledger close` does."""
     for store in list(_STORES):
         for account in list(store.held.values()):
-            try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
                 account.close(failed=True)
-            except (LedgerError, ValueError):
-                # It is reserved still, which is safe.
-                continue
 
 
 if hasattr(os, "register_at_fork"):
