@@ -38,7 +38,7 @@ from eigenveil import (
 from eigenveil.core.accounting import Budget, compose_mu, mu_for
 from eigenveil.core.ledger import Charge, Slot
 from eigenveil.core.unit import Neighbours, PrivacyUnit
-from eigenveil.ledger import tables
+from eigenveil.ledger import file, tables
 from eigenveil.ledger.durable import DurableLedger, StudyBudget
 from eigenveil.ledger.store import FileStore
 
@@ -461,6 +461,44 @@ def test_forks_while_another_thread_writes_lose_nothing(path: Path) -> None:
     assert [process.exitcode for process in children] == [0] * 6
     assert len(ledger.charges) == counts[0] + 6
     assert spent_on(path) == pytest.approx(1e-3 * math.sqrt(counts[0] + 6))
+
+
+def test_a_child_of_a_fork_in_the_middle_of_a_write_refuses_the_file(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite in the child would believe that it has the locks of its parent."""
+    monkeypatch.setattr(file, "_FORK_WAIT", 0.05)
+    ledger, inside, forked = opened(path, unit=ROW), threading.Event(), threading.Event()
+    assert isinstance(ledger._store, FileStore)
+    lasting = ledger._store.lasting()
+
+    def writes() -> None:
+        with lasting._file.writing():
+            inside.set()
+            forked.wait(60)
+
+    thread = threading.Thread(target=writes)
+    thread.start()
+    inside.wait(60)
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+
+    def child() -> None:
+        try:
+            ledger.spend(0.1, label="x")
+        except LedgerError as error:
+            sender.send(str(error))
+        else:
+            sender.send("spent")
+
+    process = multiprocessing.get_context("fork").Process(target=child)
+    process.start()
+    said = receiver.recv()
+    forked.set()
+    thread.join()
+    process.join()
+    assert "forked while its parent was writing" in said
+    ledger.spend(0.1, label="x")
+    assert len(ledger.charges) == 1
 
 
 def test_copies_are_the_ledger_and_pickles_open_it_again(path: Path) -> None:

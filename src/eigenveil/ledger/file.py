@@ -10,11 +10,11 @@ charges would go to a file that nobody finds again. A forked child has no part i
 """
 
 import contextlib
-import fcntl
 import os
 import secrets
 import shlex
 import sqlite3
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -27,6 +27,9 @@ from eigenveil.core.threads import this_process
 from eigenveil.data.archive import whole_file
 from eigenveil.data.owned import require_own, require_own_folder
 from eigenveil.ledger.entries import Entry, LedgerError, canonical
+
+if sys.platform != "win32":
+    import fcntl
 
 __all__ = ["LAST", "LedgerFile", "add_entry", "locked"]
 
@@ -285,6 +288,8 @@ def locked(path: Path, name: str, refusal: str | None = None) -> Iterator[None]:
 
     If another process has it: `LedgerError(refusal)`, or without a refusal wait for it.
     """
+    if sys.platform == "win32":
+        raise LedgerError("a ledger in a file needs the file locks of Linux or macOS")
     beside = path.with_name(f".{path.name}.{name}.lock")
     while True:
         try:

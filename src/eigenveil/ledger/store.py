@@ -21,6 +21,7 @@ import math
 import os
 import secrets
 import shlex
+import sys
 import threading
 import warnings
 import weakref
@@ -404,7 +405,7 @@ def _at_exit() -> None:
                 account.close(failed=True)
 
 
-if hasattr(os, "register_at_fork"):
+if sys.platform != "win32":
     os.register_at_fork(after_in_child=_after_fork)
 atexit.register(_at_exit)
 Ledger.opener = _opened
