@@ -108,6 +108,23 @@ def test_what_has_no_names_is_taken_by_place(fitted: Any) -> None:
     )
 
 
+def test_names_that_are_no_text_are_not_taken_by_place(fitted: Any) -> None:
+    numbered = pd.DataFrame(ROWS)
+    for names in ([0, 2, 1, 3, 4], [1, 2, 3, 4, 5], [(name, 0) for name in "abcde"]):
+        other = numbered.set_axis(pd.Index(names, tupleize_cols=False), axis=1)
+        for one in (fitted, fitted.model_):
+            with pytest.raises(ValueError, match="column names that are not text"):
+                one.transform(other)
+    plain = PrivatePCA(2, epsilon=None).fit(numbered)
+    for call in (plain.transform, plain.model_.transform, PrivatePCA(2, epsilon=1.0, delta=1e-5).fit):
+        with pytest.raises(ValueError, match="numbered columns in another order"):
+            call(numbered[[4, 3, 2, 1, 0]])
+    # Years, of which the place is all there is.
+    years = numbered.set_axis(range(2000, 2005), axis=1)
+    again = PrivatePCA(2, epsilon=None).fit(years)
+    np.testing.assert_allclose(again.transform(years), plain.transform(numbered), atol=1e-9)
+
+
 def test_doubtful_tables_are_refused_in_words(fitted: Any) -> None:
     twice = TABLE.rename(columns={"dose": "age"})
     mixed = TABLE.rename(columns={"dose": 4})

@@ -52,6 +52,8 @@ BAD = {
     "no JSON": ('{"a": 1}\n' + SECRET + "x\n", "after row 1: the next line is not a JSON object"),
     "half a line": ('{"a": 1}\n{"a": ' + SECRET, "after row 1: the next line is not a JSON object"),
     "deep lists": ('{"a": 1}\n{"a": ' + "[" * 200_000 + "\n", "after row 1: the next line is not a JSON object"),
+    "a key twice": ('{"a": 1}\n{"a": 1, "a": ' + SECRET + "}\n", "after row 1: the next line has a key twice"),
+    "a key twice at once": ('{"a": 1, "b": 2, "a": ' + SECRET + "}\n", "after row 0: the next line has a key twice"),
     "another key": (
         '{"a": 1}\n{"a": 1}\n{"a": 1, "x' + SECRET + '": 2}\n',
         "after row 2: .* a key that the first one lacks",

@@ -207,6 +207,8 @@ def test_hostile_files_are_refused_in_words(tmp_path: Path) -> None:
     for cells in (
         *('<c r="XFE1"><v>1</v></c>', '<c r="9"><v>1</v></c>', '<c r="é9"><v>1</v></c>', '<c t="s"><v>99</v></c>'),
         *(f"<c><v>{SECRET}x</v></c>", "<c><v>1</v>", '<c t="s"><v>-1</v></c>'),
+        # Two values are not the number that their digits make together, and no other word is false.
+        *(f"<c><v>1</v><v>{SECRET}</v></c>", f'<c t="b"><v>{SECRET}</v></c>', '<c t="b"><v>TRUE</v></c>'),
     ):
         refused("cannot be read as xlsx", with_cells(path, f"{row}<row>{cells}</row>"))
     for number in ("1048577", "0", "-1", SECRET + "x"):

@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from cli.cli_tables import eigenveil
-from eigenveil import FederatedPCA, GossipPCA, Ledger, Model, ModelFileError, PrivatePCA, StreamingPCA
+from eigenveil import FederatedPCA, GossipPCA, Graph, Ledger, Model, ModelFileError, PrivatePCA, StreamingPCA
 from eigenveil.data.people import Withheld
+from eigenveil.estimators.saved import record_of
 from estimators.tables import NAMES, rows
 
 FRAME = pd.DataFrame(rows(800), columns=NAMES).assign(
@@ -79,6 +82,55 @@ def test_what_was_saved_is_fitted_again(kind: str, tmp_path: Path) -> None:
     assert list(named.columns) == again.get_feature_names_out().tolist()
     again.save(tmp_path / "second.safetensors")
     assert (tmp_path / "second.safetensors").read_bytes() == path.read_bytes()
+
+
+EDGES = [("a", "b"), ("b", "c"), ("c", "d"), ("a", "d")]
+
+
+class Drawn:
+    """A graph as networkx has it."""
+
+    nodes = "abcd"
+    edges = EDGES
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "graph",
+    [
+        Graph.of("abcd", EDGES),
+        Drawn(),
+        set(EDGES),
+        {"a": {"b", "d"}, "b": {"a", "c"}, "c": {"b", "d"}, "d": {"a", "c"}},
+    ],
+)
+def test_a_graph_is_kept_however_it_was_given(graph: Any, tmp_path: Path) -> None:
+    pca = GossipPCA(1, **BUDGET, columns=NAMES, graph=graph, random_state=1).fit(SITES)
+    pca.save(tmp_path / "m")
+    loaded: Any = GossipPCA.load(tmp_path / "m")
+    again = loaded.set_params(random_state=1).fit(SITES)
+    np.testing.assert_array_equal(again.components_, pca.components_)
+
+
+def test_numbers_are_kept_whoever_holds_them(tmp_path: Path) -> None:
+    units, wide = pd.Series(np.arange(1.0, 7.0)), pd.Series(np.full(6, 30.0))
+    budget = BUDGET | {"epsilon": Fraction(2)}
+    pca = PrivatePCA(1, **budget, **BASIC, scale=units, column_bounds=(-30, wide), random_state=1).fit(FRAME)
+    pca.save(tmp_path / "m")
+    again: Any = PrivatePCA.load(tmp_path / "m")
+    np.testing.assert_array_equal(again.scale, units)
+    np.testing.assert_array_equal(again.column_bounds[1], wide)
+    assert again.epsilon == 2
+    np.testing.assert_array_equal(again.set_params(random_state=1).fit(FRAME).components_, pca.components_)
+
+
+def test_a_value_that_cannot_be_kept_loses_no_fit() -> None:
+    class Odd:
+        def __array__(self, *_: Any, **__: Any) -> Any:
+            raise RuntimeError
+
+    pca = PrivatePCA(1, **BUDGET, missing_fill=Odd())
+    assert "missing_fill" not in record_of(pca, noise_variance=1.0, observed=None)["parameters"]
 
 
 def test_a_loaded_estimator_is_an_estimator(tmp_path: Path) -> None:
@@ -160,8 +212,6 @@ HOSTILE: dict[str, Any] = {
 
 @pytest.mark.parametrize("parameters", HOSTILE.values(), ids=HOSTILE)
 def test_a_hostile_record_is_damage(parameters: Any, tmp_path: Path) -> None:
-    from dataclasses import replace
-
     pca = PrivatePCA(2, epsilon=None).fit(rows())
     record = json.loads(json.dumps(dict(pca.model_.estimator) | {"parameters": parameters}))
     replace(pca.model_, estimator=record).save(tmp_path / "m")
@@ -179,3 +229,10 @@ def test_a_hostile_record_is_damage(parameters: Any, tmp_path: Path) -> None:
         replace(pca.model_, estimator=dict(pca.model_.estimator) | damage).save(tmp_path / "m")
         with pytest.raises(ModelFileError, match="is damaged"):
             PrivatePCA.load(tmp_path / "m")
+
+
+@pytest.mark.parametrize("settings", [{}, {"noise_floor": [1.0]}, {"noise_floor": "x"}])
+def test_a_hostile_noise_floor_is_none(settings: dict[str, Any], tmp_path: Path) -> None:
+    pca = PrivatePCA(2, **BUDGET).fit(rows())
+    replace(pca.model_, settings=settings).save(tmp_path / "m")
+    assert np.isfinite(PrivatePCA.load(tmp_path / "m").score(rows()))

@@ -4,11 +4,8 @@ Releases of one table are put in the place of those of another one. Whatever dif
 release: a warning of ours, of numpy or of scikit-learn, an error, a guarantee, or a digit of a model.
 """
 
-import re
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,73 +22,15 @@ from eigenveil import (
     find_bounds,
     find_column_bounds,
 )
-from eigenveil.core.mechanism import Gaussian
 from eigenveil.errors import ParameterError
 from eigenveil.estimators.bounds.spectrum import released_spectrum
 from eigenveil.linalg import Array
-from eigenveil.privacy import PairedPart
-from eigenveil.privacy.integers.share import Share
+from laws.tapes import SHOWN, Tape, shown_of, taped
 
 COUNT, DIM = 480, 5
 BUDGET: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-6, "random_state": 0}
 TERMS: dict[str, Any] = BUDGET | {"row_bound": 6.0}
 SPREAD = np.array([4.0, 2.0, 1.0, 0.5, 0.5])
-
-
-@dataclass
-class Tape:
-    """What mechanisms have released, in order. Changes in place: it records, or plays what it has."""
-
-    released: list[tuple[Any, Any]] = field(default_factory=list)
-    at: int | None = None
-
-    def through(self, facts: Any, made: Callable[[], Any]) -> Any:
-        """What was released in this place, or what is made now."""
-        # Also drawn and charged where the tape plays: costs are shown, too.
-        found = made()
-        if self.at is None:
-            self.released.append((facts, [np.array(part) for part in found]))
-            return found
-        expected, found = self.released[self.at]
-        # Each stream has a random name of its own.
-        facts, expected = (re.sub(r"stream [0-9a-f]{16}", "stream", str(one)) for one in (facts, expected))
-        # How much noise is drawn, under which name and for how many numbers is public.
-        assert facts == expected
-        self.at += 1
-        return [np.array(part) for part in found]
-
-
-@contextmanager
-def taped(tape: Tape) -> Iterator[None]:
-    """Every mechanism with noise records to the tape, or plays it."""
-    with pytest.MonkeyPatch.context() as patch:
-        whole, packed, columns = Gaussian.release, Gaussian.release_packed, Gaussian.release_columns
-        shared, paired = Share.of, PairedPart.of
-
-        def release(self: Gaussian, private: Any, **more: Any) -> Any:
-            facts = ("whole", private.sensitivity, private.value.shape, str(more))
-            return tape.through(facts, lambda: [whole(self, private, **more)])[0]
-
-        def release_packed(self: Gaussian, values: Array, **more: Any) -> Any:
-            return tape.through(("packed", values.shape, str(more)), lambda: [packed(self, values, **more)])[0]
-
-        def release_columns(self: Gaussian, slices: Any, **more: Any) -> Any:
-            return iter(tape.through(("columns", str(more)), lambda: list(columns(self, slices, **more))))
-
-        def of(self: Share, private: Any, **more: Any) -> Any:
-            facts = ("share", private.sensitivity, private.value.shape, str(more))
-            return tape.through(facts, lambda: [shared(self, private, **more)])[0]
-
-        def of_pair(self: PairedPart, private: Any, *, pairs: Any, **more: Any) -> Any:
-            facts = ("pair", private.sensitivity, private.value.shape, sorted(pairs), str(more))
-            return tape.through(facts, lambda: [paired(self, private, pairs=pairs, **more)])[0]
-
-        patch.setattr(PairedPart, "of", of_pair)
-        patch.setattr(Gaussian, "release", release)
-        patch.setattr(Gaussian, "release_packed", release_packed)
-        patch.setattr(Gaussian, "release_columns", release_columns)
-        patch.setattr(Share, "of", of)
-        yield
 
 
 def rows(seed: int) -> Array:
@@ -201,31 +140,6 @@ TORN: dict[str, Callable[[Any], Any]] = {
     "bounds of columns, counts": lambda X: find_column_bounds(X, **BUDGET, missing="counts"),
     "spectrum, counts": lambda X: released_spectrum(X, **TERMS, missing="counts"),
 }
-SHOWN = (
-    *("components_", "mean_", "explained_variance_", "explained_variance_ratio_", "singular_values_", "noise_floor_"),
-    *("fill_", "clipped_", "n_above_noise_", "observed_", "noise_variance_", "warnings_", "guarantee_", "sites_"),
-    *("transcript_", "sent_", "refused_", "n_samples_seen_", "scale_"),
-)
-
-
-def shown_of(fit: Callable[[Any], Any], X: Array) -> dict[str, Any]:
-    """Everything that anybody is shown of a fit, as text."""
-    with warnings.catch_warnings(record=True) as caught, np.errstate(all="warn"):
-        warnings.simplefilter("always")
-        try:
-            found = fit(X)
-        except Exception as error:
-            # Errors are shown as well.
-            return {"raised": (type(error).__name__, str(error)), "warned": [str(one.message) for one in caught]}
-    # Bounds and spectra are values, all of which is public.
-    fields = SHOWN if hasattr(found, "fit") else [name for name in dir(found) if not name.startswith("_")]
-    values = {name: getattr(found, name, None) for name in fields}
-    facts = {name: repr(value) for name, value in values.items() if not callable(value)}
-    if hasattr(found, "model_"):
-        facts["model"] = repr({name: value for name, value in found.model_.settings.items() if name != "seconds"})
-    return facts | {"warned": [(one.category.__name__, str(one.message)) for one in caught]}
-
-
 CASES = [(name, fit, TABLES) for name, fit in FITS.items()] + [(name, fit, GAPS) for name, fit in TORN.items()]
 
 

@@ -83,9 +83,12 @@ def whole_file(path: Path) -> Iterator[Path]:
             os.fsync(file.fileno())
         temporary.replace(path)
         _sync_folder(path.parent)
-    except BaseException:
+    except BaseException as error:
         # An interrupt counts too: what was written so far may be raw data.
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:
+            # A full disk names no file.
+            error.filename = str(path)
         raise
 
 

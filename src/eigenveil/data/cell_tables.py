@@ -200,6 +200,17 @@ class JsonTable:
             seen += len(block)
 
 
+class _Twice(ValueError):
+    """An object of JSON has two members of one name."""
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise _Twice
+    return found
+
+
 def _objects(path: Path, how: FileParams) -> Iterator[dict[str, Any]]:
     seen = 0
     for chunk in lines_of(path, path, how):
@@ -207,7 +218,12 @@ def _objects(path: Path, how: FileParams) -> Iterator[dict[str, Any]]:
             if not line.strip():
                 continue
             try:
-                found = json.loads(line)
+                found = json.loads(line, object_pairs_hook=_members)
+            except _Twice:
+                raise ValueError(
+                    f"{path} cannot be read after row {seen}: the next line has a key twice. Which of its values counts is not "
+                    "guessed. Remove one of them"
+                ) from None
             except (ValueError, RecursionError):
                 found = None
             if not isinstance(found, dict):

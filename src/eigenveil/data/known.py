@@ -26,7 +26,7 @@ from eigenveil.data.rows import Symmetric
 from eigenveil.data.tables import as_rows, is_arrow_like
 from eigenveil.errors import ColumnsError, listed, require
 
-__all__ = ["KnownColumns"]
+__all__ = ["KnownColumns", "require_places"]
 
 
 @final
@@ -75,6 +75,8 @@ class KnownColumns:
         """A table in memory with these columns alone, in their order. What has no names, on either side, stays as it is."""
         names = column_names(X)
         text = [isinstance(name, str) for name in names or ()]
+        if names is not None and not any(text):
+            require_places(names, self.names, source)
         if self.names is None or names is None or not any(text):
             return X
         require(all(text), f"{source} has column names of several types, and they must all be text to be matched")
@@ -125,6 +127,27 @@ class KnownColumns:
         where = "" if self.names is None else f" in {listed(self.names[column] for column in columns)}"
         what = "infinite" if self.gaps else "NaN or infinite"
         raise ValueError(f"some rows have {what} entries{where}. Fill in or remove such rows first")
+
+
+def require_places(names: Sequence[Any], known: Sequence[str] | None, source: str) -> None:
+    """Refuse a table whose names are no text, such as numbers or pairs, and say that its columns lie in another order.
+
+    Such names are not learned, so columns are taken by their place, as those of an array are. Where the `known` columns have
+    names, a table needs the same ones, or none: pandas numbers columns from 0 that have none.
+    """
+    if list(names) == list(range(len(names))):
+        return
+    require(
+        known is None,
+        f"{source} has column names that are not text, and cannot be matched with those of the model. Name its columns as they "
+        "were in the fit, or pass an array with the columns in that order",
+    )
+    numbered = all(isinstance(name, int | np.integer) for name in names)
+    require(
+        not (numbered and sorted(names) == list(range(len(names)))),
+        f"{source} has numbered columns in another order than 0, 1, 2, and numbers are not matched. Sort them, or pass an array "
+        "with the columns in the order of the fit",
+    )
 
 
 def _as_array(X: Any, source: str) -> Any:

@@ -37,6 +37,8 @@ _DIGITS: Final = "0123456789"
 _DATES: Final = frozenset((*range(14, 23), *range(27, 37), *range(45, 48), *range(50, 59)))
 # Of a number format what stands for itself: quoted, escaped or bracketed text but for hours, minutes and seconds.
 _LITERAL: Final = re.compile(r'"[^"]*"|\\.|_.|\*.|\[(?!(?:h+|m+|s+)\])[^\]]*\]|general', re.IGNORECASE)
+# How a file writes truth values.
+_TRUTH: Final = {"1": True, "true": True, "0": False, "false": False}
 _DAYS: Final = (datetime(1899, 12, 30), datetime(1904, 1, 1))
 
 
@@ -337,7 +339,10 @@ class _SheetParser:
                         raise ValueError
                     kind, style = attributes.get("t", "n"), attributes.get("s")
                     value, formula = None, False
-                case "v" | "t":
+                case "v" | "t" as part:
+                    # A text has pieces, and a value does not: two of them would make one number of their digits.
+                    if part == "v" and value is not None:
+                        raise ValueError
                     reading = inside and not spoken
                     texts.clear()
                 case "row" if inside:
@@ -392,9 +397,12 @@ class _SheetParser:
                 number = float(value)
                 return self._date(number) if style in self._dates else number
             case "s":
-                return self._texts[int(value)]
+                place = int(value)
+                if place < 0:
+                    raise ValueError
+                return self._texts[place]
             case "b":
-                return value in ("1", "true")
+                return _TRUTH[value]
             case "e":
                 return CellError(value)
             case "d":

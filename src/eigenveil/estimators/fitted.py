@@ -111,8 +111,10 @@ class FittedPCA(Likelihood, TransformerMixin, BaseEstimator):
     def load(cls, path: Any) -> Self:
         """The fitted estimator that `save` wrote: its parameters, columns, guarantee and all that its model determines.
 
-        The seed, the ledger and identifiers of people are not in the file, so `random_state` and `ledger` are None, and a new fit
-        is a new release with fresh noise. A file has the components alone: a whole released covariance stays with the fit.
+        The seed, the ledger and identifiers of people are not in the file, so `random_state` and `ledger` are None. A new fit
+        is a new release with fresh noise, and `guarantee_` then states the cost of that one alone.
+
+        A file has the components alone: a whole released covariance stays with the fit.
         """
         model = Model.load(path)
         found = model.estimator.get(ESTIMATOR)

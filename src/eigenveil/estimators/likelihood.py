@@ -59,7 +59,7 @@ class RowCovariance:
         Eigenvalues that do not stand out from noise are replaced by their average, which has far less noise than each of
         them. So the trace stays as it was released, unless the average is below what noise could hide.
         """
-        floor = _floor(model)
+        floor = model.noise_floor
         values, vectors = np.linalg.eigh(gram)
         values = values / divisor_of(people)
         clear = values > floor
@@ -171,7 +171,7 @@ def noise_variance(model: Model, *, trace: float, people: float) -> float:
     """
     rank, dim = model.components.shape
     # Few rows vary in few directions, and scikit-learn averages over those alone. Noise varies in all of them.
-    others = (dim if _floor(model) > 0 else min(people, dim)) - rank
+    others = (dim if model.noise_floor > 0 else min(people, dim)) - rank
     if others <= 0:
         return 0.0
     left = trace - float(np.square(model.values).sum())
@@ -184,11 +184,7 @@ def _hidden(model: Model) -> float:
     Their average is a trace over d. A norm of 2 s sqrt(d) / sqrt(2) has entries of size s on the diagonal, and the error of
     their average is s / sqrt(d): the floor over sqrt(2) d.
     """
-    return _floor(model) / len(model.mean)
-
-
-def _floor(model: Model) -> float:
-    return float(model.settings["noise_floor"])
+    return model.noise_floor / len(model.mean)
 
 
 def _dense(values: Any) -> Array:

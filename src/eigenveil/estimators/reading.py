@@ -24,7 +24,7 @@ from eigenveil.data.frames import (
     schema_of,
     without_objects,
 )
-from eigenveil.data.known import KnownColumns
+from eigenveil.data.known import KnownColumns, require_places
 from eigenveil.data.people import identifiers
 from eigenveil.data.rows import CheckedRows, NamedRows, Symmetric, counts_people
 from eigenveil.data.tables import as_rows, is_arrow_like, person_ids
@@ -95,6 +95,9 @@ def chosen(X: Any, asked: Any, *, fitting: bool, known: Any = None, alike: bool 
     if names is None or not all(isinstance(name, str) for name in names):
         _require_no_choice(asked, fitting=fitting, but="{X} has none")
         require_param(not fitting or column is None, _NO_COLUMN, column=column)
+        if names is not None and not any(isinstance(name, str) for name in names):
+            # In a fit too: numbered columns that it took in another order could not be transformed afterwards.
+            require_places(names, None if fitting else known, "X")
         return X, ids
     if not fitting and known is not None and not (alike and choice.empty):
         one_hot, gaps = choice.one_hot, rule_of(asked) != "refuse"

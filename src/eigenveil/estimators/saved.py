@@ -35,7 +35,7 @@ def record_of(estimator: Any, *, noise_variance: float, observed: Array | None) 
     given = {name: value for name, value in estimator.get_params(deep=False).items() if name not in _LEFT_OUT}
     if given.get("person") is not None and not isinstance(given["person"], str):
         given["person"] = Withheld()
-    kept = {name: _plain(value, depth=0) for name, value in given.items()}
+    kept = {name: _kept(value) for name, value in given.items()}
     return {
         ESTIMATOR: type(estimator).__name__,
         "parameters": {name: value for name, value in kept.items() if value is not _NOTHING},
@@ -75,6 +75,14 @@ def observed_in(record: Mapping[str, Any], dim: int) -> Array | None:
 _NOTHING: Final = object()
 
 
+def _kept(value: Any) -> Any:
+    try:
+        return _plain(value, depth=0)
+    except Exception:
+        # An object of another library may raise anything, and the fit is paid for.
+        return _NOTHING
+
+
 def _plain(value: Any, *, depth: int) -> Any:
     """A value for JSON, with its type where JSON has none; `_NOTHING` for what cannot be kept."""
     if isinstance(value, Withheld):
@@ -85,16 +93,23 @@ def _plain(value: Any, *, depth: int) -> Any:
         return value
     if isinstance(value, numbers.Integral):
         return int(value)
-    if isinstance(value, float):
-        return value if math.isfinite(value) else {"float": str(value)}
+    if isinstance(value, numbers.Real):
+        number = float(value)
+        return number if math.isfinite(number) else {"float": str(number)}
     if depth == _MOST_NESTED:
         return _NOTHING
-    if isinstance(value, np.ndarray) and value.dtype.kind in "biufU":
-        return {"array": _plain(value.tolist(), depth=depth + 1), "dtype": value.dtype.str}
+    if hasattr(value, "edges"):
+        # A graph, ours or of networkx. It is connected, so its edges are all of it.
+        return [{"tuple": [_plain(end, depth=depth + 1) for end in edge]} for edge in value.edges]
+    if hasattr(value, "__array__") and (array := np.asarray(value)).dtype.kind in "biufU":
+        # Columns of pandas and polars, too.
+        return {"array": _plain(array.tolist(), depth=depth + 1), "dtype": array.dtype.str}
     if isinstance(value, Mapping):
         pairs = [[key, _plain(part, depth=depth + 1)] for key, part in value.items()]
         good = all(isinstance(key, str) and part is not _NOTHING for key, part in pairs)
         return {"dict": pairs} if good else _NOTHING
+    if isinstance(value, set | frozenset):
+        value = sorted(value, key=repr)
     if isinstance(value, list | tuple):
         parts = [_plain(part, depth=depth + 1) for part in value]
         if any(part is _NOTHING for part in parts):

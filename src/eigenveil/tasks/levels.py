@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias, final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from eigenveil.linalg import Array
+from eigenveil.linalg import Array, Subspace
 
 __all__ = ["Change", "Levels"]
 
@@ -17,10 +18,8 @@ Change: TypeAlias = Literal["level", "spread", "center"]
 _MOST: Final = 32
 # The last stretches, together or alone, that should lie near the center.
 _LAST: Final = 4
-# A level that has moved by less than this share of the row bound hardly turns the components.
-_MOVED: Final = 0.25
-# And neither does one that makes up less than this share of the variance.
-_TURNS: Final = 0.05
+# A component is turned if it has less than this share of the variance that it should have.
+_TURNED: Final = 0.95
 # Rows this far from the point that they are clipped around, in bounds, are mostly clipped.
 _MISPLACED: Final = 0.5
 # Later rows whose squared norms are this share of the earlier ones' are hidden by them.
@@ -106,18 +105,19 @@ class Levels:
         energy = self.energy - 2 * self.total @ offset + self.weight * float(offset @ offset)
         return replace(self, total=self.total - np.outer(self.weight, offset), energy=energy)
 
-    def change(self, *, radius: float, looks: int, centered: bool) -> Change | None:
+    def change(self, shown: Subspace, *, rank: int, radius: float, looks: int, centered: bool) -> Change | None:
         """What has changed, None if nothing clearly has. Free.
 
-        The rows are in a ball of this radius. If it was `centered` on the mean of the first rows, later means should be near the
-        center. At the t-th look each of three tests for each of m beginnings of the later rows may be wrong with chance a_t =
-        .01 * 6 / (3 m pi^2 t^2), which adds up to .01 over all looks, however many.
+        `shown` are the leading directions of the released scatter, of which the first `rank` are the components. The rows are in
+        a ball of this radius. If it was `centered` on the mean of the first rows, later means should be near the center. At the
+        t-th look each of T tests may be wrong with chance a_t = .01 * 6 / (T pi^2 t^2), which adds up to .01 over all looks,
+        however many.
 
         Level and center. The difference of two means is the true one plus an error that is normal, or nearly: noise of known
         variance, and that of a mean of rows whose squared norms average s. With covariance V, its norm is above sqrt(trace V) +
-        sqrt(2 x |V|) with chance e^-x at most, because norms are Lipschitz (Borell and Tsirelson). So where the true means
-        differ by less than a quarter of the radius, the level is called moved with chance a_t at most, and the same for half of
-        it and the center. A level that moved is said as long as it makes up much of the variance.
+        sqrt(2 x |V|) with chance e^-x at most, because norms are Lipschitz (Borell and Tsirelson). So where the true means are
+        the same, the level is called moved with chance a_t at most (`_turned`), and the same for half of the radius and the
+        center.
 
         Spread. The same with normal errors of the two mean squared norms around their own means.
         """
@@ -125,34 +125,101 @@ class Levels:
         if not math.isfinite(radius) or self.weight.sum() <= 0:
             return None
         # For each beginning: the later rows, down to the last stretch alone. The first has all rows, and none are earlier.
-        sums = self._parts[:-1]
+        sums, count = self._parts[:-1], len(self.last)
         later = Levels(*(*(np.cumsum(part[::-1], axis=0)[::-1] for part in sums), self.last))
         earlier = Levels(*(*(np.cumsum(part, axis=0) - part for part in sums), self.last))
-        doubt = math.log(3 * len(self.last) * math.pi**2 * looks**2 / (6 * _LEVEL))
-        sure = math.sqrt(2 * doubt)
-        (mean, noise, along, share, spread, error), (mean_, noise_, along_, share_, spread_, error_) = (
-            part._moments(radius) for part in (later, earlier)
-        )
+        # Two tests for each beginning, and one for each run of stretches.
+        tests = 2 * count + count * (count - 1) / 2
+        sure = math.sqrt(2 * math.log(tests * math.pi**2 * looks**2 / (6 * _LEVEL)))
+        mean, noise, along, share, spread, error = later._moments(radius)
+        *_, spread_, error_ = earlier._moments(radius)
         rows = min(max(float(spread[0] + sure * error[0]), 0.0), radius**2)
-        dim = self.total.shape[1]
-        # Where the number of rows is noise, nothing can be divided by it.
-        known, known_ = (part.weight > 4 * np.sqrt(part.weight_noise) for part in (later, earlier))
-        known, both = known & (later.weight > 0), known & known_ & (later.weight > 0) & (earlier.weight > 0)
         if centered:
             largest = noise + rows * share + along
-            limit = _MISPLACED * radius + np.sqrt(largest + (dim - 1) * noise) + sure * np.sqrt(largest)
-            if (known & (np.linalg.norm(mean, axis=1) > limit))[-_LAST:].any():
+            limit = _MISPLACED * radius + np.sqrt(largest + (len(mean[0]) - 1) * noise) + sure * np.sqrt(largest)
+            if (later._known & (np.linalg.norm(mean, axis=1) > limit))[-_LAST:].any():
                 return "center"
-        moved = np.linalg.norm(mean - mean_, axis=1)
-        largest = noise + noise_ + rows * (share + share_) + along + along_
-        limit = _MOVED * radius + np.sqrt(largest + (dim - 1) * (noise + noise_)) + sure * np.sqrt(largest)
-        part = np.clip(later.weight / later.weight[0], 0.0, 1.0)
-        between = part * (1 - part) * (moved**2 - dim * (noise + noise_))
-        if (both & (moved > limit) & (between > _TURNS * spread[0])).any():
+        if self._turned(shown, rank=rank, rows=rows, sure=sure):
             return "level"
         shrunk = spread + sure * error < _SHRUNK * (spread_ - sure * error_)
         hidden = later.weight * spread < earlier.weight * spread_
-        return "spread" if (both & shrunk & hidden).any() else None
+        return "spread" if (later._known & earlier._known & shrunk & hidden).any() else None
+
+    def _turned(self, shown: Subspace, *, rank: int, rows: float, sure: float) -> bool:
+        """Whether means that clearly differ turn a component: one of the first `rank` directions of the scatter that is `shown`.
+
+        Means that differ have a scatter of their own, which is part of the whole. Without it the i-th component should have the
+        i-th largest eigenvalue. It is turned if it has less than a share `_TURNED` of that. For equal means nothing is taken off.
+        """
+        if shown.rank == 0:
+            return False
+        flat, level = replace(self, total=self.total @ shown.basis), np.zeros((len(self.last), shown.rank))
+        for _ in self.last:
+            found = flat._moved(len(shown.basis), rows=rows, sure=sure)
+            if found is None:
+                break
+            run, by = found
+            level[run] += by
+            # As if this run had moved back. Others may have moved as well, or elsewhere.
+            flat.total[run] -= np.outer(flat.weight[run], by)
+        weight = np.maximum(self.weight, 0.0)
+        level -= weight @ level / weight.sum()
+        values = np.square(shown.values)
+        within = np.diag(values) - level.T @ (weight[:, None] * level)
+        # Rows near the largest bound there is.
+        if not np.isfinite(within).all():
+            return False
+        return bool((within.diagonal() < _TURNED * np.linalg.eigvalsh(within)[::-1])[:rank].any())
+
+    def _moved(self, dim: int, *, rows: float, sure: float) -> tuple[slice, Array] | None:
+        """The run of stretches that clearly has another mean than all others and adds most to the scatter; and the difference.
+
+        Let the run have the sum of rows u and the weight a, and the others v and b, both with noise. Then D = b u - a v is zero
+        for equal means but for what noise and sampling add. Noise in the weights adds multiples of u and of v, which are known,
+        and D is measured in units of the standard deviation of all this. No division by a noisy weight is in it.
+
+        These sums are in the coordinates of directions that were found in `dim` columns. Products have noise of their own, but
+        the mean that was taken off them has that of the sums. So the noise of D is a part that is independent of the directions,
+        and c times the noise of all sums, where c = Cov / Var is zero if noise is proportional to weight. This part is counted
+        with all columns.
+        """
+        first, last = np.triu_indices(len(self.last), 1)
+        # Every run but those that begin with the stream: these are what the others leave.
+        until = [np.concatenate([np.zeros_like(part[:1]), np.cumsum(part, axis=0)]) for part in self._parts[:-1]]
+        inside = [part[last + 1] - part[first + 1] for part in until]
+        run = Levels(*(*inside, self.last))
+        rest = Levels(*(*(part[-1] - own for part, own in zip(until, inside, strict=True)), self.last))
+        known, width = run._known & rest._known, self.total.shape[1]
+        a, b = (np.where(known, part.weight, 1.0) for part in (run, rest))
+        apart = run.total / a[:, None] - rest.total / b[:, None]
+        # Variances of an entry of D / (a b): of all noise in the sums, of the part that the directions share, and of sampling.
+        noise, both = run.total_noise / a**2 + rest.total_noise / b**2, run.total_noise + rest.total_noise
+        shared = np.square(run.total_noise / a - rest.total_noise / b) / np.where(both > 0, both, 1.0)
+        sampled = rows * (run.squares / a**2 + rest.squares / b**2)
+        known &= noise + sampled > 0
+        entry = np.where(known, noise + sampled, 1.0)
+        # Standard deviations of the multiples of u and of v, over that of an entry: the covariance is entry (I + F F^T).
+        counted = np.sqrt(np.stack([rest.weight_noise, run.weight_noise], axis=1) / entry[:, None]) / (a * b)[:, None]
+        along = np.stack([run.total, rest.total], axis=2) * counted[:, None, :]
+        inner = np.einsum("rwi,rw->ri", along, apart)
+        small = np.eye(2) + np.einsum("rwi,rwj->rij", along, along)
+        squared = np.square(apart).sum(axis=1)
+        # |D|^2 in units of that covariance, by the identity of Woodbury.
+        scaled = squared - np.einsum("ri,ri->r", inner, np.linalg.solve(small, inner[..., None])[..., 0])
+        expected = width * (noise - shared) + dim * shared + sampled
+        moved = known & (np.sqrt(np.maximum(scaled, 0.0) / entry) > np.sqrt(expected / entry) + sure)
+        # Noise makes the difference longer than it is.
+        clear = np.maximum(squared - width * noise, 0.0)
+        between = np.where(moved, a / self.weight.sum() * np.maximum(1 - a / self.weight.sum(), 0.0) * clear, 0.0)
+        if not (between > 0).any():
+            return None
+        at = int(between.argmax())
+        return slice(int(first[at]) + 1, int(last[at]) + 1), apart[at] * math.sqrt(clear[at] / squared[at])
+
+    @property
+    def _known(self) -> NDArray[np.bool_]:
+        """Where there are rows for certain. Where their number is noise, nothing can be divided by it."""
+        return (self.weight > 0) & (self.weight > 4 * np.sqrt(self.weight_noise))
 
     @property
     def _parts(self) -> tuple[Array, ...]:

@@ -61,8 +61,11 @@ class SketchTracker(Tracker[State]):
     def noise_floor(self, state: State) -> float:
         """An eigenvalue of the scatter below this cannot be told from noise; 0 without noise."""
 
-    def change(self, state: State) -> Change | None:
-        """Whether the last released rows are clearly unlike the rest, in their level or in their spread. Only with noise."""
+    def change(self, state: State, shown: Subspace, *, rank: int) -> Change | None:
+        """Whether released rows are clearly unlike others, in their level or in their spread. Only with noise.
+
+        `shown` has the leading directions of the answer; the first `rank` are its components.
+        """
         return None
 
     @property

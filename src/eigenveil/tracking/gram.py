@@ -12,7 +12,7 @@ import numpy as np
 from eigenveil.core.ledger import Slot
 from eigenveil.core.mechanism import Exact, Mechanism
 from eigenveil.errors import require
-from eigenveil.linalg import Array
+from eigenveil.linalg import Array, Subspace
 from eigenveil.linalg.sketch import Sketch
 from eigenveil.tasks import lies_far
 from eigenveil.tasks.levels import Change, Levels
@@ -122,12 +122,14 @@ class GramTracker(SketchTracker[GramState]):
         """That of the released sum."""
         return floor_of(state.public, spike=state.spike)
 
-    def change(self, state: GramState) -> Change | None:
+    def change(self, state: GramState, shown: Subspace, *, rank: int) -> Change | None:
         """From increment to increment."""
         if state.levels is None:
             return None
         terms = self.terms
-        return state.levels.change(radius=terms.domain.radius, looks=state.syncs, centered=terms.center)
+        return state.levels.change(
+            shown, rank=rank, radius=terms.domain.radius, looks=state.syncs, centered=terms.center
+        )
 
     @property
     def cost(self) -> int:

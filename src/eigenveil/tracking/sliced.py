@@ -169,12 +169,14 @@ class SlicedTracker(SketchTracker[SlicedState]):
         spike = mean_spike(state.total, state.weight, noise=state.total_noise)
         return entry * merged_edge(dim, width, parts=float(fades.sum())) + spike
 
-    def change(self, state: SlicedState) -> Change | None:
+    def change(self, state: SlicedState, shown: Subspace, *, rank: int) -> Change | None:
         """From block to block."""
         if state.levels is None:
             return None
         terms = self.terms
-        return state.levels.change(radius=terms.domain.radius, looks=state.blocks, centered=terms.center)
+        return state.levels.change(
+            shown, rank=rank, radius=terms.domain.radius, looks=state.blocks, centered=terms.center
+        )
 
     @property
     def cost(self) -> int:

@@ -14,7 +14,8 @@ from eigenveil.core.ledger import Slot
 from eigenveil.core.mechanism import Mechanism
 from eigenveil.errors import require
 from eigenveil.linalg.sketch import Sketch
-from eigenveil.tasks.levels import Change
+from eigenveil.linalg.subspace import Subspace
+from eigenveil.tasks.levels import Change, Levels
 from eigenveil.tracking.base import SketchTracker, require_rows
 from eigenveil.tracking.sums import Sums, SumTerms, floor_of, levels_of, sketch_of
 
@@ -30,6 +31,7 @@ class TreeState:
     public: tuple[Sums | None, ...]
     blocks: int
     rank: int
+    levels: Levels | None = None  # Of the blocks that were released alone, every other one.
 
 
 @final
@@ -98,7 +100,11 @@ class TreeTracker(SketchTracker[TreeState]):
         nothing = (None,) * level
         # Nothing builds on the last level, so its raw data is dropped.
         raw = (*nothing, whole if level < self.levels - 1 else None, *state.raw[level + 1 :])
-        after = TreeState(raw, (*nothing, fresh, *state.public[level + 1 :]), number, state.rank)
+        levels = None if state.levels is None else state.levels.times(terms.fade())
+        if level == 0:
+            alone = levels_of(fresh, number)
+            levels = alone if levels is None else levels.and_also(alone)
+        after = TreeState(raw, (*nothing, fresh, *state.public[level + 1 :]), number, state.rank, levels)
         if terms.adapt is None:
             return after
         values = self.sketch(after).subspace.values
@@ -122,8 +128,8 @@ class TreeTracker(SketchTracker[TreeState]):
         """That of the sum of the intervals."""
         return 0.0 if state.blocks == 0 else floor_of(self._public(state))
 
-    def change(self, state: TreeState) -> Change | None:
-        """From interval to interval. Where one is the whole stream, only its mean can tell."""
+    def change(self, state: TreeState, shown: Subspace, *, rank: int) -> Change | None:
+        """From interval to interval, and from block to block among those that were released alone."""
         if state.blocks == 0:
             return None
         public = [sums for sums in reversed(state.public) if sums is not None]
@@ -132,7 +138,16 @@ class TreeTracker(SketchTracker[TreeState]):
         found = levels_of(public[0], 0)
         for number, (sums, length) in enumerate(zip(public[1:], lengths[1:], strict=True), 1):
             found = found.times(self.terms.fade(length)).and_also(levels_of(sums, number))
-        return found.change(radius=self.terms.domain.radius, looks=state.blocks, centered=self.terms.center)
+        # An interval may be the whole stream. Blocks that were released alone stand for those between them, which doubles their
+        # sums. Two tests at each look cost no more than those of twice as many looks.
+        apart = None if state.levels is None else state.levels.times(2.0)
+        for levels in (found, apart):
+            change = levels and levels.change(
+                shown, rank=rank, radius=self.terms.domain.radius, looks=2 * state.blocks, centered=self.terms.center
+            )
+            if change is not None:
+                return change
+        return None
 
     @property
     def cost(self) -> int:

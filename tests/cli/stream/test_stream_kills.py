@@ -1,5 +1,6 @@
 """`eigenveil stream` killed by SIGKILL before and after everything it does to the outside, and resumed with the same command."""
 
+import errno
 import json
 import shutil
 import signal
@@ -253,3 +254,90 @@ def test_rows_that_were_read_are_told_from_others_whatever_the_batches(kind: str
     other[399, 2] += 1e-9
     assert rest_of(source(other, 50), known.facts()) is None
     assert rest_of(source(values[:399], 50), known.facts()) is None
+
+
+def test_a_stream_that_was_killed_before_its_first_state_begins_anew(tmp_path: Path) -> None:
+    source = written(tmp_path, "csv").name
+    for named, command in enumerate(
+        ((source, *WAYS["sync"], "--state", "own.state"), (source, *WAYS["sync"], *CHARGED), (source, *WAYS["block"]))
+    ):
+        folder = tmp_path / f"{named}"
+        folder.mkdir()
+        shutil.copy(tmp_path / source, folder / source)
+        command = (*command, "-o", "model.safetensors", "--json")
+        assert killed_at(2, folder, *command)[0] == -signal.SIGKILL
+        assert not [name for name in files_in(folder) if name.endswith((".state", ".safetensors"))]
+        again = run_forked("stream", *command, "--resume", cwd=folder, env=QUIET)
+        assert again.returncode == 2
+        assert "nothing of it was released: give the same command again without --resume" in again.stderr
+        anew = run_forked("stream", *command, cwd=folder, env=QUIET)
+        assert anew.returncode == 0, anew.stderr
+        if "--ledger" in command:
+            with DurableLedger.open(folder / "ledger.db", create=False) as ledger:
+                (state,) = ledger.datasets()
+                assert state.epsilon(1e-6, mu=state.counted) == pytest.approx(1.0)
+        # One that has ended is no such stream: its rows would be released a second time.
+        late = run_forked("stream", *command, "--resume", cwd=folder, env=QUIET)
+        assert late.returncode == (0 if "--state" in command else 2)
+        assert ("at a cost of its own" in late.stderr) == ("--state" not in command)
+
+
+def test_a_killed_stream_says_so_if_the_file_is_another_one(tmp_path: Path) -> None:
+    source = tmp_path / written(tmp_path, "csv").name
+    command = (source.name, *WAYS["sync"], "--state", "own.state", "-o", "model.safetensors", "--json")
+    assert killed_at(16, tmp_path, *command)[0] == -signal.SIGKILL
+    assert (tmp_path / "own.state").exists()
+    source.write_bytes(as_csv(rows()[1:]))
+    again = run_forked("stream", *command, "--resume", cwd=tmp_path, env=QUIET)
+    assert again.returncode == 0, again.stderr
+    assert "does not begin with the" in again.stderr
+    assert "in the stream twice" in again.stderr
+
+
+@pytest.mark.parametrize("full", ["model", "state"])
+def test_a_full_disk_names_the_file_and_claims_no_model(
+    tmp_path: Path, full: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, state, target = written(tmp_path, "csv"), tmp_path / "own.state", tmp_path / "model.safetensors"
+    command = ("stream", source, *WAYS["sync"], "--seed", 1, "--state", state, "-o", target)
+    write = Path.write_bytes
+
+    def writing(path: Path, data: bytes) -> int:
+        # The first states fit, and the first model does not.
+        if target.name in path.name if full == "model" else target.exists() or not state.exists():
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(path, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", writing)
+        line = refusal(*command)
+    assert f"{target if full == 'model' else state}: No space left on device" in line
+    assert "was written to" not in line
+    assert not target.exists()
+    if full == "model":
+        assert eigenveil(*command, "--resume").exit_code == 0
+        whole = tmp_path / "whole.safetensors"
+        assert eigenveil(*command[:-3], tmp_path / "other.state", "-o", whole).exit_code == 0
+        assert Model.load(target).values.tolist() == Model.load(whole).values.tolist()
+
+
+def test_a_state_that_cannot_be_written_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, state, ledger = written(tmp_path, "csv"), tmp_path / "own.state", tmp_path / "ledger.db"
+    command = ("stream", source, *WAYS["sync"], "--state", state, "-o", tmp_path / "model.safetensors")
+    charged = ("--ledger", ledger, "--dataset", "people", "--life-epsilon", 1)
+    write = Path.write_bytes
+
+    def writing(path: Path, data: bytes) -> int:
+        if state.name in path.name:
+            raise OSError(errno.EROFS, "Read-only file system")
+        return write(path, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", writing)
+        assert "Read-only file system" in refusal(*command, *charged)
+    with monkeypatch.context() as patch:
+        patch.setattr("os.access", lambda path, mode: Path(path) != state.parent)
+        assert "you may not write to the folder" in refusal(*command[:-1], tmp_path / "model.safetensors", *charged)
+    assert files_in(tmp_path) <= {source.name, ledger.name}
+    # All of the budget is there.
+    assert eigenveil(*command, *charged).exit_code == 0

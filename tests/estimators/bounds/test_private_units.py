@@ -137,6 +137,13 @@ def test_without_a_budget_units_are_exact(kind: Any, choices: dict[str, Any], ro
     assert "private" not in (pca.model_.settings.get("scale"), pca.model_.settings.get("center"))
 
 
+@pytest.mark.parametrize("size", [1e-120, 1e120])
+def test_a_spread_that_no_unit_reaches_is_refused_without_a_budget(size: float) -> None:
+    rows = ROWS * [1.0, 1.0, size, 1.0, 1.0, 1.0]
+    with pytest.raises(ValueError, match=r"standard deviation beyond .* Multiply it by a power of ten"):
+        PrivatePCA(2, **EXACT).fit(rows)
+
+
 def test_constant_columns_keep_unit_one_without_a_budget() -> None:
     rows = np.column_stack([ROWS, np.full(8000, 0.1), np.zeros(8000), np.tile([1.0, -1.0], 4000)])
     pca = PrivatePCA(2, **EXACT).fit(rows)

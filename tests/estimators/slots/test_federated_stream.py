@@ -1,14 +1,17 @@
 """`FederatedStream` in one process: what it finds, what it costs, what it refuses."""
 
+import copy
 import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 from eigenveil import BudgetExceeded, FederatedStream, Model
 from eigenveil.core.ledger import Ledger, Slot
-from eigenveil.errors import ParameterError, ParameterWarning
+from eigenveil.errors import EigenveilError, ParameterError, ParameterWarning
 from eigenveil.linalg import Array, Subspace, sines
 
 NAMES = ("a", "b", "c", "d", "e")
@@ -310,3 +313,28 @@ def test_sketches_cannot_be_divided(rule: Any) -> None:
     more: dict[str, Any] = {"missing_groups": [[0, 1]]} if rule == "groups" else {}
     with pytest.raises(ParameterError, match="sketches, which cannot be divided"):
         FederatedStream(1, epsilon=None, slots=2, missing=rule, **more).partial_fit(slot_of(0))
+
+
+def test_a_stream_that_was_loaded_or_copied_does_not_begin_another(tmp_path: Path) -> None:
+    """Its guarantee would be of the new one alone."""
+    rng = np.random.default_rng(0)
+
+    def slot() -> dict[str, Any]:
+        return {name: rng.standard_normal((100, 3)) for name in "ab"}
+
+    stream = FederatedStream(1, epsilon=1.0, delta=1e-6, slots=4, row_bound=5.0, random_state=0)
+    stream.partial_fit(slot()).partial_fit(slot()).save(tmp_path / "m.safetensors")
+    for other in (
+        FederatedStream.load(tmp_path / "m.safetensors"),
+        copy.deepcopy(stream),
+        copy.copy(stream),
+    ):
+        before = str(other.guarantee_)
+        for act, given in ((other.partial_fit, (slot(),)), (other.finish, ()), (other.counted, (0,))):
+            with pytest.raises(EigenveilError, match="Only the original can continue"):
+                act(*given)
+        assert (str(other.guarantee_), other.n_slots_) == (before, 2)
+        # A fit begins anew, as its name says, and goes on with itself.
+        assert other.fit([slot(), slot()]).partial_fit(slot()).n_slots_ >= 3
+        assert clone(other).partial_fit(slot()).n_slots_ == 1
+    assert stream.partial_fit(slot()).n_slots_ == 3

@@ -15,9 +15,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.numpy import save_file
+from sklearn.base import clone
 
 from cli.cli_tables import files_in
 from eigenveil import Ledger, StateFileError, StreamingPCA
+from eigenveil.errors import EigenveilError
 from eigenveil.estimators.streaming import state_file as stream_file
 from eigenveil.linalg import Array
 from estimators.streaming.streams_of_rows import BUDGET, WAYS, exact, fed, in_batches, planted, private, shown
@@ -369,3 +371,53 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_last_one_and_the_stream(
         StreamingPCA.resume(path)
     pca.sync().save_state(path)
     assert StreamingPCA.resume(path).model_.settings["rows"] == 400
+
+
+def test_two_streams_that_write_one_state_at_once_lose_neither(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = (StreamingPCA(2, row_bound=9.0, block_size=100, **BUDGET) for _ in range(2))
+    path, digest = tmp_path / "stream.state", stream_file._digest
+    for stream in (first, second):
+        stream.partial_fit(VALUES).sync()
+
+    def slowly(*given: Any) -> str:
+        # While the second writes, after it has looked at the name.
+        monkeypatch.setattr(stream_file, "_digest", digest)
+        first.checkpoint(path)
+        return digest(*given)
+
+    monkeypatch.setattr(stream_file, "_digest", slowly)
+    with pytest.raises(StateFileError, match="contains another private stream"):
+        second.checkpoint(path)
+    assert files_in(tmp_path) == {"stream.state"}
+    # Both go on, and each in a file of its own.
+    second.partial_fit(VALUES).checkpoint(tmp_path / "second.state")
+    first.partial_fit(VALUES).sync().save_state(path)
+    assert StreamingPCA.resume(path).explained_variance_.tolist() == first.explained_variance_.tolist()
+
+
+def test_a_state_whose_folder_cannot_be_synchronised_is_not_continued_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream, path = StreamingPCA(2, row_bound=9.0, **BUDGET).partial_fit(VALUES).sync(), tmp_path / "stream.state"
+    with monkeypatch.context() as patch:
+        patch.setattr("eigenveil.data.archive._sync_folder", _refusing)
+        with pytest.raises(OSError, match="disk"):
+            stream.checkpoint(path)
+    with pytest.raises(EigenveilError, match="continues from there"):
+        stream.partial_fit(VALUES)
+    assert StreamingPCA.resume(path).partial_fit(VALUES).sync().n_samples_seen_ == 2 * len(VALUES)
+
+
+def _refusing(folder: Path) -> None:
+    raise OSError(5, "the disk is broken")
+
+
+def test_a_resumed_stream_is_not_forgotten_by_a_fit(tmp_path: Path) -> None:
+    path = tmp_path / "stream.state"
+    StreamingPCA(2, row_bound=9.0, **BUDGET).partial_fit(VALUES).sync().save_state(path)
+    stream = StreamingPCA.resume(path)
+    with pytest.raises(EigenveilError, match="Continue with partial_fit"):
+        stream.fit(VALUES)
+    assert stream.partial_fit(VALUES).sync().n_samples_seen_ == 2 * len(VALUES)
+    # A copy of its settings is another stream.
+    assert clone(stream).fit(VALUES).n_samples_seen_ == len(VALUES)

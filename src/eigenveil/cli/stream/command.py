@@ -3,6 +3,7 @@
 The options are checked here; `eigenveil.cli.stream.follow` does the work.
 """
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -102,6 +103,7 @@ def stream(
         require(state is None or not no_state, "--state and --no-state contradict each other. Give one of them")
         before = _state_to_resume(state, model)
         typed = _typed(context, bounds)
+        require(state is None or _kept_at(state), f"--state {state} does not exist. Check its name. {_afresh(model)}")
         if state is not None:
             # Before it is read, which takes longer.
             _require_state(state, resume=resume, others=[source, model, *([] if bounds is None else [bounds])])
@@ -198,10 +200,10 @@ def _state_to_resume(state: Path | None, model: Path) -> Path:
         return state
     found = [path for path in spare_names(model) if path.exists()]
     require(
-        len(found) == 1,
-        "--resume needs a state to continue from. Name it with --state FILE"
-        + f": {listed(map(str, found))}" * bool(found),
+        len(found) <= 1,
+        f"--resume needs a state to continue from. Name it with --state FILE: {listed(map(str, found))}",
     )
+    require(bool(found), f"--resume needs a state to continue from, and there is none beside {model}. {_afresh(model)}")
     return found[0]
 
 
@@ -209,22 +211,44 @@ def _require_state(path: Path, *, resume: bool, others: list[Path]) -> None:
     """Refuse a state file that could not be written, or must not be overwritten."""
     require(path.parent.is_dir(), f"--state {path}: the folder {path.parent} does not exist. Create it first")
     require(not path.is_dir(), f"--state {path} is a folder. Name a file in it")
+    # A stream that cannot be kept would be refused after its first rows.
+    require(
+        os.access(path.parent, os.W_OK),
+        f"--state {path}: you may not write to the folder {path.parent}. Choose another one",
+    )
     # Compared after links are followed, because two names may be one file.
     same = [other for other in others if other.resolve() == path.resolve()]
     require(not same, f"--state {path} is also the source or the output of this command. Give it another name")
-    # A private stream that was resumed in Python, without checkpoints, leaves its state under this name.
-    claimed = path.with_name(f"{path.name}.resumed")
     if resume:
-        require(
-            path.exists() or claimed.exists(),
-            f"--state {path} does not exist. Check its name, or leave out --resume to start a new stream",
-        )
         return
     require(not path.exists(), f"--state {path} already exists. Continue from it with --resume, or choose another name")
+    claimed = _claimed(path)
     require(
         not claimed.exists(),
         f"--state {path} was resumed by a program that is still running or was killed. Choose another name, or delete "
         f"{claimed} if nobody needs it",
+    )
+
+
+def _claimed(state: Path) -> Path:
+    """The name of a state that a private stream was resumed from in Python, without checkpoints."""
+    return state.with_name(f"{state.name}.resumed")
+
+
+def _kept_at(state: Path) -> bool:
+    return state.exists() or _claimed(state).exists()
+
+
+def _afresh(model: Path) -> str:
+    """What to do where there is no state. A stream keeps it before it writes its first model."""
+    if model.exists():
+        return (
+            f"A stream has released {model} and left no state: it ended, or had --no-state. A new one, without --resume, would "
+            "release its rows again, at a cost of its own"
+        )
+    return (
+        "If the stream was killed before it kept one, nothing of it was released: give the same command again without "
+        "--resume, with all settings"
     )
 
 

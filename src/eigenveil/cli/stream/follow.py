@@ -153,8 +153,8 @@ class _Writer:
         self._pca, self._job, self._spending = pca, job, spending
         # What the state says that this stream was resumed from, and the release that nobody may have seen yet.
         self._notes, self._unshown = notes, notes.get("unshown")
-        # How many times the model was written, and the rows in it.
-        self.times, self.rows = 0, 0
+        # How many releases there were, the rows in the last, and the rows in the model on disk.
+        self.times, self.rows, self.written = 0, 0, 0
         # Where the state is kept, from the first checkpoint on, and the rows in it.
         self.state, self.kept = job.before, _rows(pca)
         self._read = RowsRead()
@@ -188,6 +188,14 @@ class _Writer:
             return source
         found = rest_of(source, known)
         if found is None:
+            if self.was_killed:
+                # A process that could not end was in the middle of a source, most likely of this one.
+                words = (
+                    f"note: {self._job.source} does not begin with the {known['rows']} rows that were read before, so all of "
+                    "its rows are new. If the file was changed or is read with other options, stop now (Ctrl-C): its people "
+                    "would be in the stream twice"
+                )
+                output(stderr=True).print(words, style="yellow", soft_wrap=True)
             return again()
         rest, self._read = found
         words = f"note: {self._job.source} begins with the {self._read.count} rows that were read before. Only later rows are new"
@@ -231,6 +239,13 @@ class _Writer:
         self._show(model, final=final)
         return model
 
+    def keep_last(self, state: Path) -> None:
+        """Save the stream of a run that ends early, and then pay: a state that could not be written costs nothing."""
+        self._pca.save_state(state, notes=self.notes())
+        # It may release later what is in it. Whoever resumes it pays, if this process is killed now.
+        self._spending.kept = True
+        self.pay()
+
     def _keep(self) -> None:
         """Write the state, for whoever resumes after a kill. A private stream has one beside the target if none was named."""
         private = self._pca.epsilon is not None
@@ -249,6 +264,7 @@ class _Writer:
 
     def _show(self, model: "Model", *, final: bool) -> None:
         model.save(self._job.target)
+        self.written = self.rows
         wrote(self._job.target)
         if self._job.as_json:
             # Flushed, because a program at the other end of the pipe waits for this line. NaN is not JSON.
@@ -454,25 +470,26 @@ def _kept(pca: "StreamingPCA", job: Job, writer: _Writer, *, before: int, stoppe
         if stopped and rows > before and pca.epsilon is None and rows >= pca.n_components:
             # Without privacy a look at the stream costs nothing, so whoever stops it has a model of all rows.
             writer.write(final=True)
-        if writer.times:
-            which = "model of all of them" if writer.rows == rows else f"last release, of the first {writer.rows},"
+        if writer.written:
+            which = (
+                "model of all of them" if writer.written == rows else f"last release, of the first {writer.written},"
+            )
             said.append(f"the {which} was written to {job.target}")
         state = job.state or writer.state or _spare(job)
         if state is not None:
-            # The state may release later what is in it, so it is paid for before it is kept.
-            writer.pay()
-            pca.save_state(state, notes=writer.notes())
+            writer.keep_last(state)
             if rows == before:
                 return f"the state in {state} is unchanged"
             return f"{', '.join(said)}, and {_saved(state)}"
     except Exception as error:
-        earlier = f". The state of the first {writer.kept} is in {writer.state}" if writer.kept else ""
+        onward = ". Give the same command again with --resume to continue from there"
+        earlier = f". The state of the first {writer.kept} is in {writer.state}{onward}" if writer.kept else ""
         return f"{', '.join(said)}, but their state could not be saved: {message_of(error)}{earlier}"
-    if writer.times == 0:
+    if writer.written == 0:
         nothing = "nothing was written" if pca.epsilon is None else "nothing of them was released or written"
         return f"{said[0]}, and {nothing}. {_ADVICE}"
-    lost = f". The {rows - writer.rows} rows after them were not released and are lost. {_ADVICE}"
-    return ", and ".join(said) + (lost if writer.rows < rows else "")
+    lost = f". The {rows - writer.written} rows after them were not released and are lost. {_ADVICE}"
+    return ", and ".join(said) + (lost if writer.written < rows else "")
 
 
 def spare_names(target: Path) -> Iterator[Path]:

@@ -84,7 +84,6 @@ def answer_of(parties: SlotParties, state: SlotState, *, rank: int | None = None
         sums = _sums(parties, task, state)
         # Before sums are divided by rates: the trace afterwards may be anything, also zero.
         energy, known = float(np.trace(sums.gram)), _rates(task, sums, state)
-        change = _change(parties, task, state)
         if known is not None:
             noise = math.sqrt(sums.gram_noise) / task.seen
             unclear = unclear_columns(task.gaps, known.columns, noise=noise, people=sums.weight)
@@ -93,6 +92,7 @@ def answer_of(parties: SlotParties, state: SlotState, *, rank: int | None = None
             np.zeros(spec.dim) if spec.origin is None else spec.origin / (1.0 if spec.scale is None else spec.scale)
         )
         sketch, floor = sketch_of(sums, center, rank=kept), floor_of(sums)
+        change = _change(parties, task, state, sketch.subspace, rank=rank)
     else:
         sketch, floor = state.value, 0.0
     if spec.adapt is not None:
@@ -116,7 +116,7 @@ def _sums(parties: SlotParties, task: SlotSums, state: SlotState) -> Sums:
     )
 
 
-def _change(parties: SlotParties, task: SlotSums, state: SlotState) -> Change | None:
+def _change(parties: SlotParties, task: SlotSums, state: SlotState, shown: Subspace, *, rank: int) -> Change | None:
     """Whether later slots are clearly unlike earlier ones, from released sums before any division."""
     if state.levels is None:
         return None
@@ -128,7 +128,7 @@ def _change(parties: SlotParties, task: SlotSums, state: SlotState) -> Change | 
         energy_noise=levels.energy_noise * 2 * parties.spec.dim * entry,
         weight_noise=levels.weight_noise * (0.0 if task.counts else 2 * entry / task.constant**4),
         # The origin is public and was not found in the first rows.
-    ).change(radius=parties.spec.row_bound, looks=state.reference + 1, centered=False)
+    ).change(shown, rank=rank, radius=parties.spec.row_bound, looks=state.reference + 1, centered=False)
 
 
 def _noise_of_one(parties: SlotParties, task: SlotSums) -> float:

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.exceptions import NotFittedError
 
 from eigenveil.core.rows import Rows, block_size, in_silence
-from eigenveil.errors import require, require_param
+from eigenveil.errors import EigenveilError, require, require_param
 from eigenveil.estimators.checks import budget_of, seed_of
 from eigenveil.estimators.fitted import FittedPCA
 from eigenveil.estimators.settings import asked_settings
@@ -150,7 +150,14 @@ class FederatedStream(ColumnsParams, SlotStreamParams, FittedPCA):
         The first call names all sites of the study. A site that is left out, or None, has closed the slot without rows, as with
         an empty table. It takes part all the same: whether it had rows must not show. Sites that are `away` have closed the slot
         and cannot be reached, which is public. They are asked again in later slots, within the window.
+
+        A stream lives in this process only. What `load` made of a file, or a copy, has its released numbers and cannot continue.
         """
+        self._require_whole()
+        return self._closed(sites, away=away)
+
+    def _closed(self, sites: Mapping[str, Any], *, away: Collection[str]) -> "FederatedStream":
+        """Close one slot, of a stream that goes on or of a new one."""
         require(
             isinstance(sites, Mapping) and all(isinstance(name, str) for name in sites) and len(sites) > 0,
             "sites must be a mapping of names to rows, with None for a site that has none in this slot",
@@ -169,7 +176,7 @@ class FederatedStream(ColumnsParams, SlotStreamParams, FittedPCA):
         """Begin anew, and take one slot after the other, each as in `partial_fit`. Then ask for what is still missing."""
         self.__dict__.pop("_simulation", None)
         for sites in slots:
-            self.partial_fit(sites)
+            self._closed(sites, away=())
         require("_simulation" in self.__dict__, "there must be at least one slot")
         return self.finish()
 
@@ -190,13 +197,27 @@ class FederatedStream(ColumnsParams, SlotStreamParams, FittedPCA):
     @property
     def n_slots_(self) -> int:
         """How many slots have passed."""
-        return self._running().following
+        # Of a stream that was loaded, the number that its model has.
+        known = (
+            None if hasattr(self, "_simulation") or not hasattr(self, "model_") else self.model_.settings.get("slot")
+        )
+        return self._running().following if known is None else int(known)
 
     def __sklearn_is_fitted__(self) -> bool:
         """Once something was released."""
         return hasattr(self, "model_")
 
+    def _require_whole(self) -> None:
+        """Refuse to begin a stream behind numbers that another one released: its guarantee would leave out what those cost."""
+        if hasattr(self, "guarantee_") and not hasattr(self, "_simulation"):
+            raise EigenveilError(
+                "this estimator has what a stream released and not the stream itself: it was loaded from a file, it is a copy, "
+                "or a later fit failed. Only the original can continue. For a new stream, with a cost of its own, use "
+                "sklearn.base.clone of this one, or fit. Costs about the same people add up: `eigenveil account` adds them"
+            )
+
     def _running(self) -> SlotSimulation:
+        self._require_whole()
         simulation: SlotSimulation | None = getattr(self, "_simulation", None)
         if simulation is None:
             # An AttributeError as well, so that a notebook can show an estimator without asking for what is not there.
@@ -270,7 +291,7 @@ class FederatedStream(ColumnsParams, SlotStreamParams, FittedPCA):
             observed=answer.rates,
         )
         for warning in verdict.warned:
-            warnings.warn(warning, stacklevel=4)
+            warnings.warn(warning, stacklevel=5)
         return self
 
 

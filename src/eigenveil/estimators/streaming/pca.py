@@ -61,7 +61,7 @@ _FIRST = threading.Lock()
 # What `publish` became. It may differ from the parameter if memory is short.
 _PUBLISH = {"products": "sync", "slices": "block", "tree": "continual"}
 # What the first rows teach an estimator. A first batch that fails must leave none of it behind.
-_LEARNT = ("_stream", "_sparse", "_before", "n_features_in_", "feature_names_in_", "unfinished_")
+_LEARNT = ("_stream", "_sparse", "_before", "_resumed", "n_features_in_", "feature_names_in_", "unfinished_")
 
 
 @parameters(panel="Privacy")
@@ -424,6 +424,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
             # move.
             terms = terms_of(pca, dim, sparse=pca._sparse, plan=StreamPlan(**facts["plan"]), names=pca._names())
             pca._stream = resumed(terms, arrays, header, ledger)
+            vars(pca)["_resumed"] = True
         except BaseException as error:
             if claimed is not None:
                 # Nothing was resumed, so the file gets its name back.
@@ -592,9 +593,18 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         )
 
     def _require_finished(self) -> None:
-        """Refuse to begin with an empty ledger after a fit that failed and charged people."""
+        """Refuse to begin with an empty ledger after a fit that failed and charged people, or in a stream of a state file."""
         stream: Stream | None = getattr(self, "_stream", None)
-        if stream is None or not hasattr(self, "unfinished_") or stream.shared or not stream.charges:
+        if stream is None or stream.shared or not stream.charges:
+            return
+        if hasattr(self, "_resumed") and not hasattr(self, "unfinished_"):
+            raise EigenveilError(
+                f"this is a stream of {stream.rows} rows, resumed from a state, and its releases are charged. A new fit would "
+                "forget that. Continue with partial_fit, and end with sync(). For other people, fit another StreamingPCA, such "
+                "as sklearn.base.clone of this one. For the same people, give the new one ledger=ledger_ of this one, so that "
+                "costs add up"
+            )
+        if not hasattr(self, "unfinished_"):
             return
         onward = "" if stream.closed is not None else "Continue with partial_fit, and end with sync(). "
         raise EigenveilError(

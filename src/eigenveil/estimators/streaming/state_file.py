@@ -15,8 +15,10 @@ import hashlib
 import json
 import math
 import os
+import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from glob import escape
 from pathlib import Path
@@ -65,19 +67,26 @@ def write_stream_file(path: Path, stream: Stream, facts: Mapping[str, Any], *, s
         # Before the file exists: an interruption must not leave two streams that can continue.
         stream.closed = f"this stream was saved to {path} and continues from there. Resume it with StreamingPCA.resume"
     held: list[IO[bytes]] = []
+    made: list[int] = []
+    with ExitStack() as alone:
 
-    def hold(file: Path) -> None:
-        """Lock a checkpoint before it has a name by which it could be resumed."""
-        if stays and header["moves"]:
-            held.append(_locked(file))
+        def hold(file: Path) -> None:
+            """Lock a checkpoint before it has a name by which it could be resumed, and let nobody take the name in between."""
+            made.append(file.stat().st_ino)
+            if header["moves"]:
+                alone.enter_context(_alone_in(path.parent))
+                _require_own(path, stream)
+                if stays:
+                    held.append(_locked(file))
 
-    try:
-        _KIND.write(path, arrays, {**header, "digest": _digest(arrays, header)}, readable=False, hold=hold)
-    # No file was written, so the stream in memory is still the only one. After Ctrl-C there may be a file, and the
-    # stream stays closed.
-    except Exception:
-        stream.closed = None
-        raise
+        try:
+            _KIND.write(path, arrays, {**header, "digest": _digest(arrays, header)}, readable=False, hold=hold)
+        except Exception:
+            # No file was written, so the stream in memory is still the only one. After Ctrl-C, or where only the folder could not
+            # be brought to the disk, there may be a file, and the stream stays closed.
+            if not (made and path.exists() and path.stat().st_ino == made[0]):
+                stream.closed = None
+            raise
     if stays:
         stream.closed = None
         if held:
@@ -147,14 +156,34 @@ def _header(stream: Stream, facts: Mapping[str, Any], tree: Any) -> dict[str, An
     }
 
 
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Wait while another stream gives a state its name in this folder, for a moment. The kernel frees it at death."""
+    if os.name != "posix":
+        yield
+        return
+    import fcntl
+
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        # Some network file systems lock no folders, and another program may hold this one for hours.
+        for _ in range(100):
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                time.sleep(0.02)
+            except OSError:
+                break
+            else:
+                break
+        yield
+    finally:
+        os.close(handle)
+
+
 def _require_own(path: Path, stream: Stream) -> None:
     """Refuse to overwrite the state of another private stream, which may be its only copy."""
-    if not path.exists():
-        return
-    try:
-        _, header = _KIND.read(path)
-    except StateFileError:
-        return
+    header = _header_in(path)
     if header.get("moves") and header.get("series") != stream.series:
         raise StateFileError(f"{path} contains another private stream, which would be lost. Use another file name")
 
@@ -168,12 +197,19 @@ def is_private(path: Path) -> bool:
 
 def notes_in(path: Path) -> dict[str, Any]:
     """What whoever wrote the state noted for whoever resumes it; nothing if the file is no state. Asking claims nothing."""
+    facts = _header_in(path.resolve()).get("facts")
+    found = facts.get("notes") if isinstance(facts, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _header_in(path: Path) -> dict[str, Any]:
+    """The header alone, without a check; nothing if the file is no archive."""
     from safetensors import SafetensorError, safe_open
 
     try:
-        with safe_open(path.resolve(), framework="numpy") as file:
-            found = json.loads((file.metadata() or {})["eigenveil"])["facts"].get("notes")
-    except (SafetensorError, OSError, KeyError, ValueError, TypeError, AttributeError, RecursionError):
+        with safe_open(path, framework="numpy") as file:
+            found = json.loads((file.metadata() or {})["eigenveil"])
+    except (SafetensorError, OSError, KeyError, ValueError, TypeError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -527,7 +527,7 @@ class Stream:
 
     def _view(self, *, whole: bool = False) -> View:
         terms = self.terms
-        tracker, state, rows = self.tracker, self.state, self.covered
+        tracker, state, rows, change = self.tracker, self.state, self.covered, None
         if not self.private:
             rows = self.rows
             # A view with the open block in it. Nothing is kept, so looking in between changes no later answer.
@@ -536,10 +536,9 @@ class Stream:
             if tracker is not None:
                 state = tracker.sync(state, NOTHING_ASKED)
         if tracker is None:
-            sketch, rank, floor, change = Sketch.empty(terms.bounds.dim), terms.rank, 0.0, None
+            sketch, rank, floor = Sketch.empty(terms.bounds.dim), terms.rank, 0.0
         else:
             rank, floor = tracker.rank_of(state), tracker.noise_floor(state)
-            change = tracker.change(state) if self.private else None
             # All directions only if other streams are added: those may raise any of them.
             sketch = tracker.sketch(state, most=None if whole or self.merged is not None else rank + terms.oversample)
         if self.merged is not None:
@@ -552,6 +551,10 @@ class Stream:
             sketch = merge_sketches(sketch, others.seen(fade), rank=width, center=terms.center)
             floor = math.hypot(floor, fade * others.floor)
             rows += others.rows
+        if tracker is not None and self.private and sketch.subspace.rank > 0:
+            # The same directions whether or not all are kept: a copy must say the same.
+            shown = sketch.subspace.truncate(min(rank + terms.oversample, sketch.subspace.rank))
+            change = tracker.change(state, shown, rank=rank)
         return View(sketch, rank, floor, rows, change)
 
     def _width(self, *sketches: Sketch) -> int:

@@ -324,8 +324,15 @@ def deviations(variances: Array, mean: Array, *, people: float) -> Array:
     eps = float(np.finfo(np.float64).eps)
     # The bounds of scikit-learn's `StandardScaler`: what two passes over a constant column leave.
     constant = variances <= people * eps * variances + np.square(people * mean * eps)
+    spreads = np.sqrt(variances)
+    # There is no privacy here, so an error may depend on rows. Other units would leave such a column as it is, without a word.
+    require(
+        bool((constant | ((spreads >= SMALLEST) & (spreads <= LARGEST / 2))).all()),
+        f"a column has a standard deviation beyond {SMALLEST:g} to {LARGEST / 2:g}, and no such unit can be divided by. "
+        "Multiply it by a power of ten first",
+    )
     # By the last bit away from a power of two, so that flat columns can be told from others: see `are_flat`.
-    return np.where(constant, 1.0, np.nextafter(np.clip(np.sqrt(variances), SMALLEST, LARGEST / 2), np.inf))
+    return np.where(constant, 1.0, np.nextafter(spreads, np.inf))
 
 
 def least_for_units(dim: int, multiplier: float) -> float:
