@@ -368,6 +368,26 @@ def test_threads_and_handles_share_one_budget(path: Path) -> None:
     assert ledgers[0].spent_mu == pytest.approx(LIMIT, rel=1e-9) and spent_on(path) <= LIMIT * (1 + 1e-12)
 
 
+def test_estimators_in_threads_share_a_file(path: Path) -> None:
+    ledger = Ledger.open(path, "patients", epsilon=1.5, delta=1e-6)
+    outcomes: list[str] = []
+
+    def fit() -> None:
+        try:
+            outcomes.append("paid" if fitted(ledger).components_.shape == (2, 4) else "wrong")
+        except BudgetExceeded:
+            outcomes.append("refused")
+
+    threads = [threading.Thread(target=fit) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    # Two cost epsilon 1.45 together.
+    assert sorted(outcomes) == ["paid", "paid", "refused", "refused"]
+    assert spent_on(path) == pytest.approx(mu_for(1.0, 1e-6) * math.sqrt(2)) and len(ledger.charges) == 4
+
+
 def _hammer(path: Path, seed: int, sender: Any) -> None:
     ledger, paid, errors = opened(path), 0.0, []
     for number in range(8):

@@ -149,7 +149,7 @@ def _header(stream: Stream, facts: Mapping[str, Any], tree: Any) -> dict[str, An
         "series": stream.series,
         "merged": None if others is None else {name: getattr(others, name) for name in _MERGED},
         "charges": [asdict(charge) for charge in stream.charges],
-        "ledger": _ledger_facts(stream.ledger),
+        "ledger": _ledger_facts(stream),
         "shared": stream.shared,
         **({} if stream.reserve_name is None else {"reserve": stream.reserve_name}),
         "moves": stream.private and stream.terms.seed is None,
@@ -386,13 +386,16 @@ def _series(kept: Mapping[str, Any]) -> dict[str, tuple[int, int, float, tuple[f
     }
 
 
-def _ledger_facts(ledger: Ledger | None) -> dict[str, Any] | None:
+def _ledger_facts(stream: Stream) -> dict[str, Any] | None:
+    ledger = stream.ledger
     if ledger is None:
         return None
+    # A ledger in a file has what others were charged, and keeps it.
+    charges = ledger.charges if stream.reserve_name is None else stream.charges
     return {
         "epsilon": ledger.budget.epsilon,
         "delta": ledger.budget.delta,
-        "charges": [asdict(charge) for charge in ledger.charges],
+        "charges": [asdict(charge) for charge in charges],
         "series": ledger.series(),
     }
 
