@@ -7,6 +7,7 @@ Seconds depend on the machine and on what else runs there, so compare ratios mea
 """
 
 import argparse
+import os
 import statistics
 import tempfile
 import time
@@ -136,6 +137,9 @@ def ledger() -> None:
         "a private bound and scale": {"scale": "private"},
     }
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
+        print(
+            f"this disk confirms a write in {1000 * _confirmed(Path(folder, 'bytes')):.1f} ms, and a charge waits for five"
+        )
         kept = Ledger.open(Path(folder, "people.ledger"), "people", epsilon=1e4, delta=1e-5)
         for name, given in fits.items():
             book = Ledger(epsilon=1e4, delta=1e-5)
@@ -152,6 +156,17 @@ def ledger() -> None:
             print(
                 f"ledger in a file, {name}, {releases} releases: {shown} (target {1000 * MOST_EXTRA:.0f} ms: {verdict})"
             )
+
+
+def _confirmed(path: Path) -> float:
+    """Median seconds that the disk takes to confirm a page at the end of a file."""
+    with path.open("wb", buffering=0) as file:
+
+        def write() -> None:
+            file.write(bytes(16384))
+            os.fsync(file.fileno())
+
+        return statistics.median(seconds(write) for _ in range(LEDGER_PAIRS))
 
 
 def main() -> None:
