@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 
@@ -124,6 +124,8 @@ def test_whatever_takes_a_ledger_takes_one_in_a_file(path: Path, taker: Callable
 
 
 @settings(max_examples=25, deadline=None)
+# A charge by hand while a fit runs that has charged nothing: it is of that kind, also afterwards.
+@example([("reserve", 1, 0.0, ROW), ("spend", 0, 0.5, None), ("close", 1, 0.0, None)])
 @given(
     st.lists(
         st.tuples(

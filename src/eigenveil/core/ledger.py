@@ -500,12 +500,14 @@ delta = 1e-06; nothing was released
         require(0 <= mu < math.inf, f"mu must be finite and not negative, got {mu}")
         with self._lock:
             self._require_unit(unit, label)
+            # A charge that names no kind has the one that the ledger has now, be it of a fit that still runs.
+            unit = unit or self.unit
             extra, series = mu, None
             if slot is not None:
                 series = self._series.get(slot.series) or _Series(slot.number, slot.per_person, {}, window=slot.window)
                 extra = math.sqrt(max(series.extra(slot, mu * mu), 0.0))
             if reserve is None:
-                self._store.afford(extra, label=label, unit=unit or self.unit, budget=None)
+                self._store.afford(extra, label=label, unit=unit, budget=None)
             else:
                 reserve._require_room(extra, label)
             if slot is None or extra > 0:
@@ -513,7 +515,7 @@ delta = 1e-06; nothing was released
                 # Kept first, and then counted by the reserve and its slot: an interrupt in between may overstate what is spent,
                 # never understate it. A charge that cannot be kept is not made, and nothing is released.
                 if reserve is None:
-                    self._store.charge(charge, unit=unit or self.unit)
+                    self._store.charge(charge, unit=unit)
                 else:
                     reserve._account.charge(charge, slot=slot)
                     reserve._write(charge)
