@@ -184,3 +184,14 @@ def test_lazy_tables_are_fitted_and_only_their_columns_are_read(tmp_path: Path) 
     assert PrivatePCA(2, epsilon=None, columns=["age", "pulse"]).fit(lazy.with_columns(boom)).n_features_in_ == 2
     with pytest.raises(ValueError, match="X could not be collected"):
         PrivatePCA(2, epsilon=None, columns=["age", "pulse", "unused"]).fit(lazy.with_columns(boom))
+
+
+def test_a_relation_whose_connection_is_closed_is_refused_in_our_words() -> None:
+    table = TABLE[["age", "pulse", "dose"]]
+    model = PrivatePCA(2, epsilon=None).fit(table).model_
+    db = duckdb.connect()
+    relation = db.from_arrow(pa.Table.from_pandas(table, preserve_index=False))
+    db.close()
+    for use in (model.transform, model.project, PrivatePCA(2, epsilon=None).fit):
+        with pytest.raises(ValueError, match="could not be collected"):
+            use(relation)

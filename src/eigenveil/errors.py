@@ -34,6 +34,7 @@ __all__ = [
     "in_python",
     "is_visible",
     "listed",
+    "plain",
     "require",
     "require_param",
     "shown",
@@ -60,12 +61,17 @@ _INVISIBLE: Final = (
     (0x1D159, 0x1D159),
     (0xE0100, 0xE01EF),
 )
+# After these categories a joiner belongs to the spelling: pictures and their modifiers, marks, and scripts without case.
+_JOINED: Final = frozenset(("So", "Sk", "Mn", "Mc", "Lo"))
 # Thai and Vietnamese put two marks on a letter. More of them cover the lines above and below.
 _MOST_MARKS: Final = 2
 
 
 class EigenveilError(Exception):
     """Base of all errors of Eigenveil that are not plain bad input."""
+
+    def __str__(self) -> str:
+        return _message(super().__str__())
 
 
 class BudgetExceeded(EigenveilError):
@@ -154,7 +160,7 @@ def require(condition: bool, message: str) -> None:
     >>> require(2 > 1, "arithmetic must work")
     """
     if not condition:
-        raise ValueError(message)
+        raise ValueError(_message(message))
 
 
 class _Templated(Exception):
@@ -166,7 +172,7 @@ class _Templated(Exception):
 
     def said(self, words: Words, *, show: Callable[[Any], str] | None = None) -> str:
         """The message, with its parameters in these words. `show` writes plain values, by default `shown`."""
-        return "".join(_said(self.message, self.values, words, show or shown))
+        return _message("".join(_said(self.message, self.values, words, show or shown)))
 
     def __reduce__(self) -> Any:
         # joblib sends exceptions between processes. Python would rebuild them from their text, without the template.
@@ -244,7 +250,7 @@ def at_place(place: str, error: Exception) -> ValueError:
     >>> str(at_place("site 3", ParameterError("{center} must be finite"))), str(at_place("site 3", ValueError("too long")))
     ('site 3: center must be finite', 'site 3: too long')
     """
-    return error.within(place) if isinstance(error, ParameterError) else ValueError(f"{place}: {error}")
+    return error.within(place) if isinstance(error, ParameterError) else ValueError(_message(f"{place}: {error}"))
 
 
 def require_param(condition: bool, message: str, **values: Any) -> None:
@@ -277,9 +283,34 @@ def listed(names: Iterable[object], *, most: int = 20) -> str:
     >>> listed(["age", "weight"]), listed("abcde", most=2)
     ('age, weight', 'a, b and 3 more')
     """
-    every = [str(name) for name in names]
+    every = [plain(name) for name in names]
     more = f" and {len(every) - most} more" if len(every) > most else ""
     return ", ".join(every[:most]) + more
+
+
+def plain(text: object) -> str:
+    """`text` on one line with every unprintable character shown as a question mark.
+
+    >>> plain("age" + chr(27) + "[31m")
+    'age?[31m'
+    """
+    # Marks that reverse the direction of text are not printable either, so no name can pose as another one.
+    words = str(text)
+    return words if words.isprintable() else "".join(_shown_in(words))
+
+
+def _shown_in(words: str) -> Iterator[str]:
+    before = ""
+    for character in words:
+        # Emoji and some scripts are spelled with joiners. After a Latin letter one would hide the difference of two names.
+        joins = character in "\u200c\u200d" and before != "" and unicodedata.category(before) in _JOINED
+        yield character if joins or character.isprintable() else "?"
+        before = character
+
+
+def _message(text: str) -> str:
+    """The text of an error or a warning. Names in it may come from a file of others, and a terminal obeys what it is shown."""
+    return text if text.isprintable() else "\n".join(map(plain, text.split("\n")))
 
 
 def is_visible(text: str) -> bool:

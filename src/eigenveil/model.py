@@ -4,7 +4,6 @@ A model has released numbers only. Scores of the fitted rows are not part of it,
 """
 
 import math
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -34,12 +33,12 @@ __all__ = ["SCORES_ARE_RAW", "Model", "clipping_of", "noise_floor_in", "warnings
 _CLIP = "clip."
 _KIND = ArchiveKind("eigenveil-model", 1, "an Eigenveil model", ModelFileError)
 _ARRAYS = ("components", "mean", "values", "explained_variance", "explained_variance_ratio")
+# Numbers of a file are added up, and singular values are squared.
+_LARGEST, _LARGEST_VALUE = 1e300, 1e154
 # Rows that are converted and scored at once.
 _AT_ONCE = 1 << 16
 # Numbers of rows that are clipped at once.
 _CLIPPED_AT_ONCE = 1 << 21
-# What in Dask asks a function for the type of its answer.
-_PROBES = ("apply_infer_dtype", "compute_meta")
 SCORES_ARE_RAW = (
     "The guarantee covers this model. Scores, that is `transform` of anybody's rows, are those rows' own data "
     "and as private as they are."
@@ -113,10 +112,12 @@ class Model:
             rows = self.settings.get("rows")
             return float(rows) if isinstance(rows, int | float) and math.isfinite(rows) else None
         good = self.explained_variance > 0
+        if not good.any():
+            return None
         # As in scikit-learn: values^2 / (people - 1). The fit divides by at least 1, however few people noise leaves.
-        return (
-            float(np.median(np.square(self.values[good]) / self.explained_variance[good])) + 1 if good.any() else None
-        )
+        with np.errstate(over="ignore"):
+            people = float(np.median(np.square(self.values[good]) / self.explained_variance[good])) + 1
+        return people if math.isfinite(people) else None
 
     @property
     def subspace(self) -> Subspace:
@@ -141,8 +142,8 @@ class Model:
         """
         if is_dask(rows):
             return self._where_they_are(rows, clip)
-        # `map_blocks` first asks what comes out, with a block of one zero that has the columns of no table.
-        if getattr(rows, "shape", None) in ((0, 0), (1, 1)) and sys._getframe(1).f_code.co_name in _PROBES:
+        # Before its blocks, `map_blocks` hands over one zero to learn what comes out. It is no row of a model of more columns.
+        if isinstance(rows, np.ndarray) and rows.shape == (1, 1) and rows[0, 0] == 0 and len(self.mean) > 1:
             return np.empty((0, len(self.components)))
         return self._scores(rows, partial(self.scores_of, clip=clip))
 
@@ -313,6 +314,10 @@ class Model:
         require(set(_ARRAYS) <= set(arrays) <= {*_ARRAYS, "scale"}, f"its arrays are {sorted(arrays)}")
         for name, array in {**arrays, **clipping}.items():
             require(array.dtype == np.float64, f"{name} is of type {array.dtype}, not float64")
+            largest = _LARGEST_VALUE if name == "values" else _LARGEST
+            require(
+                not bool((np.isfinite(array) & (np.abs(array) > largest)).any()), f"{name} must be at most {largest}"
+            )
         columns, settings = header["columns"], header["settings"]
         named = columns is None or (isinstance(columns, list) and all(isinstance(name, str) for name in columns))
         require(named, "its columns are not a list of names")

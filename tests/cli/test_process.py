@@ -165,3 +165,11 @@ def test_version_and_help_of_every_command() -> None:
 def test_a_wrong_option_is_refused_without_a_traceback() -> None:
     for arguments in (["fit"], ["fit", "x.csv", "--speed"], ["fly"], ["account", "--delta", "small"]):
         assert eigenveil(*arguments).exit_code == 2
+
+
+def test_colours_that_are_forced_put_no_row_counts_into_a_log(tmp_path: Path) -> None:
+    table = written(tmp_path, "csv")
+    for forced in ({"FORCE_COLOR": "1"}, {"TTY_COMPATIBLE": "1"}, {"CLICOLOR_FORCE": "1"}):
+        done = run("fit", table, "-k", 2, *PRIVATE, "-o", tmp_path / "m.safetensors", "--force", **forced)
+        assert done.returncode == 0, done.stderr
+        assert "rows" not in done.stderr

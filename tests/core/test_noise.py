@@ -184,3 +184,35 @@ def test_a_key_alone_decides_noise_that_is_made_twice(draw: Callable[[Noise], Ar
 def test_a_short_key_is_refused() -> None:
     with pytest.raises(ValueError, match="32 bytes"):
         Noise(b"short", reproducible=False)
+
+
+def test_a_child_that_is_forked_while_another_thread_draws_goes_on_after_the_last_draw() -> None:
+    noise, plain = Noise.seeded(3), Noise.seeded(3)
+    for source in (noise, plain):
+        source.words(5)
+    drawing, forked = threading.Event(), threading.Event()
+
+    def draw() -> None:
+        with noise.batch() as words:
+            words(7)
+            drawing.set()
+            forked.wait(30)
+
+    thread = threading.Thread(target=draw)
+    thread.start()
+    assert drawing.wait(30)
+    try:
+        # What the other thread has begun to take is not ended here.
+        assert in_fork(lambda: noise.normal((9,)).tolist()) == plain.normal((9,)).tolist()
+    finally:
+        forked.set()
+        thread.join()
+
+
+def test_a_child_that_is_forked_within_a_draw_goes_on_with_it() -> None:
+    noise, plain = Noise.seeded(3), Noise.seeded(3)
+    plain.words(2)
+    with noise.batch() as words:
+        words(2)
+        later = in_fork(lambda: [float(word) for word in words(3)])
+    assert later == [float(word) for word in plain.words(3)]

@@ -14,20 +14,34 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eigenveil.ledger.durable import DurableLedger
+from eigenveil.data.follow import Follower
+from eigenveil.errors import ProtocolError
+from eigenveil.ledger.durable import DurableLedger, LedgerError
+from eigenveil.network.agents.durable.slot_hub import DurableSlotHub
 from eigenveil.network.study.streams import slot_parties_of
 from eigenveil.protocols.slots import MaskedSlotMember, SlotMember
+from eigenveil.protocols.wire import decode
 from network.kills.kill_children import as_text
 from network.network_studies import COLUMNS, keys_of, table_of
 from network.test_stream_studies import Streams, sections
 
 SLOTS, SECONDS = 4, 1.0
+# Rows of a backlog that take several slots.
+BACKLOG = int(os.environ.get("EIGENVEIL_BACKLOG", "60000"))
 
 
 def by_clock(
-    folder: Path, *, begins: float, seconds: float = SECONDS, slots: int = SLOTS, window: int = 4, **over: Any
+    folder: Path,
+    *,
+    begins: float,
+    seconds: float = SECONDS,
+    slots: int = SLOTS,
+    window: int = 4,
+    delay: float | None = None,
+    **over: Any,
 ) -> Streams:
     clock = {"slot_rows": None, "slot_seconds": seconds, "begins": begins, "slots": slots, "window": window}
+    clock |= {"slot_delay": delay} if delay is not None else {}
     folder.mkdir()
     return Streams(folder, sections=sections(slots=clock, task={"neighbours": "add-remove"}, **over))
 
@@ -67,7 +81,7 @@ def test_one_row_less_in_a_backlog_of_several_slots_changes_one_slot(
         monkeypatch.setattr(party, "close", closing)
     for at, there in enumerate((lines, lines[1:])):
         backlog = "".join([head, *there])
-        company = by_clock(tmp_path / f"{at}", begins=time.time() + 3.0, privacy={"trust": trust})
+        company = by_clock(tmp_path / f"{at}", begins=time.time() + 3.0, delay=12.0, privacy={"trust": trust})
         (company.folder / "site 0.csv").write_text(backlog)
         for name in company.names[1:]:
             company.write(name, rows[:1])
@@ -79,13 +93,111 @@ def test_one_row_less_in_a_backlog_of_several_slots_changes_one_slot(
     assert [where for where in one if one[where] != other[where]] == [("site 0", 0)]
 
 
-def test_a_question_in_the_moment_of_the_end_waits_for_the_rows_of_the_slot(tmp_path: Path) -> None:
+def test_every_site_is_heard_when_it_is_first_asked(tmp_path: Path) -> None:
     company = by_clock(tmp_path / "study", begins=time.time() + 2.0, seconds=2.0, slots=3, window=0)
     for name in company.names:
         company.write(name, table_of(0, 50))
     heard = {line["slot"]: line["heard"] for line in reversed(run(company))}
     # As of the first line of each slot, which is written when the hub has asked once.
     assert heard == dict.fromkeys(range(1, 4), company.names)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trust", ["site", "masked"])
+def test_a_site_with_a_backlog_and_one_row_more_says_and_misses_the_same(
+    trust: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: dict[str, list[Any]] = {}
+    take = DurableSlotHub.take
+
+    def taking(hub: DurableSlotHub, sender: str, data: bytes) -> Any:
+        body = decode(data).body
+        heard.setdefault(sender, []).append((type(body).__name__, body.round, len(data)))
+        return take(hub, sender, data)
+
+    monkeypatch.setattr(DurableSlotHub, "take", taking)
+    seen: list[Any] = []
+    lines = text_of(table_of(0, BACKLOG))
+    for at, there in enumerate((lines, [*lines, lines[1]])):
+        # Longer than the rows take, and much shorter than a slot would have to be for them.
+        company = by_clock(
+            tmp_path / f"{at}",
+            begins=time.time() + 10.0,
+            seconds=0.5,
+            delay=4.0 + BACKLOG / 2e4,
+            window=0,
+            privacy={"trust": trust},
+        )
+        (company.folder / "site 0.csv").write_text("".join(there))
+        for name in company.names[1:]:
+            company.write(name, table_of(0, 1))
+        (company.folder / "study.toml").write_text(company.study.text())
+        heard.clear()
+        told: list[dict[str, Any]] = []
+        asyncio.run(with_process(company, told))
+        said = [(line["slot"], line["heard"], line["missing"], line["skipped"], line["late"]) for line in told]
+        seen.append((said, dict(heard)))
+        assert said[-1][1] == company.names
+        with DurableLedger.open(company.ledger("site 0")) as ledger:
+            (study,) = ledger.studies()
+            assert study.state == "finished"
+    one, other = seen
+    assert one == other
+
+
+async def with_process(company: Streams, told: list[dict[str, Any]]) -> None:
+    """The study, with its first site in a process of its own."""
+    name, *others = company.names
+    command = [sys.executable, "-c", SITE, str(company.folder), name, json.dumps(as_text(keys_of(name, "site")))]
+
+    async def alone() -> None:
+        site = await asyncio.create_subprocess_exec(*command)
+        assert await site.wait() == 0
+
+    async with asyncio.timeout(180):
+        await asyncio.gather(company.serve(told), alone(), *map(company.follow_site, others))
+
+
+@pytest.mark.parametrize("trust", ["site", "masked"])
+def test_a_site_whose_rows_take_longer_than_the_delay_leaves_the_study_once_and_for_good(
+    trust: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begins = time.time() + 2.0
+    company = by_clock(tmp_path / "study", begins=begins, delay=0.4, slots=5, window=0, privacy={"trust": trust})
+    for name in company.names:
+        company.write(name, table_of(0, 5))
+    poll = Follower.poll
+
+    def slow(follower: Follower, now: Any, **more: Any) -> Any:
+        # From the third slot on its rows take longer than the delay.
+        if follower.source.source.name == "site 0.csv" and now.wall > begins + 2.5:
+            return None
+        return poll(follower, now, **more)
+
+    monkeypatch.setattr(Follower, "poll", slow)
+    ends: list[BaseException] = []
+
+    async def late() -> None:
+        try:
+            await company.follow_site("site 0")
+        except ProtocolError as error:
+            ends.append(error)
+
+    async def all_of_them(told: list[dict[str, Any]]) -> None:
+        async with asyncio.timeout(60):
+            await asyncio.gather(company.serve(told), late(), *map(company.follow_site, company.names[1:]))
+
+    told: list[dict[str, Any]] = []
+    asyncio.run(all_of_them(told))
+    (error,) = ends
+    assert "rows of slot 3 were not added up within 0.4 seconds" in str(error)
+    # Among three sites masks need all of them, so that later slots are skipped.
+    others = [] if trust == "masked" else company.names[1:]
+    assert {line["slot"]: line["heard"] for line in told} == {
+        slot: company.names if slot < 3 else others for slot in range(1, 6)
+    }
+    with pytest.raises(LedgerError, match="closed for good"):
+        asyncio.run(company.follow_site("site 0"))
 
 
 def test_a_pipe_is_refused_by_the_clock_before_anything_is_reserved(tmp_path: Path) -> None:
@@ -154,7 +266,7 @@ with DurableLedger.open(folder / f"{name}.ledger") as ledger:
 def test_a_site_that_is_killed_in_its_backlog_closes_the_same_slots(tmp_path: Path) -> None:
     rows, name = table_of(0, 400_000), "site 0"
     backlog = "".join(text_of(rows))
-    company = by_clock(tmp_path / "study", begins=time.time() + 4.0, seconds=1.5, slots=10)
+    company = by_clock(tmp_path / "study", begins=time.time() + 10.0, seconds=1.5, slots=10, delay=25.0)
     (company.folder / f"{name}.csv").write_text(backlog)
     for other in company.names[1:]:
         company.write(other, rows[:1])

@@ -37,6 +37,7 @@ __all__ = [
     "busy",
     "despite_noise",
     "errors_as_lines",
+    "is_seen",
     "leaves",
     "message_of",
     "output",
@@ -77,6 +78,11 @@ def output(*, stderr: bool = False) -> "Console":
     if isinstance(stream, io.TextIOWrapper):
         stream.reconfigure(errors="replace")
     return Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+
+
+def is_seen(console: "Console") -> bool:
+    """Whether a person looks at what is drawn. FORCE_COLOR and the like ask for colours, and make no terminal of a log."""
+    return console.is_terminal and console.file.isatty()
 
 
 def errors_as_lines(command: Callable[Arguments, None]) -> Callable[Arguments, None]:
@@ -193,7 +199,7 @@ def _heard(act: Callable[[], Made], words: Words, *, hopeless: Literal["always",
 def busy(words: str) -> Iterator[None]:
     """A spinner on stderr with these words and the time so far, for work that prints nothing; on a terminal only."""
     console = output(stderr=True)
-    if not console.is_terminal:
+    if not is_seen(console):
         yield
         return
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -212,7 +218,7 @@ def watched(rows: "Rows") -> Iterator["Rows"]:
 
     console, total = output(stderr=True), rows.shape[0]
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    with Progress(*columns, console=console, transient=True, disable=not is_seen(console)) as progress:
         task = progress.add_task("reading rows, pass 1", total=total)
         read = 0
 

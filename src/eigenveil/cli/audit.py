@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from eigenveil.cli import _options as option
-from eigenveil.cli._terminal import busy, errors_as_lines, leaves, output
+from eigenveil.cli._terminal import busy, errors_as_lines, is_seen, leaves, output
 from eigenveil.cli.report.output import require_report, write
 from eigenveil.errors import require
 
@@ -226,7 +226,7 @@ def _bar(cases: int) -> "Iterator[Any]":
 
     console = output(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with Bar(*columns, console=console, transient=True, disable=not is_seen(console)) as bar:
         task = bar.add_task("starting the first runs", total=cases)
         before: list[str] = []
 

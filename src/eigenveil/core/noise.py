@@ -63,12 +63,13 @@ import math
 import os
 import threading
 import time
+import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import MIN_EMIN, Context, Decimal, localcontext
 from functools import cache, lru_cache
-from typing import Any, NoReturn, final
+from typing import Any, Final, NoReturn, final
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -120,8 +121,11 @@ class Noise:
         """The words of one stream, which `key` alone decides: whoever has it draws the same. If `renewed`, see `batch`."""
         require(len(key) == 32, f"key must have 32 bytes, got {len(key)}")
         self._key, self._reproducible, self._renewed = key, reproducible, renewed
-        # Of one stream each draw takes the next part.
+        # Of one stream each draw takes the next part. How much all draws have taken, in bytes, and which thread draws now.
         self._lock, self._stream = threading.Lock(), _stream_of(key)
+        self._taken, self._thread = 0, 0
+        if not renewed:
+            _SHARED.add(self)
 
     @classmethod
     def fresh(cls) -> "Noise":
@@ -178,10 +182,19 @@ class Noise:
         """
         if not self._renewed:
             with self._lock:
-                yield Words(self._stream)
+                self._thread, words = threading.get_ident(), Words(self._stream)
+                try:
+                    yield words
+                finally:
+                    self._thread, self._taken = 0, self._taken + words.taken
         else:
             times = f"{time.time_ns()} {time.perf_counter_ns()} {threading.get_ident()} {os.getpid()}".encode()
             yield Words(_stream_of(hashlib.sha256(self._key + os.urandom(32) + times).digest()))
+
+    def forked(self) -> None:
+        """In a child: forget a draw of another thread, which is not here to end it. Its words are drawn by whoever draws next."""
+        if self._thread not in (0, threading.get_ident()):
+            self._lock, self._thread, self._stream = threading.Lock(), 0, _stream_of(self._key, skip=self._taken)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Noise cannot be copied or stored: two copies would draw the same noise")
@@ -191,10 +204,10 @@ class Noise:
 class Words:
     """Random words for one release: `words(count)` are the next ones. Changes in place, and is used up with its batch."""
 
-    __slots__ = ("_stream",)
+    __slots__ = ("_stream", "taken")
 
     def __init__(self, stream: Any) -> None:
-        self._stream = stream
+        self._stream, self.taken = stream, 0
 
     def __call__(self, count: int) -> NDArray[np.uint64]:
         out = np.empty(count, dtype=np.uint64)
@@ -206,10 +219,26 @@ class Words:
     def fill(self, raw: NDArray[np.uint8]) -> None:
         """Put the next words into `raw`, which has at most as many bytes as one round."""
         self._stream.update_into(_ZEROS[: len(raw)], raw)
+        self.taken += len(raw)
 
 
-def _stream_of(key: bytes) -> Any:
-    return Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+def _stream_of(key: bytes, *, skip: int = 0) -> Any:
+    """The stream of a key, without its first `skip` bytes."""
+    stream = Cipher(algorithms.AES(key), modes.CTR((skip // 16).to_bytes(16, "big"))).encryptor()
+    stream.update(bytes(skip % 16))
+    return stream
+
+
+# Sources with one stream for all draws, which one lock guards.
+_SHARED: Final = weakref.WeakSet[Noise]()
+
+
+def _after_fork() -> None:
+    for noise in list(_SHARED):
+        noise.forked()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _box_muller(words: NDArray[np.uint64], out: Array, squares: Array) -> None:

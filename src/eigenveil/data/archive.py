@@ -25,11 +25,14 @@ __all__ = [
     "ending_of",
     "format_of",
     "whole_file",
+    "whole_number",
 ]
 
 Made = TypeVar("Made")
 
 _KEY = "eigenveil"
+# Of whole numbers in files. Longer ones do not fit a floating-point number.
+_MOST_DIGITS: Final = 300
 # The format name in the header of a recommender's file: `inspect` checks it before it loads a recommender.
 ITEMS_FORMAT = "eigenveil-items"
 
@@ -108,6 +111,16 @@ def _sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+def whole_number(text: str) -> int:
+    """A whole number of a file from others. A `ValueError` for one that is no finite number to most functions.
+
+    >>> whole_number("12")
+    12
+    """
+    require(len(text) <= _MOST_DIGITS, f"a whole number in it has {len(text)} digits")
+    return int(text)
+
+
 def format_of(path: Path) -> str | None:
     """The format name in the header of an archive; None where no such header can be read."""
     from safetensors import SafetensorError, safe_open
@@ -182,10 +195,12 @@ class ArchiveKind:
 
     def _header(self, path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
         try:
-            header = json.loads(metadata[_KEY])
-        except (KeyError, ValueError, RecursionError) as error:
+            header = json.loads(metadata[_KEY], parse_int=whole_number)
+        except (KeyError, json.JSONDecodeError, RecursionError) as error:
             # A header of deeply nested lists exhausts the stack of the parser, so a hostile file ends here too.
             raise self.error(f"{path} is a safetensors file but not {self.words}") from error
+        except ValueError as error:
+            raise self.error(f"{path} is damaged: {error}") from error
         # The format comes first, because the version of another kind of archive says nothing here.
         if not isinstance(header, dict) or header.get("format") != self.format:
             raise self.error(f"{path} is a safetensors file but not {self.words}")

@@ -4,9 +4,10 @@ What is lazy or belongs to another library becomes a plain table here: a LazyFra
 collected, and tensors of torch in memory become arrays.
 """
 
+import contextlib
 import math
 import numbers
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -46,9 +47,8 @@ def is_lazy(X: Any) -> bool:
 
 def schema_of(X: Any) -> Any:
     """A lazy table without rows: an Arrow table with its names and types."""
-    if type(X).__name__ == "LazyFrame":
-        return X.head(0).collect().to_arrow()
-    return X.limit(0).to_arrow_table()
+    with _foreign():
+        return X.head(0).collect().to_arrow() if type(X).__name__ == "LazyFrame" else X.limit(0).to_arrow_table()
 
 
 def collected(X: Any, columns: Sequence[str] | None = None) -> Any:
@@ -58,16 +58,22 @@ def collected(X: Any, columns: Sequence[str] | None = None) -> Any:
     the weights of others.
     """
     wanted = None if columns is None else list(dict.fromkeys(columns))
-    try:
+    with _foreign():
         if type(X).__name__ == "LazyFrame":
             return (X if wanted is None else X.select(wanted)).collect().to_arrow()
         quoted = None if wanted is None else ", ".join('"' + name.replace('"', '""') + '"' for name in wanted)
         return (X if quoted is None else X.project(quoted)).to_arrow_table()
+
+
+@contextlib.contextmanager
+def _foreign() -> Iterator[None]:
+    """Errors of a query in our words. The query is the caller's, and errors of its libraries quote values."""
+    try:
+        yield
     except Exception as error:
-        # The query is the caller's, and errors of its libraries quote values.
         raise ValueError(
             f"X could not be collected ({type(error).__name__}). The message is not shown, because it may quote the data. "
-            "Collect it yourself to see it"
+            "Collect it yourself to see it, with its connection open"
         ) from None
 
 

@@ -20,7 +20,8 @@ from eigenveil.drawing.charts import (
     taking_part_chart,
 )
 from eigenveil.drawing.html import figure, fragment, listing, page, prose, table
-from eigenveil.drawing.marks import COLOURS, Chart, Mark, escaped, in_bytes, plain, png, variables
+from eigenveil.drawing.marks import COLOURS, Chart, Mark, escaped, in_bytes, png, variables
+from eigenveil.errors import plain
 
 __all__ = [
     "COLOURS",

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any, Final, Literal, TypeAlias, final
 
+from eigenveil.errors import plain
+
 __all__ = [
     "COLOURS",
     "Cell",
@@ -20,7 +22,6 @@ __all__ = [
     "escaped",
     "fitted",
     "in_bytes",
-    "plain",
     "png",
     "short",
     "variables",
@@ -46,30 +47,8 @@ COLOURS: Final = {
 # Half a screen, or a whole telephone: at these 420 units, letters of 12 stay readable on both.
 WIDTH: Final = 420.0
 _SIZE: Final = 12.0
-# After these categories a joiner belongs to the spelling: pictures and their modifiers, marks, and scripts without case.
-_JOINED: Final = frozenset(("So", "Sk", "Mn", "Mc", "Lo"))
 # How wide characters are in DejaVu Sans, the widest of the usual fonts, as shares of the font's size.
 _WIDTHS: Final = (("iljtfrI.,:;'|!()[]{}- /\\", 0.42), ("mwMW@%…—", 1.0), ("<>=+~#&", 0.85))
-
-
-def plain(text: object) -> str:
-    """`text` on one line with every unprintable character shown as a question mark.
-
-    >>> plain("age" + chr(27) + "[31m")
-    'age?[31m'
-    """
-    # Marks that reverse the direction of text are not printable either, so no name can pose as another one.
-    words = str(text)
-    return words if words.isprintable() else "".join(_shown(words))
-
-
-def _shown(words: str) -> Iterator[str]:
-    before = ""
-    for character in words:
-        # Emoji and some scripts are spelled with joiners. After a Latin letter one would hide the difference of two names.
-        joins = character in "\u200c\u200d" and before != "" and unicodedata.category(before) in _JOINED
-        yield character if joins or character.isprintable() else "?"
-        before = character
 
 
 def escaped(text: object) -> str:

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, assert_never, final
 import numpy as np
 
 from eigenveil.core.accounting import Budget
+from eigenveil.core.counts import BEYOND
 from eigenveil.core.domain import Gaps
 from eigenveil.core.unit import Neighbours, count_sensitivity, sum_sensitivity
 from eigenveil.errors import HopelessBudget, ParameterWarning, verbatim
@@ -27,9 +28,10 @@ from eigenveil.linalg import (
     spiked_edge,
     symmetric_edge,
 )
-from eigenveil.plan import METHODS, Facts, Spectrum, hopeless
+from eigenveil.plan import METHODS, Facts, Norms, Spectrum, hopeless
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.gaps import LEAST_RATE, observed_noise
+from eigenveil.tasks.fit.outliers import Outliers
 from eigenveil.tasks.fit.search import NORMS
 from eigenveil.tasks.fit.task import Fit, FitResult
 from eigenveil.tasks.fit.units import are_flat, least_for_units
@@ -64,6 +66,9 @@ _FAR_APART: Final = 100.0
 # One column dominates with this share of the variance. Only components above the noise floor count, and these hardly ever lie
 # along one column by chance.
 _ONE_COLUMN: Final = 0.9
+# A component lies along the sum of all columns with such a cosine, and alone with such a share of the variance.
+_ALIKE: Final = 0.98
+_LEVEL: Final = 0.99
 
 
 @final
@@ -72,14 +77,15 @@ class FitVerdict:
     """What can be said of a fit: its noise floor, in Gram units, its fill, and its warnings.
 
     The `fill` is the released mean squared norm of the clipped rows over the squared row bound, None if rows had no bound. About
-    `clipped` of the people have rows beyond it, None if norms were not released; `norms` are as in `Center`. The first `said` of
-    the warnings were given before the fit.
+    `clipped` of the people have rows beyond it, None if norms were not released; `norms` and `outliers` are as in `Center`. The
+    first `said` of the warnings were given before the fit.
     """
 
     noise_floor: float = 0.0
     fill: float | None = None
     clipped: float | None = None
     norms: tuple[float, ...] | None = None
+    outliers: Outliers | None = None
     warned: tuple[ParameterWarning, ...] = ()
     said: int = 0
 
@@ -109,6 +115,7 @@ class Released:
     flat: tuple[int, ...] = ()
     clipped: float | None = None
     norms: tuple[float, ...] | None = None
+    outliers: Outliers | None = None
     scaled: Literal["given", "private"] | None = None
     change: Change | None = None
     unclear: tuple[int, ...] = ()
@@ -207,6 +214,7 @@ def released_of(study: Fit, found: FitResult, *, space: Subspace, floor: float) 
         flat=flat_columns(study.bounds, found.units),
         clipped=found.clipped,
         norms=found.norms,
+        outliers=found.outliers,
         scaled=scaled_by(study.bounds),
         unclear=unclear_columns(
             study.bounds.gaps,
@@ -283,7 +291,7 @@ def verdict_of(
     # A clipped row adds the squared bound, so no more rows than the fill are clipped. Norms may say more if the center has moved.
     clipped = None if seen.clipped is None else min(seen.clipped, fill + _CLEAR * noise)
     # No clipped row is longer than the bound. Where few people were in it, noise alone may say more.
-    return FitVerdict(seen.noise_floor, min(fill, 1.0), clipped, seen.norms, warned, said=len(before))
+    return FitVerdict(seen.noise_floor, min(fill, 1.0), clipped, seen.norms, seen.outliers, warned, said=len(before))
 
 
 def _warned(
@@ -328,6 +336,7 @@ def _warned(
         )
     if searched:
         yield from _searched(seen, times, budget)
+    yield from _long(seen)
     yield from _changed(seen)
     yield from _dominant(seen, names, finds=finds)
     yield from _unclear(seen, names)
@@ -348,6 +357,7 @@ def _dominant(seen: Released, names: tuple[str, ...] | None, *, finds: bool) -> 
     far = falling[counts - 1] > _FAR_APART * others
     enough = (np.cumsum(falling)[counts - 1] > _ONE_COLUMN) & (far | (counts == 1) & (seen.scaled is None))
     if not enough.any():
+        yield from _alike(seen, total)
         return
     count = int(counts[enough][0])
     which = _listed(np.sort(order[:count]), names)
@@ -364,6 +374,17 @@ def _dominant(seen: Released, names: tuple[str, ...] | None, *, finds: bool) -> 
         f"{which} {share}, so the components describe little else. {apart}{unit}If a number such as -9999 stands for missing "
         "values there, have it read as missing (`--na-values`)."
     )
+
+
+def _alike(seen: Released, total: float) -> Iterator[ParameterWarning]:
+    """That rows differ in one number, which is added to all of their columns, as where a code stands in whole rows."""
+    alike = abs(float(seen.space.basis[:, 0].sum())) / math.sqrt(seen.space.dim)
+    if seen.scaled is None and alike > _ALIKE and float(seen.above[0]) > _LEVEL * total:
+        yield ParameterWarning(
+            f"The first component has {min(float(seen.above[0]) / total, 1.0):.0%} of the variance and weighs all columns alike, "
+            "so rows differ in little else than their level. If a number such as -9999 stands for missing values in whole rows, "
+            "have it read as missing (`--na-values`)."
+        )
 
 
 def _unclear(seen: Released, names: tuple[str, ...] | None) -> Iterator[ParameterWarning]:
@@ -390,6 +411,23 @@ def _listed(places: Array, names: tuple[str, ...] | None) -> str:
     if len(places) > 10:
         return f"Columns {', '.join(shown)}, ..."
     return f"Column {shown[0]}" if len(shown) == 1 else f"Columns {', '.join(shown[:-1])} and {shown[-1]}"
+
+
+def _long(seen: Released) -> Iterator[ParameterWarning]:
+    """That rows far beyond the bound seem to have most of the variance of all rows."""
+    norms = Norms.read(
+        {share: norm for share, norm in zip(BEYOND, seen.norms or (), strict=False) if norm > 0}, seen.outliers
+    )
+    found = None if norms is None else norms.longest(seen.radius)
+    if found is None:
+        return
+    rows = found.words(seen.radius, times=f"times as long as the row bound, {seen.radius:.3g}")
+    larger = "A larger {epsilon} shows whether they are there. " * (found.chance < 1)
+    yield ParameterWarning(
+        f"{rows}. If so, they have most of the variance: exact PCA of all rows follows them, and these components describe the "
+        f"others. {larger}If they matter, refit with a larger {{row_bound}} that you know. If a number such as -9999 stands for "
+        "missing values, have it read as missing (`--na-values`)."
+    )
 
 
 def _changed(seen: Released) -> Iterator[ParameterWarning]:

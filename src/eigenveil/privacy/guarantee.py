@@ -6,6 +6,7 @@ The sentences come from `GuaranteeFacts`. This module lays out the page, compute
 
 import math
 import re
+import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -15,7 +16,8 @@ from eigenveil.core.accounting import Budget, normal_cdf
 from eigenveil.core.ledger import Charge
 from eigenveil.core.unit import PrivacyUnit
 from eigenveil.drawing import escaped, fragment, table
-from eigenveil.errors import require
+from eigenveil.errors import plain as visible
+from eigenveil.errors import require, shown
 
 __all__ = ["SEEDED", "SEEN_BY", "Guarantee", "plain"]
 
@@ -23,6 +25,8 @@ SEEDED: Final = "reproducible, not private: the noise came from a known seed. An
 # So begins what `released` lists last, if some see more than everyone does.
 SEEN_BY: Final = "seen by "
 _SMALL, _LARGE = 1e-9, 1e6
+# Squares of charges are added up, and a file may hold any number.
+_LARGEST_MU: Final = 1e150
 # More releases than this are grouped, so that the page stays one page.
 _MOST_LISTED: Final = 6
 # A width that no paragraph reaches.
@@ -66,7 +70,7 @@ class Guarantee:
             # Only for its checks.
             Budget(self.epsilon, self.delta)
         for charge in self.charges:
-            require(0 <= charge.mu < math.inf, f"a charge must be finite and not negative, got {charge.mu}")
+            require(0 <= charge.mu < _LARGEST_MU, f"a charge must lie between 0 and {_LARGEST_MU}, got {charge.mu}")
 
     @classmethod
     def none(cls, why: str) -> "Guarantee":
@@ -234,9 +238,9 @@ class Guarantee:
         try:
             for name in ("released", "assumptions", "caveats"):
                 given[name] = tuple(str(item) for item in given[name])
-            given["charges"] = tuple(Charge(str(c["label"]), float(c["mu"])) for c in given["charges"])
+            given["charges"] = tuple(Charge(str(c["label"]), _number(c["mu"], "a charge")) for c in given["charges"])
             for name in ("epsilon", "delta"):
-                given[name] = None if given[name] is None else float(given[name])
+                given[name] = None if given[name] is None else _number(given[name], name)
             for name in ("unit", "neighbours", "against", "calibration", "relation", "clipping"):
                 require(isinstance(given[name], str), f"{name} of a guarantee must be text")
             given["protects"] = None if given["protects"] is None else PrivacyUnit.read(given["protects"])
@@ -244,6 +248,12 @@ class Guarantee:
         except (TypeError, KeyError) as error:
             raise ValueError(f"a guarantee is malformed: {error}") from error
         return cls(**given)
+
+
+def _number(value: Any, name: str) -> float:
+    good = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+    require(good or value == math.inf, f"{name} of a guarantee must be a number, got {shown(value)}")
+    return float(value)
 
 
 def plain(number: float) -> str:
@@ -264,7 +274,12 @@ def _capital(text: str) -> str:
 def _wrapped(text: str, width: int, first: str, later: str) -> list[str]:
     # Long words stay whole: people copy names of sites and links from here.
     return textwrap.wrap(
-        text, width, initial_indent=first, subsequent_indent=later, break_long_words=False, break_on_hyphens=False
+        visible(text),
+        width,
+        initial_indent=first,
+        subsequent_indent=later,
+        break_long_words=False,
+        break_on_hyphens=False,
     )
 
 

@@ -11,6 +11,7 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
+from eigenveil.data.archive import whole_number
 from eigenveil.errors import require
 from eigenveil.privacy import Guarantee
 from eigenveil.report.contents import VERSION, Report
@@ -33,7 +34,7 @@ def from_json(text: str) -> Report:
     """The report in `text`; a `ValueError` if it is none."""
     require(len(text) <= _LONGEST, "it is too long for a report")
     try:
-        found = json.loads(text, parse_constant=_no_constant)
+        found = json.loads(text, parse_constant=_no_constant, parse_int=whole_number)
     except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError("it is not JSON") from error
     require(isinstance(found, dict), "it is not a report")

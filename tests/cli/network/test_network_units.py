@@ -144,6 +144,19 @@ def test_the_same_table_under_another_name_is_refused_or_asked_about(tmp_path: P
     assert eigenveil(*site, "--dataset", "trial 7", "--yes").stderr == "error: as far as this goes\n"
 
 
+def test_a_ledger_that_both_have_used_is_noticed_by_the_dataset(tmp_path: Path, typed: list[str]) -> None:
+    folders = hospital(tmp_path, person=False)
+    path = folders.of(ME) / "ledger.db"
+    with DurableLedger.open(path) as ledger:
+        for at, (party, dataset) in enumerate([("south", "visits"), (ME, "trial")]):
+            ledger.join(replace(account(f"study {at}", dataset=dataset, mu=0.01), party=party), life=LIFE)
+    path.chmod(0o600)
+    site = folders.site(ME, "--policy", folders.policy(ME))
+    refused = eigenveil(*site, "--dataset", "visits", "--yes")
+    assert refused.exit_code == 2 and "has the dataset 'visits' of \"south\"" in refused.stderr
+    assert eigenveil(*site, "--dataset", "trial", "--yes").stderr == "error: as far as this goes\n"
+
+
 def test_the_ledger_of_another_site_is_noticed(tmp_path: Path, typed: list[str]) -> None:
     """Two sites call their dataset the same, and their ledgers were exchanged."""
     folders = hospital(tmp_path, person=False)

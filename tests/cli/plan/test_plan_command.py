@@ -92,7 +92,8 @@ def test_the_answer_comes_first_and_all_of_it_is_there(oracle: Oracle) -> None:
     words = " ".join(lines.split())
     assert words.startswith(
         "With epsilon = 1 expect 0.90 (0.87 to 0.92) of the variance that exact PCA with 2 components finds in the clipped rows. "
-        "Use masked/covariance: trust='masked', method='covariance'. Random directions would capture 0.07."
+        "Use sites under secure aggregation with one release of the covariance: trust='masked', method='covariance'. Random "
+        "directions would capture 0.07."
     )
     for part in (
         "masked/krylov 0.88 (0.85-0.90) 0.31 (0.21-0.41) 7 67.8 kB 2.35 MB",
@@ -127,7 +128,7 @@ def test_where_nothing_can_work_that_is_said_first_and_is_an_answer(monkeypatch:
     assert words.startswith(
         "Nothing can work here, if the spectrum is as guessed: with epsilon = 1 and about 5000 people "
     )
-    assert "The best, curator/covariance, would capture 0.90 (0.87 to 0.92)" in words
+    assert "The best, one table with one release of the covariance, would capture 0.90 (0.87 to 0.92)" in words
     assert "what would work instead - Ask for fewer components." in words
     # Nobody is shown how to do what is not worth doing.
     assert "eigenveil fit" not in words
@@ -141,7 +142,7 @@ def test_the_curve_is_of_the_best_method_whatever_the_reasons_say(monkeypatch: p
     Oracle(works=False, best=1).install(monkeypatch)
     found = json.loads(planned(*SMALL, "--json").stdout)
     assert found["curve"]["method"] == "curator/power"
-    assert "The best, curator/power, would capture 0.88" in found["answer"][1]
+    assert "The best, one table with the private power method, would capture 0.88" in found["answer"][1]
 
 
 def test_where_all_is_refused_there_is_no_curve_and_no_plot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

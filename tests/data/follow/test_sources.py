@@ -320,3 +320,31 @@ def test_lines_above_a_header_that_never_comes_are_not_read_for_ever(tmp_path: P
     path.write_text("# x\n" * 300_000)
     with pytest.raises(ValueError, match="no complete first line yet"):
         follow(path, how=FileParams(comment="#"))
+
+
+@pytest.mark.parametrize("filler", [b"\r" * 4000 + b"\n", b"# nothing" * 400 + b"\n"], ids=["blank", "comments"])
+def test_any_number_of_blank_lines_and_comments_is_followed(filler: bytes, tmp_path: Path) -> None:
+    how, path = FileParams(comment="#"), tmp_path / "a.csv"
+    blank = filler * ((34 << 20) // len(filler))
+    path.write_bytes(b"x,y\n1,2\n" + blank + b"3,4\n" + blank + b"5,")
+    rows, at = all_rows(FollowedFile.open(path, how))
+    assert rows == [[1.0, 2.0], [3.0, 4.0]]
+    with path.open("ab") as file:
+        file.write(b"6\n")
+    # From any offset, and up to any size.
+    assert all_rows(FollowedFile.open(path, how), at)[0] == [[5.0, 6.0]]
+    until, found, at = (("", path.stat().st_size - 1),), list[list[float]](), Offset()
+    for _ in range(4):
+        read, at = FollowedFile.open(path, how).read(at, most=9, until=until)
+        found += read.tolist()
+    assert found == [[1.0, 2.0], [3.0, 4.0]]
+
+
+def test_blank_lines_do_not_stop_a_pipe() -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb", buffering=0) as pipe:
+        os.write(writing, b"x,y\n" + b"\n" * 1000 + b"1,2\n")
+        os.close(writing)
+        source = FollowedPipe(pipe, Path("pipe"), PLAIN)
+        assert all_rows(source)[0] == [[1.0, 2.0]]
+        assert source.ended

@@ -209,36 +209,27 @@ def test_a_site_repeats_its_bytes_after_a_restart_and_knows_where_to_read_on(tmp
         world.close(1, NAMES[0])
 
 
-def test_a_question_for_an_open_slot_waits_where_slots_end_by_the_clock(tmp_path: Path) -> None:
+def test_by_the_clock_a_question_waits_until_its_slot_is_due_closed_or_not(tmp_path: Path) -> None:
     world = World(tmp_path, BASE)
     site, name = world.sites[NAMES[0]], NAMES[0]
-    site._waits = True
+    site._clock = True
 
     def asked(round_: int, slot: int) -> list[Any]:
         answers = site.take("hub", encode(Message("hub", name, Ask(round_, Question(slot)))))
         return [decode(raw).body for _, raw in answers]
 
-    assert asked(0, 0) == []
-    assert site.awaited == 0
-    assert site.held() == []
     world.close(0, name)
-    ((_, raw),) = site.held()
-    assert isinstance(decode(raw).body, Give)
-    assert (site.awaited, site.held()) == (None, [])
-    # The next one takes too long, and the hub goes on. Asked again, it is there.
-    assert asked(1, 1) == []
-    ((_, raw),) = site.held(patient=False)
-    assert isinstance(decode(raw).body, Decline)
-    world.close(1, name)
-    (answer,) = asked(2, 1)
-    assert isinstance(answer, Give)
-    # A slot that was skipped is never closed, and neither is any after the last.
-    site.party.skip(3)
-    (answer,) = asked(3, 2)
-    assert isinstance(answer, Decline)
-    site.end()
-    (answer,) = asked(4, 3)
-    assert isinstance(answer, Decline)
+    # A slot that is closed, one that is open, one that was skipped, and one after the source has ended.
+    for round_, (slot, expected) in enumerate([(0, Give), (1, Decline), (2, Decline), (3, Decline)]):
+        if slot == 2:
+            site.party.skip(3)
+        if slot == 3:
+            site.end()
+        assert asked(round_, slot) == []
+        assert site.awaited == slot
+        ((_, raw),) = site.held()
+        assert isinstance(decode(raw).body, expected)
+        assert (site.awaited, site.held()) == (None, [])
 
 
 def test_asked_in_a_later_round_a_site_says_the_same_numbers_from_its_ledger(tmp_path: Path) -> None:

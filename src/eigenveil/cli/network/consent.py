@@ -182,17 +182,25 @@ def require_names(
         raise typer.Exit(DECLINED)
 
 
-def require_own_ledger(voice: "Voice", ledger: "DurableLedger", party: str, *, yes: bool, dry_run: bool) -> None:
+def require_own_ledger(
+    voice: "Voice", ledger: "DurableLedger", party: str, dataset: str, *, yes: bool, dry_run: bool
+) -> None:
     """Refuse a ledger that only other parties have used so far, unless a person says that it is the right one.
 
     Two sites whose ledgers were exchanged both have a dataset of the name they ask for, and each would charge the other's people.
+    Where both have used both ledgers, for several datasets, the dataset tells.
     """
-    parties = {state.account.party for state in ledger.studies()} - {""}
-    if not parties or party in parties:
+    studies = ledger.studies()
+    parties = {state.account.party for state in studies} - {""}
+    users = {state.account.party for state in studies if state.account.dataset == dataset} - {""}
+    if (party in parties and (not users or party in users)) or not parties:
         return
-    others = " and ".join(f'"{name}"' for name in sorted(parties))
+    known = party in parties
+    others = " and ".join(f'"{name}"' for name in sorted(users if known else parties))
+    what = f"has the dataset {dataset!r}" if known else "is the ledger"
     words = (
-        f'{ledger.path} is the ledger of {others}, and "{party}" has never used it. If two sites have each other\'s ledgers, the '
+        f'{ledger.path} {what} of {others}, and "{party}" has never used it. '
+        "If two sites have each other's ledgers, the "
         "people of one would be charged for the other"
     )
     require(

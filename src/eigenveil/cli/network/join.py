@@ -179,9 +179,9 @@ def _take_part(given: Given, kind: Kind[Agent]) -> None:
     with consent.opened_ledger(given.ledger, head=given.require_head, dry_run=given.dry_run) as ledger:
         known = consent.known_study(ledger, study.digest, role=role)
         joined = None if known is None else kind.joined(known)
-        if known is None:
-            consent.require_own_ledger(voice, ledger, place.name, yes=given.yes, dry_run=given.dry_run)
         dataset = consent.dataset_named(given.ledger, ledger, given.dataset, known, role=role)
+        if known is None:
+            consent.require_own_ledger(voice, ledger, place.name, dataset, yes=given.yes, dry_run=given.dry_run)
         settings = {"keys": keys, "holding": holding, "ledger": ledger, "dataset": dataset, "memory": given.memory}
         settings |= {"policy": rules, "on_event": view.on_event}
         if given.policy is not None:

@@ -105,9 +105,9 @@ def followed(given: Given, source: Path, *, connect: str | None) -> None:
     view = PartyView(voice := Voice())
     with consent.opened_ledger(given.ledger, head=given.require_head, dry_run=given.dry_run) as ledger:
         known = consent.known_study(ledger, study.digest, role="site")
-        if known is None:
-            consent.require_own_ledger(voice, ledger, place.name, yes=given.yes, dry_run=given.dry_run)
         dataset = consent.dataset_named(given.ledger, ledger, given.dataset, known, role="site")
+        if known is None:
+            consent.require_own_ledger(voice, ledger, place.name, dataset, yes=given.yes, dry_run=given.dry_run)
         settings: dict[str, Any] = {"keys": keys, "ledger": ledger, "dataset": dataset, "policy": rules}
         # The file is read anew each time, so a key can be withdrawn while the stream runs.
         if given.policy is not None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import typer
 
-from eigenveil.cli._terminal import leaves, output
+from eigenveil.cli._terminal import is_seen, leaves, output
 from eigenveil.cli.recommend import options as choice
 from eigenveil.errors import ParameterWarning, WeakGuaranteeWarning, require
 from eigenveil.params import TableParams
@@ -74,7 +74,7 @@ def _named(done: "Round") -> str:
 def progress(words: str) -> Iterator[RecommendView]:
     """Show progress on stderr, if that is a terminal. Ctrl-C then says how far the run got."""
     console = output(stderr=True)
-    with console.status(words) if console.is_terminal else nullcontext() as status:
+    with console.status(words) if is_seen(console) else nullcontext() as status:
         # Also without a terminal: after Ctrl-C it knows how far the run got.
         view = RecommendView(status, words)
         try:

@@ -16,7 +16,7 @@ import typer
 from eigenveil.cli import _options as option
 from eigenveil.cli._derived import with_options
 from eigenveil.cli._files import Reading, require_output
-from eigenveil.cli._terminal import busy, despite_noise, errors_as_lines, leaves, output, wrote
+from eigenveil.cli._terminal import busy, despite_noise, errors_as_lines, is_seen, leaves, output, wrote
 from eigenveil.cli.bounds.file import was_given
 from eigenveil.cli.page.address import Page, PageAddress, PageToken, page_at
 from eigenveil.cli.page.contents import PageBudget, PageState, scree_words
@@ -184,7 +184,7 @@ def _run(job: _Job) -> None:
     def say(words: str) -> None:
         output(stderr=True).print(words, soft_wrap=True)
 
-    with live_page(job.page, view.page, say=say, secret=output(stderr=True).is_terminal):
+    with live_page(job.page, view.page, say=say, secret=is_seen(output(stderr=True))):
         parted, pca, warned = _fitted(job, view)
         model = replace(_model(job, pca), warnings=tuple(warned))
         view.found(model, pca.transcript_)
@@ -325,7 +325,7 @@ def _watching(view: "_View") -> Iterator[None]:
     from rich.live import Live
 
     console = output(stderr=True)
-    if not console.is_terminal:
+    if not is_seen(console):
         yield
         return
     # Transient, because the table of rounds that follows has all of it.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Final, final
 
-from eigenveil.cli._terminal import output
+from eigenveil.cli._terminal import is_seen, output
 from eigenveil.cli.page.contents import PageBudget, PageState, scree_words
 from eigenveil.cli.page.live import live_page
 
@@ -40,7 +40,7 @@ def live_view(rows: int, page: "PageAddress | None" = None) -> Iterator["LiveVie
     from rich.live import Live
 
     console = output(stderr=True)
-    if not console.is_terminal and page is None:
+    if not is_seen(console) and page is None:
         yield None
         return
     view = LiveView(rows)
@@ -52,8 +52,8 @@ def live_view(rows: int, page: "PageAddress | None" = None) -> Iterator["LiveVie
     drawn = Live(view, console=console, refresh_per_second=_PER_SECOND, transient=True)
     with (
         # Only a person at a terminal is shown the token: stderr may be a log file.
-        live_page(page, view.page, say=say, secret=console.is_terminal),
-        drawn if console.is_terminal else nullcontext(),
+        live_page(page, view.page, say=say, secret=is_seen(console)),
+        drawn if is_seen(console) else nullcontext(),
     ):
         yield view
 

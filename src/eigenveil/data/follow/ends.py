@@ -105,6 +105,12 @@ class WatchedEnds:
             raise ProtocolError("the process that notes when slots end was stopped. Start the site again")
         return None
 
+    def has(self, slot: int) -> bool:
+        """Whether the end of this slot was noted, of slots that were not read to their end before."""
+        while self._take():
+            pass
+        return any(end.slot == slot for end in self._ends)
+
     def _take(self) -> bool:
         """Read more notes; False if there are none."""
         data = os.read(self._handle, _BYTES)

@@ -225,10 +225,10 @@ class FollowedFile:
         with self._refusing(), self.source.open("rb") as file:
             begin = self._checked(file, offset)
             stop = None if until is None else self._stop(offset, until)
-            records, ends = _records(file, begin, self.text, most, self.source, stop=stop)
+            records, ends, skipped = _records(file, begin, self.text, most, self.source, stop=stop)
             rows = self.text.rows(records, seen=offset.rows)
             # Fewer rows than records: a bad one follows, and the next read says what is wrong with it.
-            end = begin + (ends[len(rows) - 1] if len(rows) else 0)
+            end = begin + (ends[len(rows) - 1] if len(rows) else skipped)
             tail = _checksum(_at(file, max(0, end - _TAIL), min(_TAIL, end)))
             count = offset.rows + len(rows)
             return rows, replace(offset, byte=end, rows=count, header=self.digest, tail=tail)
@@ -439,9 +439,15 @@ class FollowedPipe:
         if self._read not in (None, offset.rows):
             raise SourceChanged(f"{self.source} is a pipe: rows that were read cannot be read again")
         # A fast writer is not let in without end: what is not taken waits in the pipe and stops the writer.
-        while len(self._held) < _MOST_BYTES and self._held.count(b"\n") < most and not self._over and self._ready():
-            self._take()
-        records, ends = whole_records(self._held, most=most, comment=self._text.comment)
+        records, ends = list[bytes](), list[int]()
+        while True:
+            while len(self._held) < _MOST_BYTES and self._held.count(b"\n") < most and not self._over and self._ready():
+                self._take()
+            records, ends = whole_records(self._held, most=most, comment=self._text.comment)
+            if records or b"\n" not in self._held:
+                break
+            # Blank lines and comments alone. They must not fill the room of the rows behind them.
+            self._held = self._held[self._held.rindex(b"\n") + 1 :]
         if not records:
             require(len(self._held) <= LONGEST_LINE, f"{self.source} has a line longer than {LONGEST_LINE} bytes")
             if self._over and self._held.strip():
@@ -501,14 +507,19 @@ def _end_of_head(data: bytes, how: FileParams) -> int | None:
 
 def _records(
     file: Any, begin: int, text: TextRows, most: int, source: Path, *, stop: int | None
-) -> tuple[list[bytes], list[int]]:
-    """The records after `begin` that end before `stop`, and how many bytes come before the end of each."""
-    size = _BYTES
+) -> tuple[list[bytes], list[int], int]:
+    """The records after `begin` that end before `stop`, how many bytes come before the end of each, and how many before the first
+    are known to hold none."""
+    size, skipped = _BYTES, 0
     while True:
-        data = _at(file, begin, size if stop is None else max(0, min(size, stop - begin)))
+        data = _at(file, begin + skipped, size if stop is None else max(0, min(size, stop - begin - skipped)))
         records, ends = whole_records(data, most=most, comment=text.comment)
         if len(records) == most or len(data) < size or (records and size >= _MOST_BYTES):
-            return records, ends
+            return records, [skipped + end for end in ends], skipped
+        if not records and size >= _MOST_BYTES and b"\n" in data:
+            # Blank lines and comments alone, of which there may be any number.
+            size, skipped = _BYTES, skipped + data.rindex(b"\n") + 1
+            continue
         require(size <= LONGEST_LINE, f"{source} has a line longer than {LONGEST_LINE} bytes")
         size *= 2
 

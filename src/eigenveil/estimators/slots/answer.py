@@ -217,6 +217,7 @@ def slot_guarantee(parties: SlotParties, charges: tuple[Charge, ...], *, apart: 
             counted=spec.neighbours.count_is_public and not spec.device,
             given=given,
             gaps=None if spec.gaps is None else spec.gaps.rule,
+            delay=spec.delay,
         ),
         seen_by=SlotBySlot(inner, spec.person_slots, each, epsilon_of(each, spec.budget.delta), spec.budget.delta),
         released=COMPONENTS if spec.gaps is None else COMPONENTS + FOUND_GAPS.get(spec.gaps.rule, ()),

@@ -58,6 +58,8 @@ class SlotSpec:
     terms: Terms
     clock: bool
     size: int | None = None
+    # Over a network: by the clock, so many seconds after the end of a slot sites answer for it.
+    delay: float | None = None
     # Which entries may be missing, and what becomes of them.
     gaps: Gaps | None = None
 
@@ -115,6 +117,7 @@ def slot_spec(
     seed: int | None,
     clock: bool = True,
     size: int | None = None,
+    delay: float | None = None,
     columns: Sequence[str] | None = None,
 ) -> SlotSpec:
     """The spec of streams of `dim` columns at these sites, from checked parameters. A `ParameterError` if they contradict.
@@ -157,6 +160,7 @@ def slot_spec(
         terms=Terms(quorum=1, deadline=asked.deadline, retries=asked.retries),
         clock=clock,
         size=size,
+        delay=delay,
         gaps=gaps_of(asked, dim, names=columns, sparse=False),
     )
 

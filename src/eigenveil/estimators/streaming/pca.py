@@ -661,6 +661,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
                 flat=flat_columns(terms.bounds, stream.scale),
                 clipped=stream.clipped,
                 norms=stream.norms,
+                outliers=stream.outliers,
                 scaled=scaled_by(terms.bounds),
                 change=view.change,
                 unclear=self._unclear(),

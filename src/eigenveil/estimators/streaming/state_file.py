@@ -41,6 +41,7 @@ from eigenveil.estimators.streaming.stream import RAW_STATE, Stream
 from eigenveil.linalg import Array
 from eigenveil.tasks.fit.center import Center
 from eigenveil.tasks.fit.gaps import Rates
+from eigenveil.tasks.fit.outliers import Outliers
 from eigenveil.tracking.store import restored, taken_apart
 
 __all__ = ["is_private", "notes_in", "resumed", "taken_from", "write_stream_file"]
@@ -51,7 +52,7 @@ _CLAIMED: Final = ".resumed"
 # The fields of `Merged` beside its sketch, whose arrays are stored with those of the state.
 _MERGED: Final = ("floor", "fade", "shown", "epsilon", "delta", "seeded", "rows", "streams")
 # What a search that waits for more rows has found, beside arrays.
-_SEARCH: Final = ("people", "steps", "far", "bound", "clipped", "norms", "doubt", "poor")
+_SEARCH: Final = ("people", "steps", "far", "bound", "clipped", "norms", "outliers", "doubt", "poor")
 _COUNTS: Final = ("rows", "covered", "draws")
 
 
@@ -143,6 +144,7 @@ def _header(stream: Stream, facts: Mapping[str, Any], tree: Any) -> dict[str, An
         "bound": stream.bound if stream.terms.bounds.find else None,
         "clipped": stream.clipped,
         "norms": stream.norms,
+        "outliers": stream.outliers,
         "search": None if stream.searching is None else {name: getattr(stream.searching, name) for name in _SEARCH},
         "identifiers": None if stream.people is None else stream.people.kind,
         "unseen": None if stream.unseen is None else [bool(gap) for gap in stream.unseen],
@@ -296,6 +298,7 @@ def resumed(terms: StreamSpec, arrays: Mapping[str, Any], header: Mapping[str, A
         stream.bound = float(header["bound"])
         require(SMALLEST <= stream.bound <= LARGEST, "its bound is not one that a search can find")
         stream.clipped, stream.norms = header["clipped"], _norms(header)
+        stream.outliers = Outliers.read(header["outliers"])
     if terms.bounds.units and header["begun"]:
         stream.scale = arrays["units"]
         good = stream.scale.shape == (terms.bounds.dim,) and stream.scale.dtype == np.float64
@@ -345,8 +348,9 @@ def _search(kept: Mapping[str, Any], arrays: Mapping[str, Any], terms: StreamSpe
         and math.isfinite(float(kept["doubt"])),
         "its search is not one that a stream can have begun",
     )
-    plain = {name: kept[name] for name in _SEARCH if name != "norms"}
-    return Center(center, observed=observed, norms=_norms(kept), **plain)
+    plain = {name: kept[name] for name in _SEARCH if name not in ("norms", "outliers")}
+    outliers = Outliers.read(kept["outliers"])
+    return Center(center, observed=observed, norms=_norms(kept), outliers=outliers, **plain)
 
 
 def _norms(kept: Mapping[str, Any]) -> tuple[float, ...] | None:

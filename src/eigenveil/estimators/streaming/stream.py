@@ -40,6 +40,7 @@ from eigenveil.protocols import run_pooled
 from eigenveil.tasks import Totals
 from eigenveil.tasks.fit.center import Center, CenterSearch
 from eigenveil.tasks.fit.gaps import Rates
+from eigenveil.tasks.fit.outliers import Outliers
 from eigenveil.tasks.fit.search import BoundSearch
 from eigenveil.tasks.fit.units import UnitSearch, deviations
 from eigenveil.tasks.levels import Change
@@ -127,6 +128,7 @@ class Stream:
         # About how many people of the first block have rows beyond a bound that was found there.
         self.clipped: float | None = None
         self.norms: tuple[float, ...] | None = None
+        self.outliers: Outliers | None = None
         # The units of the columns, (d,): given, or None until the first block has found them. Rows are divided by them before
         # a tracker gets them. So the tracker, its center and its sketch are in these units, and rows that wait are not.
         self.scale = terms.bounds.scale
@@ -669,7 +671,8 @@ class Stream:
                 found = self._counted(found, block, split.extra, multiplier)
             self.rates = self._rates(found, count, split.for_observed, multiplier)
         if find:
-            self.bound, self.clipped, self.norms = found.bound, found.clipped, found.norms
+            self.bound, self.clipped = found.bound, found.clipped
+            self.norms, self.outliers = found.norms, found.outliers
         self.scale = found.scale if units else self.scale
         return found
 

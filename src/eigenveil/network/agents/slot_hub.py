@@ -151,15 +151,17 @@ class SlotHubAgent:
             show(self)
 
     async def _due(self) -> None:
-        """Wait until the next slot may be asked for: its end by the clock, or a moment."""
+        """Wait until the next slot may be asked for: when sites answer for it by the clock, or a moment."""
         rule = rule_of(self.study)
         if not isinstance(rule, ByClock):
             # Under masks nobody is asked before it is time, so it costs nothing to look often.
             often = _SHORTEST if self.study.masked else _PART * self.study.params.deadline
             await asyncio.sleep(min(max(often, _SHORTEST), _LONGEST))
             return
-        # The end of the slot that comes next. After the last one, those who were late are asked at the same pace.
-        end = rule.start + rule.seconds * (self.durable.party.newest + 2)
+        # When sites answer for the slot that comes next. After the last one, those who were late are asked at the same pace.
+        delay = self.parties.spec.delay
+        assert delay is not None
+        end = rule.start + rule.seconds * (self.durable.party.newest + 2) + delay
         while True:
             now = Instant.now()
             # Set ahead, it would end slots that sites still fill. Set back, everybody would wait.

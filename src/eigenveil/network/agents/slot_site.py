@@ -2,6 +2,13 @@
 
 It reads its rows and closes its slots on the thread of its party, so that a slot is on disk before anybody can ask for it. Where
 slots end by the clock, a process of its own notes how far the source reached at each end, and the notes are beside the ledger.
+
+**By the clock, rows decide about no answer and no absence, unless the work on them takes longer than the public delay.** Proof.
+Let e be the end of a slot, s the moment from which this process has noted ends, and w the study's delay. A question for the slot
+waits until max(e, s) + w. Then a slot whose end was noted is closed, and its part is sent; one without an end is declined. Both
+follow from clocks alone. If a slot that has an end is still open, its rows took longer than w. The site then gives the study up
+in its ledger, for good, and ends. So others learn of rows at most once, and at most in which slot that happened. What is left is
+how long the answer itself takes from that moment on, which `reply_seconds` of a policy rounds up.
 """
 
 import asyncio
@@ -27,7 +34,7 @@ from eigenveil.data.follow import (
 )
 from eigenveil.errors import ProtocolError, require
 from eigenveil.ledger.durable import DurableLedger, Opened
-from eigenveil.network.agents.durable.party import Event, OnEvent
+from eigenveil.network.agents.durable.party import Event, OnEvent, Outgoing
 from eigenveil.network.agents.durable.slot_site import DurableSlotSite, SlotsBefore, StoredParts
 from eigenveil.network.agents.runner import STOPPED, THANKS, Runner, accepted, progress_note
 from eigenveil.network.agents.site_data import (
@@ -50,6 +57,8 @@ __all__ = ["SlotSiteAgent"]
 
 # Seconds between two looks at a source that has nothing new.
 _LOOK: Final = 0.2
+# And between two looks whether a question is due.
+_SHORT: Final = 0.05
 # At most so many rows, and numbers, are read at a time.
 _MOST_ROWS, _NUMBERS = 200, 1 << 14
 # How long a site tries to say THANKS. It has its result already, so nothing depends on it.
@@ -93,6 +102,8 @@ class SlotSiteAgent:
         self.transport: Transport | None = None
         # Set when the party above has greeted with the same study.
         self._met = asyncio.Event()
+        # By the clock: since when ends are noted. None before.
+        self._since: float | None = None
 
     @property
     def above(self) -> str:
@@ -171,7 +182,7 @@ class SlotSiteAgent:
             limits=slot_limits_of(self.study, self.parties, "site"),
             whole=whole,
             most=most,
-            waits=isinstance(rule_of(self.study), ByClock),
+            clock=isinstance(rule_of(self.study), ByClock),
             on_event=self._on_event,
         )
         return durable, SlotStart.from_text(before.then) if before.then else SlotStart()
@@ -209,8 +220,12 @@ class SlotSiteAgent:
         where = address or above.address
         assert where is not None
         self._on_event(Event("waiting", above.name, f"for {above.name} at {where}"))
-        following = asyncio.ensure_future(self._follow(runner, durable, follower, ends, watching))
-        carrying = asyncio.ensure_future(runner.run(lambda: durable.over))
+        tasks = [
+            # First, because the others may fail once it has given the study up.
+            asyncio.ensure_future(self._answer_when_due(runner, durable, ends)),
+            asyncio.ensure_future(self._follow(runner, durable, follower, ends, watching)),
+            asyncio.ensure_future(runner.run(lambda: durable.over)),
+        ]
         try:
             transport.dial(
                 above.name,
@@ -219,8 +234,8 @@ class SlotSiteAgent:
                 server_name=above.certificate.server_name,
             )
             # The end comes from above. A follower that fails ends the site, and its slots stay as they are.
-            await asyncio.wait({following, carrying}, return_when=asyncio.FIRST_EXCEPTION)
-            for task in (following, carrying):
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+            for task in tasks:
                 if task.done():
                     task.result()
             async with asyncio.timeout(_GOODBYE):
@@ -229,9 +244,9 @@ class SlotSiteAgent:
             # The result is in the ledger, so nothing is lost if the hub does not hear the thanks.
             pass
         finally:
-            for task in (following, carrying):
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(following, carrying, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             await transport.close()
             runner.close()
 
@@ -294,6 +309,7 @@ class SlotSiteAgent:
             await self._met.wait()
         if ends is not None:
             watching.enter_context(ends)
+            self._since = Instant.now().wall
         while not follower.over and not durable.over:
             # Without a clock a site reads no further ahead than the hub may ask: its slots wait in the file.
             waits = isinstance(follower.rule, ByCount) and follower.start.slot > durable.party.newest + ahead
@@ -303,19 +319,40 @@ class SlotSiteAgent:
                 # The hub may have asked for it already.
                 moved.clear()
                 await self._tell(runner, durable, follower)
-                await runner.act(durable.held)
-            if self._is_late(durable.awaited):
-                await runner.act(lambda: durable.held(patient=False))
+                if ends is None:
+                    await runner.act(durable.held)
         await self._end(runner, durable, follower)
 
-    def _is_late(self, slot: int | None) -> bool:
-        """Whether a question has waited so long after the end of its slot that the hub should go on: half a slot, or deadline."""
-        rule = rule_of(self.study)
-        # Under masks a slot that is declined is lost, so there the hub alone decides how long it waits.
-        if slot is None or self.study.masked or isinstance(rule, ByCount):
-            return False
-        patience = min(rule.seconds, self.study.params.deadline) / 2
-        return Instant.now().wall > rule.start + rule.seconds * (slot + 1) + patience
+    async def _answer_when_due(self, runner: Runner, durable: DurableSlotSite, ends: WatchedEnds | None) -> None:
+        """By the clock: answer each question when its slot is due. A site that is not done by then gives the study up."""
+        rule, delay = rule_of(self.study), self.parties.spec.delay
+        if ends is None or delay is None:
+            return
+        assert isinstance(rule, ByClock)
+        while not durable.over:
+            slot, since = durable.awaited, self._since
+            if slot is None or since is None:
+                await asyncio.sleep(_SHORT)
+                continue
+            left = max(rule.start + rule.seconds * (slot + 1), since) + delay - Instant.now().wall
+            if left > 0:
+                # In short steps: the hub may ask for another slot, and a clock may be set right.
+                await asyncio.sleep(min(left, _SHORT))
+            else:
+                await runner.act(lambda: self._in_time(durable, ends))
+
+    def _in_time(self, durable: DurableSlotSite, ends: WatchedEnds) -> list[Outgoing]:
+        """The answer to a question whose slot is due. Where there is work left on that slot, the site gives the study up."""
+        slot = durable.awaited
+        if slot is not None and slot > durable.party.closed and ends.has(slot):
+            self._durable_ledger.abandon(self.study.digest)
+            self._notes.unlink(missing_ok=True)
+            raise ProtocolError(
+                f"the rows of slot {slot + 1} were not added up within {self.parties.spec.delay:g} seconds of its end. This "
+                "site takes no further part in the study, so that others cannot tell from its absences how many rows it "
+                "has. What was charged stays charged. For the next study, choose a longer --slot-delay"
+            )
+        return durable.held()
 
     async def _tell(self, runner: Runner, durable: DurableSlotSite, follower: Follower) -> None:
         """Say how far the stream is, where no clock says it."""
@@ -327,7 +364,8 @@ class SlotSiteAgent:
         """The source has no more rows for this study: say so, and answer for what is closed until the hub ends."""
         await runner.do(durable.end)
         await self._tell(runner, durable, follower)
-        await runner.act(durable.held)
+        if isinstance(follower.rule, ByCount):
+            await runner.act(durable.held)
         if isinstance(follower.rule, ByCount) and follower.start.slot < follower.rule.horizon and not durable.over:
             # Rows that came for this slot count nowhere: their number decides that it is not closed.
             self._on_event(

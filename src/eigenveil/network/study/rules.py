@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "check_terms",
+    "delay_of",
     "fatal_peers",
     "fewest_of",
     "layout_of",
@@ -141,6 +142,10 @@ def _require_streaming(params: HubStudy) -> None:
         "{begins} goes with {slot_seconds}: when the first slot begins",
     )
     require_param(
+        params.slot_delay is None or params.slot_seconds is not None,
+        "{slot_delay} goes with {slot_seconds}: without a clock sites answer when their slots are full",
+    )
+    require_param(
         params.trust != "both",
         "{trust=} is not for streams. Use {trust=masked}, {trust=site} or {trust=hub}",
         trust=params.trust,
@@ -179,8 +184,17 @@ def slots_of(study: "StudyFile") -> "SlotSpec":
         seed=study.seed,
         clock=clock,
         size=params.slot_rows,
+        delay=delay_of(params),
         columns=study.columns,
     )
+
+
+def delay_of(params: HubStudy) -> float | None:
+    """So many seconds after the end of a slot sites answer for it; None where no clock ends slots."""
+    if params.slot_seconds is None:
+        return None
+    # At least as long as a hub would wait for an answer: a machine may be busy with other things for a moment.
+    return max(params.slot_seconds, params.deadline) if params.slot_delay is None else params.slot_delay
 
 
 def _require_sizes(study: "StudyFile") -> None:

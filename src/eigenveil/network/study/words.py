@@ -167,9 +167,14 @@ def _streams(study: "StudyFile", params: HubStudy) -> Iterator[Fact]:
     if study.masked:
         late = "under masks. One that comes too late is lost."
     # The guarantee rests on this, and only the site can see to it.
-    arrives = (
-        "" if params.slot_seconds is None else " A row is in the slot in which it arrives, so write each row at once."
-    )
+    from eigenveil.network.study.rules import delay_of
+
+    arrives, delay = "", delay_of(params)
+    if delay is not None:
+        arrives = (
+            " A row is in the slot in which it arrives, so write each row at once. A site answers for a slot "
+            f"{delay:g} seconds after its end. If its rows take longer, it leaves the study for good."
+        )
     yield Fact("Slots", f"{params.slots}, {length}. A site sends one matrix for each, {late}{arrives}")
     if params.device:
         people = "each site is a device of one person, who is in every slot. All of its rows are protected together."

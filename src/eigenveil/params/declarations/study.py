@@ -135,6 +135,15 @@ class StreamStudy:
         metavar="SECONDS",
         surfaces=_WRITTEN,
     )
+    slot_delay: float | None = param(
+        "With {slot_seconds}: sites answer for a slot so many seconds after its end, which is the time they have for its rows. "
+        "A site that takes longer leaves the study for good.",
+        default=None,
+        check=real("a number of seconds above 0 and at most 1e7", lambda number: 0 < number <= 1e7),
+        unset="the length of a slot, or the deadline if that is longer",
+        metavar="SECONDS",
+        surfaces=_WRITTEN,
+    )
     # Quiet, so that a study of tables, which has these at their defaults, does not mention streams.
     window: int = again(SlotParams, "window", quiet=True, surfaces=_WRITTEN, panel=_STREAMS)
     person_slots: int = again(SlotParams, "person_slots", surfaces=_WRITTEN, panel=_STREAMS)

@@ -315,7 +315,7 @@ class SlottedRows:
     """Rows of streams at many sites, clipped to a `norm`, in `slots` public slots, by a `clock` or of `size` rows each.
 
     The number of rows in a slot is public if `counted`. `given` names the public numbers that the caller gave. With `gaps`,
-    entries may be missing, and this rule says what became of them.
+    entries may be missing, and this rule says what became of them. By the clock, sites answer `delay` seconds after a slot.
     """
 
     norm: float
@@ -326,6 +326,7 @@ class SlottedRows:
     counted: bool = True
     given: tuple[str, ...] = ()
     gaps: str | None = None
+    delay: float | None = None
 
     def assumptions(self) -> Iterator[str]:
         """What is assumed of the rows, and public about them."""
@@ -350,6 +351,12 @@ class SlottedRows:
             f"there are {self.slots} slots, {each}: a public number, and public boundaries{moved}{number}. "
             f"Whether a site answers for a slot, and when, is public{ended}"
         )
+        if self.delay is not None:
+            # Without this, absences would tell how long rows took, and so how many there were.
+            yield (
+                f"a site adds up the rows of a slot within {self.delay:g} seconds of its end, and answers then. If they take "
+                "longer, it leaves the study for good, and others see in which slot"
+            )
         yield from _entries(self.gaps)
         yield _UNTOUCHED
         yield _BOUND

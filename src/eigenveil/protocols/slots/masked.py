@@ -2,7 +2,7 @@
 
     | state of a slot | event                               | next state
     | open            | close                               | closed: its share is made, charged once, and the sums are dropped
-    |                 | Ask                                 | open: a signed decline; over a network, no answer before the close
+    |                 | Ask                                 | open: a signed decline; over a network, no answer yet
     | closed          | Ask, in a round with sealed keys    | given: its share under the masks of that round
     |                 | Ask for a later slot                | forgotten
     | given           | Ask again in that round             | given: the same bytes

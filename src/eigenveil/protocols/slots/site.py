@@ -2,7 +2,7 @@
 
     | state of a slot | event                             | next state
     | open            | close                             | closed: its part is made, charged once, and the sums are dropped
-    |                 | Ask                               | open: Decline. By the clock, over a network, no answer before the end
+    |                 | Ask                               | open: Decline. By the clock, over a network, no answer until it is due
     | closed          | Ask, in any later round           | closed: the same numbers
     |                 | Ask for a slot after its window   | forgotten
     | forgotten       | Ask                               | forgotten: Decline

@@ -22,6 +22,7 @@ from eigenveil.tasks import Question, SumTask, Totals
 from eigenveil.tasks.base import require_step
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.center import Center
+from eigenveil.tasks.fit.outliers import outliers_in
 from eigenveil.tasks.fit.split import Split
 
 __all__ = ["NORMS", "PRICE", "BoundSearch", "clip_edge", "least_for_a_bound", "require_people"]
@@ -214,14 +215,15 @@ class BoundSearch(SumTask[Center, Center]):
             bound = max(bound, state.doubt * norm_edge(self.bounds.dim) / math.sqrt(self.bounds.dim))
         bound = max(bound, self._nearest(state.center))
         # Of the bound that is used, which may be larger than the one that was chosen.
-        beyond = float(np.interp(bound, NORMS.edges, tails.beyond))
+        beyond, norms = float(np.interp(bound, NORMS.edges, tails.beyond)), tails.seen()
         return replace(
             state,
             people=tails.people,
             steps=step + 1,
             bound=bound,
             clipped=beyond / max(tails.people, 1.0),
-            norms=tails.seen(),
+            norms=norms,
+            outliers=outliers_in(released, tails, noise=noise, longest=max(norms)),
             far=self._moves,
         )
 

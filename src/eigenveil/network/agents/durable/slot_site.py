@@ -4,7 +4,7 @@
     | following | a slot closes                      | its part, charge, offset   | nothing             | following
     | following | a slot that is closed is asked for | nothing                    | the part, as stored | following
     | following | another slot is asked for          | nothing                    | that there is none  | following
-    | following | the same, and it may still close   | nothing, if the site waits | nothing yet         | following
+    | following | a question comes before its time   | nothing                    | nothing yet         | following
     | following | a message that is refused          | a note                     | nothing             | following
     | following | the commit fails                   | nothing                    | nothing             | ahead: more is an error
     | any       | the process ends, and starts again | nothing: it is read        | nothing             | following, or over
@@ -13,8 +13,8 @@ Under masks, every message of the hub and the answer to it are written too, befo
 in which round a slot was given, which list of survivors was signed. What later rounds do not need is dropped: of the messages,
 the exchange of keys and the last round stay.
 
-Under masks, and where slots end by the clock, a question for a slot that is still open waits until it is closed. An answer at
-once would show whether all rows of the slot had been added up when the hub asked, which is in the moment when the slot ends.
+Where slots end by the clock, every question waits until its slot is due, whether or not that is closed by then: an earlier
+answer would show how long its rows took. Without a clock, a question under masks waits until its slot is closed.
 
 Asking costs nothing: the answer was made, charged and stored when the slot closed. So a hub may ask as often as it likes, and
 fills no disk. Rows of the slot that was open when the process ended are read again from the stored offset. Of a pipe they are
@@ -142,9 +142,8 @@ class DurableSlotSite(DurableParty):
     """The slots of one site, and the messages between it and the hub or node `above`. Changes in place.
 
     The `parts` are those of the party. `whole` is for studies in which the hub adds the noise: the first slot is charged with all
-    that the study may cost. Under masks, `most` messages are what an honest hub sends. A question that comes before its slot is
-    closed waits if the site `waits`, as always under masks. Slots of more than `window` before the last that was asked for are
-    dropped from the disk; digests and charges stay.
+    that the study may cost. Under masks, `most` messages are what an honest hub sends. With `clock` a question waits until `held`
+    is called. Slots of more than `window` before the last that was asked for are dropped from the disk; digests and charges stay.
     """
 
     def __init__(
@@ -161,17 +160,14 @@ class DurableSlotSite(DurableParty):
         limits: MessageLimits,
         whole: Charge | None = None,
         most: int = 0,
-        waits: bool = False,
+        clock: bool = False,
         on_event: OnEvent = lambda event: None,
     ) -> None:
         self.party: SlotMember | MaskedSlotMember = party
         self._parts = parts
         self._durable_ledger, self._ledger, self._study, self._above = durable_ledger, ledger, study, above
         self._window, self._limits, self._whole, self._on_event = window, limits, whole, on_event
-        self._refusals, self._waits = (
-            Refusals(durable_ledger, study, on_event),
-            waits or isinstance(party, MaskedSlotMember),
-        )
+        self._refusals, self._clock = Refusals(durable_ledger, study, on_event), clock
         self._number, self._ahead = len(joined.steps), False
         # Under masks: answers to repeat, a question that came early, and where the keys and the last round are in the ledger.
         self._said = Repeats()
@@ -259,16 +255,16 @@ class DurableSlotSite(DurableParty):
         """The slot of a question that waits; None if there is none."""
         return None if self._held is None else self._held[0]
 
-    def held(self, *, patient: bool = True) -> list[Outgoing]:
-        """The answer to a question that waits; nothing if its slot is still open, unless the site is not `patient` any more."""
+    def held(self) -> list[Outgoing]:
+        """The answer to a question that waits. By the clock its slot is due; without, it waits on while its slot is open."""
         held, self._held = self._held, None
-        return [] if held is None else self._take(self._above, held[1], waits=self._waits and patient)
+        return [] if held is None else self._take(self._above, held[1], due=True)
 
     def take(self, sender: str, data: bytes) -> list[Outgoing]:
         """The answer to a question, from what is on disk already. Under masks, the message and the answer are written first."""
-        return self._take(sender, data, waits=self._waits)
+        return self._take(sender, data, due=not self._clock)
 
-    def _take(self, sender: str, data: bytes, *, waits: bool) -> list[Outgoing]:
+    def _take(self, sender: str, data: bytes, *, due: bool) -> list[Outgoing]:
         self._require_level()
         # The same bytes again, after a lost connection say.
         if sender == self._above and (said := self._said.to(data)) is not None:
@@ -276,8 +272,7 @@ class DurableSlotSite(DurableParty):
         sessions = 0
         try:
             message = opened(data, sender=sender, me=self.party.name, limits=self._limits)
-            if waits and sender == self._above and self.party.early(message):
-                assert isinstance(message.body, Ask)
+            if sender == self._above and isinstance(message.body, Ask) and not (due and self._is_ready(message)):
                 # One at a time: a hub that has asked for another slot does not wait for this one any more.
                 self._held = message.body.question.step, data
                 return []
@@ -306,6 +301,10 @@ class DurableSlotSite(DurableParty):
             if not any(is_refusal(answer) for answer in answers):
                 self._said.add(data, outgoing)
         return outgoing
+
+    def _is_ready(self, message: Message) -> bool:
+        """Whether a question is answered now. Under masks a decline would lose a slot that may still close."""
+        return self._clock or not isinstance(self.party, MaskedSlotMember) or not self.party.early(message)
 
     def _encoded(self, answer: Message) -> bytes:
         """The bytes of an answer. A part comes from the ledger: it is not in memory."""
