@@ -111,12 +111,12 @@ def test_rows_of_a_person_count_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", ["curator/mean", "curator/scale", "stream/block"])
 def test_heavy_rows_must_be_cut(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    whole = Domain._to_grid
+    whole = Domain.to_grid
 
     def less(self: Domain, squares: Any, block: Any, unit: float, *rest: Any) -> Any:
         return np.minimum(1 / unit, 3 * whole(self, squares, block, unit, *rest))
 
-    monkeypatch.setattr(Domain, "_to_grid", less)
+    monkeypatch.setattr(Domain, "to_grid", less)
     assert verdict_of(SHIPPED[name], trials_of(SHIPPED[name], 120)).refuted
 
 

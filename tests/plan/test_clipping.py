@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from eigenveil import PrivatePCA, StreamingPCA, find_bounds
 from eigenveil.cli import app
 from eigenveil.core.accounting import Budget
-from eigenveil.core.counts import BEYOND, Cells, Tails
+from eigenveil.core.counts import Cells
 from eigenveil.errors import ParameterWarning
 from eigenveil.estimators.bounds.found import norms_of
 from eigenveil.linalg import Array
@@ -23,6 +23,7 @@ from eigenveil.plan import Facts, Interval, Norms, Spectrum, forecast, taken_by_
 from eigenveil.plan.clipping import kept_by_clipping
 from eigenveil.report import model_report, plan_part
 from eigenveil.tasks.fit.outliers import Outliers
+from eigenveil.tasks.tails import BEYOND, Tails
 
 VALUES = np.array([0.3, 0.1, 0.05, 0.01])
 

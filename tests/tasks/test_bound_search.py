@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eigenveil.core.counts import Cells, Tails
+from eigenveil.core.counts import Cells
 from eigenveil.core.ledger import Ledger
 from eigenveil.core.mechanism import Exact, Gaussian
 from eigenveil.core.noise import Noise
@@ -24,6 +24,7 @@ from eigenveil.tasks.fit.outliers import Outliers
 from eigenveil.tasks.fit.search import NORMS, BoundSearch, clip_edge
 from eigenveil.tasks.fit.split import split_budget
 from eigenveil.tasks.fit.task import Fit
+from eigenveil.tasks.tails import Tails
 
 DIM = 5
 RNG = np.random.default_rng(3)

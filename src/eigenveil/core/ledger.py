@@ -34,17 +34,19 @@ import math
 import threading
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike
-from typing import Any, ClassVar, NoReturn, Protocol, final
+from typing import Any, ClassVar, Literal, NoReturn, Protocol, final, get_args
 
 from eigenveil.core.accounting import Budget, ExactSum, epsilon_of, fits, largest_epsilon
 from eigenveil.core.threads import this_process
 from eigenveil.core.unit import PrivacyUnit, require_same_unit
 from eigenveil.errors import BudgetExceeded, EigenveilError, require
 
-__all__ = ["Account", "Charge", "Committed", "Ledger", "Memory", "Reserve", "Slot", "Store"]
+__all__ = ["Account", "Charge", "Committed", "Ledger", "Memory", "Purpose", "Reserve", "Slot", "Store"]
 
+# What a release is for: the result, or where and how rows are clipped for it.
+Purpose = Literal["main", "search"]
 _OWN_LEDGER = (
     "Fit with the same person= (or person_blocks=) and neighbours= as before, or give this fit a ledger of its own"
 )
@@ -53,10 +55,18 @@ _OWN_LEDGER = (
 @final
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """One entry of the ledger: what was released, and its mu = sensitivity / noise."""
+    """One entry of the ledger: what was released, and its mu = sensitivity / noise.
+
+    A stream first searches for where to clip rows; its later noise is for what the search left. So a charge says what it is for:
+    the label is for people, and no noise may depend on its words. Ledger files do not keep the purpose, so it is not compared.
+    """
 
     label: str
     mu: float
+    purpose: Purpose = field(default="main", compare=False)
+
+    def __post_init__(self) -> None:
+        require(self.purpose in get_args(Purpose), f"the purpose of a charge is main or search, got {self.purpose!r}")
 
 
 @final
@@ -476,7 +486,15 @@ delta = 1e-06; nothing was released
             self._reserves = (*(ref for ref in self._reserves if ref() is not None), weakref.ref(reserve))
         return reserve
 
-    def spend(self, mu: float, *, label: str, slot: Slot | None = None, unit: PrivacyUnit | None = None) -> None:
+    def spend(
+        self,
+        mu: float,
+        *,
+        label: str,
+        slot: Slot | None = None,
+        unit: PrivacyUnit | None = None,
+        purpose: Purpose = "main",
+    ) -> None:
         """Write a charge, or raise `BudgetExceeded` or `UnitMismatch` and write nothing.
 
         `unit` is what the release protects. Without it the charge is taken to be of the ledger's own kind.
@@ -489,10 +507,16 @@ delta = 1e-06; nothing was released
         >>> len(ledger.charges), ledger.spent_mu
         (1, 0.2)
         """
-        self._spend(mu, label, slot, None, unit)
+        self._spend(mu, label, slot, None, unit, purpose)
 
     def _spend(
-        self, mu: float, label: str, slot: Slot | None, reserve: "Reserve | None", unit: PrivacyUnit | None
+        self,
+        mu: float,
+        label: str,
+        slot: Slot | None,
+        reserve: "Reserve | None",
+        unit: PrivacyUnit | None,
+        purpose: Purpose,
     ) -> None:
         """Charge `mu`, from a `reserve` or from what nobody has reserved."""
         # Checked before the lock: in a forked child, a thread of the parent may have it forever.
@@ -511,7 +535,7 @@ delta = 1e-06; nothing was released
             else:
                 reserve._require_room(extra, label)
             if slot is None or extra > 0:
-                charge = Charge(label, extra)
+                charge = Charge(label, extra, purpose)
                 # Kept first, and then counted by the reserve and its slot: an interrupt in between may overstate what is spent,
                 # never understate it. A charge that cannot be kept is not made, and nothing is released.
                 if reserve is None:
@@ -647,9 +671,9 @@ class Reserve:
         """Whether what was left has been given back."""
         return self._closed
 
-    def spend(self, mu: float, *, label: str, slot: Slot | None = None) -> None:
+    def spend(self, mu: float, *, label: str, slot: Slot | None = None, purpose: Purpose = "main") -> None:
         """Write a charge on the ledger, from this reserve, or raise `BudgetExceeded` and write nothing."""
-        self._ledger._spend(mu, label, slot, self, self.unit)
+        self._ledger._spend(mu, label, slot, self, self.unit, purpose)
 
     def close(self) -> None:
         """Give back what was not spent. Nothing can be spent from here on."""

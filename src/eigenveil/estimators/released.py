@@ -4,12 +4,12 @@ from typing import Any
 
 import numpy as np
 
-from eigenveil.core.counts import BEYOND
 from eigenveil.core.domain import Domain
 from eigenveil.estimators.verdict import FitVerdict
 from eigenveil.linalg import Array, Subspace
 from eigenveil.model import Model, clipping_of
 from eigenveil.privacy import Guarantee
+from eigenveil.tasks.tails import BEYOND
 
 __all__ = ["divisor_of", "model_of", "released_settings", "shares_of"]
 

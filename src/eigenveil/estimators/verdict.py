@@ -14,7 +14,6 @@ from typing import Any, Final, Literal, assert_never, final
 import numpy as np
 
 from eigenveil.core.accounting import Budget
-from eigenveil.core.counts import BEYOND
 from eigenveil.core.domain import Gaps
 from eigenveil.core.unit import Neighbours, count_sensitivity, sum_sensitivity
 from eigenveil.errors import HopelessBudget, ParameterWarning, verbatim
@@ -36,6 +35,7 @@ from eigenveil.tasks.fit.search import NORMS
 from eigenveil.tasks.fit.task import Fit, FitResult
 from eigenveil.tasks.fit.units import are_flat, least_for_units
 from eigenveil.tasks.levels import Change
+from eigenveil.tasks.tails import BEYOND
 
 __all__ = [
     "FitVerdict",

@@ -19,11 +19,11 @@ from typing import Any, Final, NamedTuple, final
 
 import numpy as np
 
-from eigenveil.core.counts import BEYOND
 from eigenveil.core.rows import is_sparse
 from eigenveil.errors import require
 from eigenveil.linalg import Array
 from eigenveil.tasks.fit.outliers import Outliers
+from eigenveil.tasks.tails import BEYOND
 
 __all__ = ["HiddenRows", "LongRows", "Norms", "kept_by_clipping", "taken_by_clipping"]
 

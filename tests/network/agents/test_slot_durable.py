@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from eigenveil.core.ledger import Charge
-from eigenveil.core.noise import packed_size
 from eigenveil.errors import ProtocolError
 from eigenveil.estimators.slots.parties import SlotParties
 from eigenveil.estimators.slots.simulation import SlotSimulation
@@ -19,6 +18,7 @@ from eigenveil.ledger.durable import DurableLedger, LedgerError, StudyBudget
 from eigenveil.network.agents.durable.hub_log import HubLog
 from eigenveil.network.agents.durable.slot_hub import DurableSlotHub
 from eigenveil.network.agents.durable.slot_site import DurableSlotSite, SlotsBefore, StoredParts
+from eigenveil.privacy.packed import packed_size
 from eigenveil.protocols import Ask, Decline, Give, Message
 from eigenveil.protocols.keys import Identity
 from eigenveil.protocols.limits import FitSize, hub_limits, site_limits

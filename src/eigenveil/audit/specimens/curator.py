@@ -21,6 +21,7 @@ from eigenveil.core.unit import Neighbours
 from eigenveil.estimators import PrivatePCA
 from eigenveil.estimators.private.curator import PrivateSpec
 from eigenveil.linalg import Array
+from eigenveil.privacy.sums.clipped import FloatRegion, moved, sparse
 from eigenveil.tasks.fit.bounds import RowBounds
 
 __all__ = ["CASES"]
@@ -33,7 +34,7 @@ _TOO_LITTLE: Final = 0.8
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class _Misjudged(Region):
+class _Misjudged(FloatRegion):
     """A region that clips rows as `inner` does, and states `part` of the sensitivities of `stated`."""
 
     dim: int
@@ -50,14 +51,11 @@ class _Misjudged(Region):
     def unit(self) -> float | None:
         return self.inner.unit
 
-    def dense(self, block: Block, *, out: Array | None = None, squared: bool = False) -> Array:
-        return self.inner.dense(block, out=out, squared=squared)
-
     def moved(self, block: Block, *, out: Array, squared: bool = False) -> tuple[Array, Array]:
-        return self.inner.moved(block, out=out, squared=squared)
+        return moved(self.inner, block, out=out, squared=squared)
 
     def sparse(self, block: Block, *, squared: bool = False) -> SparseBlock:
-        return self.inner.sparse(block, squared=squared)
+        return sparse(self.inner, block, squared=squared)
 
     def whole(self, block: Block, *, unit: float, squared: bool = False, out: Array | None = None) -> Array:
         return self.inner.whole(block, unit=unit, squared=squared, out=out)

@@ -11,7 +11,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from eigenveil.core.counts import Cells, Tails, bounded_tails, read_tails, tails_sensitivity
+from eigenveil.core.counts import Cells, bounded_tails, tails_sensitivity
 from eigenveil.core.domain import FARTHEST, Domain
 from eigenveil.core.rows import in_silence
 from eigenveil.core.unit import Neighbours
@@ -26,6 +26,7 @@ from eigenveil.tasks import Totals
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.gaps import Rates, observed_noise
 from eigenveil.tasks.fit.outliers import outliers_in
+from eigenveil.tasks.tails import Tails, read_tails
 
 __all__ = ["FindBounds", "find_bounds", "place_of"]
 

@@ -405,7 +405,7 @@ def _ledger_facts(stream: Stream) -> dict[str, Any] | None:
 
 
 def _charges(entries: Any) -> tuple[Charge, ...]:
-    return tuple(Charge(str(entry["label"]), float(entry["mu"])) for entry in entries)
+    return tuple(Charge(str(entry["label"]), float(entry["mu"]), entry["purpose"]) for entry in entries)
 
 
 def _pending(arrays: Mapping[str, Any], held: int, dim: int) -> OpenBlock:

@@ -21,7 +21,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from eigenveil.core.domain import Domain, Gaps
-from eigenveil.core.ledger import Charge, Ledger, Reserve
+from eigenveil.core.ledger import Charge, Ledger, Purpose, Reserve
 from eigenveil.core.mechanism import Gaussian, Mechanism, Portion
 from eigenveil.core.noise import Noise
 from eigenveil.core.rows import Rows
@@ -66,8 +66,6 @@ _BLOCKS_TO_COME: Final = 10.0
 # After so many steps in the first block, a search that has not reached the mean waits for more rows. The steps that are left are
 # then as much finer as there are more rows.
 _PAUSE: Final = 6
-# What the first block releases before anything else, by the beginnings of the labels.
-_SEARCHED: Final = ("mean", "norms", "columns", "observed", "count")
 RAW_STATE: Final = "This is raw data of the people in the stream. Only what was released is covered by a guarantee."
 
 
@@ -663,7 +661,7 @@ class Stream:
                 )
             if terms.center or find:
                 begun = None if self.searching is None else _of_more(self.searching, count / terms.plan.first_block)
-                found = run_pooled(search, block, self._mechanism(multiplier), begun=begun)
+                found = run_pooled(search, block, self._mechanism(multiplier, "search"), begun=begun)
             self.searching = found if waits and found.poor else None
             if self.searching is not None:
                 return None
@@ -685,7 +683,7 @@ class Stream:
         domain = Domain(terms.bounds.dim, 1.0, gaps=gaps)
         weights = {"count_weight": 1.0} if gaps.drops else {"observed_weight": 1.0}
         task = Totals(domain, terms.neighbours, name=name, **weights)
-        totals = run_pooled(task, block, Portion(self._mechanism(multiplier), share))
+        totals = run_pooled(task, block, Portion(self._mechanism(multiplier, "search"), share))
         return replace(found, people=totals.count or float(block.shape[0]), observed=totals.observed)
 
     def _rates(self, found: Center, count: float, share: float, multiplier: float) -> Rates | None:
@@ -712,18 +710,18 @@ class Stream:
     def _multiplier(self, tracker: SketchTracker[Any]) -> float:
         """Noise over sensitivity, from the budget that the mean left and the releases that one person can be in."""
         # From the charges and not from a plan, because the search for the mean may end early.
-        searched = math.fsum(c.mu**2 for c in self.charges if c.label.startswith(_SEARCHED))
+        searched = math.fsum(charge.mu**2 for charge in self.charges if charge.purpose == "search")
         # The squares of mu of all releases add up to that of the budget (decision 1).
         return math.sqrt(tracker.cost / (self._mu**2 - searched))
 
-    def _mechanism(self, multiplier: float) -> Mechanism:
+    def _mechanism(self, multiplier: float, purpose: Purpose = "main") -> Mechanism:
         noise = self._noise
         if noise is None:
             # One seed for each release, so that a resumed stream draws the same noise as an uninterrupted one.
             # Room for 2^48 releases before two seeds could share a source.
             noise = Noise.seeded(((self.terms.seed or 0) << 48) + self.draws)
         self.draws += 1
-        return Gaussian(multiplier, self._reserved(), noise)
+        return Gaussian(multiplier, self._reserved(), noise, purpose=purpose)
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy or pickle of a private stream has released numbers and no rows, and cannot continue."""

@@ -43,10 +43,10 @@ def size_of(
 
     Where entries may be missing, `observed` counts of them go along with a sum.
     """
-    from eigenveil.core.counts import BEYOND
     from eigenveil.plan import SegmentsPlan, iterates
     from eigenveil.tasks.fit.outliers import Outliers
     from eigenveil.tasks.fit.task import counted_at_once
+    from eigenveil.tasks.tails import BEYOND
 
     plan = request.plan
     method, width = ("segments", rank) if isinstance(plan, SegmentsPlan) else (plan.method, plan.width)

@@ -16,7 +16,6 @@ from typing import Any, Final, Literal, Self, TypeVar, final
 
 import numpy as np
 
-from eigenveil.core.counts import BEYOND
 from eigenveil.core.domain import Domain
 from eigenveil.core.mechanism import Exact, Mechanism, Portion
 from eigenveil.core.rows import Rows
@@ -32,6 +31,7 @@ from eigenveil.tasks.fit.outliers import Outliers
 from eigenveil.tasks.fit.search import NORMS, BoundSearch
 from eigenveil.tasks.fit.split import Extent, Split
 from eigenveil.tasks.fit.units import ENTRIES, ExactUnits, UnitSearch, are_flat, renormalised
+from eigenveil.tasks.tails import BEYOND
 
 __all__ = ["Fit", "FitResult", "FitState", "Setting", "WholeFit", "counted_at_once"]
 
