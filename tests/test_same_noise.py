@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from eigenveil.core.noise import Noise
+from eigenveil.linalg.normals import normals
 from same_noise import SameNoise
 
 
@@ -18,7 +19,7 @@ def plugin(request: pytest.FixtureRequest) -> SameNoise:
 
 def draws() -> list[Any]:
     shared = Noise.fresh()
-    numbers = [noise.normal((2,)).tolist() for noise in (shared, shared, Noise.fresh())]
+    numbers = [normals(noise, (2,)).tolist() for noise in (shared, shared, Noise.fresh())]
     return [*numbers, np.random.default_rng().random(2).tolist()]
 
 
@@ -43,5 +44,5 @@ def test_a_thread_has_true_entropy(plugin: SameNoise) -> None:
 
 @pytest.mark.real_entropy
 def test_a_test_of_freshness_has_true_entropy(plugin: SameNoise) -> None:
-    assert Noise.fresh().normal((2,)).tolist() != Noise.fresh().normal((2,)).tolist()
+    assert normals(Noise.fresh(), (2,)).tolist() != normals(Noise.fresh(), (2,)).tolist()
     assert np.random.default_rng is plugin.default_rng
