@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from eigenveil.ledger.durable import DurableLedger
 from eigenveil.model import Model
-from eigenveil.network.ledger.durable import DurableLedger
 from network.network_studies import free_port
 from network.test_quickstart import BLOCK, environment
 

@@ -15,7 +15,7 @@ from eigenveil.audit.cases.curator import two_fits
 from eigenveil.audit.cases.curator_seen import BUDGET, blanked, fitted, guarantee_of
 from eigenveil.core.accounting import Budget
 from eigenveil.core.domain import Domain, Region, Scored, SparseBlock
-from eigenveil.core.ledger import Charge, Ledger
+from eigenveil.core.ledger import Charge, Ledger, Memory
 from eigenveil.core.rows import Block, Rows
 from eigenveil.core.unit import Neighbours
 from eigenveil.estimators import PrivatePCA
@@ -132,8 +132,8 @@ class _UnclippedPCA(PrivatePCA):
 
 def _forgetful(budget: Budget) -> Ledger:
     """A ledger that does not record the first charge that it accepts."""
-    ledger = Ledger(epsilon=budget.epsilon, delta=budget.delta)
-    write = ledger._write
+    memory = Memory(budget)
+    write = memory.write
     seen = []
 
     def forget(charge: Charge) -> None:
@@ -142,9 +142,9 @@ def _forgetful(budget: Budget) -> Ledger:
         if len(seen) > 1:
             write(charge)
 
-    # On this one object: `Ledger` is final and has no subclasses.
-    vars(ledger)["_write"] = forget
-    return ledger
+    # On this one object: `Memory` is final and has no subclasses.
+    vars(memory)["write"] = forget
+    return Ledger.kept(budget, memory)
 
 
 def _twice(budget: Budget, rng: Generator, state: int | None) -> Trial:

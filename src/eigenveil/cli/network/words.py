@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from eigenveil.core.accounting import Budget
     from eigenveil.estimators.federated.parties import Parties
     from eigenveil.estimators.gossip.parties import PeerParties
-    from eigenveil.network.ledger.durable import DatasetState, StudyBudget
+    from eigenveil.ledger.durable import DatasetState, StudyBudget
     from eigenveil.network.policy import Policy
     from eigenveil.network.study.file import Place, StudyFile
     from eigenveil.plan.choose.sites import Method

@@ -151,8 +151,9 @@ def _header(stream: Stream, facts: Mapping[str, Any], tree: Any) -> dict[str, An
         "series": stream.series,
         "merged": None if others is None else {name: getattr(others, name) for name in _MERGED},
         "charges": [asdict(charge) for charge in stream.charges],
-        "ledger": _ledger_facts(stream.ledger),
+        "ledger": _ledger_facts(stream),
         "shared": stream.shared,
+        **({} if stream.reserve_name is None else {"reserve": stream.reserve_name}),
         "moves": stream.private and stream.terms.seed is None,
     }
 
@@ -291,6 +292,7 @@ def resumed(terms: StreamSpec, arrays: Mapping[str, Any], header: Mapping[str, A
     # ones.
     stream.series = str(header["series"])
     stream.charges = _charges(header["charges"])
+    stream.reserve_name = header.get("reserve")
     if terms.bounds.find and header["begun"]:
         # Found in the first block, which is not there any more.
         stream.bound = float(header["bound"])
@@ -364,27 +366,40 @@ def _ledger(header: Mapping[str, Any], given: Ledger | None, unit: PrivacyUnit) 
     if header["shared"]:
         if given is None:
             raise StateFileError("this stream was charged to a shared ledger. Pass it as ledger= to resume")
-        # Counted with repeats, because several charges may have the same label and the same cost.
-        if Counter(_charges(header["charges"])) - Counter(given.charges):
+        # Counted with repeats, because several charges may have the same label and the same cost. In a file a stream is charged
+        # whole, and known by the name of its reserve.
+        name = header.get("reserve")
+        if (Counter(_charges(header["charges"])) - Counter(given.charges)) if name is None else not given.knows(name):
             raise StateFileError("this stream was charged to another ledger. Pass that one as ledger=")
+        if name is not None:
+            # A file has their charge, and not which slots it was for. Only those of this stream.
+            given.adopt({one: held for one, held in _series(kept).items() if one.startswith(f"{header['series']}: ")})
         return given
     if given is not None:
         raise StateFileError("this stream has a ledger of its own, which continues with it. Leave out ledger")
-    # Slots continue too, or one slot could be charged as if it were new.
-    series = {
+    # Slots continue too, or one slot could be charged as if it were new. Its kind follows from the stream's own terms, which the
+    # file has too.
+    charges = _charges(kept["charges"])
+    return Ledger.continued(Budget(kept["epsilon"], kept["delta"]), charges, _series(kept), unit=unit)
+
+
+def _series(kept: Mapping[str, Any]) -> dict[str, tuple[int, int, float, tuple[float, ...]]]:
+    """The slots that a ledger had counted."""
+    return {
         name: (int(n), int(p), float(o), tuple(map(float, most))) for name, (n, p, o, most) in kept["series"].items()
     }
-    # Its kind follows from the stream's own terms, which the file has too.
-    return Ledger.continued(Budget(kept["epsilon"], kept["delta"]), _charges(kept["charges"]), series, unit=unit)
 
 
-def _ledger_facts(ledger: Ledger | None) -> dict[str, Any] | None:
+def _ledger_facts(stream: Stream) -> dict[str, Any] | None:
+    ledger = stream.ledger
     if ledger is None:
         return None
+    # A ledger in a file has what others were charged, and keeps it.
+    charges = ledger.charges if stream.reserve_name is None else stream.charges
     return {
         "epsilon": ledger.budget.epsilon,
         "delta": ledger.budget.delta,
-        "charges": [asdict(charge) for charge in ledger.charges],
+        "charges": [asdict(charge) for charge in charges],
         "series": ledger.series(),
     }
 

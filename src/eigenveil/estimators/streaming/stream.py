@@ -117,6 +117,8 @@ class Stream:
         self.rows, self.covered = 0, 0
         self.charges: tuple[Charge, ...] = ()
         self._reserve: Reserve | None = None
+        # What its reserve is called in the file of a ledger, None in memory.
+        self.reserve_name: str | None = None
         # Random, because slots of two streams on one ledger must not have the same name.
         self.series = f"stream {secrets.token_hex(8)}"
         # The norm to clip at: given, or None until the first block has found one.
@@ -458,7 +460,15 @@ class Stream:
             # Reserved, because other fits may spend from the same ledger while the stream goes on.
             # What this stream has paid counts towards its budget, so a resumed one reserves the rest and not the whole
             # again.
-            self._reserve = self.ledger.reserve(self._mu, label="this stream", paid=self.charges, unit=self.terms.unit)
+            self._reserve = self.ledger.reserve(
+                self._mu,
+                label="this stream",
+                paid=self.charges,
+                unit=self.terms.unit,
+                budget=self.terms.budget,
+                name=self.reserve_name,
+            )
+            self.reserve_name = self._reserve.name
         return self._reserve
 
     def give_back(self) -> None:
