@@ -414,7 +414,7 @@ def test_replayed_neighbours_differ_by_their_sensitivity_alone(part: int) -> Non
 
 @pytest.mark.usefixtures("unplanned")
 def test_rows_that_are_not_clipped_are_convicted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Domain, "_to_grid", lambda self, squares, block, unit, *more: np.full(len(squares), 1 / unit))
+    monkeypatch.setattr(Domain, "to_grid", lambda self, squares, block, unit, *more: np.full(len(squares), 1 / unit))
     with pytest.raises(AssertionError):
         for seed in range(40):
             replay(seed)
