@@ -344,7 +344,7 @@ class FollowedFolder:
             if at.name not in files:
                 raise SourceChanged(_gone(at.name, self.source))
             later = [name for name in there if name > at.name]
-            file = self._file(files[at.name])
+            file = self._file(files[at.name], None if until is None else dict(until).get(at.name))
             rows = np.empty((0, len(self.columns)))
             # Without a first line there is nothing to read yet.
             if file is not None:
@@ -377,10 +377,13 @@ class FollowedFolder:
             )
         return offset
 
-    def _file(self, path: Path) -> FollowedFile | None:
-        """A file of the folder, with the first line that all of them have; None if that has not come yet."""
+    def _file(self, path: Path, stop: int | None) -> FollowedFile | None:
+        """A file of the folder, with the first line that all of them have; None if that had not come when it had `stop` bytes.
+
+        A reader that comes late sees a line that was not there, and must not do otherwise than one that was in time.
+        """
         head = _head(path, self.how)
-        if head is None:
+        if head is None or (stop is not None and len(head) > stop):
             return None
         header = replace(self.first.text.header, source=path)
         file = FollowedFile(
