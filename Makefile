@@ -24,13 +24,16 @@ demo: $(READY)
 # Each worker begins at a place of its own and takes over what others have not got to, so that fixtures of a file are made once.
 # Three of them for two cores, because tests of networks and of processes wait: `make test WORKERS=2` for one on each.
 WORKERS ?= 3
-TEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations=10 --durations-min=5
+# The last line says how long all of it took, and on what, whether it passed or not.
+TEST = @began=$$(date +%s); $(PYTEST)$(1); code=$$?; took=$$(($$(date +%s) - began)); \
+	echo "make $@: $$((took / 60)) min $$((took % 60)) s, with $(WORKERS) workers on $$(getconf _NPROCESSORS_ONLN) cores"; exit $$code
 
 test: $(READY)
-	$(TEST)
+	$(call TEST)
 
 quick: $(READY)
-	$(TEST) -m 'not slow'
+	$(call TEST, -m 'not slow')
 
 lint: $(READY)
 	$(BIN)/ruff check .

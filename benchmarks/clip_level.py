@@ -23,6 +23,7 @@ from eigenveil.core.noise import Noise
 from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import Array
+from eigenveil.linalg.normals import normals
 from eigenveil.tasks import shrunk
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.center import Center
@@ -79,7 +80,7 @@ def clipped_mean(rows: Array, center: Array, bound: float) -> Array:
 
 def released(gram: Array, mu: float, noise: Noise) -> Array:
     """Eigenvectors, (d, 10), of the matrix with symmetric noise for this mu."""
-    upper = noise.normal(gram.shape) / mu
+    upper = normals(noise, gram.shape) / mu
     symmetric = np.triu(upper, 1) / np.sqrt(2)
     return np.linalg.eigh(gram + symmetric + symmetric.T + np.diag(np.diag(upper)))[1][:, ::-1][:, :10]
 
@@ -92,7 +93,7 @@ def with_given_bound(gram: Array, mean: Array, rows: int, budget: Budget, noise:
     """
     split = split_budget(mean=True, search=False, count=True, trace=False)
     entry = 1 / (budget.mu * np.sqrt(split.mean[0]) * rows)
-    found = mean + entry * noise.normal(mean.shape)
+    found = mean + entry * normals(noise, mean.shape)
     off = shrunk(found, noise=entry * np.sqrt(len(mean)))
     moved = gram + rows * (np.outer(off, off) - np.outer(mean, off) - np.outer(off, mean))
     return released(moved, budget.mu * np.sqrt(split.main(1)), noise)

@@ -43,6 +43,7 @@ from eigenveil.core.ledger import Ledger
 from eigenveil.core.mechanism import Bounded, Gaussian
 from eigenveil.core.noise import Noise
 from eigenveil.linalg import Array
+from eigenveil.linalg.normals import normals
 
 # (rows, columns), with rows so that a fit takes some tenths of a second at least.
 SHAPES = [(400_000, 10), (200_000, 30), (100_000, 100), (40_000, 500), (20_000, 2000)]
@@ -74,7 +75,7 @@ def draws(repeats: int, clock: Callable[[], float]) -> None:
     for scale in SCALES:
         sampler = Rounded(scale)
         exact: Callable[[], object] = partial(sampler.draw, noise, DRAWS)
-        pairs = _pairs(exact, lambda: noise.normal((DRAWS,)), repeats, clock)
+        pairs = _pairs(exact, lambda: normals(noise, (DRAWS,)), repeats, clock)
         rate = DRAWS / statistics.median(ours for ours, _ in pairs)
         peer = DRAWS / statistics.median(theirs for _, theirs in pairs)
         ratio = statistics.median(ours / theirs for ours, theirs in pairs)
@@ -84,7 +85,7 @@ def draws(repeats: int, clock: Callable[[], float]) -> None:
     for count in (1, 10, 1000, 10_000):
         pairs = _pairs(
             lambda count=count: [Rounded(1e6).draw(noise, count) for _ in range(200)],  # type: ignore[misc]
-            lambda count=count: [noise.normal((count,)) for _ in range(200)],  # type: ignore[misc]
+            lambda count=count: [normals(noise, (count,)) for _ in range(200)],  # type: ignore[misc]
             repeats,
             clock,
         )

@@ -32,12 +32,12 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from eigenveil.data.follow import follow
+from eigenveil.ledger.durable import DurableLedger
+from eigenveil.ledger.replay import charges_in
 from eigenveil.network.agents.slot_hub import SlotHubAgent
 from eigenveil.network.agents.slot_site import SlotSiteAgent
 from eigenveil.network.identity.authority import Authority, new_request, write_new
 from eigenveil.network.identity.certificates import Keys, Role
-from eigenveil.network.ledger.durable import DurableLedger
-from eigenveil.network.ledger.replay import charges_in
 from eigenveil.network.study.file import StudyFile
 
 COLUMNS: Final = ("temperature", "pressure", "flow", "current", "voltage")

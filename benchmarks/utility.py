@@ -19,6 +19,7 @@ from eigenveil import PrivatePCA
 from eigenveil.core.accounting import Budget
 from eigenveil.core.noise import Noise
 from eigenveil.linalg import Array, orthonormal, sines, top_eigen
+from eigenveil.linalg.normals import normals
 from eigenveil.papers.noise_scales import (
     analyze_gauss_scale,
     balcan_scale,
@@ -61,7 +62,7 @@ def mask(scale: Callable[..., float], *, symmetric: bool) -> Method:
 
     def run(rows: Array, gram: Array, bound: float, rank: int, budget: Budget, seed: int) -> Array:
         dim = len(gram)
-        noise = Noise.seeded(seed).normal((dim, dim)) * scale(budget, dim=dim) * bound**2
+        noise = normals(Noise.seeded(seed), (dim, dim)) * scale(budget, dim=dim) * bound**2
         if symmetric:
             noise = np.triu(noise) + np.triu(noise, 1).T
             return top_eigen(gram + noise, rank=rank)[1]
@@ -78,7 +79,7 @@ def published_power(scale: Callable[..., float]) -> Method:
         basis = orthonormal(np.random.default_rng(seed).standard_normal((len(gram), rank)))
         for _ in range(ROUNDS):
             size = scale(budget, rounds=ROUNDS, basis=basis) * bound**2
-            basis = orthonormal(gram @ basis + size * noise.normal(basis.shape))
+            basis = orthonormal(gram @ basis + size * normals(noise, basis.shape))
         return basis
 
     return run

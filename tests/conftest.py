@@ -13,6 +13,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import pytest
 from hypothesis import settings
 
+from same_noise import SameNoise
+
 settings.register_profile("eigenveil", derandomize=True, deadline=None, max_examples=60)
 settings.load_profile("eigenveil")
 
@@ -25,6 +27,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     Tests of warnings catch them with filters of their own.
     """
+    config.pluginmanager.register(SameNoise())
     for warning in ("ParameterWarning", "WeakGuaranteeWarning"):
         config.addinivalue_line("filterwarnings", f"ignore::eigenveil.errors.{warning}")
 

@@ -46,6 +46,7 @@ from benchmarks.datasets import heading, line
 from eigenveil import FederatedPCA
 from eigenveil.data.rows import DenseRows
 from eigenveil.errors import require
+from eigenveil.ledger.durable import DurableLedger
 from eigenveil.linalg import Array
 from eigenveil.linalg.blas import blas_threads
 from eigenveil.network.agents.durable import hub as durable_hub
@@ -58,7 +59,6 @@ from eigenveil.network.agents.site import SiteAgent
 from eigenveil.network.agents.site_data import SiteData
 from eigenveil.network.identity.authority import Authority, new_request, write_new
 from eigenveil.network.identity.certificates import Keys, Role
-from eigenveil.network.ledger.durable import DurableLedger
 from eigenveil.network.study.file import StudyFile
 from eigenveil.protocols import Hub, Member
 from eigenveil.protocols.masked import MaskedMember

@@ -1,9 +1,9 @@
 """How often what is captured lies in the interval that was forecast, on tables that are hard to forecast, and how wide it is.
 
 A cell is one table of `tables.py` with a random number of its rows, a random epsilon, rank and way to bound rows, all from a
-fixed seed, and one fit of `PrivatePCA` at delta = 1e-5. Captured variance is a share of what exact PCA of *all rows as they are*
-has; for private units, of exactly standardised rows. Only where a forecast says that it is of the clipped rows, it is a share of
-what exact PCA of those has. Three forecasts are scored:
+fixed seed, and one fit at delta = 1e-5: of one table, of three to eight sites, or of a stream (`--setting`). Captured variance
+is a share of what exact PCA of *all rows as they are* has; for private units, of exactly standardised rows. Only where a
+forecast says that it is of the clipped rows, it is a share of what exact PCA of those has. Three forecasts are scored:
 
 - `plan`: before the fit, from the numbers of rows and columns, the rank and the budget alone;
 - `explained`: the same, told which share of the variance the first k components have, to two digits, READ FROM THE DATA;
@@ -11,7 +11,11 @@ what exact PCA of those has. Three forecasts are scored:
 
 Nine in ten should lie in the interval. Read the widths next to it: an interval from 0 to 1 would always be right.
 
+"Warned" are fits that say that long rows seem to have most of the variance. "Hidden" are fits in which more rows were far
+longer than all that was seen than the report says that noise can hide at most: one in twenty may be.
+
     EIGENVEIL_DATA=... python benchmarks/plan/coverage.py [--half tuning held-out fresh] [--cells 6] [--misses]
+        [--setting curator hub masked site stream]
 """
 
 import argparse
@@ -20,22 +24,29 @@ import warnings
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, final
+from typing import Any, Final, Literal, final
 
 import numpy as np
 
 from benchmarks.datasets import heading, line
 from benchmarks.plan.tables import TABLES, half_of, table
-from eigenveil import PrivatePCA
+from eigenveil import FederatedPCA, PrivatePCA, StreamingPCA
 from eigenveil.core.accounting import Budget
 from eigenveil.linalg import Array
 from eigenveil.linalg.blas import blas_threads
+from eigenveil.model import Model
 from eigenveil.plan import METHODS, Facts, Forecast, Spectrum, forecast
 from eigenveil.report.fitted import planned
+from eigenveil.tasks.fit.outliers import Outliers
 from eigenveil.tasks.fit.units import least_for_units
 
 DELTA: Final = 1e-5
 EPSILONS: Final = (0.1, 0.3, 1.0, 3.0)
+Publish = Literal["sync", "block", "continual"]
+Setting = Literal["curator", "hub", "masked", "site", "stream"]
+SETTINGS: Final[tuple[Setting, ...]] = ("curator", "hub", "masked", "site", "stream")
+STREAMS: Final[tuple[Publish, ...]] = ("sync", "block", "continual")
+_MOST_SITES: Final = 8
 # Most fits find their bound.
 WAYS: Final = ("bound", "bound", "bound", "units", "given")
 _FEWEST_ROWS: Final = 300
@@ -53,6 +64,9 @@ class Scored:
     kind: str
     captured: float
     said: Forecast
+    # Of the report: whether it warns of long rows, and whether more rows hide than it says. None where it says nothing of them.
+    warned: bool = False
+    exceeded: bool | None = None
 
     @property
     def inside(self) -> bool:
@@ -72,19 +86,20 @@ def share_of(rows: Array, basis: Array) -> float:
     return float(np.einsum("ij,ij->", basis, gram @ basis)) / best
 
 
-def scored(name: str, cells: int) -> Iterator[Scored]:
+def scored(name: str, setting: Setting, cells: int) -> Iterator[Scored]:
     """The forecasts of all cells of a table."""
     whole = table(name)
-    rng = np.random.default_rng(zlib.crc32(name.encode()))
+    rng = np.random.default_rng(zlib.crc32((name if setting == "curator" else f"{name} {setting}").encode()))
     if whole is None or len(whole) <= _FEWEST_ROWS:
         return
     for _ in range(cells):
-        drawn = _settings(rng, whole)
+        drawn = _settings(rng, whole, setting)
         if drawn is not None:
-            yield from _cell(name, whole[rng.permutation(len(whole))[: drawn[0]]], *drawn[1:], int(rng.integers(2**31)))
+            rows = whole[rng.permutation(len(whole))[: drawn[0]]]
+            yield from _cell(name, rows, *drawn[1:], int(rng.integers(2**31)), setting)
 
 
-def _settings(rng: np.random.Generator, whole: Array) -> tuple[int, float, int, str] | None:
+def _settings(rng: np.random.Generator, whole: Array, setting: Setting) -> tuple[int, float, int, str] | None:
     """Rows, epsilon, rank and the way to bound rows; None if no such fit is possible after many tries."""
     for _ in range(200):
         count = int(math.exp(rng.uniform(math.log(_FEWEST_ROWS), math.log(len(whole)))))
@@ -93,12 +108,27 @@ def _settings(rng: np.random.Generator, whole: Array) -> tuple[int, float, int, 
         way = WAYS[rng.integers(len(WAYS))]
         mu = Budget(epsilon, DELTA).mu
         least = least_for_units(whole.shape[1], 1 / mu) if way == "units" else _ENOUGH / mu
-        if count > _ROOM * least:
+        # Where each of up to eight sites adds all of the noise, a search needs more people.
+        if count > _ROOM * least * (math.sqrt(_MOST_SITES) if setting == "site" else 1.0):
             return count, epsilon, rank, way
     return None
 
 
-def _cell(name: str, rows: Array, epsilon: float, rank: int, way: str, seed: int) -> Iterator[Scored]:
+def _fitted(rows: Array, setting: Setting, rank: int, sites: int, seed: int, **terms: Any) -> tuple[Any, str, int]:
+    """A fit, the name of its method in a plan, and its number of sites."""
+    terms |= {"delta": DELTA, "random_state": seed}
+    match setting:
+        case "curator":
+            return PrivatePCA(rank, **terms).fit(rows), "curator/covariance", 1
+        case "stream":
+            publish = STREAMS[seed % len(STREAMS)]
+            horizon = len(rows) if publish == "continual" else None
+            return StreamingPCA(rank, publish=publish, horizon=horizon, **terms).fit(rows), f"stream/{publish}", 1
+    fit = FederatedPCA(rank, trust=setting, method="covariance", **terms)
+    return fit.fit(np.array_split(rows, sites)), f"{setting}/covariance", sites
+
+
+def _cell(name: str, rows: Array, epsilon: float, rank: int, way: str, seed: int, setting: Setting) -> Iterator[Scored]:
     mean = rows.mean(axis=0)
     moved = rows - mean
     terms: dict[str, Any] = {"scale": "private"} if way == "units" else {}
@@ -109,7 +139,9 @@ def _cell(name: str, rows: Array, epsilon: float, rank: int, way: str, seed: int
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         try:
-            pca = PrivatePCA(rank, epsilon=epsilon, delta=DELTA, random_state=seed, **terms).fit(rows)
+            pca, method, sites = _fitted(
+                rows, setting, rank, 3 + seed % (_MOST_SITES - 2), seed, epsilon=epsilon, **terms
+            )
         except ValueError:
             # So few people that noise on their number had the fit refused.
             return
@@ -134,15 +166,22 @@ def _cell(name: str, rows: Array, epsilon: float, rank: int, way: str, seed: int
         "plan": Spectrum.guessed(dim),
         "explained": Spectrum.guessed(dim, rank=rank, explained=min(1.0, max(explained, rank / dim))),
     }
-    cell = f"{name}, {len(rows)} x {dim}, epsilon {epsilon:g}, k = {rank}, {way}"
+    cell = f"{name}, {len(rows)} x {dim}, {sites} x {method}, epsilon {epsilon:g}, k = {rank}, {way}"
     for kind, spectrum in guesses.items():
-        facts = Facts(dim, rank, len(rows), Budget(epsilon, DELTA), spectrum, **known)
-        said = forecast(facts, "curator/covariance")
+        facts = Facts(dim, rank, len(rows), Budget(epsilon, DELTA), spectrum, sites=sites, trust=(setting,), **known)
+        said = forecast(facts, method)
         yield Scored(cell, way, kind, captured[said.of], said)
     after, method = planned(pca.model_)
     if after is not None and method in METHODS:
         said = forecast(after, method)
-        yield Scored(cell, way, "report", captured[said.of], said)
+        warned = after.norms is not None and after.norms.longest(after.unit) is not None
+        yield Scored(cell, way, "report", captured[said.of], said, warned, _exceeded(rows - pca.mean_, pca.model_))
+
+
+def _exceeded(moved: Array, model: Model) -> bool | None:
+    """Whether more rows, around their mean, are far longer than all norms that were seen than a model says at most."""
+    far = Outliers.read(model.settings.get("outliers"))
+    return None if far is None else float((np.linalg.norm(moved, axis=1) > far.beyond).mean()) > far.most
 
 
 def summary(found: Sequence[Scored]) -> None:
@@ -156,6 +195,8 @@ def summary(found: Sequence[Scored]) -> None:
             "too high",
             "median width",
             "median width of clipped rows",
+            "warned",
+            "hidden",
         ]
     )
     for kind in ("plan", "explained", "report"):
@@ -167,7 +208,22 @@ def summary(found: Sequence[Scored]) -> None:
             inner = np.median([one.said.clipped.high - one.said.clipped.low for one in some])
             width = np.median([one.width for one in some])
             inside = np.mean([one.inside for one in some])
-            line([kind, way, str(len(some)), f"{inside:.1%}", f"{high:.1%}", f"{width:.3f}", f"{inner:.3f}"])
+            told = [one.exceeded for one in some if one.exceeded is not None]
+            more = f"{sum(told)} of {len(told)}" if told else "-"
+            warned = str(sum(one.warned for one in some))
+            line(
+                [
+                    kind,
+                    way,
+                    str(len(some)),
+                    f"{inside:.1%}",
+                    f"{high:.1%}",
+                    f"{width:.3f}",
+                    f"{inner:.3f}",
+                    warned,
+                    more,
+                ]
+            )
     print()
 
 
@@ -179,16 +235,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", nargs="*", default=list(TABLES))
     parser.add_argument("--cells", type=int, default=6)
     parser.add_argument("--misses", action="store_true")
+    parser.add_argument("--setting", nargs="*", choices=SETTINGS, default=["curator"])
     options = parser.parse_args(arguments)
     for half in options.half:
         names = [name for name in options.data if half_of(name) == half]
-        with blas_threads(1):
-            found = [one for name in names for one in scored(name, options.cells)]
-        print(f"{half}: {len(names)} tables")
-        summary(found)
-        for one in found if options.misses else []:
-            if not one.inside:
-                print(f"{one.kind}, {one.said.of}: {one.cell}: {one.captured:.3f}, said {one.said.captured}")
+        for setting in options.setting:
+            with blas_threads(1):
+                found = [one for name in names for one in scored(name, setting, options.cells)]
+            print(f"{half}, {setting}: {len(names)} tables")
+            summary(found)
+            for one in found if options.misses else []:
+                if not one.inside or one.warned:
+                    mark = " WARNED" * one.warned
+                    print(
+                        f"{one.kind}, {one.said.of}: {one.cell}: {one.captured:.3f}, said {one.said.captured}{mark}",
+                        flush=True,
+                    )
 
 
 if __name__ == "__main__":

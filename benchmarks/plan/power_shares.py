@@ -15,6 +15,7 @@ from benchmarks.datasets import centred_and_clipped, dense, skipped
 from eigenveil.core.accounting import Budget
 from eigenveil.core.noise import Noise
 from eigenveil.linalg import Array, orthonormal, top_eigen
+from eigenveil.linalg.normals import normals
 from eigenveil.plan.choose.choice import GROWTH
 from eigenveil.tasks import geometric_shares, ritz
 
@@ -27,7 +28,7 @@ def captured(gram: Array, best: float, rank: int, width: int, shares: tuple[floa
     noise = Noise.seeded(seed)
     basis = orthonormal(np.random.default_rng(seed).standard_normal((len(gram), width)))
     for round_, share in enumerate(shares):
-        noisy = gram @ basis + noise.normal(basis.shape) / (mu * np.sqrt(share))
+        noisy = gram @ basis + normals(noise, basis.shape) / (mu * np.sqrt(share))
         if round_ + 1 < len(shares):
             basis = orthonormal(noisy)
     found = ritz(basis, noisy, rank=rank).basis

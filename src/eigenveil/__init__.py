@@ -14,7 +14,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from eigenveil.core.ledger import Ledger
     from eigenveil.data.engines.pool import rows_in_processes
     from eigenveil.data.rows import Symmetric
     from eigenveil.errors import (
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
         find_column_bounds,
         released_spectrum,
     )
+    from eigenveil.ledger.store import Ledger, LedgerError
     from eigenveil.linalg import Subspace, merge, merge_all
     from eigenveil.linalg.graphs import Graph
     from eigenveil.model import Model
@@ -61,6 +61,7 @@ __all__ = [
     "Graph",
     "Guarantee",
     "Ledger",
+    "LedgerError",
     "Model",
     "ModelFileError",
     "ParameterError",
@@ -112,7 +113,8 @@ _HOMES = {
     "merge_all": "linalg",
     "Model": "model",
     "Guarantee": "privacy",
-    "Ledger": "core.ledger",
+    "Ledger": "ledger.store",
+    "LedgerError": "ledger.store",
     "Symmetric": "data.rows",
     "rows_in_processes": "data.engines.pool",
     "rows_on_device": "privacy.sums.device",

@@ -24,6 +24,7 @@ from eigenveil.linalg import Array, Subspace
 from eigenveil.params.declarations.reading import public_levels
 from eigenveil.params.values import Expected
 from eigenveil.privacy import Guarantee
+from eigenveil.privacy.sums.clipped import dense
 from eigenveil.privacy.sums.device import is_on_device, rows_on_device
 from eigenveil.tasks.fit.gaps import gaps_of
 
@@ -239,7 +240,10 @@ class Model:
         pieces = (rows[start : start + size] for start in range(0, rows.shape[0], size))
         return np.vstack(
             [np.empty((0, len(center)))]
-            + [domain.dense(Block(piece.toarray() if is_sparse(piece) else piece)) * scale + center for piece in pieces]
+            + [
+                dense(domain, Block(piece.toarray() if is_sparse(piece) else piece)) * scale + center
+                for piece in pieces
+            ]
         )
 
     def completed(self, rows: Any) -> Any:

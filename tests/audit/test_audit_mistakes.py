@@ -12,12 +12,14 @@ from eigenveil.audit.cases import sites
 from eigenveil.core import mechanism
 from eigenveil.core.counts import tails_sensitivity
 from eigenveil.core.domain import Domain, Gaps
-from eigenveil.core.noise import Noise, distance_in_steps, packed_noise
+from eigenveil.core.noise import Noise, distance_in_steps
 from eigenveil.core.unit import Neighbours
 from eigenveil.estimators.bounds import spectrum
 from eigenveil.linalg import Array
 from eigenveil.privacy import Histories
 from eigenveil.privacy.integers.paired import PairedSteps
+from eigenveil.privacy.packed import packed_noise
+from eigenveil.privacy.sums import clipped
 from eigenveil.protocols.masked.session import Session
 
 # As in an audit of seventy cases at 99%.
@@ -64,8 +66,8 @@ def a_ball_a_tenth_too_large(patch: Patch) -> None:
     def larger(whole: Callable[..., Array]) -> Callable[..., Array]:
         return lambda domain, *how: whole(replace(domain, radius=1.1 * domain.radius), *how)
 
-    for factor in ("_to_ball", "_to_grid"):
-        patch.setattr(Domain, factor, larger(getattr(Domain, factor)))
+    patch.setattr(clipped, "to_ball", larger(clipped.to_ball))
+    patch.setattr(Domain, "to_grid", larger(Domain.to_grid))
 
 
 def a_third_of_the_entries(patch: Patch) -> None:

@@ -13,9 +13,10 @@ from eigenveil.audit.cases.bits import CASES as BITS
 from eigenveil.audit.specimens.bits import CASES as SPECIMENS
 from eigenveil.audit.specimens.bits import FloatingGaussian
 from eigenveil.core.accounting import Budget
-from eigenveil.core.mechanism import Bounded, Gaussian
+from eigenveil.core.mechanism import Bounded, Gaussian, Mechanism
 from eigenveil.core.noise import Noise, Rounded
 from eigenveil.linalg import Array
+from eigenveil.tracking import sliced
 
 # As in an audit of eighty cases at 99%.
 CONFIDENCE = 1 - 0.01 / 80
@@ -62,13 +63,14 @@ def test_noise_in_floating_point_anywhere_does_not_pass(case: Case, monkeypatch:
         return FloatingGaussian(exact).release(private, label=label, share=share, slot=slot)
 
     def columns(
-        exact: Gaussian, slices: Iterable[Array], *, dim: int, sensitivity: float, **how: Any
+        exact: Mechanism, slices: Iterable[Array], *, dim: int, sensitivity: float, **how: Any
     ) -> Iterator[Array]:
         whole = np.hstack(list(slices))
+        assert isinstance(exact, Gaussian)
         yield FloatingGaussian(exact).release(Bounded(whole, sensitivity, symmetric=True), **how)
 
     monkeypatch.setattr(Gaussian, "release", release)
-    monkeypatch.setattr(Gaussian, "release_columns", columns)
+    monkeypatch.setattr(sliced, "release_columns", columns)
     verdict = verdict_of(case)
     assert not verdict.as_it_should
     if case.name in ("bits/site-part", "bits/hub-release", "bits/peers-independent"):

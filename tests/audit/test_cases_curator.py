@@ -16,7 +16,7 @@ from eigenveil.audit.specimens.curator import CASES as WRONG
 from eigenveil.audit.specimens.followed import CASES as WRONG_FOLLOWED
 from eigenveil.core.accounting import Budget
 from eigenveil.core.domain import Domain
-from eigenveil.core.ledger import Ledger, Reserve
+from eigenveil.core.ledger import Ledger, Memory, Reserve
 from eigenveil.core.noise import Rounded
 from eigenveil.data.rows import WeightedRows
 from eigenveil.errors import BudgetExceeded
@@ -111,12 +111,12 @@ def test_rows_of_a_person_count_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", ["curator/mean", "curator/scale", "stream/block"])
 def test_heavy_rows_must_be_cut(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    whole = Domain._to_grid
+    whole = Domain.to_grid
 
     def less(self: Domain, squares: Any, block: Any, unit: float, *rest: Any) -> Any:
         return np.minimum(1 / unit, 3 * whole(self, squares, block, unit, *rest))
 
-    monkeypatch.setattr(Domain, "_to_grid", less)
+    monkeypatch.setattr(Domain, "to_grid", less)
     assert verdict_of(SHIPPED[name], trials_of(SHIPPED[name], 120)).refuted
 
 
@@ -126,8 +126,8 @@ def test_a_stream_pays_for_every_row_and_every_release(monkeypatch: pytest.Monke
     one = SumTerms.gram_sensitivity
     monkeypatch.setattr(SumTerms, "gram_sensitivity", lambda self, rows=1: one(self))
     # A ledger that refuses nothing: a true one would stop some of these before the audit sees them.
-    for payer in (Ledger, Reserve):
-        monkeypatch.setattr(payer, "_require_room", lambda self, mu, label: None)
+    monkeypatch.setattr(Memory, "afford", lambda self, mu, **_: None)
+    monkeypatch.setattr(Reserve, "_require_room", lambda self, mu, label: None)
     for name in ("continual", "person-sync", "person-block", "person-continual"):
         case = SHIPPED[f"stream/{name}"]
         assert verdict_of(case, trials_of(case, 30)).refuted, name

@@ -7,8 +7,8 @@ import pytest
 
 from eigenveil.audit import CASES, Verdict, audit
 from eigenveil.audit.cases import ledgers
-from eigenveil.network.ledger import entries, tables
-from eigenveil.network.ledger.durable import DurableLedger
+from eigenveil.ledger import entries, tables
+from eigenveil.ledger.durable import DurableLedger
 
 Patch = pytest.MonkeyPatch
 SHIPPED = [name for name in CASES if name.startswith("ledger/")]
@@ -33,7 +33,7 @@ def test_a_note_with_a_reason_is_refuted() -> None:
 
 def marks_without_a_nonce(patch: Patch) -> None:
     patch.setattr(entries, "mark_of", _plain)
-    patch.setattr("eigenveil.network.ledger.durable.mark_of", _plain)
+    patch.setattr("eigenveil.ledger.durable.mark_of", _plain)
 
 
 def _plain(key: bytes, data: bytes) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def _plain(key: bytes, data: bytes) -> dict[str, Any]:
 
 def sizes_beside_marks(patch: Patch) -> None:
     patch.setattr(
-        "eigenveil.network.ledger.durable.mark_of", lambda key, data: entries.mark_of(key, data) | {"size": len(data)}
+        "eigenveil.ledger.durable.mark_of", lambda key, data: entries.mark_of(key, data) | {"size": len(data)}
     )
 
 

@@ -73,7 +73,7 @@ def test_directions_alone_show_that_there_is_next_to_no_noise(monkeypatch: pytes
 
 @pytest.mark.parametrize("name", ["hub-noise/result", "site-noise/covariance"])
 def test_a_heavy_row_that_is_not_cut_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Domain, "_to_grid", lambda domain, squares, block, unit, *rest: np.full(len(squares), 1 / unit))
+    monkeypatch.setattr(Domain, "to_grid", lambda domain, squares, block, unit, *rest: np.full(len(squares), 1 / unit))
     assert tried(only(BY_NAME[name], "curve"), runs=150).refuted
 
 

@@ -169,8 +169,9 @@ def test_halves_are_decided_by_names_alone() -> None:
     assert abs(counts[0] - counts[1]) <= 3
 
 
-def test_a_cell_of_the_coverage_says_which_rows_it_is_a_share_of() -> None:
-    found = list(coverage.scored("isotropic", 2))
+@pytest.mark.parametrize("setting", coverage.SETTINGS)
+def test_a_cell_of_the_coverage_says_which_rows_it_is_a_share_of(setting: coverage.Setting) -> None:
+    found = list(coverage.scored("isotropic", setting, 2))
     assert {one.kind for one in found} == {"plan", "explained", "report"}
     # Rows without heavy tails, a few of thousands: all of it is captured, and so every interval holds.
     assert all(one.inside for one in found)

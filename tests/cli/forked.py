@@ -1,17 +1,23 @@
 """Processes of the command, forked from a server that has loaded everything: to be signalled and killed, without seconds of
 imports each. What loading costs or says is for processes of their own, as in test_process.py."""
 
+import contextlib
+import json
 import multiprocessing
 import os
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from multiprocessing.connection import Connection
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import IO, Any, Final, Self, final
 
-__all__ = ["COMMAND", "Forked", "run_forked"]
+__all__ = ["COMMAND", "Forked", "run_forked", "stand_ins"]
 
 # What a process executes unless a test says otherwise: as `python -m eigenveil` does.
 COMMAND: Final = "from eigenveil.cli import app; app(prog_name='eigenveil')"
@@ -120,3 +126,63 @@ def run_forked(
         assert started.stderr is not None
         out, error = started.stdout.read(), started.stderr.read()
         return subprocess.CompletedProcess([str(argument) for argument in arguments], started.wait(60), out, error)
+
+
+# Stands for `eigenveil` on the path of a shell: hands its streams, words, folder and environment over, and waits.
+_STAND_IN: Final = """#!{python} -IS
+import json, os, socket, sys
+with socket.socket(socket.AF_UNIX) as line:
+    line.connect({address!r})
+    asked = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
+    socket.send_fds(line, [len(asked).to_bytes(4, "big")], [0, 1, 2])
+    line.sendall(asked)
+    code = int(line.recv(8) or b"1")
+if code < 0:
+    os.kill(os.getpid(), -code)
+sys.exit(code)
+"""
+
+
+def _serve(line: socket.socket) -> None:
+    """Run what one stand-in asks for. If it is gone, its process is killed, as if it had been that process."""
+    with line:
+        size, fds, *_ = socket.recv_fds(line, 4, 3)
+        with line.makefile("rb") as read:
+            words, folder, env = json.loads(read.read(int.from_bytes(size, "big")))
+        ends = [Connection(fd) for fd in fds]
+        child = _FORKS.Process(target=_live, args=(COMMAND, words, Path(folder), env, ends), daemon=True)
+        child.start()
+        for end in ends:
+            end.close()
+        while child.exitcode is None:
+            ready = wait([child.sentinel, line])
+            if line in ready:
+                child.kill()
+            child.join(0.05 if line in ready else None)
+        with contextlib.suppress(OSError):
+            line.sendall(b"%d" % child.exitcode)
+
+
+@contextmanager
+def stand_ins(path: Path) -> Iterator[None]:
+    """A program at this path that starts `eigenveil` without seconds of imports, for shells that run pages of the docs."""
+    # A path of a socket has a hundred characters at most.
+    with tempfile.TemporaryDirectory(prefix="ev") as folder, socket.socket(socket.AF_UNIX) as door:
+        address = f"{folder}/door"
+        door.bind(address)
+        door.listen()
+        path.write_text(_STAND_IN.format(python=sys.executable, address=address))
+        path.chmod(0o755)
+
+        def accept() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    threading.Thread(target=_serve, args=(door.accept()[0],), daemon=True).start()
+
+        threading.Thread(target=accept, daemon=True).start()
+        try:
+            yield
+        finally:
+            # Closing alone does not wake the thread that accepts.
+            with contextlib.suppress(OSError):
+                door.shutdown(socket.SHUT_RDWR)

@@ -50,39 +50,6 @@ def test_a_published_calibration_is_not_stretched_beyond_its_proof() -> None:
     assert "no proof here" in eigenveil("account", "--epsilon", 99, "--delta", "1e-6").stdout
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ("", "nothing to add up"),
-        ("--gaussian 4 --epsilon 1", "Give one or the other"),
-        ("--laplace 4 --releases 2", "Give one or the other"),
-        ("--releases 2", "nothing to add up"),
-        ("--gaussian four", "must be a number such as 4.0, or 4.0x3"),
-        ("--gaussian 4x", "got '4x'"),
-        ("--gaussian 4x2.5", "got '4x2.5'"),
-        ("--gaussian 4x0", "between 1 and"),
-        ("--gaussian 4x99999999999", "between 1 and"),
-        ("--gaussian 0", "the noise must be positive"),
-        ("--laplace nan", "the noise must be positive"),
-        ("--laplace inf", "the noise must be positive"),
-        ("--laplace 0.001x1000", "protects nobody"),
-        ("--epsilon 0", "--epsilon must be positive"),
-        ("--epsilon inf", "--epsilon must be positive"),
-        ("--epsilon 1 --releases 0", "--releases must lie between"),
-        ("--epsilon 1 --delta 0", "--delta must be above 0 and below 1"),
-        ("--gaussian 1 --delta 1", "--delta must be above 0 and below 1"),
-        ("--gaussian 1 --delta nan", "--delta must be above 0 and below 1"),
-    ],
-)
-def test_every_mistake_is_one_line(arguments: str, words: str) -> None:
-    assert words in refusal("account", "--delta", "1e-6", *arguments.split())
-
-
-def test_a_question_needs_a_delta_and_something_to_ask() -> None:
-    assert "nothing to add up" in refusal("account")
-    assert "--delta is missing" in refusal("account", "--gaussian", 4)
-
-
 def fitted(path: Path, **choices: Any) -> Path:
     """A model of made-up rows, in a file."""
     table = np.random.default_rng(0).standard_normal((200, 3))

@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.parquet as pq
 import pytest
@@ -25,21 +24,6 @@ def test_every_format_gives_the_same_private_model(tmp_path: Path, kind: str) ->
     assert sines(model.subspace.basis, exact.subspace_.basis)[0] < 0.2
     assert model.guarantee.private
     assert model.columns == (NAMES if kind in {"csv", "parquet"} else None)
-
-
-def test_the_summary_says_what_was_found_and_what_is_promised(tmp_path: Path) -> None:
-    target = tmp_path / "model.safetensors"
-    result = eigenveil("fit", written(tmp_path, "csv"), "-k", 5, *PRIVATE, "-o", target)
-    for words in (
-        "(1, 1e-06)-differential privacy for each person",
-        "components above the noise floor: ",
-        " of 5",
-        "why this method: covariance",
-        "noise floor, ",
-        f"model written to {target}",
-    ):
-        assert words in result.stdout
-    assert result.stderr == ""
 
 
 def zeros(folder: Path, count: int) -> Path:
@@ -144,13 +128,6 @@ def test_options_reach_the_estimator(tmp_path: Path) -> None:
     assert Model.load(target).guarantee == expected.guarantee_
 
 
-def test_a_seed_is_announced_as_not_private(tmp_path: Path) -> None:
-    target = tmp_path / "model.safetensors"
-    result = eigenveil("fit", written(tmp_path, "npy"), "-k", 2, *PRIVATE, "--seed", 1, "-o", target)
-    assert "NOT PRIVATE: --seed was given" in result.stdout
-    assert not Model.load(target).guarantee.private
-
-
 def test_no_privacy_is_exact_and_says_so(tmp_path: Path) -> None:
     target = tmp_path / "model.safetensors"
     result = eigenveil("fit", written(tmp_path, "npy"), "-k", 0.9, "--no-privacy", "--center", "none", "-o", target)
@@ -167,104 +144,6 @@ def test_force_overwrites(tmp_path: Path) -> None:
     assert target.read_text() == "something else"
     assert eigenveil("fit", source, "-k", 1, *PRIVATE, "-o", target, "--force").exit_code == 0
     assert len(Model.load(target).values) == 1
-
-
-MISTAKES = {
-    "--epsilon and --delta are missing. For example: --epsilon 1 --delta 1e-6. In place of --epsilon, --no-privacy": (
-        "-k",
-        2,
-    ),
-    "--epsilon is missing. Try --epsilon 1, or give --no-privacy": ("-k", 2, "--delta", 1e-6),
-    "--epsilon and --no-privacy contradict each other": ("-k", 2, *PRIVATE, "--no-privacy"),
-    "--delta does not apply with --no-privacy": ("-k", 2, "--no-privacy", "--delta", 0.1),
-    "--delta is missing. Try --delta 1e-6": ("-k", 2, "--epsilon", 1, "--row-bound", 1),
-    "--row-bound (or --column-bounds) is required": ("-k", 2, "--epsilon", 1, "--delta", 1e-6, "--row-bound", "none"),
-    "--epsilon must be positive, got 0": ("-k", 2, "--epsilon", 0, "--delta", 1e-6, "--row-bound", 1),
-    "--epsilon must be finite": ("-k", 2, "--epsilon", "inf", "--delta", 1e-6, "--row-bound", 1),
-    "--delta must be in (0, 1), got 2": ("-k", 2, "--epsilon", 1, "--delta", 2, "--row-bound", 1),
-    "--row-bound must be positive, got -1": ("-k", 2, "--epsilon", 1, "--delta", 1e-6, "--row-bound", -1),
-    "--components 9 must be at most": ("-k", 9, *PRIVATE),
-    "--components must be an integer of at least 1, or a fraction in (0, 1), got 0": ("-k", 0, *PRIVATE),
-    "--components must be a number": ("-k", "some", *PRIVATE),
-    "--components must be a whole number or a fraction": ("-k", 1.5, *PRIVATE),
-    "--column-bounds must be LOW,HIGH": ("-k", 2, *PRIVATE, "--column-bounds", "1"),
-    "--column-bounds: every low": ("-k", 2, *PRIVATE, "--column-bounds", "1,0"),
-    "--origin must be a number or 5 numbers": ("-k", 2, *PRIVATE, "--origin", "1,2"),
-    "--scale must be private, or numbers": ("-k", 2, *PRIVATE, "--scale", "a,b"),
-    "--rounds must be an integer from 1 to 200": ("-k", 2, *PRIVATE, "--rounds", 0),
-    "--seed must not be negative": ("-k", 2, *PRIVATE, "--seed", -1),
-    "has no column 'who'": ("-k", 2, *PRIVATE, "--person", "who"),
-    "has no column 'what'": ("-k", 2, *PRIVATE, "--drop", "what"),
-    "PPM's calibration holds for": (
-        "-k",
-        2,
-        *PRIVATE,
-        "--epsilon",
-        99,
-        "--method",
-        "power",
-        "--calibration",
-        "paper",
-    ),
-}
-
-
-@pytest.mark.parametrize("words", MISTAKES)
-def test_every_mistake_is_one_line_and_writes_nothing(tmp_path: Path, words: str) -> None:
-    source = written(tmp_path, "csv")
-    assert words in refusal("fit", source, *MISTAKES[words], "-o", tmp_path / "model.safetensors")
-    assert files_in(tmp_path) == {source.name}
-
-
-def test_outputs_that_cannot_be_written_are_refused_before_rows_are_read(tmp_path: Path) -> None:
-    source = written(tmp_path, "npy", np.full((9, 2), np.nan))
-    for target, words in (
-        (tmp_path / "none" / "m.safetensors", "does not exist"),
-        (tmp_path / "model.pickle", "must end in .safetensors"),
-        (tmp_path, "must end in .safetensors"),
-    ):
-        assert words in refusal("fit", source, "-k", 1, *PRIVATE, "-o", target)
-    folder = tmp_path / "folder.safetensors"
-    folder.mkdir()
-    assert "is a folder" in refusal("fit", source, "-k", 1, *PRIVATE, "-o", folder, "--force")
-
-
-def test_rows_that_cannot_be_used_are_refused_without_showing_a_value(tmp_path: Path) -> None:
-    target = tmp_path / "model.safetensors"
-    secret = rows()
-    secret[3, 1] = 123456.789
-    broken = secret.copy()
-    broken[4, 2] = np.nan
-    sources = {
-        "contains NaN or infinity": written(tmp_path, "npy", broken),
-        "has missing values": tmp_path / "nulls.csv",
-        "not a number in column 'remark'": tmp_path / "text.csv",
-        "no header line": tmp_path / "headless.csv",
-        "cannot be read as parquet": tmp_path / "broken.parquet",
-        "cannot be read as npz": tmp_path / "broken.npz",
-        "has 1 fields and the header has 2": tmp_path / "ragged.csv",
-        "is not UTF-8 text": tmp_path / "latin.csv",
-        "has the unknown ending '.doc'": tmp_path / "people.doc",
-    }
-    pc.write_csv(arrow_table(secret, flag=pa.array([None, 1.0] + [0.0] * (COUNT - 2))), sources["has missing values"])
-    pc.write_csv(
-        arrow_table(secret, remark=["123456.789"[:3] + "x"] * COUNT), sources["not a number in column 'remark'"]
-    )
-    np.savetxt(sources["no header line"], secret[3:], delimiter=",")
-    for ending in ("parquet", "npz"):
-        sources[f"cannot be read as {ending}"].write_bytes(b"PK\x03\x04 123456.789")
-    sources["has 1 fields and the header has 2"].write_text("a,b\n1,2\n123456.789\n")
-    sources["is not UTF-8 text"].write_bytes(b"h\xf6he,b\n123456.789,2\n1,2\n")
-    sources["has the unknown ending '.doc'"].write_text("123456.789")
-    before = files_in(tmp_path)
-    for words, source in sources.items():
-        line = refusal("fit", source, "-k", 2, *PRIVATE, "-o", target)
-        assert words in line
-        said = line.replace(str(tmp_path), "")
-        assert "123456" not in said
-        assert str(COUNT) not in said
-    assert "does not exist" in refusal("fit", tmp_path / "none.csv", "-k", 2, *PRIVATE, "-o", target)
-    assert files_in(tmp_path) == before
 
 
 def test_columns_that_cannot_be_used_are_named_with_the_option_that_drops_them(tmp_path: Path) -> None:

@@ -20,22 +20,6 @@ def model(tmp_path: Path) -> Path:
     return target
 
 
-def test_people_see_loadings_spectrum_guarantee_ledger_and_settings(model: Path) -> None:
-    shown = eigenveil("inspect", model, "--loadings", 2).stdout
-    first = Model.load(model).components[0]
-    assert f"age={first[0]:+.3f}" in shown
-    assert shown.count("=+0.") + shown.count("=-0.") + shown.count("=+1.") + shown.count("=-1.") == 2 * 3
-    page = " ".join(shown.replace("│", " ").split())
-    for words in (
-        "(1, 1e-06)-differential privacy",
-        "mean and count (mu 0.",
-        "covariance (mu 0.",
-        "add/remove",
-        "3 components of 5 columns",
-    ):
-        assert words in page
-
-
 def test_programs_get_the_whole_model(model: Path) -> None:
     values, learned = json.loads(eigenveil("inspect", model, "--json").stdout), Model.load(model)
     assert np.array_equal(values["components"], learned.components)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eigenveil.core.accounting import Budget, mu_for
-from eigenveil.core.ledger import Ledger, Slot
+from eigenveil.core.ledger import Ledger, Memory, Slot
 from eigenveil.errors import BudgetExceeded
 
 SPENDING = st.lists(st.tuples(st.integers(0, 6), st.floats(0.0, 0.4)), max_size=25)
@@ -86,11 +86,11 @@ def test_a_slot_needs_somebody_in_it() -> None:
 def test_an_interrupt_in_the_middle_of_a_charge_makes_nothing_cheaper(monkeypatch: pytest.MonkeyPatch) -> None:
     ledger = Ledger(epsilon=1.0, delta=1e-6)
 
-    def interrupted(self: Ledger, charge: object) -> None:
+    def interrupted(self: Memory, charge: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(Ledger, "_write", interrupted)
+        patched.setattr(Memory, "write", interrupted)
         with pytest.raises(KeyboardInterrupt):
             ledger.spend(0.2, label="block", slot=Slot("blocks", 0, per_person=1))
     # What was not written down was not paid for, so that the next one has to be.

@@ -15,6 +15,8 @@ from eigenveil.core.mechanism import Bounded, Exact, Gaussian
 from eigenveil.core.noise import Noise, step_of
 from eigenveil.errors import BudgetExceeded
 from eigenveil.linalg import Array
+from eigenveil.linalg.normals import normals
+from eigenveil.privacy.released import release_columns
 
 
 def unlimited() -> Ledger:
@@ -90,7 +92,7 @@ def test_a_refused_release_draws_nothing_and_writes_nothing() -> None:
     with pytest.raises(BudgetExceeded):
         Gaussian(1.0, ledger, noise).release(Bounded(np.zeros(3), 1.0), label="x")
     assert ledger.charges == ()
-    assert np.array_equal(noise.normal((3,)), Noise.seeded(3).normal((3,)))
+    assert np.array_equal(normals(noise, (3,)), normals(Noise.seeded(3), (3,)))
 
 
 @pytest.mark.parametrize("sensitivity", [0.0, math.inf])
@@ -128,7 +130,7 @@ def released_columns(dim: int, widths: list[int], seed: int, *, value: Array | N
     mechanism = Gaussian(2.5, unlimited(), Noise.seeded(seed))
     ends = np.cumsum(widths)
     slices = (whole[:, end - width : end] for width, end in zip(widths, ends, strict=True))
-    parts = list(mechanism.release_columns(slices, dim=dim, sensitivity=3.0, label="slices", share=0.25))
+    parts = list(release_columns(mechanism, slices, dim=dim, sensitivity=3.0, label="slices", share=0.25))
     assert [part.shape for part in parts] == [(dim, width) for width in widths]
     return np.hstack(parts)
 
@@ -137,7 +139,7 @@ def test_slices_of_one_matrix_are_charged_once() -> None:
     ledger = unlimited()
     mechanism = Gaussian(2.5, ledger, Noise.seeded(24))
     slices = (np.zeros((500, 50)) for _ in range(10))
-    released = mechanism.release_columns(slices, dim=500, sensitivity=3.0, label="slices", share=0.25)
+    released = release_columns(mechanism, slices, dim=500, sensitivity=3.0, label="slices", share=0.25)
     assert [charge.mu for charge in ledger.charges] == [pytest.approx(0.5 / 2.5)]
     assert len(list(released)) == 10
     assert len(ledger.charges) == 1
@@ -201,14 +203,14 @@ def test_slices_are_symmetric_with_noise_that_nobody_knows() -> None:
     """Two mirrored entries with noise of their own would be two looks at one value, and half of the noise was charged."""
     mechanism = Gaussian(1.0, unlimited(), Noise.fresh())
     slices = [np.zeros((130, width)) for width in (64, 64, 2)]
-    whole = np.hstack(list(mechanism.release_columns(slices, dim=130, sensitivity=1.0, label="x")))
+    whole = np.hstack(list(release_columns(mechanism, slices, dim=130, sensitivity=1.0, label="x")))
     assert whole.any() and np.array_equal(whole, whole.T)
 
 
 def test_two_releases_of_slices_have_different_noise() -> None:
     mechanism = Gaussian(1.0, unlimited(), Noise.seeded(3))
     one, two = (
-        list(mechanism.release_columns([np.zeros((9, 9))], dim=9, sensitivity=1.0, label="x")) for _ in range(2)
+        list(release_columns(mechanism, [np.zeros((9, 9))], dim=9, sensitivity=1.0, label="x")) for _ in range(2)
     )
     assert not (one[0] == two[0]).any()
 
@@ -225,7 +227,7 @@ def test_slices_that_are_no_columns_of_the_matrix_are_refused(widths: list[int])
     mechanism = Gaussian(1.0, unlimited(), Noise.seeded(3))
     slices = [np.zeros((4, width)) for width in widths]
     with pytest.raises(ValueError, match="slices must"):
-        list(mechanism.release_columns(slices, dim=4, sensitivity=1.0, label="x"))
+        list(release_columns(mechanism, slices, dim=4, sensitivity=1.0, label="x"))
 
 
 def test_slices_are_paid_for_before_the_first_is_computed() -> None:
@@ -237,14 +239,14 @@ def test_slices_are_paid_for_before_the_first_is_computed() -> None:
         yield np.zeros((2, 2))
 
     with pytest.raises(BudgetExceeded):
-        Gaussian(0.1, ledger, Noise.seeded(3)).release_columns(slices(), dim=2, sensitivity=1.0, label="x")
+        release_columns(Gaussian(0.1, ledger, Noise.seeded(3)), slices(), dim=2, sensitivity=1.0, label="x")
     assert not asked
     assert not ledger.charges
 
 
 def test_exact_slices_are_the_slices() -> None:
     whole = Exact(because="a test")
-    assert [part.tolist() for part in whole.release_columns([np.ones((1, 1))], dim=1, sensitivity=1.0, label="x")] == [
+    assert [part.tolist() for part in release_columns(whole, [np.ones((1, 1))], dim=1, sensitivity=1.0, label="x")] == [
         [[1.0]]
     ]
     assert whole.scale(3.0) == 0.0

@@ -15,7 +15,9 @@ from scipy import stats
 
 from eigenveil.core.noise import Noise, Rounded
 from eigenveil.linalg import Array
+from eigenveil.linalg.normals import normals
 
+pytestmark = pytest.mark.real_entropy
 # Two-sided level 1e-6 for a standard normal statistic.
 LEVEL = 4.892
 
@@ -26,14 +28,14 @@ def scale_statistic(sample: Array) -> float:
 
 
 def test_scale_is_one_and_a_tenth_off_would_be_caught() -> None:
-    sample = Noise.seeded(11).normal((1_000_000,))
+    sample = normals(Noise.seeded(11), (1_000_000,))
     assert abs(scale_statistic(sample)) < LEVEL
     assert abs(scale_statistic(1.1 * sample)) > 20 * LEVEL
     assert abs(scale_statistic(0.9 * sample)) > 20 * LEVEL
 
 
 def test_law_is_normal_also_in_the_tails() -> None:
-    sample = Noise.seeded(12).normal((2_000_000,))
+    sample = normals(Noise.seeded(12), (2_000_000,))
     edges = np.array([-np.inf, -4.5, -4, -3.5, *np.linspace(-3, 3, 61), 3.5, 4, 4.5, np.inf])
     expected = np.diff(stats.norm.cdf(edges)) * sample.size
     found, _ = np.histogram(sample, bins=edges)
@@ -48,22 +50,22 @@ def test_law_is_normal_also_in_the_tails() -> None:
 @pytest.mark.parametrize("power", [1, 2])
 def test_draws_are_independent(lag: int, power: int) -> None:
     """Also across the two halves that one pair of words makes, 2^14 apart, and in squares, which share the radius."""
-    sample = Noise.seeded(13).normal((1 << 20,)) ** power
+    sample = normals(Noise.seeded(13), (1 << 20,)) ** power
     correlation = np.corrcoef(sample[:-lag], sample[lag:])[0, 1]
     assert abs(correlation) * np.sqrt(sample.size - lag) < LEVEL
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 255, (1 << 15) - 1, 1 << 15, (1 << 15) + 1, 100_001])
 def test_every_length_is_filled(size: int) -> None:
-    sample = Noise.seeded(14).normal((size,))
+    sample = normals(Noise.seeded(14), (size,))
     assert sample.shape == (size,)
     assert np.isfinite(sample).all()
     assert len(np.unique(sample)) == size
 
 
 def test_shapes() -> None:
-    assert Noise.seeded(1).normal((3, 5)).shape == (3, 5)
-    assert Noise.seeded(1).normal(()).shape == ()
+    assert normals(Noise.seeded(1), (3, 5)).shape == (3, 5)
+    assert normals(Noise.seeded(1), ()).shape == ()
 
 
 def test_extreme_words_give_finite_normals() -> None:
@@ -79,17 +81,17 @@ def test_extreme_words_give_finite_normals() -> None:
     for byte in (0x00, 0xFF, 0x80, 0x7F):
         noise = Noise.seeded(1)
         noise._stream = Constant(byte)
-        sample = noise.normal((100,))
+        sample = normals(noise, (100,))
         assert np.isfinite(sample).all()
         assert np.abs(sample).max() < 9.6
 
 
 def test_seeds_repeat_and_fresh_noise_does_not() -> None:
-    assert np.array_equal(Noise.seeded(5).normal((100,)), Noise.seeded(5).normal((100,)))
-    assert not np.array_equal(Noise.seeded(5).normal((100,)), Noise.seeded(6).normal((100,)))
-    assert not np.array_equal(Noise.fresh().normal((100,)), Noise.fresh().normal((100,)))
+    assert np.array_equal(normals(Noise.seeded(5), (100,)), normals(Noise.seeded(5), (100,)))
+    assert not np.array_equal(normals(Noise.seeded(5), (100,)), normals(Noise.seeded(6), (100,)))
+    assert not np.array_equal(normals(Noise.fresh(), (100,)), normals(Noise.fresh(), (100,)))
     once = Noise.seeded(5)
-    assert not np.array_equal(once.normal((100,)), once.normal((100,)))
+    assert not np.array_equal(normals(once, (100,)), normals(once, (100,)))
     assert Noise.seeded(5).reproducible
     assert not Noise.fresh().reproducible
 
@@ -101,7 +103,7 @@ def test_noise_cannot_be_copied(copying: Callable[[Any], Any]) -> None:
 
 
 DRAWS: list[Callable[[Noise], Array]] = [
-    lambda noise: noise.normal((4,)),
+    lambda noise: normals(noise, (4,)),
     lambda noise: noise.words(4).astype(np.float64),
     lambda noise: Rounded(2.0**20).draw(noise, 4).astype(np.float64),
 ]
@@ -150,7 +152,7 @@ def test_a_fork_does_not_wait_for_a_thread_of_its_parent() -> None:
     thread = threading.Thread(target=hold)
     thread.start()
     inside.wait()
-    assert len(in_fork(lambda: noise.normal((4,)).tolist())) == 4
+    assert len(in_fork(lambda: normals(noise, (4,)).tolist())) == 4
     leave.set()
     thread.join()
 
@@ -203,7 +205,7 @@ def test_a_child_that_is_forked_while_another_thread_draws_goes_on_after_the_las
     assert drawing.wait(30)
     try:
         # What the other thread has begun to take is not ended here.
-        assert in_fork(lambda: noise.normal((9,)).tolist()) == plain.normal((9,)).tolist()
+        assert in_fork(lambda: normals(noise, (9,)).tolist()) == normals(plain, (9,)).tolist()
     finally:
         forked.set()
         thread.join()

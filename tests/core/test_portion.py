@@ -14,6 +14,7 @@ from eigenveil.core.mechanism import Bounded, Exact, Gaussian, Portion
 from eigenveil.core.noise import Noise
 from eigenveil.errors import BudgetExceeded
 from eigenveil.linalg import Array
+from eigenveil.privacy.released import release_columns
 
 SHARES = st.floats(1e-6, 1.0)
 MULTIPLIER, SENSITIVITY = 2.5, 3.0
@@ -64,7 +65,7 @@ def test_a_portion_pays_once_for_all_slices() -> None:
     portion = Portion(Gaussian(MULTIPLIER, ledger, Noise.seeded(33), 2.0), 0.5)
     dim, added = 800, SENSITIVITY * 1.5 / 0.5
     slices = (np.zeros((dim, 80)) for _ in range(10))
-    noise = np.hstack(list(portion.release_columns(slices, dim=dim, sensitivity=SENSITIVITY, label="x", share=0.5)))
+    noise = np.hstack(list(release_columns(portion, slices, dim=dim, sensitivity=SENSITIVITY, label="x", share=0.5)))
     assert np.array_equal(noise, noise.T)
     assert max(map(abs, symmetric_statistics(noise, added))) < LEVEL
     for wrong in (0.9, 1.1):

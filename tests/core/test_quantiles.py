@@ -9,16 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from eigenveil.core.counts import (
-    Cells,
-    Tails,
-    _norms,
-    _root,
-    bounded_column_tails,
-    bounded_tails,
-    read_tails,
-    tails_sensitivity,
-)
+from eigenveil.core.counts import Cells, _norms, _root, bounded_column_tails, bounded_tails, tails_sensitivity
 from eigenveil.core.domain import Domain
 from eigenveil.core.ledger import Ledger
 from eigenveil.core.mechanism import Bounded, Gaussian
@@ -27,6 +18,7 @@ from eigenveil.core.rows import Rows
 from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows, SparseRows, WeightedRows
 from eigenveil.linalg import Array
+from eigenveil.tasks.tails import Tails, read_tails, signed_cells
 
 ADD, REPLACE = Neighbours.ADD_REMOVE, Neighbours.REPLACE_ONE
 CELLS = Cells.norms(0.25, 64.0, per_doubling=4)
@@ -82,7 +74,7 @@ def test_counts_match_the_obvious_version_dense_and_sparse(center: bool, scale: 
 def test_counts_of_columns_match_the_obvious_version_dense_sparse_and_grouped() -> None:
     rng = np.random.default_rng(1)
     rows = rng.standard_normal((300, 2)) * (rng.random((300, 2)) < 0.5) * 5
-    cells, middle = Cells.signed(0.25, 16.0, per_doubling=2), np.array([0.0, 1.5])
+    cells, middle = signed_cells(0.25, 16.0, per_doubling=2), np.array([0.0, 1.5])
     domain = Domain(2, math.inf, middle)
     person = rng.integers(120, size=300)
     weights = 1 / np.bincount(person)[person]
@@ -131,7 +123,7 @@ def test_every_size_of_row_has_a_cell(size: int) -> None:
 
 
 def test_a_row_too_large_to_be_moved_gives_no_warning_that_would_tell_of_it() -> None:
-    cells, domain = Cells.signed(0.25, 16.0, per_doubling=2), Domain(2, math.inf, np.full(2, -1e308), np.full(2, 0.5))
+    cells, domain = signed_cells(0.25, 16.0, per_doubling=2), Domain(2, math.inf, np.full(2, -1e308), np.full(2, 0.5))
     values = np.array([[1.7e308, 0.0], [0.0, 0.0]])
     for held in (DenseRows(values), SparseRows(sp.csr_array(values))):
         for release in (bounded_tails, bounded_column_tails):

@@ -23,12 +23,12 @@ from eigenveil.core.noise import (
     REACH,
     Noise,
     Rounded,
-    _box_muller,
     _floats,
     _heights,
     _layers,
 )
 from eigenveil.linalg import Array
+from eigenveil.linalg.normals import _box_muller
 
 Integers = NDArray[np.int64]
 

@@ -85,8 +85,9 @@ def test_an_arrow_batch_that_unpacks_to_too_much_is_refused(tmp_path: Path, kind
     # In smaller batches it is honest, and so is one that is not packed.
     pf.write_feather(table, path, compression=kind, chunksize=MIB)
     assert read_table(path).rows.shape == (40 * MIB, 1)
-    pf.write_feather(table.slice(0, 33 * MIB), path, compression="uncompressed", chunksize=40 * MIB)
-    assert read_table(path).rows.shape == (33 * MIB, 1)
+    if kind == "lz4":
+        pf.write_feather(table.slice(0, 33 * MIB), path, compression="uncompressed", chunksize=40 * MIB)
+        assert read_table(path).rows.shape == (33 * MIB, 1)
 
 
 def test_honest_files_that_shrink_well_are_read(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from eigenveil import PrivatePCA
 from eigenveil.data.archive import whole_file
-from eigenveil.network.ledger.durable import DurableLedger
-from eigenveil.network.ledger.head import note_head
+from eigenveil.ledger.durable import DurableLedger
+from eigenveil.ledger.head import note_head
 
 
 def plain(path: Path) -> None:

@@ -11,9 +11,12 @@ from typing import Any, Final
 import numpy as np
 from safetensors import safe_open
 
-from eigenveil import FederatedPCA, GossipPCA, PrivatePCA, PrivateRecommender, StreamingPCA
+from eigenveil import FederatedPCA, GossipPCA, Ledger, PrivatePCA, PrivateRecommender, StreamingPCA
 from eigenveil.audit import CASES, audit
 from eigenveil.core.accounting import Budget
+from eigenveil.ledger.durable import DurableLedger
+from eigenveil.ledger.entries import written_export
+from eigenveil.ledger.head import NotedHead
 from eigenveil.plan import METHODS, Facts, Spectrum, forecast
 from eigenveil.report import model_report, to_json
 
@@ -72,7 +75,28 @@ def files() -> dict[str, str]:
             StreamingPCA(2, **given, block_size=100).fit(_ROWS[:250]).save_state(state)
             # Each stream has a name of its own, which no other stream has.
             entries[f"state of a stream, {name}"] = _NAMES.sub("...", _contents(state))
+        entries |= _ledger(Path(folder, "people.ledger"))
     return entries
+
+
+def _ledger(path: Path) -> dict[str, str]:
+    """What others see of a ledger: its export and its head, without what is drawn for it and the day."""
+    ledger = Ledger.open(path, "patients", epsilon=4.0, delta=1e-5)
+    PrivatePCA(2, **_GIVEN, ledger=ledger).fit(_ROWS)
+    ledger.spend(0.125, label="by hand")
+    with ledger.reserve(0.25, label="a study of mine") as reserve:
+        reserve.spend(0.0625, label="first")
+    with DurableLedger.reading(path) as kept:
+        lines = list(written_export(kept.entries()))
+        head = NotedHead.of(kept.last).text()
+    shown = [_rounded(_public(json.loads(line)), indent=None) for line in lines]
+    return {"ledger, export": "\n".join(shown), "ledger, head": _rounded(_public(json.loads(head)), indent=None)}
+
+
+def _public(entry: dict[str, Any]) -> Any:
+    """A line of an export, with dots for the day and for what is random."""
+    known = {name: "..." if name == "time" else value for name, value in entry.items()}
+    return json.loads(re.sub(r'(?<=")([0-9a-f]{64}|[0-9a-f]{32})(?=")', "...", json.dumps(known)))
 
 
 def verdicts() -> dict[str, str]:

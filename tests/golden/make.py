@@ -19,9 +19,12 @@ from typing import Final
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from golden.commands import command_errors, command_runs
 from golden.figures import files, forecasts, verdicts
 from golden.fits import FITS, fits, same_arithmetic
 from golden.messages import messages
+from golden.refusals import refusals
+from golden.studies import study_errors
 from golden.texts import helps, usage_errors
 
 __all__ = ["CORPUS", "SECTIONS", "differences", "entries_of", "written"]
@@ -39,6 +42,10 @@ SECTIONS: Final[dict[str, Callable[[], dict[str, str]]]] = {
     "helps-80": partial(helps, 80),
     "helps-120": lambda: {name: _digest(text) for name, text in helps(120).items()},
     "usage-errors": usage_errors,
+    "refusals": refusals,
+    "command-errors": command_errors,
+    "command-runs": command_runs,
+    "study-errors": study_errors,
     "messages": messages,
     "forecasts": forecasts,
     "files": files,

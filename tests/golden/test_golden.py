@@ -4,7 +4,7 @@ import difflib
 
 import pytest
 
-from golden.make import CORPUS, SECTIONS, differences
+from golden.make import CORPUS, SECTIONS, differences, written
 
 
 @pytest.mark.parametrize("section", SECTIONS)
@@ -17,6 +17,26 @@ def test_everything_is_as_it_was(section: str) -> None:
     ]
     again = f"python tests/golden/make.py {section}"
     assert not changed, "\n".join([f"{len(changed)} entries differ. If that is meant: {again}", *shown[:80]])
+
+
+def test_no_refusal_comes_too_late_or_quotes_data() -> None:
+    entries = written("refusals")
+    at_fault = {
+        name: [word for word in ("CHARGED", "FITTED", "QUOTED") if word in text] for name, text in entries.items()
+    }
+    # A peer finds out about its rows when it reads them. The first one has released by then, to no other process.
+    assert {name: words for name, words in at_fault.items() if words} == {"GossipPCA, tables": ["CHARGED"]}
+
+
+def test_a_command_that_refuses_says_one_line_quotes_nothing_and_leaves_no_file() -> None:
+    text = (CORPUS / "command-errors.txt").read_text(encoding="utf-8")
+    assert [word for word in ("WROTE", "PRINTED", "QUOTED", "LINES") if word in text] == []
+    assert "error: " in text and "\n  0: " not in text
+
+
+def test_no_wrong_study_is_taken() -> None:
+    text = (CORPUS / "study-errors.txt").read_text(encoding="utf-8")
+    assert [word for word in ("  taken", "UNPRINTABLE", "KeyError", "TypeError") if word in text] == []
 
 
 def test_no_section_is_left_over() -> None:

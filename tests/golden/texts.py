@@ -8,9 +8,10 @@ from typer.testing import CliRunner
 
 from eigenveil.cli import app
 
-__all__ = ["helps", "usage_errors"]
+__all__ = ["FRAME", "helps", "usage_errors"]
 
-_FRAME: Final = "│╭╮╰╯─"
+# What boxes are drawn with.
+FRAME: Final = "│╭╮╰╯─"
 
 
 def _commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -22,7 +23,7 @@ def _commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, .
 def _printed(*arguments: str, width: int) -> str:
     result = CliRunner().invoke(app, list(arguments), env={"COLUMNS": str(width)})
     # Without the frames, which are half of the bytes.
-    lines = (line.strip(_FRAME).rstrip() for line in result.output.splitlines())
+    lines = (line.strip(FRAME).rstrip() for line in result.output.splitlines())
     return "\n".join([*lines, f"exit {result.exit_code}"])
 
 

@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eigenveil.core.mechanism import Gaussian
-from eigenveil.core.noise import packed_side
+from eigenveil.core.mechanism import Gaussian, Mechanism
 from eigenveil.linalg import Array
-from eigenveil.privacy import PairedPart
+from eigenveil.privacy import PairedPart, released
 from eigenveil.privacy.integers.share import Share
+from eigenveil.privacy.packed import packed_side
+from eigenveil.tasks.slots import sums
+from eigenveil.tracking import sliced
 
 
 @dataclass(frozen=True)
@@ -63,10 +65,10 @@ class Tape:
 def taped(tape: Tape) -> Iterator[None]:
     """Every mechanism with noise records to the tape, or plays it."""
     with pytest.MonkeyPatch.context() as patch:
-        whole, packed, columns = Gaussian.release, Gaussian.release_packed, Gaussian.release_columns
+        whole, packed, columns = Gaussian.release, released.release_packed, released.release_columns
         shared, paired = Share.of, PairedPart.of
 
-        def scale(self: Gaussian, sensitivity: float, more: dict[str, Any]) -> float:
+        def scale(self: Mechanism, sensitivity: float, more: dict[str, Any]) -> float:
             return self.scale(sensitivity, share=more.get("share", 1.0))
 
         def release(self: Gaussian, private: Any, **more: Any) -> Any:
@@ -74,12 +76,12 @@ def taped(tape: Tape) -> Iterator[None]:
             tape.hold(private.value, private.sensitivity, scale(self, private.sensitivity, more))
             return tape.through(facts, lambda: [whole(self, private, **more)])[0]
 
-        def release_packed(self: Gaussian, values: Array, **more: Any) -> Any:
+        def release_packed(self: Mechanism, values: Array, **more: Any) -> Any:
             # So small a matrix is released as a whole, and held there.
             assert packed_side(len(values)) <= 256
             return tape.through(("packed", values.shape, str(more)), lambda: [packed(self, values, **more)])[0]
 
-        def release_columns(self: Gaussian, slices: Any, **more: Any) -> Any:
+        def release_columns(self: Mechanism, slices: Any, **more: Any) -> Any:
             parts = [np.array(part) for part in slices]
             tape.hold(np.hstack(parts), more["sensitivity"], scale(self, more["sensitivity"], more))
             return iter(tape.through(("columns", str(more)), lambda: list(columns(self, parts, **more))))
@@ -96,8 +98,8 @@ def taped(tape: Tape) -> Iterator[None]:
 
         patch.setattr(PairedPart, "of", of_pair)
         patch.setattr(Gaussian, "release", release)
-        patch.setattr(Gaussian, "release_packed", release_packed)
-        patch.setattr(Gaussian, "release_columns", release_columns)
+        patch.setattr(sums, "release_packed", release_packed)
+        patch.setattr(sliced, "release_columns", release_columns)
         patch.setattr(Share, "of", of)
         yield
 

@@ -20,16 +20,16 @@ from cli.cli_tables import eigenveil
 from cli.network.network_folders import Folders
 from eigenveil.core.ledger import Charge
 from eigenveil.core.unit import Neighbours
+from eigenveil.ledger.durable import DurableLedger
+from eigenveil.ledger.entries import canonical, read_export, written_export
+from eigenveil.ledger.head import NotedHead, note_head
+from eigenveil.ledger.replay import Replay
 from eigenveil.linalg import Array
 from eigenveil.network.agents.site import SiteAgent
-from eigenveil.network.ledger.durable import DurableLedger
-from eigenveil.network.ledger.entries import canonical, read_export, written_export
-from eigenveil.network.ledger.head import NotedHead, note_head
-from eigenveil.network.ledger.replay import Replay
 from eigenveil.protocols.wire import decode
+from ledger.ledger_children import LIFE, account
 from network.agents.test_masked_slots import MaskedWorld
 from network.agents.test_slot_durable import World
-from network.ledger.ledger_children import LIFE, account
 from network.network_studies import Company, PeerCompany
 from protocols.slots.test_slot_parties import BASE, NAMES
 

@@ -115,7 +115,7 @@ def test_a_norm_that_is_counted_twice_is_convicted(monkeypatch: pytest.MonkeyPat
 def test_a_forgotten_clip_is_convicted(monkeypatch: pytest.MonkeyPatch) -> None:
     from eigenveil.core.domain import Domain
 
-    monkeypatch.setattr(Domain, "_to_grid", lambda self, squares, block, unit, *more: np.full(len(squares), 1 / unit))
+    monkeypatch.setattr(Domain, "to_grid", lambda self, squares, block, unit, *more: np.full(len(squares), 1 / unit))
     rows = np.zeros((3, DIM))
     canary = np.vstack([rows, [[5.0, 0, 0, 0]]])
     options = {"epsilon": 1.0, "delta": 1e-5, "method": "covariance", "center": None, "row_bound": 1.0}

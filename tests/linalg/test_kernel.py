@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.random import Generator
 from threadpoolctl import threadpool_info
 
-from eigenveil.core.threads import spectral_norm
+from eigenveil.core.sums import spectral_norm
 from eigenveil.linalg import Array, complement, kernel, orthonormal, signed, sines, thin_svd, top_eigen
 from eigenveil.linalg.blas import blas_threads
 from linalg.bases import basis_of, defect, generators, outside

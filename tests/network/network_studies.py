@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from eigenveil.data.rows import DenseRows
+from eigenveil.ledger.durable import DurableLedger
 from eigenveil.model import Model
 from eigenveil.network.agents.durable.party import Event
 from eigenveil.network.agents.hub import HubAgent
@@ -22,7 +23,6 @@ from eigenveil.network.agents.site import SiteAgent
 from eigenveil.network.agents.site_data import SiteData
 from eigenveil.network.identity.authority import Authority, new_request, write_new
 from eigenveil.network.identity.certificates import Keys, Role
-from eigenveil.network.ledger.durable import DurableLedger
 from eigenveil.network.policy import Policy
 from eigenveil.network.study.file import StudyFile
 from eigenveil.protocols.star.layout import tree

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from eigenveil.errors import is_visible
+from eigenveil.ledger.durable import DurableLedger
 from eigenveil.network.identity.binding import checked_name
-from eigenveil.network.ledger.durable import DurableLedger
 from eigenveil.network.study.file import StudyFile
-from network.ledger.ledger_children import account
+from ledger.ledger_children import account
 from network.study_parties import document
 
 # What is put into the middle of a name.

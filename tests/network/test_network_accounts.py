@@ -12,9 +12,9 @@ import pytest
 from eigenveil.core.accounting import Budget
 from eigenveil.data.rows import DenseRows, SparseRows
 from eigenveil.errors import BudgetExceeded, ProtocolError
+from eigenveil.ledger.durable import DurableLedger, LedgerError
 from eigenveil.network.agents.durable.site import DurableSite
 from eigenveil.network.agents.site_data import SiteData
-from eigenveil.network.ledger.durable import DurableLedger, LedgerError
 from eigenveil.network.policy import Policy, PolicyRefusal
 from eigenveil.network.study.parties import parties_of
 from eigenveil.protocols import Decline, Give

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from eigenveil.errors import OtherStudy, ProtocolError
+from eigenveil.ledger.durable import DurableLedger
 from eigenveil.network.agents.hub import HubAgent
 from eigenveil.network.agents.node import NodeAgent
 from eigenveil.network.agents.site_data import credentials_of
 from eigenveil.network.identity.certificates import Certificate, Keys
-from eigenveil.network.ledger.durable import DurableLedger
 from eigenveil.network.policy import PolicyRefusal
 from eigenveil.network.study.file import StudyFile
 from network.network_studies import Company, PeerCompany, authority, keys_of, put_over

@@ -9,8 +9,8 @@ import pytest
 
 from eigenveil.errors import PeersLost, ProtocolError
 from eigenveil.estimators import GossipPCA
+from eigenveil.ledger.durable import DurableLedger
 from eigenveil.network.agents.runner import MESSAGE
-from eigenveil.network.ledger.durable import DurableLedger
 from eigenveil.runtimes.grpc import Transport
 from network.network_studies import PeerCompany, same_words, settings_beside
 

@@ -8,7 +8,7 @@ import pytest
 
 from eigenveil.errors import TooFewPeople
 from eigenveil.estimators import FederatedPCA
-from eigenveil.network.ledger.durable import DurableLedger
+from eigenveil.ledger.durable import DurableLedger
 from network.network_studies import Company, same_words, settings_beside
 
 SEED = {"seed": 7}

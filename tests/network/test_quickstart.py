@@ -6,11 +6,14 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from cli.forked import stand_ins
 from eigenveil.model import Model
 from network.network_studies import free_port
 
@@ -26,15 +29,22 @@ def blocks() -> dict[str, list[str]]:
     return found
 
 
-def environment(folder: Path) -> dict[str, str]:
+@contextmanager
+def environment(folder: Path) -> Iterator[dict[str, str]]:
     """With `eigenveil` and `python3` on the path as they are in an activated environment."""
     bin_folder = folder / "bin"
     bin_folder.mkdir()
-    for name, line in (("eigenveil", f'"{sys.executable}" -m eigenveil'), ("python3", f'"{sys.executable}"')):
-        script = bin_folder / name
-        script.write_text(f'#!/bin/sh\nexec {line} "$@"\n')
-        script.chmod(0o755)
-    return os.environ | {"PATH": f"{bin_folder}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+    script = bin_folder / "python3"
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    script.chmod(0o755)
+    with stand_ins(bin_folder / "eigenveil"):
+        yield os.environ | {"PATH": f"{bin_folder}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> Iterator[dict[str, str]]:
+    with environment(tmp_path) as found:
+        yield found
 
 
 def typed(command: str, *, cwd: Path, env: dict[str, str], seconds: float) -> tuple[int, str]:
@@ -68,8 +78,8 @@ def typed(command: str, *, cwd: Path, env: dict[str, str], seconds: float) -> tu
 
 
 @pytest.mark.slow
-def test_the_quickstart_runs_a_five_site_masked_study_as_it_is_written(tmp_path: Path) -> None:
-    env, port, there = environment(tmp_path), str(free_port()), blocks()
+def test_the_quickstart_runs_a_five_site_masked_study_as_it_is_written(tmp_path: Path, env: dict[str, str]) -> None:
+    port, there = str(free_port()), blocks()
     folder = tmp_path / "study"
     folder.mkdir()
     assert set(there) == {"terminal 1", "terminal 1, stays", "terminal 2, stays", "terminal 3, types yes", "terminal 3"}

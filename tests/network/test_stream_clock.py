@@ -16,8 +16,8 @@ import pytest
 
 from eigenveil.data.follow import Follower
 from eigenveil.errors import ProtocolError
+from eigenveil.ledger.durable import DurableLedger, LedgerError
 from eigenveil.network.agents.durable.slot_hub import DurableSlotHub
-from eigenveil.network.ledger.durable import DurableLedger, LedgerError
 from eigenveil.network.study.streams import slot_parties_of
 from eigenveil.network.study.words import facts_of
 from eigenveil.protocols.slots import MaskedSlotMember, SlotMember
@@ -298,7 +298,7 @@ from pathlib import Path
 from eigenveil.data.follow import follow
 from eigenveil.network.agents.slot_site import SlotSiteAgent
 from eigenveil.network.identity.certificates import Certificate, Keys
-from eigenveil.network.ledger.durable import DurableLedger
+from eigenveil.ledger.durable import DurableLedger
 from eigenveil.network.study.file import StudyFile
 from eigenveil.protocols.keys import Identity
 from eigenveil.protocols.slots import SlotMember

@@ -5,21 +5,29 @@ import os
 import re
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from eigenveil.ledger.durable import DurableLedger
 from eigenveil.model import Model
-from eigenveil.network.ledger.durable import DurableLedger
 from network.network_studies import free_port
 from network.test_quickstart import BLOCK, environment
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> Iterator[dict[str, str]]:
+    with environment(tmp_path) as found:
+        yield found
+
 
 PAGE = Path(__file__).parents[2] / "docs" / "federated-streams.md"
 
 
 @pytest.mark.slow
-def test_the_example_of_streams_runs_as_it_is_written(tmp_path: Path) -> None:
-    env, ports = environment(tmp_path), (str(free_port()), str(free_port()))
+def test_the_example_of_streams_runs_as_it_is_written(tmp_path: Path, env: dict[str, str]) -> None:
+    ports = (str(free_port()), str(free_port()))
     folder = tmp_path / "study"
     folder.mkdir()
     there: dict[str, list[str]] = {}
@@ -58,15 +66,18 @@ def test_the_example_of_streams_runs_as_it_is_written(tmp_path: Path) -> None:
     assert last["above_noise"] >= 1
     model = Model.load(folder / "sensors.safetensors")
     assert (model.guarantee.epsilon, model.guarantee.delta) == (1.0, 1e-6)
-    assert abs(model.components[0, 0]) > 0.8
+    # 0.87, and noise moves it by 0.02: this is eight of its deviations away.
+    assert abs(model.components[0, 0]) > 0.7
 
 
 MASKS = re.compile(r"<!-- masks, (terminal \d[^>]*?) -->\n```sh\n(.*?)```", re.DOTALL)
 
 
 @pytest.mark.slow
-def test_the_example_of_masks_runs_as_it_is_written_and_its_hub_may_be_killed(tmp_path: Path) -> None:
-    env, port = environment(tmp_path), str(free_port())
+def test_the_example_of_masks_runs_as_it_is_written_and_its_hub_may_be_killed(
+    tmp_path: Path, env: dict[str, str]
+) -> None:
+    port = str(free_port())
     folder = tmp_path / "study"
     folder.mkdir()
     readings = re.search(r"cat > readings.py <<'END'\n(.*?)END\n", PAGE.read_text(), re.DOTALL)

@@ -13,9 +13,9 @@ from eigenveil import FederatedStream
 from eigenveil.cli.network import consent, streams
 from eigenveil.data.follow import Instant, follow
 from eigenveil.errors import ClockJumped, OtherStudy, ParameterError
+from eigenveil.ledger.durable import DurableLedger
 from eigenveil.network.agents.slot_hub import SlotHubAgent, current_line
 from eigenveil.network.agents.slot_site import SlotSiteAgent
-from eigenveil.network.ledger.durable import DurableLedger
 from eigenveil.network.policy import Policy, PolicyRefusal, template
 from eigenveil.network.study.file import StudyFile
 from eigenveil.network.study.words import facts_of

@@ -15,6 +15,8 @@ from eigenveil.core.unit import Neighbours, gram_sensitivity, sum_sensitivity, t
 from eigenveil.data.rows import DenseRows, SparseRows, Symmetric, WeightedRows
 from eigenveil.privacy import Histories, bounded_gram, bounded_gram_times, bounded_sum, bounded_trace
 from eigenveil.privacy.facts import User
+from eigenveil.privacy.sums.clipped import dense
+from eigenveil.privacy.sums.clipped import sparse as sparse_rows
 from eigenveil.privacy.sums.histories import (
     interaction_gram_sensitivity,
     interaction_products_sensitivity,
@@ -31,7 +33,7 @@ def test_every_type_of_number_makes_the_same_rows(kind: Any, sparse: bool) -> No
     region = Histories(4, 2)
     wanted = TABLE / np.sqrt(np.maximum(TABLE.sum(axis=1, keepdims=True), 2))
     block = Block(sp.csr_array(TABLE.astype(kind)) if sparse else TABLE.astype(kind))
-    found = region.sparse(block).rows.toarray() if sparse else region.dense(block)
+    found = sparse_rows(region, block).rows.toarray() if sparse else dense(region, block)
     assert found.dtype == np.float64
     np.testing.assert_allclose(found, wanted, rtol=1e-14)
 
@@ -53,18 +55,18 @@ def test_items_outside_of_the_columns_count_for_nothing(sparse: bool) -> None:
 
 def test_the_table_is_not_changed_and_out_is_used() -> None:
     kept, out = TABLE.copy(), np.full((5, 4), 7.0)
-    found = Histories(4).dense(Block(TABLE), out=out)
+    found = dense(Histories(4), Block(TABLE), out=out)
     assert np.shares_memory(found, out)
     assert (out[3:] == 7).all()
     assert np.array_equal(TABLE, kept)
     matrix = sp.csr_array(TABLE)
-    Histories(4).sparse(Block(matrix))
+    sparse_rows(Histories(4), Block(matrix))
     assert np.array_equal(matrix.toarray(), kept)
 
 
 def test_no_row_is_longer_than_one() -> None:
     for degree in [*range(1, 400), 4001, 99_991]:
-        entry = Histories(degree).dense(Block(np.ones((1, degree))))[0, 0]
+        entry = dense(Histories(degree), Block(np.ones((1, degree))))[0, 0]
         # In fractions, because floating point has no room for what it may be too long by.
         assert degree * Fraction(float(entry)) ** 2 <= 1
 
@@ -121,7 +123,7 @@ def test_columns_that_are_no_list_of_columns_are_refused(columns: list[Any]) -> 
 
 def test_weights_of_items_are_for_whole_users() -> None:
     weighted = Histories(3, 2, None, np.array([1.0, 2.0, 4.0]))
-    found = weighted.dense(Block(np.array([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]])))
+    found = dense(weighted, Block(np.array([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]])))
     # In proportion to the weights, and as long as the rows of ones were.
     wanted = np.sqrt([[0.2, 0.8, 0.0], [0.0, 0.0, 0.5], [0.0, 0.0, 0.0]])
     # Lengths are sums in floating point, so rows are kept inside the ball by 2^-44 of them.

@@ -15,21 +15,12 @@ from numpy.typing import NDArray
 from core.test_noise import LEVEL, scale_statistic
 from eigenveil.core.ledger import Ledger
 from eigenveil.core.mechanism import Bounded
-from eigenveil.core.noise import (
-    CAPACITY,
-    LARGEST_SCALE,
-    REACH,
-    Noise,
-    distance_in_steps,
-    pack,
-    step_of,
-    steps_of,
-    unpack,
-)
+from eigenveil.core.noise import CAPACITY, LARGEST_SCALE, REACH, Noise, distance_in_steps, step_of, steps_of
 from eigenveil.errors import BudgetExceeded
 from eigenveil.linalg import Array
 from eigenveil.linalg.graphs import Graph
 from eigenveil.privacy.integers.paired import PairedPart, PairedSteps, Pairing, _bound, _connectivity, _largest
+from eigenveil.privacy.packed import pack, unpack
 
 
 def named(m: int) -> tuple[str, ...]:

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from eigenveil.core.noise import pack
 from eigenveil.errors import ProtocolError
 from eigenveil.linalg import Array
+from eigenveil.privacy.packed import pack
 from eigenveil.protocols import Ask, Decline, Done, Give, Message
 from eigenveil.protocols.wire import LIMIT, VERSION, KindLimit, MessageLimits, decode, encode, in_round, size
 from eigenveil.tasks import Question

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eigenveil.core.counts import Cells, Tails
+from eigenveil.core.counts import Cells
 from eigenveil.core.ledger import Ledger
 from eigenveil.core.mechanism import Exact, Gaussian
 from eigenveil.core.noise import Noise
@@ -20,9 +20,11 @@ from eigenveil.protocols import run_pooled
 from eigenveil.tasks import CovarianceSum, Question
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.center import Center
+from eigenveil.tasks.fit.outliers import Outliers
 from eigenveil.tasks.fit.search import NORMS, BoundSearch, clip_edge
 from eigenveil.tasks.fit.split import split_budget
 from eigenveil.tasks.fit.task import Fit
+from eigenveil.tasks.tails import Tails
 
 DIM = 5
 RNG = np.random.default_rng(3)
@@ -249,11 +251,16 @@ def test_a_site_accepts_what_an_honest_hub_asks() -> None:
     again = fit.found(fit.answer(answer))
     assert again.domain.radius == answer.domain.radius
     assert again.clipped == answer.clipped
+    assert again.outliers == answer.outliers
+    hiding = replace(answer, outliers=Outliers(8.0, 0.01, 0.5, 0.001, 90.0))
+    assert fit.found(fit.answer(hiding)).outliers == hiding.outliers
     assert again.norms == answer.norms and any(norm > 0 for norm in answer.norms or ())
     *arrays, numbers = fit.answer(answer)
     for norm in (-1.0, math.inf, math.nan):
         with pytest.raises(ValueError, match=r"norms of an answer|finite"):
-            fit.found((*arrays, np.array([*numbers[:-1], norm])))
+            fit.found((*arrays, np.array([*numbers[:-6], norm, *numbers[-5:]])))
+    with pytest.raises(ValueError, match=r"outliers of an answer|finite"):
+        fit.found((*arrays, np.array([*numbers[:-1], -1.0])))
 
 
 NUMBERS = {

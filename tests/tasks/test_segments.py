@@ -18,6 +18,7 @@ from eigenveil.core.rows import Block
 from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows, SparseRows, Symmetric
 from eigenveil.linalg import Array, Subspace, captured_variance, orthonormal, sines, top_eigen
+from eigenveil.privacy.sums.clipped import dense
 from eigenveil.protocols import run_pooled
 from eigenveil.tasks.base import Question
 from eigenveil.tasks.segments import Segments, SegmentsState
@@ -98,7 +99,7 @@ def test_a_private_start_takes_any_number_of_rows_around_any_center(
     task = replace(a_task(3), domain=Domain(3, radius, center=where), noise=Noise.seeded(5))
     found = task.private(task.ask(task.start()), table).value[:, 0]
     scores = replace(task, noise=Noise.seeded(5))._scores(len(rows)) * task._score_unit
-    bounded = Domain(3, radius, center=where).dense(Block(rows))
+    bounded = dense(Domain(3, radius, center=where), Block(rows))
     np.testing.assert_allclose(found, scores @ bounded, atol=1e-3)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from eigenveil.core.ledger import Slot
 from eigenveil.core.mechanism import Bounded, Mechanism
 from eigenveil.linalg import Array
+from eigenveil.privacy.released import release_columns
 
 
 @final
@@ -36,8 +37,8 @@ class Listening(Mechanism):
         slot: Slot | None = None,
     ) -> Iterator[Array]:
         """The slices that `through` releases, kept as one array."""
-        public = self.through.release_columns(
-            slices, dim=dim, sensitivity=sensitivity, label=label, share=share, slot=slot
+        public = release_columns(
+            self.through, slices, dim=dim, sensitivity=sensitivity, label=label, share=share, slot=slot
         )
         whole = [np.array(part) for part in public]
         self.heard.append((label, slot, sensitivity, np.hstack(whole)))

@@ -19,6 +19,7 @@ from eigenveil.core.unit import Neighbours
 from eigenveil.core.whole import CenterTerms, sum_unit
 from eigenveil.linalg import Array
 from eigenveil.privacy import gram_columns
+from eigenveil.privacy.sums.clipped import dense
 from eigenveil.tracking import GramTracker, SketchTracker, SlicedTracker, Sums, SumTerms, TreeTracker, sums
 from eigenveil.tracking.store import restored, taken_apart
 from eigenveil.tracking.sums import as_block
@@ -105,7 +106,7 @@ def test_order_form_and_place_of_rows_do_not_matter_to_the_last_bit(at: float | 
         found = Sums.of(other, terms)
         assert np.array_equal(found.gram, whole.gram) and np.array_equal(found.total, whole.total)
     # A sum in floating point does depend on it.
-    inside = terms.domain.dense(Block(rows))
+    inside = dense(terms.domain, Block(rows))
     assert not np.array_equal(np.cumsum(inside, axis=0)[-1], np.cumsum(inside[::-1], axis=0)[-1])
 
 

@@ -246,8 +246,8 @@ def fill_line(model: Model) -> Iterator[Text]:
     if found is not None:
         taken, unseen = found
         words = (
-            f"about {taken.value:.0%} of all squared norms ({taken.low:.0%} to {taken.high:.0%}), not counting what noise hides "
-            f"of the longest {unseen:.1%} of the rows; variances are those of the clipped rows"
+            f"about {taken.value:.0%} of all squared norms ({taken.low:.0%} to {taken.high:.0%}), not counting long rows "
+            f"that noise hides, at most {unseen:.1%} of all; variances are those of the clipped rows"
         )
         yield Text.assemble(("taken by clipping: ", _LABEL), words)
 

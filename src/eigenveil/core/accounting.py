@@ -10,18 +10,35 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import final
+from typing import Final, final
 
 from eigenveil.errors import require
 
-__all__ = ["Budget", "compose_mu", "delta_of", "epsilon_of", "mu_for", "normal_cdf", "scaled_erfc"]
+__all__ = [
+    "ROUNDING",
+    "Budget",
+    "ExactSum",
+    "compose_mu",
+    "delta_of",
+    "epsilon_of",
+    "fits",
+    "largest_epsilon",
+    "mu_for",
+    "normal_cdf",
+    "scaled_erfc",
+]
 
 # Calibrations stop this far on the safe side, so that the shares of a budget may be added up in floating point.
 _MARGIN = 1e-12
+# The one tolerance of every ledger, in memory and in a file. A share of a budget is computed in a few operations, each of which
+# rounds by 2^-53. This allows for some hundreds of them, and is a tenth of the margin that every budget has.
+ROUNDING: Final = 1e-13
 # They leave this part of delta unused: sums of rounded normals are not exactly normal (docs/exact-noise.md).
 _LEFT = 2.0**-41
 # Relative error of the few operations in `delta_of`, several times over.
 _ROUNDING = 2.0**-49
+# Of the unit in which sums are exact.
+_BITS = 2148
 # From here on `scaled_erfc` is a short series, before erfc underflows. The other splits a double into two halves.
 _SERIES, _SPLIT = 25.0, 2.0**27 + 1
 
@@ -161,6 +178,73 @@ def scaled_erfc(x: float) -> float:
     high = (_SPLIT * x) - (_SPLIT * x - x)
     rest = ((high * high - square) + 2 * high * (x - high)) + (x - high) ** 2
     return math.exp(square) * (1 + rest) * math.erfc(x)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ExactSum:
+    """A sum of floats and of squares of floats without any rounding, whatever their order, also after some were taken out again.
+
+    However many charges there are and however small, none of them is lost: a filter on a rounded sum would let dust through.
+
+    >>> total = ExactSum().square(1.0)
+    >>> for _ in range(1000):
+    ...     total = total.square(1e-9)
+    >>> 1.0 + 1e-9**2, float(f"{total.square(1.0, -1).value:.9g}")
+    (1.0, 1e-15)
+    """
+
+    # Every finite float is a whole multiple of 2^-1074, and its square one of 2^-2148. So an integer holds any sum of them.
+    units: int = 0
+    infinite: int = 0
+
+    def add(self, term: float, times: int = 1) -> "ExactSum":
+        """With a term more, so many times."""
+        if math.isinf(term):
+            return ExactSum(self.units, self.infinite + times)
+        top, bottom = term.as_integer_ratio()
+        return ExactSum(self.units + times * (top << (_BITS + 1 - bottom.bit_length())), self.infinite)
+
+    def square(self, mu: float, times: int = 1) -> "ExactSum":
+        """With the square of `mu` more, so many times."""
+        if math.isinf(mu):
+            return ExactSum(self.units, self.infinite + times)
+        top, bottom = mu.as_integer_ratio()
+        return ExactSum(self.units + times * (top * top << (_BITS + 2 - 2 * bottom.bit_length())), self.infinite)
+
+    @property
+    def value(self) -> float:
+        """The sum, rounded once."""
+        try:
+            return math.inf if self.infinite else self.units / (1 << _BITS)
+        except OverflowError:
+            return math.inf
+
+
+def fits(squares: float, mu: float, *, rounding: float = ROUNDING) -> bool:
+    """Whether a sum of squared mu is within the square of `mu`, but for the rounding of shares.
+
+    >>> fits(0.25, 0.5), fits(0.25 + 1e-12, 0.5)
+    (True, False)
+    """
+    limit = mu * (1 + rounding)
+    return squares <= limit * limit
+
+
+def largest_epsilon(mu: float, delta: float) -> float:
+    """The largest epsilon, to three digits after the point, whose `mu_for` at `delta` is at most `mu`; 0 if there is none.
+
+    >>> largest_epsilon(mu_for(0.5, 1e-6), 1e-6)
+    0.5
+    """
+    if not mu > 0:
+        return 0.0
+    # Rounded to the nearest after `epsilon_of` rounded up, and then tried.
+    steps = round(min(1000 * epsilon_of(mu, delta), 1e15))
+    return next(
+        (step / 1000 for step in (steps, steps - 1) if step > 0 and mu_for(step / 1000, delta) <= mu * (1 + ROUNDING)),
+        0.0,
+    )
 
 
 def compose_mu(ratios: Sequence[float]) -> float:

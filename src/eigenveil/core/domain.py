@@ -286,18 +286,6 @@ class Region(ABC):
     def shifted_center(self) -> Array | None:
         """The center that is subtracted from the sums of sparse rows instead of from the rows, (d,), or None."""
 
-    @abstractmethod
-    def dense(self, block: Block, *, out: Array | None = None, squared: bool = False) -> Array:
-        """The clipped rows, (b, d), of a dense block, in `out` if given. `squared` says that they are for a product."""
-
-    @abstractmethod
-    def moved(self, block: Block, *, out: Array, squared: bool = False) -> tuple[Array, Array]:
-        """The centered rows of a dense block, written to `out`, (b, d), and the factor, (b,), that clips each of them."""
-
-    @abstractmethod
-    def sparse(self, block: Block, *, squared: bool = False) -> SparseBlock:
-        """The clipped rows of a sparse block, in implicit form: no zero is ever stored."""
-
     @property
     @abstractmethod
     def unit(self) -> float | None:
@@ -364,7 +352,8 @@ class Domain(Region):
     With `gaps`, a missing entry of x is put at the center, so that it is zero in every clipped row, or at a public value. The
     norm is that of the row after this, so all of the above holds wherever entries are missing.
 
-    >>> Domain(dim=2, radius=1.0).dense(Block(np.array([[3.0, 4.0], [0.1, 0.0]]))).round(12).tolist()
+    >>> domain = Domain(dim=2, radius=1.0)
+    >>> (domain.whole(Block(np.array([[3.0, 4.0], [0.1, 0.0]])), unit=domain.unit) * domain.unit).round(3).tolist()
     [[0.6, 0.8], [0.1, 0.0]]
     """
 
@@ -397,17 +386,6 @@ class Domain(Region):
         if self.gaps is not None:
             require(self.gaps.group.shape == (self.dim,), f"gaps must have a group for each of {self.dim} columns")
 
-    def dense(self, block: Block, *, out: Array | None = None, squared: bool = False) -> Array:
-        """The clipped rows, (b, d), of a dense block, in `out` if given. `squared` says that they are for a product."""
-        rows, factor = self.moved(block, out=np.empty(block.values.shape) if out is None else out, squared=squared)
-        rows *= factor[:, None]
-        return rows
-
-    def moved(self, block: Block, *, out: Array, squared: bool = False) -> tuple[Array, Array]:
-        """The centered rows of a dense block, written to `out`, (b, d), and the factor, (b,), that clips each to the radius."""
-        rows, squares = self._measured(block, out)
-        return rows, self.ball_factors(squares, block.weights, squared=squared)
-
     @property
     def unit(self) -> float | None:
         """The grid's unit, a power of two: the radius is 2^16 to 2^17 of them. None where no privacy is claimed.
@@ -425,51 +403,25 @@ class Domain(Region):
         Rounding to whole numbers moves a row by at most sqrt(d) / 2 units, so rows are first clipped to a norm that is smaller
         by that. A row of weight w then has a norm of at most w radius, or sqrt(w) radius where it is `squared`.
         """
-        rows, squares = self._measured(block, np.empty(block.values.shape) if out is None else out)
+        rows, squares = self.measured(block, np.empty(block.values.shape) if out is None else out)
         # The clipping itself: one factor for each row, at most one over the unit, before anything is multiplied or summed.
-        rows *= self._to_grid(squares, block, unit, np.sqrt(self.dim) / 2, squared)[:, None]
+        rows *= self.to_grid(squares, block, unit, np.sqrt(self.dim) / 2, squared)[:, None]
         return np.rint(rows, out=rows)
 
-    def whole_twice(
-        self, block: Block, *, unit: float, fine: float, out: Array, out_fine: Array
-    ) -> tuple[Array, Array]:
-        """The clipped rows, (b, d), of a dense block, in whole numbers of `unit` for products and of `fine` for a sum.
-
-        The two results are those of `whole`, but norms are computed once. They are written to `out` and `out_fine`.
-        """
-        rows, squares = self._measured(block, out)
-        rounding = np.sqrt(self.dim) / 2
-        fine_rows = out_fine[: len(block)]
-        np.multiply(rows, self._to_grid(squares, block, fine, rounding, squared=False)[:, None], out=fine_rows)
-        rows *= self._to_grid(squares, block, unit, rounding, squared=True)[:, None]
-        return np.rint(rows, out=rows), np.rint(fine_rows, out=fine_rows)
-
-    def _to_grid(self, squares: Array, block: Block, unit: float, rounding: Any, squared: bool) -> Array:
+    def to_grid(self, squares: Array, block: Block, unit: float, rounding: Any, squared: bool) -> Array:
         """The factors, (b,), that clip rows of these squared norms, so that they are inside the ball after rounding, in units."""
-        most, room = self._limits(block.weights, unit, rounding, squared)
+        most, room = self.limits(block.weights, unit, rounding, squared)
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.asarray(clip_factors(np, squares, most, room))
 
-    def grid_limits(self, weights: Array | None, *, unit: float, squared: bool) -> tuple[Array, Array]:
-        """What `whole` makes the factors of dense rows from, (b,) each, or (1,) without weights: for `clip_factors` elsewhere."""
-        most, room = self._limits(weights, unit, np.sqrt(self.dim) / 2, squared)
-        return np.atleast_1d(most), np.atleast_1d(room)
-
-    def _limits(self, weights: Array | None, unit: float, rounding: Any, squared: bool) -> tuple[Any, Any]:
+    def limits(self, weights: Array | None, unit: float, rounding: Any, squared: bool) -> tuple[Any, Any]:
         """The largest factor of a row, and the norm that it may have inside the ball, less what rounding can add; in units."""
         root: Any = 1.0
         if weights is not None:
             root = np.where(weights >= _LIGHTEST, np.sqrt(weights) if squared else weights, 0.0)
         return root / unit, np.maximum(self.radius / unit * _INSIDE * root - rounding, 0.0)
 
-    def ball_factors(self, squares: Array, weights: Array | None, *, squared: bool) -> Array:
-        """The factors, (b,), by which `moved` clips dense rows of these squared norms: for rows that are elsewhere."""
-        factor = self._to_ball(squares)
-        if weights is not None:
-            factor *= np.sqrt(weights) if squared else weights
-        return factor
-
-    def _measured(self, block: Block, out: Array) -> tuple[Array, Array]:
+    def measured(self, block: Block, out: Array) -> tuple[Array, Array]:
         """The centered and scaled rows of a dense block, written to `out`, (b, d), and their squared norms, (b,).
 
         Each norm is summed over its own row, pairwise, in an order that depends on the number of columns alone.
@@ -499,18 +451,6 @@ class Domain(Region):
                 squares[huge] = np.add.reduce(np.square(rows[huge]), axis=1)
         return rows, squares
 
-    def sparse(self, block: Block, *, squared: bool = False) -> SparseBlock:
-        """The clipped rows of a sparse block, in implicit form: no zero is ever stored."""
-        import scipy.sparse as sp
-
-        values, norms = self._stored(block)
-        rows = sp.csr_array((values, block.values.indices, block.values.indptr), shape=block.values.shape)
-        factor = self._to_ball(norms) * self._kept(block)
-        if block.weights is not None:
-            factor *= np.sqrt(block.weights) if squared else block.weights
-        rows.data = values * np.repeat(factor, np.diff(block.values.indptr))
-        return SparseBlock(rows, factor if self.shifted_center is not None else np.zeros(len(block)))
-
     def whole_sparse(self, block: Block, *, unit: float, squared: bool = False) -> SparseBlock:
         """Clip the rows of a sparse block, in whole numbers: R unit - s SHIFT c^T with the center c, where there is one.
 
@@ -520,9 +460,9 @@ class Domain(Region):
         import scipy.sparse as sp
 
         # Zeros that are not stored stay zero, so rounding moves only stored entries.
-        matrix, (values, norms) = block.values, self._stored(block)
+        matrix, (values, norms) = block.values, self.stored_norms(block)
         stored = np.diff(matrix.indptr)
-        factor = self._to_grid(norms, block, unit, np.sqrt(stored) / 2, squared) * self._kept(block)
+        factor = self.to_grid(norms, block, unit, np.sqrt(stored) / 2, squared) * self.counting(block)
         shift = np.zeros(len(block))
         if self.shifted_center is not None:
             # Rounded down, never up: a larger factor would put the row outside the ball.
@@ -531,7 +471,7 @@ class Domain(Region):
         data = np.rint(values * np.repeat(factor, stored))
         return SparseBlock(sp.csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape), shift)
 
-    def _stored(self, block: Block) -> tuple[Array, Array]:
+    def stored_norms(self, block: Block) -> tuple[Array, Array]:
         """The stored entries of a sparse block in scaled units, and an upper bound on each row's squared norm around the center.
 
         The squared norm is the sum of the stored entries' (x_j - c_j)^2 plus the center's squares in the columns that are not
@@ -573,20 +513,20 @@ class Domain(Region):
             values = np.where(missing, 0.0 if center is None else center[columns], values)
         return np.asarray(values)
 
-    def _kept(self, block: Block) -> Any:
+    def counting(self, block: Block) -> Any:
         """One for each sparse row that counts and zero for others, or one for all."""
         return self.gaps.kept(block) if self.gaps is not None and self.gaps.drops else 1.0
 
     def squares(self, block: Block) -> Array:
         """The squared norm of each clipped row, times its weight."""
         if block.sparse:
-            found = self._stored(block)[1] * self._kept(block)
+            found = self.stored_norms(block)[1] * self.counting(block)
         else:
             found = np.empty(len(block))
             scratch = np.empty((min(len(block), _CACHED_ROWS), self.dim))
             for start in range(0, len(block), _CACHED_ROWS):
                 piece = block.piece(start, _CACHED_ROWS)
-                found[start : start + len(piece)] = self._measured(piece, scratch)[1]
+                found[start : start + len(piece)] = self.measured(piece, scratch)[1]
         inside: Array = np.minimum(found, self.radius**2)
         return inside if block.weights is None else inside * block.weights
 
@@ -666,13 +606,6 @@ class Domain(Region):
         if self.center is None or self.scale is None:
             return self.center
         return self.center / self.scale
-
-    def _to_ball(self, squares: Array) -> Array:
-        if math.isinf(self.radius):
-            return np.ones(len(squares))
-        with np.errstate(divide="ignore"):
-            # The last factor keeps a row that is rounded onto the sphere from landing outside it.
-            return np.minimum(1.0, self.radius / np.sqrt(squares) * (1 - 1e-15))
 
 
 def clip_factors(xp: Any, squares: Any, most: Any, room: Any) -> Any:

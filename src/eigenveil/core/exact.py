@@ -155,22 +155,6 @@ def _all_columns(lefts: Sequence[Array], right: Integers, times: Callable[[Array
     return found
 
 
-def toeplitz_times(first: Array, right: Array) -> Array:
-    """left @ right, (k, n), for a lower triangular Toeplitz matrix whose first `TOEPLITZ_COLUMNS` columns are `first`.
-
-    Further columns are the first ones moved down, so the whole matrix need not be stored, or read from memory.
-    """
-    found = np.zeros(right.shape)
-    # The products are so small that a second thread of BLAS would be waited for longer than it works.
-    with Blas.limit(1):
-        for start in range(0, len(right), TOEPLITZ_COLUMNS):
-            here = right[start : start + TOEPLITZ_COLUMNS]
-            # Counts are zero in long stretches, and those need not be multiplied with.
-            if here.any():
-                found[start:] += first[: len(right) - start, : len(here)] @ here
-    return found
-
-
 def _shifted_sum(
     lefts: Sequence[Array], rights: Sequence[Array], width: int, times: Callable[[Array, Array], Array]
 ) -> Array:
@@ -209,3 +193,19 @@ def _width(terms: int) -> int:
     """How many bits a limb has."""
     # A product of two limbs has twice their bits, and adding k of them takes log2 k more.
     return (_EXACT_BITS - math.ceil(math.log2(max(terms, 1) + 1))) // 2
+
+
+def toeplitz_times(first: Array, right: Array) -> Array:
+    """left @ right, (k, n), for a lower triangular Toeplitz matrix whose first `TOEPLITZ_COLUMNS` columns are `first`.
+
+    Further columns are the first ones moved down, so the whole matrix need not be stored, or read from memory.
+    """
+    found = np.zeros(right.shape)
+    # The products are so small that a second thread of BLAS would be waited for longer than it works.
+    with Blas.limit(1):
+        for start in range(0, len(right), TOEPLITZ_COLUMNS):
+            here = right[start : start + TOEPLITZ_COLUMNS]
+            # Counts are zero in long stretches, and those need not be multiplied with.
+            if here.any():
+                found[start:] += first[: len(right) - start, : len(here)] @ here
+    return found

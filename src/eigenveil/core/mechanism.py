@@ -8,33 +8,29 @@ parts of a sum: `privacy/integers/share.py` under masks, and `privacy/integers/p
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
 
-from eigenveil.core.ledger import Ledger, Reserve, Slot
+from eigenveil.core.ledger import Ledger, Purpose, Reserve, Slot
 from eigenveil.core.noise import (
     ROOT_HALF,
     Noise,
     Rounded,
-    columns_released,
     distance_in_steps,
-    pack,
-    packed_side,
     step_of,
     steps_of,
-    unpack,
     values_of,
 )
 from eigenveil.core.threads import Array, one_ahead
 from eigenveil.errors import require
 
-__all__ = ["Bounded", "Exact", "Gaussian", "Mechanism", "Portion"]
+__all__ = ["STRIP", "Bounded", "Calibrated", "Exact", "Gaussian", "Mechanism", "Portion", "symmetric_noise"]
 
 # Rows of a symmetric matrix, and numbers of any other array, that get noise at a time: working memory stays small.
-_STRIP, _CHUNK = 256, 1 << 19
+STRIP, _CHUNK = 256, 1 << 19
 
 
 @final
@@ -60,6 +56,25 @@ class Bounded:
         return f"Bounded(shape={np.shape(self.value)}, sensitivity={self.sensitivity})"
 
 
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Calibrated:
+    """The noise of one release that has been charged: round(`deviation` Z) whole steps of size `step`, drawn from `noise`.
+
+    A deviation of zero is that of a value whose own noise is enough.
+    """
+
+    step: float
+    deviation: float
+    noise: Noise
+
+    def plus(self, value: Array, more: Any) -> Array:
+        """`value` in whole steps, and so many `more` in each entry: public from here on."""
+        steps = steps_of(value, self.step)
+        steps += more
+        return values_of(steps, self.step)
+
+
 class Mechanism(ABC):
     """Makes a private array public."""
 
@@ -70,33 +85,15 @@ class Mechanism(ABC):
         `slot` says which of several disjoint slots of a stream it comes from.
         """
 
-    def release_packed(
-        self, packed: Array, *, sensitivity: float, label: str, share: float = 1.0, slot: Slot | None = None
-    ) -> Array:
-        """The same for a symmetric matrix that is packed, as `pack` does it. The result is packed too, and has the same numbers.
+    def charged(
+        self, sensitivity: float, size: int, *, label: str, share: float = 1.0, slot: Slot | None = None
+    ) -> "Calibrated | None":
+        """Charge for a release of `size` numbers that is made in pieces, and return its noise; None if it has none.
 
-        It may take the memory of `packed`: this is for devices that have no room for a whole matrix.
+        All pieces are one release of this `sensitivity`, on one lattice, and there is one charge for them, written before this
+        returns.
         """
-        side = packed_side(len(packed))
-        private = Bounded(unpack(packed, (side, side), symmetric=True), sensitivity, symmetric=True)
-        return pack(self.release(private, label=label, share=share, slot=slot), symmetric=True)
-
-    @abstractmethod
-    def release_columns(
-        self,
-        slices: Iterable[Array],
-        *,
-        dim: int,
-        sensitivity: float,
-        label: str,
-        share: float = 1.0,
-        slot: Slot | None = None,
-    ) -> Iterator[Array]:
-        """The public versions of consecutive `slices`, (dim, w), of the columns of one private symmetric matrix, (dim, dim).
-
-        Each slice is yielded as it is computed, and together they are symmetric. There is one charge for all of them, on the
-        ledger before the first slice is requested. `sensitivity` is that of the whole matrix (Frobenius).
-        """
+        raise NotImplementedError(f"a {type(self).__name__} releases whole values only")
 
     @abstractmethod
     def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
@@ -118,24 +115,11 @@ class Exact(Mechanism):
         """The value as it is; nothing is charged."""
         return private.value
 
-    def release_packed(
-        self, packed: Array, *, sensitivity: float, label: str, share: float = 1.0, slot: Slot | None = None
-    ) -> Array:
-        """The value as it is."""
-        return packed
-
-    def release_columns(
-        self,
-        slices: Iterable[Array],
-        *,
-        dim: int,
-        sensitivity: float,
-        label: str,
-        share: float = 1.0,
-        slot: Slot | None = None,
-    ) -> Iterator[Array]:
-        """The slices as they are."""
-        return iter(slices)
+    def charged(
+        self, sensitivity: float, size: int, *, label: str, share: float = 1.0, slot: Slot | None = None
+    ) -> None:
+        """No noise, and no charge."""
+        return
 
     def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
         """Zero: there is no noise."""
@@ -157,7 +141,7 @@ class Gaussian(Mechanism):
 
     `carried` is the multiplier of independent noise of the same kind that the value already has; only the rest is added. The
     variances add up ("Noise on noise" in `eigenveil.core.noise`). An observer who sees only what is released here
-    sees `multiplier` in total.
+    sees `multiplier` in total. `purpose` is that of every charge.
 
     >>> ledger = Ledger(epsilon=1.0, delta=1e-6)
     >>> noisy = Gaussian(5.0, ledger, Noise.seeded(1)).release(Bounded(np.zeros(2), 1.0), label="sum")
@@ -169,6 +153,7 @@ class Gaussian(Mechanism):
     ledger: Ledger | Reserve
     noise: Noise
     carried: float = 0.0
+    purpose: Purpose = "main"
 
     def __post_init__(self) -> None:
         require(0 < self.multiplier < math.inf, f"multiplier must be positive and finite, got {self.multiplier}")
@@ -179,64 +164,39 @@ class Gaussian(Mechanism):
 
     def release(self, private: Bounded, *, label: str, share: float = 1.0, slot: Slot | None = None) -> Array:
         """The noisy value; the charge is on the ledger before any noise is drawn."""
-        step, deviation = self._lattice(private.sensitivity, int(np.size(private.value)), label, share, slot)
-        if private.symmetric:
-            return _plus_symmetric(private.value, step, deviation, self.noise)
-        return _plus(private.value, step, deviation, self.noise)
+        self._require(private.sensitivity, share, label)
+        self.ledger.spend(math.sqrt(share) / self.multiplier, label=label, slot=slot, purpose=self.purpose)
+        drawn = self._calibrated(private.sensitivity, int(np.size(private.value)), share)
+        return (_plus_symmetric if private.symmetric else _plus)(private.value, drawn)
 
-    def release_packed(
-        self, packed: Array, *, sensitivity: float, label: str, share: float = 1.0, slot: Slot | None = None
-    ) -> Array:
-        """The noisy half: of a large matrix, in the memory of `packed`."""
-        side = packed_side(len(packed))
-        if side <= _STRIP:
-            # So small a matrix costs nothing, and all its rows at once are faster.
-            return Mechanism.release_packed(self, packed, sensitivity=sensitivity, label=label, share=share, slot=slot)
-        # Step and noise are those of the whole matrix: half of it determines the rest.
-        step, deviation = self._lattice(sensitivity, side * side, label, share, slot)
-        return _plus_packed(packed, side, step, deviation, self.noise)
-
-    def release_columns(
-        self,
-        slices: Iterable[Array],
-        *,
-        dim: int,
-        sensitivity: float,
-        label: str,
-        share: float = 1.0,
-        slot: Slot | None = None,
-    ) -> Iterator[Array]:
-        """The noisy slices: the same noise as for a whole matrix, in the memory of a few slices (`columns_released`)."""
-        # Charged here and not in the generator, which runs only when its first slice is requested. And for the whole matrix: all
-        # slices are one release, and must be on one lattice.
-        step, deviation = self._lattice(sensitivity, dim * dim, label, share, slot)
-        return columns_released(slices, dim=dim, step=step, deviation=deviation, noise=self.noise)
+    def charged(
+        self, sensitivity: float, size: int, *, label: str, share: float = 1.0, slot: Slot | None = None
+    ) -> "Calibrated":
+        """The noise of a release in pieces; the charge is on the ledger before it is handed out."""
+        self._require(sensitivity, share, label)
+        self.ledger.spend(math.sqrt(share) / self.multiplier, label=label, slot=slot, purpose=self.purpose)
+        return self._calibrated(sensitivity, size, share)
 
     def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
         """Sensitivity times multiplier over the root of the share. Rounding adds at most a part in 4096."""
         return sensitivity * self.multiplier / math.sqrt(share)
 
-    def _lattice(
-        self, sensitivity: float, size: int, label: str, share: float, slot: Slot | None
-    ) -> tuple[float, float]:
-        """Charge the ledger, and return the step for a release of `size` numbers, and the deviation of its noise in steps."""
-        scale = self._charged(sensitivity, label, share, slot)
-        # Both follow from public numbers only: a step read from the value would reveal something about the rows.
-        step = step_of(sensitivity, size, multiplier=self.multiplier / math.sqrt(share))
-        return step, distance_in_steps(sensitivity, size, step) * (scale / sensitivity)
-
-    def _charged(self, sensitivity: float, label: str, share: float, slot: Slot | None) -> float:
-        """Charge the ledger, and return the standard deviation still to be added, given the noise that the value carries."""
+    def _require(self, sensitivity: float, share: float, label: str) -> None:
+        """Refuse what no noise can cover, before anything is charged."""
         require(0 < share <= 1, f"share must lie in (0, 1], got {share}")
         require(
             0 < sensitivity < math.inf,
             f"{label!r} has sensitivity {sensitivity}; noise needs a positive, finite sensitivity",
         )
-        # Before any noise: a failure in between wastes a little of the budget, and never overspends it.
-        self.ledger.spend(math.sqrt(share) / self.multiplier, label=label, slot=slot)
+
+    def _calibrated(self, sensitivity: float, size: int, share: float) -> "Calibrated":
+        """The step for a release of `size` numbers, and the deviation of the noise that it lacks beside what it carries."""
         # Variances add up, so what is missing is a difference of squares.
         rest = max(0.0, 1.0 - (self.carried / self.multiplier) ** 2)
-        return self.scale(sensitivity, share=share) * math.sqrt(rest)
+        scale = self.scale(sensitivity, share=share) * math.sqrt(rest)
+        # Both follow from public numbers only: a step read from the value would reveal something about the rows.
+        step = step_of(sensitivity, size, multiplier=self.multiplier / math.sqrt(share))
+        return Calibrated(step, distance_in_steps(sensitivity, size, step) * (scale / sensitivity), self.noise)
 
 
 @final
@@ -259,63 +219,45 @@ class Portion(Mechanism):
         """Released through the whole mechanism, for a smaller share."""
         return self.whole.release(private, label=label, share=share * self.fraction, slot=slot)
 
-    def release_packed(
-        self, packed: Array, *, sensitivity: float, label: str, share: float = 1.0, slot: Slot | None = None
-    ) -> Array:
-        """Released through the whole mechanism, for a smaller share."""
-        share *= self.fraction
-        return self.whole.release_packed(packed, sensitivity=sensitivity, label=label, share=share, slot=slot)
-
-    def release_columns(
-        self,
-        slices: Iterable[Array],
-        *,
-        dim: int,
-        sensitivity: float,
-        label: str,
-        share: float = 1.0,
-        slot: Slot | None = None,
-    ) -> Iterator[Array]:
-        """Released through the whole mechanism, for a smaller share."""
-        return self.whole.release_columns(
-            slices, dim=dim, sensitivity=sensitivity, label=label, share=share * self.fraction, slot=slot
-        )
+    def charged(
+        self, sensitivity: float, size: int, *, label: str, share: float = 1.0, slot: Slot | None = None
+    ) -> "Calibrated | None":
+        """Charged to the whole mechanism, for a smaller share."""
+        return self.whole.charged(sensitivity, size, label=label, share=share * self.fraction, slot=slot)
 
     def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
         """The scale of the whole mechanism, for a smaller share."""
         return self.whole.scale(sensitivity, share=share * self.fraction)
 
 
-def _plus(value: Array, step: float, deviation: float, noise: Noise) -> Array:
-    """`value` in whole steps plus round(deviation Z) steps in every entry, a chunk at a time."""
+def _plus(value: Array, drawn: Calibrated) -> Array:
+    """`value` in whole steps plus noise in every entry, a chunk at a time."""
     flat, out = np.asarray(value).reshape(-1), np.empty(np.shape(value))
     flat_out = out.reshape(-1)
     chunks = [slice(start, min(start + _CHUNK, len(flat))) for start in range(0, len(flat), _CHUNK)]
 
-    def drawn(here: slice) -> Any:
-        return Rounded(deviation).draw(noise, here.stop - here.start) if deviation > 0 else 0
+    def noise_of(here: slice) -> Any:
+        return Rounded(drawn.deviation).draw(drawn.noise, here.stop - here.start) if drawn.deviation > 0 else 0
 
     # Drawing takes longer than everything else, so a second thread draws a chunk ahead. It draws all chunks, in order, so the
     # numbers are the same as with one thread.
-    for here, more in zip(chunks, one_ahead(chunks, drawn), strict=True):
-        steps = steps_of(flat[here], step)
-        steps += more
-        flat_out[here] = values_of(steps, step)
+    for here, more in zip(chunks, one_ahead(chunks, noise_of), strict=True):
+        flat_out[here] = drawn.plus(flat[here], more)
     return out
 
 
-def _plus_symmetric(value: Array, step: float, deviation: float, noise: Noise) -> Array:
+def _plus_symmetric(value: Array, drawn: Calibrated) -> Array:
     """`value`, (d, d), in whole steps plus symmetric noise, a strip at a time: mirrored entries get the same noise."""
     dim = len(value)
     total = np.empty((dim, dim))
-    for start, stop, more, diagonal in _symmetric_noise(dim, deviation, noise):
-        steps = steps_of(value[start:stop, start:], step)
+    for start, stop, more, diagonal in symmetric_noise(dim, drawn.deviation, drawn.noise):
+        steps = steps_of(value[start:stop, start:], drawn.step)
         # The diagonal gets its own, larger noise in place of the noise drawn for all entries of the strip.
         places = np.arange(stop - start)
         own = steps[places, places] + diagonal
         steps += more
         steps[places, places] = own
-        strip = values_of(steps, step)
+        strip = values_of(steps, drawn.step)
         # The upper triangle is copied below it: two independent noises on mirrored entries would average away.
         square = np.triu(strip[:, : stop - start])
         square += np.triu(square, 1).T
@@ -325,29 +267,13 @@ def _plus_symmetric(value: Array, step: float, deviation: float, noise: Noise) -
     return total
 
 
-def _plus_packed(packed: Array, side: int, step: float, deviation: float, noise: Noise) -> Array:
-    """The same for a packed matrix, in its own memory and a row at a time."""
-    place = 0
-    for start, stop, more, diagonal in _symmetric_noise(side, deviation, noise):
-        for row in range(stop - start):
-            line = packed[place : place + side - start - row]
-            steps = steps_of(line, step)
-            own = steps[0] + diagonal[row]
-            steps += more[row, row:]
-            steps[0] = own
-            line[:] = values_of(steps, step)
-            place += len(line)
-        del more
-    return packed
-
-
-def _symmetric_noise(dim: int, deviation: float, noise: Noise) -> Iterator[tuple[int, int, Any, Any]]:
+def symmetric_noise(dim: int, deviation: float, noise: Noise) -> Iterator[tuple[int, int, Any, Any]]:
     """The noise of a symmetric matrix, in steps: of some rows, right of the diagonal's first entry, and of the diagonal.
 
     Which numbers are drawn, and in what order, must not change: a study with a test seed repeats them.
     """
-    for start in range(0, dim, _STRIP):
-        stop = min(start + _STRIP, dim)
+    for start in range(0, dim, STRIP):
+        stop = min(start + STRIP, dim)
         shape = (stop - start, dim - start)
         if deviation > 0:
             more = Rounded(deviation * ROOT_HALF).draw(noise, math.prod(shape)).reshape(shape)

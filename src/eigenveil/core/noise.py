@@ -1,25 +1,19 @@
-"""Which process this is: what may be spent or published once belongs to the process that began it, and not to its forks.
+"""Noise, in three steps: random words (`Noise`), whole numbers drawn from them exactly (`Rounded`), and the steps they count.
 
-`Noise`: normal variates and random words from a cryptographic stream, over a hundred million a second on one core.
+**`Noise`: words** of 64 bits from a cryptographic stream, AES-256 in counter mode.
 
-AES-256 in counter mode gives 64-bit words. Two words make two normals (Box and Muller 1958). The angle goes through its
-half-angle tangent, which vectorises where sine and cosine do not. No privacy may rest on these normals, because they are
-floating-point numbers. Noise for releases is drawn from the words, exactly (`eigenveil.core.noise`).
-
-`Rounded`: exact draws of round(s Z), Z a standard normal, over a hundred million a second on one core.
-
-A ziggurat (Marsaglia and Tsang 2000) on real numbers, whose binary digits are drawn only as far as a decision needs them (Karney
-2016). Nothing is approximated: given uniform and independent words, a draw has exactly the law of round(s Z), tails included.
-The proof is docs/exact-noise.md. Its steps are named in the code: (cover), (quick), (round), (keep), (tail).
+**`Rounded`: exact draws of round(s Z)**, Z a standard normal, over a hundred million a second on one core. A ziggurat (Marsaglia
+and Tsang 2000) on real numbers, whose binary digits are drawn only as far as a decision needs them (Karney 2016). Nothing is
+approximated: given uniform and independent words, a draw has exactly the law of round(s Z), tails included. The proof is
+docs/exact-noise.md. Its steps are named in the code: (cover), (quick), (round), (keep), (tail).
 
 The table, the order in which words are used and the batch size are part of the format. Both ends of a pair of peers must draw the
 same whole numbers from the same words. No decision depends on how a machine rounds `exp`. All mechanisms draw from here.
 
-The lattice of a release: whole numbers of public steps, so that the set of possible outputs does not depend on the rows.
-
-Floating-point noise leaks. From a given value, most float64 numbers cannot be reached, so someone who knows all rows but one can
-tell which value was there. Here the value is rounded to multiples of a public power of two. Whole-number noise is added to it.
-Only the sum, which is public by then, becomes a float again.
+**The lattice of a release** is the whole numbers of a public step, so that the set of possible outputs does not depend on the
+rows. Floating-point noise leaks. From a given value, most float64 numbers cannot be reached, so someone who knows all rows but
+one can tell which value was there. Here the value is rounded to multiples of a public power of two. Whole-number noise is added
+to it. Only the sum, which is public by then, becomes a float again.
 
 **Rounding costs next to nothing.** Let V be an exact value, such as a sum of whole numbers, with sensitivity D. Let W be its
 floating-point form, with |W - V| <= 2^-51 |V| + g / 4 in every entry: the error of three roundings and a little more. With a
@@ -64,7 +58,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import MIN_EMIN, Context, Decimal, localcontext
@@ -82,22 +76,16 @@ __all__ = [
     "CAPACITY",
     "LARGEST_SCALE",
     "REACH",
+    "ROOT_HALF",
     "ROUNDING_COST",
     "Noise",
     "Rounded",
     "Words",
-    "columns_released",
     "distance_in_steps",
-    "pack",
-    "packed_noise",
-    "packed_side",
-    "packed_size",
     "step_of",
     "steps_of",
-    "unpack",
     "values_of",
 ]
-
 
 # Normals or words per round: the working arrays of one round stay in the inner cache.
 _WORDS = 1 << 15
@@ -113,8 +101,8 @@ class Noise:
     studies that must be repeated. Anyone who knows the seed can subtract the noise, so results made with it say "reproducible,
     not private".
 
-    >>> Noise.seeded(7).normal((2,)).round(3).tolist()
-    [0.75, -1.454]
+    >>> bool((Noise.seeded(7).words(2) == Noise.seeded(7).words(2)).all())
+    True
     """
 
     def __init__(self, key: bytes, *, reproducible: bool, renewed: bool = False) -> None:
@@ -141,25 +129,6 @@ class Noise:
     def reproducible(self) -> bool:
         """Whether someone who knows the seed can draw the same noise again. Such noise protects nobody."""
         return self._reproducible
-
-    def normal(self, shape: tuple[int, ...]) -> Array:
-        """Independent standard normals of this shape.
-
-        Tails reach 9.4 standard deviations, as far as 64 bits go.
-        """
-        out = np.empty(math.prod(shape))
-        room = min(len(out) + 1, _WORDS)
-        words, squares = np.empty(8 * room, dtype=np.uint8), np.empty(room)
-        with self.batch() as batch:
-            for start in range(0, len(out), _WORDS):
-                piece = out[start : start + _WORDS]
-                whole = piece if len(piece) % 2 == 0 else np.empty(len(piece) + 1)
-                raw = words[: 8 * len(whole)]
-                batch.fill(raw)
-                _box_muller(raw.view(np.uint64), whole, squares[: len(whole) // 2])
-                if whole is not piece:
-                    piece[:] = whole[:-1]
-        return out.reshape(shape)
 
     def words(self, count: int) -> NDArray[np.uint64]:
         """The next `count` words of the stream, each of 64 uniform and independent bits.
@@ -239,31 +208,6 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
-
-
-def _box_muller(words: NDArray[np.uint64], out: Array, squares: Array) -> None:
-    """Fill `out`, of even length, from as many random words; `squares`, half that size, is working space."""
-    half = len(out) // 2
-    # radius = sqrt(-2 log u) with u in (0, 1), and t = tan(angle / 2) with angle uniform in (-pi, pi).
-    radius, tangent = out[:half], out[half:]
-    np.copyto(radius, words[:half], casting="unsafe")
-    radius += 0.5
-    radius *= 2.0**-64
-    np.log(radius, out=radius)
-    radius *= -2.0
-    # A word that rounds up to 2^64 gives log(1) = 0, which becomes minus zero here; its root would stay negative.
-    np.abs(radius, out=radius)
-    np.sqrt(radius, out=radius)
-    np.multiply(words[half:].view(np.int64), math.pi * 2.0**-64, out=tangent)
-    np.tan(tangent, out=tangent)
-    # cos = (1 - t^2) / (1 + t^2) and sin = 2 t / (1 + t^2); `squares` is 1 + t^2, then 1 - t^2.
-    np.multiply(tangent, tangent, out=squares)
-    squares += 1.0
-    radius /= squares
-    tangent *= radius
-    tangent *= 2.0
-    np.subtract(2.0, squares, out=squares)
-    radius *= squares
 
 
 Integers = NDArray[np.int64]
@@ -631,157 +575,3 @@ def values_of(steps: NDArray[np.int64], step: float) -> Array:
     values = steps.astype(np.float64)
     values *= step
     return values
-
-
-def packed_size(shape: tuple[int, ...], *, symmetric: bool) -> int:
-    """How many numbers `pack` makes of an array of this shape.
-
-    >>> packed_size((3, 3), symmetric=True), packed_size((3, 2), symmetric=False)
-    (6, 6)
-    """
-    return shape[0] * (shape[0] + 1) // 2 if symmetric else math.prod(shape)
-
-
-def packed_side(size: int) -> int:
-    """The side of a symmetric matrix that is packed into so many numbers; otherwise a `ValueError`.
-
-    >>> packed_side(6)
-    3
-    """
-    side = (math.isqrt(8 * size + 1) - 1) // 2
-    require(side * (side + 1) // 2 == size, f"no symmetric matrix is packed into {size} numbers")
-    return side
-
-
-def pack(value: Array, *, symmetric: bool) -> Array:
-    """`value` as a flat copy; for a symmetric matrix only the upper triangle, row by row.
-
-    >>> pack(np.array([[1.0, 2.0], [2.0, 3.0]]), symmetric=True).tolist()
-    [1.0, 2.0, 3.0]
-    """
-    if not symmetric:
-        return np.array(value, dtype=np.float64).ravel()
-    return np.concatenate([np.asarray(row, dtype=np.float64)[place:] for place, row in enumerate(value)])
-
-
-def unpack(flat: Array, shape: tuple[int, ...], *, symmetric: bool) -> Array:
-    """The array of this shape that `pack` made flat.
-
-    >>> unpack(np.array([1.0, 2.0, 3.0]), (2, 2), symmetric=True).tolist()
-    [[1.0, 2.0], [2.0, 3.0]]
-    """
-    size = packed_size(shape, symmetric=symmetric)
-    require(flat.shape == (size,), f"a part of shape {shape} must have {size} numbers, got {flat.shape}")
-    if not symmetric:
-        return flat.reshape(shape)
-    dim, start = shape[0], 0
-    value = np.empty(shape)
-    for i in range(dim):
-        value[i, i:] = flat[start : start + dim - i]
-        value[i:, i] = value[i, i:]
-        start += dim - i
-    return value
-
-
-def packed_noise(noise: Noise, deviation: float, shape: tuple[int, ...], *, symmetric: bool) -> NDArray[np.int64]:
-    """Whole steps of noise for a packed array of this shape: round(s Z), s = `deviation`, in every entry.
-
-    In a symmetric matrix the entries off the diagonal get s / sqrt(2). Each of them counts twice in the Frobenius norm, so
-        sum_i D_ii^2 / s^2 + sum_(i<j) D_ij^2 / (s^2 / 2) = ||D||_F^2 / s^2.
-    The protection is that of a full array with noise s in every entry.
-    """
-    size = packed_size(shape, symmetric=symmetric)
-    if not symmetric:
-        return Rounded(deviation).draw(noise, size)
-    drawn = Rounded(deviation * ROOT_HALF).draw(noise, size)
-    dim = shape[0]
-    # Row i of the triangle begins with its diagonal entry, after rows of dim, dim - 1, ... entries.
-    diagonal = np.cumsum(np.arange(dim, 0, -1)) - np.arange(dim, 0, -1)
-    drawn[diagonal] = Rounded(deviation).draw(noise, dim)
-    return drawn
-
-
-# Columns of noise that are drawn together. Slices of the matrix may begin and end anywhere.
-_TILE = 64
-_KEY_WORDS = 4
-
-
-def columns_released(
-    slices: Iterable[Array], *, dim: int, step: float, deviation: float, noise: Noise
-) -> Iterator[Array]:
-    """Consecutive slices, (dim, w) for any w, of the columns of a symmetric matrix, in whole steps, with symmetric noise.
-
-    >>> parts = columns_released([np.zeros((3, 2)), np.zeros((3, 1))], dim=3, step=1.0, deviation=9.0, noise=Noise.seeded(1))
-    >>> whole = np.hstack(list(parts))
-    >>> bool((whole == whole.T).all()), whole.shape
-    (True, (3, 3))
-    """
-    tiles = _Tiles(noise.words(_KEY_WORDS).tobytes(), noise.reproducible, dim, deviation) if deviation > 0 else None
-    start, drawn, strip = 0, -1, np.zeros((dim, 0), dtype=np.int64)
-    for part in slices:
-        stop = start + part.shape[1]
-        require(len(part) == dim and stop <= dim, f"slices must be columns of a ({dim}, {dim}) matrix")
-        steps = steps_of(part, step)
-        # Freed before noise is drawn, because this runs where memory is short.
-        del part
-        column = start
-        while tiles is not None and column < stop:
-            number, place = divmod(column, _TILE)
-            if number != drawn:
-                del strip
-                drawn, strip = number, tiles.strip(number)
-            count = min(stop - column, _TILE - place)
-            steps[:, column - start : column - start + count] += strip[:, place : place + count]
-            column += count
-        yield values_of(steps, step)
-        start = stop
-    require(start == dim, f"slices must have {dim} columns in all, got {start}")
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class _Tiles:
-    """The noise of one release, (dim, dim) whole steps; any columns of it can be drawn at any time."""
-
-    key: bytes
-    reproducible: bool
-    dim: int
-    deviation: float
-    _on: Rounded = field(init=False)
-    _off: Rounded = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_on", Rounded(self.deviation))
-        object.__setattr__(self, "_off", Rounded(self.deviation * ROOT_HALF))
-
-    def __repr__(self) -> str:
-        # The key is not shown: with it, anyone could subtract the noise.
-        return f"_Tiles(dim={self.dim})"
-
-    def strip(self, number: int) -> Integers:
-        """The columns, (dim, w), of the tiles in column `number`."""
-        found = np.empty((self.dim, self._size(number)), dtype=np.int64)
-        for row in range(-(-self.dim // _TILE)):
-            here = found[row * _TILE : (row + 1) * _TILE]
-            here[...] = self._tile(row, number) if row <= number else self._tile(number, row).T
-        return found
-
-    def _tile(self, row: int, column: int) -> Integers:
-        """Rows of tile `row` by columns of tile `column`, row <= column."""
-        noise = Noise(self._source(row, column), reproducible=self.reproducible)
-        shape = self._size(row), self._size(column)
-        drawn = self._off.draw(noise, shape[0] * shape[1]).reshape(shape)
-        if row < column:
-            return drawn
-        square = np.triu(drawn, 1)
-        square += square.T
-        # The diagonal has its own, larger noise.
-        np.fill_diagonal(square, self._on.draw(noise, shape[0]))
-        return square
-
-    def _source(self, row: int, column: int) -> bytes:
-        places = row.to_bytes(8, "little") + column.to_bytes(8, "little")
-        return hashlib.sha256(b"eigenveil columns" + self.key + places).digest()
-
-    def _size(self, number: int) -> int:
-        return min(_TILE, self.dim - number * _TILE)

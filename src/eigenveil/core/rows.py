@@ -227,8 +227,9 @@ class RowsElsewhere(Rows, Protocol):
         ...
 
 
+@in_silence
 def total_of(rows: Rows, work: Work[_Sums]) -> _Sums:
-    """The sum that `work` describes over all `rows`, worked out where they are.
+    """The sum that `work` describes over all `rows`, worked out where they are, and without a word of numpy about any row.
 
     >>> from eigenveil.data.rows import DenseRows
     >>> from eigenveil.core.whole import CountWork

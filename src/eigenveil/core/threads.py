@@ -1,4 +1,4 @@
-"""How sums over rows are shared between threads, so that their bits do not depend on it; and norms of bases."""
+"""How sums over rows are shared between threads, so that their bits do not depend on it."""
 
 import math
 import os
@@ -23,10 +23,6 @@ __all__ = [
     "one_ahead",
     "shared_work",
     "side_by_side",
-    "spectral_norm",
-    "squares_of",
-    "tall_product",
-    "tall_times",
     "this_process",
     "vector_norm",
 ]
@@ -36,9 +32,6 @@ _Item = TypeVar("_Item")
 _Made = TypeVar("_Made")
 _Worker = TypeVar("_Worker")
 _Given = ParamSpec("_Given")
-# A matrix with this many rows for each column, and this many numbers, is tall. It is divided into this many slices, whatever the
-# number of threads, so that sums over its rows have the same bits on every machine with the same BLAS.
-_TALL, _LARGE, _SLICES = 16, 1 << 18, 8
 # How many items each worker may have in hand or waiting: enough to keep it busy, few enough that a stream stays a stream.
 _AHEAD = 2
 
@@ -184,86 +177,6 @@ def _with_errstate(act: Callable[_Given, _Made]) -> Callable[_Given, _Made]:
             return act(*given, **more)
 
     return alike
-
-
-def tall_product(left: Array, right: Array) -> Array:
-    """left^T right, (p, q), for matrices with as many rows, (d, p) and (d, q): slices of tall ones are added up in order.
-
-    >>> tall_product(np.ones((3, 1)), np.array([[1.0, 2.0]] * 3)).tolist()
-    [[3.0, 6.0]]
-    """
-    slices = _slices(left if left.shape[1] >= right.shape[1] else right)
-    if len(slices) == 1:
-        return np.asarray(left.T @ right)
-    parts = np.empty((len(slices), left.shape[1], right.shape[1]))
-
-    def put(place: int) -> None:
-        here = slices[place]
-        np.matmul(left[here].T, right[here], out=parts[place])
-
-    _each_alone(range(len(slices)), put, numbers=left.size + right.size)
-    return np.asarray(np.add.reduce(parts, axis=0))
-
-
-def tall_times(matrix: Array, right: Array, *, out: Array | None = None) -> Array:
-    """matrix right, (d, q), for a tall matrix, (d, p), and a small one, (p, q). `out` may be the matrix itself.
-
-    >>> tall_times(np.ones((2, 1)), np.array([[3.0]])).tolist()
-    [[3.0], [3.0]]
-    """
-    found = np.empty((len(matrix), right.shape[1])) if out is None else out
-
-    def put(here: slice) -> None:
-        # Through a copy of the slice where the result overwrites its own factor.
-        found[here] = matrix[here] @ right
-
-    _each_alone(_slices(matrix), put, numbers=matrix.size)
-    return found
-
-
-def _each_alone(items: Sequence[_Item], act: Callable[[_Item], None], *, numbers: int) -> None:
-    """Call `act` for each item in threads of our own, with one BLAS thread each; a single item has all BLAS threads.
-
-    All items together are about so many `numbers`. Where they are few, waking many threads would take longer than the work.
-    """
-    if len(items) == 1:
-        act(items[0])
-        return
-    with Blas.limit(1):
-        side_by_side(items, act, most=min(_SLICES, max(2, numbers // _LARGE)))
-
-
-def _slices(matrix: Array) -> list[slice]:
-    """Slices of the rows of a tall matrix, or all of them in one. They depend on its shape alone."""
-    rows, columns = matrix.shape
-    count = _SLICES if rows >= _TALL * columns and matrix.size >= _LARGE else 1
-    size = max(1, -(-rows // count))
-    return [slice(start, min(start + size, rows)) for start in range(0, max(rows, 1), size)]
-
-
-def squares_of(matrix: Array) -> Array | None:
-    """`matrix`.T @ `matrix`, or None where squares overflow, underflow or are NaN; the trace shows all three."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        gram = tall_product(matrix, matrix)
-    largest = float(np.trace(gram))
-    return gram if 1e-200 < largest < 1e200 else None
-
-
-def spectral_norm(matrix: Array) -> float:
-    """The largest singular value of `matrix`, (d, p), through its p x p Gram matrix, rounded up by 1e-14.
-
-    >>> round(spectral_norm(np.array([[3.0, 0.0], [4.0, 0.0]])), 9)
-    5.0
-    """
-    gram, unit = squares_of(matrix), 1.0
-    if gram is None:
-        # Squares of these entries are not safe, so a scaled copy is worth it, unless all are zero or some are not finite.
-        unit = float(np.abs(matrix).max(initial=0.0))
-        if unit == 0.0 or not np.isfinite(unit):
-            return unit
-        gram = (matrix / unit).T @ (matrix / unit)
-    # Rounded up, because checks of a basis rest on it: a norm that is too small would let noise be too small.
-    return unit * float(np.sqrt(max(np.linalg.eigvalsh(gram)[-1], 0.0))) * (1 + 1e-14)
 
 
 def vector_norm(vector: Array) -> float:

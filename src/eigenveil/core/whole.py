@@ -24,7 +24,6 @@ Each sum is a `Work` (`eigenveil.core.rows`), so that it can be worked out where
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, final
@@ -32,9 +31,8 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from eigenveil.core.domain import SCORE_BITS, SHIFT, Domain, Gaps, Region, center_scores, row_sums
-from eigenveil.core.exact import DoubleDouble, exact_product, joined, less_outer, minus_outer, two_sum
-from eigenveil.core.noise import step_of, steps_of
+from eigenveil.core.domain import SCORE_BITS, SHIFT, Gaps, Region, row_sums
+from eigenveil.core.exact import DoubleDouble, joined, less_outer, minus_outer, two_sum
 from eigenveil.core.rows import Block, Rows, added_up, block_size, lengths, sparse_times, total_of
 from eigenveil.core.threads import Array, side_by_side
 from eigenveil.errors import require
@@ -58,26 +56,24 @@ __all__ = [
     "SumWork",
     "Total",
     "TraceWork",
+    "WholeSparseGram",
+    "WholeSum",
     "WholeSums",
-    "add_block",
-    "add_packed",
     "as_pair",
     "cached_rows",
+    "finished_gram",
+    "finished_sum",
     "observed_in",
     "on_basis_grid",
     "reach_of",
-    "sparse_block_sum",
     "sum_unit",
     "unit_of",
     "whole_count",
     "whole_gram",
-    "whole_gram_columns",
     "whole_gram_times",
     "whole_kept",
     "whole_observed",
-    "whole_scores",
     "whole_sum",
-    "whole_symmetric_times",
     "whole_trace",
     "whole_weights",
 ]
@@ -419,7 +415,7 @@ def whole_trace(rows: Rows, region: Region) -> float:
 
 def whole_sum(rows: Rows, region: Region) -> Array:
     """The sum, (d,), of the clipped rows."""
-    return _finished(total_of(rows, SumWork(region)), region)
+    return finished_sum(total_of(rows, SumWork(region)), region)
 
 
 @final
@@ -521,7 +517,7 @@ class SumWork:
         return left.and_other(right)
 
 
-def _finished(sums: WholeSums, region: Region) -> Array:
+def finished_sum(sums: WholeSums, region: Region) -> Array:
     """The sum, (d,), with the center of sparse rows subtracted."""
     center = region.shifted_center
     if center is None or sums.weight is None:
@@ -530,17 +526,6 @@ def _finished(sums: WholeSums, region: Region) -> Array:
     taken = as_pair([Fraction(sums.weight) * Fraction(SHIFT) / Fraction(sums.unit)])
     exact = minus_outer((hi[None, :], lo[None, :]), taken, center)
     return np.asarray((exact[0] + exact[1])[0] * sums.unit)
-
-
-def sparse_block_sum(block: Block, domain: Domain) -> Integers:
-    """The sum of a sparse block's rows in whole numbers of `sum_unit`; around a center it is rounded."""
-    part = WholeSum(domain, sparse=True)
-    part.take(block)
-    return (
-        part.total.whole()
-        if part.shifts is None
-        else np.rint(_finished(part.sums, domain) / part.unit).astype(np.int64)
-    )
 
 
 @final
@@ -591,17 +576,11 @@ class WholeSum:
 _PRODUCT = 1 << 36
 # Rows of a matrix from which the center is subtracted at a time.
 _STRIP = 512
-# Rows whose products add up in float64; and sparse rows, up to 100 radii from zero, whose products add up in int64.
-_DENSE_ROWS, _SPARSE_ROWS = 1 << 18, 1 << 14
-# A block of at most so many rows and at least so many columns is added a strip at a time: its products take more than it does.
-_FEW_ROWS, _MANY_COLUMNS = 256, 256
-# Columns whose products with all others are in memory together, where a device adds them up.
-_FEW_COLUMNS = 32
 
 
 def whole_gram(rows: Rows, region: Region) -> Array:
     """The Gram matrix, (d, d), of the clipped rows, exactly symmetric."""
-    return _finished_gram(total_of(rows, GramWork(region)), region)
+    return finished_gram(total_of(rows, GramWork(region)), region)
 
 
 @final
@@ -617,7 +596,7 @@ class GramWork:
     def of(self, rows: Rows) -> WholeSums:
         """The sum over rows that are here."""
         if rows.sparse:
-            sparse = _WholeSparseGram(self.region)
+            sparse = WholeSparseGram(self.region)
             for block in rows.blocks(block_size(rows)):
                 sparse.take(block)
             return sparse.sums
@@ -631,7 +610,7 @@ class GramWork:
         return left.and_other(right)
 
 
-def _finished_gram(sums: WholeSums, region: Region) -> Array:
+def finished_gram(sums: WholeSums, region: Region) -> Array:
     """The matrix, (d, d), with the center of sparse rows subtracted."""
     center = region.shifted_center
     if center is None or sums.beside is None:
@@ -644,145 +623,6 @@ def _finished_gram(sums: WholeSums, region: Region) -> Array:
         # The sums are symmetric, so their rows are their columns.
         found[:, here] = ends.columns((hi.T, lo.T), here) * sums.unit
     return found
-
-
-def add_block(block: Block, domain: Domain, *, gram: Integers, total: Integers | None) -> None:
-    """Add a block's products to `gram`, (d, d), and its rows to `total`, (d,), unless that is None. Changes both in place.
-
-    Streams call this, which keep the sums themselves. The products are in whole numbers of `domain.unit` squared, and the sum in
-    whole numbers of `sum_unit`. A row adds at most 2^34 to an entry of either. For sparse rows around a center, each piece of the
-    block is rounded to whole numbers, so it is off by less than one. Neighbours differ only in the pieces with the person's rows.
-    """
-    if block.sparse:
-        for start in range(0, len(block), _SPARSE_ROWS):
-            piece = block.piece(start, _SPARSE_ROWS)
-            gram += _sparse_gram(piece, domain)
-            if total is not None:
-                total += sparse_block_sum(piece, domain)
-        return
-    if total is None and len(block) <= _FEW_ROWS and domain.dim >= _MANY_COLUMNS:
-        _add_few(block, domain, gram)
-        return
-    for start in range(0, len(block), _DENSE_ROWS):
-        _add_dense(block.piece(start, _DENSE_ROWS), domain, gram, total)
-
-
-def add_packed(block: Block, domain: Domain, packed: Integers) -> None:
-    """Add the products of a dense block to the upper triangle of a Gram matrix, row by row in `packed`. Changes it in place.
-
-    For devices: it has half the numbers of the matrix, in the units of `add_block`, and nothing else of that size is made.
-    """
-    if domain.dim < _MANY_COLUMNS:
-        # So small a matrix costs nothing, and all its rows at once are faster.
-        gram = np.zeros((domain.dim, domain.dim), dtype=np.int64)
-        add_block(block, domain, gram=gram, total=None)
-        _add_triangle(gram, packed)
-        return
-    for first in range(0, len(block), _FEW_ROWS):
-        rows, rest = domain.whole(block.piece(first, _FEW_ROWS), unit=unit_of(domain), squared=True), packed
-        for start in range(0, domain.dim, _FEW_COLUMNS):
-            # Whole numbers below 2^53, as in `_add_few`.
-            rest = _add_triangle(rows[:, start : start + _FEW_COLUMNS].T @ rows[:, start:], rest)
-
-
-def _add_triangle(rows: NDArray[Any], packed: Integers) -> Integers:
-    """Add the upper triangle of these rows to the first numbers of `packed`, and return the others."""
-    for row, line in enumerate(rows):
-        packed[: len(line) - row] += line[row:].astype(np.int64)
-        packed = packed[len(line) - row :]
-    return packed
-
-
-def _add_few(block: Block, domain: Domain, gram: Integers) -> None:
-    """Add a few wide dense rows with no second matrix, for devices: the upper triangle in strips, and each strip below it."""
-    rows = domain.whole(block, unit=unit_of(domain), squared=True)
-    for start in range(0, domain.dim, CACHED_ROWS):
-        stop = min(start + CACHED_ROWS, domain.dim)
-        # All partial sums are whole numbers below 2^53, so no bit depends on how they are divided.
-        strip = (rows[:, start:stop].T @ rows[:, start:]).astype(np.int64)
-        gram[start:stop, start:] += strip
-        gram[stop:, start:stop] += strip[:, stop - start :].T
-
-
-def _add_dense(block: Block, domain: Domain, gram: Integers, total: Integers | None) -> None:
-    """Add at most `_DENSE_ROWS` dense rows, some at a time: they stay in the inner cache, and no second block is needed."""
-    dim, size = domain.dim, min(cached_rows(domain.dim), len(block))
-    rows, fine, product = np.empty((size, dim)), np.empty((size, dim)), np.empty((dim, dim))
-    # Products of that many rows, 34 bits each, add up in float64 without rounding.
-    fresh, fresh_total = np.zeros((dim, dim)), np.zeros(dim)
-    unit, unit_of_sum = unit_of(domain), sum_unit(domain)
-    for start in range(0, len(block), size):
-        piece = block.piece(start, size)
-        if total is None:
-            inside = domain.whole(piece, unit=unit, squared=True, out=rows)
-        else:
-            inside, summed = domain.whole_twice(piece, unit=unit, fine=unit_of_sum, out=rows, out_fine=fine)
-            fresh_total += np.add.reduce(summed, axis=0)
-        np.matmul(inside.T, inside, out=product)
-        fresh += product
-    del rows, fine, product
-    for start in range(0, dim, CACHED_ROWS):
-        gram[start : start + CACHED_ROWS] += fresh[start : start + CACHED_ROWS].astype(np.int64)
-    if total is not None:
-        total += fresh_total.astype(np.int64)
-
-
-def _sparse_gram(block: Block, domain: Domain) -> Integers:
-    """A block's products in whole numbers; around a center they are rounded."""
-    sparse = _WholeSparseGram(domain)
-    sparse.take(block)
-    if domain.shifted_center is None:
-        return sparse.total.whole()
-    return np.rint(_finished_gram(sparse.sums, domain) / unit_of(domain) ** 2).astype(np.int64)
-
-
-def whole_gram_columns(block: Block, *, width: int, domain: Domain) -> Iterator[Array]:
-    """The Gram matrix of a block's rows, at most `width` of its columns at a time: arrays (d, width), private.
-
-    Together they are symmetric to the last bit.
-    """
-    unit = unit_of(domain) ** 2
-    slices = [slice(start, min(start + width, domain.dim)) for start in range(0, domain.dim, width)]
-    if block.sparse:
-        yield from (columns * unit for columns in _sparse_columns(block, slices, domain))
-        return
-    rows, size = np.empty((len(block), domain.dim)), cached_rows(domain.dim)
-    for start in range(0, len(block), size):
-        domain.whole(block.piece(start, size), unit=unit_of(domain), squared=True, out=rows[start:])
-    # From functions, so that no slice stays in memory here while the caller works on it.
-    yield from (_dense_columns(rows, here) * unit for here in slices)
-
-
-def _dense_columns(rows: Array, here: slice) -> Array:
-    """Columns of the Gram matrix of whole rows, in units."""
-    if len(rows) <= _DENSE_ROWS:
-        # All partial sums are whole numbers below 2^53, so the order of addition does not matter.
-        return np.asarray(rows.T @ rows[:, here])
-    total = Total.zeros((rows.shape[1], here.stop - here.start), each=1 << 34)
-    for start in range(0, len(rows), _DENSE_ROWS):
-        piece = rows[start : start + _DENSE_ROWS]
-        total.add(piece.T @ piece[:, here], len(piece))
-    return total.value(1.0)
-
-
-def _sparse_columns(block: Block, slices: list[slice], domain: Domain) -> Iterator[Array]:
-    """The columns in these slices of the Gram matrix of sparse rows, in units."""
-    center, reach = domain.shifted_center, math.ceil(reach_of(domain))
-    shifts, pieces = CenterSums.zeros(domain.dim, reach), []
-    for start in range(0, len(block), _SPARSE_ROWS):
-        pair = domain.pair(block.piece(start, _SPARSE_ROWS))
-        rows = pair.left.astype(np.int64)
-        pieces.append((rows.T.tocsr(), rows.tocsc()))
-        if pair.shift is not None:
-            shifts.take(pieces[-1][0], pair.shift.astype(np.int64))
-    for here in slices:
-        total = Total.zeros((domain.dim, here.stop - here.start), each=reach**2)
-        for across, by_column in pieces:
-            total.add((across @ by_column[:, here]).toarray(), across.shape[1])
-        if center is None:
-            yield total.value(1.0)
-        else:
-            yield shifts.ends(center / unit_of(domain)).columns(total.pair(), here)
 
 
 @final
@@ -831,7 +671,7 @@ class _WholeDenseGram:
 
 
 @final
-class _WholeSparseGram:
+class WholeSparseGram:
     """The Gram matrix of sparse rows. Changes in place.
 
     For rows R - s c^T, the center c is subtracted from the finished sums, which are exact until then (`CenterSums`).
@@ -875,9 +715,6 @@ class _WholeSparseGram:
 _PRODUCT_STRIP = 1024
 # Rows that are multiplied by scores at a time: their products add up exactly.
 _SCORED_ROWS = 1 << 9
-# A site's own matrix is rounded onto a lattice this much finer than that of its release. It is clipped far beyond what the
-# release of a product can represent.
-_FINER, _MOST = 2.0**-6, 1 << 60
 
 
 def whole_gram_times(rows: Rows, *, basis: Array, region: Region) -> Array:
@@ -904,40 +741,6 @@ class ProductsWork:
     def joined(self, left: WholeSums, right: WholeSums) -> WholeSums:
         """The sum over the rows of both."""
         return left.and_other(right)
-
-
-def whole_scores(rows: Rows, *, basis: Array, domain: Domain) -> Array:
-    """The scores, (n, p), of the clipped rows, each computed by itself, on a basis rounded onto its grid."""
-    basis, unit, parts = on_basis_grid(basis), unit_of(domain), [np.zeros((0, basis.shape[1]))]
-    center = domain.shifted_center
-    for block in rows.blocks(block_size(rows)):
-        require(
-            block.weights is None, "scores need one row for each person: a table with several rows per person has none"
-        )
-        if block.sparse:
-            part = domain.whole_sparse(block, unit=unit)
-            scores = part.rows @ basis
-            if center is not None:
-                scores -= np.outer(part.shift * (SHIFT / unit), center_scores(center, basis))
-        else:
-            # Whole rows times a basis of 36 bits: nothing is rounded, so other rows cannot change a score.
-            scores = domain.whole(block, unit=unit) @ basis
-        parts.append(scores * unit)
-    return np.vstack(parts)
-
-
-def whole_symmetric_times(matrix: Array, *, basis: Array, sensitivity: float) -> Array:
-    """A site's own matrix, (d, d), times `basis`, (d, p): both on lattices, and the product rounded once.
-
-    A person moves the matrix by at most `sensitivity`. Rounding to steps g moves neighbours apart by at most d g. On a lattice
-    this fine (`step_of`) that is 2^-19 of the sensitivity, less than the 2^-18 that `Domain.gram_times_sensitivity` allows for.
-    """
-    step = step_of(sensitivity, matrix.size) * _FINER
-    whole = np.rint(on_basis_grid(basis) / BASIS_UNIT).astype(np.int64)
-    product = exact_product(steps_of(matrix, step, most=_MOST), whole)
-    product *= step
-    product *= BASIS_UNIT
-    return product
 
 
 @final

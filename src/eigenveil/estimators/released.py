@@ -4,12 +4,12 @@ from typing import Any
 
 import numpy as np
 
-from eigenveil.core.counts import BEYOND
 from eigenveil.core.domain import Domain
 from eigenveil.estimators.verdict import FitVerdict
 from eigenveil.linalg import Array, Subspace
 from eigenveil.model import Model, clipping_of
 from eigenveil.privacy import Guarantee
+from eigenveil.tasks.tails import BEYOND
 
 __all__ = ["divisor_of", "model_of", "released_settings", "shares_of"]
 
@@ -61,7 +61,8 @@ def released_settings(verdict: FitVerdict) -> dict[str, Any]:
     {'fill': 0.5, 'norms': {'0.8': 3.0}}
     """
     seen = {f"{share:g}": norm for share, norm in zip(BEYOND, verdict.norms or (), strict=False) if norm > 0}
-    found = {"fill": verdict.fill, "clipped": verdict.clipped, "norms": seen or None}
+    outliers = None if verdict.outliers is None else verdict.outliers._asdict()
+    found = {"fill": verdict.fill, "clipped": verdict.clipped, "norms": seen or None, "outliers": outliers}
     return {name: value for name, value in found.items() if value is not None}
 
 

@@ -27,13 +27,15 @@ from eigenveil.linalg import (
     spiked_edge,
     symmetric_edge,
 )
-from eigenveil.plan import METHODS, Facts, Spectrum, hopeless
+from eigenveil.plan import METHODS, Facts, Norms, Spectrum, hopeless
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.gaps import LEAST_RATE, observed_noise
+from eigenveil.tasks.fit.outliers import Outliers
 from eigenveil.tasks.fit.search import NORMS
 from eigenveil.tasks.fit.task import Fit, FitResult
 from eigenveil.tasks.fit.units import are_flat, least_for_units
 from eigenveil.tasks.levels import Change
+from eigenveil.tasks.tails import BEYOND
 
 __all__ = [
     "FitVerdict",
@@ -75,14 +77,15 @@ class FitVerdict:
     """What can be said of a fit: its noise floor, in Gram units, its fill, and its warnings.
 
     The `fill` is the released mean squared norm of the clipped rows over the squared row bound, None if rows had no bound. About
-    `clipped` of the people have rows beyond it, None if norms were not released; `norms` are as in `Center`. The first `said` of
-    the warnings were given before the fit.
+    `clipped` of the people have rows beyond it, None if norms were not released; `norms` and `outliers` are as in `Center`. The
+    first `said` of the warnings were given before the fit.
     """
 
     noise_floor: float = 0.0
     fill: float | None = None
     clipped: float | None = None
     norms: tuple[float, ...] | None = None
+    outliers: Outliers | None = None
     warned: tuple[ParameterWarning, ...] = ()
     said: int = 0
 
@@ -112,6 +115,7 @@ class Released:
     flat: tuple[int, ...] = ()
     clipped: float | None = None
     norms: tuple[float, ...] | None = None
+    outliers: Outliers | None = None
     scaled: Literal["given", "private"] | None = None
     change: Change | None = None
     unclear: tuple[int, ...] = ()
@@ -210,6 +214,7 @@ def released_of(study: Fit, found: FitResult, *, space: Subspace, floor: float) 
         flat=flat_columns(study.bounds, found.units),
         clipped=found.clipped,
         norms=found.norms,
+        outliers=found.outliers,
         scaled=scaled_by(study.bounds),
         unclear=unclear_columns(
             study.bounds.gaps,
@@ -286,7 +291,7 @@ def verdict_of(
     # A clipped row adds the squared bound, so no more rows than the fill are clipped. Norms may say more if the center has moved.
     clipped = None if seen.clipped is None else min(seen.clipped, fill + _CLEAR * noise)
     # No clipped row is longer than the bound. Where few people were in it, noise alone may say more.
-    return FitVerdict(seen.noise_floor, min(fill, 1.0), clipped, seen.norms, warned, said=len(before))
+    return FitVerdict(seen.noise_floor, min(fill, 1.0), clipped, seen.norms, seen.outliers, warned, said=len(before))
 
 
 def _warned(
@@ -331,6 +336,7 @@ def _warned(
         )
     if searched:
         yield from _searched(seen, times, budget)
+    yield from _long(seen)
     yield from _changed(seen)
     yield from _dominant(seen, names, finds=finds)
     yield from _unclear(seen, names)
@@ -405,6 +411,23 @@ def _listed(places: Array, names: tuple[str, ...] | None) -> str:
     if len(places) > 10:
         return f"Columns {', '.join(shown)}, ..."
     return f"Column {shown[0]}" if len(shown) == 1 else f"Columns {', '.join(shown[:-1])} and {shown[-1]}"
+
+
+def _long(seen: Released) -> Iterator[ParameterWarning]:
+    """That rows far beyond the bound seem to have most of the variance of all rows."""
+    norms = Norms.read(
+        {share: norm for share, norm in zip(BEYOND, seen.norms or (), strict=False) if norm > 0}, seen.outliers
+    )
+    found = None if norms is None else norms.longest(seen.radius)
+    if found is None:
+        return
+    rows = found.words(seen.radius, times=f"times as long as the row bound, {seen.radius:.3g}")
+    larger = "A larger {epsilon} shows whether they are there. " * (found.chance < 1)
+    yield ParameterWarning(
+        f"{rows}. If so, they have most of the variance: exact PCA of all rows follows them, and these components describe the "
+        f"others. {larger}If they matter, refit with a larger {{row_bound}} that you know. If a number such as -9999 stands for "
+        "missing values, have it read as missing (`--na-values`)."
+    )
 
 
 def _changed(seen: Released) -> Iterator[ParameterWarning]:

@@ -7,16 +7,19 @@ A thread of BLAS keeps a core busy for some 25 ms after its last product, waitin
 beside it. So products of tall matrices run in threads of our own, with one BLAS thread each (`tall_product`, `tall_times`).
 """
 
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from typing import TypeVar
 
 import numpy as np
 
-from eigenveil.core.threads import Array, squares_of, tall_product, tall_times
+from eigenveil.core.threads import Array, side_by_side
 from eigenveil.errors import require
 from eigenveil.linalg.blas import blas_threads
 
-__all__ = ["complement", "orthonormal", "signed", "thin_svd", "top_eigen"]
+__all__ = ["complement", "orthonormal", "signed", "tall_product", "tall_times", "thin_svd", "top_eigen"]
 
+_Item = TypeVar("_Item")
 # Below this dimension one full eigendecomposition by numpy beats a partial one by scipy, pool change included.
 _SMALL = 300
 # Below this dimension its memory does not matter either: a few matrices of half a MiB, where loading scipy takes 18 MiB. So a
@@ -29,6 +32,72 @@ _NEARLY_ORTHONORMAL = 0.5
 # If a first pass leaves an error of at most the first number, the columns have a condition below 1e5. If their diagonal is also
 # this many times above a floor, no direction of them is below the floor.
 _PLENTY_ORTHONORMAL, _PLENTY = 1e-6, 1e6
+# A matrix with this many rows for each column, and this many numbers, is tall. It is divided into this many slices, whatever the
+# number of threads, so that sums over its rows have the same bits on every machine with the same BLAS.
+_TALL, _LARGE, _SLICES = 16, 1 << 18, 8
+
+
+def tall_product(left: Array, right: Array) -> Array:
+    """left^T right, (p, q), for matrices with as many rows, (d, p) and (d, q): slices of tall ones are added up in order.
+
+    >>> tall_product(np.ones((3, 1)), np.array([[1.0, 2.0]] * 3)).tolist()
+    [[3.0, 6.0]]
+    """
+    slices = _slices(left if left.shape[1] >= right.shape[1] else right)
+    if len(slices) == 1:
+        return np.asarray(left.T @ right)
+    parts = np.empty((len(slices), left.shape[1], right.shape[1]))
+
+    def put(place: int) -> None:
+        here = slices[place]
+        np.matmul(left[here].T, right[here], out=parts[place])
+
+    _each_alone(range(len(slices)), put, numbers=left.size + right.size)
+    return np.asarray(np.add.reduce(parts, axis=0))
+
+
+def tall_times(matrix: Array, right: Array, *, out: Array | None = None) -> Array:
+    """matrix right, (d, q), for a tall matrix, (d, p), and a small one, (p, q). `out` may be the matrix itself.
+
+    >>> tall_times(np.ones((2, 1)), np.array([[3.0]])).tolist()
+    [[3.0], [3.0]]
+    """
+    found = np.empty((len(matrix), right.shape[1])) if out is None else out
+
+    def put(here: slice) -> None:
+        # Through a copy of the slice where the result overwrites its own factor.
+        found[here] = matrix[here] @ right
+
+    _each_alone(_slices(matrix), put, numbers=matrix.size)
+    return found
+
+
+def _each_alone(items: Sequence[_Item], act: Callable[[_Item], None], *, numbers: int) -> None:
+    """Call `act` for each item in threads of our own, with one BLAS thread each; a single item has all BLAS threads.
+
+    All items together are about so many `numbers`. Where they are few, waking many threads would take longer than the work.
+    """
+    if len(items) == 1:
+        act(items[0])
+        return
+    with blas_threads(1):
+        side_by_side(items, act, most=min(_SLICES, max(2, numbers // _LARGE)))
+
+
+def _slices(matrix: Array) -> list[slice]:
+    """Slices of the rows of a tall matrix, or all of them in one. They depend on its shape alone."""
+    rows, columns = matrix.shape
+    count = _SLICES if rows >= _TALL * columns and matrix.size >= _LARGE else 1
+    size = max(1, -(-rows // count))
+    return [slice(start, min(start + size, rows)) for start in range(0, max(rows, 1), size)]
+
+
+def squares_of(matrix: Array) -> Array | None:
+    """`matrix`.T @ `matrix`, or None where squares overflow, underflow or are NaN; the trace shows all three."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        gram = tall_product(matrix, matrix)
+    largest = float(np.trace(gram))
+    return gram if 1e-200 < largest < 1e200 else None
 
 
 def orthonormal(matrix: Array) -> Array:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from eigenveil.core.threads import Array, tall_product
+from eigenveil.core.threads import Array
 from eigenveil.errors import require
 from eigenveil.linalg.compare import sines
-from eigenveil.linalg.kernel import complement, orthonormal, signed, thin_svd, top_eigen
+from eigenveil.linalg.kernel import complement, orthonormal, signed, tall_product, thin_svd, top_eigen
 
 if TYPE_CHECKING:
     # For types only: it takes 6 MiB, which a device has better use for.

@@ -17,6 +17,7 @@ from eigenveil.core.rows import Rows, block_size
 from eigenveil.data.rows import Symmetric
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, orthonormal, signed
+from eigenveil.privacy.sums.clipped import dense, sparse
 from eigenveil.tasks.base import Question, SumTask
 
 __all__ = ["PublishedSegments", "PublishedState"]
@@ -229,11 +230,11 @@ class PublishedSegments(SumTask[PublishedState, Subspace]):
             if block.sparse:
                 # `squared`: scores and sums use each row twice, so a person's weight enters as its root
                 # (docs/decisions/0004).
-                part = self.domain.sparse(block, squared=True)
+                part = sparse(self.domain, block, squared=True)
                 shift = 0.0 if center is None else np.outer(part.shift, center)
                 parts.append(part.rows.toarray() - shift)
             else:
-                parts.append(self.domain.dense(block, squared=True))
+                parts.append(dense(self.domain, block, squared=True))
         return np.vstack(parts)
 
     def _require_same(self, question: Question) -> None:

@@ -9,7 +9,7 @@ from eigenveil.plan.choose.gossip import SegmentsPlan, guessed_eigenvalues, plan
 from eigenveil.plan.choose.masks import MasksPlan, masked_terms, plan_masks
 from eigenveil.plan.choose.sites import Method, SitesPlan, components_of, iterates, plan_sites
 from eigenveil.plan.choose.stream import STREAM_MEAN_SHARES, StreamPlan, first_block, plan_stream, stream_split
-from eigenveil.plan.clipping import Norms, taken_by_clipping
+from eigenveil.plan.clipping import HiddenRows, LongRows, Norms, taken_by_clipping
 from eigenveil.plan.forecast.facts import METHODS, SETTINGS, Facts, Setting, methods_for, parts_of
 from eigenveil.plan.forecast.forecast import Forecast, Interval, curve, forecast
 from eigenveil.plan.forecast.params import FitParams, choice_of, estimator_of
@@ -24,7 +24,9 @@ __all__ = [
     "Facts",
     "FitParams",
     "Forecast",
+    "HiddenRows",
     "Interval",
+    "LongRows",
     "MasksPlan",
     "Method",
     "Norms",

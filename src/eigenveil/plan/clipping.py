@@ -4,6 +4,10 @@ Clipping keeps the direction of every row and shortens the long ones. So nothing
 directions as the others, whatever share of the squared norms they have. Two things lose. Where few rows have most of the squared
 norms, exact components follow these rows' own directions. And in some tables long rows are of another kind.
 
+A few rows may be so long that exact components of all rows follow them alone. Where the released counts show such rows, or make
+them likely, the loss allows for them. Otherwise noise can still hide some, and the loss does not allow for these: `Norms.hidden`
+says how many they are at most, and how long they would have to be.
+
 Norms tell how likely that is, and directions do not show in them. Hence a distribution, whose constants were set on the tuning
 tables of `benchmarks/plan/coverage.py` and tried on the others.
 """
@@ -11,16 +15,17 @@ tables of `benchmarks/plan/coverage.py` and tried on the others.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, final
+from typing import Any, Final, NamedTuple, final
 
 import numpy as np
 
-from eigenveil.core.counts import BEYOND
 from eigenveil.core.rows import is_sparse
 from eigenveil.errors import require
 from eigenveil.linalg import Array
+from eigenveil.tasks.fit.outliers import Outliers
+from eigenveil.tasks.tails import BEYOND
 
-__all__ = ["Norms", "kept_by_clipping", "taken_by_clipping"]
+__all__ = ["HiddenRows", "LongRows", "Norms", "kept_by_clipping", "taken_by_clipping"]
 
 # Always the same draws: a forecast is a function of what it is told.
 _SEED, _TAKEN_DRAWS = 2026, 200
@@ -47,6 +52,40 @@ _CHANCE: Final = 1.2
 # Long rows are of another kind with this probability, times a power of their share of the squared norms. They are 5% of the
 # people.
 _OTHER_KIND, _OTHER_POWER, _LONG = 0.6, 6.0, 0.05
+# Rows are far longer than the bound from so many times on. They count as likely from these odds on, which noise alone gives
+# once in 50 releases. One table in 20 is taken to have such rows.
+_FAR_LONGER, _LIKELY, _WITH_OUTLIERS, _EVEN = 4.0, 2.0, 0.05, 0.5
+# Their squared norms all together are known to about this factor (natural logarithm).
+_SQUARE_DOUBT: Final = 1.0
+
+
+@final
+class LongRows(NamedTuple):
+    """A `share` of the rows with about this `norm`, which have more variance than all others. They are there with this
+    `chance`."""
+
+    share: float
+    norm: float
+    chance: float
+
+    def words(self, bound: float, *, times: str) -> str:
+        """How many they are, and how many `times` as long as what.
+
+        >>> LongRows(0.02, 5000.0, 0.9).words(8.0, times="times as long as the row bound")
+        'About 2.0% of the rows seem to be 625 times as long as the row bound'
+        """
+        # Below an even chance, noise alone explains them better.
+        verb = "seem to" if self.chance >= _EVEN else "may"
+        return f"About {self.share:.1%} of the rows {verb} be {self.norm / bound:.3g} {times}"
+
+
+@final
+class HiddenRows(NamedTuple):
+    """Rows that noise may hide: at most this `share`, with 95% confidence. Beyond this `norm` they have more variance than all
+    others."""
+
+    share: float
+    norm: float
 
 
 @final
@@ -55,6 +94,7 @@ class Norms:
     """Released norms of rows before clipping: the share `beyond[i]` of the people have rows longer than `norms[i]`.
 
     They are around the point where the search for a bound took them, close to the mean that it found. Shares fall and norms rise.
+    Where they were released with noise, `outliers` says what it may hide beyond the last of them.
 
     >>> Norms((1.0, 2.0), (0.5, 0.1)).power
     2.32...
@@ -62,6 +102,7 @@ class Norms:
 
     norms: tuple[float, ...]
     beyond: tuple[float, ...]
+    outliers: Outliers | None = None
 
     def __post_init__(self) -> None:
         require(len(self.norms) == len(self.beyond), "every norm needs the share of people beyond it")
@@ -73,18 +114,18 @@ class Norms:
         )
 
     @classmethod
-    def read(cls, plain: Any) -> "Norms | None":
-        """Norms by the share of people with longer rows, as a model keeps them; None if these are no such norms.
+    def read(cls, plain: Any, outliers: Any = None) -> "Norms | None":
+        """Norms by the share of people with longer rows, and outliers, as a model keeps them; None if these are no such norms.
 
         >>> Norms.read({"0.5": 2.0, "0.1": 4.0})
-        Norms(norms=(2.0, 4.0), beyond=(0.5, 0.1))
+        Norms(norms=(2.0, 4.0), beyond=(0.5, 0.1), outliers=None)
         """
         if not isinstance(plain, Mapping):
             return None
         try:
             # They come from a file, which may have been edited.
             pairs = sorted(((float(share), float(norm)) for share, norm in plain.items()), reverse=True)
-            return cls(tuple(norm for _, norm in pairs), tuple(share for share, _ in pairs))
+            return cls(tuple(norm for _, norm in pairs), tuple(share for share, _ in pairs), Outliers.read(outliers))
         except (TypeError, ValueError):
             return None
 
@@ -110,7 +151,38 @@ class Norms:
 
     def over(self, unit: float) -> "Norms":
         """The same norms in another unit."""
-        return Norms(tuple(norm / unit for norm in self.norms), self.beyond)
+        outliers = None if self.outliers is None else self.outliers.over(unit)
+        return Norms(tuple(norm / unit for norm in self.norms), self.beyond, outliers)
+
+    def longest(self, bound: float) -> LongRows | None:
+        """Rows far longer than `bound` that have more variance than all others, as far as norms or outliers show them.
+
+        >>> Norms((1.0, 2.0, 90.0), (0.5, 0.1, 0.01)).longest(2.0), Norms((1.0, 2.0, 3.0), (0.5, 0.1, 0.01)).longest(2.0)
+        (LongRows(share=0.01, norm=90.0, chance=1.0), None)
+        """
+        least = _FAR_LONGER * bound
+        for at in reversed(range(1, len(self.norms))):
+            share, norm = self.beyond[at], self.norms[at]
+            if norm >= least and share * norm**2 >= self._square(at):
+                return LongRows(share, norm, 1.0)
+        far = self.outliers
+        if far is None or far.odds < _LIKELY or far.norm < least or far.share * far.norm**2 < self._square():
+            return None
+        return LongRows(far.share, far.norm, far.odds / (far.odds + 1 / _WITH_OUTLIERS - 1))
+
+    def hidden(self) -> HiddenRows | None:
+        """The rows that noise may hide; None where there is no noise, or nothing is known of it.
+
+        >>> Norms((1.0, 2.0), (0.5, 0.1), Outliers(4.0, 0.01, 0.5, 0.001, 90.0)).hidden()
+        HiddenRows(share=0.01, norm=11.18...)
+        """
+        far = self.outliers
+        return None if far is None else HiddenRows(far.most, max(far.beyond, math.sqrt(self._square() / far.most)))
+
+    def _square(self, end: int | None = None) -> float:
+        """The mean squared norm of rows up to that of this place, spread evenly between norms that are seen."""
+        squares = np.square(np.concatenate([[0.0], self.norms[:end]]))
+        return float(-np.diff(self.beyond[:end], prepend=1.0) @ (squares[1:] + squares[:-1])) / 2
 
     @property
     def power(self) -> float | None:
@@ -157,10 +229,13 @@ def kept_by_clipping(
     ...  for norms in (light, heavy)]
     [True, False]
     """
-    found = np.empty(draws)
+    found, long = np.empty(draws), None if norms is None else norms.longest(bound)
     effective_directions = float(values.sum() ** 2 / np.square(values).sum())
     for at in range(draws):
         squares, counts = _drawn_squares(norms, people, rng)
+        there = long is not None and (long.chance == 1 or rng.random() < long.chance)
+        if there and norms is not None and long is not None:
+            squares, counts = _with(long, norms, squares, counts, people, rng)
         total = float(counts @ squares)
         # Four people with all of the squared norms count as four people (Kish).
         effective_people = total**2 / float(counts @ np.square(squares))
@@ -177,7 +252,8 @@ def kept_by_clipping(
         lost = part * math.exp(doubt * rng.standard_normal())
         lost += rng.uniform(0, _CHANCE) * chance / (1 + chance)
         if rng.random() < _OTHER_KIND * share**_OTHER_POWER:
-            lost = max(lost, share * rng.random())
+            # Of long rows that have it all, clipping leaves next to nothing where they lie along other directions.
+            lost = 1 - (1 - share) * rng.random() if there else max(lost, share * rng.random())
         found[at] = 1 - min(1.0, taken * lost)
     return found
 
@@ -208,16 +284,25 @@ def _drawn_squares(norms: Norms | None, people: int, rng: np.random.Generator) -
     return np.concatenate([body, tail[::-1]]), np.concatenate([counts, number[::-1]])
 
 
+def _with(
+    long: LongRows, norms: Norms, squares: Array, counts: Array, people: int, rng: np.random.Generator
+) -> tuple[Array, Array]:
+    """Squared norms and how many people have each, with the long rows, whose squares are known to about a factor."""
+    square = (long.norm / norms.norms[-1]) ** 2 * math.exp(_SQUARE_DOUBT * rng.standard_normal())
+    return np.append(squares, square), np.append(counts, long.share * people)
+
+
 def taken_by_clipping(norms: Norms, *, bound: float, people: int) -> tuple[float, float, float]:
     """The share of all squared norms that clipping to `bound` takes, from the released `norms`: the median and two ends.
 
-    The lower end is what it takes if no row is longer than the last norm that is seen, the upper one a 0.95 quantile.
+    The lower end is what it takes if no row is longer than the last norm that is seen, the upper one a 0.95 quantile. Rows
+    that seem to be far longer count with their chance.
 
     >>> value, low, high = taken_by_clipping(Norms((1.0, 2.0, 3.0), (0.5, 0.1, 0.001)), bound=3.0, people=10_000)
     >>> low <= value <= high < 0.1
     True
     """
-    rng, most = np.random.default_rng(_SEED), (bound / norms.norms[-1]) ** 2
+    rng, most, long = np.random.default_rng(_SEED), (bound / norms.norms[-1]) ** 2, norms.longest(bound)
 
     def taken(squares: Array, counts: Array) -> float:
         return 1 - float(counts @ np.minimum(squares, most)) / float(counts @ squares)
@@ -225,7 +310,10 @@ def taken_by_clipping(norms: Norms, *, bound: float, people: int) -> tuple[float
     found = []
     for _ in range(_TAKEN_DRAWS):
         squares, counts = _drawn_squares(norms, people, rng)
-        found.append((taken(squares, counts), taken(np.minimum(squares, 1.0), counts)))
+        shown = (squares, counts)
+        if long is not None and (long.chance == 1 or rng.random() < long.chance):
+            shown = _with(long, norms, squares, counts, people, rng)
+        found.append((taken(*shown), taken(np.minimum(squares, 1.0), counts)))
     draws = np.array(found)
     value, high = np.quantile(draws[:, 0], [0.5, 0.95]).tolist()
     return value, min(value, float(draws[:, 1].min())), high

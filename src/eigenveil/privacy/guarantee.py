@@ -215,7 +215,9 @@ class Guarantee:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        return {**asdict(self), "protects": None if self.protects is None else self.protects.values()}
+        charges = tuple({"label": charge.label, "mu": charge.mu} for charge in self.charges)
+        protects = None if self.protects is None else self.protects.values()
+        return {**asdict(self), "charges": charges, "protects": protects}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Guarantee":

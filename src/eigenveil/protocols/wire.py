@@ -17,9 +17,9 @@ from typing import Any, Final, final
 import numpy as np
 from numpy.typing import NDArray
 
-from eigenveil.core.noise import packed_side
 from eigenveil.errors import ProtocolError
 from eigenveil.linalg import Array
+from eigenveil.privacy.packed import packed_side
 from eigenveil.protocols.messages import (
     LONGEST_NAME,
     Again,

@@ -26,6 +26,7 @@ from eigenveil.report.fitted import (
     round_parts,
     settings_facts,
     spectrum_of,
+    unseen_words,
 )
 from eigenveil.report.html import charts_of, cumulative_of, plan_of, scree_of, to_html
 from eigenveil.report.schema import from_json, schema, to_json
@@ -64,5 +65,6 @@ __all__ = [
     "spectrum_of",
     "to_html",
     "to_json",
+    "unseen_words",
     "write_report",
 ]

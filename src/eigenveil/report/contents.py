@@ -59,8 +59,8 @@ class ComponentsPart:
     people: float | None = None
     mean: tuple[float, ...] = ()
     scale: tuple[float, ...] = ()
-    # The share of all squared norms that clipping took, as far as released norms show it, and the share of people with the
-    # longest rows, whose norms noise hides.
+    # The share of all squared norms that clipping took, as far as released norms show it, and the largest share of
+    # rows, the longest ones, that noise hides.
     taken: Span | None = None
     unseen: float | None = None
 

@@ -30,7 +30,7 @@ from eigenveil.report.words import readable_settings
 
 if TYPE_CHECKING:
     from eigenveil.estimators.rounds import Round
-    from eigenveil.plan import Facts, Forecast, Spectrum
+    from eigenveil.plan import Facts, Forecast, Norms, Spectrum
 
 __all__ = [
     "answer_of",
@@ -44,6 +44,7 @@ __all__ = [
     "settings_facts",
     "spectrum_of",
     "taken_of",
+    "unseen_words",
 ]
 
 # Spread evenly over the logarithmic axis, from strong to weak.
@@ -170,17 +171,24 @@ def components_of(model: Model) -> ComponentsPart:
 
 
 def taken_of(model: Model) -> tuple[Span, float] | None:
-    """The share of all squared norms that clipping took, from released norms, and the share of people whose norms were not seen.
+    """The share of all squared norms that clipping took, from released norms, and the largest share of rows that were not seen.
 
     None if no norms were released, or too few seen.
     """
-    from eigenveil.plan import Norms, taken_by_clipping
+    from eigenveil.plan import taken_by_clipping
 
-    norms, bound, people = Norms.read(model.settings.get("norms")), _number(model, "row_bound"), model.people
+    norms, bound, people = _norms(model), _number(model, "row_bound"), model.people
     if norms is None or norms.power is None or bound is None or bound <= 0 or people is None:
         return None
     taken = taken_by_clipping(norms, bound=bound, people=max(2, round(people)))
-    return Span(*taken), norms.beyond[-1]
+    hidden = norms.hidden()
+    return Span(*taken), norms.beyond[-1] if hidden is None else hidden.share
+
+
+def _norms(model: Model) -> "Norms | None":
+    from eigenveil.plan import Norms
+
+    return Norms.read(model.settings.get("norms"), model.settings.get("outliers"))
 
 
 def _number(model: Model, name: str) -> float | None:
@@ -324,11 +332,32 @@ def _note_on_clipping(facts: "Facts") -> str:
         return "How much clipping to the given row bound took is not known, so this is of the clipped rows."
     if facts.norms is None:
         return "Norms of rows were not released or are hidden by noise, so the interval allows for heavy tails as usual ones."
-    # Fewer people than the last share that is seen may have rows of any length.
     return (
-        "The interval includes the loss by clipping, as far as the released norms around the search's center show it. Noise "
-        f"hides how long the longest {facts.norms.beyond[-1]:.1%} of the rows are: if few of them have most of the variance, "
-        "far less is captured."
+        "The interval includes the loss by clipping, as far as the released norms around the search's center show it. "
+        f"{unseen_words(facts.norms, facts.unit)}"
+    )
+
+
+def unseen_words(norms: "Norms", bound: float) -> str:
+    """Which rows beyond the row bound may have most of the variance, and whether an interval of all rows allows for them."""
+    long, hidden = norms.longest(bound), norms.hidden()
+    if long is not None:
+        larger = "A larger epsilon shows whether they are there. " * (long.chance < 1)
+        return (
+            f"{long.words(bound, times='times as long as the row bound')}. If so, exact PCA of all rows follows them, and "
+            f"clipping takes them out: the interval allows for that. {larger}If they matter, use a larger row bound that you "
+            "know."
+        )
+    if hidden is None:
+        return (
+            f"How long the longest {norms.beyond[-1]:.1%} of the rows are was not seen: if few of them have most of the "
+            "variance, far less is captured."
+        )
+    return (
+        f"Noise can hide longer rows, at most {hidden.share:.1%} of all (95% confidence), and the interval does not allow for "
+        f"them. If so many are more than {hidden.norm / bound:.3g} times as long as the row bound, they have more variance "
+        "than all others: exact PCA of all rows follows them, and far less is captured. What is said of the clipped rows still "
+        "holds. A larger epsilon hides fewer."
     )
 
 
@@ -361,11 +390,9 @@ def planned(model: Model) -> "tuple[Facts | None, str]":
 
     if method not in METHODS or not 1e-3 <= guarantee.epsilon <= 1e3:
         return None, method
-    from eigenveil.plan import Norms
-
     fill, bound = _number(model, "fill"), settings.get("row_bound")
     given = isinstance(bound, Real) and settings.get("bound_from") is None
-    norms, size = Norms.read(settings.get("norms")), _number(model, "row_bound")
+    norms, size = _norms(model), _number(model, "row_bound")
     try:
         if norms is not None:
             # In units of the bound, like the spectrum.

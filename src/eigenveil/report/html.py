@@ -187,8 +187,8 @@ def _about_noise(part: ComponentsPart) -> Iterator[str]:
         one = part.taken
         yield (
             f"Clipping took about {one.value:.0%} of all squared norms ({one.low:.0%} to {one.high:.0%}), as far as the released "
-            f"norms show. They do not show how long the longest {part.unseen:.1%} of the rows are. The variances here are those "
-            "of the clipped rows."
+            f"norms show. They do not show long rows that noise hides, at most {part.unseen:.1%} of all. The variances here are "
+            "those of the clipped rows."
         )
     if part.fill is not None:
         yield (

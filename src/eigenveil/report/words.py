@@ -6,30 +6,10 @@ from typing import Any, Final
 
 from eigenveil.drawing import in_bytes
 from eigenveil.errors import listed, shown
+from eigenveil.params.words import ALGORITHMS, method_words
 
 __all__ = ["method_words", "readable_settings"]
 
-# The settings of a plan, and the algorithms: `curator/covariance` is one of each.
-_PLACES: Final = {
-    "curator": "one table",
-    "stream": "a stream",
-    "hub": "sites, and a hub that adds the noise",
-    "site": "sites, each of which adds noise",
-    "masked": "sites under secure aggregation",
-    "peers": "peers without a hub, pairwise noise",
-    "peers-independent": "peers without a hub, independent noise",
-}
-_ALGORITHMS: Final = {
-    "covariance": "one release of the covariance",
-    "power": "private power method",
-    "krylov": "Krylov subspace",
-    "fedpower": "FedPower",
-    "merge": "merged subspaces",
-    "segments": "one component after the other",
-    "sync": "one release per synchronisation",
-    "block": "one release per block",
-    "continual": "sums over a tree of blocks",
-}
 _RELATIONS: Final = {
     "add-remove": "add/remove: one has a row more than the other",
     "zero-out": "zero-out: one row is blank in one of them",
@@ -37,7 +17,7 @@ _RELATIONS: Final = {
     "none": "none, because nothing is private",
 }
 _VALUES: Final[dict[str, dict[str, str]]] = {
-    "method": {**_ALGORITHMS, "stream, products": "products with the rows of a stream"},
+    "method": {**ALGORITHMS, "stream, products": "products with the rows of a stream"},
     "neighbours": _RELATIONS,
     "center": {
         "private": "estimated privately",
@@ -85,19 +65,7 @@ _LABELS: Final = {
     "scale": "scale of columns",
 }
 # Said where they belong, or part of another line.
-_ELSEWHERE: Final = frozenset({"noise_floor", "fill", "clipped", "norms", "bound_from", "scale_from"})
-
-
-def method_words(method: str) -> str:
-    """A method of the planner in words.
-
-    >>> method_words("curator/covariance"), method_words("something/new")
-    ('one table, one release of the covariance', 'something/new')
-    """
-    place, _, algorithm = method.partition("/")
-    if place not in _PLACES or algorithm not in _ALGORITHMS:
-        return method
-    return f"{_PLACES[place]}, {_ALGORITHMS[algorithm]}"
+_ELSEWHERE: Final = frozenset({"noise_floor", "fill", "clipped", "norms", "outliers", "bound_from", "scale_from"})
 
 
 def readable_settings(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

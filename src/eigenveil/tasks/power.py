@@ -11,10 +11,10 @@ import numpy as np
 
 from eigenveil.core.domain import Region
 from eigenveil.core.sums import require_contraction
-from eigenveil.core.threads import tall_product, tall_times
 from eigenveil.core.unit import Neighbours
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, complement, orthonormal, signed, sines, top_eigen
+from eigenveil.linalg.kernel import tall_product, tall_times
 from eigenveil.tasks.base import Question
 from eigenveil.tasks.products import ProductTask, require_shares
 

@@ -25,6 +25,7 @@ from eigenveil.data.rows import Symmetric
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, orthonormal, signed
 from eigenveil.privacy import bounded_gram_times
+from eigenveil.privacy.sums.clipped import dense, sparse
 from eigenveil.tasks.base import Question, SumTask, require_step
 from eigenveil.tasks.products import require_shares
 
@@ -298,9 +299,9 @@ class _FloatStart:
     def take(self, block: Block, scores: NDArray[np.int64]) -> None:
         center = self._domain.shifted_center
         if not block.sparse:
-            self._total += scores @ self._domain.dense(block)
+            self._total += scores @ dense(self._domain, block)
             return
-        part = self._domain.sparse(block)
+        part = sparse(self._domain, block)
         self._total += part.rows.T @ scores
         if center is not None:
             self._total -= float(part.shift @ scores) * center

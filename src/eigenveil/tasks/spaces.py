@@ -19,6 +19,7 @@ from eigenveil.core.unit import Neighbours
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, complement, merge_all, signed, top_eigen
 from eigenveil.privacy import bounded_count, bounded_gram
+from eigenveil.privacy.sums.clipped import dense
 from eigenveil.tasks.base import Question, Task, require_array, require_step
 
 __all__ = ["SiteSpace", "SiteSpaces", "SpacesKind"]
@@ -174,7 +175,7 @@ class SiteSpaces(Task[Subspace | None, tuple[SiteSpace, ...], Subspace]):
         count, dim = rows.shape[0], self.domain.dim
         if mechanism.scale(1.0) == 0 and not rows.sparse and count < dim and not is_elsewhere(rows):
             # Fewer numbers than the Gram matrix has. The infinite sensitivity makes every noise mechanism refuse the rows.
-            blocks = [self.domain.dense(block, squared=True) for block in rows.blocks(block_size(rows))]
+            blocks = [dense(self.domain, block, squared=True) for block in rows.blocks(block_size(rows))]
             bounded = Bounded(np.concatenate([np.empty((0, dim)), *blocks]), math.inf)
             few = mechanism.release(bounded, label="site rows")
             return _weighty(Subspace.of(few, rank=min(self.sent, count))) if count else _nothing(dim)

@@ -19,6 +19,7 @@ from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, complement, merge, merged_edge
 from eigenveil.linalg.sketch import Sketch, without_shift
 from eigenveil.privacy import bounded_sum, gram_columns
+from eigenveil.privacy.released import release_columns
 from eigenveil.tasks.levels import Change, Levels
 from eigenveil.tracking.base import SketchTracker, require_rows
 from eigenveil.tracking.sums import SumTerms, as_block, as_block_rows, mean_spike, offset_of
@@ -102,8 +103,14 @@ class SlicedTracker(SketchTracker[SlicedState]):
             total_noise = mechanism.scale(by_sum, share=terms.share) ** 2
         columns = self.columns or max(width, _COLUMNS)
         slices = gram_columns(as_block(rows), width=columns, domain=terms.domain)
-        parts = mechanism.release_columns(
-            slices, dim=terms.domain.dim, sensitivity=by_gram, label="block: products", share=share, slot=slot
+        parts = release_columns(
+            mechanism,
+            slices,
+            dim=terms.domain.dim,
+            sensitivity=by_gram,
+            label="block: products",
+            share=share,
+            slot=slot,
         )
         louder = 1.0
         if terms.rates is not None:

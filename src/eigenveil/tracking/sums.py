@@ -20,12 +20,14 @@ from eigenveil.core.ledger import Slot
 from eigenveil.core.mechanism import Bounded, Mechanism
 from eigenveil.core.rows import Block, Rows, is_sparse
 from eigenveil.core.unit import Neighbours, gram_sensitivity, sum_sensitivity
-from eigenveil.core.whole import add_block, sum_unit
+from eigenveil.core.whole import sum_unit
 from eigenveil.data.rows import DenseRows, SparseRows
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, norm_edge, spiked_edge, symmetric_edge
 from eigenveil.linalg.sketch import Sketch
 from eigenveil.privacy import bounded_gram, bounded_sum
+from eigenveil.privacy.sums.blocks import add_block
+from eigenveil.privacy.sums.clipped import dense
 from eigenveil.tasks import shrunk
 from eigenveil.tasks.fit.gaps import Rates
 from eigenveil.tasks.levels import Levels
@@ -308,7 +310,7 @@ def _inside(rows: Any, domain: Domain) -> Array:
     if math.isinf(domain.radius) and domain.scale is None and domain.low is None:
         # Without bounds there is nothing to clip.
         return np.asarray(rows, dtype=np.float64) if domain.center is None else rows - domain.center
-    return domain.dense(Block(rows))
+    return dense(domain, Block(rows))
 
 
 def _plus(later: Array, earlier: Array, fade: float) -> Array:

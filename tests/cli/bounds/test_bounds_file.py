@@ -1,6 +1,7 @@
 """`--bounds bounds.json`: what one command wrote another takes as it is, and anything else is one line."""
 
 import json
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -222,7 +223,7 @@ def test_bounds_that_are_not_private_are_warned_of(tmp_path: Path, how: tuple[ob
         ({"row_bound": -1.0}, "row_bound must be positive"),
         ({"row_bound": "12"}, "row_bound must be a number"),
         ({"row_bound": True}, "row_bound must be a number"),
-        ({"row_bound": 10**400}, "row_bound must be a number"),
+        ({"row_bound": 10**400}, "is not JSON"),
         ({"center": [0.0] * 4}, "center must be 5 numbers"),
         ({"center": [0.0, 0.0, None, 0.0, 0.0]}, "center must be 5 numbers"),
         ({"scale": [1.0, 1.0, 0.0, 1.0, 1.0]}, "every scale must be positive"),
@@ -238,7 +239,7 @@ def test_every_edit_that_breaks_it_is_one_line(tmp_path: Path, changes: dict[str
     source = people(tmp_path)
     bounds = edited(bounds_of(source), **changes)
     line = refusal("fit", source, *FIT, "--bounds", bounds)
-    assert line.startswith(f"error: --bounds {bounds}: ")
+    assert re.match(rf"error: --bounds {re.escape(str(bounds))}(:| is) ", line)
     assert words in line
 
 

@@ -24,11 +24,11 @@ from eigenveil.cli.network.site import _Site
 from eigenveil.cli.network.view import Voice
 from eigenveil.core.accounting import Budget
 from eigenveil.core.ledger import Charge
+from eigenveil.ledger.durable import DurableLedger, StudyBudget
 from eigenveil.network.agents.peer import PeerAgent
 from eigenveil.network.agents.site import SiteAgent
 from eigenveil.network.agents.site_data import SiteData
 from eigenveil.network.identity.certificates import Keys
-from eigenveil.network.ledger.durable import DurableLedger, StudyBudget
 from eigenveil.network.policy import Policy
 from eigenveil.network.study.file import StudyFile
 

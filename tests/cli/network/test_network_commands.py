@@ -13,10 +13,10 @@ from eigenveil.cli.network import consent as network_consent
 from eigenveil.cli.network.view import Voice
 from eigenveil.core.accounting import Budget
 from eigenveil.errors import QuorumLost
+from eigenveil.ledger.durable import DurableLedger, StudyBudget
 from eigenveil.network.agents.hub import HubAgent
 from eigenveil.network.agents.site import SiteAgent
 from eigenveil.network.identity.certificates import pin_words
-from eigenveil.network.ledger.durable import DurableLedger, StudyBudget
 from eigenveil.network.study.words import facts_of, who_learns
 
 ME = "site 0"

@@ -16,11 +16,11 @@ from eigenveil import Guarantee, Model
 from eigenveil.core.ledger import Charge
 from eigenveil.data.rows import DenseRows
 from eigenveil.errors import PeersLost
+from eigenveil.ledger.durable import DurableLedger
 from eigenveil.network.agents.durable.party import Event
 from eigenveil.network.agents.peer import PeerAgent
 from eigenveil.network.agents.site_data import SiteData
 from eigenveil.network.identity.certificates import Keys, pin_words
-from eigenveil.network.ledger.durable import DurableLedger
 from eigenveil.network.study.words import facts_of, who_learns
 
 ME = "peer 1"
@@ -248,7 +248,7 @@ def test_four_processes_on_a_ring_come_to_the_same_model_and_are_charged_once(tm
 KILLED = """
 import os, signal
 from eigenveil.cli import app
-from eigenveil.network.ledger.durable import DurableLedger
+from eigenveil.ledger.durable import DurableLedger
 
 commit = DurableLedger.commit
 

@@ -17,11 +17,11 @@ from cli.cli_tables import eigenveil
 from cli.network.network_folders import COUNT, Folders, Running, started
 from eigenveil import FederatedPCA, Model
 from eigenveil.data.rows import DenseRows
+from eigenveil.ledger.durable import DurableLedger
 from eigenveil.network.agents.hub import HubAgent
 from eigenveil.network.agents.site import SiteAgent
 from eigenveil.network.agents.site_data import SiteData
 from eigenveil.network.identity.certificates import Keys
-from eigenveil.network.ledger.durable import DurableLedger
 from eigenveil.report import read_report
 
 # What is waited for at most: a machine may be busy with other things.

@@ -8,9 +8,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from cli.cli_tables import refusal
 from cli.network.network_folders import Folders, started
+from eigenveil.ledger.durable import DurableLedger
+from eigenveil.ledger.head import NotedHead
 from eigenveil.network.identity.certificates import pem_of, private_keys_in
-from eigenveil.network.ledger.durable import DurableLedger
-from eigenveil.network.ledger.head import NotedHead
 from eigenveil.network.study.file import StudyFile
 
 ME = "site 0"

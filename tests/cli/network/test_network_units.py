@@ -15,9 +15,9 @@ from cli.network.network_folders import COLUMNS, Folders, started
 from eigenveil.cli.network import consent as network_consent
 from eigenveil.cli.network.view import Voice
 from eigenveil.core.unit import Neighbours, PrivacyUnit
+from eigenveil.ledger.durable import DurableLedger
 from eigenveil.network.agents.site import SiteAgent
-from eigenveil.network.ledger.durable import DurableLedger
-from network.ledger.ledger_children import LIFE, account
+from ledger.ledger_children import LIFE, account
 
 ME = "site 0"
 PERSON = "patient_id"

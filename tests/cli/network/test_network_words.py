@@ -13,7 +13,7 @@ from eigenveil.cli.network.words import _sums, cost_fact, leaving_peer, leaving_
 from eigenveil.core.accounting import Budget, epsilon_of
 from eigenveil.core.ledger import Charge
 from eigenveil.core.unit import Neighbours, PrivacyUnit
-from eigenveil.network.ledger.durable import DurableLedger, StudyBudget
+from eigenveil.ledger.durable import DurableLedger, StudyBudget
 from eigenveil.network.study.file import StudyFile
 from eigenveil.network.study.parties import parties_of, peer_parties_of
 from eigenveil.network.study.words import facts_of, who_learns

@@ -89,8 +89,11 @@ def fitted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return seen
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("method", METHODS)
+# Every method is run, and every kind, a third of the pairs as commands and another third in Python.
+PAIRS = [(method, kind, (row + column) % 3) for row, method in enumerate(METHODS) for column, kind in enumerate(KINDS)]
+
+
+@pytest.mark.parametrize(("method", "kind"), [(method, kind) for method, kind, turn in PAIRS if turn == 0])
 def test_the_command_runs_with_the_parameters_of_the_plan(
     tmp_path: Path, fitted: list[Any], method: str, kind: str
 ) -> None:
@@ -110,18 +113,20 @@ def test_the_command_runs_with_the_parameters_of_the_plan(
     assert model.settings["method"] == STREAMS.get(how, how)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("method", METHODS)
-def test_the_python_call_runs_with_the_parameters_of_the_plan(method: str, kind: str) -> None:
+@pytest.mark.parametrize(("method", "kind", "turn"), PAIRS)
+def test_the_python_call_runs_with_the_parameters_of_the_plan(method: str, kind: str, turn: int) -> None:
     facts, plan = planned(method, kind)
+    assert plan.unknown == ()
+    words = typed(rehearsal_of(facts, plan) or command_of(facts, plan), TABLE="table.npy", PUBLIC_TABLE="table.npy")
+    # Its command can be typed, whether it runs above or not.
+    assert parsed(words)
     pca = eval(plan.call, ESTIMATORS)
     assert_has(pca, plan.params, surface="python")
     same = ESTIMATORS[estimator_of(plan.params)[0]](**vars(plan.params))
     assert same.get_params() == pca.get_params()
     for name, value in eval(f"dict({choice_of(plan.params)})").items():
         assert getattr(pca, name) == value
-    # The command has fitted with the same parameters. Here every method is fitted again, and every kind.
-    if (METHODS.index(method) + list(KINDS).index(kind)) % 3 == 0:
+    if turn == 1:
         parts = rows() if facts.sites == 1 else np.array_split(rows(), facts.sites)
         assert pca.fit(parts).components_.shape == (2, len(NAMES))
 

@@ -154,59 +154,12 @@ def test_a_public_table_and_a_model_tell_norms_too(oracle: Oracle, tmp_path: Pat
     assert oracle.facts.norms is not None and oracle.facts.denominator == "all rows"
 
 
-BAD = {
-    "is not JSON": ("bad.json", "{"),
-    "a spectrum must have the format": ("other.json", '{"values": [1]}'),
-    "line 2 is not a number": ("bad.txt", "4\nfour\n"),
-    "empty.csv: it contains no numbers": ("empty.csv", "# nothing\n"),
-    "variances must be finite, not negative": ("low.csv", "4\n-1\n"),
-    "a list must contain numbers alone": ("words.json", '["a", "b"]'),
-    "contain numbers alone, one for each variance": ("nested.json", "[[3, 1], [1, 2]]"),
-    "none.csv: it contains no numbers": ("none.csv", "variance\n"),
-    "several numbers per line": ("pairs.csv", "component,variance\n1,3\n2,1\n"),
-    "is not UTF-8 text": ("latin.txt", "\xff4"),
-}
-
-
-@pytest.mark.parametrize("words", BAD)
-def test_a_file_that_is_no_spectrum_is_refused_by_name(tmp_path: Path, words: str) -> None:
-    name, text = BAD[words]
-    (tmp_path / name).write_text(text, encoding="latin-1")
-    line = refused(*ASKED, "--spectrum", tmp_path / name)
-    assert words in line
-    assert str(tmp_path / name) in line
-
-
 @pytest.mark.parametrize("text", ["\ufeff3\n2\n1\n", "\ufeffvariance\n3\n2\n1\n", "3;2;1", "# a note\n3 2 1\n"])
 def test_a_spreadsheets_list_keeps_its_first_number(oracle: Oracle, tmp_path: Path, text: str) -> None:
     source = tmp_path / "list.csv"
     source.write_text(text, encoding="utf-8")
     found = spectrum_of(oracle, "--spectrum", source, "--row-bound", 3)
     assert found.values == pytest.approx(np.array([3, 2, 1]) / 9)
-
-
-def test_what_does_not_fit_together_is_refused(tmp_path: Path) -> None:
-    source = tmp_path / "list.json"
-    source.write_text("[4, 1, 0.5]")
-    assert "more than the square of --row-bound" in refused(*ASKED, "--spectrum", source, "--row-bound", 1)
-    assert "--features is 5, but" in refused(*ASKED, "--public-data", written(tmp_path, "npy", rows()[:, :4]), "-d", 5)
-    assert "variances must be 1 to 2 numbers, got 3" in refused(*ASKED, "--spectrum", source, "-d", 2)
-    assert "--components must be from 1 to the 3 columns, got 4" in refused(*ASKED, "-k", 4, "--spectrum", source)
-    released = tmp_path / "spectrum.json"
-    released.write_text(json.dumps(Spectrum.guessed(4).to_json()))
-    assert "leave out --fill and --row-bound" in refused(*ASKED, "--spectrum", released, "--row-bound", 3)
-    assert "--scale must be positive" in refused(*ASKED, "--public-data", written(tmp_path, "csv"), "--scale", 0)
-    assert "each of the 5 columns, got 2" in refused(
-        *ASKED, "--public-data", written(tmp_path, "csv"), "--scale", "1,2"
-    )
-
-
-def test_a_table_with_gaps_is_refused_without_a_value(tmp_path: Path) -> None:
-    table = rows()
-    table[3, 1], table[4, 1] = np.nan, 987654.25
-    line = refused(*ASKED, "--public-data", written(tmp_path, "npy", table))
-    assert "has missing or infinite entries" in line
-    assert "987654" not in line
 
 
 def test_a_strangers_file_cannot_speak_to_the_terminal(oracle: Oracle, tmp_path: Path) -> None:

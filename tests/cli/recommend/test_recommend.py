@@ -209,43 +209,6 @@ def test_a_hopeless_budget_is_refused_with_what_would_do(tmp_path: Path) -> None
     assert target.exists()
 
 
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        (("-k", 3), "--epsilon is missing. Try --epsilon 1, or give --no-privacy"),
-        (("-k", 3, "--epsilon", 1, "--no-privacy"), "contradict each other"),
-        (("-k", 3, "--delta", 1e-6, "--no-privacy"), "--delta has no meaning"),
-        ((*PRIVATE, "--neighbours", "add-remove"), "--delta is required with --neighbours add-remove"),
-        (
-            (*PRIVATE, "--neighbours", "add-remove", "--delta", 1e-6),
-            "--users-at-least is required with --neighbours add-remove",
-        ),
-        ((*PRIVATE, "--users-at-least", 100), "--users-at-least is for --neighbours add-remove"),
-        ((*PRIVATE, "--unit", "item", "--neighbours", "replace-one"), "--neighbours is for --unit user"),
-        ((*PRIVATE, "--normalise", "both"), "--normalise both needs --item-degrees"),
-        ((*PRIVATE, "--survivors", 2), "--survivors is for --trust masked"),
-        ((*PRIVATE, "--colluders", 2), "--colluders is for --trust masked"),
-        ((*PRIVATE, "--keep-items", 1), "--keep-items must lie in 2.."),
-        ((*PRIVATE, "--seed", -1), "--seed must not be negative"),
-        ((*PRIVATE, "--history", 0), "--history must be"),
-        ((*PRIVATE, "--epsilon", 0), "--epsilon must be positive"),
-        (("-k", 99, "--epsilon", 1), "--components 99 must be at most"),
-        ((*PRIVATE, "--at-least", 3), "--at-least needs a column of values: name it with --value"),
-        ((*PRIVATE, "--user", "person"), "has no column 'person'"),
-        ((*PRIVATE, "--user", "person"), "Name the columns to read with --user, --item and --value"),
-        ((*PRIVATE, "--user", "item"), "--user, --item and --value must be different columns, got item, item"),
-        ((*PRIVATE, "--item-degrees", "none.csv"), "is not a file"),
-        ((*PRIVATE, "-o", "items.txt"), "must end in .safetensors"),
-    ],
-)
-def test_what_cannot_be_done_is_refused_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[Any, ...], why: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert why in refusal("recommend", "fit", plays_in(tmp_path), *options)
-    assert files_in(tmp_path) == {"plays.csv"}
-
-
 def test_an_output_that_exists_is_kept_unless_told(tmp_path: Path, space: Path) -> None:
     before = space.read_bytes()
     arguments = ("recommend", "fit", plays_in(tmp_path), *PRIVATE, "-o", space)
@@ -432,15 +395,6 @@ def test_a_strangers_item_space_cannot_command_the_terminal(tmp_path: Path) -> N
         assert said.exit_code == 0
         assert "\x1b" not in said.output
         assert "\x07" not in said.output
-
-
-def test_help_of_every_command_teaches() -> None:
-    assert "recommend" in eigenveil("--help").stdout
-    assert "eigenveil recommend fit plays.csv" in eigenveil("recommend", "--help").stdout
-    for command in ("fit", "top", "evaluate"):
-        page = eigenveil("recommend", command, "--help")
-        assert page.exit_code == 0
-        assert f"eigenveil recommend {command} " in page.stdout
 
 
 def test_the_examples_in_the_docs_say_what_they_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from cli.cli_tables import COUNT, NAMES, PRIVATE, eigenveil, files_in, refusal, rows, written
 from cli.forked import Forked, run_forked
-from cli.simulate.test_simulate import lines, visits
+from cli.simulate.test_simulate import visits
 from cli.simulate.test_simulate_process import _read
 from cli.test_process import QUIET
 from eigenveil import FederatedPCA, GossipPCA, Model, PrivatePCA
@@ -94,14 +94,6 @@ def test_every_method_and_consensus(tmp_path: Path, method: str, consensus: str,
     assert "100.0000% of the variance" in said
 
 
-def test_the_table_has_one_column_of_bytes(tmp_path: Path) -> None:
-    result = eigenveil("simulate", written(tmp_path, "npy"), *EXACT, "ring", "--sites", 4, "--seed", 3)
-    assert re.search(r"round +stage +answered +bytes +movement\n", result.stdout)
-    assert lines(result.stdout)[0][:3] == ["1", "mean", "4"]
-    sites = eigenveil("simulate", written(tmp_path, "npy"), "-k", 2, "--no-privacy", "--sites", 4, "--seed", 3)
-    assert re.search(r"answered +up +down +movement", sites.stdout)
-
-
 @pytest.mark.parametrize(
     ("noise", "kind", "least", "against"),
     [
@@ -140,24 +132,6 @@ def test_every_noise_shows_its_charges_and_its_guarantee(
     shown = eigenveil("inspect", target).stdout
     assert "5 peers, 5 edges" in shown
     assert files_in(tmp_path) == {source.name, target.name}
-
-
-def test_a_comparison_is_said_not_to_be_covered_and_a_seed_not_to_be_private(tmp_path: Path) -> None:
-    arguments = ("ring", "--sites", 4, "--compare", "--seed", 1)
-    said = flat(eigenveil("simulate", written(tmp_path, "npy"), *SECRET, *arguments).stdout)
-    assert re.search(r"captured \d+\.\d{4}% of the variance", said)
-    assert "NOT covered by the guarantee" in said
-    assert "NOT PRIVATE: --seed was given" in said
-
-
-def test_published_noise_guarantees_nothing(tmp_path: Path) -> None:
-    arguments = (*PUBLISHED, "--sites", 4, "--row-bound", 12, "--center", "none", "--rounds", 3)
-    result = eigenveil("simulate", written(tmp_path, "npy"), *EXACT, *arguments)
-    assert result.exit_code == 0, result.output
-    said = flat(result.stdout)
-    assert "noise as published in D-DP-PM, without any guarantee" in said
-    assert "No privacy: noise as published in D-DP-PM Alg. 1. No guarantee is established" in said
-    assert "noise floor" not in said
 
 
 def test_options_reach_the_estimator(tmp_path: Path) -> None:
@@ -257,56 +231,6 @@ def test_a_network_that_loses_message_changes_nothing(tmp_path: Path) -> None:
     assert "left behind" not in result.stdout
 
 
-def test_peers_that_are_gone_are_left_behind(tmp_path: Path) -> None:
-    source = written(tmp_path, "npy")
-    said = flat(eigenveil("simulate", source, *EXACT, "ring", "--sites", 6, "--dead", 2).stdout)
-    assert "left behind site 2 in round 1, and the fit restarted" in said
-    assert re.search(r"consensus metropolis: \d+ steps for each sum, among the 5 who are left", said)
-    assert "100.0000% of the variance" not in said
-    arguments = ("random-regular:4", "--sites", 8, "--dead", "3@50", "--restarts", 1, "--seed", 1)
-    result = eigenveil("simulate", source, *SECRET, *arguments)
-    assert result.exit_code == 0, result.output
-    said = flat(result.stdout)
-    assert re.search(r"left behind site 3 in round \d, which restarted", said)
-    assert "7 of 8" in said
-    assert "charge, mu" in said
-    assert re.search(r"noise pairwise, against one colluder: [\d.]+ times that of a trusted hub, among the 7 who", said)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        # Without the middle of a star, nobody reaches anybody.
-        (
-            (*EXACT, "star", "--dead", 0),
-            r"site 0, site 2, .* cannot be reached.*and 4 are needed\. A --graph with more edges",
-        ),
-        (
-            (*EXACT, "ring", "--dead", 0, "--quorum", 6),
-            r"site 0 cannot be reached, .*: 5 peers that .* --quorum can be lower",
-        ),
-        ((*EXACT, "ring", "--dead", "any:5"), "site .* cannot be reached.* and 4 are needed"),
-        # A ring without one peer is a path, which one colluder cuts.
-        (
-            (*SECRET, "ring", "--dead", 2),
-            "site 2 cannot be reached.* Use a denser --noise-graph.*--noise independent needs no",
-        ),
-        (
-            (*SECRET, "random-regular:4", "--dead", "2@50"),
-            "site 2 cannot be reached.*--restarts.*; charged so far: mu = 0",
-        ),
-    ],
-    ids=["star", "quorum", "most", "cut", "budget"],
-)
-def test_lost_peers_are_named_with_a_code_of_their_own(tmp_path: Path, arguments: Any, words: str) -> None:
-    source = written(tmp_path, "csv")
-    target = tmp_path / "model.safetensors"
-    line = refusal("simulate", source, *arguments, "--sites", 6, "--seed", 1, "-o", target, code=3)
-    assert re.match(r"error: peers lost in round \d: ", line)
-    assert re.search(words, line)
-    assert files_in(tmp_path) == {source.name}
-
-
 def test_a_budget_that_does_not_suffice_says_what_was_charged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger = Ledger(epsilon=1.0, delta=1e-6)
     ledger.spend(0.125, label="a sum")
@@ -323,56 +247,6 @@ def test_a_budget_that_does_not_suffice_says_what_was_charged(tmp_path: Path, mo
 RING = (*EXACT, "ring", "--sites", 5)
 SECRET_RING = (*SECRET, "ring", "--sites", 5)
 PLAIN = ("-k", 2, "--no-privacy", "--sites", 5)
-MISTAKES: dict[str, tuple[object, ...]] = {
-    "--topology does not apply with --graph": (*RING, "--topology", "tree"),
-    "--fanout does not apply with --graph": (*RING, "--fanout", 3),
-    "--trust does not apply with --graph": (*SECRET_RING, "--trust", "site"),
-    "--survivors does not apply with --graph: use --quorum": (*RING, "--survivors", 3),
-    "--local-steps does not apply with --graph": (*RING, "--local-steps", 4),
-    "--align does not apply with --graph": (*RING, "--align", "sign"),
-    "--participation does not apply with --graph": (*RING, "--participation", "without-replacement:2"),
-    "--calibration does not apply with --graph": (*SECRET_RING, "--calibration", "paper"),
-    "--person-sites does not apply with --graph": (*SECRET_RING, "--person-sites", 2),
-    "--method merge needs a hub. With --graph use power, krylov, covariance or segments": (
-        *(*RING, "--method", "merge"),
-    ),
-    "--consensus is for peers without a hub": (*PLAIN, "--consensus", "tree"),
-    "--steps is for peers without a hub": (*PLAIN, "--steps", 3),
-    "--noise is for peers without a hub": (*PLAIN, "--noise", "published"),
-    "--noise-graph is for peers without a hub": (*PLAIN, "--noise-graph", "ring"),
-    "--restarts is for peers without a hub": (*PLAIN, "--restarts", 1),
-    "--method segments is for peers without a hub": (*PLAIN, "--method", "segments"),
-    "--colluders is for --trust masked or --graph": (*PLAIN, "--colluders", 1),
-    "--colluders is for --noise pairwise with a budget": (*RING, "--colluders", 1),
-    "--colluders must be an integer from 1 to 3, got 4": (*SECRET_RING, "--colluders", 4),
-    "--noise pairwise needs a budget, and --no-privacy": (*RING, "--noise", "pairwise"),
-    "--noise independent needs a budget, and --no-privacy": (*RING, "--noise", "independent"),
-    "--noise-graph is for --noise pairwise and a budget": (*RING, "--noise-graph", "ring"),
-    "--noise published gives no guarantee, so it takes no --epsilon": (*SECRET_RING, "--noise", "published"),
-    "--noise published needs --method segments, as it is D-DP-PM's Alg. 1": (*RING, "--noise", "published"),
-    "--noise published needs --center none or public numbers": (*EXACT, *PUBLISHED, "--sites", 5),
-    "--noise published needs a --row-bound": (*EXACT, *PUBLISHED, "--sites", 5, "--center", "none"),
-    "--graph: must be one of ring, path, grid, star, complete": (*EXACT, "wheel", "--sites", 5),
-    "--graph: random-regular: 5 peers can have at most 4 neighbours": (*EXACT, "random-regular:7", "--sites", 5),
-    "--noise-graph: must be one of ring": (*SECRET_RING, "--noise-graph", "wheel"),
-    "the noise graph must stay connected without any 1 of its peers": (*SECRET, "path", "--sites", 5),
-    "there must be at least 2 peers, got 1": (*EXACT, "complete", "--sites", 1),
-    "--steps has no meaning with --consensus tree": (*RING, "--consensus", "tree", "--steps", 3),
-    "--steps must be an integer from 1 to 1000000, got 0": (*RING, "--steps", 0),
-    "--steps 3 would leave pair noise in the sum": (*SECRET_RING, "--steps", 3),
-    "--method krylov keeps all products, and with --steps 3 peers": (*RING, "--method", "krylov", "--steps", 3),
-    "--restarts is for a budget": (*RING, "--restarts", 1),
-    "--quorum must be a number from 3, more than half": (*RING, "--quorum", 2),
-    "--oversample has no meaning for --method segments": (*RING, "--method", "segments", "--oversample", 2),
-    "--epsilon must be a number": (
-        *("-k", 2, "--epsilon", "3,1", "--delta", 1e-6, "--row-bound", 12, "--graph", "ring", "--sites", 5),
-    ),
-    "--row-bound (or --column-bounds) is required": (
-        *("-k", 2, "--epsilon", 1, "--delta", 1e-6, "--row-bound", "none", "--graph", "ring", "--sites", 5),
-    ),
-    "--dead 7: no site has this name": (*RING, "--dead", 7),
-    "--sites is missing": (*EXACT, "ring"),
-}
 
 
 def test_every_option_of_a_hub_alone_has_a_reason_against_it() -> None:
@@ -392,20 +266,6 @@ def test_a_site_is_called_as_it_is_called() -> None:
         assert line == f"X {{noise=}} --steps: X: the table contains NaN. {IN_OPTIONS}"
 
 
-@pytest.mark.parametrize("words", MISTAKES)
-def test_every_mistake_is_one_line_and_writes_nothing(tmp_path: Path, words: str) -> None:
-    source = written(tmp_path, "csv")
-    assert words in refusal("simulate", source, *MISTAKES[words], "-o", tmp_path / "model.safetensors")
-    assert files_in(tmp_path) == {source.name}
-
-
-def test_rows_that_cannot_be_used_are_refused_without_showing_a_value(tmp_path: Path) -> None:
-    broken = rows()
-    broken[3, 1:3] = [123456.789, np.nan]
-    line = refusal("simulate", written(tmp_path, "npy", broken), *RING, "--seed", 1)
-    assert re.fullmatch(rf"error: site \d: the table contains NaN or infinity\. {IN_OPTIONS}", line)
-
-
 def test_the_example_in_the_docs_says_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = (Path(__file__).parents[3] / "docs" / "command-line.md").read_text(encoding="utf-8")
     script = re.findall(r"\$ python -c '(.*?)'\n\$ eigenveil simulate wards", page, flags=re.DOTALL)[0]
@@ -420,19 +280,6 @@ def test_the_example_in_the_docs_says_what_it_says(tmp_path: Path, monkeypatch: 
     assert plain[0] == plain[1]
     again = re.findall(r"\$ eigenveil (simulate wards[^\n]* --restarts [^\n]*)\n", page)[0]
     assert "left behind   site 3 in round" in eigenveil(*again.split()).stdout
-
-
-def test_help_teaches_peers() -> None:
-    page = flat(eigenveil("simulate", "--help").stdout)
-    for words in (
-        "--sites 20 --graph ring",
-        "--consensus chebyshev --epsilon 1",
-        "--dead 3@50 --restarts 1",
-        "Peers without a hub",
-        "two sites with a comma between",
-        "until the error is negligible",
-    ):
-        assert words in page
 
 
 def test_peers_as_a_process(tmp_path: Path) -> None:

@@ -221,7 +221,8 @@ def test_the_live_view_shows_only_what_may_be_seen() -> None:
         # Labels and words, with blanks between.
         return dict(re.split(r"\s{2,}", line.strip(), maxsplit=1) for line in text.get().splitlines())
 
-    pca = StreamingPCA(2, epsilon=1.0, delta=1e-6, row_bound=12.0)
+    # Some noise makes two columns stand out so much that a warning has a line of its own.
+    pca = StreamingPCA(2, epsilon=1.0, delta=1e-6, row_bound=12.0, random_state=1)
     first = shown(pca.partial_fit(rows()), 2.0)
     # The mean of the first block has been found by now, and paid for.
     assert first == {
@@ -339,10 +340,3 @@ def test_a_table_can_be_larger_than_a_batch(tmp_path: Path, target: Path) -> Non
     pc.write_csv(arrow_table(np.tile(rows(), (9, 1))), source)
     assert eigenveil("stream", source, *EXACT, "-o", target).exit_code == 0
     assert Model.load(target).settings["rows"] == 9 * COUNT
-
-
-def test_help_teaches_with_examples() -> None:
-    assert "stream" in eigenveil("--help").stdout
-    page = eigenveil("stream", "--help").stdout
-    assert "sensor | eigenveil stream - --format csv -k 5 --no-privacy" in page
-    assert "eigenveil stream visits.parquet -k 5 --epsilon 1" in page

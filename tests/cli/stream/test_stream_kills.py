@@ -23,7 +23,7 @@ from eigenveil.core.accounting import Budget
 from eigenveil.data.streams import Source
 from eigenveil.estimators.streaming import state_file
 from eigenveil.estimators.streaming.pca import StreamingPCA
-from eigenveil.network.ledger.durable import DurableLedger
+from eigenveil.ledger.durable import DurableLedger
 
 # Dies at the n-th of these events, before or after it happens. The second number is of the events that it counted.
 DYING = """
@@ -31,7 +31,7 @@ import builtins, os, signal, sys
 from pathlib import Path
 from eigenveil.estimators.streaming.pca import StreamingPCA
 from eigenveil.model import Model
-from eigenveil.network.ledger.durable import DurableLedger
+from eigenveil.ledger.durable import DurableLedger
 left = int(os.environ["DIES_AT"])
 def event():
     global left

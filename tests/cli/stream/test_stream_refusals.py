@@ -33,56 +33,6 @@ def test_lines_that_cannot_be_read_are_refused_without_showing_them(tmp_path: Pa
     assert files_in(tmp_path) == set()
 
 
-MISTAKES: dict[str, tuple[object, ...]] = {
-    "--components is missing": ("--no-privacy",),
-    "--components 9 must be at most the number of columns, 5": ("-k", 9, "--no-privacy"),
-    "--components must be an integer of at least 1, got 0": ("-k", 0, "--no-privacy"),
-    "--epsilon is missing": ("-k", 2, "--delta", 1e-6),
-    "--components, --epsilon and --delta are missing. For example: -k 5 --epsilon 1 --delta 1e-6": (),
-    "--person is for a private stream": (*EXACT, "--person", "age"),
-    "has no column 'who'": ("-k", 2, *PRIVATE, "--person", "who"),
-    "--epsilon and --no-privacy contradict each other": ("-k", 2, *PRIVATE, "--no-privacy"),
-    "--delta is missing": ("-k", 2, "--epsilon", 1, "--row-bound", 1),
-    "--row-bound none needs --column-bounds": ("-k", 2, "--epsilon", 1, "--delta", 1e-6, "--row-bound", "none"),
-    "--adapt must be two fractions with 0 < low < high < 1": (*EXACT, "--adapt", "0.2,0.1"),
-    "--adapt must be LOW,HIGH": (*EXACT, "--adapt", "0.2"),
-    "--forget must be in (0, 1], got 0": (*EXACT, "--forget", 0),
-    "--forget must be in (0, 1], got 1.5": (*EXACT, "--forget", 1.5),
-    "--block-size must be an integer of at least 1": (*EXACT, "--block-size", 0),
-    "--memory-limit must be bytes such as": (*EXACT, "--memory-limit", "64 parsecs"),
-    "and --memory-limit allows 0.000954 MiB. Choose a smaller --block-size": (*EXACT, "--memory-limit", "1KB"),
-    "--horizon is required for --publish continual": ("-k", 2, *PRIVATE, "--publish", "continual"),
-    "--horizon is for --publish continual, got 9": (*EXACT, "--horizon", 9),
-    "--horizon is for a private stream": (*EXACT, "--publish", "continual", "--horizon", 9),
-    "--noise-target is for a private stream": (*EXACT, "--noise-target", 9),
-    "exceed the --horizon of 9 rows": ("-k", 2, *PRIVATE, "--publish", "continual", "--horizon", 9),
-    "--noise-target must be positive, got -1": ("-k", 2, *PRIVATE, "--noise-target", -1),
-    "--sync-every is for --publish sync": (
-        "-k",
-        2,
-        *PRIVATE,
-        "--publish",
-        "block",
-        "--sync-every",
-        9,
-    ),
-    "--resume needs a state to continue from": ("--resume",),
-    "--epsilon and --no-privacy contradict": ("--resume", "--state", "none", "--no-privacy", "--epsilon", 1),
-    "--bounds none does not exist": ("--resume", "--state", "none", "--bounds", "none"),
-    "--state none does not exist": ("--resume", "--state", "none", "-k", 2, "--forget", 0.5),
-    "--features is for svmlight files": (*EXACT, "--features", 5),
-    "has no column 'what'": (*EXACT, "--drop", "what"),
-    "--no-header is for csv and xlsx files": (*EXACT, "--format", "npy", "--no-header"),
-}
-
-
-@pytest.mark.parametrize("words", MISTAKES)
-def test_every_mistake_is_one_line_and_writes_nothing(tmp_path: Path, target: Path, words: str) -> None:
-    source = written(tmp_path, "csv")
-    assert words in refusal("stream", source, *MISTAKES[words], "-o", target)
-    assert files_in(tmp_path) == {source.name}
-
-
 def test_a_pipe_must_say_what_comes_through_it(target: Path) -> None:
     needed = "--components, --epsilon, --delta and --format are missing"
     everything = f"{needed}. For example: -k 5 --epsilon 1 --delta 1e-6 --format csv"

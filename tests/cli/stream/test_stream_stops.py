@@ -24,7 +24,7 @@ from eigenveil import Model
 from eigenveil.cli._interrupts import Interrupts
 from eigenveil.core.accounting import Budget
 from eigenveil.estimators.streaming.pca import StreamingPCA
-from eigenveil.network.ledger.durable import DurableLedger
+from eigenveil.ledger.durable import DurableLedger
 
 # Far longer than anything here takes: a process that hangs fails the test.
 PATIENCE = 60

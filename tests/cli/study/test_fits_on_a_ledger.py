@@ -12,7 +12,7 @@ from eigenveil.core.accounting import Budget, compose_mu
 from eigenveil.core.unit import Neighbours, PrivacyUnit
 from eigenveil.data.rows import FILL_PUBLICLY
 from eigenveil.estimators import PrivatePCA
-from eigenveil.network.ledger.durable import DatasetState, DurableLedger
+from eigenveil.ledger.durable import DatasetState, DurableLedger
 
 IN_OPTIONS = FILL_PUBLICLY.replace("{missing=counts}", "--missing counts")
 

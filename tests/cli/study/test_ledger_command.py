@@ -15,8 +15,8 @@ from typer.testing import CliRunner, Result
 from eigenveil.cli.study.ledger import ledger
 from eigenveil.core.accounting import epsilon_of
 from eigenveil.core.ledger import Charge
-from eigenveil.network.ledger.durable import DurableLedger
-from network.ledger.ledger_children import LIFE, account, digits
+from eigenveil.ledger.durable import DurableLedger
+from ledger.ledger_children import LIFE, account, digits
 
 SAID = b"what was said, byte for byte"
 PRINT = b"digest of the rows"
@@ -203,7 +203,7 @@ def test_a_ledger_that_is_not_there_or_open_to_others(path: Path, command: tuple
 AS_NOBODY = """
 import os, sys
 from pathlib import Path
-from eigenveil.network.ledger.durable import DurableLedger, LedgerError
+from eigenveil.ledger.durable import DurableLedger, LedgerError
 from eigenveil.core.accounting import Budget
 Budget(1.0, 1e-6).mu
 os.setuid(65534)

@@ -286,49 +286,6 @@ def test_names_of_columns_come_from_a_file(tmp_path: Path, keys: Path, kind: str
     assert StudyFile.read(file).columns == ("age", "weight")
 
 
-REFUSED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "no privacy said": ((*ADDRESS, *TASK), ("--epsilon and --delta are missing", "--no-privacy")),
-    "both said": ((*ADDRESS, *TASK, *PRIVATE, "--no-privacy"), ("contradict",)),
-    "no address": ((*TASK, *PRIVATE), ("--address is missing",)),
-    "a bad address": (("--address", "hub", *TASK, *PRIVATE), ("[hub] address must be HOST:PORT",)),
-    "no columns": ((*ADDRESS, "-k", "2", *PRIVATE, "--row-bound", "3"), ("--columns A,B,C", "--columns-from")),
-    "no bound": (
-        (*ADDRESS, "-k", "2", "--columns", "a,b", *PRIVATE, "--row-bound", "none"),
-        ("--row-bound (or --column-bounds) is required",),
-    ),
-    "many components": ((*ADDRESS, *TASK, "-k", "9", *PRIVATE), ("--components 9",)),
-    "a person among columns": ((*ADDRESS, *TASK, *PRIVATE, "--person", "age"), ("--person 'age'",)),
-    "a quorum under masks": ((*ADDRESS, *TASK, *PRIVATE, "--quorum", "3"), ("--quorum is not for --trust masked",)),
-    "few survivors": ((*ADDRESS, *TASK, *PRIVATE, "--survivors", "2"), ("--survivors must be at least 3 of 4",)),
-    "an unknown site": ((*ADDRESS, *TASK, *PRIVATE, "--site", "eve"), ("--site eve", "site 0, site 1")),
-    "no nodes": ((*ADDRESS, *TASK, *PRIVATE, "--fanout", "2"), ('--node-address "node 1=HOST:PORT" is missing',)),
-    "nodes in a star": ((*ADDRESS, *TASK, *PRIVATE, "--node-address", "node 1=a:1"), ("--node-address is for a tree",)),
-    "a graph and a tree": (
-        (*TASK, *PRIVATE, "--graph", "ring", "--fanout", "2"),
-        (
-            "--graph is for a study without a hub",
-            "--fanout",
-        ),
-    ),
-    "a graph and an address": ((*ADDRESS, *TASK, *PRIVATE, "--graph", "ring"), ("--graph has no hub",)),
-    "peers nowhere": ((*TASK, *PRIVATE, "--graph", "ring"), ('--peer-address "peer 0=HOST:PORT" is missing',)),
-    "another graph": ((*TASK, *PRIVATE, "--graph", "rung"), ("--graph: must be one of ring",)),
-    "steps at a hub": ((*ADDRESS, *TASK, *PRIVATE, "--steps", "3"), ("--steps is for --graph", "3")),
-    "noise at a hub": ((*ADDRESS, *TASK, *PRIVATE, "--noise", "pairwise"), ("--noise is for",)),
-    "sizes in words": ((*ADDRESS, *TASK, *PRIVATE, "--size", "site 0=many"), ("--size site 0 must be a whole number",)),
-    "no sizes": ((*ADDRESS, *TASK, *PRIVATE, "--neighbours", "zero-out"), ("[sizes] is missing",)),
-    "two lines of purpose": ((*ADDRESS, *TASK, *PRIVATE, "--purpose", "a\nb"), ("--purpose must be one line",)),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_makes_no_study_is_refused_in_the_words_of_options(tmp_path: Path, keys: Path, case: str) -> None:
-    arguments, expected = REFUSED[case]
-    line = refused("new", tmp_path / "x.toml", "--authority", keys, *arguments)
-    assert all(words in line for words in expected), line
-    assert not (tmp_path / "x.toml").exists()
-
-
 def test_folders_that_do_not_do_are_refused(tmp_path: Path, keys: Path) -> None:
     options = (*ADDRESS, *TASK, *PRIVATE)
     assert "authority.crt is missing" in refused("new", tmp_path / "x.toml", "--authority", tmp_path, *options)

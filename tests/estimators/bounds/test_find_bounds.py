@@ -269,47 +269,6 @@ def test_rows_beyond_the_range_or_all_at_the_origin_have_no_bound() -> None:
     assert flat.row_bound is None
 
 
-@pytest.mark.parametrize(
-    ("wrong", "words"),
-    [
-        ({"quantile": 0.001}, "quantile must be a number from 0.01 to below 1, got 0.001"),
-        ({"quantile": 1}, "quantile must be"),
-        ({"quantile": True}, "quantile must be"),
-        ({"within": 3}, "within must be two numbers"),
-        ({"within": (3, 1)}, r"within must be two numbers .*the lower one first, got \[3, 1\]"),
-        ({"within": (1e-99, 1e99)}, "within must be two numbers from 1e-60"),
-        (
-            {"center": "public"},
-            "center must be numbers, one per column, or say center='private' or center=None, got 'public'",
-        ),
-        ({"center": [1.0]}, "center must be 4 numbers, or say center='private' or center=None"),
-        ({"neighbours": "entry"}, "neighbours must be one of"),
-        ({"scale": 0}, "every scale must be positive"),
-        ({"origin": [1, 2]}, "origin must be a number or 4 numbers"),
-        ({"ledger": 3}, "ledger must be"),
-        ({"person": "who"}, "person names the column 'who', which X does not have"),
-        ({"delta": None}, "delta is required"),
-    ],
-)
-def test_mistakes_are_refused_and_nothing_is_charged(wrong: dict[str, Any], words: str) -> None:
-    ledger = Ledger(epsilon=1.0, delta=1e-6)
-    with pytest.raises(ValueError, match=words):
-        find_bounds(normal(100), **{"epsilon": 0.5, "delta": 1e-6, "ledger": ledger, **wrong})
-    assert ledger.charges == ()
-
-
-def test_missing_values_are_refused_without_being_shown() -> None:
-    rows = normal(50)
-    rows[3, 1] = math.nan
-    with pytest.raises(ValueError, match="NaN"):
-        find_bounds(rows, epsilon=0.5, delta=1e-6)
-
-
-def test_the_error_that_asks_for_a_bound_points_here() -> None:
-    with pytest.raises(ValueError, match=r"eigenveil\.find_bounds in Python or `eigenveil bounds`"):
-        PrivatePCA(2, epsilon=1.0, delta=1e-6, row_bound=None).fit(normal(100))
-
-
 def test_printing_shows_the_answer_first() -> None:
     found: FoundBounds = find_bounds(normal(), epsilon=0.5, delta=1e-6, random_state=0)
     first, *rest = str(found).splitlines()

@@ -234,6 +234,3 @@ def test_a_quantile_is_the_norm_that_so_many_people_stay_within(quantile: float)
         # Cells are 4.4% wide, which is some percent of people.
         assert np.mean(norms <= settings["row_bound"]) == pytest.approx(quantile, abs=0.05), type(pca)
         assert settings["quantile"] == quantile
-    for other in ({"row_bound": 3.0}, {"scale": "private"}, {"column_bounds": (-50, 50)}):
-        with pytest.raises(ValueError, match="quantile is for"):
-            PrivatePCA(2, **(asked | other)).fit(rows)

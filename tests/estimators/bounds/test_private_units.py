@@ -12,9 +12,9 @@ from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
 
 from eigenveil import FederatedPCA, GossipPCA, Ledger, Model, PrivatePCA, StreamingPCA
-from eigenveil.core.counts import Cells, Tails
 from eigenveil.linalg import Array
 from eigenveil.tasks.fit.units import spread_of
+from eigenveil.tasks.tails import Tails, signed_cells
 
 RNG = np.random.default_rng(6)
 UNITS = np.array([1e-3, 1.0, 50.0, 1e4, 0.02, 7.0])
@@ -162,21 +162,6 @@ def test_masks_without_a_budget_need_known_units() -> None:
             FederatedPCA(2, **EXACT, trust="masked", row_bound=bound).fit(SITES)
 
 
-REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "no center": ({"center": None}, "needs center='private'"),
-    "numbers": ({"center": np.ones(6)}, "needs center='private'"),
-    "a box": ({"column_bounds": (0.0, 1.0)}, "column_bounds must be left out with scale='private'"),
-    "a ball for the mean": ({"mean_bound": 2.0}, "mean_bound must be left out with scale='private'"),
-    "another word": ({"scale": "auto"}, "scale must be a number or one per column, or say scale='private', got 'auto'"),
-}
-
-
-@pytest.mark.parametrize(("choices", "message"), REFUSED.values(), ids=REFUSED)
-def test_what_makes_no_sense_with_found_units_is_refused(choices: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message.replace("(", r"\(")):
-        PrivatePCA(2, **(BUDGET | choices)).fit(ROWS)
-
-
 def test_a_small_table_is_refused_before_it_costs_or_with_what_it_cost() -> None:
     choices: dict[str, Any] = {"epsilon": 0.1, "delta": 1e-6, "scale": "private", "random_state": 0}
     known, unknown = (Ledger(epsilon=1.0, delta=1e-6) for _ in range(2))
@@ -196,7 +181,7 @@ def test_a_warning_is_not_raised_where_no_column_is_flat() -> None:
 
 def test_a_column_that_few_people_differ_in_gets_a_unit_of_their_size() -> None:
     """Noise puts the count of those who differ just above what it can pass for at a tiny size, and just below at their own."""
-    cells = Cells.signed(1e-6, 4.0, per_doubling=4)
+    cells = signed_cells(1e-6, 4.0, per_doubling=4)
     # One standard deviation is 1.1% of the people, so 2.5 of them on both sides are 3.9%.
     beyond = np.where(cells.edges < 0, 1000.0, np.where(cells.edges < 1e-3, 42.0, np.where(cells.edges < 1, 36.0, 0.0)))
     median, spread, _ = spread_of(Tails(cells, beyond, np.full(len(beyond), 11.0), 1000.0, 0.0))

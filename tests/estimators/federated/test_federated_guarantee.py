@@ -32,36 +32,6 @@ SUMS = METHODS[:4]
 PAIR: dict[str, Any] = {"trust": "both", "epsilon": (4.0, 0.5)}
 
 
-def test_a_trusted_hub_is_named_as_one_who_sees_raw_parts() -> None:
-    guarantee = private_federated(random_state=None).fit(SITES).guarantee_
-    assert (guarantee.epsilon, guarantee.delta) == (1.0, 1e-6)
-    assert guarantee.private
-    words = guarantee.words()
-    assert "The hub sees the raw parts of each site (sums without noise) and must be trusted" in words
-    assert "nobody but the hub reads what sites send" in words
-    assert "inner node" not in words
-    assert "No person has rows at more than one site" in words
-    assert "every number that leaves a site" not in words
-
-
-def test_inner_nodes_of_a_tree_see_raw_parts_too() -> None:
-    words = private_federated(topology="tree", fanout=2).fit(SITES).guarantee_.words()
-    assert "The hub and the inner nodes of the tree see the raw parts of each site" in words
-    assert "nobody but the hub and the inner nodes of the tree read what sites send" in words
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_noise_at_the_sites_needs_no_trust_in_the_hub(method: str) -> None:
-    pca = private_federated(method=method, trust="site", random_state=None).fit(SITES)
-    words = pca.guarantee_.words()
-    assert pca.guarantee_.epsilon == 1.0
-    assert "including the hub and the other sites" in words
-    assert "Only the site itself sees its rows" in words
-    assert "raw parts" not in words
-    assert "every number that leaves a site" in words
-    assert set(pca.ledgers_) == set(pca.sites_)
-
-
 @pytest.mark.parametrize("method", METHODS[4:])
 def test_averages_put_the_noise_at_the_sites_with_any_trust_and_say_so(method: str) -> None:
     pca = private_federated(method=method, trust="hub").fit(SITES)
@@ -85,12 +55,6 @@ def test_noise_in_both_places_makes_two_guarantees(method: str) -> None:
     pair = private_federated(trust="both", epsilon=[4.0, 0.5], delta=(1e-5, 1e-7)).fit(SITES).guarantee_
     assert (pair.epsilon, pair.delta) == (0.5, 1e-7)
     assert "the guarantee is (4, 1e-05)" in pair.words()
-
-
-def test_two_guarantees_in_a_tree_are_readable() -> None:
-    words = private_federated(topology="tree", fanout=2, **PAIR).fit(SITES).guarantee_.words()
-    assert "which and" not in words
-    assert "inner nodes of the tree" in words
 
 
 def test_the_guarantee_against_the_hub_is_not_rounded() -> None:
@@ -186,24 +150,6 @@ def test_every_place_has_noise_of_its_own() -> None:
     ).fit([SITES[0]] * 3)
     assert len(sent) == 3
     assert len({array.tobytes() for array in sent}) == 3
-
-
-def test_words_for_people_and_draws() -> None:
-    words = private_federated(person_sites=3).fit(SITES).guarantee_.words()
-    assert "at most one row at each of at most 3 sites" in words
-    assert "No person has rows at more than 3 sites" in words
-    tables = [pd.DataFrame(rows, columns=COLUMNS).assign(who=np.arange(len(rows)) // 2) for rows in SITES]
-    for several in (1, 2):
-        words = private_federated(person="who", person_sites=several).fit(tables).guarantee_.words()
-        assert "with all of their rows" in words
-        assert f"No person has rows at more than {'one site' if several == 1 else '2 sites'}" in words
-        assert "more than one row" not in words
-    drawn = private_federated(method="power", participation=("without-replacement", 2)).fit(SITES).guarantee_.words()
-    assert "Which sites are drawn for a round is public. The guarantee does not rely on the draw" in drawn
-    for near, told in (("add-remove", "add/remove"), ("zero-out", "zero-out"), ("replace-one", "replace-one")):
-        assert told in private_federated(neighbours=near).fit(SITES).guarantee_.words()
-    given = private_federated(center=None).fit(SITES).guarantee_.words()
-    assert "the column bounds and the center are public" in given
 
 
 @pytest.mark.parametrize("method", METHODS)

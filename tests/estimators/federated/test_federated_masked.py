@@ -127,22 +127,6 @@ def test_the_guarantee_of_few_masks_is_within_delta() -> None:
     assert lattice.honest == 99 - 1 - terms.graph.loss
 
 
-@pytest.mark.parametrize("method", PRIVATE)
-def test_the_guarantee_is_against_the_hub_and_colluding_sites(method: str) -> None:
-    pca = private_masked(method=method, colluders=2, random_state=None).fit(SITES)
-    guarantee = pca.guarantee_
-    words = guarantee.words()
-    assert (guarantee.epsilon, guarantee.delta) == (1.0, 1e-6)
-    assert guarantee.private
-    assert "the hub, even if it breaks the protocol, together with up to 2 other sites" in words
-    assert "noisy sums, each over at least 3 sites that do not collude with it" in words
-    assert "P-256" in words
-    assert "raw parts" not in words
-    assert "every number that leaves a site" not in words
-    assert set(pca.ledgers_) == set(pca.sites_)
-    assert pca.model_.settings["trust"] == "masked, 5 survivors of whom 2 may collude"
-
-
 @pytest.mark.parametrize("several", [1, 3])
 @pytest.mark.parametrize("method", PRIVATE)
 def test_every_site_is_charged_for_the_sum_within_the_budget(method: str, several: int) -> None:

@@ -91,18 +91,6 @@ def test_the_floor_says_how_much_noise_there_is() -> None:
     assert floors["independent"] / floors["pairwise"] == pytest.approx(math.sqrt(3), rel=0.3)
 
 
-def test_the_guarantee_says_against_whom_and_who_was_counted() -> None:
-    pairwise, independent = (private(noise=noise).fit(PEERS).guarantee_ for noise in ("pairwise", "independent"))
-    assert "even if one peer tells them everything" in pairwise.against
-    assert "P-256" in pairwise.words() and "P-256" not in independent.words()
-    assert "all other peers together" in independent.against
-    assert "All 4 peers were counted in every round" in pairwise.words()
-    assert "1.155 times the noise of one curator" in pairwise.calibration
-    assert "2 times the noise of one curator" in independent.calibration
-    assert not pairwise.private, "a known seed protects nobody"
-    assert private(random_state=None).fit(PEERS).guarantee_.private
-
-
 def test_more_colluders_are_more_noise_or_a_refusal() -> None:
     two = private(method="covariance", colluders=2, noise_graph="complete").fit(PEERS).guarantee_
     # Pair noise is finite, and so sqrt(4 / 2) is reached to 0.05%.

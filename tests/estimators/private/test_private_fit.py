@@ -11,10 +11,9 @@ import scipy.sparse as sp
 
 from eigenveil import Ledger, PrivatePCA
 from eigenveil.core.accounting import Budget
-from eigenveil.data.rows import DenseRows, WeightedRows
+from eigenveil.data.rows import DenseRows
 from eigenveil.errors import ParameterWarning
 from eigenveil.linalg import Array, sines
-from eigenveil.privacy import Guarantee
 from estimators.tables import distance, private, rows, tables
 
 METHODS = ["covariance", "power"]
@@ -250,36 +249,6 @@ def test_published_noise_is_named_and_costs_no_more_than_was_stated(method: str,
         for pca in (exact, paper)
     ]
     assert math.sqrt(main[0] / main[1]) == pytest.approx(factor, rel=1e-2)
-
-
-@pytest.mark.parametrize(
-    ("neighbours", "word"), [("add-remove", "add/remove"), ("zero-out", "zero-out"), ("replace-one", "replace-one")]
-)
-def test_the_guarantee_says_who_is_protected_and_how(neighbours: str, word: str) -> None:
-    pca = private(2, neighbours=neighbours, random_state=None).fit(rows())
-    words = pca.guarantee_.words()
-    assert words.startswith("Guarantee: (1, 1e-06)-differential privacy for each person.")
-    for said in (
-        word,
-        "Each person, who has one row",
-        "Anyone who sees",
-        "clipped to norm 12",
-        "No person has more than one row",
-    ):
-        assert said in words
-    assert ("The number of rows is protected too" in words) == (neighbours == "add-remove")
-    assert all(charge.label in words for charge in pca.guarantee_.charges)
-    assert Guarantee.from_dict(pca.guarantee_.to_dict()) == pca.guarantee_
-
-
-def test_people_with_several_rows_are_named_as_such() -> None:
-    people = np.arange(400) // 2
-    for fitted in (
-        private(2, person=people).fit(rows()),
-        private(2).fit(WeightedRows.by_person(DenseRows(rows()), people)),
-    ):
-        assert "each person, with all of their rows" in fitted.guarantee_.headline
-        assert "more than one row" not in fitted.guarantee_.words()
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -148,38 +148,6 @@ def test_a_copy_has_no_rows_and_the_model_can_be_saved(tmp_path: Any) -> None:
     assert Model.load(tmp_path / "now.safetensors").settings["slot"] == 1
 
 
-@pytest.mark.parametrize(
-    ("given", "why"),
-    [
-        ({"epsilon": 1.0, "delta": 1e-5}, "row_bound is missing"),
-        ({"epsilon": 1.0, "delta": 1e-5, "row_bound": "private"}, "row_bound must be a number that you know"),
-        (
-            {"epsilon": 1.0, "delta": 1e-5, "row_bound": 2.0, "scale": "private"},
-            "scale must be a number or one per column",
-        ),
-        ({**PRIVATE, "trust": "hub", "topology": "tree"}, "needs trust='site'"),
-        ({"epsilon": None, "trust": "masked"}, "needs epsilon"),
-        ({**PRIVATE, "device": True, "neighbours": "add-remove"}, "takes part is public"),
-        ({**PRIVATE, "device": True, "person_slots": 2}, "no effect with device"),
-        ({**PRIVATE, "person_slots": 9}, "at most slots"),
-        ({"epsilon": None, "device": True}, "device is for a private stream"),
-        ({**PRIVATE, "trust": "masked", "survivors": 2}, "survivors must lie between 4"),
-        ({"epsilon": None, "row_bound": 2.0}, "row_bound is for a private stream"),
-        ({"epsilon": None, "slots": 0}, "slots"),
-        ({"epsilon": None, "forget": 0.0}, "forget"),
-    ],
-)
-def test_contradictions_are_refused_by_name(given: dict[str, Any], why: str) -> None:
-    with pytest.raises(ParameterError, match=why):
-        FederatedStream(2, **{"slots": 4, **given}).partial_fit(slot_of(0))
-
-
-def test_a_rank_of_zero_and_more_components_than_columns_are_refused() -> None:
-    for rank, why in ((0, "n_components"), (7, "at most the number of columns")):
-        with pytest.raises(ParameterError, match=why):
-            FederatedStream(rank, epsilon=None, slots=2).partial_fit(slot_of(0))
-
-
 def test_bad_rows_are_refused_and_no_slot_passes() -> None:
     stream = FederatedStream(2, epsilon=None, slots=2).partial_fit(slot_of(0))
     before = stream.components_.tobytes()

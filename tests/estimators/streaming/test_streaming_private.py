@@ -11,10 +11,12 @@ from sklearn.exceptions import NotFittedError
 
 from eigenveil import BudgetExceeded, Ledger, StreamingPCA
 from eigenveil.core.accounting import mu_for
-from eigenveil.core.mechanism import Gaussian
+from eigenveil.core.mechanism import Mechanism
 from eigenveil.core.unit import Neighbours
 from eigenveil.linalg import orthonormal, sines
 from eigenveil.plan import first_block
+from eigenveil.privacy import released
+from eigenveil.tracking import sliced
 from estimators.streaming.streams_of_rows import BUDGET, WAYS, exact, planted, private, real, shown
 from estimators.tables import rows
 
@@ -155,14 +157,14 @@ def test_a_noise_target_makes_the_first_block_longer(center: str | None, person_
     choices = {"center": center, "person_blocks": person_blocks, "block_size": 20, "row_bound": 2.0}
     pca = private(publish="block", noise_target=0.05, neighbours="replace-one", **choices)
     scales: list[float] = []
-    real = Gaussian.release_columns
+    real = released.release_columns
 
-    def release_columns(mechanism: Gaussian, slices: Any, **more: Any) -> Any:
+    def release_columns(mechanism: Mechanism, slices: Any, **more: Any) -> Any:
         scales.append(mechanism.scale(more["sensitivity"], share=more["share"]))
         return real(mechanism, slices, **more)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Gaussian, "release_columns", release_columns)
+        patch.setattr(sliced, "release_columns", release_columns)
         pca.fit(rows(1000) / 10)
     first = pca.plan_.first_block
     assert first > 20 == pca.plan_.block

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from eigenveil.core.ledger import Ledger, Reserve, Slot
-from eigenveil.core.mechanism import Bounded, Gaussian
+from eigenveil.core.mechanism import Bounded, Calibrated, Gaussian
 from eigenveil.estimators import verdict
 from eigenveil.estimators.federated.pca import FederatedPCA
 from eigenveil.linalg import Array
@@ -85,12 +85,13 @@ def _noted(view: View, message: Message) -> Iterator[Message]:
 
 
 def _watch(view: View, patch: pytest.MonkeyPatch, played: View | None, how: Played) -> None:
-    charged, whole = Gaussian._charged, Gaussian.release
+    calibrated, whole = Gaussian._calibrated, Gaussian.release
     scales: list[float] = []
 
-    def charge(mechanism: Gaussian, sensitivity: float, label: str, share: float, slot: Slot | None) -> float:
-        scales.append(charged(mechanism, sensitivity, label, share, slot))
-        return scales[-1]
+    def scaled(mechanism: Gaussian, sensitivity: float, size: int, share: float) -> Calibrated:
+        lacks = math.sqrt(max(0.0, 1.0 - (mechanism.carried / mechanism.multiplier) ** 2))
+        scales.append(mechanism.scale(sensitivity, share=share) * lacks)
+        return calibrated(mechanism, sensitivity, size, share)
 
     def release(
         mechanism: Gaussian, private: Bounded, *, label: str, share: float = 1.0, slot: Slot | None = None
@@ -105,7 +106,7 @@ def _watch(view: View, patch: pytest.MonkeyPatch, played: View | None, how: Play
         view.releases.append(Release(mechanism.ledger, np.array(private.value), scales[-1], public))
         return public
 
-    patch.setattr(Gaussian, "_charged", charge)
+    patch.setattr(Gaussian, "_calibrated", scaled)
     patch.setattr(Gaussian, "release", release)
     # A plan rehearses on rows of its own, and what it releases there is not meant.
     patch.setattr(verdict, "hopeless", lambda facts, method: None)

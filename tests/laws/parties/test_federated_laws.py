@@ -298,7 +298,7 @@ def test_several_rounds_come_close_to_the_bound(method: str, trust: str) -> None
 
 @pytest.mark.parametrize("trust", ["hub", "site", "both"])
 def test_a_forgotten_clip_is_convicted(trust: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Domain, "_to_grid", lambda self, squares, block, unit, *more: np.full(len(squares), 1 / unit))
+    monkeypatch.setattr(Domain, "to_grid", lambda self, squares, block, unit, *more: np.full(len(squares), 1 / unit))
     case = canary_case(trust, epsilon=(1.0, 1.0) if trust == "both" else 1.0)
     one, other = both_views(case)
     found = places_mu(one, other, hub=trust == "hub")

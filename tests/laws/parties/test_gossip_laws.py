@@ -17,11 +17,12 @@ from eigenveil import GossipPCA
 from eigenveil.audit.cases.messages import evened
 from eigenveil.core.domain import Domain
 from eigenveil.core.mechanism import Bounded
-from eigenveil.core.noise import Noise, distance_in_steps, step_of, unpack, values_of
+from eigenveil.core.noise import Noise, distance_in_steps, step_of, values_of
 from eigenveil.core.unit import gram_sensitivity
 from eigenveil.linalg import Array
 from eigenveil.linalg.graphs import Graph
 from eigenveil.privacy.integers.paired import PairedSteps
+from eigenveil.privacy.packed import unpack
 from eigenveil.protocols import Message
 from eigenveil.protocols.gossip import Outgoing, PairKeys, PeerNoise, Plain
 from eigenveil.protocols.gossip.outgoing import Paired

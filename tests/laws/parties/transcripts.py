@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 
 from eigenveil.core.ledger import Slot
-from eigenveil.core.mechanism import Bounded, Gaussian
+from eigenveil.core.mechanism import Bounded, Gaussian, Mechanism
 from eigenveil.estimators import verdict
 from eigenveil.linalg import Array
+from eigenveil.privacy import released
+from eigenveil.tracking import sliced
 
 
 class Transcript:
@@ -28,7 +30,7 @@ class Transcript:
 
     def watch(self, patch: pytest.MonkeyPatch) -> None:
         """Take the place of both ways out."""
-        whole, columns_of = Gaussian.release, Gaussian.release_columns
+        whole, columns_of = Gaussian.release, released.release_columns
 
         def release(
             mechanism: Gaussian, private: Bounded, *, label: str, share: float = 1.0, slot: Slot | None = None
@@ -37,7 +39,7 @@ class Transcript:
             return self._through(private.value, public, private.sensitivity * mechanism.multiplier / math.sqrt(share))
 
         def release_columns(
-            mechanism: Gaussian,
+            mechanism: Mechanism,
             slices: Iterable[Array],
             *,
             dim: int,
@@ -50,13 +52,13 @@ class Transcript:
             public = columns_of(
                 mechanism, private, dim=dim, sensitivity=sensitivity, label=label, share=share, slot=slot
             )
-            scale = sensitivity * mechanism.multiplier / math.sqrt(share)
+            scale = mechanism.scale(sensitivity, share=share)
             return (self._through(one, other, scale) for one, other in zip(private, public, strict=True))
 
         patch.setattr(Gaussian, "release", release)
         # A plan rehearses on rows of its own, and what it releases there is not meant.
         patch.setattr(verdict, "hopeless", lambda facts, method: None)
-        patch.setattr(Gaussian, "release_columns", release_columns)
+        patch.setattr(sliced, "release_columns", release_columns)
 
     def _through(self, private: Array, public: Array, scale: float) -> Array:
         if self.played is not None:

@@ -31,7 +31,7 @@ BUDGET: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5}
 
 def blank_rows_count_as_nothing(patch: pytest.MonkeyPatch) -> None:
     """Make marked rows zero wherever dense rows are brought into a domain, after the center is taken off, and in no cell."""
-    real, weights_of = Domain._measured, counts._weights
+    real, weights_of = Domain.measured, counts._weights
 
     def measured(domain: Domain, block: Block, out: Array) -> tuple[Array, Array]:
         blank = (np.asarray(block.values) == BLANK).all(axis=1)
@@ -44,7 +44,7 @@ def blank_rows_count_as_nothing(patch: pytest.MonkeyPatch) -> None:
         given = weights_of(block, domain)
         return np.where(blank, 0.0, 1.0 if given is None else given) if blank.any() else given
 
-    patch.setattr(Domain, "_measured", measured)
+    patch.setattr(Domain, "measured", measured)
     patch.setattr(counts, "_weights", weights)
 
 

@@ -27,6 +27,7 @@ from eigenveil.estimators.bounds.rows import find_bounds
 from eigenveil.estimators.bounds.spectrum import _room, bounded_spectrum, released_spectrum
 from eigenveil.linalg import Array
 from eigenveil.privacy import bounded_gram
+from eigenveil.tasks.tails import signed_cells
 from laws.strategies import PERSONAL, Case, cases, table
 
 TOLERANCE = 1 + 1e-9
@@ -37,7 +38,7 @@ RELEASES: dict[str, Release] = {
         rows, domain=domain, cells=Cells.norms(1e-3, 1e6, per_doubling=4), neighbours=near
     ),
     "columns": lambda rows, domain, near: bounded_column_tails(
-        rows, domain=domain, cells=Cells.signed(1e-2, 1e2, per_doubling=2), neighbours=near
+        rows, domain=domain, cells=signed_cells(1e-2, 1e2, per_doubling=2), neighbours=near
     ),
     "spectrum": lambda rows, domain, near: bounded_spectrum(
         rows, domain=domain, neighbours=near, counted=not near.count_is_public

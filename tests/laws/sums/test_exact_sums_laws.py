@@ -33,7 +33,7 @@ from eigenveil.core.mechanism import Bounded
 from eigenveil.core.noise import step_of
 from eigenveil.core.rows import Block, Rows
 from eigenveil.core.unit import Neighbours
-from eigenveil.core.whole import COUNT_UNIT, Total, add_block, on_basis_grid, sum_unit, whole_weights
+from eigenveil.core.whole import COUNT_UNIT, Total, on_basis_grid, sum_unit, whole_weights
 from eigenveil.data.rows import DenseRows, SparseRows, Symmetric, WeightedRows
 from eigenveil.estimators.bounds.rows import find_bounds
 from eigenveil.estimators.bounds.spectrum import bounded_spectrum, released_spectrum
@@ -51,12 +51,14 @@ from eigenveil.privacy import (
     bounded_trace,
     gram_columns,
 )
+from eigenveil.privacy.sums.blocks import add_block
+from eigenveil.tasks.tails import signed_cells
 from laws.strategies import SIZES, Case, cases, domains
 from laws.sums.exact_rows import exact_gram, exact_sum, rounded, table_of
 from laws.sums.histories_cases import WEIGHTS, HistoryCase, contractions, history_cases
 
 ADD, REPLACE = Neighbours.ADD_REMOVE, Neighbours.REPLACE_ONE
-LENGTHS, SIGNED = Cells.norms(1e-3, 1e6, per_doubling=4), Cells.signed(1e-2, 1e2, per_doubling=2)
+LENGTHS, SIGNED = Cells.norms(1e-3, 1e6, per_doubling=4), signed_cells(1e-2, 1e2, per_doubling=2)
 # Around the widths at which numpy, BLAS and vector units change their ways of adding up.
 WIDTHS = [1, 2, 3, 7, 8, 9, 15, 16, 17, 37, 100, 127, 128, 129, 1000, 1200]
 
@@ -711,10 +713,10 @@ def test_rounding_without_room_for_it_is_convicted(monkeypatch: pytest.MonkeyPat
     domain = Domain(100, 70015 * 2.0**-16 * (1 + 2.0**-40))
     sides = [DenseRows(row), DenseRows(row[:0])]
     assert within(*(RELEASES["gram"](side, domain, ADD) for side in sides))
-    honest = Domain._to_grid
+    honest = Domain.to_grid
     monkeypatch.setattr(
         Domain,
-        "_to_grid",
+        "to_grid",
         lambda self, squares, block, unit, rounding, squared: honest(self, squares, block, unit, 0.0, squared),
     )
     assert not within(*(RELEASES["gram"](side, domain, ADD) for side in sides))

@@ -16,6 +16,7 @@ from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows, SparseRows
 from eigenveil.linalg import Array
 from eigenveil.privacy import Histories, bounded_gram, bounded_gram_times, bounded_sum, bounded_trace
+from eigenveil.privacy.sums.clipped import dense, sparse
 from laws.parties.test_masked_laws import lattice, length, sent
 from laws.strategies import all_tasks
 from laws.sums.exact_rows import exact_history_sums, rounded
@@ -90,7 +91,7 @@ def test_rows_of_every_storage_are_the_obvious_ones(case: HistoryCase) -> None:
         wanted = obvious_rows(table, region)
         # With as many rows as there are, because a block of none is not one.
         blocks = list(rows.blocks(max(1, len(table))))
-        found = [region.sparse(b).rows.toarray() if b.sparse else region.dense(b) for b in blocks]
+        found = [sparse(region, b).rows.toarray() if b.sparse else dense(region, b) for b in blocks]
         np.testing.assert_allclose(np.vstack([wanted[:0], *found]), wanted, rtol=1e-13)
         assert (np.linalg.norm(wanted, axis=1) <= region.radius * TOLERANCE).all()
         near = Neighbours.ZERO_OUT

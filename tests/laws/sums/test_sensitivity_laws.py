@@ -359,7 +359,7 @@ def test_the_law_convicts_no_clipping(monkeypatch: pytest.MonkeyPatch) -> None:
     # A row that whole numbers of 64 bits still hold once it is squared.
     case = huge_row_case(9.0)
     check(RELEASES["gram"], case)
-    monkeypatch.setattr(Domain, "_to_grid", lambda self, squares, block, unit, *more: np.full(len(squares), 1 / unit))
+    monkeypatch.setattr(Domain, "to_grid", lambda self, squares, block, unit, *more: np.full(len(squares), 1 / unit))
     with pytest.raises(AssertionError):
         check(RELEASES["gram"], case)
 

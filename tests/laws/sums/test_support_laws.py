@@ -17,15 +17,18 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
-from eigenveil.core import mechanism, noise, sums
+from eigenveil.core import mechanism, sums
 from eigenveil.core.domain import Domain
 from eigenveil.core.ledger import Ledger
-from eigenveil.core.mechanism import Bounded, Gaussian, Mechanism, Portion
+from eigenveil.core.mechanism import Bounded, Calibrated, Gaussian, Mechanism, Portion
 from eigenveil.core.noise import CAPACITY, LARGEST_SCALE, REACH, Noise, distance_in_steps, step_of, steps_of
 from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import Array
-from eigenveil.privacy import bounded_gram, bounded_sum
+from eigenveil.linalg.normals import normals
+from eigenveil.privacy import bounded_gram, bounded_sum, released
+from eigenveil.privacy.released import release_columns
+from eigenveil.privacy.sums.clipped import dense
 from eigenveil.privacy.sums.floating import float_gram, float_sum
 from laws.strategies import Case, cases
 from laws.sums.test_exact_sums_laws import SUMS, Table, alike
@@ -49,7 +52,7 @@ Release = Callable[[Bounded], Array]
 def by_columns(private: Bounded) -> Array:
     dim = len(private.value)
     slices = (private.value[:, start : start + 2] for start in range(0, dim, 2))
-    released = gaussian().release_columns(slices, dim=dim, sensitivity=private.sensitivity, label="x", share=SHARE)
+    released = release_columns(gaussian(), slices, dim=dim, sensitivity=private.sensitivity, label="x", share=SHARE)
     return np.hstack(list(released))
 
 
@@ -193,7 +196,7 @@ def distance_and_room(one: Bounded, other: Bounded, name: str) -> tuple[float, f
     release, multiplier = MECHANISMS[name]
     step = step_of(one.sensitivity, int(np.size(one.value)), multiplier=multiplier)
     with pytest.MonkeyPatch.context() as patch:
-        for module in (mechanism, noise):
+        for module in (mechanism, released):
             patch.setattr(module, "Rounded", Still)
         Still.scales = []
         here, there = (np.asarray(release(side)) / step for side in (one, other))
@@ -258,9 +261,9 @@ def one_lattice(name: str, *sides: Bounded) -> None:
 
 @pytest.mark.parametrize("name", ["plain", "portion", "carried"])
 def test_noise_added_in_floating_point_is_convicted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def added(value: Array, step: float, deviation: float, noise: Noise) -> Array:
-        drawn = np.triu(noise.normal(value.shape))
-        return np.asarray(value + step * deviation * (drawn + drawn.T) / 2)
+    def added(value: Array, of: Calibrated) -> Array:
+        drawn = np.triu(normals(of.noise, value.shape))
+        return np.asarray(value + of.step * of.deviation * (drawn + drawn.T) / 2)
 
     one_lattice(name, *tables_of_two())
     monkeypatch.setattr(mechanism, "_plus_symmetric", added)
@@ -273,9 +276,9 @@ def test_a_step_read_from_the_data_is_convicted(finer: int, monkeypatch: pytest.
     """As large as it may be for the largest entry, say: a power of two, but not a public one."""
     honest = mechanism._plus_symmetric
 
-    def by_size(value: Array, step: float, deviation: float, noise: Noise) -> Array:
+    def by_size(value: Array, of: Calibrated) -> Array:
         read = 2.0 ** (math.frexp(float(np.abs(value).max()))[1] + finer - 20)
-        return honest(value, read, deviation * step / read, noise)
+        return honest(value, Calibrated(read, of.deviation * of.step / read, of.noise))
 
     one, _ = tables_of_two()
     # One person more is enough for another power of two, somewhere; here it is four times as many.
@@ -319,7 +322,7 @@ def test_an_asymmetric_gram_matrix_is_convicted(mistake: str, monkeypatch: pytes
         return found
 
     def general(rows: Any, region: Any) -> Array:
-        values = np.vstack([region.dense(block) for block in rows.blocks(1000)])
+        values = np.vstack([dense(region, block) for block in rows.blocks(1000)])
         # Weights on one side, taken off afterwards: no two mirrored entries are rounded alike.
         return np.asarray((values * 0.1).T @ values / 0.1)
 

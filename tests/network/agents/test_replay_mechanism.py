@@ -8,6 +8,7 @@ from eigenveil.core.mechanism import Bounded, Gaussian
 from eigenveil.core.noise import Noise
 from eigenveil.errors import ProtocolError
 from eigenveil.network.agents.durable.replay import ReplayMechanism
+from eigenveil.privacy.released import release_columns
 
 
 def hub() -> tuple[ReplayMechanism, Ledger]:
@@ -18,13 +19,13 @@ def hub() -> tuple[ReplayMechanism, Ledger]:
 def test_what_was_released_is_given_again_and_charged_again() -> None:
     first, spent = hub()
     whole = first.release(Bounded(np.ones(3), 1.0), label="sum")
-    parts = list(first.release_columns(iter([np.ones((2, 1))] * 2), dim=2, sensitivity=1.0, label="slices"))
+    parts = list(release_columns(first, iter([np.ones((2, 1))] * 2), dim=2, sensitivity=1.0, label="slices"))
     kept = first.taken()
     assert first.taken() is None
     second, ledger = hub()
     second.recall(kept)
     np.testing.assert_array_equal(second.release(Bounded(np.ones(3), 1.0), label="sum"), whole)
-    again = second.release_columns(iter([np.ones((2, 1))] * 2), dim=2, sensitivity=1.0, label="slices")
+    again = release_columns(second, iter([np.ones((2, 1))] * 2), dim=2, sensitivity=1.0, label="slices")
     assert len(ledger.charges) == 2
     np.testing.assert_array_equal(list(again), parts)
     second.require_all_given()

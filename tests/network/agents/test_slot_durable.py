@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 from eigenveil.core.ledger import Charge
-from eigenveil.core.noise import packed_size
 from eigenveil.errors import ProtocolError
 from eigenveil.estimators.slots.parties import SlotParties
 from eigenveil.estimators.slots.simulation import SlotSimulation
 from eigenveil.estimators.slots.spec import SlotSpec
+from eigenveil.ledger.durable import DurableLedger, LedgerError, StudyBudget
 from eigenveil.network.agents.durable.hub_log import HubLog
 from eigenveil.network.agents.durable.slot_hub import DurableSlotHub
 from eigenveil.network.agents.durable.slot_site import DurableSlotSite, SlotsBefore, StoredParts
-from eigenveil.network.ledger.durable import DurableLedger, LedgerError, StudyBudget
+from eigenveil.privacy.packed import packed_size
 from eigenveil.protocols import Ask, Decline, Give, Message
 from eigenveil.protocols.keys import Identity
 from eigenveil.protocols.limits import FitSize, hub_limits, site_limits

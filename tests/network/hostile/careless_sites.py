@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from eigenveil.network.ledger.durable import DurableLedger, Opened
+from eigenveil.ledger.durable import DurableLedger, Opened
 from eigenveil.runtimes.grpc import Transport
 
 __all__ = ["CARELESS"]

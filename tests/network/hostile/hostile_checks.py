@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
-from eigenveil.network.ledger.durable import DurableLedger, Entry
+from eigenveil.ledger.durable import DurableLedger, Entry
 from eigenveil.protocols.messages import Body, Decline, Give, Masked, Message, Return
 from eigenveil.protocols.wire import decode, encode
 from network.hostile.evil_hubs import EvilHub

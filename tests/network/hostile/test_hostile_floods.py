@@ -11,18 +11,18 @@ from typing import Any, cast
 
 import pytest
 
+from eigenveil.ledger.durable import DurableLedger, StudyBudget
 from eigenveil.network.agents.durable.party import DurableParty
 from eigenveil.network.agents.hub import HubAgent
 from eigenveil.network.agents.runner import MESSAGE, Runner
 from eigenveil.network.agents.site_data import credentials_of
-from eigenveil.network.ledger.durable import DurableLedger, StudyBudget
 from eigenveil.protocols.messages import Brief, Decline, Message
 from eigenveil.protocols.wire import encode
 from eigenveil.runtimes.grpc import Got, Inbox, Joined, Left, Transport
+from ledger.ledger_children import ROW
 from network.hostile.hostile_checks import SECONDS, alone, logged, refusals, until, written
 from network.hostile.test_hostile_edges import resident
 from network.kills.kill_counts import STUDIES, charges_in
-from network.ledger.ledger_children import ROW
 from network.network_studies import Company, keys_of
 from runtimes.network_certificates import Authority
 from runtimes.test_network_front import context_of

@@ -11,8 +11,8 @@ import pytest
 
 import eigenveil.protocols.masked.session as session_module
 from eigenveil.errors import ProtocolError
+from eigenveil.ledger.durable import DurableLedger
 from eigenveil.network.agents.hub import HubAgent
-from eigenveil.network.ledger.durable import DurableLedger
 from eigenveil.protocols.masked.session import Session
 from eigenveil.protocols.messages import Table
 from network.hostile.hostile_checks import SECONDS, written

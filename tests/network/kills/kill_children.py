@@ -28,6 +28,7 @@ import scipy.special  # noqa: F401  What the verdict of every fit loads.
 
 from eigenveil.core.noise import Rounded
 from eigenveil.data.rows import DenseRows
+from eigenveil.ledger.durable import DurableLedger
 from eigenveil.model import Model
 from eigenveil.network.agents.durable.hub_log import HubLog
 from eigenveil.network.agents.durable.party import Event
@@ -36,7 +37,6 @@ from eigenveil.network.agents.site import SiteAgent
 from eigenveil.network.agents.site_data import SiteData
 from eigenveil.network.identity import certificates as identity_module
 from eigenveil.network.identity.certificates import Certificate, Keys
-from eigenveil.network.ledger.durable import DurableLedger
 from eigenveil.network.policy import Policy
 from eigenveil.network.study.file import StudyFile
 from eigenveil.protocols.keys import Identity

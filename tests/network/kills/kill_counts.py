@@ -11,7 +11,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from eigenveil.network.ledger.durable import DurableLedger, Entry
+from eigenveil.ledger.durable import DurableLedger, Entry
 from eigenveil.protocols import Give
 from eigenveil.protocols.masked.member import words_digest
 from eigenveil.protocols.messages import Masked

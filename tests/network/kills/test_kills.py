@@ -15,13 +15,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eigenveil.network.ledger.durable import DurableLedger, LedgerError
+from eigenveil.ledger.durable import DurableLedger, LedgerError
 from eigenveil.protocols.messages import Give, Message
 from eigenveil.protocols.wire import encode
+from ledger.ledger_children import LIFE, account
 from network.kills.kill_children import Child, Nursery, as_text, nursery
 from network.kills.kill_counts import STUDIES, VICTIM, Counts, charges_in, lines_at, renoised_in
 from network.kills.kill_runs import Killing, small_disk
-from network.ledger.ledger_children import LIFE, account
 from network.network_studies import Company, keys_of
 
 

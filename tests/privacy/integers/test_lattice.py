@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from scipy import special
 
 from eigenveil.core.accounting import Budget, delta_of, mu_for
-from eigenveil.core.noise import CAPACITY, LARGEST_SCALE, REACH, distance_in_steps, pack, packed_size, step_of
+from eigenveil.core.noise import CAPACITY, LARGEST_SCALE, REACH, distance_in_steps, step_of
 from eigenveil.linalg import Array
 from eigenveil.privacy import Lattice
+from eigenveil.privacy.packed import pack, packed_size
 
 BUDGET = Budget(1.0, 1e-6)
 

@@ -4,7 +4,7 @@ The studies are those of `FederatedPCA` and its parties. The hub runs the study'
 guess until the code gives the answers that it received. So no method is implemented here a second time.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, final
 
@@ -15,7 +15,7 @@ from scipy.optimize import least_squares
 from eigenveil.audit.attacks.demonstration import Demonstration, Shown
 from eigenveil.audit.attacks.people import COLUMNS, ROW_BOUND, made_up_people
 from eigenveil.core.ledger import Slot
-from eigenveil.core.mechanism import Bounded, Exact, Mechanism
+from eigenveil.core.mechanism import Bounded, Calibrated, Exact, Mechanism
 from eigenveil.data.rows import Symmetric
 from eigenveil.errors import require
 from eigenveil.estimators import FederatedPCA
@@ -92,20 +92,11 @@ class _Curious(Mechanism):
         self._given.append(private.value)
         return self._through.release(private, label=label, share=share, slot=slot)
 
-    def release_columns(
-        self,
-        slices: Iterable[Array],
-        *,
-        dim: int,
-        sensitivity: float,
-        label: str,
-        share: float = 1.0,
-        slot: Slot | None = None,
-    ) -> Iterator[Array]:
+    def charged(
+        self, sensitivity: float, size: int, *, label: str, share: float = 1.0, slot: Slot | None = None
+    ) -> Calibrated | None:
         """As the other mechanism does."""
-        return self._through.release_columns(
-            slices, dim=dim, sensitivity=sensitivity, label=label, share=share, slot=slot
-        )
+        return self._through.charged(sensitivity, size, label=label, share=share, slot=slot)
 
     def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
         """As that of the other mechanism."""

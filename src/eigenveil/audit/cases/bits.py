@@ -28,13 +28,14 @@ from eigenveil.audit.cases.peers_seen import WatchedGossip
 from eigenveil.audit.low_bits import Candidates, on_steps, told
 from eigenveil.core.accounting import Budget
 from eigenveil.core.domain import Domain
-from eigenveil.core.noise import ROUNDING_COST, unpack
+from eigenveil.core.noise import ROUNDING_COST
 from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows, SparseRows
 from eigenveil.estimators import FederatedPCA, StreamingPCA
 from eigenveil.linalg import Array
 from eigenveil.model import Model
 from eigenveil.privacy import Histories, bounded_gram, bounded_sum
+from eigenveil.privacy.packed import unpack
 from eigenveil.protocols.messages import Pass
 from eigenveil.recommend import PrivateRecommender
 from eigenveil.tasks import Question, Task

@@ -4,7 +4,7 @@
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, final
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from eigenveil.audit.cases.canaries import enough_people, gram_of, lifted, tossed
 from eigenveil.audit.cases.messages import Look, Tap
 from eigenveil.core.ledger import Slot
-from eigenveil.core.mechanism import Bounded, Exact, Mechanism
+from eigenveil.core.mechanism import Bounded, Calibrated, Exact, Mechanism
 from eigenveil.data.rows import DenseRows
 from eigenveil.estimators import FederatedPCA
 from eigenveil.estimators.federated.guarantee import federated_guarantee
@@ -148,17 +148,10 @@ class _Listened(Mechanism):
         self.released.append(public)
         return public
 
-    def release_columns(
-        self,
-        slices: Iterable[Array],
-        *,
-        dim: int,
-        sensitivity: float,
-        label: str,
-        share: float = 1.0,
-        slot: Slot | None = None,
-    ) -> Iterator[Array]:
-        return self.whole.release_columns(slices, dim=dim, sensitivity=sensitivity, label=label, share=share, slot=slot)
+    def charged(
+        self, sensitivity: float, size: int, *, label: str, share: float = 1.0, slot: Slot | None = None
+    ) -> Calibrated | None:
+        return self.whole.charged(sensitivity, size, label=label, share=share, slot=slot)
 
     def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
         return self.whole.scale(sensitivity, share=share)

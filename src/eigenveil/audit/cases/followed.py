@@ -18,13 +18,13 @@ from eigenveil.audit.case import Case, Claim, Trial, mu_of
 from eigenveil.audit.cases.canaries import moved_by_one, require_guarantee, symmetric_noise, tossed
 from eigenveil.audit.cases.curator_seen import BUDGET
 from eigenveil.core.accounting import Budget
-from eigenveil.core.noise import packed_side, unpack
 from eigenveil.data.follow import ByClock, Closed, Follower, Instant, SlotEnd, follow, watcher
 from eigenveil.estimators.slots.answer import slot_guarantee
 from eigenveil.estimators.slots.parties import SlotParties
 from eigenveil.estimators.slots.spec import slot_spec
 from eigenveil.linalg import Array
 from eigenveil.params import SlotStreamParams, checked
+from eigenveil.privacy.packed import packed_side, unpack
 from eigenveil.tasks import Question, SlotSums
 
 __all__ = ["CASES", "Reader", "followed_file"]

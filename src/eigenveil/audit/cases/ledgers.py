@@ -23,18 +23,19 @@ from numpy.typing import NDArray
 from eigenveil.audit.case import Case, Claim, Trial
 from eigenveil.audit.cases.canaries import tossed
 from eigenveil.core.accounting import Budget
-from eigenveil.core.ledger import Charge, Ledger
+from eigenveil.core.ledger import Charge
 from eigenveil.core.unit import Neighbours, PrivacyUnit
 from eigenveil.data.fingerprints import fingerprints
 from eigenveil.data.rows import DenseRows
 from eigenveil.estimators import PrivatePCA
 from eigenveil.estimators.slots.parties import SlotParties
 from eigenveil.estimators.slots.spec import SlotSpec
+from eigenveil.ledger.durable import DurableLedger, StudyBudget
+from eigenveil.ledger.entries import written_export
+from eigenveil.ledger.spending import released
+from eigenveil.ledger.store import FileStore
 from eigenveil.linalg import Array
 from eigenveil.network.agents.durable.slot_site import DurableSlotSite, StoredParts
-from eigenveil.network.ledger.budget import CURATOR
-from eigenveil.network.ledger.durable import DurableLedger, StudyBudget
-from eigenveil.network.ledger.entries import written_export
 from eigenveil.protocols import Terms
 from eigenveil.protocols.limits import FitSize, site_limits
 
@@ -88,18 +89,16 @@ def _fits(ledger: DurableLedger, there: NDArray[np.bool_], budget: Budget) -> No
     """A fit of a table, another one after the canary has left or not, and a third under another name for the same people."""
     table = np.vstack([np.repeat(np.eye(_DIM), 16, axis=0), 50.0 * np.eye(_DIM)[:1]])
     left = table if there[0] else table[:-1]
+    each = Budget(budget.epsilon, budget.delta)
     for dataset, rows in (("people", table), ("people", left), ("others", table)):
-        ledger.declare(dataset, *fingerprints(DenseRows(rows)))
-        # As `fit --ledger` does: reserved before anything is drawn, and charged before anything is shown.
-        each = Budget(budget.epsilon, budget.delta)
-        study = secrets.token_hex(32)
-        account = StudyBudget(study, "fit", dataset, CURATOR, each.epsilon, each.delta, mu=each.mu, unit=_ROW)
-        ledger.join(account, life=None)
-        spent = Ledger(epsilon=each.epsilon, delta=each.delta)
-        pca = PrivatePCA(2, epsilon=each.epsilon, delta=each.delta, row_bound=1.0, center=None, ledger=spent).fit(rows)
-        said = [pca.components_.tobytes()]
-        ledger.commit(study, 0, came=b"", said=said, charges=spent.charges, keep=False)
-        ledger.finish(study)
+        # As `fit --ledger` does.
+        store = FileStore.over(ledger, dataset, Budget(100 * each.epsilon, each.delta))
+        with released(store, each, _ROW, title="fit", prints=fingerprints(DenseRows(rows))) as release:
+            pca = PrivatePCA(
+                2, epsilon=each.epsilon, delta=each.delta, row_bound=1.0, center=None, ledger=release.ledger
+            )
+            pca.fit(rows)
+            release.released = pca.components_.tobytes()
 
 
 def stream_on_a_ledger(

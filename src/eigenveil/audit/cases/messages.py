@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eigenveil.audit.case import Trial
-from eigenveil.core.noise import pack
 from eigenveil.errors import require
 from eigenveil.linalg import Array
+from eigenveil.privacy.packed import pack
 from eigenveil.protocols import Ask, Give, Message
 from eigenveil.runtimes import Faults
 from eigenveil.tasks import Question

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from eigenveil.audit.cases.messages import Look, Tap, evened
 from eigenveil.core.mechanism import Exact
-from eigenveil.core.noise import distance_in_steps, pack, step_of, unpack, values_of
+from eigenveil.core.noise import distance_in_steps, step_of, values_of
 from eigenveil.data.rows import DenseRows
 from eigenveil.errors import require
 from eigenveil.estimators import GossipPCA
@@ -21,6 +21,7 @@ from eigenveil.estimators.gossip.simulation import GossipSimulation
 from eigenveil.estimators.rounds import Watch
 from eigenveil.linalg import Array
 from eigenveil.privacy.integers.paired import PairedSteps
+from eigenveil.privacy.packed import pack, unpack
 from eigenveil.protocols.gossip.terms import Among
 from eigenveil.protocols.messages import Pass
 from eigenveil.tasks import Question, Segments, SumTask

@@ -18,6 +18,7 @@ from eigenveil.core.sums import CONTRACTION
 from eigenveil.core.unit import Neighbours
 from eigenveil.linalg import Array, Subspace
 from eigenveil.privacy import Histories
+from eigenveil.privacy.sums.clipped import sparse
 from eigenveil.recommend import PrivateRecommender
 
 __all__ = ["CASES"]
@@ -67,7 +68,7 @@ def _histories(base: Array, canaries: Array, present: Bools, without: Array | No
 
 def _counted(rows: Array, domain: Histories) -> Array:
     """Histories as a fit counts them, (m, d): divided by the square root of their number of items."""
-    counted: Array = domain.sparse(Block(sp.csr_array(rows))).rows.toarray()
+    counted: Array = sparse(domain, Block(sp.csr_array(rows))).rows.toarray()
     return counted
 
 

@@ -29,10 +29,10 @@ from eigenveil.audit.cases.canaries import (
 from eigenveil.audit.cases.curator_seen import BUDGET
 from eigenveil.audit.cases.messages import Tap
 from eigenveil.core.accounting import Budget
-from eigenveil.core.noise import packed_side, unpack
 from eigenveil.errors import require
 from eigenveil.estimators import FederatedStream, StreamingPCA
 from eigenveil.linalg import Array
+from eigenveil.privacy.packed import packed_side, unpack
 
 __all__ = ["CASES"]
 

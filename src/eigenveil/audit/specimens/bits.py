@@ -14,6 +14,7 @@ from eigenveil.core.mechanism import Bounded, Gaussian, Mechanism
 from eigenveil.data.rows import DenseRows
 from eigenveil.estimators.federated.parties import Parties
 from eigenveil.linalg import Array
+from eigenveil.linalg.normals import normals
 from eigenveil.protocols import Member, Party
 from eigenveil.protocols.masked import Identity
 
@@ -39,7 +40,7 @@ class FloatingGaussian:
         # The same charge as the exact mechanism's: only the arithmetic differs.
         self._exact.ledger.spend(np.sqrt(share) / self._exact.multiplier, label=label, slot=slot)
         # From the same source as shipped noise, so that the addition in floating point is the only mistake.
-        drawn = self._exact.noise.normal(np.shape(private.value))
+        drawn = normals(self._exact.noise, np.shape(private.value))
         scale = self.scale(private.sensitivity, share=share)
         released: Array = private.value + ((scale / 2) * (drawn + drawn.T) if private.symmetric else scale * drawn)
         return released

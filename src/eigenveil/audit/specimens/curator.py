@@ -15,12 +15,13 @@ from eigenveil.audit.cases.curator import two_fits
 from eigenveil.audit.cases.curator_seen import BUDGET, blanked, fitted, guarantee_of
 from eigenveil.core.accounting import Budget
 from eigenveil.core.domain import Domain, Region, Scored, SparseBlock
-from eigenveil.core.ledger import Charge, Ledger
+from eigenveil.core.ledger import Charge, Ledger, Memory
 from eigenveil.core.rows import Block, Rows
 from eigenveil.core.unit import Neighbours
 from eigenveil.estimators import PrivatePCA
 from eigenveil.estimators.private.curator import PrivateSpec
 from eigenveil.linalg import Array
+from eigenveil.privacy.sums.clipped import FloatRegion, moved, sparse
 from eigenveil.tasks.fit.bounds import RowBounds
 
 __all__ = ["CASES"]
@@ -33,7 +34,7 @@ _TOO_LITTLE: Final = 0.8
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class _Misjudged(Region):
+class _Misjudged(FloatRegion):
     """A region that clips rows as `inner` does, and states `part` of the sensitivities of `stated`."""
 
     dim: int
@@ -50,14 +51,11 @@ class _Misjudged(Region):
     def unit(self) -> float | None:
         return self.inner.unit
 
-    def dense(self, block: Block, *, out: Array | None = None, squared: bool = False) -> Array:
-        return self.inner.dense(block, out=out, squared=squared)
-
     def moved(self, block: Block, *, out: Array, squared: bool = False) -> tuple[Array, Array]:
-        return self.inner.moved(block, out=out, squared=squared)
+        return moved(self.inner, block, out=out, squared=squared)
 
     def sparse(self, block: Block, *, squared: bool = False) -> SparseBlock:
-        return self.inner.sparse(block, squared=squared)
+        return sparse(self.inner, block, squared=squared)
 
     def whole(self, block: Block, *, unit: float, squared: bool = False, out: Array | None = None) -> Array:
         return self.inner.whole(block, unit=unit, squared=squared, out=out)
@@ -134,8 +132,8 @@ class _UnclippedPCA(PrivatePCA):
 
 def _forgetful(budget: Budget) -> Ledger:
     """A ledger that does not record the first charge that it accepts."""
-    ledger = Ledger(epsilon=budget.epsilon, delta=budget.delta)
-    write = ledger._write
+    memory = Memory(budget)
+    write = memory.write
     seen = []
 
     def forget(charge: Charge) -> None:
@@ -144,9 +142,9 @@ def _forgetful(budget: Budget) -> Ledger:
         if len(seen) > 1:
             write(charge)
 
-    # On this one object: `Ledger` is final and has no subclasses.
-    vars(ledger)["_write"] = forget
-    return ledger
+    # On this one object: `Memory` is final and has no subclasses.
+    vars(memory)["write"] = forget
+    return Ledger.kept(budget, memory)
 
 
 def _twice(budget: Budget, rng: Generator, state: int | None) -> Trial:

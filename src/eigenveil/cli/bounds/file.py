@@ -69,6 +69,8 @@ class BoundsFile:
     # Norms by the share of people with longer rows, as far as noise lets them be seen, and the fill of each.
     norms: Mapping[float, float] = field(default_factory=dict)
     fills: Mapping[float, float] = field(default_factory=dict)
+    # The numbers of `Outliers`, not checked yet.
+    outliers: Any = None
 
     @classmethod
     def read(cls, path: Path) -> "BoundsFile":
@@ -103,7 +105,8 @@ class BoundsFile:
         require(guarantee.epsilon is None or guarantee.protects is not None, "guarantee must say what it protects")
         settings, fixed = _of_rows(plain, dim) if kind == "rows" else _of_columns(plain, dim)
         columns = None if names is None else tuple(names)
-        return cls(path, dim, columns, settings, fixed, guarantee, *_norms(plain.get("candidates")))
+        norms, fills = _norms(plain.get("candidates"))
+        return cls(path, dim, columns, settings, fixed, guarantee, norms, fills, plain.get("outliers"))
 
     @property
     def of_columns(self) -> bool:
@@ -144,6 +147,22 @@ class BoundsFile:
     def warning(self) -> str | None:
         """The warning for a private fit that uses bounds which are not private."""
         return None if self.guarantee.private else _PUBLIC.format(self.path)
+
+    @property
+    def long_rows(self) -> str | None:
+        """The warning that rows far beyond the bound seem to have most of the variance, from what was released with it."""
+        from eigenveil.plan import Norms
+
+        norms, bound = Norms.read(self.norms, self.outliers), self.settings.get("row_bound")
+        if norms is None or self.of_columns or bound is None:
+            return None
+        found = norms.longest(bound)
+        if found is None:
+            return None
+        return (
+            f"{found.words(bound, times=f'times as long as the bound in {self.path}')}. If so, exact PCA of all rows follows "
+            "them, and what is found describes the others. If they matter, use a larger bound that you know."
+        )
 
     def together(self, budget: "Budget", unit: "PrivacyUnit") -> str | None:
         """What the search and a fit on the same people cost together, or that there is no sum; None for public bounds."""
@@ -206,6 +225,8 @@ def show_bounds(console: "Console", known: BoundsFile, settings: Mapping[str, An
 
     if known.warning is not None:
         console.print(warning_panel(known.warning))
+    if known.long_rows is not None:
+        console.print(warning_panel(known.long_rows))
     both = None if unit is None else known.together(Budget(settings["epsilon"], settings["delta"]), unit)
     if both is not None:
         console.print(f"\n{both}", soft_wrap=True)

@@ -139,6 +139,7 @@ def _rows_values(found: FoundBounds) -> dict[str, Any]:
         "people": found.people,
         "people_error": found.people_error,
         "candidates": [asdict(one) for one in found.candidates],
+        "outliers": None if found.outliers is None else found.outliers._asdict(),
         "why": found.why,
     }
 

@@ -21,7 +21,7 @@ from eigenveil.errors import require
 
 if TYPE_CHECKING:
     from eigenveil.cli.network.view import Voice
-    from eigenveil.network.ledger.durable import DurableLedger, StudyReplay
+    from eigenveil.ledger.durable import DurableLedger, StudyReplay
     from eigenveil.network.policy import Policy
     from eigenveil.network.study.file import StudyFile
 
@@ -51,8 +51,8 @@ _DECLINED: Final = "consent was asked for and not given"
 @contextmanager
 def opened_ledger(path: Path, *, head: Path | None, dry_run: bool) -> Iterator["DurableLedger"]:
     """The ledger at `path`, with the head in the file `head`. A dry run only reads it, and makes none if there is none."""
-    from eigenveil.network.ledger.durable import DurableLedger
-    from eigenveil.network.ledger.head import with_head
+    from eigenveil.ledger.durable import DurableLedger
+    from eigenveil.ledger.head import with_head
 
     if not dry_run:
         with with_head(path, head, DurableLedger.open, writes=True) as ledger:

@@ -13,10 +13,10 @@ from eigenveil.cli.network.view import Voice
 from eigenveil.network.study.words import Fact, facts_of, listed_columns, who_learns
 
 if TYPE_CHECKING:
+    from eigenveil.ledger.durable import DurableLedger
     from eigenveil.network.agents.peer import PeerAgent
     from eigenveil.network.agents.site import SiteAgent
     from eigenveil.network.agents.site_data import SiteData
-    from eigenveil.network.ledger.durable import DurableLedger
     from eigenveil.network.study.file import StudyFile
 
 __all__ = ["disclose"]

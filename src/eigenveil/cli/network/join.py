@@ -27,10 +27,10 @@ from eigenveil.errors import ProtocolError, require
 
 if TYPE_CHECKING:
     from eigenveil.cli.page.address import PageAddress
+    from eigenveil.ledger.durable import DurableLedger, StudyReplay
     from eigenveil.model import Model
     from eigenveil.network.agents.peer import PeerAgent
     from eigenveil.network.agents.site import SiteAgent
-    from eigenveil.network.ledger.durable import DurableLedger, StudyReplay
     from eigenveil.network.policy import PolicyRefusal
     from eigenveil.network.study.file import StudyFile
     from eigenveil.network.study.words import Fact

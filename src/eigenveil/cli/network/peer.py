@@ -22,9 +22,9 @@ from eigenveil.params.declarations.study import PeerStudy
 from eigenveil.params.words import in_study
 
 if TYPE_CHECKING:
+    from eigenveil.ledger.durable import StudyReplay
     from eigenveil.model import Model
     from eigenveil.network.agents.peer import PeerAgent
-    from eigenveil.network.ledger.durable import StudyReplay
     from eigenveil.network.study.file import StudyFile
     from eigenveil.network.study.words import Fact
 

@@ -16,8 +16,8 @@ from eigenveil.data.archive import whole_file
 if TYPE_CHECKING:
     from eigenveil.core.accounting import Budget
     from eigenveil.core.rows import Rows
+    from eigenveil.ledger.durable import DurableLedger, StudyBudget
     from eigenveil.model import Model
-    from eigenveil.network.ledger.durable import DurableLedger, StudyBudget
 
 __all__ = ["Results", "say_spent", "spending_of"]
 

@@ -20,9 +20,9 @@ from eigenveil.errors import ProtocolError, require
 from eigenveil.params import FileParams
 
 if TYPE_CHECKING:
+    from eigenveil.ledger.durable import StudyReplay
     from eigenveil.model import Model
     from eigenveil.network.agents.site import SiteAgent
-    from eigenveil.network.ledger.durable import StudyReplay
     from eigenveil.network.study.file import StudyFile
     from eigenveil.network.study.words import Fact
 

@@ -24,10 +24,10 @@ from eigenveil.cli.study.passphrase import passphrase_from
 from eigenveil.errors import listed, require
 
 if TYPE_CHECKING:
+    from eigenveil.ledger.durable import DurableLedger
     from eigenveil.network.agents.slot_hub import SlotHubAgent
     from eigenveil.network.agents.slot_site import SlotSiteAgent
     from eigenveil.network.identity.certificates import Keys
-    from eigenveil.network.ledger.durable import DurableLedger
     from eigenveil.network.study.file import StudyFile
 
 __all__ = ["followed", "lines_beside", "served", "watch"]

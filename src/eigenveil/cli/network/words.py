@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from eigenveil.core.accounting import Budget
     from eigenveil.estimators.federated.parties import Parties
     from eigenveil.estimators.gossip.parties import PeerParties
-    from eigenveil.network.ledger.durable import DatasetState, StudyBudget
+    from eigenveil.ledger.durable import DatasetState, StudyBudget
     from eigenveil.network.policy import Policy
     from eigenveil.network.study.file import Place, StudyFile
     from eigenveil.plan.choose.sites import Method
@@ -69,8 +69,8 @@ def leaving_peer(
     study: "StudyFile", parties: "PeerParties", *, near: Sequence["Place"], listens: str
 ) -> Iterator[Fact]:
     """What leaves a peer, in how many rounds and to whom, from the terms that the peer itself has worked out."""
-    from eigenveil.core.noise import packed_size
     from eigenveil.plan import SitesPlan
+    from eigenveil.privacy.packed import packed_size
     from eigenveil.tasks.fit.search import NORMS
     from eigenveil.tasks.fit.split import split_budget
     from eigenveil.tasks.fit.units import ENTRIES

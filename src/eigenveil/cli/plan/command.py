@@ -17,6 +17,7 @@ from eigenveil.cli.plan.show import PlanAnswer, as_report, as_values, show
 from eigenveil.cli.plan.spectrum import KnownSpectrum
 from eigenveil.cli.report.output import require_picture, require_report, write, write_picture
 from eigenveil.params import PlanParams, TableParams, checked
+from eigenveil.params.words import method_words
 
 if TYPE_CHECKING:
     from eigenveil.plan import Facts, Forecast
@@ -172,6 +173,6 @@ def _draw(answer: PlanAnswer, path: Path) -> None:
 
     facts = answer.facts
     about = f"{facts.rank} components of {facts.dim} columns, about {facts.people} people, {answer.note}"
-    title = f"What an epsilon buys: {answer.plotted}"
+    title = f"What an epsilon buys: {method_words(answer.plotted or '')}"
     chart = plan_chart(answer.curve, asked=facts.budget.epsilon, title=title, note=about, of=facts.denominator)
     write_picture(chart, path)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 from eigenveil.cli.plan.plot import CurveChart, span
 from eigenveil.drawing import Point, in_bytes, plain
 from eigenveil.params import GossipParams, PrivateParams, StreamingParams
-from eigenveil.params.words import as_options
+from eigenveil.params.words import as_options, method_phrase, method_words
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,10 +40,7 @@ _NO_NORMS: Final = (
     "it, and far less is captured. The range allows for that as it was found among other tables. To narrow it, release norms "
     "with `eigenveil bounds -o bounds.json` and give --bounds bounds.json, or give a --public-data table."
 )
-_NORMS: Final = (
-    "The loss by clipping is forecast from norms around the center that they were released with. The longest {} of the rows were "
-    "not seen: if few of them have most of the variance, far less is captured."
-)
+_NORMS: Final = "The loss by clipping is forecast from norms around the center that they were released with."
 _SENDS: Final = "; sends: what one site sends in total"
 _ALIKE: Final = (
     "Sites are assumed to be alike and of equal size. Unequal sizes do not affect sums, and they help merge. Where "
@@ -94,12 +91,13 @@ class PlanAnswer:
             else:
                 yield "No method is possible within these limits; see the reasons below. Without limits the best would capture:"
             # Refused methods are rehearsed too, so the reader sees what the limits cost.
-            first = max(self.recommendation.forecasts, key=lambda found: found.captured.value)
-            yield f"{first.method} {span(first.captured)}. Random directions would capture {first.nothing:.2f}."
+            first = max(self.recommendation.forecasts, key=lambda found: found.clipped.value)
+            yield f"{span(first.captured)}, by {method_phrase(first.method)}. Random directions would capture "
+            "{first.nothing:.2f}."
         elif verdict == "works":
             yield (
                 f"With {asked} expect {span(best.captured)} of the variance that exact PCA with {_counted(facts.rank)} finds in "
-                f"{_rows(best)}. Use {best.method}: {choice_of(best.params)}."
+                f"{_rows(best)}. Use {method_phrase(best.method)}: {choice_of(best.params)}."
             )
             yield from self._of_clipped(best)
             yield f"Random directions would capture {best.nothing:.2f}."
@@ -109,8 +107,8 @@ class PlanAnswer:
             only = ", if the spectrum is as guessed" if self._doubtful() else ""
             yield f"Nothing can work here{only}: with {asked} and about {facts.people} people no method is worth its budget."
             yield (
-                f"The best, {best.method}, would capture {span(best.captured)} of the variance that exact PCA with "
-                f"{_counted(facts.rank)} finds in {_rows(best)}. Random directions would capture {best.nothing:.2f}."
+                f"The best, {method_phrase(best.method)}, would capture {span(best.captured)} of the variance that exact PCA "
+                f"with {_counted(facts.rank)} finds in {_rows(best)}. Random directions would capture {best.nothing:.2f}."
             )
 
     def _of_clipped(self, best: "Forecast") -> Iterator[str]:
@@ -118,6 +116,22 @@ class PlanAnswer:
         if best.of == "all rows":
             why = "heavy tails may cost" if self.facts.norms is None else "clipping may cost"
             yield f"Of the clipped rows alone it is {span(best.clipped)}: the rest is what {why}."
+            yield from self._of_long_rows()
+
+    def _of_long_rows(self) -> Iterator[str]:
+        """Which rows may make the figure of all rows wrong, as far as norms tell."""
+        bound, norms = self.facts.unit, self.facts.norms
+        long, hidden = (None, None) if norms is None else (norms.longest(bound), norms.hidden())
+        if long is not None:
+            yield (
+                f"{long.words(bound, times='times as long as the row bound')}. If so, exact PCA of all rows follows them, and "
+                "clipping takes them out."
+            )
+        elif hidden is not None:
+            yield (
+                f"Of all rows it holds unless noise hides far longer ones: at most {hidden.share:.1%} (95% confidence), which "
+                f"exact PCA follows if they are more than {hidden.norm / bound:.3g} times as long as the row bound."
+            )
 
     def _doubtful(self) -> bool:
         """Whether something might work after all, if the guessed spectrum is wrong."""
@@ -213,7 +227,9 @@ class PlanAnswer:
         elif self.facts.norms is None:
             yield _NO_NORMS
         else:
-            yield _NORMS.format(f"{self.facts.norms.beyond[-1]:.1%}")
+            from eigenveil.report import unseen_words
+
+            yield f"{_NORMS} {unseen_words(self.facts.norms, self.facts.unit)}"
         rank, values = self.facts.rank, self.facts.spectrum.values
         tied = rank < len(values) and values[rank] > (1 - _TIED) * values[rank - 1]
         here = f" Here components {rank} and {rank + 1} are that close: trust the captured variance and not the sine."
@@ -353,7 +369,7 @@ def _interval_values(found: "Interval") -> dict[str, float] | None:
 
 def as_report(answer: PlanAnswer) -> "Report":
     """The plan as a report: the answer, every method, the curve, and what it all depends on."""
-    from eigenveil.report import ListPart, Report, TablePart, forecast_part, method_words
+    from eigenveil.report import ListPart, Report, TablePart, forecast_part
 
     facts, recommendation = answer.facts, answer.recommendation
     first, *rest = answer.sentences()
@@ -423,7 +439,8 @@ def show(console: "Console", answer: PlanAnswer) -> None:
     if chosen is not None:
         _listed(console, "why this one", answer.recommendation.reasons)
     if answer.points:
-        _headed(console, f"what an epsilon buys: captured variance of {_rows(answer.points[0][1])}, {answer.plotted}")
+        how = method_words(answer.plotted or "")
+        _headed(console, f"what an epsilon buys: captured variance of {_rows(answer.points[0][1])}, {how}")
         console.print(CurveChart(answer.curve, answer.facts.budget.epsilon))
     _listed(
         console,

@@ -118,11 +118,12 @@ class KnownSpectrum:
         if self.bounds is not None:
             from eigenveil.cli.bounds.file import BoundsFile
 
-            found = BoundsFile.read(self.bounds).norms
-            known = Norms.read(found)
+            found = BoundsFile.read(self.bounds)
+            known = Norms.read(found.norms, found.outliers)
             return None if known is None or known.power is None else known
         if self.model is not None:
-            known = Norms.read(Model.load(self.model).settings.get("norms"))
+            settings = Model.load(self.model).settings
+            known = Norms.read(settings.get("norms"), settings.get("outliers"))
         elif self.table is not None and not isinstance(self.asked.scale, str):
             table = Reading(self.reading, people=False).table(self.table)
             known = Norms.of_rows(_whole(table.rows, self.asked.scale, self.table))

@@ -24,7 +24,7 @@ from eigenveil.cli.page.address import PageAddress
 from eigenveil.cli.report.output import write_model
 from eigenveil.cli.stream.kept import RowsRead, rest_of
 from eigenveil.cli.stream.live import LiveView, live_view
-from eigenveil.cli.study.spending import LastingLedger, StreamSpending
+from eigenveil.cli.study.spending import LastingLedger, stands
 from eigenveil.errors import ParameterWarning, listed, require, require_param
 from eigenveil.params import StreamingParams
 from eigenveil.params.words import in_options
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from eigenveil.core.unit import PrivacyUnit
     from eigenveil.data.streams import Source
     from eigenveil.estimators.streaming.pca import StreamingPCA
+    from eigenveil.ledger.spending import StreamSpending
     from eigenveil.model import Model
     from eigenveil.plan import StreamPlan
 
@@ -134,7 +135,8 @@ def run(job: Job) -> None:
         write_model(job.report, model, data=job.source, say=lambda _: None)
         return
     _show(pca, model, job, reason=reason)
-    spending.show()
+    if spending.state is not None and spending.lasting is not None:
+        output().print(f"\n{stands(spending.state, job.ledger.path or spending.lasting.path)}", soft_wrap=True)
     _show_what_came(_rows(pca) - before, seconds, job, before=before)
     write_model(job.report, model, data=job.source)
 
@@ -147,7 +149,7 @@ class _Writer:
     nothing, and whoever resumes the state shows the same numbers. What is not in the state was seen by nobody.
     """
 
-    def __init__(self, pca: "StreamingPCA", job: Job, spending: StreamSpending, notes: Mapping[str, Any]) -> None:
+    def __init__(self, pca: "StreamingPCA", job: Job, spending: "StreamSpending", notes: Mapping[str, Any]) -> None:
         self._pca, self._job, self._spending = pca, job, spending
         # What the state says that this stream was resumed from, and the release that nobody may have seen yet.
         self._notes, self._unshown = notes, notes.get("unshown")

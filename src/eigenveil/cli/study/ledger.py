@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from eigenveil.network.ledger.durable import DatasetState, Entry, StudyReplay
+    from eigenveil.ledger.durable import DatasetState, Entry, StudyReplay
 
 __all__ = ["ledger"]
 
@@ -28,6 +28,11 @@ ledger = Commands("ledger")
 # Used where neither the policy nor a study says at which delta to count.
 _USUAL_DELTA: Final = 1e-6
 _EXPORT: Final = ".jsonl"
+# Of a reserve that no study has: one that a process left when it was killed, or that is in use.
+_KILLED: Final = (
+    "Every charge was written before its noise was drawn. So if its process was killed, it may have released what it was charged "
+    "for, and nothing else. If the process still runs, its next charge is refused."
+)
 _SHOWN_DIGITS: Final = 16
 
 LedgerPath: TypeAlias = Annotated[
@@ -81,8 +86,8 @@ def show(
 
     The ledger is not written to, and a site may run meanwhile.
     """
-    from eigenveil.network.ledger.durable import DurableLedger
-    from eigenveil.network.ledger.head import with_head
+    from eigenveil.ledger.durable import DurableLedger
+    from eigenveil.ledger.head import with_head
 
     require(delta is None or 0 < delta < 1, f"--delta must lie between 0 and 1, got {delta}")
     with with_head(path, require_head, DurableLedger.reading, writes=False) as opened:
@@ -131,9 +136,9 @@ def export(
     on rows, but through what was released. The ledger is not written to.
     """
     from eigenveil.data.archive import whole_file
-    from eigenveil.network.ledger.durable import DurableLedger
-    from eigenveil.network.ledger.entries import chained, written_export
-    from eigenveil.network.ledger.head import with_head
+    from eigenveil.ledger.durable import DurableLedger
+    from eigenveil.ledger.entries import chained, written_export
+    from eigenveil.ledger.head import with_head
 
     require_output(target, endings=[_EXPORT], force=force, inputs=[path])
     count = 0
@@ -177,10 +182,10 @@ def verify(
     If something is wrong, it names the first wrong entry and ends with exit
     code 2.
     """
-    from eigenveil.network.ledger.durable import DurableLedger
-    from eigenveil.network.ledger.entries import read_export
-    from eigenveil.network.ledger.head import NotedHead
-    from eigenveil.network.ledger.replay import Replay
+    from eigenveil.ledger.durable import DurableLedger
+    from eigenveil.ledger.entries import read_export
+    from eigenveil.ledger.head import NotedHead
+    from eigenveil.ledger.replay import Replay
 
     require(head is None or require_head is None, "give --head or --require-head, and not both")
     if require_head is not None:
@@ -234,8 +239,8 @@ def head_of(
 
       eigenveil site heart.toml ... --require-head /mnt/audit/north.head
     """
-    from eigenveil.network.ledger.durable import DurableLedger
-    from eigenveil.network.ledger.head import NotedHead, note_head, require_noted
+    from eigenveil.ledger.durable import DurableLedger
+    from eigenveil.ledger.head import NotedHead, note_head, require_noted
 
     with DurableLedger.reading(path) as opened:
         if to is not None and to.exists() and not force:
@@ -261,18 +266,20 @@ def close(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     require_head: RequireHead = None,
 ) -> None:
-    """Close for good a study that will not be continued.
+    """Close for good a study, or a fit whose process was killed.
 
-    Example:
+    Examples:
 
       eigenveil ledger close ledger.db "heart study"
+      eigenveil ledger close people.ledger "fit, Python"
 
     What it reserved and has not spent becomes free for other studies. What it
     has spent stays spent. Its private randomness and stored messages are
     wiped, so it can never be joined or charged again.
     """
-    from eigenveil.network.ledger.durable import DurableLedger
-    from eigenveil.network.ledger.head import with_head
+    from eigenveil.ledger.budget import CURATOR
+    from eigenveil.ledger.durable import DurableLedger
+    from eigenveil.ledger.head import with_head
 
     with with_head(path, require_head, lambda at: DurableLedger.open(at, create=False), writes=True) as opened:
         found = _found(study, opened.studies())
@@ -284,9 +291,13 @@ def close(
                 console.print(f"{account.title} ({account.study[:_SHOWN_DIGITS]}) of dataset {account.dataset}:")
                 console.print(f"  spent, and stays spent: {_study_epsilon(found, found.spent)}")
                 console.print(f"  reserved, and otherwise becomes free: {_study_epsilon(found, standing.mu)}")
+                if account.trust == CURATOR:
+                    console.print(_KILLED)
                 _confirm("It can never be joined again. Close it?")
             opened.abandon(account.study)
     output().print(f"{account.title} is closed; what it spent stays spent: {_study_epsilon(found, found.spent)}")
+    if yes and account.trust == CURATOR:
+        output().print(_KILLED)
 
 
 def _confirm(question: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from eigenveil.core.counts import Cells, Tails, bounded_column_tails, read_tails, tails_sensitivity
+from eigenveil.core.counts import bounded_column_tails, tails_sensitivity
 from eigenveil.core.domain import Domain
 from eigenveil.core.ledger import Ledger
 from eigenveil.core.rows import in_silence
@@ -23,6 +23,7 @@ from eigenveil.linalg import Array
 from eigenveil.params import ColumnBoundsParams, parameters, takes
 from eigenveil.privacy import Guarantee
 from eigenveil.privacy.facts import COLUMN_TAILS, TableRows
+from eigenveil.tasks.tails import Tails, read_tails, signed_cells
 
 __all__ = ["FindColumnBounds", "FoundColumnBounds", "find_column_bounds"]
 
@@ -191,7 +192,7 @@ def find_column_bounds(X: Any, asked: FindColumnBounds) -> FoundColumnBounds:
     >>> found.low.round(1).tolist(), found.high.round(1).tolist()
     ([-2.0, 41.5], [2.2, 166.0])
     """
-    cells = Cells.signed(*(asked.within or _WITHIN), per_doubling=_PER_DOUBLING)
+    cells = signed_cells(*(asked.within or _WITHIN), per_doubling=_PER_DOUBLING)
     release = SmallRelease.of(X, asked)
     dim, near = release.dim, release.neighbours
     require_param(

@@ -1,17 +1,21 @@
 """The result of a private search for a row bound: the answer, the trade-off between bounds, and the cost."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, Final, final
 
 from eigenveil.core.accounting import Budget
 from eigenveil.core.ledger import Ledger
 from eigenveil.errors import require
 from eigenveil.linalg import Array
-from eigenveil.plan import predict
+from eigenveil.plan import Norms, predict
 from eigenveil.privacy import Guarantee
+from eigenveil.tasks.fit.outliers import Outliers
 
-__all__ = ["Candidate", "FoundBounds"]
+__all__ = ["Candidate", "FoundBounds", "norms_of"]
+
+# A share of people that is less than so many of its deviations may be noise alone.
+_SEEN: Final = 2.5
 
 
 @final
@@ -44,6 +48,7 @@ class FoundBounds:
     - `center_error` is about how far noise moved a mean that was searched for. Clipping may have moved it further.
     - `mean_bound` is the quantile of norms around the given origin.
     - `people` is the number of people, public or released with standard deviation `people_error`.
+    - `outliers` says which rows may lie far beyond all candidates; None without noise or an answer.
     """
 
     dim: int
@@ -60,6 +65,7 @@ class FoundBounds:
     why: str
     guarantee: Guarantee
     ledger: Ledger | None
+    outliers: Outliers | None = None
 
     @property
     def chosen(self) -> Candidate | None:
@@ -113,3 +119,9 @@ class FoundBounds:
             mark = "  <-" if one.bound == self.row_bound else ""
             yield f"{one.bound:>8.4g}  {one.clipped:>6.1%} +- {one.error:<6.1%} {one.noise:>6.2f}x  {one.fill:>5.2f}{mark}"
         yield self.guarantee.headline + ("" if self.guarantee.epsilon is None else ".")
+
+
+def norms_of(candidates: Sequence[Candidate], outliers: Outliers | None) -> Norms | None:
+    """What candidates say of the norms of rows, as a forecast needs it; those that noise may have made are left out."""
+    seen = {one.clipped: one.bound for one in candidates if 0 < one.clipped < 1 and one.clipped >= _SEEN * one.error}
+    return Norms.read(seen, outliers)

@@ -11,12 +11,12 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from eigenveil.core.counts import Cells, Tails, bounded_tails, read_tails, tails_sensitivity
+from eigenveil.core.counts import Cells, bounded_tails, tails_sensitivity
 from eigenveil.core.domain import FARTHEST, Domain
 from eigenveil.core.rows import in_silence
 from eigenveil.core.unit import Neighbours
 from eigenveil.errors import require_param
-from eigenveil.estimators.bounds.found import Candidate, FoundBounds
+from eigenveil.estimators.bounds.found import Candidate, FoundBounds, norms_of
 from eigenveil.estimators.bounds.release import AskedOfRows, SmallRelease
 from eigenveil.estimators.checks import center_of
 from eigenveil.linalg import Array
@@ -25,6 +25,8 @@ from eigenveil.privacy.facts import ROW_TAILS, TableRows
 from eigenveil.tasks import Totals
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.gaps import Rates, observed_noise
+from eigenveil.tasks.fit.outliers import outliers_in
+from eigenveil.tasks.tails import Tails, read_tails
 
 __all__ = ["FindBounds", "find_bounds", "place_of"]
 
@@ -58,6 +60,11 @@ _HEAVIER: Final = (
 _FAR: Final = (
     "these sparse rows lie too far from zero compared with their spread, and rounding errors in centering would "
     "break the guarantee. Make them dense, or subtract a public point before storing them"
+)
+_LONG: Final = (
+    "{}. If so, exact PCA of all rows follows them, and a fit, which clips them, describes the others. A larger epsilon shows "
+    "whether they are there. If they matter, use a larger bound that you know. If a number such as -9999 stands for missing "
+    "values, have it read as missing"
 )
 _SHOWN: Final = (0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975, 0.99, 0.999)
 
@@ -164,8 +171,9 @@ def find_bounds(X: Any, asked: FindBounds) -> FoundBounds:
         search = replace(search, release=paid)
         if isinstance(where, str):
             return search.around_the_mean(public.origin)
-        tails = search.read(search.norms(where, share=1.0, label="norms"), share=1.0)
-        return search.found(tails, _read(tails, asked.quantile), center=where)
+        counts = search.norms(where, share=1.0, label="norms")
+        tails = search.read(counts, share=1.0)
+        return search.found(tails, _read(tails, asked.quantile), center=where, released=(counts, 1.0))
 
 
 def place_of(release: SmallRelease, asked: ColumnBoundsParams) -> RowBounds:
@@ -206,9 +214,11 @@ class _Search:
 
     def read(self, released: Array, *, share: float) -> Tails:
         """The tails in counts that were released for this share."""
+        return read_tails(released, noise=self._noise(share), cells=self.cells, people=self.people)[0]
+
+    def _noise(self, share: float) -> float:
         sensitivity = tails_sensitivity(self.cells.count, self.release.neighbours)
-        noise = self.release.mechanism().scale(sensitivity, share=share)
-        return read_tails(released, noise=noise, cells=self.cells, people=self.people)[0]
+        return self.release.mechanism().scale(sensitivity, share=share)
 
     def require_enough(self, share: float) -> None:
         """Refuse, before anything is spent, a public number of people that is too small for the budget."""
@@ -259,14 +269,17 @@ class _Search:
             _, center, doubt = self._mean(center, within, tails.people, share=_AGAIN, label="mean, once more")
             left -= _AGAIN
             last = self.norms(center, share=left, label="norms around the mean, once more")
-            tails = self.read(last, share=left)
+            released, known = last, left
         else:
             # Two releases of the same counts, averaged with their shares as weights, are as precise as one for both
             # shares.
             last = self.norms(center, share=left, label="norms around the mean, once more")
-            tails = self.read((third * released + left * last) / (third + left), share=third + left)
+            released, known = (third * released + left * last) / (third + left), third + left
+        tails = self.read(released, share=known)
         answer = _read(tails, self.quantile)
-        return self.found(tails, answer, mean_bound=reach, center=center, doubt=doubt, searched=True)
+        return self.found(
+            tails, answer, mean_bound=reach, center=center, doubt=doubt, searched=True, released=(released, known)
+        )
 
     def _too_far(self, center: Array | None, reach: float) -> bool:
         """Whether a fit would refuse to search for the mean within `reach` of `center`. This depends on releases
@@ -318,16 +331,25 @@ class _Search:
         center: Array | None = None,
         doubt: float = 0.0,
         searched: bool = False,
+        released: tuple[Array, float] | None = None,
     ) -> FoundBounds:
-        """The result that follows from these releases."""
+        """The result that follows from these releases. The last counts were `released` for a share of the budget."""
         chosen = None if answer.edge is None else float(self.cells.edges[answer.edge])
         candidates = () if answer.edge is None else tuple(_candidates(tails, answer.edge))
         said = [answer.why] if answer.why else []
+        outliers = None
+        if chosen is not None and released is not None:
+            counts, share = released
+            longest = max(one.bound for one in candidates)
+            outliers = outliers_in(counts, tails, noise=self._noise(share), longest=longest)
         if chosen is not None:
             wide = chosen / candidates[0].bound
             said += [_DOUBTFUL] if doubt > chosen / 2 else []
             said += [_HEAVIER.format(wide)] if wide > _HEAVY else []
             said += [_FAR] if self._too_far(center, chosen) else []
+            norms = norms_of(candidates, outliers)
+            long = None if norms is None else norms.longest(chosen)
+            said += [] if long is None else [_LONG.format(long.words(chosen, times="times as long as this bound"))]
         return FoundBounds(
             dim=self.release.dim,
             row_bound=chosen,
@@ -340,6 +362,7 @@ class _Search:
             people=tails.people,
             people_error=tails.people_error,
             candidates=candidates,
+            outliers=outliers,
             why=". ".join([*said[:1], *(one[0].upper() + one[1:] for one in said[1:])]),
             guarantee=self.release.guarantee(
                 (*ROW_TAILS, "the mean", *self.release.counted_entries)

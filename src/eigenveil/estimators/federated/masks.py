@@ -15,6 +15,7 @@ from eigenveil.errors import at_place, require, require_param, verbatim
 from eigenveil.linalg import Array
 from eigenveil.params.values import LONGEST, SHORTEST
 from eigenveil.privacy import bounded_count, bounded_kept, bounded_observed, bounded_sum
+from eigenveil.privacy.sums.clipped import moved
 from eigenveil.protocols.masked import MaskedTerms
 from eigenveil.tasks.fit.gaps import Rates
 from eigenveil.tasks.fit.task import WholeFit
@@ -130,7 +131,7 @@ class _LongestWork:
 
 def _longest(block: Block, domain: Domain) -> float:
     if not block.sparse:
-        rows, _ = domain.moved(block, out=np.empty(block.values.shape))
+        rows, _ = moved(domain, block, out=np.empty(block.values.shape))
         return float(np.linalg.norm(rows, axis=1).max(initial=0.0))
     # The triangle inequality: an exact distance from the center would make sparse rows dense.
     around = domain.shifted_center

@@ -661,6 +661,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
                 flat=flat_columns(terms.bounds, stream.scale),
                 clipped=stream.clipped,
                 norms=stream.norms,
+                outliers=stream.outliers,
                 scaled=scaled_by(terms.bounds),
                 change=view.change,
                 unclear=self._unclear(),
@@ -762,6 +763,8 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
             require_param(
                 not is_dask(X), "{person} is for batches in this process: a stream takes Dask batches row by row"
             )
+            # A list would hold the ids of people, which no error may quote.
+            require_param(isinstance(self.person, str), "{person} must be the name of a column of the rows")
             require_param(
                 self.person in (column_names(X) or ()), "{person=} names no column of {X}", person=self.person
             )

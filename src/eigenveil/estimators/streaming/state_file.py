@@ -41,6 +41,7 @@ from eigenveil.estimators.streaming.stream import RAW_STATE, Stream
 from eigenveil.linalg import Array
 from eigenveil.tasks.fit.center import Center
 from eigenveil.tasks.fit.gaps import Rates
+from eigenveil.tasks.fit.outliers import Outliers
 from eigenveil.tracking.store import restored, taken_apart
 
 __all__ = ["is_private", "notes_in", "resumed", "taken_from", "write_stream_file"]
@@ -51,7 +52,7 @@ _CLAIMED: Final = ".resumed"
 # The fields of `Merged` beside its sketch, whose arrays are stored with those of the state.
 _MERGED: Final = ("floor", "fade", "shown", "epsilon", "delta", "seeded", "rows", "streams")
 # What a search that waits for more rows has found, beside arrays.
-_SEARCH: Final = ("people", "steps", "far", "bound", "clipped", "norms", "doubt", "poor")
+_SEARCH: Final = ("people", "steps", "far", "bound", "clipped", "norms", "outliers", "doubt", "poor")
 _COUNTS: Final = ("rows", "covered", "draws")
 
 
@@ -143,14 +144,16 @@ def _header(stream: Stream, facts: Mapping[str, Any], tree: Any) -> dict[str, An
         "bound": stream.bound if stream.terms.bounds.find else None,
         "clipped": stream.clipped,
         "norms": stream.norms,
+        "outliers": stream.outliers,
         "search": None if stream.searching is None else {name: getattr(stream.searching, name) for name in _SEARCH},
         "identifiers": None if stream.people is None else stream.people.kind,
         "unseen": None if stream.unseen is None else [bool(gap) for gap in stream.unseen],
         "series": stream.series,
         "merged": None if others is None else {name: getattr(others, name) for name in _MERGED},
         "charges": [asdict(charge) for charge in stream.charges],
-        "ledger": _ledger_facts(stream.ledger),
+        "ledger": _ledger_facts(stream),
         "shared": stream.shared,
+        **({} if stream.reserve_name is None else {"reserve": stream.reserve_name}),
         "moves": stream.private and stream.terms.seed is None,
     }
 
@@ -289,11 +292,13 @@ def resumed(terms: StreamSpec, arrays: Mapping[str, Any], header: Mapping[str, A
     # ones.
     stream.series = str(header["series"])
     stream.charges = _charges(header["charges"])
+    stream.reserve_name = header.get("reserve")
     if terms.bounds.find and header["begun"]:
         # Found in the first block, which is not there any more.
         stream.bound = float(header["bound"])
         require(SMALLEST <= stream.bound <= LARGEST, "its bound is not one that a search can find")
         stream.clipped, stream.norms = header["clipped"], _norms(header)
+        stream.outliers = Outliers.read(header["outliers"])
     if terms.bounds.units and header["begun"]:
         stream.scale = arrays["units"]
         good = stream.scale.shape == (terms.bounds.dim,) and stream.scale.dtype == np.float64
@@ -343,8 +348,9 @@ def _search(kept: Mapping[str, Any], arrays: Mapping[str, Any], terms: StreamSpe
         and math.isfinite(float(kept["doubt"])),
         "its search is not one that a stream can have begun",
     )
-    plain = {name: kept[name] for name in _SEARCH if name != "norms"}
-    return Center(center, observed=observed, norms=_norms(kept), **plain)
+    plain = {name: kept[name] for name in _SEARCH if name not in ("norms", "outliers")}
+    outliers = Outliers.read(kept["outliers"])
+    return Center(center, observed=observed, norms=_norms(kept), outliers=outliers, **plain)
 
 
 def _norms(kept: Mapping[str, Any]) -> tuple[float, ...] | None:
@@ -360,33 +366,46 @@ def _ledger(header: Mapping[str, Any], given: Ledger | None, unit: PrivacyUnit) 
     if header["shared"]:
         if given is None:
             raise StateFileError("this stream was charged to a shared ledger. Pass it as ledger= to resume")
-        # Counted with repeats, because several charges may have the same label and the same cost.
-        if Counter(_charges(header["charges"])) - Counter(given.charges):
+        # Counted with repeats, because several charges may have the same label and the same cost. In a file a stream is charged
+        # whole, and known by the name of its reserve.
+        name = header.get("reserve")
+        if (Counter(_charges(header["charges"])) - Counter(given.charges)) if name is None else not given.knows(name):
             raise StateFileError("this stream was charged to another ledger. Pass that one as ledger=")
+        if name is not None:
+            # A file has their charge, and not which slots it was for. Only those of this stream.
+            given.adopt({one: held for one, held in _series(kept).items() if one.startswith(f"{header['series']}: ")})
         return given
     if given is not None:
         raise StateFileError("this stream has a ledger of its own, which continues with it. Leave out ledger")
-    # Slots continue too, or one slot could be charged as if it were new.
-    series = {
+    # Slots continue too, or one slot could be charged as if it were new. Its kind follows from the stream's own terms, which the
+    # file has too.
+    charges = _charges(kept["charges"])
+    return Ledger.continued(Budget(kept["epsilon"], kept["delta"]), charges, _series(kept), unit=unit)
+
+
+def _series(kept: Mapping[str, Any]) -> dict[str, tuple[int, int, float, tuple[float, ...]]]:
+    """The slots that a ledger had counted."""
+    return {
         name: (int(n), int(p), float(o), tuple(map(float, most))) for name, (n, p, o, most) in kept["series"].items()
     }
-    # Its kind follows from the stream's own terms, which the file has too.
-    return Ledger.continued(Budget(kept["epsilon"], kept["delta"]), _charges(kept["charges"]), series, unit=unit)
 
 
-def _ledger_facts(ledger: Ledger | None) -> dict[str, Any] | None:
+def _ledger_facts(stream: Stream) -> dict[str, Any] | None:
+    ledger = stream.ledger
     if ledger is None:
         return None
+    # A ledger in a file has what others were charged, and keeps it.
+    charges = ledger.charges if stream.reserve_name is None else stream.charges
     return {
         "epsilon": ledger.budget.epsilon,
         "delta": ledger.budget.delta,
-        "charges": [asdict(charge) for charge in ledger.charges],
+        "charges": [asdict(charge) for charge in charges],
         "series": ledger.series(),
     }
 
 
 def _charges(entries: Any) -> tuple[Charge, ...]:
-    return tuple(Charge(str(entry["label"]), float(entry["mu"])) for entry in entries)
+    return tuple(Charge(str(entry["label"]), float(entry["mu"]), entry["purpose"]) for entry in entries)
 
 
 def _pending(arrays: Mapping[str, Any], held: int, dim: int) -> OpenBlock:

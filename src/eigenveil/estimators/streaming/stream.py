@@ -21,7 +21,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from eigenveil.core.domain import Domain, Gaps
-from eigenveil.core.ledger import Charge, Ledger, Reserve
+from eigenveil.core.ledger import Charge, Ledger, Purpose, Reserve
 from eigenveil.core.mechanism import Gaussian, Mechanism, Portion
 from eigenveil.core.noise import Noise
 from eigenveil.core.rows import Rows
@@ -40,6 +40,7 @@ from eigenveil.protocols import run_pooled
 from eigenveil.tasks import Totals
 from eigenveil.tasks.fit.center import Center, CenterSearch
 from eigenveil.tasks.fit.gaps import Rates
+from eigenveil.tasks.fit.outliers import Outliers
 from eigenveil.tasks.fit.search import BoundSearch
 from eigenveil.tasks.fit.units import UnitSearch, deviations
 from eigenveil.tasks.levels import Change
@@ -65,8 +66,6 @@ _BLOCKS_TO_COME: Final = 10.0
 # After so many steps in the first block, a search that has not reached the mean waits for more rows. The steps that are left are
 # then as much finer as there are more rows.
 _PAUSE: Final = 6
-# What the first block releases before anything else, by the beginnings of the labels.
-_SEARCHED: Final = ("mean", "norms", "columns", "observed", "count")
 RAW_STATE: Final = "This is raw data of the people in the stream. Only what was released is covered by a guarantee."
 
 
@@ -118,6 +117,8 @@ class Stream:
         self.rows, self.covered = 0, 0
         self.charges: tuple[Charge, ...] = ()
         self._reserve: Reserve | None = None
+        # What its reserve is called in the file of a ledger, None in memory.
+        self.reserve_name: str | None = None
         # Random, because slots of two streams on one ledger must not have the same name.
         self.series = f"stream {secrets.token_hex(8)}"
         # The norm to clip at: given, or None until the first block has found one.
@@ -125,6 +126,7 @@ class Stream:
         # About how many people of the first block have rows beyond a bound that was found there.
         self.clipped: float | None = None
         self.norms: tuple[float, ...] | None = None
+        self.outliers: Outliers | None = None
         # The units of the columns, (d,): given, or None until the first block has found them. Rows are divided by them before
         # a tracker gets them. So the tracker, its center and its sketch are in these units, and rows that wait are not.
         self.scale = terms.bounds.scale
@@ -458,7 +460,15 @@ class Stream:
             # Reserved, because other fits may spend from the same ledger while the stream goes on.
             # What this stream has paid counts towards its budget, so a resumed one reserves the rest and not the whole
             # again.
-            self._reserve = self.ledger.reserve(self._mu, label="this stream", paid=self.charges, unit=self.terms.unit)
+            self._reserve = self.ledger.reserve(
+                self._mu,
+                label="this stream",
+                paid=self.charges,
+                unit=self.terms.unit,
+                budget=self.terms.budget,
+                name=self.reserve_name,
+            )
+            self.reserve_name = self._reserve.name
         return self._reserve
 
     def give_back(self) -> None:
@@ -651,7 +661,7 @@ class Stream:
                 )
             if terms.center or find:
                 begun = None if self.searching is None else _of_more(self.searching, count / terms.plan.first_block)
-                found = run_pooled(search, block, self._mechanism(multiplier), begun=begun)
+                found = run_pooled(search, block, self._mechanism(multiplier, "search"), begun=begun)
             self.searching = found if waits and found.poor else None
             if self.searching is not None:
                 return None
@@ -659,7 +669,8 @@ class Stream:
                 found = self._counted(found, block, split.extra, multiplier)
             self.rates = self._rates(found, count, split.for_observed, multiplier)
         if find:
-            self.bound, self.clipped, self.norms = found.bound, found.clipped, found.norms
+            self.bound, self.clipped = found.bound, found.clipped
+            self.norms, self.outliers = found.norms, found.outliers
         self.scale = found.scale if units else self.scale
         return found
 
@@ -672,7 +683,7 @@ class Stream:
         domain = Domain(terms.bounds.dim, 1.0, gaps=gaps)
         weights = {"count_weight": 1.0} if gaps.drops else {"observed_weight": 1.0}
         task = Totals(domain, terms.neighbours, name=name, **weights)
-        totals = run_pooled(task, block, Portion(self._mechanism(multiplier), share))
+        totals = run_pooled(task, block, Portion(self._mechanism(multiplier, "search"), share))
         return replace(found, people=totals.count or float(block.shape[0]), observed=totals.observed)
 
     def _rates(self, found: Center, count: float, share: float, multiplier: float) -> Rates | None:
@@ -699,18 +710,18 @@ class Stream:
     def _multiplier(self, tracker: SketchTracker[Any]) -> float:
         """Noise over sensitivity, from the budget that the mean left and the releases that one person can be in."""
         # From the charges and not from a plan, because the search for the mean may end early.
-        searched = math.fsum(c.mu**2 for c in self.charges if c.label.startswith(_SEARCHED))
+        searched = math.fsum(charge.mu**2 for charge in self.charges if charge.purpose == "search")
         # The squares of mu of all releases add up to that of the budget (decision 1).
         return math.sqrt(tracker.cost / (self._mu**2 - searched))
 
-    def _mechanism(self, multiplier: float) -> Mechanism:
+    def _mechanism(self, multiplier: float, purpose: Purpose = "main") -> Mechanism:
         noise = self._noise
         if noise is None:
             # One seed for each release, so that a resumed stream draws the same noise as an uninterrupted one.
             # Room for 2^48 releases before two seeds could share a source.
             noise = Noise.seeded(((self.terms.seed or 0) << 48) + self.draws)
         self.draws += 1
-        return Gaussian(multiplier, self._reserved(), noise)
+        return Gaussian(multiplier, self._reserved(), noise, purpose=purpose)
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy or pickle of a private stream has released numbers and no rows, and cannot continue."""

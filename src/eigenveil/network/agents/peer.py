@@ -13,6 +13,7 @@ from eigenveil.errors import PeerError, ProtocolError, require
 from eigenveil.estimators.gossip.guarantee import gossip_guarantee
 from eigenveil.estimators.gossip.parties import PeerParties, peers_settings
 from eigenveil.estimators.released import model_of
+from eigenveil.ledger.durable import DurableLedger, Opened, StudyBudget
 from eigenveil.model import Model
 from eigenveil.network.agents.durable.party import DurableParty, Event, OnEvent, Outgoing, opened
 from eigenveil.network.agents.durable.refusals import Refusals
@@ -26,7 +27,6 @@ from eigenveil.network.agents.site_data import (
     require_policy,
 )
 from eigenveil.network.identity.certificates import Keys, recogniser
-from eigenveil.network.ledger.durable import DurableLedger, Opened, StudyBudget
 from eigenveil.network.policy import Policy
 from eigenveil.network.study.file import StudyFile
 from eigenveil.network.study.parties import peer_parties_of, study_settings

@@ -12,6 +12,7 @@ from typing import Final, final
 from eigenveil.core.accounting import Budget
 from eigenveil.core.ledger import Charge
 from eigenveil.errors import ProtocolError, require
+from eigenveil.ledger.durable import DurableLedger, Opened, StudyBudget
 from eigenveil.model import Model
 from eigenveil.network.agents.durable.party import Event, OnEvent
 from eigenveil.network.agents.durable.site import DurableSite
@@ -26,7 +27,6 @@ from eigenveil.network.agents.site_data import (
     require_policy,
 )
 from eigenveil.network.identity.certificates import Keys
-from eigenveil.network.ledger.durable import DurableLedger, Opened, StudyBudget
 from eigenveil.network.policy import Policy
 from eigenveil.network.study.file import StudyFile
 from eigenveil.network.study.parties import federated_model, found_in, parties_of

@@ -18,8 +18,8 @@ from eigenveil.data.rows import CheckedRows
 from eigenveil.data.tables import read_table
 from eigenveil.errors import ColumnsError, OtherStudy, ParameterError, require
 from eigenveil.estimators.sites import people_at
+from eigenveil.ledger.durable import StudyBudget
 from eigenveil.network.identity.certificates import Keys
-from eigenveil.network.ledger.durable import StudyBudget
 from eigenveil.network.policy import Policy, PolicyRefusal
 from eigenveil.network.study.file import Place, StudyFile
 from eigenveil.params.declarations.reading import FileParams

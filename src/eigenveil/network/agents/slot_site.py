@@ -35,6 +35,7 @@ from eigenveil.data.follow import (
     require_sized,
 )
 from eigenveil.errors import ProtocolError, require
+from eigenveil.ledger.durable import DurableLedger, Opened
 from eigenveil.network.agents.durable.party import Event, OnEvent, Outgoing
 from eigenveil.network.agents.durable.slot_site import DurableSlotSite, SlotsBefore, StoredParts
 from eigenveil.network.agents.runner import STOPPED, THANKS, Runner, accepted, progress_note
@@ -46,7 +47,6 @@ from eigenveil.network.agents.site_data import (
     require_not_withdrawn,
 )
 from eigenveil.network.identity.certificates import Keys
-from eigenveil.network.ledger.durable import DurableLedger, Opened
 from eigenveil.network.policy import Policy, PolicyRefusal
 from eigenveil.network.study.file import StudyFile
 from eigenveil.network.study.rules import method_of

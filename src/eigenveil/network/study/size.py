@@ -43,9 +43,10 @@ def size_of(
 
     Where entries may be missing, `observed` counts of them go along with a sum.
     """
-    from eigenveil.core.counts import BEYOND
     from eigenveil.plan import SegmentsPlan, iterates
+    from eigenveil.tasks.fit.outliers import Outliers
     from eigenveil.tasks.fit.task import counted_at_once
+    from eigenveil.tasks.tails import BEYOND
 
     plan = request.plan
     method, width = ("segments", rank) if isinstance(plan, SegmentsPlan) else (plan.method, plan.width)
@@ -57,7 +58,7 @@ def size_of(
     searched = counted_at_once(dim, find=find, units=units)
     # An answer then has the rate of each column, and two numbers more.
     rates = dim + 2 if observed else 0
-    norms = len(BEYOND) if find else 0
+    norms = len(BEYOND) + len(Outliers._fields) if find else 0
     answer = dim * rank + rank + dim + 7 + 2 * scale + rates + norms
     return FitSize(question, max(part, dim + 2 + observed, searched), answer)
 

@@ -147,6 +147,11 @@ class Facts:
         return "units" if self.scale is not None else "bound" if self.row_bound is None else None
 
     @property
+    def unit(self) -> float:
+        """The norm that rows are clipped to, in the units of `norms`: where the fit finds the bound, they are in units of it."""
+        return 1.0 if self.row_bound is None else self.row_bound
+
+    @property
     def denominator(self) -> Literal["all rows", "clipped rows"]:
         """Which rows a captured variance is a share of: with a bound that somebody gave, nobody knows what it clips."""
         given = self.row_bound is not None and self.norms is None and self.scale is None

@@ -177,9 +177,7 @@ def _with_clipping(captured: Interval, facts: Facts) -> Interval:
 
     The first is drawn from two half normal distributions with the ends of its interval as quantiles.
     """
-    # Where the fit finds the bound, norms are in units of it.
-    bound = 1.0 if facts.row_bound is None else facts.row_bound
-    kept = _kept(facts.norms, bound, facts.people, facts.spectrum, units=facts.seeks == "units")
+    kept = _kept(facts.norms, facts.unit, facts.people, facts.spectrum, units=facts.seeks == "units")
     away = np.random.default_rng(_CLIPPINGS_SEED + 1).standard_normal(_CLIPPINGS) / _NINE_OF_TEN
     reach = np.where(away < 0, captured.value - captured.low, captured.high - captured.value)
     # Found directions can be worse than random ones, where the longest rows point elsewhere.

@@ -10,6 +10,7 @@ from eigenveil.core.accounting import Budget
 from eigenveil.drawing import escaped, fragment, table
 from eigenveil.errors import ParameterError, require_param
 from eigenveil.linalg import found_share
+from eigenveil.params.words import algorithm_phrase, method_phrase
 from eigenveil.plan.choose.sites import plan_sites
 from eigenveil.plan.forecast.facts import METHODS, Facts, Setting, methods_for, parts_of
 from eigenveil.plan.forecast.forecast import Forecast, forecast
@@ -110,7 +111,8 @@ def advise(
         if watch is not None:
             watch(name)
         found.append(forecast(facts, name))
-    found.sort(key=lambda one: (one.refused != "", -one.captured.value))
+    # What clipping costs is the same for all. Where long rows take everything, only the clipped ones tell methods apart.
+    found.sort(key=lambda one: (one.refused != "", -one.clipped.value))
     open_to_us = [one for one in found if not one.refused]
     if not open_to_us and facts.seeks is not None:
         return _without_a_search(facts, tuple(found), watch)
@@ -120,7 +122,7 @@ def advise(
     verdict = _verdict(best)
     reasons = _reasons(facts, best, found) if verdict == "works" else _why_not(facts, verdict, best, found)
     # Where random directions are already fair, a larger budget would not make the result more useful.
-    wanting = verdict == "hopeless" or (verdict == "works" and best.captured.value < FAIR)
+    wanting = verdict == "hopeless" or (verdict == "works" and best.clipped.value < FAIR)
     instead = _alternatives(facts, best.method) if wanting else ()
     return Recommendation(tuple(found), best, verdict, tuple(reasons), tuple(instead))
 
@@ -169,8 +171,8 @@ def _verdict(one: Forecast) -> Verdict:
 def _preferred(facts: Facts, forecasts: Sequence[Forecast]) -> Forecast:
     """Among settings as good as the best, the one that trusts fewest. Within it, what "auto" takes, or else the
     best."""
-    most = forecasts[0].captured.value
-    alike = [one for one in forecasts if one.captured.value >= most - _ALIKE]
+    most = forecasts[0].clipped.value
+    alike = [one for one in forecasts if one.clipped.value >= most - _ALIKE]
     setting = min((one.setting for one in alike), key=_BY_TRUST.index)
     inside = [one for one in alike if one.setting == setting]
     automatic = [one for one in inside if parts_of(one.method)[1] == _automatic(facts, setting)]
@@ -200,7 +202,7 @@ def _source(facts: Facts) -> str:
 
 
 def _all_refused(forecasts: Sequence[Forecast]) -> list[str]:
-    return ["No method is possible within these limits.", *(f"{one.method}: {one.refused}." for one in forecasts)]
+    return ["No method is possible within these limits.", *(f"{_begun(one)}: {one.refused}." for one in forecasts)]
 
 
 def _without_a_search(facts: Facts, found: tuple[Forecast, ...], watch: Callable[[str], None] | None) -> Recommendation:
@@ -227,25 +229,25 @@ def _without_a_search(facts: Facts, found: tuple[Forecast, ...], watch: Callable
 
 def _instead_of_a_search(facts: Facts, known: Forecast) -> Iterator[str]:
     """What would make a private search possible, and what works without one, in full sentences."""
-    method = known.method
+    method, words = known.method, method_phrase(known.method)
     sought = "units" if facts.seeks == "units" else "a row bound"
 
     def possible(other: Facts) -> bool:
         return not method_plan(other, method).refused
 
     if facts.seeks == "units" and possible(replace(facts, scale=None, row_bound=None)):
-        yield f"Without units, {method} can find a row bound: leave out the scale, or give one that is public."
+        yield f"Without units, {words} can find a row bound: leave out the scale, or give one that is public."
     epsilon = _first(
         _upwards(facts.budget.epsilon, _LARGEST_EPSILON),
         lambda candidate: possible(replace(facts, budget=Budget(candidate, facts.budget.delta))),
     )
     if epsilon is not None:
-        yield f"With epsilon = {epsilon:g} and all else the same, {method} can find {sought}."
+        yield f"With epsilon = {epsilon:g} and all else the same, {words} can find {sought}."
     people = method_plan(facts, method).least
     if people > facts.people and possible(replace(facts, people=people)):
-        yield f"With {people} people, {people / facts.people:.2g} times as many, {method} can find {sought}."
+        yield f"With {people} people, {people / facts.people:.2g} times as many, {words} can find {sought}."
     yield (
-        f"With a row bound that you know without looking at the data, {method} should capture {known.captured} "
+        f"With a row bound that you know without looking at the data, {words} should capture {known.captured} "
         "and needs no search."
     )
 
@@ -258,12 +260,12 @@ def _said(facts: Facts, verdict: Verdict, best: Forecast) -> list[str]:
     if verdict == "needless":
         return [
             f"There is nothing to find here: random directions capture {best.nothing:.2f} of the variance along the "
-            f"best {_directions(facts.rank)} of {_rows(best)}, and {best.method} would capture {best.captured}.",
+            f"best {_directions(facts.rank)} of {_rows(best)}, and {method_phrase(best.method)} would capture {best.captured}.",
             "A fit would spend the budget on something that needs none.",
         ]
     return [
-        f"Nothing can work here: even {best.method}, the best, would capture {best.captured} of the variance along "
-        f"the best {_directions(facts.rank)} of {_rows(best)}. Random directions capture {best.nothing:.2f}.",
+        f"Nothing can work here: even the best, {method_phrase(best.method)}, would capture {best.captured} of the variance "
+        f"along the best {_directions(facts.rank)} of {_rows(best)}. Random directions capture {best.nothing:.2f}.",
         _against_noise(facts, best),
         "A fit would spend the budget and return noise.",
     ]
@@ -271,7 +273,7 @@ def _said(facts: Facts, verdict: Verdict, best: Forecast) -> list[str]:
 
 def _reasons(facts: Facts, chosen: Forecast, forecasts: Sequence[Forecast]) -> list[str]:
     said = [
-        f"{chosen.method} should capture {chosen.captured} of the variance along the best "
+        f"{_begun(chosen)} should capture {chosen.captured} of the variance along the best "
         f"{_directions(facts.rank)} of {_rows(chosen)}, with a "
         f"largest principal angle of {chosen.sine}, as a sine. Random directions would capture {chosen.nothing:.2f}.",
         _against_noise(facts, chosen),
@@ -279,20 +281,25 @@ def _reasons(facts: Facts, chosen: Forecast, forecasts: Sequence[Forecast]) -> l
     others = [one for one in forecasts if one is not chosen and not one.refused]
     inside = [one for one in others if one.setting == chosen.setting]
     if inside:
-        shown = ", ".join(f"{one.method} {one.captured.value:.2f}" for one in inside)
+        shown = "; ".join(
+            f"{one.captured.value:.2f} with {algorithm_phrase(parts_of(one.method)[1])}" for one in inside
+        )
         said.append(f"Other methods with the same guarantee would capture: {shown}.")
     elsewhere = {one.setting: one for one in reversed(others) if one.setting != chosen.setting}
     if elsewhere:
-        shown = ", ".join(f"{one.method} {one.captured.value:.2f}" for one in reversed(elsewhere.values()))
+        shown = "; ".join(
+            f"{one.captured.value:.2f} by {method_phrase(one.method)}" for one in reversed(elsewhere.values())
+        )
         said.append(
             f"The best methods in other settings would capture: {shown}. Among settings within {_ALIKE:g} of the "
             "best, the one that trusts fewest parties was chosen."
         )
     said += _left_out(chosen, forecasts)
     said += _for_the_search(facts, chosen.method)
-    if chosen.captured.value < FAIR:
+    if chosen.clipped.value < FAIR:
         said.append(
-            f"Less than {FAIR:g} of what there is to find is not much. See below for what would raise it to that."
+            f"Less than {FAIR:g} of what there is to find in the clipped rows is not much. See below for what would raise it "
+            "to that."
         )
     return [*said, _source(facts)]
 
@@ -311,8 +318,8 @@ def _for_the_search(facts: Facts, method: str) -> list[str]:
 
 def _left_out(chosen: Forecast, forecasts: Sequence[Forecast]) -> list[str]:
     """Better methods that the limits exclude."""
-    better = [one for one in forecasts if one.refused and one.captured.value > chosen.captured.value + _ALIKE]
-    return [f"{one.method} would capture {one.captured.value:.2f}, but {one.refused}." for one in better[:3]]
+    better = [one for one in forecasts if one.refused and one.clipped.value > chosen.clipped.value + _ALIKE]
+    return [f"{_begun(one)} would capture {one.captured.value:.2f}, but {one.refused}." for one in better[:3]]
 
 
 def _against_noise(facts: Facts, one: Forecast) -> str:
@@ -321,8 +328,14 @@ def _against_noise(facts: Facts, one: Forecast) -> str:
     ratio = f"{times:.3g} times" if times >= 1 else f"only {times:.2g} of"
     return (
         f"Eigenvalue {facts.rank} of the sum over {facts.people} people is about {last:.3g} row_bound^2. That is "
-        f"{ratio} the norm of the noise that {one.method} adds, {one.noise:.3g}."
+        f"{ratio} the norm of the noise that is added, {one.noise:.3g}."
     )
+
+
+def _begun(one: Forecast) -> str:
+    """Its method, at the beginning of a sentence."""
+    words = method_phrase(one.method)
+    return f"{words[0].upper()}{words[1:]}"
 
 
 def _rows(one: Forecast) -> str:
@@ -347,25 +360,25 @@ def _alternatives(facts: Facts, method: str) -> Iterator[str]:
         lambda candidate: fair(replace(facts, budget=Budget(candidate, facts.budget.delta))),
     )
     if epsilon is not None:
-        yield f"With epsilon = {epsilon:g} and all else the same, {method} should capture {FAIR:g}."
+        yield f"With epsilon = {epsilon:g} and all else the same, this method should capture {FAIR:g}."
     people = _first(
         [round(candidate) for candidate in _upwards(float(facts.people), float(_MOST_PEOPLE))],
         lambda candidate: fair(replace(facts, people=candidate)),
     )
     if people is not None:
-        yield f"With {people} people, {people / facts.people:.2g} times as many, {method} should capture {FAIR:g}."
+        yield f"With {people} people, {people / facts.people:.2g} times as many, this method should capture {FAIR:g}."
     columns = _first(
         _downwards(facts.dim, max(_FEWEST_COLUMNS, 2 * facts.rank)), lambda dim: fair(_with_columns(facts, dim))
     )
     if columns is not None:
         yield (
-            f"With {columns} of the {facts.dim} columns, from a public list, {method} should capture {FAIR:g} or "
+            f"With {columns} of the {facts.dim} columns, from a public list, this method should capture {FAIR:g} or "
             "more of their variance. This assumes that their spectrum falls alike and rows are as large relative to "
             "row_bound."
         )
     rank = _first(list(range(facts.rank - 1, 0, -1)), lambda candidate: fair(replace(facts, rank=candidate)))
     if rank is not None:
-        yield f"With {_components(rank)} instead of {facts.rank}, {method} should capture {FAIR:g}."
+        yield f"With {_components(rank)} instead of {facts.rank}, this method should capture {FAIR:g}."
     yield from _other_trust(facts, method)
 
 
@@ -381,7 +394,8 @@ def _other_trust(facts: Facts, method: str) -> Iterator[str]:
         wider = replace(facts, trust=(*facts.settings, setting))
         candidate = method_plan(wider, other)
         if not candidate.refused and glimpse(RehearsalTrial.of(wider, candidate)) >= FAIR:
-            yield f"If {setting!r} were acceptable, {other} should capture {FAIR:g}: it guarantees {candidate.guarantee}."
+            yield f"If {setting!r} were acceptable, {method_phrase(other)} should capture {FAIR:g}: it guarantees "
+            "{candidate.guarantee}."
             return
 
 

@@ -20,6 +20,7 @@ from eigenveil.core.rows import Rows
 from eigenveil.core.unit import Neighbours, gram_sensitivity, sum_sensitivity
 from eigenveil.data.rows import DenseRows, SparseRows, Symmetric
 from eigenveil.linalg import Array, Subspace, merge, orthonormal, signed
+from eigenveil.linalg.normals import normals
 from eigenveil.plan.choose.gossip import SegmentsPlan
 from eigenveil.plan.choose.sites import SitesPlan, components_of, iterates
 from eigenveil.protocols import run_pooled
@@ -398,10 +399,10 @@ def leading_under_noise(
 
 def _product(span: Array, known: Array, block: Array, scale: float, noise: Noise) -> Array:
     """N X for X = `block`, (d, p), given N Q = `known` for Q = `span`, as in the proof above."""
-    drawn = noise.normal(block.shape) * (scale / math.sqrt(2))
+    drawn = normals(noise, block.shape) * (scale / math.sqrt(2))
     drawn -= span @ (span.T @ drawn)
     drawn -= block @ (block.T @ drawn)
-    square = noise.normal((block.shape[1], block.shape[1])) * scale
+    square = normals(noise, (block.shape[1], block.shape[1])) * scale
     drawn += block @ ((square + square.T) / 2)
     drawn += span @ (known.T @ block)
     return drawn

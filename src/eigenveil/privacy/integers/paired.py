@@ -34,8 +34,6 @@ from eigenveil.core.noise import (
     ROOT_HALF,
     Noise,
     distance_in_steps,
-    pack,
-    packed_noise,
     step_of,
     steps_of,
     values_of,
@@ -44,6 +42,7 @@ from eigenveil.errors import ParameterError, require, require_param, verbatim
 from eigenveil.linalg import Array
 from eigenveil.linalg.blas import blas_threads
 from eigenveil.linalg.graphs import Graph
+from eigenveil.privacy.packed import pack, packed_noise
 
 __all__ = ["PairedPart", "PairedSteps", "Pairing"]
 

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from eigenveil.core.ledger import Ledger, Slot
 from eigenveil.core.mechanism import Bounded
-from eigenveil.core.noise import Noise, pack, packed_noise, unpack
+from eigenveil.core.noise import Noise
 from eigenveil.errors import require
 from eigenveil.linalg import Array
 from eigenveil.privacy.integers.lattice import Lattice
+from eigenveil.privacy.packed import pack, packed_noise, unpack
 
 __all__ = ["Share", "read"]
 

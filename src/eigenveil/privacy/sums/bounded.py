@@ -11,22 +11,25 @@ import numpy as np
 
 from eigenveil.core import sums as exact
 from eigenveil.core.domain import Domain, Gaps, Region
+from eigenveil.core.exact import exact_product
 from eigenveil.core.mechanism import Bounded
+from eigenveil.core.noise import step_of, steps_of
 from eigenveil.core.rows import Block, Rows
-from eigenveil.core.sums import CONTRACTION, require_contraction, require_neighbours_of_scores, scores_sensitivity
+from eigenveil.core.sums import CONTRACTION, require_contraction
 from eigenveil.core.unit import Neighbours, count_sensitivity
-from eigenveil.core.whole import whole_symmetric_times
+from eigenveil.core.whole import BASIS_UNIT, on_basis_grid
 from eigenveil.data.rows import Symmetric
 from eigenveil.errors import require
 from eigenveil.linalg import Array
+from eigenveil.privacy.sums.blocks import whole_gram_columns
 from eigenveil.privacy.sums.floating import (
     float_gram,
     float_gram_columns,
     float_gram_times,
-    float_scores,
     float_sum,
     float_trace,
 )
+from eigenveil.privacy.sums.scores import bounded_scores
 
 __all__ = [
     "bounded_count",
@@ -40,6 +43,9 @@ __all__ = [
     "gram_columns",
 ]
 
+# A site's own matrix is rounded onto a lattice this much finer than that of its release. It is clipped far beyond what the
+# release of a product can represent.
+_FINER, _MOST = 2.0**-6, 1 << 60
 # Traces of a symmetric matrix are clipped at this many sensitivities.
 _MOST_TRACE = 2.0**36
 
@@ -98,21 +104,17 @@ def bounded_gram(rows: Rows, *, domain: Region, neighbours: Neighbours) -> Bound
 
 
 def gram_columns(block: Block, *, width: int, domain: Domain) -> Iterator[Array]:
-    """The Gram matrix of a block's rows in `domain`, at most `width` of its columns at a time: arrays (d, width), private."""
+    """The Gram matrix of a block's rows in `domain`, at most `width` of its columns at a time: arrays (d, width), private.
+
+    Together they are the matrix of `bounded_gram`, with its sensitivity. The whole (d, d) matrix is never in memory.
+
+    >>> parts = gram_columns(Block(np.array([[1.0, 2.0]])), width=1, domain=Domain(dim=2, radius=9.0))
+    >>> [part.ravel().tolist() for part in parts]
+    [[1.0, 2.0], [2.0, 4.0]]
+    """
     if domain.unit is None:
         return float_gram_columns(block, width=width, domain=domain)
-    return exact.gram_columns(block, width=width, domain=domain)
-
-
-def bounded_scores(rows: Rows, *, basis: Array, domain: Domain, neighbours: Neighbours) -> Bounded:
-    """The scores, (n, k), of the rows in `domain` on `basis`, (d, k): one row of scores for each person, who has one row."""
-    require(not isinstance(rows, Symmetric), "a Symmetric has no rows to compute scores of")
-    if domain.unit is not None:
-        return exact.bounded_scores(rows, basis=basis, domain=domain, neighbours=neighbours)
-    require_contraction(basis, dim=domain.dim)
-    require_neighbours_of_scores(neighbours)
-    scores = float_scores(rows, basis=basis, domain=domain)
-    return Bounded(scores, scores_sensitivity(domain, basis, neighbours))
+    return whole_gram_columns(block, width=width, domain=domain)
 
 
 def bounded_gram_times(rows: Rows, *, basis: Array, domain: Region, neighbours: Neighbours) -> Bounded:
@@ -128,7 +130,7 @@ def bounded_gram_times(rows: Rows, *, basis: Array, domain: Region, neighbours: 
     if domain.unit is None:
         return Bounded(matrix @ basis, sensitivity)
     by_matrix = domain.gram_sensitivity(neighbours)
-    return Bounded(whole_symmetric_times(matrix, basis=basis, sensitivity=by_matrix), sensitivity)
+    return Bounded(_symmetric_times(matrix, basis=basis, sensitivity=by_matrix), sensitivity)
 
 
 def _require_rows(rows: Rows) -> None:
@@ -156,3 +158,17 @@ def _as_vouched(rows: Symmetric, domain: Region) -> Array:
         scaled = rows.matrix / np.outer(domain.scale, domain.scale)
     # Checked again, because small units can make it too large to multiply.
     return np.asarray(Symmetric(scaled, people=rows.people).matrix)
+
+
+def _symmetric_times(matrix: Array, *, basis: Array, sensitivity: float) -> Array:
+    """A site's own matrix, (d, d), times `basis`, (d, p): both on lattices, and the product rounded once.
+
+    A person moves the matrix by at most `sensitivity`. Rounding to steps g moves neighbours apart by at most d g. On a lattice
+    this fine (`step_of`) that is 2^-19 of the sensitivity, less than the 2^-18 that `Domain.gram_times_sensitivity` allows for.
+    """
+    step = step_of(sensitivity, matrix.size) * _FINER
+    whole = np.rint(on_basis_grid(basis) / BASIS_UNIT).astype(np.int64)
+    product = exact_product(steps_of(matrix, step, most=_MOST), whole)
+    product *= step
+    product *= BASIS_UNIT
+    return product

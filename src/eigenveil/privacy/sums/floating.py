@@ -14,6 +14,7 @@ from eigenveil.core.domain import Domain, Region
 from eigenveil.core.rows import Block, Rows, added_up, block_size, total_of
 from eigenveil.errors import require
 from eigenveil.linalg import Array
+from eigenveil.privacy.sums.clipped import dense, moved, sparse
 
 __all__ = [
     "float_gram",
@@ -50,8 +51,8 @@ class _ClippedBlock:
     def of(cls, block: Block, region: Region, *, squared: bool = True) -> "_ClippedBlock":
         """The rows of a block, clipped by `region`. `squared` says that they are for a product."""
         if not block.sparse:
-            return cls(region.dense(block, squared=squared), sparse=False)
-        part, center = region.sparse(block, squared=squared), region.shifted_center
+            return cls(dense(region, block, squared=squared), sparse=False)
+        part, center = sparse(region, block, squared=squared), region.shifted_center
         return cls(part.rows, True, None if center is None else part.shift, center)
 
     def times(self, basis: Array) -> Array:
@@ -147,7 +148,7 @@ class FloatSquaresWork(_FloatWork):
         total = np.zeros(self.region.dim)
         for start in range(0, len(block), _CACHED_ROWS):
             # The root of a weight is in the rows that are for products.
-            rows = self.region.dense(block.piece(start, _CACHED_ROWS), squared=True)
+            rows = dense(self.region, block.piece(start, _CACHED_ROWS), squared=True)
             total += np.einsum("ij,ij->j", rows, rows)
         return total
 
@@ -210,11 +211,11 @@ def float_gram_columns(block: Block, *, width: int, domain: Domain) -> Iterator[
     """The Gram matrix of a block's rows, at most `width` of its columns at a time: arrays (d, width)."""
     starts = range(0, domain.dim, width)
     if not block.sparse:
-        rows = domain.dense(block, squared=True)
+        rows = dense(domain, block, squared=True)
         for start in starts:
             yield rows.T @ rows[:, start : start + width]
         return
-    part, center = domain.sparse(block, squared=True), domain.shifted_center
+    part, center = sparse(domain, block, squared=True), domain.shifted_center
     across = part.rows.T.tocsr()
     by_column = part.rows.tocsc()
     pull, weight = across @ part.shift, float(part.shift @ part.shift)
@@ -320,7 +321,7 @@ class _FloatSum:
 
     def take(self, block: Block) -> None:
         if block.sparse:
-            part, center = self.domain.sparse(block), self.domain.shifted_center
+            part, center = sparse(self.domain, block), self.domain.shifted_center
             self.total += part.rows.T @ np.ones(len(block))
             if center is not None:
                 self.total -= part.shift.sum() * center
@@ -328,7 +329,7 @@ class _FloatSum:
             if len(self.scratch) == 0:
                 self.scratch = np.empty((_CACHED_ROWS, self.domain.dim))
             for start in range(0, len(block), _CACHED_ROWS):
-                rows, factor = self.domain.moved(block.piece(start, _CACHED_ROWS), out=self.scratch)
+                rows, factor = moved(self.domain, block.piece(start, _CACHED_ROWS), out=self.scratch)
                 self.total += factor @ rows
 
     def and_other(self, other: "_FloatSum") -> None:
@@ -354,7 +355,7 @@ class _FloatDenseGram:
     def take(self, block: Block) -> None:
         rows = self.scratch[: len(block)]
         for start in range(0, len(block), _CACHED_ROWS):
-            self.domain.dense(block.piece(start, _CACHED_ROWS), out=rows[start:], squared=True)
+            dense(self.domain, block.piece(start, _CACHED_ROWS), out=rows[start:], squared=True)
         # For the same array twice, numpy calls the symmetric product, which is half the work.
         np.matmul(rows.T, rows, out=self.product)
         self.total += self.product
@@ -381,7 +382,7 @@ class _FloatSparseGram:
         self.total, self.pull = np.zeros((dim, dim)), np.zeros(dim)
 
     def take(self, block: Block) -> None:
-        part = self.domain.sparse(block, squared=True)
+        part = sparse(self.domain, block, squared=True)
         product = part.rows.T.tocsr() @ part.rows
         # Adding to indexed places counts a repeated place only once.
         product.sum_duplicates()

@@ -23,6 +23,7 @@ from eigenveil.core.unit import (
 )
 from eigenveil.errors import require
 from eigenveil.linalg import Array
+from eigenveil.privacy.sums.clipped import FloatRegion, dense
 
 __all__ = [
     "Histories",
@@ -51,7 +52,7 @@ _MOST = 2**53
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Histories(Region):
+class Histories(FloatRegion):
     """Rows of zeros and ones of `dim` items, divided by sqrt(max(degree, least)).
 
     With `columns`, only those columns are used. Degrees are counted within them, so a user's other items have no effect. A user
@@ -63,7 +64,7 @@ class Histories(Region):
 
     With `claimed` false no privacy is claimed and rows are on no grid, as in a `Domain`.
 
-    >>> Histories(3, least=4).dense(Block(np.array([[0.0, 1.0, 1.0], [7.0, 0.0, 0.0]]))).round(9).tolist()
+    >>> dense(Histories(3, least=4), Block(np.array([[0.0, 1.0, 1.0], [7.0, 0.0, 0.0]]))).round(9).tolist()
     [[0.0, 0.5, 0.5], [0.5, 0.0, 0.0]]
     """
 
@@ -93,12 +94,6 @@ class Histories(Region):
     def shifted_center(self) -> Array | None:
         """None: histories are not centered, because every zero would have to be stored."""
         return None
-
-    def dense(self, block: Block, *, out: Array | None = None, squared: bool = False) -> Array:
-        """The rows, (b, dim), of a dense block, in `out` if given."""
-        rows, factor = self.moved(block, out=np.empty((len(block), self.dim)) if out is None else out, squared=squared)
-        rows *= factor[:, None]
-        return rows
 
     def moved(self, block: Block, *, out: Array, squared: bool = False) -> tuple[Array, Array]:
         """Ones and zeros, written to `out`, (b, dim), and the factor of each row, (b,)."""
@@ -135,7 +130,7 @@ class Histories(Region):
 
     def whole(self, block: Block, *, unit: float, squared: bool = False, out: Array | None = None) -> Array:
         """The rows, (b, dim), of a dense block in whole numbers of `unit`, rounded down, so that no norm grows."""
-        rows = self.dense(block, out=out, squared=squared)
+        rows = dense(self, block, out=out, squared=squared)
         rows /= unit
         return np.floor(rows, out=rows)
 

@@ -4,11 +4,12 @@ from abc import ABC, abstractmethod
 from typing import final
 
 from eigenveil.core.mechanism import Bounded, Mechanism
-from eigenveil.core.noise import Noise, pack
+from eigenveil.core.noise import Noise
 from eigenveil.errors import PeerError, ProtocolError, require
 from eigenveil.linalg import Array
 from eigenveil.privacy import PairedPart
 from eigenveil.privacy.integers.paired import PairedSteps
+from eigenveil.privacy.packed import pack
 from eigenveil.protocols.gossip.terms import Among, GossipTerms
 from eigenveil.protocols.keys import (
     Identity,

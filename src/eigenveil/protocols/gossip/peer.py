@@ -29,10 +29,10 @@ from typing import Any, Final, Literal, final
 import numpy as np
 
 from eigenveil.core.mechanism import Exact
-from eigenveil.core.noise import packed_size, unpack
 from eigenveil.core.rows import Rows
 from eigenveil.errors import BudgetExceeded, ParameterError, PeerError, PeersLost, ProtocolError, require, verbatim
 from eigenveil.linalg import Array, Subspace, sines
+from eigenveil.privacy.packed import packed_size, unpack
 from eigenveil.protocols.gossip.averaging import Averaging, Sends, averaging
 from eigenveil.protocols.gossip.outgoing import Outgoing
 from eigenveil.protocols.gossip.terms import Among, GossipTerms

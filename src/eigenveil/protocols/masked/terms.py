@@ -12,10 +12,10 @@ from typing import Any, Final, final
 import numpy as np
 from numpy.typing import NDArray
 
-from eigenveil.core.noise import packed_size
 from eigenveil.errors import require, require_param
 from eigenveil.linalg import Array
 from eigenveil.privacy import Lattice, read
+from eigenveil.privacy.packed import packed_size
 from eigenveil.protocols.keys import KEY, POINT, SIGNATURE, digest, is_public_key, signed_by
 from eigenveil.protocols.masked.graph import MaskGraph
 from eigenveil.tasks import Question, SumTask

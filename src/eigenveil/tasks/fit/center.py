@@ -13,6 +13,7 @@ from eigenveil.tasks import Question, SumTask, Totals
 from eigenveil.tasks.base import require_step
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.gaps import Rates, observed_noise
+from eigenveil.tasks.fit.outliers import Outliers
 
 __all__ = ["Center", "CenterSearch"]
 
@@ -23,8 +24,9 @@ class Center:
     """The mean that was found, (d,), the number of people, the number of steps taken, and whether another step is needed.
 
     Where a bound is searched for, `bound` is the norm to clip at as far as it is known, and `clipped` the share of people beyond
-    it. Of the last norms that were released, those that stand out from the noise are in `norms` (`Tails.seen`). `doubt` is the
-    likely error of the center, in units of norms, and the mean is `poor` if the bound had to allow for it.
+    it. Of the last norms that were released, those that stand out from the noise are in `norms` (`Tails.seen`), and `outliers`
+    says what may lie beyond them. `doubt` is the likely error of the center, in units of norms, and the mean is `poor` if the
+    bound had to allow for it.
     Where units of the columns are searched for, `scale`, (d,), has those found. That of a flat column is 1, or a larger power of
     two. Where entries may be missing, `observed` has the released counts of those that are there.
     """
@@ -36,6 +38,7 @@ class Center:
     bound: float | None = None
     clipped: float | None = None
     norms: tuple[float, ...] | None = None
+    outliers: Outliers | None = None
     doubt: float = math.inf
     poor: bool = False
     scale: Array | None = None

@@ -10,7 +10,7 @@ from typing import Final, Literal, final
 
 import numpy as np
 
-from eigenveil.core.counts import Cells, Tails, bounded_tails, read_tails, tails_sensitivity
+from eigenveil.core.counts import bounded_tails, tails_sensitivity
 from eigenveil.core.domain import FARTHEST, Domain
 from eigenveil.core.mechanism import Bounded
 from eigenveil.core.rows import Rows
@@ -22,14 +22,16 @@ from eigenveil.tasks import Question, SumTask, Totals
 from eigenveil.tasks.base import require_step
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.center import Center
+from eigenveil.tasks.fit.outliers import outliers_in
 from eigenveil.tasks.fit.split import Split
+from eigenveil.tasks.tails import Tails, cells_in_any_unit, read_tails
 
 __all__ = ["NORMS", "PRICE", "BoundSearch", "clip_edge", "least_for_a_bound", "require_people"]
 
 # How a question says that there is no center: an array without coordinates.
 _NOWHERE: Final = np.empty(0)
 # The norms that are told apart.
-NORMS: Final = Cells.in_any_unit()
+NORMS: Final = cells_in_any_unit()
 # No bound beyond this is accepted from another party: sums of squares of such numbers are still far from overflow.
 _LARGEST_BOUND: Final = 1e60
 # Below this number of people times mu, noise hides where their norms lie (docs/decisions/0026-private-bounds.md).
@@ -214,14 +216,15 @@ class BoundSearch(SumTask[Center, Center]):
             bound = max(bound, state.doubt * norm_edge(self.bounds.dim) / math.sqrt(self.bounds.dim))
         bound = max(bound, self._nearest(state.center))
         # Of the bound that is used, which may be larger than the one that was chosen.
-        beyond = float(np.interp(bound, NORMS.edges, tails.beyond))
+        beyond, norms = float(np.interp(bound, NORMS.edges, tails.beyond)), tails.seen()
         return replace(
             state,
             people=tails.people,
             steps=step + 1,
             bound=bound,
             clipped=beyond / max(tails.people, 1.0),
-            norms=tails.seen(),
+            norms=norms,
+            outliers=outliers_in(released, tails, noise=noise, longest=max(norms)),
             far=self._moves,
         )
 
@@ -285,6 +288,7 @@ def clip_edge(tails: Tails, *, dim: int, rank: int, entry: float, price: float =
     quantile. Eigenvalues are guessed to fall like 1 / i. `entry` is the noise on an entry of the Gram matrix in units of b^2. If
     nothing would be found with any of these bounds, the smallest has the least noise.
 
+    >>> from eigenveil.core.counts import Cells
     >>> beyond = np.array([900.0, 500.0, 100.0, 10.0, 0.0])
     >>> tails = Tails(Cells(2.0 ** np.arange(5)), beyond, np.zeros(5), 1000.0, 0.0)
     >>> [clip_edge(tails, dim=50, rank=2, entry=entry) for entry in (0.1, 1.0, 10.0)]   # more noise, a smaller bound

@@ -16,7 +16,6 @@ from typing import Any, Final, Literal, Self, TypeVar, final
 
 import numpy as np
 
-from eigenveil.core.counts import BEYOND
 from eigenveil.core.domain import Domain
 from eigenveil.core.mechanism import Exact, Mechanism, Portion
 from eigenveil.core.rows import Rows
@@ -28,9 +27,11 @@ from eigenveil.tasks.base import require_array
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.center import Center, CenterSearch
 from eigenveil.tasks.fit.gaps import Rates
+from eigenveil.tasks.fit.outliers import Outliers
 from eigenveil.tasks.fit.search import NORMS, BoundSearch
 from eigenveil.tasks.fit.split import Extent, Split
 from eigenveil.tasks.fit.units import ENTRIES, ExactUnits, UnitSearch, are_flat, renormalised
+from eigenveil.tasks.tails import BEYOND
 
 __all__ = ["Fit", "FitResult", "FitState", "Setting", "WholeFit", "counted_at_once"]
 
@@ -87,11 +88,11 @@ class FitResult:
 
     If `tied`, eigenvalues tie at the rank. If `at_rest`, more rounds would change little. Rows were clipped by `domain`. The size
     of the noise on a Gram matrix there, for everything the components may spend, is `scale`. Where norms were released, about
-    `clipped` of the people have rows beyond the bound, and `norms` are as in `Center`. If variances were made one after the
-    release, `factors`, (d,), are the units of the directions over those of the domain. Then `energy` is the total sum of squares
-    in the domain's own units. The whole Gram matrix with its noise, (d, d), is `gram`, at whoever has it. Where entries may be
-    missing, `rates`, (d,), are the shares of people who have each column, and sums were divided by them. That made the noise
-    `louder` by this factor, which is in `scale`.
+    `clipped` of the people have rows beyond the bound, and `norms` and `outliers` are as in `Center`. If variances were made one
+    after the release, `factors`, (d,), are the units of the directions over those of the domain. Then `energy` is the total sum
+    of squares in the domain's own units. The whole Gram matrix with its noise, (d, d), is `gram`, at whoever has it. Where
+    entries may be missing, `rates`, (d,), are the shares of people who have each column, and sums were divided by them. That
+    made the noise `louder` by this factor, which is in `scale`.
     """
 
     subspace: Subspace
@@ -105,6 +106,7 @@ class FitResult:
     at_rest: bool | None = None
     clipped: float | None = None
     norms: tuple[float, ...] | None = None
+    outliers: Outliers | None = None
     factors: Array | None = None
     energy: float | None = None
     gram: Array | None = None
@@ -371,13 +373,14 @@ class Fit(WholeFit[FitState, Any, FitResult]):
             at_rest,
             where.clipped,
             where.norms,
+            where.outliers,
             factors,
             louder=louder,
         )
 
     def answer(self, result: FitResult) -> tuple[Array, ...]:
         """Directions, their values, the center, and five numbers; six where units were found. Where the bound was, it, the share
-        of people beyond it, and the norms that were seen.
+        of people beyond it, the norms that were seen, and the five numbers of outliers, zeros where there are none.
 
         Where units were found, these, and the factors that made released variances one. Where sums were divided by rates of
         entries, one more array: how much louder that made the noise, the sum of squares before it, and the rates.
@@ -388,6 +391,7 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         if self.bounds.find:
             norms = (0.0,) * len(BEYOND) if result.norms is None else result.norms
             numbers += [result.domain.radius, 0.0 if result.clipped is None else result.clipped, *norms]
+            numbers += result.outliers or len(Outliers._fields) * (0.0,)
         units: tuple[Array, ...] = ()
         if self.bounds.units:
             assert result.domain.scale is not None
@@ -418,7 +422,7 @@ class Fit(WholeFit[FitState, Any, FitResult]):
             "an answer has one positive factor for each column, or none",
         )
         require(basis.ndim == 2 and len(basis) == dim, f"directions must have {dim} coordinates, got {basis.shape}")
-        expected = 7 + len(BEYOND) if self.bounds.find else 6 if self.bounds.units else 5
+        expected = 7 + len(BEYOND) + len(Outliers._fields) if self.bounds.find else 6 if self.bounds.units else 5
         require(center.shape == (dim,) and len(numbers) == expected, f"an answer has a center and {expected} numbers")
         trace, people, steps, tied, at_rest, *more = numbers.tolist()
         # A search for units replaces that for a bound, so the last numbers can only be of one of them.
@@ -434,11 +438,13 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         point = None if self.center is None else center
         where = Center(point, people, int(steps), far=False)
         if bound:
-            norms = tuple(bound[2:])
+            norms, last = tuple(bound[2 : 2 + len(BEYOND)]), bound[2 + len(BEYOND) :]
+            outliers = Outliers.read(last)
+            require(outliers is not None or not any(last), "the outliers of an answer are malformed")
             require(
                 all(0 <= norm < math.inf for norm in norms), "the norms of an answer must be finite and not negative"
             )
-            where = replace(where, bound=bound[0], clipped=bound[1], norms=norms)
+            where = replace(where, bound=bound[0], clipped=bound[1], norms=norms, outliers=outliers)
         if units:
             where = replace(where, scale=units[0])
         known = [None if word < 0 else bool(word) for word in (tied, at_rest)]

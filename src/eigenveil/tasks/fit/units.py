@@ -11,7 +11,7 @@ from typing import ClassVar, Final, final
 
 import numpy as np
 
-from eigenveil.core.counts import Cells, Tails, bounded_column_tails, read_tails, tails_sensitivity
+from eigenveil.core.counts import bounded_column_tails, tails_sensitivity
 from eigenveil.core.domain import FARTHEST, LARGEST, SMALLEST, Domain
 from eigenveil.core.mechanism import Bounded
 from eigenveil.core.rows import Rows
@@ -24,6 +24,7 @@ from eigenveil.tasks.base import require_step
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.center import Center
 from eigenveil.tasks.fit.split import Split
+from eigenveil.tasks.tails import Tails, cells_in_any_unit, mirrored, read_tails
 
 __all__ = [
     "ENTRIES",
@@ -39,7 +40,7 @@ __all__ = [
 # How a question says that there is no center: an array without coordinates.
 _NOWHERE: Final = np.empty(0)
 # The sizes of entries that are told apart, of either sign: in the same steps as norms.
-ENTRIES: Final = Cells.in_any_unit().mirrored()
+ENTRIES: Final = mirrored(cells_in_any_unit())
 # Below this number of people times mu over sqrt(d), noise hides the spread of columns (docs/decisions/0026-private-bounds.md).
 _ENOUGH: Final = 90.0
 # The step of the mean, after the rounds of counting.
@@ -354,6 +355,7 @@ def spread_of(tails: Tails, *, sure: float = _SURE) -> tuple[float, float, float
     mostly one value: the largest h sqrt(P(|x - median| > h)) / .575 that stands out of noise by `sure` standard deviations. If
     few people differ, and noise could hide them at some h and not at others, half as many deviations will do.
 
+    >>> from eigenveil.core.counts import Cells
     >>> edges = np.array([-4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0])
     >>> even = Tails(Cells(edges), np.array([100.0, 90.0, 70.0, 50.0, 30.0, 10.0, 0.0]), np.zeros(7), 100.0, 0.0)
     >>> median, spread, _ = spread_of(even)

@@ -15,12 +15,16 @@ import numpy as np
 from eigenveil.core.domain import Domain, Gaps
 from eigenveil.core.ledger import Slot
 from eigenveil.core.mechanism import Bounded, Mechanism
-from eigenveil.core.noise import ROUNDING_COST, packed_size, unpack
+from eigenveil.core.noise import ROUNDING_COST
 from eigenveil.core.rows import Block, Rows
 from eigenveil.core.unit import Neighbours
-from eigenveil.core.whole import COUNT_UNIT, add_packed, observed_in
+from eigenveil.core.whole import COUNT_UNIT, observed_in
 from eigenveil.errors import require
 from eigenveil.linalg import Array
+from eigenveil.privacy.packed import packed_size, unpack
+from eigenveil.privacy.released import release_packed
+from eigenveil.privacy.sums.blocks import add_packed
+from eigenveil.privacy.sums.clipped import dense
 from eigenveil.tasks.base import Question, SumTask, require_array
 from eigenveil.tasks.levels import Levels
 from eigenveil.tasks.slots.base import ClosedSlot, OpenSlot, SlotState, SlotTask, aged, weighed
@@ -189,7 +193,8 @@ class SlotSums(SlotTask[Array], SumTask[SlotState, SlotState]):
     def sent(self, question: Question, closed: ClosedSlot, mechanism: Mechanism) -> tuple[Array, ...]:
         """The same, packed: a device has no room for a whole matrix, nor for two halves."""
         corner = closed.kept[-1]
-        released = mechanism.release_packed(
+        released = release_packed(
+            mechanism,
             closed.kept,
             sensitivity=self.sensitivity(question),
             label=self.label(question),
@@ -334,7 +339,7 @@ class _OpenSums(OpenSlot):
         require(bool(good.all()), "rows must be finite")
         whole = np.full((len(rows), dim + 1), task.constant)
         given = Block(rows, weights)
-        task.domain.dense(Block(rows), out=whole[:, :dim] if len(rows) else None)
+        dense(task.domain, Block(rows), out=whole[:, :dim] if len(rows) else None)
         kept = len(rows)
         if task.gaps is not None and task.drops:
             there = task.gaps.kept(given)

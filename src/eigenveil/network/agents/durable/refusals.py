@@ -7,8 +7,8 @@ among the entries, which may be exported.
 from typing import Final, final
 
 from eigenveil.errors import PeerError
+from eigenveil.ledger.durable import DurableLedger
 from eigenveil.network.agents.durable.party import Event, OnEvent
-from eigenveil.network.ledger.durable import DurableLedger
 from eigenveil.protocols import Decline, Message, Return
 from eigenveil.protocols.masked.terms import DECLINED
 

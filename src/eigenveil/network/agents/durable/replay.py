@@ -13,6 +13,7 @@ from eigenveil.core.ledger import Slot
 from eigenveil.core.mechanism import Bounded, Mechanism
 from eigenveil.errors import ProtocolError
 from eigenveil.linalg import Array
+from eigenveil.privacy.released import release_columns
 from eigenveil.protocols import Give, Message
 from eigenveil.protocols.wire import decode, encode
 
@@ -74,8 +75,8 @@ class ReplayMechanism(Mechanism):
         slot: Slot | None = None,
     ) -> Iterator[Array]:
         """The same, slice by slice; charged before the first slice is asked for."""
-        released = self._through.release_columns(
-            slices, dim=dim, sensitivity=sensitivity, label=label, share=share, slot=slot
+        released = release_columns(
+            self._through, slices, dim=dim, sensitivity=sensitivity, label=label, share=share, slot=slot
         )
         # `map` is lazy, so a slice is released when it is wanted, and they are never all in memory.
         return map(self._kept, released)

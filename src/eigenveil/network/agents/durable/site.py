@@ -23,9 +23,9 @@ from typing import Final, final
 from eigenveil.core.ledger import Charge
 from eigenveil.errors import PeerError, ProtocolError
 from eigenveil.estimators.federated.parties import Parties
+from eigenveil.ledger.durable import DurableLedger, Opened
 from eigenveil.network.agents.durable.party import DurableParty, Event, OnEvent, Outgoing, Repeats, opened
 from eigenveil.network.agents.durable.refusals import Refusals, is_refusal
-from eigenveil.network.ledger.durable import DurableLedger, Opened
 from eigenveil.network.study.parties import found_in
 from eigenveil.protocols import Ask, Brief, Done, Give, Member, Message
 from eigenveil.protocols.masked import MaskedMember

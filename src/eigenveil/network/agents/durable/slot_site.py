@@ -30,9 +30,9 @@ from eigenveil.core.accounting import Budget
 from eigenveil.core.ledger import Charge, Ledger
 from eigenveil.core.unit import PrivacyUnit
 from eigenveil.errors import PeerError, ProtocolError, require
+from eigenveil.ledger.durable import DurableLedger, Opened, StudyStep
 from eigenveil.network.agents.durable.party import DurableParty, Event, OnEvent, Outgoing, Repeats, opened
 from eigenveil.network.agents.durable.refusals import Refusals, is_refusal
-from eigenveil.network.ledger.durable import DurableLedger, Opened, StudyStep
 from eigenveil.protocols import Ask, Brief, Done, Give, Masked, Message
 from eigenveil.protocols.slots import MaskedSlotMember, SlotMember
 from eigenveil.protocols.wire import MessageLimits, decode, encode, in_round

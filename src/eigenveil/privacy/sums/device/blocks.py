@@ -10,6 +10,7 @@ import numpy as np
 
 from eigenveil.core.domain import SQUARABLE, Domain, clip_factors
 from eigenveil.linalg import Array
+from eigenveil.privacy.sums.clipped import ball_factors
 
 __all__ = ["DeviceBlock", "Mover", "leaves", "on_host"]
 
@@ -115,14 +116,14 @@ class Mover:
         """The clipped rows, (b, d), in whole numbers of `unit`: the bits of `Domain.whole`."""
         rows, squares = self.measured(block.values)
         # The formula is that of `Domain`. It runs here, because the device would wait while norms go to memory and back.
-        limits = self.domain.grid_limits(block.weights, unit=unit, squared=squared)
+        limits = grid_limits(self.domain, block.weights, unit=unit, squared=squared)
         factors = clip_factors(self.xp, squares, *map(self.put, limits))
         return self.xp.round(rows * factors[:, None])
 
     def clipped(self, block: DeviceBlock, *, squared: bool) -> Any:
         """The clipped rows, (b, d), in floating point, for a fit without privacy."""
         rows, squares = self.measured(block.values)
-        factors = self.domain.ball_factors(on_host(squares), block.weights, squared=squared)
+        factors = ball_factors(self.domain, on_host(squares), block.weights, squared=squared)
         return rows * self.put(factors)[:, None]
 
 
@@ -189,3 +190,9 @@ def _leaf(xp: Any, numbers: Any) -> Any:
     for place in rest:
         total = total + numbers[:, place]
     return total
+
+
+def grid_limits(domain: Domain, weights: Array | None, *, unit: float, squared: bool) -> tuple[Array, Array]:
+    """What `Domain.whole` makes the factors of dense rows from, (b,) each, or (1,) without weights: for `clip_factors`."""
+    most, room = domain.limits(weights, unit, np.sqrt(domain.dim) / 2, squared)
+    return np.atleast_1d(most), np.atleast_1d(room)

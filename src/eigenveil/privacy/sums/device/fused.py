@@ -15,7 +15,7 @@ import numpy as np
 from eigenveil.core.domain import SCORE, SCORE_BITS, SQUARABLE, Domain, clip_factors
 from eigenveil.core.whole import Total, WholeSums, unit_of
 from eigenveil.linalg import Array
-from eigenveil.privacy.sums.device.blocks import leaves, on_host
+from eigenveil.privacy.sums.device.blocks import grid_limits, leaves, on_host
 
 try:
     import torch
@@ -138,7 +138,7 @@ def _factors(
         if bool(huge.any()):
             limits = torch.full_like(squares, np.inf).masked_fill_(huge, SQUARABLE)
             squares = _squares(table, plan, limits)
-        there = domain.grid_limits(weights, unit=unit_of(domain), squared=True)
+        there = grid_limits(domain, weights, unit=unit_of(domain), squared=True)
         most, room = (torch.as_tensor(each, device=table.values.device) for each in there)
         # Only the last domain is kept: factors take eight bytes a row of the device's memory.
         kept.clear()

@@ -13,8 +13,8 @@ import pytest
 from cli.cli_tables import eigenveil
 from eigenveil.core.ledger import Charge
 from eigenveil.errors import BudgetExceeded
-from eigenveil.network.ledger.durable import DurableLedger, LedgerError
-from network.ledger.ledger_children import LIFE, account
+from eigenveil.ledger.durable import DurableLedger, LedgerError
+from ledger.ledger_children import LIFE, account
 
 HEART, LUNGS = account("heart", mu=0.2), account("lungs", mu=0.04)
 # What fits in the budget if any charge of `HEART` is forgotten.

@@ -13,8 +13,8 @@ import pytest
 from eigenveil.core.accounting import Budget
 from eigenveil.core.ledger import Charge
 from eigenveil.errors import BudgetExceeded
-from eigenveil.network.ledger.durable import DurableLedger, LedgerError, StudyBudget, StudyStep
-from network.ledger.ledger_children import LIFE, account, digits
+from eigenveil.ledger.durable import DurableLedger, LedgerError, StudyBudget, StudyStep
+from ledger.ledger_children import LIFE, account, digits
 
 SUM = Charge("sum", 0.05)
 

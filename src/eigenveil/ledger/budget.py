@@ -3,20 +3,22 @@
 The rule for the total. Let M be the sum of mu^2 over all studies of a dataset: what is reserved for open studies, and what was
 spent by those that ended. Let D be the sum of what they take of delta beyond that. Then
     M <= mu_for(epsilon, delta - D)^2 and D < delta
-for the (epsilon, delta) of the site's policy. Reservations count in full, so studies that run at once cannot overspend.
+for the (epsilon, delta) of the site's policy, but for the rounding of shares, as in every ledger (`ROUNDING`). Reservations
+count in full, so studies that run at once cannot overspend.
 The sums mean something only if all of these studies protect the same, a row or a person, under one neighbouring relation. So
-every standing of a study that guarantees something has its `PrivacyUnit`, and a dataset has one.
+every standing of a study that guarantees something has its `PrivacyUnit`, and a dataset has one. A charge that its owner makes by
+hand may leave it out, and is taken to be of that kind.
 """
 
 import math
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Final, Literal, final
+from typing import Any, Final, Literal, NoReturn, final
 
-from eigenveil.core.accounting import Budget, epsilon_of, mu_for
+from eigenveil.core.accounting import ROUNDING, Budget, ExactSum, epsilon_of, fits, mu_for
 from eigenveil.core.ledger import Charge
 from eigenveil.core.unit import PrivacyUnit
 from eigenveil.errors import BudgetExceeded, is_visible, require
@@ -33,6 +35,8 @@ __all__ = [
     "alike",
     "life_from",
     "life_values",
+    "limit_of",
+    "require_fixed",
     "require_life",
     "require_study",
     "require_words",
@@ -40,10 +44,11 @@ __all__ = [
 
 State = Literal["open", "finished", "abandoned"]
 
-# A charge may be computed in another order of operations than the budget it is paid from.
-_SLACK: Final = 1e-9
-# Sums of squares are rounded. `mu_for` stays further than this on the safe side, so the guarantee holds.
-_ROUNDING: Final = 1e-13
+# The second tolerance, for studies alone. A site computes the charges of a study from terms that another machine computed: their
+# libraries differ in last digits and orders of operations. Charges are held to the study's own reserve with it. The total budget
+# counts the reserve, with the one tolerance of all ledgers. So a study may cost a part in 10^9 more than it reserved.
+_OTHER_MACHINES: Final = 1e-9
+_OPEN_AGAIN: Final = "Open the ledger without epsilon and delta"
 _LONGEST: Final = 200
 # Who adds the noise, as entries of a ledger say it, where one holder of all rows fits them.
 CURATOR: Final = "one table"
@@ -88,7 +93,8 @@ class StudyBudget:
       privacy: an exact result, or a rehearsal with a known seed.
     - `beyond` is what it takes of delta on top of what mu accounts for.
     - `party` is who takes part: one party must not repeat what another has said.
-    - `unit` is what it protects. It may be None where there is no privacy.
+    - `unit` is what it protects. It may be None where there is no privacy, and for a charge by hand: that is of the kind of
+      the others.
 
     >>> StudyBudget("0" * 64, "heart study", "patients", "masked", 1.0, 1e-6, mu=0.23, beyond=1e-9).private
     True
@@ -131,11 +137,16 @@ class StudyBudget:
         """Whether the study gives any guarantee."""
         return self.epsilon is not None
 
+    @property
+    def names_unit(self) -> bool:
+        """Whether it must say what it protects."""
+        return self.private and self.trust != CURATOR
+
     def same(self, other: "StudyBudget") -> bool:
         """Whether these are the same terms, but for rounding: another version of a library may round differently."""
         near = all(
             # The absolute tolerance is for `beyond`, which may be zero or as small as a probability of failure.
-            math.isclose(one, two, rel_tol=1e-9, abs_tol=1e-18)
+            math.isclose(one, two, rel_tol=_OTHER_MACHINES, abs_tol=1e-18)
             for one, two in ((self.mu, other.mu), (self.beyond, other.beyond))
         )
         return near and replace(self, mu=other.mu, beyond=other.beyond) == other
@@ -188,7 +199,8 @@ class Standing:
     """How a study stands after an entry: what it may spend, what it has spent, and what of that counts for its dataset.
 
     `square` is the sum of mu^2 charged; `said` whether anything has left. Every entry that changes a standing repeats it,
-    so the last entry of a study has all of it, sealed.
+    so the last entry of a study has all of it, sealed. `exact` is that sum without rounding: it decides, and is in no entry,
+    because it follows from the charges. `rounding` is the tolerance by which charges may exceed the reserve.
     """
 
     mu: float
@@ -199,6 +211,14 @@ class Standing:
     square: float = 0.0
     said: bool = False
     unit: PrivacyUnit | None = None
+    exact: ExactSum = field(default=ExactSum(), compare=False, repr=False)
+    rounding: float = field(default=ROUNDING, compare=False, repr=False)
+
+    @classmethod
+    def new(cls, account: StudyBudget, life: Budget | None) -> "Standing":
+        """How a study stands that is joined with this account."""
+        rounding = ROUNDING if account.trust == CURATOR else _OTHER_MACHINES
+        return cls(account.mu, account.beyond, life, unit=account.unit, rounding=rounding)
 
     @property
     def guarantees(self) -> bool:
@@ -220,6 +240,13 @@ class Standing:
         return min(self.square, self.mu * self.mu)
 
     @property
+    def counts_exactly(self) -> ExactSum:
+        """The same without rounding."""
+        if self.state == "open" or math.isinf(self.mu) or self.exact.units >= ExactSum().square(self.mu).units:
+            return ExactSum().square(math.sqrt(self.counts) if math.isinf(self.mu) else self.mu)
+        return self.exact
+
+    @property
     def spent(self) -> float:
         """The mu of what has been released; infinite where anything left without privacy."""
         return math.inf if math.isinf(self.mu) and self.said else math.sqrt(self.square)
@@ -230,13 +257,16 @@ class Standing:
             require(0 <= charge.mu < math.inf, f"a charge must be finite and not negative, got {charge.mu}")
         # Under Gaussian DP the squares of mu add up.
         square = math.fsum([self.square, *(charge.mu * charge.mu for charge in charges)])
-        if math.sqrt(square) > self.mu * (1 + _SLACK):
+        exact = self.exact
+        for charge in charges:
+            exact = exact.square(charge.mu)
+        if not fits(exact.value, self.mu, rounding=self.rounding):
             asked = math.sqrt(max(square - self.square, 0.0))
             raise BudgetExceeded(
                 f"charges of mu = {asked:.4g} on top of mu = {math.sqrt(self.square):.4g} already spent exceed the "
                 f"mu = {self.mu:.4g} reserved for the study. Nothing was written and nothing may leave"
             )
-        return replace(self, entries=self.entries + 1, square=square, said=self.said or said)
+        return replace(self, entries=self.entries + 1, square=square, exact=exact, said=self.said or said)
 
     def closed(self, state: State) -> "Standing":
         """After the study ended."""
@@ -266,29 +296,27 @@ class Together:
     studies: int
     counts: float
     beyond: float
+    # What decides: the same sum as `counts`, of charges that were not rounded before.
+    exact: float = field(default=0.0, compare=False, repr=False)
 
     @classmethod
     def of(cls, standings: Iterable[Standing]) -> "Together":
         """The sums over these studies; the same whatever their order."""
-        # `fsum` is exact before its one rounding, so the order of studies cannot change the sum.
-        found = list(standings)
-        return cls(len(found), math.fsum(s.counts for s in found), math.fsum(s.beyond for s in found))
+        total = RunningTotal()
+        for standing in standings:
+            total.change(None, standing)
+        return total.together
 
     def within(self, life: Budget | None) -> bool:
         """Whether the total budget holds. Without one, or with an infinite epsilon, it always does."""
         if life is None or math.isinf(life.epsilon):
             return True
         # The delta that masks may fail with is gone whatever epsilon is, so only the rest of delta is left for mu.
-        return self.beyond < life.delta and self.counts <= (_left(life, self.beyond) * (1 + _ROUNDING)) ** 2
+        return self.beyond < life.delta and fits(self.exact, limit_of(life, self.beyond))
 
     def values(self) -> dict[str, Any]:
         """Plain values for an entry; an infinite sum is null."""
         return {"studies": self.studies, "counts": _finite(self.counts), "beyond": self.beyond}
-
-    @classmethod
-    def read(cls, values: Mapping[str, Any]) -> "Together":
-        """The sums that an entry records."""
-        return cls(values["studies"], _number(values["counts"]), values["beyond"])
 
 
 @final
@@ -304,25 +332,38 @@ class RunningTotal:
     """
 
     def __init__(self) -> None:
-        self._studies, self._counts, self._beyond = 0, _ExactSum(), _ExactSum()
+        self._studies, self._counts, self._beyond, self._exact = 0, ExactSum(), ExactSum(), ExactSum()
         self._units: Counter[PrivacyUnit] = Counter()
 
     def change(self, before: Standing | None, after: Standing) -> None:
         """A study stands as `after` says, and was new or stood as `before` says."""
+        self._studies, self._counts, self._beyond, self._exact = self._sums(before, after)
         for standing, sign in ((before, -1), (after, 1)):
-            if standing is None:
-                continue
-            self._studies += sign
-            self._counts.add(standing.counts, sign)
-            self._beyond.add(standing.beyond, sign)
-            if standing.guarantees:
-                assert standing.unit is not None
+            if standing is not None and standing.guarantees and standing.unit is not None:
                 self._units[standing.unit] += sign
+
+    def _sums(self, before: Standing | None, after: Standing) -> tuple[int, ExactSum, ExactSum, ExactSum]:
+        studies, counts, beyond, exact = self._studies, self._counts, self._beyond, self._exact
+        for standing, sign in ((before, -1), (after, 1)):
+            if standing is not None:
+                own = standing.counts_exactly
+                studies, counts, beyond = (
+                    studies + sign,
+                    counts.add(standing.counts, sign),
+                    beyond.add(standing.beyond, sign),
+                )
+                exact = ExactSum(exact.units + sign * own.units, exact.infinite + sign * own.infinite)
+        return studies, counts, beyond, exact
 
     @property
     def together(self) -> Together:
         """The sums over all studies."""
-        return Together(self._studies, self._counts.value, self._beyond.value)
+        return Together(self._studies, self._counts.value, self._beyond.value, self._exact.value)
+
+    def after(self, before: Standing | None, after: Standing) -> Together:
+        """What the sums would be after a change."""
+        studies, counts, beyond, exact = self._sums(before, after)
+        return Together(studies, counts.value, beyond.value, exact.value)
 
     @property
     def units(self) -> set[PrivacyUnit]:
@@ -330,35 +371,30 @@ class RunningTotal:
         return {unit for unit, count in self._units.items() if count > 0}
 
 
-@final
-class _ExactSum:
-    """A sum of floats without rounding: its value is what `math.fsum` gives, also after terms were taken out again."""
-
-    # Every finite float is a whole multiple of 2^-1074, so an integer holds any sum of them.
-    _BITS: Final = 1074
-
-    def __init__(self) -> None:
-        self._finite, self._infinite = 0, 0
-
-    def add(self, term: float, sign: int) -> None:
-        if math.isinf(term):
-            self._infinite += sign
-        else:
-            top, bottom = term.as_integer_ratio()
-            self._finite += sign * (top << (self._BITS + 1 - bottom.bit_length()))
-
-    @property
-    def value(self) -> float:
-        # Division of integers is rounded once, to the nearest float.
-        return math.inf if self._infinite else self._finite / (1 << self._BITS)
+def require_fixed(known: Budget | None, given: Budget | None, dataset: str, *, instead: str = _OPEN_AGAIN) -> None:
+    """Refuse to change a total budget: whoever used the dataset first has fixed it."""
+    if known is not None and known != given:
+        raise ValueError(
+            f"the total budget of dataset {dataset!r} is ({known.epsilon:g}, {known.delta:g}) and was fixed before. {instead}"
+        )
 
 
-def require_life(others: Sequence[Standing], asked: Standing, *, dataset: str, called: str) -> None:
-    """Raise `BudgetExceeded`, with all numbers, unless `asked` fits beside the `others` in the dataset's total budget."""
+def require_life(
+    total: Together, others: Callable[[], Sequence[Standing]], asked: Standing, *, dataset: str, called: str
+) -> None:
+    """Raise `BudgetExceeded`, with all numbers, unless `asked` fits beside the `others` in the dataset's total budget.
+
+    `total` is what all of them add up to.
+    """
     life = asked.life
-    total = Together.of([*others, asked])
     if life is None or total.within(life):
         return
+    _refuse(life, total, others(), asked, dataset=dataset, called=called)
+
+
+def _refuse(
+    life: Budget, total: Together, others: Sequence[Standing], asked: Standing, *, dataset: str, called: str
+) -> NoReturn:
     # From the plainest reason to the finest: the numbers at the end make sense only if all are finite.
     opening = f"{called} does not fit in the total budget of dataset {dataset!r}"
     allowed = (
@@ -406,8 +442,9 @@ def _unit_from(values: Mapping[str, Any]) -> PrivacyUnit | None:
     return PrivacyUnit.read(values["unit"]) if "unit" in values else None
 
 
-def _left(life: Budget, beyond: float) -> float:
-    return _mu_for(life.epsilon, life.delta - beyond)
+def limit_of(life: Budget, beyond: float) -> float:
+    """The mu that a total budget allows, where so much of delta is taken."""
+    return _mu_for(life.epsilon, life.delta - beyond) if beyond < life.delta else 0.0
 
 
 def _finite(number: float) -> float | None:

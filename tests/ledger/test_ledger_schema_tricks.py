@@ -15,9 +15,9 @@ import pytest
 from cli.cli_tables import eigenveil
 from eigenveil.core.ledger import Charge
 from eigenveil.errors import BudgetExceeded
-from eigenveil.network.ledger.durable import DurableLedger, LedgerError
-from eigenveil.network.ledger.head import with_head
-from network.ledger.ledger_children import LIFE, account, tables
+from eigenveil.ledger.durable import DurableLedger, LedgerError
+from eigenveil.ledger.head import with_head
+from ledger.ledger_children import LIFE, account, tables
 
 HEART, LUNGS = account("heart", mu=0.2), account("lungs", mu=0.04)
 Trick = Callable[[sqlite3.Connection], object]

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from eigenveil.core.accounting import mu_for
-from eigenveil.network.ledger.durable import DurableLedger, Opened
-from network.ledger import ledger_children
-from network.ledger.ledger_children import LIFE, STEP, Children, account, children, digits
+from eigenveil.ledger.durable import DurableLedger, Opened
+from ledger import ledger_children
+from ledger.ledger_children import LIFE, STEP, Children, account, children, digits
 
 STRACE = shutil.which("strace")
 COUNT = 6
@@ -204,7 +204,7 @@ def test_a_file_that_may_not_grow(server: Children, tmp_path: Path) -> None:
 SMALL_DISK = """
 import sys
 from pathlib import Path
-from network.ledger.ledger_children import *
+from ledger.ledger_children import *
 folder = Path(sys.argv[1])
 mine = account()
 with DurableLedger.open(folder / "ledger.db") as ledger:
@@ -224,7 +224,7 @@ def test_a_disk_that_is_full(tmp_path: Path) -> None:
         pytest.skip("unshare is not installed")
     mounted = f'mount -t tmpfs -o size=6m,mode=700 none {tmp_path} && echo mounted && exec {sys.executable} -c "$0" {tmp_path}'
     command = ["unshare", "--mount", "sh", "-c", mounted, SMALL_DISK]
-    tests = str(Path(ledger_children.__file__).parents[2])
+    tests = str(Path(ledger_children.__file__).parents[1])
     done = subprocess.run(
         command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": tests}, timeout=60, check=False
     )

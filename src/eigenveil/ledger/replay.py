@@ -13,8 +13,8 @@ from eigenveil.core.accounting import Budget, epsilon_of
 from eigenveil.core.ledger import Charge
 from eigenveil.core.unit import PrivacyUnit
 from eigenveil.errors import BudgetExceeded, require
-from eigenveil.network.ledger.budget import RunningTotal, Standing, State, StudyBudget, Together
-from eigenveil.network.ledger.entries import FIRST, Entry, LedgerError, chained
+from eigenveil.ledger.budget import RunningTotal, Standing, State, StudyBudget, Together
+from eigenveil.ledger.entries import FIRST, Entry, LedgerError, chained
 
 __all__ = ["BUDGET_KINDS", "DatasetState", "Replay", "StudyReplay", "charges_in"]
 
@@ -139,6 +139,11 @@ class Replay:
         """What the studies of a dataset add up to."""
         return self._totals[dataset].together
 
+    def together_after(self, dataset: str, study: str, standing: Standing) -> Together:
+        """What they would add up to if a study stood like this."""
+        total = self._totals.get(dataset) or RunningTotal()
+        return total.after(self.datasets.get(dataset, {}).get(study), standing)
+
     def units(self, dataset: str) -> set[PrivacyUnit]:
         """What the studies of a dataset protect: one unit, or none yet."""
         return self._totals[dataset].units if dataset in self._totals else set()
@@ -217,10 +222,10 @@ class Replay:
             # The policy is not in the ledger, so the total budget is taken as stated. `_add` checks that it held.
             life = Standing.of(body["standing"]).life
             require(known is None, "joined twice")
-            require(account.unit is not None or not account.private, "of no kind")
-            standing = Standing(account.mu, account.beyond, life, unit=account.unit)
+            require(account.unit is not None or not account.names_unit, "of no kind")
+            standing = Standing.new(account, life)
             # One kind of guarantee for each dataset, or their sum would mean nothing.
-            asked = {account.unit} if standing.guarantees else set()
+            asked = {account.unit} if standing.guarantees and account.unit is not None else set()
             require(len(self.units(entry.dataset) | asked) <= 1, "of another kind")
             self._accounts[entry.study], self.joined[entry.study] = account, entry
             self.commits[entry.study] = []

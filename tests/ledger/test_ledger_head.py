@@ -10,9 +10,9 @@ import pytest
 
 from cli.cli_tables import eigenveil, refusal
 from eigenveil.core.ledger import Charge
-from eigenveil.network.ledger.durable import DurableLedger, LedgerError
-from eigenveil.network.ledger.head import NotedHead, note_head, require_noted, with_head
-from network.ledger.ledger_children import LIFE, account, digits
+from eigenveil.ledger.durable import DurableLedger, LedgerError
+from eigenveil.ledger.head import NotedHead, note_head, require_noted, with_head
+from ledger.ledger_children import LIFE, account, digits
 
 HEART = account("heart", mu=0.2)
 

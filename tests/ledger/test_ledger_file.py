@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from eigenveil.core.ledger import Charge
-from eigenveil.network.ledger.durable import DurableLedger, LedgerError
-from network.ledger.ledger_children import LIFE, account, digits, tables
+from eigenveil.ledger.durable import DurableLedger, LedgerError
+from ledger.ledger_children import LIFE, account, digits, tables
 
 SUM = Charge("sum", 0.05)
 

@@ -4,15 +4,19 @@ It is one SQLite database with a rollback journal and full synchronisation. COMM
 file itself, the removal of its journal, and the folder: no charge that was committed needs another file. The journal holds what
 a write in progress overwrites, and whoever opens the ledger after a crash puts that back. The file must be on a local disk,
 because network file systems do not keep the locks.
+
+What is open stays the file that its name leads to. If it is removed, or another one is put in its place, nothing more is written:
+charges would go to a file that nobody finds again. A forked child has no part in its parent's connection, and opens its own.
 """
 
 import contextlib
-import fcntl
 import os
 import secrets
 import shlex
 import sqlite3
+import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -22,7 +26,10 @@ from typing import Final, final
 from eigenveil.core.threads import this_process
 from eigenveil.data.archive import whole_file
 from eigenveil.data.owned import require_own, require_own_folder
-from eigenveil.network.ledger.entries import Entry, LedgerError, canonical
+from eigenveil.ledger.entries import Entry, LedgerError, canonical
+
+if sys.platform != "win32":
+    import fcntl
 
 __all__ = ["LAST", "LedgerFile", "add_entry", "locked"]
 
@@ -73,13 +80,14 @@ _SETTINGS: Final = (
 class LedgerFile:
     """An open ledger: one connection, used by one thread at a time and by the process that opened it. Changes in place."""
 
-    def __init__(self, path: Path, connection: sqlite3.Connection, *, writes: bool) -> None:
-        self.path = path
+    def __init__(self, path: Path, connection: sqlite3.Connection, *, writes: bool, inode: tuple[int, int]) -> None:
+        self.path, self._inode = path, inode
         self._connection: sqlite3.Connection | None = connection
         self._process, self._lock = this_process(), threading.RLock()
         self._writes = writes
         # Called after each transaction that wrote, before anyone is told of its success.
         self.written: Callable[[], None] = lambda: None
+        _OPEN.add(self)
 
     @classmethod
     def open(cls, path: Path, *, create: bool) -> "LedgerFile":
@@ -93,13 +101,22 @@ class LedgerFile:
                     _make(path)
         # Before SQLite opens it: secrets of studies go into it and into the log beside it.
         _require_private(path)
+        if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
+            raise LedgerError(
+                f"{path} or its folder cannot be written, and a charge must be kept before anything leaves. Run: chmod u+w "
+                f"{shlex.quote(str(path))} {shlex.quote(str(path.parent))}"
+            )
+        _require_whole_forks(path)
         with _as_ledger_errors(path):
+            inode = _inode_of(path)
             _require_ledger(path)
             connection = _connected(path, "mode=rw")
             with _closed_on_error(connection):
                 _require_schema(path, connection)
                 _settle(path, connection)
-        return cls(path, connection, writes=True)
+                # Of the file that was opened: the same name led to it before and after.
+                _require_there(path, inode)
+        return cls(path, connection, writes=True, inode=inode)
 
     @classmethod
     def reading(cls, path: Path) -> "LedgerFile":
@@ -109,7 +126,9 @@ class LedgerFile:
         """
         path = _whole(path)
         _require_private(path)
+        _require_whole_forks(path)
         with _as_ledger_errors(path):
+            inode = _inode_of(path)
             _require_ledger(path)
             connection = _connected(path, "mode=ro")
             with _closed_on_error(connection):
@@ -122,7 +141,8 @@ class LedgerFile:
                     with contextlib.closing(_connected(path, "mode=rw")) as other:
                         other.execute("PRAGMA user_version").fetchone()
                     _require_schema(path, connection)
-        return cls(path, connection, writes=False)
+                _require_there(path, inode)
+        return cls(path, connection, writes=False, inode=inode)
 
     def close(self) -> None:
         """Close the file. All that was committed is in it."""
@@ -133,6 +153,8 @@ class LedgerFile:
             # After a fork the connection belongs to the parent: SQLite forbids using it in the child, even to close it.
             if this_process() == self._process:
                 connection.close()
+            else:
+                _INHERITED.append(connection)
 
     @contextmanager
     def writing(self, *, seals: bool = True) -> Iterator[sqlite3.Connection]:
@@ -146,6 +168,8 @@ class LedgerFile:
                 raise LedgerError(f"{self.path} was opened read-only")
             with self._transaction(connection, "BEGIN IMMEDIATE", "nothing was written and nothing may leave"):
                 yield connection
+            # What was committed to a file that is gone is lost, so nothing may leave on the strength of it.
+            _require_there(self.path, self._inode)
             if seals:
                 self.written()
 
@@ -180,6 +204,7 @@ class LedgerFile:
     def _transaction(self, connection: sqlite3.Connection, begin: str, otherwise: str) -> Iterator[None]:
         try:
             connection.execute(begin)
+            _require_there(self.path, self._inode)
             # A trigger that was added while the ledger is open would take effect at once.
             _require_schema(self.path, connection)
             yield
@@ -193,12 +218,78 @@ class LedgerFile:
             raise
 
 
+# Every ledger that this process has open, and connections of its parents, which it keeps and never touches: closing one would
+# undo what the parent has begun.
+_OPEN: "weakref.WeakSet[LedgerFile]" = weakref.WeakSet()
+_INHERITED: list[sqlite3.Connection] = []
+# Ledgers in which the parent was writing at the moment of the fork. SQLite in the child believes that it has their locks.
+_TORN: set[Path] = set()
+# Seconds that a fork waits for writes in progress.
+_FORK_WAIT: Final = 5.0
+_forking = threading.local()
+
+
+def _before_fork() -> None:
+    """Wait until no thread uses a ledger: a lock that the parent holds would seem to be the child's, which does not have it."""
+    _forking.held = [(file, file._lock.acquire(timeout=_FORK_WAIT)) for file in list(_OPEN)]
+
+
+def _after_fork_in_parent() -> None:
+    for file, held in _forking.held:
+        if held:
+            file._lock.release()
+    _forking.held = []
+
+
+def _after_fork_in_child() -> None:
+    for file, held in _forking.held:
+        connection = file._connection
+        if connection is not None:
+            _INHERITED.append(connection)
+            if not held or connection.in_transaction:
+                _TORN.add(file.path)
+        file._lock = threading.RLock()
+    _forking.held = []
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+
+
+def _require_whole_forks(path: Path) -> None:
+    if path in _TORN:
+        raise LedgerError(
+            f"this process was forked while its parent was writing to {path}, so it cannot use it safely. Start it anew, or "
+            "use spawn instead of fork"
+        )
+
+
+def _inode_of(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_dev, found.st_ino
+
+
+def _require_there(path: Path, inode: tuple[int, int]) -> None:
+    """Refuse a file that was removed or exchanged while it was open. Its number is not given to another one meanwhile."""
+    try:
+        there = _inode_of(path)
+    except OSError:
+        there = None
+    if there != inode:
+        happened = "removed" if there is None else "exchanged for another one"
+        raise LedgerError(
+            f"{path} was {happened} while it was open, so charges in it would be lost. Put the ledger back, and open it again. "
+            "Nothing may leave"
+        )
+
+
 @contextmanager
 def locked(path: Path, name: str, refusal: str | None = None) -> Iterator[None]:
     """Hold a lock beside `path` that ends with this process, however it ends.
 
     If another process has it: `LedgerError(refusal)`, or without a refusal wait for it.
     """
+    if sys.platform == "win32":
+        raise LedgerError("a ledger in a file needs the file locks of Linux or macOS")
     beside = path.with_name(f".{path.name}.{name}.lock")
     while True:
         try:
@@ -399,8 +490,10 @@ def _why(error: sqlite3.Error | UnicodeDecodeError) -> str:
             return f"another process has locked it for {_WAIT_MS // 1000} seconds"
         case ["IOERR", *_]:
             return f"the disk refused ({error})"
+        case ["READONLY", "DBMOVED"]:
+            return "it was removed while it was open. Put the ledger back, and open it again"
         case ["CANTOPEN" | "READONLY", *_]:
-            return "it or its folder cannot be written, and its log (-wal) must be read with it. Copy both elsewhere"
+            return "it or its folder cannot be written. Give its owner the right to write both"
         case ["NOTADB", *_]:
             return "it is not a ledger of Eigenveil"
         case ["CORRUPT", *_]:

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from eigenveil.data.archive import whole_file
-from eigenveil.network.ledger.durable import DurableLedger, Entry
-from eigenveil.network.ledger.entries import LedgerError, canonical, today
-from eigenveil.network.ledger.file import locked
+from eigenveil.ledger.durable import DurableLedger, Entry
+from eigenveil.ledger.entries import LedgerError, canonical, today
+from eigenveil.ledger.file import locked
 
 __all__ = ["NotedHead", "note_head", "require_noted", "with_head"]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from eigenveil.core.ledger import Charge
-from eigenveil.network.ledger.durable import DurableLedger, Entry, LedgerError
-from eigenveil.network.ledger.entries import FIRST, canonical
-from network.ledger.ledger_children import LIFE, account, digits, tables
+from eigenveil.ledger.durable import DurableLedger, Entry, LedgerError
+from eigenveil.ledger.entries import FIRST, canonical
+from ledger.ledger_children import LIFE, account, digits, tables
 
 HEART, LUNGS = account("heart", mu=0.2), account("lungs", mu=0.2)
 

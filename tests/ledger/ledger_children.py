@@ -20,7 +20,7 @@ from eigenveil.core.accounting import Budget
 from eigenveil.core.ledger import Charge
 from eigenveil.core.unit import Neighbours, PrivacyUnit
 from eigenveil.errors import BudgetExceeded
-from eigenveil.network.ledger.durable import DurableLedger, LedgerError, StudyBudget
+from eigenveil.ledger.durable import DurableLedger, LedgerError, StudyBudget
 
 LIFE = Budget(2.0, 1e-5)
 STEP = 0.001

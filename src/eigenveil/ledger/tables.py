@@ -12,16 +12,18 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from eigenveil.network.ledger.budget import Standing, StudyStep, Together
-from eigenveil.network.ledger.entries import FIRST, Entry, LedgerError, Mark, canonical, is_mark_of, seal
-from eigenveil.network.ledger.file import LAST, add_entry
-from eigenveil.network.ledger.replay import Replay, charges_in
+from eigenveil.core.ledger import Charge
+from eigenveil.ledger.budget import Standing, StudyStep, Together
+from eigenveil.ledger.entries import FIRST, Entry, LedgerError, Mark, canonical, is_mark_of, seal
+from eigenveil.ledger.file import LAST, add_entry
+from eigenveil.ledger.replay import Replay, charges_in
 
 __all__ = [
     "Tables",
     "all_entries",
     "append",
     "append_balance",
+    "charges_at",
     "entries_after",
     "follow",
     "key_of",
@@ -121,16 +123,15 @@ def append_balance(
     kind: str,
     account: tuple[str, str],
     standing: Standing,
-    others: Mapping[str, Standing],
+    together: Together,
     body: Mapping[str, Any],
 ) -> Entry:
     """Write an entry after which a study stands as `standing` says; `account` is the study and its dataset.
 
-    `others` are all studies of the dataset as they stood before; this one may be among them.
+    All studies of the dataset are `together` then.
     """
     study, dataset = account
     # The sum is written into the entry itself, so a commit can check the total budget from one entry.
-    together = Together.of({**others, study: standing}.values())
     balance = {"standing": standing.values(), "together": together.values()}
     return append(tables, kind, {**body, **balance}, study=study, dataset=dataset)
 
@@ -144,6 +145,11 @@ def steps_of(tables: Tables, books: Replay, study: str) -> Iterator[StudyStep]:
         kept = bool(stored)
         _require_kept(books, entry, pruned, kept=kept)
         yield StudyStep(number, stored[0] if kept else b"", tuple(stored[1:]), charges_in(entry.body), kept)
+
+
+def charges_at(tables: Tables, books: Replay, number: int) -> tuple[Charge, ...]:
+    """The charges in the entry of this number."""
+    return charges_in(_entry_at(tables, books, number).body)
 
 
 def said_of(tables: Tables, books: Replay, study: str, number: int) -> Iterator[bytes]:

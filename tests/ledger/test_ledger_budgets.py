@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from eigenveil.core.accounting import Budget, epsilon_of, mu_for
 from eigenveil.core.ledger import Charge
 from eigenveil.errors import BudgetExceeded
-from eigenveil.network.ledger.durable import DurableLedger, LedgerError
-from network.ledger.ledger_children import LIFE, account, digits
+from eigenveil.ledger.durable import DurableLedger, LedgerError
+from ledger.ledger_children import LIFE, account, digits
 
 
 def squares_left(ledger: DurableLedger, life: Budget) -> float:

@@ -48,21 +48,23 @@ from eigenveil.core.accounting import Budget
 from eigenveil.core.ledger import Charge
 from eigenveil.core.unit import require_same_unit
 from eigenveil.errors import BudgetExceeded, require
-from eigenveil.network.ledger import tables as table
-from eigenveil.network.ledger.budget import (
+from eigenveil.ledger import tables as table
+from eigenveil.ledger.budget import (
     Opened,
     Standing,
     State,
     StudyBudget,
     StudyStep,
+    Together,
     alike,
+    require_fixed,
     require_life,
     require_study,
     require_words,
 )
-from eigenveil.network.ledger.entries import Entry, LedgerError, is_mark_of, mark_of, moment
-from eigenveil.network.ledger.file import LedgerFile, locked
-from eigenveil.network.ledger.replay import DatasetState, Replay, StudyReplay
+from eigenveil.ledger.entries import Entry, LedgerError, is_mark_of, mark_of, moment
+from eigenveil.ledger.file import LedgerFile, locked
+from eigenveil.ledger.replay import DatasetState, Replay, StudyReplay
 
 __all__ = [
     "DatasetState",
@@ -240,20 +242,23 @@ class DurableLedger:
     def afford(self, account: StudyBudget, *, life: Budget | None) -> None:
         """Raise what `join` would raise for a study that does not fit: `UnitMismatch` or `BudgetExceeded`. Writes nothing."""
         with self._looking() as (_, books):
-            self._require_fits(account, Standing(account.mu, account.beyond, life, unit=account.unit), books)
+            self._require_fits(account, Standing.new(account, life), books)
 
-    def join(self, account: StudyBudget, *, life: Budget | None) -> Opened:
+    def join(self, account: StudyBudget, *, life: Budget | None, fixed: bool = False) -> Opened:
         """Reserve what `account` may spend in the life of its dataset, or reopen the study if it was joined before.
 
         `UnitMismatch` if the studies of the dataset protect something else. `BudgetExceeded` says what is spent, reserved,
         asked and allowed. With `life=None` the policy sets no bound. Only
         then, or with an infinite epsilon, may a study without privacy be joined. A study that is joined again is bound by
-        the `life` given this time. `LedgerError` if it was joined with another account, or abandoned.
+        the `life` given this time, unless the total budget of the dataset is `fixed`: then another one is a `ValueError`.
+        `LedgerError` if it was joined with another account, or abandoned.
         """
         with self._writing() as (tables, books):
+            if fixed:
+                require_fixed(books.lives.get(account.dataset), life, account.dataset)
             standing = books.standing(account.study)
             if standing is None:
-                return self._join(account, Standing(account.mu, account.beyond, life, unit=account.unit), tables, books)
+                return self._join(account, Standing.new(account, life), tables, books)
             before = books.study(account.study).account
             # Other terms under the same digest would change what was reserved for a study in progress.
             if not account.same(before):
@@ -273,6 +278,21 @@ class DurableLedger:
             count = sum(1 for _ in table.steps_of(tables, books, account.study))
             return Opened(False, secret, _Steps(self._steps_of(account.study), count), finished=over)
 
+    def charge(self, account: StudyBudget, charges: Sequence[Charge], *, life: Budget) -> None:
+        """Join, commit all of it and finish, in one step: for a charge that nobody has reserved. Without `charges` it only fixes
+        the `life` budget of the dataset.
+        """
+        key = self._mark_key()
+        with self._several(), self._writing() as (tables, books):
+            require_fixed(books.lives.get(account.dataset), life, account.dataset)
+            self._join(account, Standing.new(account, life), tables, books)
+            table.follow(tables, books)
+            if charges:
+                marks: tuple[Any, list[Any]] = (mark_of(key, b""), [])
+                self._commit(tables, books, account.study, 0, marks=marks, charges=charges, keep=False)
+                table.follow(tables, books)
+            self._close(tables, books, account.study, "finish", "finished")
+
     def lock(self, study: str) -> AbstractContextManager[None]:
         """Hold `study` for this process alone; `LedgerError` if another process has it."""
         require_study(study)
@@ -288,10 +308,12 @@ class DurableLedger:
         said: Sequence[bytes],
         charges: Sequence[Charge],
         keep: bool = True,
+        finish: bool = False,
     ) -> None:
         """Write step `number`: what came, what will be said, and what it costs. Send only after this has returned.
 
-        On return all of it is on disk; after any error none of it is. With `keep=False` only marks are stored.
+        On return all of it is on disk; after any error none of it is. With `keep=False` only marks are stored, and with `finish`
+        the study is finished in the same step.
 
         - `BudgetExceeded` if it does not fit in what is reserved, or in the life given when joining.
         - `LedgerError` if this is not the next step (another process has gone on), the study is not open, or the disk refuses.
@@ -299,34 +321,60 @@ class DurableLedger:
         # Marks of large messages take time. Other processes wait while the ledger is locked, so compute them first.
         key = self._mark_key()
         marks = mark_of(key, came), [mark_of(key, data) for data in said]
-        with self._writing() as (tables, books):
-            # Read inside the transaction that writes: no other process can charge in between.
-            dataset, known = _open(books, study)
-            if number != known.entries:
-                raise LedgerError(
-                    f"study {study[:16]} is at step {known.entries}, not {number}: another process has gone on with it; "
-                    "nothing was written and nothing may leave"
-                )
-            standing = known.charged(charges, said=bool(said))
-            # The dataset's sums do not change with a commit: the reserve was counted in full when the study was joined.
-            together = books.together(dataset)
-            if charges and not together.within(standing.life):
-                raise BudgetExceeded(
-                    f"the studies of dataset {dataset!r} together exceed the total budget this study was joined under. Join "
-                    "it again under the current policy. Nothing was written and nothing may leave"
-                )
-            body = {
-                "number": number,
-                "charges": [[charge.label, float(charge.mu)] for charge in charges],
-                "came": marks[0],
-                "said": marks[1],
-                "kept": keep,
-                "standing": standing.values(),
-                "together": together.values(),
-            }
-            table.append(tables, "commit", body, study=study, dataset=dataset)
-            if keep:
+        with self._several(finish), self._writing() as (tables, books):
+            self._commit(tables, books, study, number, marks=marks, charges=charges, keep=keep)
+            if finish:
+                table.follow(tables, books)
+                self._close(tables, books, study, "finish", "finished")
+            elif keep:
                 table.store(tables, study, number, (came, *said))
+
+    @contextmanager
+    def _several(self, several: bool = True) -> Iterator[None]:
+        """A write of several entries, each checked against the ones before it: if it fails, what was followed is not there."""
+        try:
+            yield
+        except BaseException:
+            if several:
+                self._books = Replay()
+            raise
+
+    def _commit(
+        self,
+        tables: table.Tables,
+        books: Replay,
+        study: str,
+        number: int,
+        *,
+        marks: tuple[Any, list[Any]],
+        charges: Sequence[Charge],
+        keep: bool,
+    ) -> None:
+        # Read inside the transaction that writes: no other process can charge in between.
+        dataset, known = _open(books, study)
+        if number != known.entries:
+            raise LedgerError(
+                f"study {study[:16]} is at step {known.entries}, not {number}: another process has gone on with it; "
+                "nothing was written and nothing may leave"
+            )
+        standing = known.charged(charges, said=bool(marks[1]))
+        # The dataset's sums do not change with a commit: the reserve was counted in full when the study was joined.
+        together = books.together(dataset)
+        if charges and not together.within(standing.life):
+            raise BudgetExceeded(
+                f"the studies of dataset {dataset!r} together exceed the total budget this study was joined under. Join "
+                "it again under the current policy. Nothing was written and nothing may leave"
+            )
+        body = {
+            "number": number,
+            "charges": [[charge.label, float(charge.mu)] for charge in charges],
+            "came": marks[0],
+            "said": marks[1],
+            "kept": keep,
+            "standing": standing.values(),
+            "together": together.values(),
+        }
+        table.append(tables, "commit", body, study=study, dataset=dataset)
 
     def said(self, study: str, number: int) -> Iterator[bytes]:
         """The first message that step `number` of a study said, in pieces. `LedgerError` unless it is there as committed."""
@@ -383,6 +431,27 @@ class DurableLedger:
         with self._looking() as (tables, books):
             return tuple(map(books.dataset, _names(tables, books)))
 
+    def dataset(self, name: str) -> DatasetState:
+        """What the studies of a dataset have spent and reserved."""
+        with self._looking() as (_, books):
+            return books.dataset(name)
+
+    def require_own_name(self, dataset: str) -> None:
+        """Refuse a name that looks like another one in this ledger: it would give the same people a second budget."""
+        with self._looking() as (tables, books):
+            _require_own_name(tables, books, dataset)
+
+    def charges(self, dataset: str) -> tuple[Charge, ...]:
+        """Every charge on a dataset, in order."""
+        with self._looking() as (tables, books):
+            numbers = sorted(at for study in books.datasets.get(dataset, {}) for at in books.commits[study])
+            return tuple(charge for at in numbers for charge in table.charges_at(tables, books, at))
+
+    def study(self, study: str) -> StudyReplay | None:
+        """A study, if it was ever joined."""
+        with self._looking() as (_, books):
+            return books.study(study) if study in books.joined else None
+
     def studies(self) -> tuple[StudyReplay, ...]:
         """Every study that was joined, in that order."""
         with self._looking() as (_, books):
@@ -393,6 +462,12 @@ class DurableLedger:
         """The last entry: its number says how many there are, and its hash is the head."""
         with self._looking() as (tables, _):
             return table.last_entry(tables)
+
+    @property
+    def first(self) -> str:
+        """The hash of the first entry, which no other ledger has."""
+        with self._looking() as (_, books):
+            return str(books.hash_of(1))
 
     @property
     def head(self) -> str:
@@ -435,15 +510,15 @@ class DurableLedger:
 
     def _join(self, account: StudyBudget, standing: Standing, tables: table.Tables, books: Replay) -> Opened:
         _require_own_name(tables, books, account.dataset)
-        require(account.unit is not None or not account.private, "unit is missing: what the study protects")
+        require(account.unit is not None or not account.names_unit, "unit is missing: what the study protects")
         # Checked and reserved in one transaction. Of two studies that ask for the last of a budget, one is refused.
-        others = self._require_fits(account, standing, books)
+        together = self._require_fits(account, standing, books)
         # Drawn once for the study: keys and masks are derived from it again after a crash. Its mark is in the entry, so
         # that another secret in its place is noticed.
         secret = secrets.token_bytes(32)
         body = {"account": account.values(), "secret": mark_of(table.key_of(tables), secret)}
         whose = (account.study, account.dataset)
-        entry = table.append_balance(tables, "join", whose, standing, others, body)
+        entry = table.append_balance(tables, "join", whose, standing, together, body)
         row = (*whose, entry.number, secret)
         tables.execute("INSERT INTO studies (study, dataset, joined, secret) VALUES (?, ?, ?, ?)", row)
         return Opened(True, secret, (), finished=False)
@@ -453,29 +528,38 @@ class DurableLedger:
     ) -> None:
         """Bind the study to `life`, which may have changed with the policy since it was joined."""
         standing = replace(known, life=life)
-        others = self._require_fits(account, standing, books)
+        together = self._require_fits(account, standing, books)
         if standing != known:
-            table.append_balance(tables, "life", (account.study, account.dataset), standing, others, {})
+            table.append_balance(tables, "life", (account.study, account.dataset), standing, together, {})
 
-    def _require_fits(self, account: StudyBudget, asked: Standing, books: Replay) -> dict[str, Standing]:
-        """Refuse a study of another kind than the others of its dataset, or beyond their total. Returns all of them."""
-        every = books.datasets.get(account.dataset, {})
+    def _require_fits(self, account: StudyBudget, asked: Standing, books: Replay) -> Together:
+        """Refuse a study of another kind than the others of its dataset, or beyond their total. Returns what they add up to."""
         if account.private:
             for unit in books.units(account.dataset):
                 require_same_unit(account.called, account.unit, unit, instead=_ONE_KIND)
-        # Its own reserve, if it was joined before, must not count twice.
-        rest = [found for study, found in every.items() if study != account.study]
-        require_life(rest, asked, dataset=account.dataset, called=account.called)
-        return every
+
+        def others() -> list[Standing]:
+            # Its own reserve, if it was joined before, must not count twice.
+            every = books.datasets.get(account.dataset, {})
+            return [found for study, found in every.items() if study != account.study]
+
+        together = books.together_after(account.dataset, account.study, asked)
+        require_life(together, others, asked, dataset=account.dataset, called=account.called)
+        return together
 
     def _end(self, study: str, kind: str, state: State) -> None:
         with self._writing() as (tables, books):
-            dataset, known = _open(books, study)
-            table.append_balance(tables, kind, (study, dataset), known.closed(state), books.datasets[dataset], {})
-            # With the secret somebody could unmask what was sent, so it does not outlive the study.
-            tables.execute("UPDATE studies NOT INDEXED SET secret = NULL WHERE study = ?", (study,))
-            tables.execute("DELETE FROM stored WHERE study = ?", (study,))
+            self._close(tables, books, study, kind, state)
         self._file.give_back()
+
+    def _close(self, tables: table.Tables, books: Replay, study: str, kind: str, state: State) -> None:
+        dataset, known = _open(books, study)
+        closed = known.closed(state)
+        together = books.together_after(dataset, study, closed)
+        table.append_balance(tables, kind, (study, dataset), closed, together, {})
+        # With the secret somebody could unmask what was sent, so it does not outlive the study.
+        tables.execute("UPDATE studies NOT INDEXED SET secret = NULL WHERE study = ?", (study,))
+        tables.execute("DELETE FROM stored WHERE study = ?", (study,))
 
 
 def _plain(words: str) -> str:

@@ -14,10 +14,10 @@ from eigenveil.core.accounting import Budget
 from eigenveil.core.ledger import Charge
 from eigenveil.core.unit import Neighbours, PrivacyUnit
 from eigenveil.errors import UnitMismatch
-from eigenveil.network.ledger.durable import DurableLedger, LedgerError, StudyBudget
-from eigenveil.network.ledger.entries import read_export, seal
-from eigenveil.network.ledger.replay import Replay
-from network.ledger.ledger_children import LIFE, ROW, account
+from eigenveil.ledger.durable import DurableLedger, LedgerError, StudyBudget
+from eigenveil.ledger.entries import read_export, seal
+from eigenveil.ledger.replay import Replay
+from ledger.ledger_children import LIFE, ROW, account
 
 PEOPLE = PrivacyUnit("person", Neighbours.ADD_REMOVE, "patient_id")
 UNITS = [ROW, PEOPLE, PrivacyUnit("person", Neighbours.ADD_REMOVE, "visit_id"), PrivacyUnit("row", Neighbours.ZERO_OUT)]

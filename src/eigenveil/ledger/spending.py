@@ -1,0 +1,172 @@
+"""What a command releases about one table, or about one stream, charged to a ledger file.
+
+A release is a study of its own in the ledger. Its whole budget is reserved there before the first number is computed. Every
+charge is on disk before its noise is drawn, and the digest of what left before anything is shown or written. If it fails, the
+charges so far stay and the rest is free again. If the process is killed, the reserve stays until `eigenveil ledger close`.
+"""
+
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+from eigenveil.core.accounting import Budget
+from eigenveil.core.ledger import Charge, Ledger, Memory
+from eigenveil.core.unit import PrivacyUnit
+from eigenveil.errors import require
+from eigenveil.ledger.budget import CURATOR
+from eigenveil.ledger.durable import DatasetState, DurableLedger, StudyBudget
+from eigenveil.ledger.store import WHOLE_STREAM, FileStore
+
+__all__ = ["Release", "StreamSpending", "released", "resumed", "streamed"]
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Release:
+    """One release. Changes in place: whoever makes it says what it `released`, and at the end it has the `state` of the dataset.
+
+    `ledger` has the budget of this release alone, and keeps every charge in the file first.
+    """
+
+    ledger: Ledger
+    released: bytes = b""
+    state: DatasetState | None = None
+
+
+@contextmanager
+def released(
+    store: FileStore,
+    cost: Budget,
+    unit: PrivacyUnit,
+    *,
+    title: str,
+    prints: Sequence[bytes] = (),
+    source: str | None = None,
+    say: Callable[[list[str]], None] = lambda warnings: None,
+) -> Iterator[Release]:
+    """Reserve the budget, let the block release, and write the digest of what it released. Show results after the block only.
+
+    Fingerprints of the rows, `prints`, are declared; warnings about them are as private as the rows, and are told to `say`. The
+    `source` is where the rows were read.
+    """
+    terms = _terms(store.dataset, cost, unit, title)
+    lasting = store.lasting()
+    # Before the rows are declared: a release that is refused leaves no trace.
+    store.require(terms)
+    if prints:
+        say(lasting.declare(store.dataset, *prints, source=source))
+    account = store.join(terms)
+    account.ends_itself = False
+    release = Release(Ledger.kept(cost, Memory(cost, through=account), unit=unit))
+    failed = True
+    try:
+        yield release
+        failed = False
+    finally:
+        # Releases that were drawn before an error stay charged. Only what was never drawn is given back.
+        if release.released:
+            # The ledger keeps a mark of it, which shows later what the charge was for.
+            account.said(release.released)
+        account.close(failed=failed)
+        release.state = store.state()
+
+
+@final
+@dataclass(slots=True, eq=False)
+class StreamSpending:
+    """One stream. Changes in place: it is `charged` once, before anything of it leaves. Without a ledger nothing is kept.
+
+    A state that is on disk before the charge has the `account` and the `life` budget of the people, so that whoever
+    resumes it can pay. Both steps do nothing the second time.
+    """
+
+    lasting: DurableLedger | None = None
+    account: StudyBudget | None = None
+    life: Budget | None = None
+    joined: bool = False
+    charged: bool = False
+    over: bool = False  # Ended in the ledger by an earlier run.
+    kept: bool = False  # A state on disk may still release, so what is reserved stays reserved.
+    state: DatasetState | None = None  # How the dataset stands at the end.
+
+    @property
+    def waits(self) -> bool:
+        """Whether the budget is not reserved yet."""
+        return self.lasting is not None and not self.joined
+
+    def join(self) -> None:
+        """Reserve the whole budget of the stream, unless that was done before."""
+        if self.lasting is not None and self.account is not None and not self.joined:
+            self.over = self.lasting.join(self.account, life=self.life).finished
+            # A process that was killed may have paid.
+            known = self.lasting.study(self.account.study)
+            self.charged = known is not None and known.steps > 0
+            self.joined = True
+
+    def pay(self) -> None:
+        """Write the whole budget of the stream, unless that was done before."""
+        self.join()
+        # Written once for the whole stream: every release after the first draws on the same budget.
+        if self.lasting is not None and self.account is not None and not self.charged:
+            whole = [Charge(WHOLE_STREAM, self.account.mu)]
+            self.lasting.commit(self.account.study, 0, came=b"", said=[], charges=whole, keep=False)
+        self.charged = True
+
+    def end(self) -> None:
+        """Finish what was charged, and give back what was not, unless a state on disk may still release it."""
+        if self.lasting is None or self.account is None or not self.joined:
+            return
+        if self.charged and not self.over:
+            self.lasting.finish(self.account.study)
+        elif not self.charged and not self.kept:
+            # Nothing has left, and nothing of the stream is kept.
+            self.lasting.abandon(self.account.study)
+        self.state = self.lasting.dataset(self.account.dataset)
+
+    def notes(self) -> dict[str, Any] | None:
+        """What a state needs to be resumed on this ledger; None without one."""
+        if self.lasting is None or self.account is None or self.life is None:
+            return None
+        return {
+            "path": str(self.lasting.path),
+            "study": self.account.study,
+            "title": self.account.title,
+            "dataset": self.account.dataset,
+            "life": [self.life.epsilon, self.life.delta],
+            "charged": self.charged,
+        }
+
+
+def streamed(store: FileStore, cost: Budget, unit: PrivacyUnit, *, title: str) -> StreamSpending:
+    """The budget of a new stream: refused now if it does not fit, reserved and charged later. Whoever uses it calls `end`.
+
+    A stream may end, be saved and be resumed with the same budget, so nothing of it is given back after it was charged. Its rows
+    come once, so they are not compared with those of other datasets.
+    """
+    terms = _terms(store.dataset, cost, unit, title)
+    store.require(terms)
+    return StreamSpending(store.lasting(), terms, store.life)
+
+
+def resumed(
+    lasting: DurableLedger, notes: Mapping[str, Any], cost: Budget, unit: PrivacyUnit, *, dataset: str | None
+) -> StreamSpending:
+    """The budget of the stream of a state with these `notes`, which paid before if it could."""
+    study, title, known = (str(notes[name]) for name in ("study", "title", "dataset"))
+    require(
+        lasting.study(study) is not None or (not notes["charged"] and lasting.path.samefile(Path(notes["path"]))),
+        f"{lasting.path} is not the ledger of the stream in the state, which is {notes['path']}",
+    )
+    require(dataset in (None, known), f"the people in the stream are {known!r} in its ledger. Leave out --dataset")
+    terms = _terms(known, cost, unit, title, study=study)
+    return StreamSpending(lasting, terms, Budget(*map(float, notes["life"])), kept=True)
+
+
+def _terms(dataset: str, cost: Budget, unit: PrivacyUnit, title: str, *, study: str | None = None) -> StudyBudget:
+    """The account of a release or a stream: its whole budget, whatever it will use."""
+    # A random name, so that two fits of one table with the same settings are two studies.
+    name = secrets.token_hex(32) if study is None else study
+    return StudyBudget(name, title, dataset, CURATOR, cost.epsilon, cost.delta, mu=cost.mu, unit=unit)

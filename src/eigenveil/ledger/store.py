@@ -1,0 +1,411 @@
+"""`FileStore`: keeps a `Ledger` in a file, so that Python, the command line and studies draw on one budget.
+
+A reserve is a study of its own there: joined before the first number is computed, charged before noise is drawn, finished when
+its fit ends and abandoned where it fails. States of a reserve, and what counts for the dataset meanwhile:
+
+    | what happens to the process  | in the file        | counts                                              |
+    |------------------------------|--------------------|-----------------------------------------------------|
+    | dies before `reserve` returns| nothing, or open   | nothing, or all of it                               |
+    | dies before a charge returns | open               | all of it                                           |
+    | dies after a charge          | open, with charge  | all of it; at most the charges have been released   |
+    | ends the fit, or drops it    | closed             | the charges                                         |
+
+So what was released is never more than what counts, wherever it dies. `eigenveil ledger close` frees the rest of a reserve that a
+killed process left.
+
+A stream is charged whole with its first slot, because its slots are known to its own process alone, and must survive a restart.
+"""
+
+import atexit
+import math
+import os
+import secrets
+import shlex
+import sys
+import threading
+import warnings
+import weakref
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import Any, Final, final
+
+from eigenveil.core.accounting import Budget, ExactSum, epsilon_of, fits, largest_epsilon, mu_for
+from eigenveil.core.ledger import Account, Charge, Committed, Ledger, Reserve, Slot
+from eigenveil.core.threads import this_process
+from eigenveil.core.unit import PrivacyUnit
+from eigenveil.errors import BudgetExceeded, Words, in_python, is_visible, require
+from eigenveil.ledger.budget import CURATOR, limit_of, require_fixed, require_words
+from eigenveil.ledger.durable import DatasetState, DurableLedger, LedgerError, StudyBudget
+
+__all__ = ["WHOLE_STREAM", "FileStore", "Ledger", "LedgerError"]
+
+# An account must allow something. The square of this is no number that could matter, and no zero.
+_LEAST_MU: Final = 1e-150
+# Where a reserve is so small that any epsilon would do: the entry says one.
+_LEAST_EPSILON: Final = 1e-12
+# The title of the study without a charge that fixes a total budget.
+_FIXED: Final = "total budget"
+_LONGEST_TITLE: Final = 120
+WHOLE_STREAM: Final = "the whole budget of the stream"
+
+
+_NOTHING: Final = ExactSum()
+
+
+@final
+class _FileAccount:
+    """One reserve in the file. Changes in place. The process that made it spends from it, and no fork of that."""
+
+    def __init__(
+        self,
+        store: "FileStore",
+        terms: StudyBudget,
+        *,
+        steps: int = 0,
+        spent: ExactSum = _NOTHING,
+        is_open: bool = True,
+    ) -> None:
+        self._store, self.name = store, terms.study
+        self._steps, self._mu, self._spent, self._unit = steps, terms.mu, spent, terms.unit
+        self._is_open = is_open
+        # Whether the charge that uses it up ends it, in the same write: there is nothing to give back. Not if more will be noted.
+        self.ends_itself = True
+        if is_open:
+            store.held[self.name] = self
+        self._process = this_process()
+
+    @property
+    def is_paid(self) -> bool:
+        """Whether all of it is charged."""
+        return fits(self._mu * self._mu, math.sqrt(self._spent.value))
+
+    def charge(self, charge: Charge, *, slot: Slot | None = None) -> None:
+        """On the disk before this returns."""
+        if slot is not None:
+            if self.is_paid:
+                return
+            charge = Charge(WHOLE_STREAM, math.sqrt(max(self._mu * self._mu - self._spent.value, 0.0)))
+        if not self._is_open:
+            # It was used up, and this is within the rounding that a reserve may be exceeded by. It has to fit in the total.
+            self._store.charge(charge, unit=self._unit)
+            return
+        charge = Charge(_plain(charge.label), charge.mu)
+        spent = self._spent.square(charge.mu)
+        ends = self.ends_itself and fits(self._mu * self._mu, math.sqrt(spent.value))
+        self._store.lasting().commit(
+            self.name, self._steps, came=b"", said=[], charges=[charge], keep=False, finish=ends
+        )
+        self._steps, self._spent = self._steps + 1, spent
+        if ends:
+            self._ended()
+
+    def said(self, data: bytes) -> None:
+        """Note what left: the entry has a mark of it, by which its owner shows later what the charges were for."""
+        self._store.lasting().commit(self.name, self._steps, came=b"", said=[data], charges=[], keep=False)
+        self._steps += 1
+
+    def close(self, *, failed: bool) -> None:
+        """What was not spent is free again."""
+        if not self._is_open or this_process() != self._process:
+            return
+        self._ended()
+        try:
+            lasting = self._store.lasting()
+            known = lasting.study(self.name)
+            # Somebody may have closed it with the command meanwhile.
+            if known is not None and known.state == "open":
+                (lasting.abandon if failed else lasting.finish)(self.name)
+        except LedgerError as error:
+            # What was paid for is there, and must not be lost over this. It counts in full, which is safe.
+            warnings.warn(
+                f"what {self.name[:16]} had reserved and not spent stays reserved: {error}. Free it later with: eigenveil ledger "
+                f"close {shlex.quote(str(self._store.path))} {self.name[:16]}",
+                UserWarning,
+                stacklevel=2,
+            )
+
+    def _ended(self) -> None:
+        self._is_open = False
+        self._store.held.pop(self.name, None)
+
+
+@final
+class FileStore:
+    """The budget of one dataset in a ledger file. Changes in place: it opens the file when it is first needed, and keeps it open.
+
+    `spelling` is how the caller writes a parameter, for what to type next.
+    """
+
+    def __init__(self, path: Path, dataset: str, life: Budget, first: str, spelling: Words = in_python) -> None:
+        self.path, self.dataset, self.life = path, dataset, life
+        # The hash of its first entry: another ledger in its place is noticed.
+        self._first, self.spelling = first, spelling
+        self._opened: DurableLedger | None = None
+        self._lock = threading.RLock()
+        # Reserves of this process that are open, and those of them that nobody refers to any more.
+        self.held: dict[str, _FileAccount] = {}
+        self._dropped: deque[_FileAccount] = deque()
+        _STORES.add(self)
+
+    @classmethod
+    def over(cls, lasting: DurableLedger, dataset: str, life: Budget, spelling: Words = in_python) -> "FileStore":
+        """The store of a ledger that is open already."""
+        store = cls(lasting.path, dataset, life, lasting.first, spelling)
+        store._opened = lasting
+        return store
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FileStore, (self.path, self.dataset, self.life, self._first, self.spelling)
+
+    def lasting(self) -> DurableLedger:
+        """The open ledger."""
+        with self._lock:
+            if self._opened is None:
+                opened = DurableLedger.open(self.path, create=False)
+                if opened.first != self._first:
+                    opened.close()
+                    raise LedgerError(
+                        f"{self.path} is another ledger than the one that was opened here before. Put that one back, or "
+                        "open this one with Ledger.open"
+                    )
+                self._opened = opened
+            # Never closed where they are dropped: that can be in the middle of any call, in any thread.
+            while self._dropped:
+                self._dropped.popleft().close(failed=True)
+            return self._opened
+
+    def state(self) -> DatasetState:
+        """How the dataset stands, in all processes."""
+        return self.lasting().dataset(self.dataset)
+
+    @property
+    def limit(self) -> float:
+        """What masks of studies may fail with is gone from delta."""
+        return limit_of(self.life, self.state().beyond)
+
+    @property
+    def unit(self) -> PrivacyUnit | None:
+        """That of the studies in the file."""
+        return self.state().unit
+
+    @property
+    def charges(self) -> tuple[Charge, ...]:
+        """Those of all processes."""
+        return self.lasting().charges(self.dataset)
+
+    def committed(self) -> Committed:
+        """An open study counts with all that it may spend."""
+        state = self.state()
+        if math.isinf(state.counted):
+            return Committed(math.inf, 0.0)
+        spent = state.spent * state.spent
+        return Committed(spent, max(0.0, state.counted * state.counted - spent) if state.open else 0.0)
+
+    def afford(self, mu: float, *, label: str, unit: PrivacyUnit | None, budget: Budget | None = None) -> None:
+        """Raise what `reserve` would raise."""
+        self.require(self._terms(mu, label, unit, budget))
+
+    def require(self, terms: StudyBudget) -> None:
+        """Refuse a study that `join` would refuse."""
+        with self._advising(terms):
+            self.lasting().afford(terms, life=self.life)
+
+    def reserve(self, reserve: Reserve, *, budget: Budget | None = None, name: str | None = None) -> Account:
+        """Joined in one transaction: of two processes that ask for the last of a budget, one is refused."""
+        account = None if name is None else self._known(name)
+        if account is None:
+            account = self.join(self._terms(math.sqrt(reserve.left), reserve.label, reserve.unit, budget))
+        # Deleting a reserve gives it back, as in memory.
+        weakref.finalize(reserve, self._dropped.append, account).atexit = False
+        return account
+
+    def join(self, terms: StudyBudget) -> _FileAccount:
+        """A new study in the file."""
+        with self._advising(terms):
+            self.lasting().join(terms, life=self.life, fixed=True)
+        return _FileAccount(self, terms)
+
+    def charge(self, charge: Charge, *, unit: PrivacyUnit | None) -> None:
+        """Reserved, charged and finished in one transaction."""
+        terms = self._terms(charge.mu, charge.label, unit, None)
+        with self._advising(terms):
+            self.lasting().charge(terms, [Charge(_plain(charge.label), charge.mu)], life=self.life)
+
+    @contextmanager
+    def _advising(self, terms: StudyBudget) -> Iterator[None]:
+        """Add to a refusal the largest epsilon that is left."""
+        try:
+            yield
+        except BudgetExceeded as error:
+            lasting = self.lasting()
+            state = lasting.dataset(terms.dataset)
+            left = math.sqrt(max(limit_of(self.life, state.beyond) ** 2 - state.counted**2, 0.0))
+            assert terms.delta is not None
+            epsilon = largest_epsilon(left, terms.delta)
+            enough = "What is left is too little for another release"
+            if epsilon > 0:
+                with suppress(BudgetExceeded):
+                    # Tried, because nothing else says exactly what the ledger accepts.
+                    smaller = replace(terms, epsilon=epsilon, mu=mu_for(epsilon, terms.delta))
+                    lasting.afford(smaller, life=self.life)
+                    enough = f"What is left is enough for {self.spelling('epsilon', epsilon)}"
+            if state.open:
+                command = f"eigenveil ledger close {shlex.quote(str(self.path))} NAME"
+                enough = f"If a process was killed, `{command}` frees what it had reserved. {enough}"
+            raise BudgetExceeded(f"{error}. {enough}") from None
+
+    def knows(self, name: str) -> bool:
+        """Whether a reserve of this name was ever in the file, for this dataset."""
+        found = self.lasting().study(name)
+        return found is not None and found.account.dataset == self.dataset
+
+    def again(self) -> tuple[Any, ...]:
+        """The file is opened where it is used."""
+        return self.life, self
+
+    def words(self) -> str:
+        """As `Ledger.open` would have it."""
+        return f"{str(self.path)!r}, dataset={self.dataset!r}"
+
+    def _known(self, name: str) -> _FileAccount | None:
+        """The account of an old reserve; None if it is closed and not paid, so that the rest must be reserved again."""
+        found = self.lasting().study(name)
+        require(
+            found is not None and found.account.dataset == self.dataset,
+            f"{self.path} has no reserve of that name for {self.dataset!r}: it is another ledger",
+        )
+        assert found is not None
+        is_open = found.state == "open"
+        account = _FileAccount(self, found.account, steps=found.steps, spent=found.standing.exact, is_open=is_open)
+        return account if is_open or account.is_paid else None
+
+    def _terms(self, mu: float, label: str, unit: PrivacyUnit | None, budget: Budget | None) -> StudyBudget:
+        """A new study that may spend `mu`."""
+        cost = budget
+        if cost is None or cost.mu != mu:
+            delta = self.life.delta if budget is None else budget.delta
+            cost = Budget(max(epsilon_of(mu, delta), _LEAST_EPSILON), delta)
+        return StudyBudget(
+            # A random name, so that two fits of one table with the same settings are two studies.
+            secrets.token_hex(32),
+            _title(label),
+            self.dataset,
+            CURATOR,
+            cost.epsilon,
+            cost.delta,
+            mu=max(mu, _LEAST_MU),
+            unit=unit,
+        )
+
+
+def _opened(
+    path: str | PathLike[str], dataset: str | None, *, epsilon: float | None, delta: float | None
+) -> tuple[Budget, FileStore]:
+    """What `Ledger.open` needs. Whatever is refused has written nothing, and made no file."""
+    require(isinstance(path, str | PathLike), f"path must be the name of a file, such as 'people.ledger', got {path!r}")
+    require(dataset is None or isinstance(dataset, str), f"dataset must be text, got {dataset!r}")
+    for name, value in (("epsilon", epsilon), ("delta", delta)):
+        good = value is None or (
+            isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        )
+        require(good, f"{name} must be a finite number, got {value!r}")
+    where = Path(path)
+    if dataset is not None:
+        require_words("dataset", dataset)
+    given = None
+    if epsilon is not None and delta is not None:
+        given = Budget(float(epsilon), float(delta))
+    if not where.exists():
+        require(
+            dataset is not None and given is not None,
+            f"{where} would be a new ledger. Give dataset=, your name for the people in the tables, and epsilon= and delta=, "
+            f'what all releases about them may cost together, for good: such as Ledger.open("{where.name}", '
+            'dataset="patients", epsilon=4, delta=1e-5)',
+        )
+    lasting = DurableLedger.open(where)
+    try:
+        life, name, is_new = _settled(lasting, dataset, epsilon, delta, given)
+        if is_new:
+            # Kept at once: whoever opens it next need not say it again, and cannot change it.
+            terms = StudyBudget(
+                secrets.token_hex(32), _FIXED, name, CURATOR, life.epsilon, life.delta, mu=_LEAST_MU, unit=None
+            )
+            lasting.charge(terms, [], life=life)
+        return life, FileStore.over(lasting, name, life)
+    except BaseException:
+        lasting.close()
+        raise
+
+
+def _settled(
+    lasting: DurableLedger, dataset: str | None, epsilon: float | None, delta: float | None, given: Budget | None
+) -> tuple[Budget, str, bool]:
+    """The total budget and the name of the dataset that is opened, and whether the ledger does not have them yet."""
+    states = {state.name: state for state in lasting.datasets()}
+    there = f"{lasting.path} has {', '.join(map(repr, states))}" if states else f"{lasting.path} has none yet"
+    if dataset is None:
+        require(
+            len(states) == 1,
+            f"dataset is missing: your name for the people in the tables; {there}. Give the same people the same name",
+        )
+        (dataset,) = states
+    known = states[dataset].life if dataset in states else None
+    if known is not None:
+        asked = Budget(known.epsilon if epsilon is None else epsilon, known.delta if delta is None else delta)
+        require_fixed(known, asked, dataset)
+        return known, dataset, False
+    lasting.require_own_name(dataset)
+    if given is None:
+        lacks = " and ".join(name for name, value in (("epsilon", epsilon), ("delta", delta)) if value is None)
+        raise ValueError(
+            f"{lacks} {'is' if ' ' not in lacks else 'are'} missing: what all releases about {dataset!r} may cost together, for "
+            f"good. {there}. For other people, give both once, such as epsilon=4, delta=1e-5"
+        )
+    if others := [name for name in states if name != dataset]:
+        warnings.warn(
+            f"{dataset!r} gets a budget of its own in {lasting.path}, which has {', '.join(map(repr, others))} already. If "
+            "these are the same people, what they cost under both names adds up: open the ledger with the name that it has",
+            UserWarning,
+            stacklevel=4,
+        )
+    return given, dataset, True
+
+
+def _title(label: str) -> str:
+    """The title of a reserve: what released it, and that it was no command."""
+    words = label.removeprefix("this ").removeprefix("these ")[:_LONGEST_TITLE].strip()
+    return f"{words}, Python" if words and is_visible(words) else "release, Python"
+
+
+def _plain(label: str) -> str:
+    # Entries are shown in terminals, and control characters could rewrite one.
+    return "".join(letter if letter.isprintable() else " " for letter in label)
+
+
+_STORES: "weakref.WeakSet[FileStore]" = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """A child opens the file itself. The reserves of its parent are none of its own."""
+    for store in _STORES:
+        store._lock, store._opened = threading.RLock(), None
+        store.held, store._dropped = {}, deque()
+
+
+def _at_exit() -> None:
+    """Give back what this process leaves open. If it is killed, `eigenveil ledger close` does."""
+    for store in list(_STORES):
+        for account in list(store.held.values()):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                account.close(failed=True)
+
+
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_after_fork)
+atexit.register(_at_exit)
+Ledger.opener = _opened

@@ -1,0 +1,190 @@
+"""Releases of symmetric matrices that are never whole in memory: packed, or some columns at a time.
+
+**Columns.** Noise is drawn in square tiles. The tile of rows I and columns J, I before J, has a source of its own. Its key is a
+digest of the release's key and the two tile numbers. For the mirrored tile the same source is set up again and gives the same
+whole numbers. So mirrored entries have the same noise, as in `packed_noise`, and the proof is the same. The release is a function
+of the upper triangle in whole steps. Its noise is s on the diagonal and s / sqrt(2) off it, so that
+    sum_i D_ii^2 / s^2 + sum_(i<j) D_ij^2 / (s^2 / 2) = ||D||_F^2 / s^2.
+The value must be symmetric to the last bit. Otherwise the difference of two mirrored entries would be public without any noise.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol, final, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eigenveil.core.ledger import Slot
+from eigenveil.core.mechanism import STRIP, Bounded, Calibrated, Mechanism, symmetric_noise
+from eigenveil.core.noise import ROOT_HALF, Noise, Rounded, steps_of, values_of
+from eigenveil.core.threads import Array
+from eigenveil.errors import require
+from eigenveil.privacy.packed import pack, packed_side, unpack
+
+__all__ = ["columns_released", "release_columns", "release_packed"]
+
+Integers = NDArray[np.int64]
+
+
+@runtime_checkable
+class OwnColumns(Protocol):
+    """A mechanism that releases columns in its own way, such as one that gives earlier releases again."""
+
+    def release_columns(
+        self, slices: Iterable[Array], *, dim: int, sensitivity: float, label: str, share: float, slot: Slot | None
+    ) -> Iterator[Array]:
+        """As the function of this name."""
+
+
+def release_packed(
+    mechanism: Mechanism,
+    packed: Array,
+    *,
+    sensitivity: float,
+    label: str,
+    share: float = 1.0,
+    slot: Slot | None = None,
+) -> Array:
+    """The public version of a symmetric matrix that is packed, as `pack` does it: packed too, and with the same numbers.
+
+    It may take the memory of `packed`: this is for devices that have no room for a whole matrix.
+    """
+    side = packed_side(len(packed))
+    if side <= STRIP:
+        # So small a matrix costs nothing, and all its rows at once are faster.
+        private = Bounded(unpack(packed, (side, side), symmetric=True), sensitivity, symmetric=True)
+        return pack(mechanism.release(private, label=label, share=share, slot=slot), symmetric=True)
+    # Step and noise are those of the whole matrix: half of it determines the rest.
+    drawn = mechanism.charged(sensitivity, side * side, label=label, share=share, slot=slot)
+    return packed if drawn is None else _plus_packed(packed, side, drawn)
+
+
+def release_columns(
+    mechanism: Mechanism,
+    slices: Iterable[Array],
+    *,
+    dim: int,
+    sensitivity: float,
+    label: str,
+    share: float = 1.0,
+    slot: Slot | None = None,
+) -> Iterator[Array]:
+    """The public versions of consecutive `slices`, (dim, w), of the columns of one private symmetric matrix, (dim, dim).
+
+    Each slice is yielded as it is computed, and together they are symmetric. There is one charge for all of them, on the ledger
+    before the first slice is requested. `sensitivity` is that of the whole matrix (Frobenius).
+    """
+    if isinstance(mechanism, OwnColumns):
+        return mechanism.release_columns(slices, dim=dim, sensitivity=sensitivity, label=label, share=share, slot=slot)
+    # Charged here and not in the generator, which runs only when its first slice is requested. And for the whole matrix: all
+    # slices are one release, and must be on one lattice.
+    drawn = mechanism.charged(sensitivity, dim * dim, label=label, share=share, slot=slot)
+    if drawn is None:
+        return iter(slices)
+    return columns_released(slices, dim=dim, step=drawn.step, deviation=drawn.deviation, noise=drawn.noise)
+
+
+def _plus_packed(packed: Array, side: int, drawn: Calibrated) -> Array:
+    """The matrix in whole steps plus symmetric noise, in its own memory and a row at a time."""
+    place = 0
+    for start, stop, more, diagonal in symmetric_noise(side, drawn.deviation, drawn.noise):
+        for row in range(stop - start):
+            line = packed[place : place + side - start - row]
+            steps = steps_of(line, drawn.step)
+            own = steps[0] + diagonal[row]
+            steps += more[row, row:]
+            steps[0] = own
+            line[:] = values_of(steps, drawn.step)
+            place += len(line)
+        del more
+    return packed
+
+
+# Columns of noise that are drawn together. Slices of the matrix may begin and end anywhere.
+_TILE = 64
+
+
+_KEY_WORDS = 4
+
+
+def columns_released(
+    slices: Iterable[Array], *, dim: int, step: float, deviation: float, noise: Noise
+) -> Iterator[Array]:
+    """Consecutive slices, (dim, w) for any w, of the columns of a symmetric matrix, in whole steps, with symmetric noise.
+
+    >>> parts = columns_released([np.zeros((3, 2)), np.zeros((3, 1))], dim=3, step=1.0, deviation=9.0, noise=Noise.seeded(1))
+    >>> whole = np.hstack(list(parts))
+    >>> bool((whole == whole.T).all()), whole.shape
+    (True, (3, 3))
+    """
+    tiles = _Tiles(noise.words(_KEY_WORDS).tobytes(), noise.reproducible, dim, deviation) if deviation > 0 else None
+    start, drawn, strip = 0, -1, np.zeros((dim, 0), dtype=np.int64)
+    for part in slices:
+        stop = start + part.shape[1]
+        require(len(part) == dim and stop <= dim, f"slices must be columns of a ({dim}, {dim}) matrix")
+        steps = steps_of(part, step)
+        # Freed before noise is drawn, because this runs where memory is short.
+        del part
+        column = start
+        while tiles is not None and column < stop:
+            number, place = divmod(column, _TILE)
+            if number != drawn:
+                del strip
+                drawn, strip = number, tiles.strip(number)
+            count = min(stop - column, _TILE - place)
+            steps[:, column - start : column - start + count] += strip[:, place : place + count]
+            column += count
+        yield values_of(steps, step)
+        start = stop
+    require(start == dim, f"slices must have {dim} columns in all, got {start}")
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Tiles:
+    """The noise of one release, (dim, dim) whole steps; any columns of it can be drawn at any time."""
+
+    key: bytes
+    reproducible: bool
+    dim: int
+    deviation: float
+    _on: Rounded = field(init=False)
+    _off: Rounded = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_on", Rounded(self.deviation))
+        object.__setattr__(self, "_off", Rounded(self.deviation * ROOT_HALF))
+
+    def __repr__(self) -> str:
+        # The key is not shown: with it, anyone could subtract the noise.
+        return f"_Tiles(dim={self.dim})"
+
+    def strip(self, number: int) -> Integers:
+        """The columns, (dim, w), of the tiles in column `number`."""
+        found = np.empty((self.dim, self._size(number)), dtype=np.int64)
+        for row in range(-(-self.dim // _TILE)):
+            here = found[row * _TILE : (row + 1) * _TILE]
+            here[...] = self._tile(row, number) if row <= number else self._tile(number, row).T
+        return found
+
+    def _tile(self, row: int, column: int) -> Integers:
+        """Rows of tile `row` by columns of tile `column`, row <= column."""
+        noise = Noise(self._source(row, column), reproducible=self.reproducible)
+        shape = self._size(row), self._size(column)
+        drawn = self._off.draw(noise, shape[0] * shape[1]).reshape(shape)
+        if row < column:
+            return drawn
+        square = np.triu(drawn, 1)
+        square += square.T
+        # The diagonal has its own, larger noise.
+        np.fill_diagonal(square, self._on.draw(noise, shape[0]))
+        return square
+
+    def _source(self, row: int, column: int) -> bytes:
+        places = row.to_bytes(8, "little") + column.to_bytes(8, "little")
+        return hashlib.sha256(b"eigenveil columns" + self.key + places).digest()
+
+    def _size(self, number: int) -> int:
+        return min(_TILE, self.dim - number * _TILE)
