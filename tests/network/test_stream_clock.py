@@ -226,8 +226,9 @@ def test_a_site_that_was_stopped_for_longer_than_the_delay_goes_on(tmp_path: Pat
 
     async def all_of_them() -> int:
         async with asyncio.timeout(120):
-            code, *_ = await asyncio.gather(stopped(), company.serve([]), *map(company.follow_site, company.names[1:]))
-            return code
+            site = asyncio.ensure_future(stopped())
+            await asyncio.gather(site, company.serve([]), *map(company.follow_site, company.names[1:]))
+            return site.result()
 
     assert asyncio.run(all_of_them()) == 0
     with DurableLedger.open(company.ledger(name)) as ledger:

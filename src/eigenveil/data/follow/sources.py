@@ -34,6 +34,8 @@ Reach: TypeAlias = tuple[tuple[str, int], ...]
 _BOM: Final = b"\xef\xbb\xbf"
 # What is read at first, and at most at once unless a single line is longer.
 _BYTES, _MOST_BYTES = 1 << 16, 1 << 22
+# Endings of files that are no text of fields, or have no line of column names.
+_OTHER_KINDS: Final = (".parquet", ".pq", ".jsonl", ".ndjson", ".json", ".xlsx", ".feather", ".arrow")
 # How much before an offset is compared after a restart.
 _TAIL: Final = 64
 
@@ -171,6 +173,9 @@ def follow(
         if sized:
             raise _no_size(source)
         return FollowedPipe(source.open("rb", buffering=0), source, said, columns)
+    if said.kind is None and source.suffix.lower() in _OTHER_KINDS:
+        # Its first line is no line of names, and an error must not quote it.
+        raise ValueError(f"{source} is no csv file, and only csv can be followed. Append the rows to a csv file")
     return FollowedFile.open(source, said, columns)
 
 
