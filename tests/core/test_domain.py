@@ -1,6 +1,7 @@
 """Rows end up where the domain says, whatever they were: any size, any dtype, dense or sparse."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,11 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eigenveil.core import sums
 from eigenveil.core.domain import Domain
-from eigenveil.core.rows import Block
+from eigenveil.core.rows import Block, Rows
+from eigenveil.core.unit import Neighbours
+from eigenveil.data.rows import DenseRows, SparseRows
 from eigenveil.linalg import Array
 from eigenveil.privacy.sums.clipped import dense, sparse
 from laws.strategies import SIZES, domains, person
@@ -108,3 +112,19 @@ def test_bad_domains_are_refused(fields: dict[str, object], message: str) -> Non
     settings: dict[str, Any] = {"dim": 2, "radius": 1.0, **fields}
     with pytest.raises(ValueError, match=message):
         Domain(**settings)
+
+
+@pytest.mark.parametrize("domain", [Domain(2, math.inf), Domain(2, 1.0, claimed=False)])
+@pytest.mark.parametrize("store", [DenseRows, lambda rows: SparseRows(sp.csr_array(rows))])
+def test_the_core_has_no_sums_for_a_domain_that_claims_nothing(domain: Domain, store: Callable[[Array], Rows]) -> None:
+    """A core that could add up in floating point would have to be trusted not to."""
+    rows, near = store(np.eye(2)), Neighbours.ADD_REMOVE
+    refused: list[Callable[[], Any]] = [
+        lambda: sums.bounded_sum(rows, domain=domain, neighbours=near),
+        lambda: sums.bounded_trace(rows, domain=domain, neighbours=near),
+        lambda: sums.bounded_gram(rows, domain=domain, neighbours=near),
+        lambda: sums.bounded_gram_times(rows, basis=np.eye(2)[:, :1], domain=domain, neighbours=near),
+    ]
+    for act in refused:
+        with pytest.raises(ValueError, match="claims no privacy has no grid"):
+            act()

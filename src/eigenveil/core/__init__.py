@@ -3,8 +3,8 @@
 **Ring 1: what a release costs.** A value comes with a stated sensitivity; these say what is charged, and what noise is drawn.
 
 1. `unit` (10 min): what one guarantee protects, which tables are neighbours, and how far one person moves each sum. Proofs.
-2. `accounting` (7 min): from mu to (epsilon, delta) and back, rounded to the safe side.
-3. `ledger` (19 min): charges against a budget, reserves, and disjoint slots of a stream. Charged first, or refused.
+2. `accounting` (10 min): from mu to (epsilon, delta) and back, rounded to the safe side.
+3. `ledger` (29 min): charges against a budget, reserves, and disjoint slots of a stream; kept in memory or in a `Store`.
 4. `noise` (22 min): random words, exact draws of round(s Z), and the public steps that they count.
 5. `mechanism` (11 min): `Gaussian.release` charges, calibrates, and adds noise. Nothing else makes a private array public.
 

@@ -1,10 +1,4 @@
-"""`Gaps`: rows may lack entries, and which entries count as missing. Every sum over rows asks this one place.
-
-A missing entry is NaN. Whether a table may have any is a public fact that the caller declares with a rule, and nothing that an
-observer sees depends on where they are. `Domain` puts a missing entry at the center, so that it adds nothing to any sum, or at a
-public value. Beside the sums, `bounded_observed` releases how many people have each entry, so that sums can be divided by it.
-
-This is where rows are clipped: `Domain`, the public ball that every row is brought into before any product or sum.
+"""Where rows are clipped: `Domain`, the public ball that every row is brought into before any product or sum.
 
 `Domain.whole` clips dense rows and `Domain.whole_sparse` sparse ones. Entries are clipped to column bounds. A public or already
 released center is subtracted, and a public scale divides. Then rows of larger norm than the radius are scaled down to it. All
@@ -12,10 +6,15 @@ of this happens to the row itself, before any product. Subtracting the excess of
 rounding errors far above the stated sensitivity. Only the center of sparse rows is subtracted from finished sums, and only
 while it is near zero (`Domain.require_near`).
 
-Where privacy is claimed, clipped rows lie on a public grid inside the ball: every entry is a whole number of `Domain.unit`.
-Sums over rows are then sums of whole numbers, which do not depend on order, blocks, threads or machines
-(`eigenveil.core.whole`). A clipped row depends on that row alone, to the last bit. Its norm is summed over its own
-entries, in an order that the number of entries decides.
+Clipped rows lie on a public grid inside the ball: every entry is a whole number of `Domain.unit`. Sums over rows are then sums
+of whole numbers, which do not depend on order, blocks, threads or machines (`eigenveil.core.whole`). A clipped row depends on
+that row alone, to the last bit. Its norm is summed over its own entries, in an order that the number of entries decides. Where
+a domain claims no privacy it has no grid, and rows are clipped in `eigenveil.privacy.sums.clipped`.
+
+`Gaps` says which entries count as missing, and every sum over rows asks this one place. A missing entry is NaN. Whether a table
+may have any is a public fact that the caller declares with a rule, and nothing that an observer sees depends on where they are.
+`Domain` puts a missing entry at the center, so that it adds nothing to any sum, or at a public value. Beside the sums,
+`bounded_observed` releases how many people have each entry, so that sums can be divided by it.
 """
 
 import math
@@ -48,6 +47,7 @@ __all__ = [
     "center_scores",
     "clip_factors",
     "row_sums",
+    "unit_of",
 ]
 
 Rule = Literal["counts", "groups", "drop", "fill"]
@@ -305,8 +305,7 @@ class Region(ABC):
 
     def pair(self, block: Block, *, out: Array | None = None) -> Pair:
         """What the rows of a block add to the Gram matrix; dense rows in `out` if given."""
-        unit = self.unit
-        assert unit is not None
+        unit = unit_of(self)
         if not block.sparse:
             rows = self.whole(block, unit=unit, squared=True, out=out)
             return Pair(rows, rows, unit * unit)
@@ -335,6 +334,13 @@ class Region(ABC):
     @abstractmethod
     def trace_sensitivity(self, neighbours: Neighbours) -> float:
         """Sensitivity of the total sum of squares."""
+
+
+def unit_of(region: Region) -> float:
+    """The unit of the region's grid. Where no privacy is claimed there is none, and this refuses."""
+    if region.unit is None:
+        raise ValueError("a domain that claims no privacy has no grid, and so no exact sums")
+    return region.unit
 
 
 @final
@@ -535,8 +541,7 @@ class Domain(Region):
 
         A row in whole units and a basis in multiples of 2^-35 multiply without rounding: all sums are below 2^17 2^35 = 2^52.
         """
-        unit = self.unit
-        assert unit is not None
+        unit = unit_of(self)
         if not block.sparse:
             rows = self.whole(block, unit=unit, squared=True, out=out)
             # Exact in any order: whole rows times multiples of 2^-35 stay below 2^53.

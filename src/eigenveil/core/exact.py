@@ -1,7 +1,7 @@
 """Arithmetic that rounds once, at the end: products of integer matrices, and sums of products of floats as double-doubles.
 
 Whole numbers are exact in float64 up to 2^53, in whatever order they are added. Larger ones are split into limbs whose products
-stay below that. The result is a pair of floats (hi, lo) with 106 bits (Dekker 1971). The exact sums in `core.whole` call this.
+stay below that. The result is a pair of floats (hi, lo) with 106 bits (Dekker 1971). `whole` and `counts` call this.
 """
 
 import math

@@ -429,19 +429,17 @@ delta = 1e-06; nothing was released
         left = self.remaining_mu
         return math.inf if math.isinf(left) else largest_epsilon(left, self._budget.delta if delta is None else delta)
 
+    # How a notebook shows it. Set by `eigenveil.ledger.shown`, because nothing here draws.
+    drawn: "ClassVar[Callable[[Ledger], str] | None]" = None
+
+    @property
+    def place(self) -> str:
+        """Where it is kept, for people; empty in memory."""
+        return self._store.words()
+
     def _repr_html_(self) -> str:
         """What was spent, in a notebook."""
-        from eigenveil.drawing import escaped, fragment, table
-
-        budget, where = self._budget, self._store.words()
-        try:
-            self._store.committed()
-        except EigenveilError as error:
-            return fragment(f"<p>{escaped(where)}</p><p>{escaped(str(error))}</p>")
-        spent = f"spent: epsilon {self.epsilon():.3g} of {budget.epsilon:g} at delta = {budget.delta:g}"
-        entries = table(("release", "mu"), [(charge.label, charge.mu) for charge in self.charges])
-        place = f"<p>{escaped(where)}. Left: epsilon {self.left():g}</p>" if where else ""
-        return fragment(f"<p><strong>{escaped(spent)}</strong></p>{place}{entries}")
+        return repr(self) if Ledger.drawn is None else Ledger.drawn(self)
 
     def afford(self, mu: float, *, label: str, unit: PrivacyUnit | None = None, budget: Budget | None = None) -> None:
         """Raise `BudgetExceeded` or `UnitMismatch` if a charge of `mu` cannot be paid now. Nothing is written in either case."""

@@ -1,9 +1,9 @@
 """This is where noise is added: `Mechanism.release` makes a private number public. The ledger is charged before noise is drawn.
 
 Where a mechanism stands is the trust model: `Gaussian` at the hub trusts the hub, `Gaussian` at the sites trusts nobody else.
-Tasks work with any mechanism and do not change. A `Gaussian` releases whole numbers of public steps
-(`eigenveil.core.noise`) with noise drawn exactly (`eigenveil.core.noise`). Two other places add noise to
-parts of a sum: `privacy/integers/share.py` under masks, and `privacy/integers/paired.py` between peers.
+Tasks work with any mechanism and do not change. A `Gaussian` releases whole numbers of public steps, with noise drawn exactly
+(`eigenveil.core.noise`). Two other places add noise to parts of a sum: `privacy/integers/share.py` under masks, and
+`privacy/integers/paired.py` between peers. Large matrices are released in pieces in `privacy/released.py`.
 """
 
 import math

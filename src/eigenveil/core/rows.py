@@ -1,4 +1,9 @@
-"""What the core needs of data: `Rows`, a shape and blocks of raw rows; and `Work`, a sum over rows that can travel to them."""
+"""What the core needs of data: `Rows`, a shape and blocks of raw rows; and `Work`, a sum over rows that can travel to them.
+
+Whatever is released is a sum over rows, so the sum goes to where the rows are (`total_of`), and only its result comes back. Noise
+is no part of a work: it stays with whoever releases. Blocks are raw. `Domain` clips them inside the work, before anything else is
+computed. Storages of rows are in `eigenveil.data`; sparse matrices are those of scipy, which this module does not load.
+"""
 
 import sys
 from collections.abc import Callable, Iterator

@@ -1,15 +1,13 @@
-"""Sensitivities: how far one person can move each number we release. Each bound comes with its proof.
+"""What one guarantee protects, which tables are neighbours, and how far one person can move each number we release.
 
-A person is one row x with ||x|| <= B, after clipping by `Domain`. A person with several rows contributes an average of such
-rows. P = x x^T, or an average of such matrices, is what the person adds to the Gram matrix: positive semi-definite,
-||P||_F <= B^2 and trace P <= B^2. Everything below follows from that.
+**Sensitivities**, each with its proof. A person is one row x with ||x|| <= B, after clipping by `Domain`. A person with several
+rows contributes an average of such rows. P = x x^T, or an average of such matrices, is what the person adds to the Gram matrix:
+positive semi-definite, ||P||_F <= B^2 and trace P <= B^2. Everything below follows from that.
 
-`PrivacyUnit`: what one guarantee protects, and between which tables. Costs are added up only where it is the same.
-
-Guarantees of two kinds have no common sum. Under epsilon = 1 for each row, a person with 50 rows is protected far less. Nor does
-a guarantee for people cover each of their rows at the same cost. A person's rows are averaged, so one row more replaces the
-person's average by another: removing and adding, which is up to twice the mu. So a ledger refuses a second kind and converts
-nothing.
+**`PrivacyUnit`**: costs are added up only where it is the same, because guarantees of two kinds have no common sum. Under
+epsilon = 1 for each row, a person with 50 rows is protected far less. Nor does a guarantee for people cover each of their rows
+at the same cost. A person's rows are averaged, so one row more replaces the person's average by another: removing and adding,
+which is up to twice the mu. So a ledger refuses a second kind and converts nothing.
 """
 
 import math

@@ -4,7 +4,7 @@ The error of a floating-point sum grows with the number of rows, which is privat
 every clipped row is on a grid inside its ball (`Region.pair`, `Region.scored`), and entries have few bits.
   - Within a block, products and partial sums are whole numbers below 2^53. Float64 represents them exactly, so the order in which
     BLAS adds them does not matter.
-  - Across blocks they are added in int64, with a carry long before 2^63 (`total.py`).
+  - Across blocks they are added in int64, with a carry long before 2^63 (`Total`).
   - Only the finished sum becomes a float, by one rounding.
 So neighbours differ by exactly what one person adds, and a Gram matrix is exactly symmetric.
 
@@ -13,14 +13,8 @@ The radius is at most 2^17 units, which leaves this room:
   - Scores have 27 bits and products with them 44: 2^9 rows at a time.
   - Entries of a row for a sum have 34 bits: 2^19 rows.
 
-The files:
-  - `rows.py`: sums of rows, counts of people and of entries that are there, and traces.
-  - `gram.py`: Gram matrices.
-  - `products.py`: Gram matrices times a basis, and scores.
-  - `center.py`: subtracts the center of sparse rows from finished sums.
-  - `total.py`: the running sum, and what rows that are elsewhere send back. `grid.py`: units.
-Each sum is a `Work` (`eigenveil.core.rows`), so that it can be worked out where the rows are.
-`core.sums`, streams and hidden starts call this.
+In this order: units; `Total`, and `WholeSums`, what rows that are elsewhere send back; `CenterSums`, which subtract the center of
+sparse rows from finished sums; counts, traces and sums of rows; Gram matrices; Gram matrices times a basis. Each is a `Work`.
 """
 
 import math
@@ -31,7 +25,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from eigenveil.core.domain import SCORE_BITS, SHIFT, Gaps, Region, row_sums
+from eigenveil.core.domain import SCORE_BITS, SHIFT, Gaps, Region, row_sums, unit_of
 from eigenveil.core.exact import DoubleDouble, joined, less_outer, minus_outer, two_sum
 from eigenveil.core.rows import Block, Rows, added_up, block_size, lengths, sparse_times, total_of
 from eigenveil.core.threads import Array, side_by_side
@@ -67,7 +61,6 @@ __all__ = [
     "on_basis_grid",
     "reach_of",
     "sum_unit",
-    "unit_of",
     "whole_count",
     "whole_gram",
     "whole_gram_times",
@@ -84,13 +77,6 @@ BASIS_UNIT = 2.0**-35
 SUM_BITS = 17
 # Numbers of rows that stay in the inner cache while they are clipped and rounded; and the least number of rows at a time.
 CACHED_NUMBERS, CACHED_ROWS = 1 << 17, 128
-
-
-def unit_of(region: Region) -> float:
-    """The unit of the region's grid."""
-    unit = region.unit
-    assert unit is not None, "a region that claims nothing has no exact sums"
-    return unit
 
 
 def sum_unit(region: Region) -> float:

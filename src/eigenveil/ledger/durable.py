@@ -103,7 +103,7 @@ class DurableLedger:
     ...     again = ledger.join(account, life=Budget(2.0, 1e-5))
     ...     (step,) = again.steps
     >>> step.said, step.charges, again.secret == opened.secret
-    ((b'noisy sum',), (Charge(label='sum', mu=0.1),), True)
+    ((b'noisy sum',), (Charge(label='sum', mu=0.1, purpose='main'),), True)
     >>> folder.cleanup()
     """
 

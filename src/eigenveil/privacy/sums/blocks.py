@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eigenveil.core.domain import Domain
+from eigenveil.core.domain import Domain, unit_of
 from eigenveil.core.rows import Block
 from eigenveil.core.threads import Array
 from eigenveil.core.whole import (
@@ -22,7 +22,6 @@ from eigenveil.core.whole import (
     finished_sum,
     reach_of,
     sum_unit,
-    unit_of,
 )
 
 __all__ = ["add_block", "add_packed", "whole_gram_columns"]

@@ -4,13 +4,13 @@ import math
 
 import numpy as np
 
-from eigenveil.core.domain import FARTHEST, SHIFT, Domain, center_scores
+from eigenveil.core.domain import FARTHEST, SHIFT, Domain, center_scores, unit_of
 from eigenveil.core.mechanism import Bounded
 from eigenveil.core.rows import Rows, block_size
 from eigenveil.core.sums import CONTRACTION, require_contraction
 from eigenveil.core.threads import Array
 from eigenveil.core.unit import Neighbours, sum_sensitivity
-from eigenveil.core.whole import on_basis_grid, unit_of
+from eigenveil.core.whole import on_basis_grid
 from eigenveil.data.rows import Symmetric
 from eigenveil.errors import require
 from eigenveil.privacy.sums.floating import float_scores

@@ -12,8 +12,8 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from eigenveil.core.domain import SCORE, SCORE_BITS, SQUARABLE, Domain, clip_factors
-from eigenveil.core.whole import Total, WholeSums, unit_of
+from eigenveil.core.domain import SCORE, SCORE_BITS, SQUARABLE, Domain, clip_factors, unit_of
+from eigenveil.core.whole import Total, WholeSums
 from eigenveil.linalg import Array
 from eigenveil.privacy.sums.device.blocks import grid_limits, leaves, on_host
 

@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from eigenveil.core.counts import ColumnTailsWork, TailsWork, counted, nobody
-from eigenveil.core.domain import SCORE, SCORE_BITS, Domain
+from eigenveil.core.domain import SCORE, SCORE_BITS, Domain, unit_of
 from eigenveil.core.rows import Rows
 from eigenveil.core.whole import (
     COUNT_UNIT,
@@ -24,7 +24,6 @@ from eigenveil.core.whole import (
     WholeSums,
     on_basis_grid,
     sum_unit,
-    unit_of,
     whole_weights,
 )
 from eigenveil.data.rows import DenseRows, WeightedRows
