@@ -11,8 +11,9 @@ policy asks for, is refused before anything is written; the threat model states 
 (names and terms of a study, its charges, how many messages it sends), what earlier entries add up to, random numbers, the day and
 marks. Charges follow from settings and releases. A mark is HMAC-SHA256 under a key that stays in the file and a nonce that is
 drawn for it: to those without the key it is 32 random bytes, equal to no other, whatever its bytes are and however long. The day
-is that of the writing: work that ends after midnight has the next one. `tests/laws/test_ledger_laws.py` compares ledgers of
-neighbouring tables field by field.
+is that of the writing: work that ends after midnight has the next one. In masked streams by the clock, a slot that is closed and
+a message are entries in the order in which they happen, and work on rows delays the first. `tests/laws/test_ledger_laws.py`
+compares ledgers of neighbouring tables field by field.
 """
 
 import hashlib

@@ -80,13 +80,18 @@ def test_a_clock_that_is_behind_the_last_note_is_refused(source: Path, tmp_path:
         pass
 
 
-def test_a_site_whose_notes_stop_ends(source: Path, tmp_path: Path) -> None:
-    with WatchedEnds(source, tmp_path / "ledger.ends", rule(1e6), slot=0) as ends:
+def test_a_site_whose_notes_stop_ends_at_once_whatever_waits_to_be_read(source: Path, tmp_path: Path) -> None:
+    notes, clock = tmp_path / "ledger.ends", ByClock(time.time() - 1e6, 1e6 + 0.5, 3)
+    with WatchedEnds(source, notes, clock, slot=0) as ends:
+        # Rows up to here may take any time.
+        first = awaited(ends, 0)
         os.kill(pid_of(ends), signal.SIGKILL)
         until = time.monotonic() + 60
         with pytest.raises(ProtocolError, match="Start the site again"):
             while time.monotonic() < until:
                 ends.following(0)
+    with WatchedEnds(source, notes, clock, slot=0) as again:
+        assert again.following(0) == first
 
 
 SITE = """

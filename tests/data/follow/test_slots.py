@@ -206,6 +206,24 @@ def test_a_file_that_was_left_when_a_slot_ended_stays_left(tmp_path: Path) -> No
         polled(follower, later(41.0))
 
 
+@pytest.mark.parametrize("head", ["", "he"])
+def test_a_late_reader_finds_no_first_line_that_was_not_there(tmp_path: Path, head: str) -> None:
+    seen = []
+    for late in (False, True):
+        (folder := tmp_path / f"{late}").mkdir()
+        (folder / "1.csv").write_text("heat\n1\n2\n")
+        ends, events = Ends(folder), []
+        follower = Follower(follow(folder), ByClock(0.0, 10.0, 5), ends=ends)
+        (folder / "2.csv").write_text(head)
+        for slot in range(3):
+            ends.note(slot, 10.0 * slot + 10.0)
+            events += [] if late else polled(follower, Instant(10.0 * slot + 10.1, 10.0 * slot + 10.1))
+        (folder / "2.csv").write_text("heat\n3\n")
+        ends.note(3, 40.0)
+        seen.append(slots(events + polled(follower, Instant(40.1, 40.1))))
+    assert seen[0] == seen[1] == {0: [1.0, 2.0], 1: [], 2: [], 3: [3.0]}
+
+
 def test_a_pipe_is_refused_where_slots_end_by_the_clock() -> None:
     reading, writing = os.pipe()
     os.write(writing, b"a\n1\n")

@@ -127,6 +127,14 @@ def test_a_pipe_without_a_size_is_refused_before_anything_is_read(tmp_path: Path
     os.close(writing)
 
 
+@pytest.mark.parametrize("name", ["sensor.jsonl", "sensor.parquet"])
+def test_a_file_of_another_kind_is_refused_and_not_quoted(tmp_path: Path, name: str) -> None:
+    (path := tmp_path / name).write_text('{"a": 71}\n')
+    with pytest.raises(ValueError, match="only csv can be followed") as refused:
+        follow(path, columns=("a",))
+    assert "71" not in str(refused.value)
+
+
 def test_what_cannot_be_followed_is_said(tmp_path: Path, file: Path) -> None:
     (tmp_path / "empty.csv").write_text("a,b")
     with pytest.raises(ValueError, match="no complete first line yet"):

@@ -4,6 +4,7 @@ What happens by the clock, that is when bytes arrive and when ends are noted, is
 between is drawn from another generator: how often it reads, how many rows at most, how long it stalls and where it is killed.
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -61,18 +62,20 @@ class World:
     """Rows in the order of their arrival, and when each slot's end is noted; None where nobody was there to note it.
 
     A reader sees a note `late` seconds after that. Where the first slot begins is noted at `begin`. The `files` are made at
-    their times, whatever rows come.
+    their first times and have a whole line of column names at their second ones, whatever rows come.
     """
 
     rows: tuple[Row, ...]
     ends: tuple[float | None, ...]
-    files: tuple[tuple[str, float], ...] = (("", -100.0),)
+    files: tuple[tuple[str, float, float], ...] = (("", -100.0, -100.0),)
     late: float = 0.0
     begin: float | None = None
 
     def events(self) -> list[tuple[float, str, str, int]]:
         """What happens by the clock: appended text and noted ends, in order."""
-        found: list[tuple[float, str, str, int]] = [(at, file, "a,b\n", -1) for file, at in self.files]
+        found: list[tuple[float, str, str, int]] = []
+        for file, made, named in self.files:
+            found += [(made, file, "a", -1), (named, file, ",b\n", -1)] if named > made else [(made, file, "a,b\n", -1)]
         for row in self.rows:
             half = len(row.text) // 2
             found += [
@@ -105,10 +108,13 @@ def world(rng: np.random.Generator, *, folder: bool, slots: int, rows: int) -> W
     away = rng.random(slots) < 0.2
     away[-1] = False
     begun = {row.file: row.arrives for row in reversed(parts)}
-    # The reader needs one file to begin with.
-    made = tuple((name, -100.0 if at == 0 else begun[name]) for at, name in enumerate(sorted(begun)))
+    left = {row.file: row.arrives for row in parts}
+    # The reader needs one file to begin with. Others are made when the one before is left, and some get their names later.
+    made = [(min(begun), -100.0, -100.0)]
+    for before, name in itertools.pairwise(sorted(begun)):
+        made.append((name, float(rng.choice([left[before], begun[name]])), begun[name]))
     noted = tuple(None if gone else at for at, gone in zip(ends, away, strict=True))
-    return World(tuple(parts), noted, made, float(rng.choice([0.0, 1.0, 4.0])))
+    return World(tuple(parts), noted, tuple(made), float(rng.choice([0.0, 1.0, 4.0])))
 
 
 def _alone(arrivals: Array, files: NDArray[np.int64]) -> list[bool]:

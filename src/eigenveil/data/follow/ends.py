@@ -91,19 +91,19 @@ class WatchedEnds:
         assert self._process is not None
         # Asked first: whatever it has noted is there when it has ended.
         code = self._process.poll()
+        # At once, and not when all that it has noted is used up: how long that takes depends on rows. The notes stay.
+        if code == watcher.JUMPED:
+            assert self._process.stdout is not None
+            self._rule.require_steady(float(self._process.stdout.read()))
+        if code not in (None, 0):
+            raise ProtocolError("the process that notes when slots end was stopped. Start the site again")
         while True:
             while self._ends and self._ends[0].slot < slot:
                 self._ends.popleft()
             if self._ends:
                 return self._ends[0]
             if not self._take():
-                break
-        if code == watcher.JUMPED:
-            assert self._process.stdout is not None
-            self._rule.require_steady(float(self._process.stdout.read()))
-        if code not in (None, 0):
-            raise ProtocolError("the process that notes when slots end was stopped. Start the site again")
-        return None
+                return None
 
     def has(self, slot: int) -> bool:
         """Whether the end of this slot was noted, of slots that were not read to their end before."""

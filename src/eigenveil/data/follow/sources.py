@@ -34,6 +34,8 @@ Reach: TypeAlias = tuple[tuple[str, int], ...]
 _BOM: Final = b"\xef\xbb\xbf"
 # What is read at first, and at most at once unless a single line is longer.
 _BYTES, _MOST_BYTES = 1 << 16, 1 << 22
+# Endings of files that are no text of fields, or have no line of column names.
+_OTHER_KINDS: Final = (".parquet", ".pq", ".jsonl", ".ndjson", ".json", ".xlsx", ".feather", ".arrow")
 # How much before an offset is compared after a restart.
 _TAIL: Final = 64
 
@@ -171,6 +173,9 @@ def follow(
         if sized:
             raise _no_size(source)
         return FollowedPipe(source.open("rb", buffering=0), source, said, columns)
+    if said.kind is None and source.suffix.lower() in _OTHER_KINDS:
+        # Its first line is no line of names, and an error must not quote it.
+        raise ValueError(f"{source} is no csv file, and only csv can be followed. Append the rows to a csv file")
     return FollowedFile.open(source, said, columns)
 
 
@@ -344,7 +349,7 @@ class FollowedFolder:
             if at.name not in files:
                 raise SourceChanged(_gone(at.name, self.source))
             later = [name for name in there if name > at.name]
-            file = self._file(files[at.name])
+            file = self._file(files[at.name], None if until is None else dict(until).get(at.name))
             rows = np.empty((0, len(self.columns)))
             # Without a first line there is nothing to read yet.
             if file is not None:
@@ -377,10 +382,13 @@ class FollowedFolder:
             )
         return offset
 
-    def _file(self, path: Path) -> FollowedFile | None:
-        """A file of the folder, with the first line that all of them have; None if that has not come yet."""
+    def _file(self, path: Path, stop: int | None) -> FollowedFile | None:
+        """A file of the folder, with the first line that all of them have; None if that had not come when it had `stop` bytes.
+
+        A reader that comes late sees a line that was not there, and must not do otherwise than one that was in time.
+        """
         head = _head(path, self.how)
-        if head is None:
+        if head is None or (stop is not None and len(head) > stop):
             return None
         header = replace(self.first.text.header, source=path)
         file = FollowedFile(

@@ -4,11 +4,13 @@ It reads its rows and closes its slots on the thread of its party, so that a slo
 slots end by the clock, a process of its own notes how far the source reached at each end, and the notes are beside the ledger.
 
 **By the clock, rows decide about no answer and no absence, unless the work on them takes longer than the public delay.** Proof.
-Let e be the end of a slot, s the moment from which this process has noted ends, and w the study's delay. A question for the slot
-waits until max(e, s) + w. Then a slot whose end was noted is closed, and its part is sent; one without an end is declined. Both
-follow from clocks alone. If a slot that has an end is still open, its rows took longer than w. The site then gives the study up
-in its ledger, for good, and ends. So others learn of rows at most once, and at most in which slot that happened. What is left is
-how long the answer itself takes from that moment on, which `reply_seconds` of a policy rounds up.
+Let e be the end of a slot, s the moment from which this process has noted ends, or the last one at which it went on after it had
+stood still, and w the study's delay. A question for the slot waits until max(e, s) + w. Then a slot whose end was noted is
+closed, and its part is sent; one without an end is declined. Both follow from clocks alone. If a slot that has an end is still
+open, its rows took longer than w. The site then gives the study up in its ledger, for good, and ends. So others learn of rows at
+most once, and at most in which slot that happened. A process stands still if its device sleeps, or if somebody stops it; no row
+keeps the thread that looks at the clock for so long. What is left is how long the answer itself takes from that moment on, which
+`reply_seconds` of a policy rounds up.
 """
 
 import asyncio
@@ -59,6 +61,8 @@ __all__ = ["SlotSiteAgent"]
 _LOOK: Final = 0.2
 # And between two looks whether a question is due.
 _SHORT: Final = 0.05
+# A clock that has moved on by so many seconds more than this process slept: it was stopped, its device slept, or it was set.
+_STOOD_STILL: Final = 5.0
 # At most so many rows, and numbers, are read at a time.
 _MOST_ROWS, _NUMBERS = 200, 1 << 14
 # How long a site tries to say THANKS. It has its result already, so nothing depends on it.
@@ -102,7 +106,7 @@ class SlotSiteAgent:
         self.transport: Transport | None = None
         # Set when the party above has greeted with the same study.
         self._met = asyncio.Event()
-        # By the clock: since when ends are noted. None before.
+        # By the clock: since when ends are noted, and this process runs without a stop. None before.
         self._since: float | None = None
 
     @property
@@ -330,14 +334,17 @@ class SlotSiteAgent:
             return
         assert isinstance(rule, ByClock)
         while not durable.over:
-            slot, since = durable.awaited, self._since
-            if slot is None or since is None:
-                await asyncio.sleep(_SHORT)
-                continue
-            left = max(rule.start + rule.seconds * (slot + 1), since) + delay - Instant.now().wall
+            slot, since, before = durable.awaited, self._since, Instant.now().wall
+            left = _SHORT
+            if slot is not None and since is not None:
+                left = max(rule.start + rule.seconds * (slot + 1), since) + delay - before
             if left > 0:
                 # In short steps: the hub may ask for another slot, and a clock may be set right.
                 await asyncio.sleep(min(left, _SHORT))
+                now = Instant.now().wall
+                if since is not None and now - before > _STOOD_STILL:
+                    # As after a restart: nobody could add up rows.
+                    self._since = now
             else:
                 await runner.act(lambda: self._in_time(durable, ends))
 

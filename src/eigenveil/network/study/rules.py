@@ -106,6 +106,8 @@ def require_together(study: "StudyFile") -> None:
         _require_hub(study, params)
 
 
+# Seconds until sites answer for a slot that lasts longer, unless a study says so.
+_LONGEST_DELAY: Final = 600.0
 # What a study of streams cannot have, because slots are released one after the other.
 _NOT_STREAMED: Final = (
     "column_bounds",
@@ -193,8 +195,11 @@ def delay_of(params: HubStudy) -> float | None:
     """So many seconds after the end of a slot sites answer for it; None where no clock ends slots."""
     if params.slot_seconds is None:
         return None
-    # At least as long as a hub would wait for an answer: a machine may be busy with other things for a moment.
-    return max(params.slot_seconds, params.deadline) if params.slot_delay is None else params.slot_delay
+    if params.slot_delay is not None:
+        return params.slot_delay
+    # A machine that keeps up has a slot's time for its rows. In a long slot they are read as they come, so that its end leaves
+    # little to do, and an answer need not be a day old. At least as long as a hub would wait for an answer.
+    return max(min(params.slot_seconds, _LONGEST_DELAY), params.deadline)
 
 
 def _require_sizes(study: "StudyFile") -> None:

@@ -139,8 +139,9 @@ class StreamStudy:
         "With {slot_seconds}: sites answer for a slot so many seconds after its end, which is the time they have for its rows. "
         "A site that takes longer leaves the study for good.",
         default=None,
-        check=real("a number of seconds above 0 and at most 1e7", lambda number: 0 < number <= 1e7),
-        unset="the length of a slot, or the deadline if that is longer",
+        # Shorter ones end sites that have little to do: a source is looked at a few times in a second.
+        check=real("a number of seconds from 1 to 1e7", lambda number: 1 <= number <= 1e7),
+        unset="the length of a slot, at most 600, but at least the deadline",
         metavar="SECONDS",
         surfaces=_WRITTEN,
     )
