@@ -89,8 +89,8 @@ def whole_file(path: Path) -> Iterator[Path]:
     except BaseException as error:
         # An interrupt counts too: what was written so far may be raw data.
         temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename is None:
-            # A full disk names no file.
+        if isinstance(error, OSError) and error.errno is not None and error.filename is None:
+            # A full disk names no file. An error without a number would be shown as its file alone.
             error.filename = str(path)
         raise
 
