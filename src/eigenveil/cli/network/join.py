@@ -20,9 +20,9 @@ from eigenveil.cli.network.run import TOO_FEW, carried, refused, say_red
 from eigenveil.cli.network.view import PartyView, Voice
 from eigenveil.cli.page.live import live_page
 from eigenveil.cli.report.output import ENDINGS, require_report, write
-from eigenveil.cli.score_files import require_flat
 from eigenveil.cli.study.passphrase import passphrase_from
 from eigenveil.cli.transform import require_carried
+from eigenveil.data.formats.scores import require_flat
 from eigenveil.errors import ProtocolError, require
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from eigenveil.cli._terminal import wrote
 from eigenveil.cli.network.view import Voice
 from eigenveil.cli.network.words import left_words, rounded
 from eigenveil.cli.page.contents import PageBudget
-from eigenveil.cli.score_files import ENDINGS, write_scores
 from eigenveil.cli.transform import beside, scores_of
 from eigenveil.data.archive import whole_file
+from eigenveil.data.formats.scores import ENDINGS, write_scores
 
 if TYPE_CHECKING:
     from eigenveil.core.accounting import Budget

@@ -28,7 +28,7 @@ from eigenveil.plan.choose.gossip import SegmentsPlan
 from eigenveil.plan.choose.sites import SitesPlan, components_of, iterates
 from eigenveil.protocols import run_pooled
 from eigenveil.tasks import shrunk
-from eigenveil.tracking import SlicedTracker, SumTerms
+from eigenveil.trackers import SlicedTracker, SumTerms
 
 __all__ = [
     "Scene",
