@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from cli.cli_tables import COUNT, FORMATS, NAMES, PRIVATE, arrow_table, eigenveil, files_in, refusal, rows, written
 from eigenveil import Model
-from eigenveil.data.formats.scores import as_plain_text
+from eigenveil.data.formats.csv import as_plain_text
 
 
 @pytest.fixture

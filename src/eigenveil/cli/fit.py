@@ -17,7 +17,8 @@ from eigenveil.cli._terminal import busy, despite_noise, errors_as_lines, output
 from eigenveil.cli.bounds.file import BoundsFile, BoundsPath, show_bounds, was_given
 from eigenveil.cli.report.output import require_report, write_model
 from eigenveil.cli.study import spending as kept
-from eigenveil.params import PrivateParams, TableParams
+from eigenveil.data.formats import TableParams
+from eigenveil.params import PrivateParams
 from eigenveil.params.words import in_options
 
 if TYPE_CHECKING:

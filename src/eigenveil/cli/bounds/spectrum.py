@@ -13,7 +13,8 @@ from eigenveil.cli._terminal import errors_as_lines, output, watched, wrote
 from eigenveil.cli.bounds import options as bounding
 from eigenveil.cli.bounds.file import BoundsFile, BoundsPath, show_bounds, was_given
 from eigenveil.cli.study import spending as kept
-from eigenveil.params import SpectrumParams, TableParams
+from eigenveil.data.formats import TableParams
+from eigenveil.params import SpectrumParams
 from eigenveil.params.texts import text_of
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from eigenveil.cli.network.view import PartyView, Voice
 from eigenveil.cli.page.live import live_page
 from eigenveil.cli.report.output import ENDINGS, require_report, write
 from eigenveil.cli.study.passphrase import passphrase_from
-from eigenveil.cli.transform import require_carried
-from eigenveil.data.formats.scores import require_flat
+from eigenveil.cli.transform import require_own_names
+from eigenveil.data.formats import OUTPUTS, require_carried
 from eigenveil.errors import ProtocolError, require
 
 if TYPE_CHECKING:
@@ -172,9 +172,9 @@ def _take_part(given: Given, kind: Kind[Agent]) -> None:
     holding = SiteData.read(given.data, study, dask=given.dask is not None, carry=given.carry, **given.reading)
     if holding.carried is not None:
         # No study has more components than columns.
-        require_carried(holding.carried.schema.names, len(study.columns))
-        if results.scores is not None and results.scores.suffix.lower() in (".csv", ".tsv", ".xlsx"):
-            require_flat(holding.carried.schema)
+        require_own_names(holding.carried.schema.names, len(study.columns))
+        if results.scores is not None:
+            require_carried(results.scores.suffix.lower(), holding.carried.schema, option="--scores")
     view = PartyView(voice := Voice())
     with consent.opened_ledger(given.ledger, head=given.require_head, dry_run=given.dry_run) as ledger:
         known = consent.known_study(ledger, study.digest, role=role)
@@ -269,8 +269,8 @@ def withdrawn_in(policy: Path) -> Callable[[], tuple[str, ...]]:
 def _results(given: Given, study: "StudyFile", name: str) -> Results:
     """Where results go, after checking that they can be written."""
     results = Results.named(given.study, name, given.model, given.scores, scored=given.dask is None)
-    numbers_only = results.scores is not None and results.scores.suffix.lower() == ".npy"
-    require(not given.carry or not numbers_only, "--carry needs --scores .csv or .parquet: .npy has numbers only")
+    if given.carry and results.scores is not None and results.scores.suffix.lower() in OUTPUTS:
+        require_carried(results.scores.suffix.lower(), option="--scores")
     require_report(given.report, force=True, inputs=[given.study, given.data, given.ledger])
     # A run that was stopped between its results and the end of the study writes the same results again.
     again = option.of_this_study(results.model, study.digest)

@@ -16,8 +16,8 @@ from eigenveil.cli.network.run import require_grpc
 from eigenveil.cli.network.view import Voice
 from eigenveil.cli.page.address import Page, PageToken, page_at
 from eigenveil.cli.study.passphrase import PassphraseFile
+from eigenveil.data.formats import FileParams
 from eigenveil.errors import PeersLost, ProtocolError
-from eigenveil.params import FileParams
 from eigenveil.params.declarations.study import PeerStudy
 from eigenveil.params.words import in_study
 

@@ -11,7 +11,7 @@ from eigenveil.cli.network.words import left_words, rounded
 from eigenveil.cli.page.contents import PageBudget
 from eigenveil.cli.transform import beside, scores_of
 from eigenveil.data.archive import whole_file
-from eigenveil.data.formats.scores import ENDINGS, write_scores
+from eigenveil.data.formats import OUTPUTS, write_scores
 
 if TYPE_CHECKING:
     from eigenveil.core.accounting import Budget
@@ -44,11 +44,11 @@ class Results:
         stem = f"{study.stem}-{file_stem(party)}"
         target = Path(f"{stem}.safetensors") if model is None else model
         guarantee = target.with_name(f"{target.stem}.guarantee.txt")
-        return cls(target, guarantee, (scores or Path(f"{stem}-scores.csv")) if scored else None)
+        return cls(target, guarantee, (scores or Path(f"{stem}-scores{next(iter(OUTPUTS))}")) if scored else None)
 
     def outputs(self) -> Sequence[tuple[str, Path, Sequence[str]]]:
         """Each output with its option and the endings it may have."""
-        private = () if self.scores is None else (("--scores", self.scores, list(ENDINGS)),)
+        private = () if self.scores is None else (("--scores", self.scores, list(OUTPUTS)),)
         return (("--output", self.model, [".safetensors"]), ("the guarantee", self.guarantee, [".txt"]), *private)
 
     def write(self, model: "Model", rows: "Rows", carried: Any = None) -> None:

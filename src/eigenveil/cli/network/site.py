@@ -16,8 +16,8 @@ from eigenveil.cli.network.run import require_grpc
 from eigenveil.cli.network.view import Voice
 from eigenveil.cli.page.address import Page, PageToken, page_at
 from eigenveil.cli.study.passphrase import PassphraseFile
+from eigenveil.data.formats import FileParams
 from eigenveil.errors import ProtocolError, require
-from eigenveil.params import FileParams
 
 if TYPE_CHECKING:
     from eigenveil.ledger.durable import StudyReplay

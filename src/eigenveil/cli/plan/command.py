@@ -16,7 +16,8 @@ from eigenveil.cli.plan import options as planning
 from eigenveil.cli.plan.show import PlanAnswer, as_report, as_values, show
 from eigenveil.cli.plan.spectrum import KnownSpectrum
 from eigenveil.cli.report.output import require_picture, require_report, write, write_picture
-from eigenveil.params import PlanParams, TableParams, checked
+from eigenveil.data.formats import TableParams
+from eigenveil.params import PlanParams, checked
 from eigenveil.params.words import method_words
 
 if TYPE_CHECKING:

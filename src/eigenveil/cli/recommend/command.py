@@ -16,8 +16,9 @@ from eigenveil.cli._files import require_output
 from eigenveil.cli._terminal import errors_as_lines, output, wrote
 from eigenveil.cli.recommend import options as choice
 from eigenveil.cli.recommend.runs import fitted_on, given_split, held_out, judged, progress, show_quality
+from eigenveil.data.formats import TableParams
 from eigenveil.errors import require, require_param
-from eigenveil.params import ReadingParams, TableParams
+from eigenveil.params import ReadingParams
 
 if TYPE_CHECKING:
     from rich.console import Console

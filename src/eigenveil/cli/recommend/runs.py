@@ -15,8 +15,8 @@ import typer
 
 from eigenveil.cli._terminal import is_seen, leaves, output
 from eigenveil.cli.recommend import options as choice
+from eigenveil.data.formats import TableParams
 from eigenveil.errors import ParameterWarning, WeakGuaranteeWarning, require
-from eigenveil.params import TableParams
 from eigenveil.params.words import in_options
 
 if TYPE_CHECKING:

@@ -25,8 +25,9 @@ from eigenveil.cli.report.output import require_report, write_model
 from eigenveil.cli.simulate import options as simulating
 from eigenveil.cli.simulate import peers
 from eigenveil.cli.simulate.splits import Parted, SplitRule, part
+from eigenveil.data.formats import TableParams
 from eigenveil.errors import BudgetExceeded, PeersLost, QuorumLost, require_param
-from eigenveil.params import FederatedParams, GossipParams, SimulateParams, TableParams, declared
+from eigenveil.params import FederatedParams, GossipParams, SimulateParams, declared
 from eigenveil.params.declarations.reading import MissingParams
 from eigenveil.params.words import in_options
 

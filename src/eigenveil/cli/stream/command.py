@@ -20,8 +20,9 @@ from eigenveil.cli.report.output import require_report
 from eigenveil.cli.stream import options as streaming
 from eigenveil.cli.stream.follow import Job, outputs_in, require_source, run, spare_names
 from eigenveil.cli.study import spending as kept
+from eigenveil.data.formats import TableParams
 from eigenveil.errors import at_place, listed, require, require_param
-from eigenveil.params import StreamingParams, TableParams
+from eigenveil.params import StreamingParams
 from eigenveil.params.words import in_options
 
 if TYPE_CHECKING:
