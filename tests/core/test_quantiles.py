@@ -51,9 +51,9 @@ def test_the_error_grows_like_a_logarithm_of_the_number_of_cells() -> None:
         assert tails_sensitivity(size, ADD) ** 2 < 1 + (math.log(size) + 1) / math.pi
 
 
-def test_entry_level_neighbours_are_refused() -> None:
+def test_neighbours_in_single_items_are_refused() -> None:
     with pytest.raises(ValueError, match="need a person-level relation"):
-        tails_sensitivity(4, Neighbours.ENTRY)
+        tails_sensitivity(4, Neighbours.INTERACTION)
 
 
 @pytest.mark.parametrize("center", [False, True])

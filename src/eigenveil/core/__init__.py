@@ -4,7 +4,7 @@
 
 1. `unit` (10 min): what one guarantee protects, which tables are neighbours, and how far one person moves each sum. Proofs.
 2. `accounting` (10 min): from mu to (epsilon, delta) and back, rounded to the safe side.
-3. `ledger` (29 min): charges against a budget, reserves, and disjoint slots of a stream; kept in memory or in a `Store`.
+3. `ledger` (28 min): charges against a budget, reserves, and disjoint slots of a stream; kept in memory or in a `Store`.
 4. `noise` (22 min): random words, exact draws of round(s Z), and the public steps that they count.
 5. `mechanism` (11 min): `Gaussian.release` charges, calibrates, and adds noise. Nothing else makes a private array public.
 
@@ -14,7 +14,7 @@
 7. `threads` (8 min): how a sum is shared between threads, so that its bits do not depend on it.
 8. `exact` (8 min): arithmetic that rounds once, at the end.
 9. `domain` (26 min): where rows are clipped and put on a public grid, and which entries count as missing.
-10. `whole` (34 min): exact sums of clipped rows, in whole numbers.
+10. `whole` (32 min): exact sums of clipped rows, in whole numbers.
 11. `sums` (8 min): each of these sums with its sensitivity, as a `Bounded`.
 12. `counts` (14 min): how many rows have norms beyond each of many, for a bound that nobody knows.
 

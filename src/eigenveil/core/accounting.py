@@ -7,7 +7,6 @@ Ledgers, mechanisms and planners call this module.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, final
@@ -18,7 +17,6 @@ __all__ = [
     "ROUNDING",
     "Budget",
     "ExactSum",
-    "compose_mu",
     "delta_of",
     "epsilon_of",
     "fits",
@@ -245,12 +243,3 @@ def largest_epsilon(mu: float, delta: float) -> float:
         (step / 1000 for step in (steps, steps - 1) if step > 0 and mu_for(step / 1000, delta) <= mu * (1 + ROUNDING)),
         0.0,
     )
-
-
-def compose_mu(ratios: Sequence[float]) -> float:
-    """The mu of several Gaussian releases, given the sensitivity / noise ratio of each.
-
-    >>> compose_mu([3.0, 4.0])
-    5.0
-    """
-    return math.sqrt(math.fsum(ratio * ratio for ratio in ratios))

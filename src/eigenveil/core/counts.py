@@ -133,12 +133,6 @@ def bounded_tails(rows: Rows, *, domain: Domain, cells: Cells, neighbours: Neigh
     Counted from the top: entry 0 is the last cell. The cell of a row depends on that row alone, to the last bit. If other rows
     could change its rounding, they could move a whole person to another cell. A row that counts as nothing, because entries of it
     are missing, is in no cell.
-
-    >>> from eigenveil.data.rows import DenseRows
-    >>> cells, domain = Cells.norms(1.0, 4.0, per_doubling=1), Domain(dim=2, radius=math.inf)
-    >>> found = bounded_tails(DenseRows(np.eye(2) * 3), domain=domain, cells=cells, neighbours=Neighbours.ADD_REMOVE)
-    >>> (_root(4) @ found.value).tolist()                      # beyond 4, beyond 2, beyond 1, and all
-    [0.0, 2.0, 2.0, 2.0]
     """
     counts = total_of(rows, TailsWork(domain, cells))
     return Bounded(_times_root(counts, columns=1)[:, 0], tails_sensitivity(cells.count, neighbours))

@@ -104,11 +104,6 @@ def side_by_side(items: Sequence[_Item], act: Callable[[_Item], None], *, most: 
     """Call `act` for each item, in up to `most` threads: for items with separate results, whose order does not matter.
 
     BLAS keeps its threads: this is for work that numpy and scipy do without BLAS and without Python's lock.
-
-    >>> squares = np.zeros(3)
-    >>> side_by_side(range(3), lambda place: squares.__setitem__(place, place**2))
-    >>> squares.tolist()
-    [0.0, 1.0, 4.0]
     """
     threads = min(most, len(items), cores())
     if threads <= 1:
@@ -180,11 +175,7 @@ def _with_errstate(act: Callable[_Given, _Made]) -> Callable[_Given, _Made]:
 
 
 def vector_norm(vector: Array) -> float:
-    """The Euclidean norm, added up in an order that the length decides: BLAS would wake a thread, and add in two orders.
-
-    >>> vector_norm(np.array([3.0, 4.0]))
-    5.0
-    """
+    """The Euclidean norm, added up in an order that the length decides: BLAS would wake a thread, and add in two orders."""
     return math.sqrt(float(np.add.reduce(np.square(vector))))
 
 
