@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 import pyarrow.csv as pc
 
-from cli.cli_tables import COUNT, arrow_table, eigenveil, files_in, rows, written
+from commands.command_tables import COUNT, arrow_table, eigenveil, files_in, rows, written
 from eigenveil import PrivatePCA
 from eigenveil.plan import Spectrum
 from golden.texts import FRAME
@@ -425,8 +425,8 @@ _UNSURE: Final = re.compile(r"\d\.\d+e-\d\d|[\d.,]+ (?:rows/s|s|ms|seconds)\b|(?
 @contextmanager
 def _folder() -> Iterator[Path]:
     """All files that a command is given, in the current folder."""
-    from cli.recommend.test_recommend import plays_in
-    from cli.simulate.test_simulate import visits
+    from commands.recommend.test_recommend import plays_in
+    from commands.simulate.test_simulate import visits
 
     before = Path.cwd()
     with tempfile.TemporaryDirectory() as name:
