@@ -25,7 +25,7 @@ from eigenveil.show.console import busy, output, somebody_is_there
 
 if TYPE_CHECKING:
     from eigenveil.data.columns import ColumnChoice
-    from eigenveil.data.named import NamedTable
+    from eigenveil.data.formats.base import NamedTable
     from eigenveil.data.tables import Table
 
 __all__ = [
@@ -196,7 +196,7 @@ class Reading:
         """The table in `path`. Every error names the file and shows no value."""
         # A csv is read whole, which can take a minute.
         with busy("reading the table"):
-            from eigenveil.data.named import open_named
+            from eigenveil.data.formats.registry import open_named
             from eigenveil.data.tables import Table, read_named, read_table
 
             asked, piped = self.asked, is_stdin(path)
@@ -239,7 +239,7 @@ class Reading:
 
     def _elsewhere(self, table: "NamedTable", choice: "ColumnChoice") -> "Table":
         """The table, with its rows on a cluster or in other processes."""
-        from eigenveil.data.named import ParquetTable
+        from eigenveil.data.formats.parquet import ParquetTable
         from eigenveil.data.tables import Table
 
         if not isinstance(table, ParquetTable):
@@ -376,7 +376,7 @@ def _to_leave_out(source: Any, ids: tuple[str, ...]) -> list[str]:
 
 def column_names(path: Path) -> tuple[str, ...] | None:
     """The column names of a file; None for formats without names."""
-    from eigenveil.data.named import NAMED, kind_of, open_named
+    from eigenveil.data.formats.registry import NAMED, kind_of, open_named
 
     # Only the header is read: this is used for files whose rows must not be looked at.
     said = TableParams()

@@ -13,8 +13,8 @@ import typer
 from eigenveil.commands._derived import with_options
 from eigenveil.commands._files import Reading, is_stdin, require_file, require_output, standard_input
 from eigenveil.commands._options import Carry, Data, Force
-from eigenveil.commands.score_files import ENDINGS, Scored, write_scores
 from eigenveil.data.archive import whole_file
+from eigenveil.data.formats.scores import ENDINGS, Scored, write_scores
 from eigenveil.errors import ColumnsError, listed, require
 from eigenveil.params import TableParams
 from eigenveil.show.console import busy, errors_as_lines, output, wrote
@@ -22,7 +22,7 @@ from eigenveil.show.console import busy, errors_as_lines, output, wrote
 if TYPE_CHECKING:
     from eigenveil.core.rows import Rows
     from eigenveil.data.columns import ColumnLayout
-    from eigenveil.data.named import NamedTable
+    from eigenveil.data.formats.base import NamedTable
     from eigenveil.linalg import Array
     from eigenveil.model import Model
 
@@ -134,7 +134,7 @@ def _noted(name: str, entries: list[Any]) -> bool:
 
 def _matched(path: Path, model: "Model", reading: Reading, *, clip: bool) -> _ScoreJob:
     """The scores of a table whose columns fit the model."""
-    from eigenveil.data.named import kind_of, open_named
+    from eigenveil.data.formats.registry import kind_of, open_named
     from eigenveil.data.tables import read_table
 
     piped, dim = is_stdin(path), model.components.shape[1]

@@ -17,9 +17,9 @@ from eigenveil.commands.network import options as option
 from eigenveil.commands.network.results import Results, say_spent, spending_of
 from eigenveil.commands.network.run import TOO_FEW, carried, refused, say_red
 from eigenveil.commands.report.output import ENDINGS, require_report, write
-from eigenveil.commands.score_files import require_flat
 from eigenveil.commands.study.passphrase import passphrase_from
 from eigenveil.commands.transform import require_carried
+from eigenveil.data.formats.scores import require_flat
 from eigenveil.errors import ProtocolError, require
 from eigenveil.show.disclosure import disclose
 from eigenveil.show.live.live import live_page

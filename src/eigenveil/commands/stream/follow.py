@@ -378,7 +378,7 @@ def _follow(
 
 
 def _opened(job: Job, pca: "StreamingPCA", stop: Interrupts, *, when_quiet: Callable[[], None]) -> "Source":
-    from eigenveil.data.named import open_named
+    from eigenveil.data.formats.registry import open_named
     from eigenveil.data.streams import follow_named, open_source
 
     # A resumed stream has the column in its state.

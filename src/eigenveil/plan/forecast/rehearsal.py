@@ -26,7 +26,7 @@ from eigenveil.plan.choose.sites import SitesPlan, components_of, iterates
 from eigenveil.protocols import run_pooled
 from eigenveil.tasks import KeptProducts, Segments, SiteSpaces, shrunk
 from eigenveil.tasks.spaces import SiteSpace
-from eigenveil.tracking import SlicedTracker, SumTerms
+from eigenveil.trackers import SlicedTracker, SumTerms
 
 __all__ = [
     "Scene",

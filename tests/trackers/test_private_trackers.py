@@ -17,7 +17,7 @@ from eigenveil.core.rows import Block
 from eigenveil.core.unit import Neighbours
 from eigenveil.errors import BudgetExceeded
 from eigenveil.linalg import Array
-from eigenveil.tracking import (
+from eigenveil.trackers import (
     NOTHING_ASKED,
     EnergyBounds,
     GramTracker,
@@ -27,8 +27,8 @@ from eigenveil.tracking import (
     TreeTracker,
 )
 from laws.streams.trackers import same, snapshot
-from tracking.listening import Deaf, Listening
-from tracking.offline_answers import agree, fading_weights, falling, offline, run, scatter_of
+from trackers.listening import Deaf, Listening
+from trackers.offline_answers import agree, fading_weights, falling, offline, run, scatter_of
 
 DIM = 8
 AnySketchTracker: TypeAlias = SketchTracker[Any]

@@ -18,8 +18,8 @@ from typing import Any, Final, final
 
 from eigenveil.data.columns import advice_for
 from eigenveil.data.faults import LOOKED_AT, ColumnFaults, to_drop
+from eigenveil.data.formats.unpacked import PACKED, require_bearable
 from eigenveil.data.number_texts import NumberFormat, could_be_number, texts_are_numbers
-from eigenveil.data.unpacked import PACKED, require_bearable
 from eigenveil.errors import ColumnsError, ParameterError, listed, require, verbatim
 from eigenveil.params.declarations.reading import FileParams
 

@@ -15,8 +15,8 @@ from eigenveil.core.rows import is_sparse
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, complement, orthonormal, thin_svd, top_eigen
 from eigenveil.linalg.sketch import Sketch, pull_of_means
-from eigenveil.tracking.base import SketchTracker, require_exact, require_rows
-from eigenveil.tracking.rank import EnergyBounds
+from eigenveil.trackers.base import SketchTracker, require_exact, require_rows
+from eigenveil.trackers.rank import EnergyBounds
 
 __all__ = ["OVERSAMPLE", "BlockState", "BlockTracker"]
 
@@ -53,7 +53,7 @@ class BlockTracker(SketchTracker[BlockState]):
     Old singular values are multiplied by `forget` at every block, so a row that is `j` blocks old counts forget^(2 j). With
     `adapt`, the rank follows the energy bounds (FPCA (4)). With `center`, the tracker also follows the mean.
 
-    >>> from eigenveil.tracking import NOTHING_ASKED
+    >>> from eigenveil.trackers import NOTHING_ASKED
     >>> rows = np.random.default_rng(0).standard_normal((600, 50)) * ([9, 4] + [0.1] * 48)
     >>> tracker = BlockTracker(rank=2)
     >>> state = tracker.start(50)

@@ -31,7 +31,7 @@ from eigenveil.privacy.sums.clipped import dense
 from eigenveil.tasks import shrunk
 from eigenveil.tasks.fit.gaps import Rates
 from eigenveil.tasks.levels import Levels
-from eigenveil.tracking.rank import EnergyBounds
+from eigenveil.trackers.rank import EnergyBounds
 
 __all__ = ["MEAN_SHARE", "SumTerms", "Sums", "as_block_rows", "floor_of", "levels_of", "mean_spike", "sketch_of"]
 

@@ -14,11 +14,11 @@ from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace
 from eigenveil.linalg.sketch import Sketch
 from eigenveil.tasks.levels import Levels
-from eigenveil.tracking.block import BlockState
-from eigenveil.tracking.gram import GramState
-from eigenveil.tracking.sliced import SlicedState
-from eigenveil.tracking.sums import Sums
-from eigenveil.tracking.tree import TreeState
+from eigenveil.trackers.products import GramState
+from eigenveil.trackers.sketch import BlockState
+from eigenveil.trackers.slices import SlicedState
+from eigenveil.trackers.sums import Sums
+from eigenveil.trackers.tree import TreeState
 
 __all__ = ["restored", "taken_apart"]
 

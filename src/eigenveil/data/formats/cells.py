@@ -14,10 +14,10 @@ from typing import Any, Final, final
 
 from eigenveil.data.columns import advice_for, require_names
 from eigenveil.data.faults import ColumnFaults, to_drop
+from eigenveil.data.formats.csv import could_be_names, lines_of
+from eigenveil.data.formats.unpacked import Padding, require_bearable
+from eigenveil.data.formats.xlsx import CellDate, CellError, Workbook, cell_name
 from eigenveil.data.number_texts import GAPS, MissingMarks, texts_are_numbers
-from eigenveil.data.sheets import CellDate, CellError, Workbook, cell_name
-from eigenveil.data.text_files import could_be_names, lines_of
-from eigenveil.data.unpacked import Padding, require_bearable
 from eigenveil.errors import ColumnsError, ParameterError, listed, require, verbatim
 from eigenveil.params.declarations.reading import FileParams
 

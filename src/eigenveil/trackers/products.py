@@ -16,8 +16,8 @@ from eigenveil.linalg import Array, Subspace
 from eigenveil.linalg.sketch import Sketch
 from eigenveil.tasks import lies_far
 from eigenveil.tasks.levels import Change, Levels
-from eigenveil.tracking.base import SketchTracker, require_rows
-from eigenveil.tracking.sums import Sums, SumTerms, floor_of, levels_of, mean_spike, offset_of, sketch_of
+from eigenveil.trackers.base import SketchTracker, require_rows
+from eigenveil.trackers.sums import Sums, SumTerms, floor_of, levels_of, mean_spike, offset_of, sketch_of
 
 __all__ = ["GramState", "GramTracker"]
 
@@ -52,7 +52,7 @@ class GramTracker(SketchTracker[GramState]):
     m_1 + m_2 + ... = m rows over several increments, the squares m_i^2 add up to at most m^2. So one charge at m rows covers all.
 
     >>> from eigenveil.core.domain import Domain
-    >>> from eigenveil.tracking import NOTHING_ASKED
+    >>> from eigenveil.trackers import NOTHING_ASKED
     >>> tracker = GramTracker(rank=1, terms=SumTerms(Domain(dim=2, radius=9.0), center=False))
     >>> state = tracker.step(tracker.start(2), np.array([[3.0, 0.0], [0.0, 1.0]]), NOTHING_ASKED)
     >>> tracker.subspace(state).rank

@@ -1,6 +1,6 @@
 """Lines of a csv as numbers, with nothing but Python and numpy: a device has no memory for pyarrow.
 
-The rules are those of `eigenveil.data.text_files`, and a test compares the two: a field is a number, a truth value (true or
+The rules are those of `eigenveil.data.formats.csv`, and a test compares the two: a field is a number, a truth value (true or
 false), or missing. Names, separator and quotes come from the header line and from options, never from rows. Errors name the
 source and columns, never a value.
 """
@@ -13,8 +13,8 @@ from typing import Final, final
 import numpy as np
 
 from eigenveil.data.columns import ColumnChoice, advice_for, require_entries
+from eigenveil.data.formats.csv import CsvHeader, separator_said, split_line
 from eigenveil.data.number_texts import NumberFormat
-from eigenveil.data.text_files import CsvHeader, separator_said, split_line
 from eigenveil.errors import ColumnsError, ParameterError, listed, require, verbatim
 from eigenveil.linalg import Array
 from eigenveil.params.declarations.reading import FileParams

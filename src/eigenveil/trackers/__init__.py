@@ -4,13 +4,13 @@ Streaming estimators call it. It may import `tasks` and all below it.
 """
 
 from eigenveil.linalg.sketch import Sketch, merge_sketches
-from eigenveil.tracking.base import NOTHING_ASKED, SketchTracker, Tracker, require_exact, require_rows
-from eigenveil.tracking.block import BlockState, BlockTracker
-from eigenveil.tracking.gram import GramState, GramTracker
-from eigenveil.tracking.rank import EnergyBounds
-from eigenveil.tracking.sliced import SlicedState, SlicedTracker
-from eigenveil.tracking.sums import Sums, SumTerms
-from eigenveil.tracking.tree import TreeState, TreeTracker
+from eigenveil.trackers.base import NOTHING_ASKED, SketchTracker, Tracker, require_exact, require_rows
+from eigenveil.trackers.products import GramState, GramTracker
+from eigenveil.trackers.rank import EnergyBounds
+from eigenveil.trackers.sketch import BlockState, BlockTracker
+from eigenveil.trackers.slices import SlicedState, SlicedTracker
+from eigenveil.trackers.sums import Sums, SumTerms
+from eigenveil.trackers.tree import TreeState, TreeTracker
 
 __all__ = [
     "NOTHING_ASKED",

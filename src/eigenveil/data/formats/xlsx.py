@@ -20,7 +20,7 @@ from typing import Any, Final, final
 from xml.parsers import expat
 from xml.sax.saxutils import escape
 
-from eigenveil.data.unpacked import UnpacksTooMuch, require_members
+from eigenveil.data.formats.unpacked import UnpacksTooMuch, require_members
 from eigenveil.errors import require
 
 __all__ = ["CellDate", "CellError", "SheetWriter", "Workbook", "cell_name"]

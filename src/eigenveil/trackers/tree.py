@@ -16,8 +16,8 @@ from eigenveil.errors import require
 from eigenveil.linalg.sketch import Sketch
 from eigenveil.linalg.subspace import Subspace
 from eigenveil.tasks.levels import Change, Levels
-from eigenveil.tracking.base import SketchTracker, require_rows
-from eigenveil.tracking.sums import Sums, SumTerms, floor_of, levels_of, sketch_of
+from eigenveil.trackers.base import SketchTracker, require_rows
+from eigenveil.trackers.sums import Sums, SumTerms, floor_of, levels_of, sketch_of
 
 __all__ = ["TreeState", "TreeTracker"]
 
@@ -45,7 +45,7 @@ class TreeTracker(SketchTracker[TreeState]):
     rows, charged for ceil(m / q) intervals, covers the level.
 
     >>> from eigenveil.core.domain import Domain
-    >>> from eigenveil.tracking import NOTHING_ASKED
+    >>> from eigenveil.trackers import NOTHING_ASKED
     >>> tracker = TreeTracker(rank=1, terms=SumTerms(Domain(dim=2, radius=9.0), center=False), horizon=3)
     >>> state = tracker.start(2)
     >>> for block in np.eye(2)[:, None] * 3:

@@ -7,7 +7,7 @@ import scipy.sparse as sp
 
 from eigenveil.core.mechanism import Mechanism
 from eigenveil.linalg import Array, orthonormal
-from eigenveil.tracking import NOTHING_ASKED, Sketch, SketchTracker
+from eigenveil.trackers import NOTHING_ASKED, Sketch, SketchTracker
 
 
 def plain(rows: Any) -> Array:

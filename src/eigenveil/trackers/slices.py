@@ -21,8 +21,8 @@ from eigenveil.linalg.sketch import Sketch, without_shift
 from eigenveil.privacy import bounded_sum, gram_columns
 from eigenveil.privacy.released import release_columns
 from eigenveil.tasks.levels import Change, Levels
-from eigenveil.tracking.base import SketchTracker, require_rows
-from eigenveil.tracking.sums import SumTerms, as_block, as_block_rows, mean_spike, offset_of
+from eigenveil.trackers.base import SketchTracker, require_rows
+from eigenveil.trackers.sums import SumTerms, as_block, as_block_rows, mean_spike, offset_of
 
 __all__ = ["SlicedState", "SlicedTracker"]
 
@@ -59,7 +59,7 @@ class SlicedTracker(SketchTracker[SlicedState]):
     with public ends, and a person in m blocks is charged m times.
 
     >>> from eigenveil.core.domain import Domain
-    >>> from eigenveil.tracking import NOTHING_ASKED
+    >>> from eigenveil.trackers import NOTHING_ASKED
     >>> tracker = SlicedTracker(rank=1, terms=SumTerms(Domain(dim=2, radius=9.0), center=False), columns=1)
     >>> state = tracker.step(tracker.start(2), np.array([[3.0, 0.0], [0.0, 1.0]]), NOTHING_ASKED)
     >>> tracker.subspace(state).values.round(9).tolist()

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from eigenveil.data.sheets import SheetWriter
+from eigenveil.data.formats.xlsx import SheetWriter
 from eigenveil.errors import listed, require
 
 if TYPE_CHECKING:

@@ -20,13 +20,13 @@ from eigenveil.core.whole import CenterTerms, sum_unit
 from eigenveil.linalg import Array
 from eigenveil.privacy import gram_columns
 from eigenveil.privacy.sums.clipped import dense
-from eigenveil.tracking import GramTracker, SketchTracker, SlicedTracker, Sums, SumTerms, TreeTracker, sums
-from eigenveil.tracking.store import restored, taken_apart
-from eigenveil.tracking.sums import as_block
+from eigenveil.trackers import GramTracker, SketchTracker, SlicedTracker, Sums, SumTerms, TreeTracker, sums
+from eigenveil.trackers.state import restored, taken_apart
+from eigenveil.trackers.sums import as_block
 from laws.strategies import SIZES, person
 from laws.streams.trackers import same
-from tracking.listening import Listening
-from tracking.offline_answers import falling, run
+from trackers.listening import Listening
+from trackers.offline_answers import falling, run
 
 DIM = 5
 KNOWN = Exact(because="a test may know everything")
