@@ -15,10 +15,10 @@ from eigenveil.core.noise import Noise
 from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import Array, captured_variance, orthonormal, sines, top_eigen
+from eigenveil.methods.krylov import KeptProducts, _variances, ritz_of_all
+from eigenveil.methods.power import PowerIteration
+from eigenveil.methods.products import ProductTask, geometric_shares, ritz
 from eigenveil.protocols import run_pooled
-from eigenveil.tasks import KeptProducts, PowerIteration, geometric_shares, ritz, ritz_of_all
-from eigenveil.tasks.kept_products import _variances
-from eigenveil.tasks.products import ProductTask
 
 EXACT = Exact(because="tests compare with the exact answer")
 NEAR = Neighbours.ADD_REMOVE

@@ -18,9 +18,9 @@ from eigenveil.core.sums import CONTRACTION, require_contraction
 from eigenveil.core.unit import Neighbours
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, align_procrustes, align_signs, orthonormal, signed, sines
+from eigenveil.methods.products import require_shares
 from eigenveil.privacy import bounded_gram_times
 from eigenveil.tasks.base import Question, Task, on_grid, require_array, require_step
-from eigenveil.tasks.products import require_shares
 
 __all__ = ["Align", "LocalPart", "LocalPower", "LocalState", "constant_steps", "decaying_steps"]
 

@@ -24,10 +24,10 @@ from eigenveil.core.whole import Total
 from eigenveil.data.rows import Symmetric
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, orthonormal, signed
+from eigenveil.methods.products import require_shares
 from eigenveil.privacy import bounded_gram_times
 from eigenveil.privacy.sums.clipped import dense, sparse
 from eigenveil.tasks.base import Question, SumTask, require_step
-from eigenveil.tasks.products import require_shares
 
 __all__ = ["Segments", "SegmentsState"]
 

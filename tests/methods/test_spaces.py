@@ -19,8 +19,9 @@ from eigenveil.core.rows import Rows
 from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows, SparseRows, WeightedRows
 from eigenveil.linalg import Array, Subspace, sines, top_eigen
+from eigenveil.methods.spaces import SiteSpace, SiteSpaces, SpacesKind
 from eigenveil.privacy import bounded_gram
-from eigenveil.tasks import Question, SiteSpace, SiteSpaces, SpacesKind
+from eigenveil.tasks import Question
 from linalg.bases import gram_of, rows_of
 
 EXACT = Exact(because="tests compare with the exact answer")

@@ -10,8 +10,9 @@ from eigenveil.core.mechanism import Exact
 from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import orthonormal, sines, top_eigen
+from eigenveil.methods.power import PowerIteration
+from eigenveil.methods.products import geometric_shares, ritz
 from eigenveil.protocols import run_pooled
-from eigenveil.tasks import PowerIteration, geometric_shares, ritz
 
 EXACT = Exact(because="tests compare with the exact answer")
 

@@ -10,8 +10,8 @@ from eigenveil.core.sums import require_contraction
 from eigenveil.core.unit import Neighbours
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, orthonormal, signed
+from eigenveil.methods.products import ProductTask
 from eigenveil.tasks.base import Question
-from eigenveil.tasks.products import ProductTask
 
 __all__ = ["RandomisedState", "RandomisedSvd", "randomised_width"]
 

@@ -15,7 +15,8 @@ from eigenveil.core.noise import Noise
 from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import Array, orthonormal, sines, top_eigen
-from eigenveil.tasks import Align, LocalPart, LocalPower, LocalState, Question, constant_steps, decaying_steps
+from eigenveil.methods.fedpower import Align, LocalPart, LocalPower, LocalState, constant_steps, decaying_steps
+from eigenveil.tasks import Question
 
 EXACT = Exact(because="tests compare with the exact answer")
 NEAR = Neighbours.ADD_REMOVE
