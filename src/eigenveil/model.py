@@ -18,6 +18,7 @@ from eigenveil.core.domain import Domain, Region
 from eigenveil.core.rows import Block, in_silence, is_sparse
 from eigenveil.data.archive import ArchiveKind
 from eigenveil.data.elsewhere import is_dask, require_here
+from eigenveil.data.engines.gpu import is_on_device, rows_on_device
 from eigenveil.data.known import KnownColumns
 from eigenveil.errors import ModelFileError, require
 from eigenveil.linalg import Array, Subspace
@@ -25,7 +26,6 @@ from eigenveil.params.declarations.reading import public_levels
 from eigenveil.params.values import Expected
 from eigenveil.privacy import Guarantee
 from eigenveil.privacy.sums.clipped import dense
-from eigenveil.privacy.sums.device import is_on_device, rows_on_device
 from eigenveil.tasks.fit.gaps import gaps_of
 
 __all__ = ["SCORES_ARE_RAW", "Model", "clipping_of", "noise_floor_in", "warnings_in"]

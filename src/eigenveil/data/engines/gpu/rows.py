@@ -11,11 +11,11 @@ import numpy as np
 from eigenveil.core.domain import Domain
 from eigenveil.core.rows import Block, Progress, Work, require_real
 from eigenveil.core.whole import WholeSums
+from eigenveil.data.engines.gpu.blocks import DeviceBlock, on_host
+from eigenveil.data.engines.gpu.sums import device_sum
 from eigenveil.data.rows import FILL_PUBLICLY, WatchedRows, person_weights
 from eigenveil.errors import EngineLost, ParameterError, require, require_param
 from eigenveil.linalg import Array
-from eigenveil.privacy.sums.device.blocks import DeviceBlock, on_host
-from eigenveil.privacy.sums.device.sums import device_sum
 
 __all__ = ["DeviceRows", "is_on_device", "rows_on_device", "words_for_the_device"]
 
@@ -171,7 +171,7 @@ class DeviceRows:
         on_gpu = getattr(self.device, "type", None) == "cuda" and not isinstance(self.values, np.ndarray)
         if not on_gpu or domain.gaps is not None:
             return None
-        from eigenveil.privacy.sums.device.fused import fused_products
+        from eigenveil.data.engines.gpu.fused import fused_products
 
         found = fused_products(self.values, domain, basis, weights=self.weights, kept=self._kept)
         if found is not None and self.seen is not None:

@@ -10,7 +10,6 @@ import numpy as np
 
 from eigenveil.core.domain import SQUARABLE, Domain, clip_factors
 from eigenveil.linalg import Array
-from eigenveil.privacy.sums.clipped import ball_factors
 
 __all__ = ["DeviceBlock", "Mover", "leaves", "on_host"]
 
@@ -100,7 +99,7 @@ class Mover:
         squares = None
         # The kernels read rows as they are, and do not know of gaps.
         if getattr(self.device, "type", None) == "cuda" and self.domain.gaps is None:
-            from eigenveil.privacy.sums.device.fused import fused_squares
+            from eigenveil.data.engines.gpu.fused import fused_squares
 
             squares = fused_squares(values, self.domain)
         if squares is None:
@@ -119,12 +118,6 @@ class Mover:
         limits = grid_limits(self.domain, block.weights, unit=unit, squared=squared)
         factors = clip_factors(self.xp, squares, *map(self.put, limits))
         return self.xp.round(rows * factors[:, None])
-
-    def clipped(self, block: DeviceBlock, *, squared: bool) -> Any:
-        """The clipped rows, (b, d), in floating point, for a fit without privacy."""
-        rows, squares = self.measured(block.values)
-        factors = ball_factors(self.domain, on_host(squares), block.weights, squared=squared)
-        return rows * self.put(factors)[:, None]
 
 
 def on_host(values: Any) -> Any:

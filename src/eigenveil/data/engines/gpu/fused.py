@@ -14,8 +14,8 @@ import numpy as np
 
 from eigenveil.core.domain import SCORE, SCORE_BITS, SQUARABLE, Domain, clip_factors, unit_of
 from eigenveil.core.whole import Total, WholeSums
+from eigenveil.data.engines.gpu.blocks import grid_limits, leaves, on_host
 from eigenveil.linalg import Array
-from eigenveil.privacy.sums.device.blocks import grid_limits, leaves, on_host
 
 try:
     import torch

@@ -26,12 +26,11 @@ from eigenveil.core.whole import (
     sum_unit,
     whole_weights,
 )
+from eigenveil.data.engines.gpu.blocks import DeviceBlock, Mover, on_host
 from eigenveil.data.rows import DenseRows, WeightedRows
 from eigenveil.linalg import Array
-from eigenveil.privacy.sums.device.blocks import DeviceBlock, Mover, on_host
-from eigenveil.privacy.sums.floating import FloatGramWork, FloatProductsWork, FloatSumWork
 
-__all__ = ["Blocks", "device_sum"]
+__all__ = ["Blocks", "device_sum", "float_total"]
 
 # Rows of a table have 17 bits, so 2^19 of their products, or of the entries for a sum, add up exactly in float64.
 _ROW_BITS: Final = 17
@@ -82,12 +81,18 @@ def device_sum(rows: Blocks, work: Any) -> Any:
         # A count needs the weights alone.
         return work.of(_weights_alone(rows.shape[0], rows.weights))
     domain = getattr(work, "region", getattr(work, "domain", None))
-    if not isinstance(domain, Domain) or type(work) not in _SUMS:
+    if not isinstance(domain, Domain):
+        return None
+    mover = Mover(rows.xp, rows.device, domain)
+    if (itself := getattr(work, "on_device", None)) is not None:
+        # A work of another room, which knows how a device does it.
+        return itself(rows, mover)
+    if type(work) not in _SUMS:
         return None
     # Who is counted depends on what is missing, and is decided in memory. Sums are not counts, and take gaps as zeros.
     if domain.gaps is not None and isinstance(work, TailsWork | ColumnTailsWork):
         return None
-    return _SUMS[type(work)](rows, work, Mover(rows.xp, rows.device, domain))
+    return _SUMS[type(work)](rows, work, mover)
 
 
 def _weights_alone(count: int, weights: Array | None) -> Rows:
@@ -218,23 +223,8 @@ def _counted(place: Any, weights: Array | None, dim: int, cells: int) -> Any:
     return on_host(place.new_zeros(cells).scatter_add_(0, place, whole))
 
 
-def _float_gram(rows: Blocks, work: FloatGramWork, mover: Mover) -> Array:
-    parts = (mover.clipped(block, squared=True) for block in rows.device_blocks())
-    return _float_total((part.T @ part for part in parts), (work.region.dim, work.region.dim))
-
-
-def _float_sum(rows: Blocks, work: FloatSumWork, mover: Mover) -> Array:
-    parts = (mover.clipped(block, squared=False) for block in rows.device_blocks())
-    return _float_total((rows.xp.sum(part, axis=0) for part in parts), (work.region.dim,))
-
-
-def _float_products(rows: Blocks, work: FloatProductsWork, mover: Mover) -> Array:
-    basis = mover.put(work.basis)
-    parts = (mover.clipped(block, squared=True) for block in rows.device_blocks())
-    return _float_total((part.T @ (part @ basis) for part in parts), work.basis.shape)
-
-
-def _float_total(parts: Iterable[Any], shape: tuple[int, ...]) -> Array:
+def float_total(parts: Iterable[Any], shape: tuple[int, ...]) -> Array:
+    """The sum of arrays on a device, here; in floating point, in their order."""
     total = None
     for part in parts:
         total = part if total is None else total + part
@@ -248,7 +238,4 @@ _SUMS: Final[dict[type, Callable[..., Any]]] = {
     TraceWork: _trace,
     TailsWork: _tails,
     ColumnTailsWork: _column_tails,
-    FloatGramWork: _float_gram,
-    FloatSumWork: _float_sum,
-    FloatProductsWork: _float_products,
 }

@@ -9,9 +9,10 @@ The files:
   - `blocks.py`: how rows get to the device, and their squared norms.
   - `sums.py`: the sums.
   - `fused.py`: the same on an NVIDIA GPU, without intermediate tables.
-Estimators call this package. It may import what the rest of `privacy.sums` may.
+Estimators call this package, and sums in floating point, which say themselves how a device adds them up. It may import what the
+rest of `data` may.
 """
 
-from eigenveil.privacy.sums.device.rows import DeviceRows, is_on_device, rows_on_device
+from eigenveil.data.engines.gpu.rows import DeviceRows, is_on_device, rows_on_device
 
 __all__ = ["DeviceRows", "is_on_device", "rows_on_device"]
