@@ -629,11 +629,7 @@ def center_scores(center: Array, basis: Array) -> Array:
 
 
 def row_sums(values: Array, indptr: Any) -> Array:
-    """Sums of consecutive runs of `values`, one run per row; empty rows give zero.
-
-    >>> row_sums(np.array([1.0, 2.0, 3.0]), np.array([0, 2, 2, 3])).tolist()
-    [3.0, 0.0, 3.0]
-    """
+    """Sums of consecutive runs of `values`, one run per row; empty rows give zero."""
     totals = np.zeros(len(indptr) - 1)
     filled = np.flatnonzero(np.diff(indptr))
     if len(filled):

@@ -33,7 +33,7 @@ read and refuses to spend; a ledger in a file is opened again there. States of a
 import math
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from os import PathLike

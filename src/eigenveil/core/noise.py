@@ -121,11 +121,7 @@ class Noise:
         return self._reproducible
 
     def words(self, count: int) -> NDArray[np.uint64]:
-        """The next `count` words of the stream, each of 64 uniform and independent bits.
-
-        >>> Noise.seeded(7).words(2).dtype
-        dtype('uint64')
-        """
+        """The next `count` words of the stream, each of 64 uniform and independent bits."""
         with self.batch() as words:
             return words(count)
 
@@ -537,11 +533,7 @@ def step_of(sensitivity: float, size: int, *, multiplier: float = 1.0) -> float:
 
 
 def distance_in_steps(sensitivity: float, size: int, step: float) -> float:
-    """An upper bound on the Euclidean distance between the whole numbers of neighbours.
-
-    >>> distance_in_steps(1.0, 1, 0.5) > 4.0
-    True
-    """
+    """An upper bound on the Euclidean distance between the whole numbers of neighbours."""
     return (sensitivity / step + 2 * math.sqrt(size)) * _SLACK
 
 

@@ -53,10 +53,6 @@ def few_cores(count: int) -> Iterator[None]:
     """Let `shared_work` and `side_by_side`, called in this thread inside the block, take this machine to have `count` cores.
 
     For a process or thread that works beside others like it: together they use all cores already.
-
-    >>> with few_cores(1):
-    ...     cores()
-    1
     """
     before = cores()
     _CORES.count = count
@@ -146,11 +142,7 @@ os.register_at_fork(after_in_child=_helpers.cache_clear)
 
 
 def one_ahead(items: Sequence[_Item], make: Callable[[_Item], _Made]) -> Iterator[_Made]:
-    """`make(item)` for each item, in order: another thread makes the next one while the caller uses the last.
-
-    >>> list(one_ahead([1, 2, 3], lambda item: item**2))
-    [1, 4, 9]
-    """
+    """`make(item)` for each item, in order: another thread makes the next one while the caller uses the last."""
     if len(items) <= 1:
         yield from map(make, items)
         return

@@ -19,7 +19,7 @@ from eigenveil import PrivatePCA
 from eigenveil.core import domain as domain_module
 from eigenveil.core import rows as rows_module
 from eigenveil.core import whole
-from eigenveil.core.counts import Cells, _norms, _root, bounded_column_tails, bounded_tails
+from eigenveil.core.counts import _norms, _root, bounded_column_tails, bounded_tails
 from eigenveil.core.domain import SHIFT, Domain, Gaps
 from eigenveil.core.exact import (
     TOEPLITZ_COLUMNS,
@@ -51,13 +51,13 @@ from eigenveil.privacy import (
     gram_columns,
 )
 from eigenveil.privacy.sums.blocks import add_block
-from eigenveil.tasks.tails import signed_cells
+from eigenveil.tasks.tails import norm_cells, signed_cells
 from laws.strategies import SIZES, Case, cases, domains
 from laws.sums.exact_rows import exact_gram, exact_sum, rounded, table_of
 from laws.sums.histories_cases import WEIGHTS, HistoryCase, contractions, history_cases
 
 ADD, REPLACE = Neighbours.ADD_REMOVE, Neighbours.REPLACE_ONE
-LENGTHS, SIGNED = Cells.norms(1e-3, 1e6, per_doubling=4), signed_cells(1e-2, 1e2, per_doubling=2)
+LENGTHS, SIGNED = norm_cells(1e-3, 1e6, per_doubling=4), signed_cells(1e-2, 1e2, per_doubling=2)
 # Around the widths at which numpy, BLAS and vector units change their ways of adding up.
 WIDTHS = [1, 2, 3, 7, 8, 9, 15, 16, 17, 37, 100, 127, 128, 129, 1000, 1200]
 

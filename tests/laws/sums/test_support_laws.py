@@ -20,7 +20,7 @@ from scipy.stats import chi2
 from eigenveil.core import mechanism, sums
 from eigenveil.core.domain import Domain
 from eigenveil.core.ledger import Ledger
-from eigenveil.core.mechanism import Bounded, Calibrated, Gaussian, Mechanism, Portion
+from eigenveil.core.mechanism import Bounded, Calibrated, Gaussian, Mechanism
 from eigenveil.core.noise import CAPACITY, LARGEST_SCALE, REACH, Noise, distance_in_steps, step_of, steps_of
 from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows
@@ -30,6 +30,7 @@ from eigenveil.privacy import bounded_gram, bounded_sum, released
 from eigenveil.privacy.released import release_columns
 from eigenveil.privacy.sums.clipped import dense
 from eigenveil.privacy.sums.floating import float_gram, float_sum
+from eigenveil.tasks.fit.split import Portion
 from laws.strategies import Case, cases
 from laws.sums.test_exact_sums_laws import SUMS, Table, alike
 
