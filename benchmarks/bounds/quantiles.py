@@ -24,10 +24,10 @@ from scipy.special import ndtr
 
 from benchmarks.datasets import dense, skipped, sparse
 from eigenveil.core.accounting import Budget
-from eigenveil.tasks.tails import norm_cells
 from eigenveil.core.counts import Cells
 from eigenveil.estimators.bounds.rows import PER_DOUBLING, find_bounds
 from eigenveil.linalg import Array
+from eigenveil.tasks.tails import norm_cells
 
 NAMES = (
     "winequality_red",
