@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, final
 import typer
 
 from eigenveil.commands import _options as option
+from eigenveil.commands import _simulate_options as simulating
+from eigenveil.commands import _simulate_peers as peers
+from eigenveil.commands._bounds_file import was_given
 from eigenveil.commands._derived import with_options
 from eigenveil.commands._files import Reading, require_output
-from eigenveil.commands.bounds.file import was_given
-from eigenveil.commands.report.output import require_report, write_model
-from eigenveil.commands.simulate import options as simulating
-from eigenveil.commands.simulate import peers
-from eigenveil.commands.simulate.splits import Parted, SplitRule, part
+from eigenveil.commands._outputs import require_report, write_model
+from eigenveil.commands._splits import Parted, SplitRule, part
 from eigenveil.errors import BudgetExceeded, PeersLost, QuorumLost, require_param
 from eigenveil.params import FederatedParams, GossipParams, SimulateParams, TableParams, declared
 from eigenveil.params.declarations.reading import MissingParams

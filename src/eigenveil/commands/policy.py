@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eigenveil.commands._commands import Commands
-from eigenveil.commands.network.options import MEMORY, Memory, bytes_allowed
+from eigenveil.commands._network import MEMORY, Memory, bytes_allowed
 from eigenveil.errors import require
 from eigenveil.show.console import errors_as_lines, output, wrote
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import typer
 
-from eigenveil.commands.recommend import options as choice
+from eigenveil.commands import _histories as choice
 from eigenveil.errors import ParameterWarning, WeakGuaranteeWarning, require
 from eigenveil.params import TableParams
 from eigenveil.params.words import in_options

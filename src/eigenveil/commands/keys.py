@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eigenveil.commands._commands import Commands
-from eigenveil.commands.study.passphrase import NewPassphrase, PassphraseFile, new_passphrase, passphrase_from
+from eigenveil.commands._passphrase import NewPassphrase, PassphraseFile, new_passphrase, passphrase_from
 from eigenveil.errors import require
 from eigenveil.show.console import errors_as_lines, wrote
 from eigenveil.show.keys import dates_of, facts_in, facts_of, say, say_next, show_facts

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from eigenveil.commands import _options as option
+from eigenveil.commands import _spending as kept
+from eigenveil.commands import _steps as bounding
+from eigenveil.commands._bounds_file import BoundsFile, BoundsPath, show_bounds, was_given
 from eigenveil.commands._derived import with_options
 from eigenveil.commands._files import Reading, require_output
-from eigenveil.commands.bounds import options as bounding
-from eigenveil.commands.bounds.file import BoundsFile, BoundsPath, show_bounds, was_given
-from eigenveil.commands.study import spending as kept
 from eigenveil.params import SpectrumParams, TableParams
 from eigenveil.params.texts import text_of
 from eigenveil.show.console import errors_as_lines, output, watched, wrote

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Final, final
 from eigenveil.commands._files import Reading
 from eigenveil.commands._interrupts import Interrupts, heard, is_pipe, open_pipe
 from eigenveil.commands._options import COUNTED, SEEDED
-from eigenveil.commands.report.output import write_model
-from eigenveil.commands.stream.kept import RowsRead, rest_of
-from eigenveil.commands.study.spending import LastingLedger, stands
+from eigenveil.commands._outputs import write_model
+from eigenveil.commands._rows_read import RowsRead, rest_of
+from eigenveil.commands._spending import LastingLedger, stands
 from eigenveil.errors import ParameterWarning, listed, require, require_param
 from eigenveil.params import StreamingParams
 from eigenveil.params.words import in_options

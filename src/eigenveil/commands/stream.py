@@ -1,6 +1,6 @@
 """`eigenveil stream`: follow rows as they arrive, write a model at every release, and keep a state to resume from.
 
-The options are checked here; `eigenveil.commands.stream.follow` does the work.
+The options are checked here; `eigenveil.commands._follow` does the work.
 """
 
 import os
@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from eigenveil.commands import _options as option
+from eigenveil.commands import _spending as kept
+from eigenveil.commands import _stream_options as streaming
+from eigenveil.commands._bounds_file import BoundsFile, BoundsPath, show_bounds, was_given
 from eigenveil.commands._derived import typed_settings, with_options, written_out
 from eigenveil.commands._files import Reading, require_output
-from eigenveil.commands.bounds.file import BoundsFile, BoundsPath, show_bounds, was_given
-from eigenveil.commands.report.output import require_report
-from eigenveil.commands.stream import options as streaming
-from eigenveil.commands.stream.follow import Job, outputs_in, require_source, run, spare_names
-from eigenveil.commands.study import spending as kept
+from eigenveil.commands._follow import Job, outputs_in, require_source, run, spare_names
+from eigenveil.commands._outputs import require_report
 from eigenveil.errors import at_place, listed, require, require_param
 from eigenveil.params import StreamingParams, TableParams
 from eigenveil.params.words import in_options

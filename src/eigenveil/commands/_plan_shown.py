@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from eigenveil.commands.plan.spectrum import KnownSpectrum
+    from eigenveil.commands._spectra import KnownSpectrum
     from eigenveil.plan import Facts, FitParams, Forecast, Interval, Recommendation
     from eigenveil.show.values import Report
 

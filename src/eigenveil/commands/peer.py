@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, final
 
+from eigenveil.commands import _network as option
 from eigenveil.commands._derived import with_options
 from eigenveil.commands._files import require_file
-from eigenveil.commands.network import options as option
-from eigenveil.commands.network.join import Given, Joining, Kind, take_part
-from eigenveil.commands.network.run import require_grpc
-from eigenveil.commands.study.passphrase import PassphraseFile
+from eigenveil.commands._joining import Given, Joining, Kind, take_part
+from eigenveil.commands._parties import require_grpc
+from eigenveil.commands._passphrase import PassphraseFile
 from eigenveil.errors import PeersLost, ProtocolError
 from eigenveil.params import FileParams
 from eigenveil.params.declarations.study import PeerStudy

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eigenveil.commands.bounds.file import FORMAT, LARGEST, BoundsFile, guarantee_in, plain_in
+from eigenveil.commands._bounds_file import FORMAT, LARGEST, BoundsFile, guarantee_in, plain_in
 from eigenveil.errors import listed, require
 from eigenveil.plan.spectrum import FORMAT as SPECTRUM
 from eigenveil.plan.spectrum import Spectrum

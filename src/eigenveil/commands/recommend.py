@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from eigenveil.commands import _histories as choice
 from eigenveil.commands import _options as option
 from eigenveil.commands._commands import Commands
 from eigenveil.commands._derived import with_options
 from eigenveil.commands._files import require_output
-from eigenveil.commands.recommend import options as choice
-from eigenveil.commands.recommend.runs import fitted_on, given_split, held_out, judged, progress, show_quality
+from eigenveil.commands._recommend_runs import fitted_on, given_split, held_out, judged, progress, show_quality
 from eigenveil.errors import require, require_param
 from eigenveil.params import ReadingParams, TableParams
 from eigenveil.show.console import errors_as_lines, output, wrote

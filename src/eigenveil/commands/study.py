@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from eigenveil.commands import _options as option
+from eigenveil.commands import _study_options as choice
 from eigenveil.commands._commands import Commands
 from eigenveil.commands._derived import with_options
-from eigenveil.commands.network.options import MEMORY, Memory, bytes_allowed
-from eigenveil.commands.study import options as choice
+from eigenveil.commands._network import MEMORY, Memory, bytes_allowed
 from eigenveil.errors import require, require_param
 from eigenveil.params.declarations.study import NewStudy, in_new
 from eigenveil.show.console import despite_noise, errors_as_lines, output, wrote

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from eigenveil.commands import _options as option
+from eigenveil.commands import _spending as kept
+from eigenveil.commands import _steps as bounding
 from eigenveil.commands._derived import with_options
 from eigenveil.commands._files import Reading, require_output
-from eigenveil.commands.bounds import options as bounding
-from eigenveil.commands.study import spending as kept
 from eigenveil.errors import require, require_param
 from eigenveil.params import BoundsParams, TableParams
 from eigenveil.show.console import errors_as_lines, output, watched, wrote
@@ -79,7 +79,7 @@ def bounds(
     )
     # Worked out first: a total that is too small must be refused before this release spends its part.
     left = bounding.left_for_fit(total, settings["epsilon"], settings["delta"])
-    from eigenveil.commands.bounds.show import Asked, BoundsAnswer
+    from eigenveil.commands._bounds_shown import Asked, BoundsAnswer
     from eigenveil.show.terminal import warning_panel
 
     found, names, spending = _found(

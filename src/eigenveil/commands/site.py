@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, final
 
+from eigenveil.commands import _network as option
 from eigenveil.commands._derived import with_options
 from eigenveil.commands._files import require_file
+from eigenveil.commands._joining import Given, Joining, Kind, take_part
 from eigenveil.commands._options import DaskCluster
-from eigenveil.commands.network import options as option
-from eigenveil.commands.network.join import Given, Joining, Kind, take_part
-from eigenveil.commands.network.run import require_grpc
-from eigenveil.commands.study.passphrase import PassphraseFile
+from eigenveil.commands._parties import require_grpc
+from eigenveil.commands._passphrase import PassphraseFile
 from eigenveil.errors import ProtocolError, require
 from eigenveil.params import FileParams
 from eigenveil.show import words
@@ -124,7 +124,7 @@ def site(
     # Checked before the study is read: a typing error should not take as long as a table.
     where = None if connect is None else address("--connect", connect)
     if follow is not None:
-        from eigenveil.commands.network.streams import followed
+        from eigenveil.commands._streams import followed
 
         # A stream has no end at which this site could write something of its own. Nothing given is silently ignored.
         unused = {

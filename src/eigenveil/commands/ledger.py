@@ -10,7 +10,7 @@ import typer
 from eigenveil.commands import _options as option
 from eigenveil.commands._commands import Commands
 from eigenveil.commands._files import require_output
-from eigenveil.commands.network.options import RequireHead
+from eigenveil.commands._network import RequireHead
 from eigenveil.errors import require
 from eigenveil.show.console import errors_as_lines, output, wrote
 from eigenveil.show.words import rounded

@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from eigenveil.commands import _network as option
 from eigenveil.commands._files import require_file
-from eigenveil.commands.network import options as option
-from eigenveil.commands.network.run import TOO_FEW, carried, refused, require_grpc
-from eigenveil.commands.study.passphrase import PassphraseFile, passphrase_from
+from eigenveil.commands._parties import TOO_FEW, carried, refused, require_grpc
+from eigenveil.commands._passphrase import PassphraseFile, passphrase_from
 from eigenveil.errors import ProtocolError, QuorumLost, TooFewPeople, require
 from eigenveil.params.declarations.study import said_in_file
 from eigenveil.show import words
@@ -93,7 +93,7 @@ def hub(
         found.streaming == serve, _SERVE if found.streaming else f"--serve is for streams, and {study} is of tables"
     )
     if serve:
-        from eigenveil.commands.network.streams import served
+        from eigenveil.commands._streams import served
 
         require(
             report is None and page is None,

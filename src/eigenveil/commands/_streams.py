@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from eigenveil.commands import _consent as consent
+from eigenveil.commands import _network as option
 from eigenveil.commands._files import require_file
-from eigenveil.commands.network import consent
-from eigenveil.commands.network import options as option
-from eigenveil.commands.network.join import Given, allowed_agent, withdrawn_in
-from eigenveil.commands.network.run import carried
-from eigenveil.commands.study.passphrase import passphrase_from
+from eigenveil.commands._joining import Given, allowed_agent, withdrawn_in
+from eigenveil.commands._parties import carried
+from eigenveil.commands._passphrase import passphrase_from
 from eigenveil.errors import listed, require
 from eigenveil.show import words
 from eigenveil.show.console import errors_as_lines, output

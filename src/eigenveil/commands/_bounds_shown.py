@@ -11,9 +11,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from eigenveil.commands._bounds_file import FORMAT, reach_of_ranges
 from eigenveil.commands._files import Reading
-from eigenveil.commands.bounds.file import FORMAT, reach_of_ranges
-from eigenveil.commands.bounds.options import WIDEST, Step, command_of, why_next
+from eigenveil.commands._steps import WIDEST, Step, command_of, why_next
 from eigenveil.core.accounting import Budget
 from eigenveil.estimators.bounds.columns import FoundColumnBounds
 from eigenveil.estimators.bounds.found import FoundBounds

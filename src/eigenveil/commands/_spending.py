@@ -210,7 +210,7 @@ class LastingLedger:
 
     def _require_named(self) -> None:
         """Refuse what a new ledger lacks before an empty one is made, all of it at once."""
-        from eigenveil.commands.network.consent import dataset_named
+        from eigenveil.commands._consent import dataset_named
 
         assert self.path is not None
         if self.path.exists():
@@ -225,7 +225,7 @@ class LastingLedger:
 
     def _store(self, lasting: "DurableLedger", cost: "Budget") -> "FileStore":
         """The dataset in the ledger, with the budget that it has, or at the first use the one that was given."""
-        from eigenveil.commands.network.consent import dataset_named
+        from eigenveil.commands._consent import dataset_named
         from eigenveil.core.accounting import Budget
         from eigenveil.ledger.budget import require_fixed
         from eigenveil.ledger.store import FileStore

@@ -1,9 +1,9 @@
 """`eigenveil node`: an inner node of a tree, between the hub and its sites. It has no rows and keeps nothing."""
 
+from eigenveil.commands import _network as option
 from eigenveil.commands._files import require_file
-from eigenveil.commands.network import options as option
-from eigenveil.commands.network.run import TOO_FEW, carried, refused, require_grpc
-from eigenveil.commands.study.passphrase import PassphraseFile, passphrase_from
+from eigenveil.commands._parties import TOO_FEW, carried, refused, require_grpc
+from eigenveil.commands._passphrase import PassphraseFile, passphrase_from
 from eigenveil.errors import OtherStudy, ProtocolError
 from eigenveil.show import words
 from eigenveil.show.console import errors_as_lines

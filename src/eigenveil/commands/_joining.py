@@ -11,13 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, TypeVar, final
 
+from eigenveil.commands import _consent as consent
+from eigenveil.commands import _network as option
 from eigenveil.commands._files import on_cluster
-from eigenveil.commands.network import consent
-from eigenveil.commands.network import options as option
-from eigenveil.commands.network.results import Results, say_spent, spending_of
-from eigenveil.commands.network.run import TOO_FEW, carried, refused, say_red
-from eigenveil.commands.report.output import ENDINGS, require_report, write
-from eigenveil.commands.study.passphrase import passphrase_from
+from eigenveil.commands._outputs import ENDINGS, require_report, write
+from eigenveil.commands._parties import TOO_FEW, carried, refused, say_red
+from eigenveil.commands._passphrase import passphrase_from
+from eigenveil.commands._results import Results, say_spent, spending_of
 from eigenveil.commands.transform import require_carried
 from eigenveil.data.formats.scores import require_flat
 from eigenveil.errors import ProtocolError, require

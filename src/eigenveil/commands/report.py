@@ -8,7 +8,7 @@ import typer
 
 from eigenveil.commands import _options as option
 from eigenveil.commands._files import require_file, require_output
-from eigenveil.commands.report.output import ENDINGS, require_report, write
+from eigenveil.commands._outputs import ENDINGS, require_report, write
 from eigenveil.errors import require
 from eigenveil.show.console import errors_as_lines
 
@@ -104,14 +104,14 @@ def _read(path: Path) -> "Report":
             return read_report(path)
         case ".toml":
             # Imported here: the report of a model does not need the code of studies.
-            from eigenveil.commands.report.study import study_report
+            from eigenveil.commands._report_study import study_report
 
             return study_report(path)
         case ".safetensors":
             from eigenveil.data.archive import ITEMS_FORMAT, format_of
 
             if format_of(path) == ITEMS_FORMAT:
-                from eigenveil.commands.report.items import items_report
+                from eigenveil.show.items import items_report
 
                 return items_report(path)
             from eigenveil.model import Model

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from eigenveil.commands import _options as option
+from eigenveil.commands import _plan_options as planning
 from eigenveil.commands._derived import with_options
-from eigenveil.commands.plan import options as planning
-from eigenveil.commands.plan.show import PlanAnswer, as_report, as_values, show
-from eigenveil.commands.plan.spectrum import KnownSpectrum
-from eigenveil.commands.report.output import require_picture, require_report, write, write_picture
+from eigenveil.commands._outputs import require_picture, require_report, write, write_picture
+from eigenveil.commands._plan_shown import PlanAnswer, as_report, as_values, show
+from eigenveil.commands._spectra import KnownSpectrum
 from eigenveil.params import PlanParams, TableParams, checked
 from eigenveil.params.words import method_words
 from eigenveil.show.console import errors_as_lines, is_seen, output
