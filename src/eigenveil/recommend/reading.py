@@ -19,7 +19,7 @@ from eigenveil.data.columns import as_numbers, require_kinds, require_names
 from eigenveil.data.named import NamedTable, kind_of, open_named
 from eigenveil.data.people import require_ids
 from eigenveil.data.tables import read_table, require_arrays
-from eigenveil.data.unpacked import require_bearable
+from eigenveil.data.unpacked import require_bearable, require_columns
 from eigenveil.errors import ColumnsError, ParameterError, listed, require, require_param, verbatim
 from eigenveil.params import FileParams, InteractionsParams, declared, takes
 from eigenveil.recommend.interactions import Interactions, is_whole, ones_at, require_names_of_one_line
@@ -156,6 +156,8 @@ def _read_matrix(
         items is None or matrix.ndim != 2 or len(items) == matrix.shape[1],
         f"the list of items must name each of the {matrix.shape[-1]} columns of {path}, got {len(items or ())} names",
     )
+    if items is None:
+        require_columns(path, matrix.shape[-1], advice="If that is right, name them with {items}")
     if at_least is not None:
         matrix = Interactions.from_ratings(matrix, at_least=at_least).matrix
     return Interactions(matrix, None, items)
