@@ -23,7 +23,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 
-from cli.cli_tables import PRIVATE, eigenveil, refusal, written
+from commands.command_tables import PRIVATE, eigenveil, refusal, written
 from eigenveil import (
     BudgetExceeded,
     Ledger,

@@ -16,8 +16,9 @@ from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows
 from eigenveil.errors import ParameterError, TooFewPeople
 from eigenveil.linalg import Array, found_share
+from eigenveil.methods.covariance import CovarianceSum
 from eigenveil.protocols import run_pooled
-from eigenveil.tasks import CovarianceSum, Question
+from eigenveil.tasks import Question
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.center import Center
 from eigenveil.tasks.fit.outliers import Outliers

@@ -35,6 +35,7 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from os import PathLike
 from typing import Any, ClassVar, Literal, NoReturn, Protocol, final, get_args
 
@@ -429,9 +430,6 @@ delta = 1e-06; nothing was released
         left = self.remaining_mu
         return math.inf if math.isinf(left) else largest_epsilon(left, self._budget.delta if delta is None else delta)
 
-    # How a notebook shows it. Set by `eigenveil.ledger.shown`, because nothing here draws.
-    drawn: "ClassVar[Callable[[Ledger], str] | None]" = None
-
     @property
     def place(self) -> str:
         """Where it is kept, for people; empty in memory."""
@@ -439,7 +437,8 @@ delta = 1e-06; nothing was released
 
     def _repr_html_(self) -> str:
         """What was spent, in a notebook."""
-        return repr(self) if Ledger.drawn is None else Ledger.drawn(self)
+        # By name, because nothing here draws.
+        return str(import_module("eigenveil.show.notebook").html_of(self))
 
     def afford(self, mu: float, *, label: str, unit: PrivacyUnit | None = None, budget: Budget | None = None) -> None:
         """Raise `BudgetExceeded` or `UnitMismatch` if a charge of `mu` cannot be paid now. Nothing is written in either case."""

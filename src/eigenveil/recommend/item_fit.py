@@ -16,8 +16,10 @@ from eigenveil.core.rows import Rows
 from eigenveil.core.unit import Neighbours
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, product_edge, symmetric_edge
+from eigenveil.methods.covariance import CovarianceSum
+from eigenveil.methods.krylov import KeptProducts
 from eigenveil.privacy import Histories
-from eigenveil.tasks import CovarianceSum, KeptProducts, Question, SumTask, Totals
+from eigenveil.tasks import Question, SumTask, Totals
 from eigenveil.tasks.fit.split import Extent
 from eigenveil.tasks.fit.task import WholeFit
 

@@ -44,7 +44,7 @@ from eigenveil.tasks.fit.outliers import Outliers
 from eigenveil.tasks.fit.search import BoundSearch
 from eigenveil.tasks.fit.units import UnitSearch, deviations
 from eigenveil.tasks.levels import Change
-from eigenveil.tracking import (
+from eigenveil.trackers import (
     NOTHING_ASKED,
     BlockTracker,
     GramTracker,
@@ -55,8 +55,8 @@ from eigenveil.tracking import (
     TreeTracker,
     merge_sketches,
 )
-from eigenveil.tracking.missing import filled, has_gaps
-from eigenveil.tracking.sums import as_block_rows
+from eigenveil.trackers.missing import filled, has_gaps
+from eigenveil.trackers.sums import as_block_rows
 
 __all__ = ["Stream", "UnfinishedStream", "View"]
 

@@ -22,7 +22,8 @@ from eigenveil.core.rows import Rows
 from eigenveil.core.unit import Neighbours, gram_sensitivity
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, top_eigen
-from eigenveil.tasks import Question, SumTask, Task, Totals, tie_at
+from eigenveil.linalg.subspace import tie_at
+from eigenveil.tasks import Question, SumTask, Task, Totals
 from eigenveil.tasks.base import require_array
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.center import Center, CenterSearch
