@@ -10,27 +10,27 @@ import typer
 
 from eigenveil import __version__
 from eigenveil.commands._commands import Commands
+from eigenveil.commands._streams import watch
 from eigenveil.commands.account import account
 from eigenveil.commands.audit import audit
-from eigenveil.commands.bounds.command import bounds
-from eigenveil.commands.bounds.spectrum import spectrum
+from eigenveil.commands.bounds import bounds
 from eigenveil.commands.demo import demo
 from eigenveil.commands.fit import fit
+from eigenveil.commands.hub import hub
 from eigenveil.commands.inspect import inspect
-from eigenveil.commands.network.hub import hub
-from eigenveil.commands.network.node import node
-from eigenveil.commands.network.peer import peer
-from eigenveil.commands.network.site import site
-from eigenveil.commands.network.streams import watch
-from eigenveil.commands.plan.command import plan
-from eigenveil.commands.recommend.command import recommend
-from eigenveil.commands.report.command import report
-from eigenveil.commands.simulate.command import simulate
-from eigenveil.commands.stream.command import stream
-from eigenveil.commands.study.command import study
-from eigenveil.commands.study.keys import keys
-from eigenveil.commands.study.ledger import ledger
-from eigenveil.commands.study.policy import policy
+from eigenveil.commands.keys import keys
+from eigenveil.commands.ledger import ledger
+from eigenveil.commands.node import node
+from eigenveil.commands.peer import peer
+from eigenveil.commands.plan import plan
+from eigenveil.commands.policy import policy
+from eigenveil.commands.recommend import recommend
+from eigenveil.commands.report import report
+from eigenveil.commands.simulate import simulate
+from eigenveil.commands.site import site
+from eigenveil.commands.spectrum import spectrum
+from eigenveil.commands.stream import stream
+from eigenveil.commands.study import study
 from eigenveil.commands.transform import transform
 
 __all__ = ["app"]

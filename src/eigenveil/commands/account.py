@@ -248,7 +248,7 @@ def _guarantee_in(path: Path) -> "Guarantee":
     """The guarantee that a file states."""
     require_file(path)
     if path.suffix.lower() != ".safetensors":
-        from eigenveil.commands.bounds.file import guarantee_in
+        from eigenveil.commands._bounds_file import guarantee_in
 
         return guarantee_in(path)
     from eigenveil.data.archive import ITEMS_FORMAT, format_of

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from eigenveil.commands import _options as option
-from eigenveil.commands.report.output import require_report, write
+from eigenveil.commands._outputs import require_report, write
 from eigenveil.errors import require
 from eigenveil.show.console import busy, errors_as_lines, is_seen, leaves, output
 

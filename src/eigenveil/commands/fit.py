@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from eigenveil.commands import _options as option
+from eigenveil.commands import _spending as kept
+from eigenveil.commands._bounds_file import BoundsFile, BoundsPath, show_bounds, was_given
 from eigenveil.commands._derived import with_options
 from eigenveil.commands._files import Reading, on_cluster, require_output
-from eigenveil.commands.bounds.file import BoundsFile, BoundsPath, show_bounds, was_given
-from eigenveil.commands.report.output import require_report, write_model
-from eigenveil.commands.study import spending as kept
+from eigenveil.commands._outputs import require_report, write_model
 from eigenveil.params import PrivateParams, TableParams
 from eigenveil.params.words import in_options
 from eigenveil.show.console import busy, despite_noise, errors_as_lines, output, watched, wrote

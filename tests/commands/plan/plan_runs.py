@@ -7,7 +7,7 @@ from typing import Any
 import typer
 from typer.testing import CliRunner, Result
 
-from eigenveil.commands.plan.command import plan
+from eigenveil.commands.plan import plan
 from eigenveil.core.accounting import Budget
 from eigenveil.plan import Facts, Forecast, Interval, Recommendation, Spectrum, Verdict, methods_for
 from eigenveil.plan.forecast.methods import method_plan

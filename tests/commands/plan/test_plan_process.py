@@ -11,7 +11,7 @@ from commands.plan.plan_runs import SMALL
 QUIET = {**os.environ, "COLUMNS": "80", "NO_COLOR": "1", "PYTHONIOENCODING": "ascii"}
 PLAN = """
 import typer
-from eigenveil.commands.plan.command import plan
+from eigenveil.commands.plan import plan
 app = typer.Typer(pretty_exceptions_enable=False)
 app.command()(plan)
 """

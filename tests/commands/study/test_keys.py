@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from eigenveil.commands.study.keys import keys
+from eigenveil.commands.keys import keys
 from eigenveil.network.identity.authority import Authority, CertificateRequest, new_request
 from eigenveil.network.identity.certificates import Certificate, Keys, pin_words
 

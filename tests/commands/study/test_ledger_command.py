@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from eigenveil.commands.study.ledger import ledger
+from eigenveil.commands.ledger import ledger
 from eigenveil.core.accounting import epsilon_of
 from eigenveil.core.ledger import Charge
 from eigenveil.ledger.durable import DurableLedger

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from eigenveil.commands.study.policy import policy
+from eigenveil.commands.policy import policy
 from eigenveil.network.policy import Policy
 from eigenveil.network.study.file import StudyFile
 from network.study_parties import document

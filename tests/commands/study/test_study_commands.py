@@ -13,9 +13,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from eigenveil import GossipPCA
-from eigenveil.commands.study import options as choice
-from eigenveil.commands.study.command import study
-from eigenveil.commands.study.keys import keys as keys_command
+from eigenveil.commands import _study_options as choice
+from eigenveil.commands.keys import keys as keys_command
+from eigenveil.commands.study import study
 from eigenveil.network.identity.authority import Authority, file_stem, new_request, write_new
 from eigenveil.network.identity.certificates import Role, pin_words
 from eigenveil.network.study.file import StudyFile
