@@ -5,7 +5,6 @@ import traceback
 import zipfile
 from collections.abc import Callable
 from datetime import date, datetime, time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -219,10 +218,12 @@ def test_hostile_files_are_refused_in_words(tmp_path: Path) -> None:
     for rows in (f'<row r="3">{row[5:]}<row r="2"><c><v>1</v></c></row>', f'{row}<row r="1"><c><v>1</v></c></row>'):
         refused("cannot be read as xlsx", with_cells(path, rows))
     refused("cannot be read as xlsx", with_cells(path, f'{row}<row><c r="A2"><v>1</v></c><c r="A2"><v>2</v></c></row>'))
-    for part, gone in (("_rels/.rels", rb"<Relationship [^>]*/>"), ("xl/workbook.xml", rb' r:id="[^"]*"')):
-        saved(path, ["a"], [1])
-        changed(path, part, partial(re.sub, gone, b""))
-        refused("cannot be read as xlsx", path)
+    saved(path, ["a"], [1])
+    refused(
+        "cannot be read as xlsx", changed(path, "_rels/.rels", lambda xml: re.sub(rb"<Relationship [^>]*/>", b"", xml))
+    )
+    saved(path, ["a"], [1])
+    refused("cannot be read as xlsx", changed(path, "xl/workbook.xml", lambda xml: re.sub(rb' r:id="[^"]*"', b"", xml)))
     path.write_bytes(bytes.fromhex("d0cf11e0a1b11ae1") + b"x" * 600)
     refused("is an old .xls file, or protected by a password", path)
     (tmp_path / "a.ods").write_bytes(b"PK")
