@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from eigenveil import StreamingPCA
-from eigenveil.cli import app
+from eigenveil.commands import app
 from eigenveil.core.accounting import Budget
 from eigenveil.core.domain import Domain
 from eigenveil.core.ledger import Ledger
