@@ -109,9 +109,9 @@ def write_stream_file(path: Path, stream: Stream, facts: Mapping[str, Any], *, s
 def _more_arrays(stream: Stream) -> dict[str, Array]:
     """What a stream has found, holds and waits for, beside the state of its tracker. Rows among it are raw data."""
     arrays: dict[str, Array] = {}
-    center = getattr(getattr(getattr(stream.tracker, "terms", None), "domain", None), "center", None)
-    if center is not None:
-        arrays["center"] = center
+    domain = None if stream.tracker is None else stream.tracker.domain
+    if domain is not None and domain.center is not None:
+        arrays["center"] = domain.center
     if stream.terms.bounds.units and stream.tracker is not None and stream.scale is not None:
         arrays["units"] = stream.scale
     if stream.rates is not None:
