@@ -28,6 +28,7 @@ from eigenveil.core.rows import Rows
 from eigenveil.core.threads import this_process
 from eigenveil.data.people import Marks
 from eigenveil.errors import EigenveilError, require, require_param
+from eigenveil.estimators.streaming.answer import Answer
 from eigenveil.estimators.streaming.buffer import OpenBlock, in_units, placed, still_unseen
 from eigenveil.estimators.streaming.merged import Merged
 from eigenveil.estimators.streaming.people import PeopleSeen
@@ -44,7 +45,6 @@ from eigenveil.tasks.fit.outliers import Outliers
 from eigenveil.tasks.fit.search import BoundSearch
 from eigenveil.tasks.fit.split import Portion
 from eigenveil.tasks.fit.units import UnitSearch, deviations
-from eigenveil.tasks.levels import Change
 from eigenveil.trackers import (
     NOTHING_ASKED,
     Sketch,
@@ -56,7 +56,7 @@ from eigenveil.trackers import (
 from eigenveil.trackers.missing import filled, has_gaps
 from eigenveil.trackers.sums import as_block_rows
 
-__all__ = ["Stream", "UnfinishedStream", "View"]
+__all__ = ["Stream", "UnfinishedStream"]
 
 _ROUNDS_OF_FILLING: Final = 3
 # A bound is chosen for a stream of so many first blocks, if nobody says how long it will be.
@@ -65,21 +65,6 @@ _BLOCKS_TO_COME: Final = 10.0
 # then as much finer as there are more rows.
 _PAUSE: Final = 6
 RAW_STATE: Final = "This is raw data of the people in the stream. Only what was released is covered by a guarantee."
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class View:
-    """What may be shown: a sketch with its target rank, the noise floor of its scatter, and how many rows it covers.
-
-    In a private stream also whether the last rows are clearly unlike the rest.
-    """
-
-    sketch: Sketch
-    rank: int
-    noise_floor: float
-    rows: int
-    change: Change | None = None
 
 
 @final
@@ -150,9 +135,9 @@ class Stream:
         self.draws = 0
         # One cryptographic source for the whole stream. With a seed, `_mechanism` makes one for each release.
         self._noise = None if terms.seed is not None or terms.budget is None else Noise.fresh()
-        self._seen: tuple[tuple[Any, ...], View] | None = None
+        self._seen: tuple[tuple[Any, ...], Answer] | None = None
         # Only in a copy: what may be seen, and the number of releases so far.
-        self._shown: tuple[View, int] | None = None
+        self._shown: tuple[Answer, int] | None = None
 
     @property
     def private(self) -> bool:
@@ -286,8 +271,8 @@ class Stream:
             self._released(lambda tracker, through: tracker.sync(self.state, through))
         self._cover(released=True)
 
-    def view(self, *, whole: bool = False) -> View:
-        """What may be seen now: everything without privacy, and otherwise what was released.
+    def view(self, *, whole: bool = False) -> Answer:
+        """What may be shown now: everything without privacy, and otherwise what was released.
 
         It has the directions that the spec asks for, or with `whole` all that are kept.
         """
@@ -319,7 +304,7 @@ class Stream:
         require(not set(names) & set(before), "these streams were merged before, and rows would count twice")
         self.merged = (mine or Merged.none(dim)).and_stream(
             found.sketch,
-            floor=found.noise_floor,
+            floor=found.floor,
             guarantee=other.guarantee(),
             rows=found.rows,
             streams=names,
@@ -522,7 +507,7 @@ class Stream:
         width = min(self.terms.rank + self.terms.oversample, sketch.subspace.rank)
         return Sketch(sketch.subspace.truncate(max(width, 1)), sketch.mean, sketch.weight, sketch.energy)
 
-    def _view(self, *, whole: bool = False) -> View:
+    def _view(self, *, whole: bool = False) -> Answer:
         terms = self.terms
         tracker, state, rows, change = self.tracker, self.state, self.covered, None
         if not self.private:
@@ -552,7 +537,10 @@ class Stream:
             # The same directions whether or not all are kept: a copy must say the same.
             shown = sketch.subspace.truncate(min(rank + terms.oversample, sketch.subspace.rank))
             change = tracker.change(state, shown, rank=rank)
-        return View(sketch, rank, floor, rows, change)
+        if self.merged is None:
+            # Fewer rows than components have fewer directions, unless merged streams add more.
+            rank = max(1, min(rank, rows))
+        return Answer(sketch=sketch, rank=rank, floor=floor, rows=rows, energy=sketch.energy, change=change)
 
     def _width(self, *sketches: Sketch) -> int:
         """How many directions a merged sketch keeps: all if all products are kept, otherwise what the spec asks for."""
