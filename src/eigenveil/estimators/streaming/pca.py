@@ -58,8 +58,6 @@ __all__ = ["StreamingPCA"]
 _DAMAGE = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError)
 # One thread at a time begins a stream. After that the stream has its own lock.
 _FIRST = threading.Lock()
-# What `publish` became. It may differ from the parameter if memory is short.
-_PUBLISH = {"products": "sync", "slices": "block", "tree": "continual"}
 # What the first rows teach an estimator. A first batch that fails must leave none of it behind.
 _LEARNT = ("_stream", "_sparse", "_before", "_resumed", "n_features_in_", "feature_names_in_", "unfinished_")
 
@@ -670,7 +668,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
             seen,
             asked=terms.settings,
             budget=terms.budget,
-            method=f"stream/{_PUBLISH.get(terms.plan.tracker, '')}",
+            method=f"stream/{terms.plan.kind.publishes}",
             neighbours=terms.neighbours,
             names=self._names(),
             before=getattr(self, "_before", ()),
@@ -702,7 +700,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
     def _forewarn(self, terms: StreamSpec, people: int | None) -> None:
         """Say before anything is spent that a budget is hopeless, for a public number of rows, or at most those of a horizon."""
         self._before: tuple[ParameterWarning, ...] = forewarned(
-            f"stream/{_PUBLISH.get(terms.plan.tracker, '')}",
+            f"stream/{terms.plan.kind.publishes}",
             dim=terms.bounds.dim,
             rank=terms.rank,
             people=terms.horizon if people is None else people,
@@ -792,7 +790,7 @@ def _settings(stream: Stream, view: View, verdict: FitVerdict, divisor: float) -
         why=plan.reason,
         neighbours=terms.neighbours if stream.private else None,
         block=plan.block,
-        publish=_PUBLISH[plan.tracker] if stream.private else None,
+        publish=plan.kind.publishes if stream.private else None,
         oversample=terms.oversample,
         rows=view.rows,
         releases=stream.releases,

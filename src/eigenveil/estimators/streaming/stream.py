@@ -22,7 +22,7 @@ import scipy.sparse as sp
 
 from eigenveil.core.domain import Domain, Gaps
 from eigenveil.core.ledger import Charge, Ledger, Purpose, Reserve
-from eigenveil.core.mechanism import Gaussian, Mechanism, Portion
+from eigenveil.core.mechanism import Gaussian, Mechanism
 from eigenveil.core.noise import Noise
 from eigenveil.core.rows import Rows
 from eigenveil.core.threads import this_process
@@ -42,17 +42,15 @@ from eigenveil.tasks.fit.center import Center, CenterSearch
 from eigenveil.tasks.fit.gaps import Rates
 from eigenveil.tasks.fit.outliers import Outliers
 from eigenveil.tasks.fit.search import BoundSearch
+from eigenveil.tasks.fit.split import Portion
 from eigenveil.tasks.fit.units import UnitSearch, deviations
 from eigenveil.tasks.levels import Change
 from eigenveil.trackers import (
     NOTHING_ASKED,
-    BlockTracker,
-    GramTracker,
     Sketch,
     SketchTracker,
-    SlicedTracker,
     SumTerms,
-    TreeTracker,
+    TrackerTerms,
     merge_sketches,
 )
 from eigenveil.trackers.missing import filled, has_gaps
@@ -168,8 +166,7 @@ class Stream:
             return self._shown[1]
         if not self.private or self.tracker is None:
             return 0
-        # Products are released at a synchronisation, slices and the tree after every block.
-        return int(getattr(self.state, "syncs", getattr(self.state, "blocks", 0)))
+        return self.tracker.releases(self.state)
 
     @property
     def held(self) -> int:
@@ -285,7 +282,7 @@ class Stream:
             return
         if self.held:
             self._close(last=True)
-        if self.terms.plan.tracker == "products":
+        if not self.terms.plan.kind.every_block:
             self._released(lambda tracker, through: tracker.sync(self.state, through))
         self._cover(released=True)
 
@@ -371,7 +368,7 @@ class Stream:
 
     def _cover(self, *, released: bool = False) -> None:
         """Note that all rows so far have been released, after a release or after a block that is a release by itself."""
-        if released or self.terms.plan.tracker != "products":
+        if released or self.terms.plan.kind.every_block:
             self.covered = self.rows - self.held
             self.merged = None if self.merged is None else self.merged.released()
 
@@ -560,20 +557,18 @@ class Stream:
     def _width(self, *sketches: Sketch) -> int:
         """How many directions a merged sketch keeps: all if all products are kept, otherwise what the spec asks for."""
         dim = self.terms.bounds.dim
-        if self.terms.plan.tracker in ("products", "tree"):
+        if self.terms.plan.kind.keeps_products:
             return dim
         return min(dim, max(self.terms.rank + self.terms.oversample, *(s.subspace.rank for s in sketches)))
 
     def _tracker(self, center: Array | None) -> SketchTracker[Any]:
         terms, plan = self.terms, self.terms.plan
-        if plan.tracker == "sketch":
-            return BlockTracker(terms.rank, terms.oversample, terms.forget, terms.adapt, terms.center, terms.seed or 0)
         # Without privacy nothing is clipped.
         radius = math.inf
         if self.private:
             assert self.bound is not None
             radius = self.bound
-        private = SumTerms(
+        sums = SumTerms(
             Domain(terms.bounds.dim, radius, center, gaps=self._gaps),
             terms.neighbours,
             terms.person_blocks,
@@ -583,18 +578,20 @@ class Stream:
             self.series,
             self.rates,
         )
-        match plan.tracker:
-            case "products":
-                return GramTracker(terms.rank, private)
-            case "tree":
-                return TreeTracker(terms.rank, private, plan.horizon_blocks)
-            case _:
-                return SlicedTracker(terms.rank, private, terms.oversample)
+        return plan.kind.make(
+            TrackerTerms(
+                rank=terms.rank,
+                oversample=terms.oversample,
+                horizon=plan.horizon_blocks,
+                seed=terms.seed or 0,
+                sums=sums,
+            )
+        )
 
     def clipping(self) -> dict[str, Array]:
         """How rows are clipped, for a model: in the units of the columns, around the center of the first block."""
-        domain = getattr(getattr(self.tracker, "terms", None), "domain", None)
-        if not isinstance(domain, Domain):
+        domain = None if self.tracker is None else self.tracker.domain
+        if domain is None:
             return {}
         found, units = clipping_of(domain), self.scale
         if found and units is not None:
@@ -697,7 +694,7 @@ class Stream:
     def _crowd(self, first: float) -> float:
         """How many rows one release will be of, as far as anyone knows."""
         terms = self.terms
-        if terms.plan.tracker == "slices":
+        if terms.plan.kind.apart:
             return max(first, float(terms.plan.block))
         usual = _BLOCKS_TO_COME * min(first, float(terms.plan.first_block))
         return max(first, usual if terms.horizon is None else float(terms.horizon))

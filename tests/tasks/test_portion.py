@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from core.test_noise import LEVEL, scale_statistic
 from eigenveil.core.ledger import Ledger
-from eigenveil.core.mechanism import Bounded, Exact, Gaussian, Portion
+from eigenveil.core.mechanism import Bounded, Exact, Gaussian
 from eigenveil.core.noise import Noise
 from eigenveil.errors import BudgetExceeded
 from eigenveil.linalg import Array
 from eigenveil.privacy.released import release_columns
+from eigenveil.tasks.fit.split import Portion
 
 SHARES = st.floats(1e-6, 1.0)
 MULTIPLIER, SENSITIVITY = 2.5, 3.0
