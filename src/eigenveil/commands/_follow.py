@@ -16,6 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, final
 
+from eigenveil.commands._ending import despite_noise, leaves, message_of, wrote
 from eigenveil.commands._files import Reading
 from eigenveil.commands._interrupts import Interrupts, heard, is_pipe, open_pipe
 from eigenveil.commands._options import COUNTED, SEEDED
@@ -25,7 +26,7 @@ from eigenveil.commands._spending import LastingLedger, stands
 from eigenveil.errors import ParameterWarning, listed, require, require_param
 from eigenveil.params import StreamingParams
 from eigenveil.params.words import in_options
-from eigenveil.show.console import busy, despite_noise, leaves, message_of, output, wrote
+from eigenveil.show.console import busy, output
 from eigenveil.show.live.address import PageAddress
 from eigenveil.show.stream import LiveView, live_view
 

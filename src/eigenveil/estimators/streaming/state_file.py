@@ -31,7 +31,7 @@ from eigenveil.core.accounting import Budget
 from eigenveil.core.domain import LARGEST, SMALLEST
 from eigenveil.core.ledger import Charge, Ledger
 from eigenveil.core.unit import PrivacyUnit
-from eigenveil.data.archive import ArchiveKind
+from eigenveil.data.archive import ArchiveKind, sync_folder
 from eigenveil.errors import StateFileError, require
 from eigenveil.estimators.streaming.buffer import OpenBlock
 from eigenveil.estimators.streaming.merged import Merged
@@ -246,6 +246,8 @@ def taken_from(
             return *_read(path), None, file
         with file:
             path.replace(claimed)
+            # Before anything is released: after a power cut the old name could be claimed again.
+            sync_folder(path.parent)
     except FileNotFoundError:
         raise StateFileError(f"{path} was resumed by somebody else in the meantime") from None
     return *_read(claimed), claimed, None
