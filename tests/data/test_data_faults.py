@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cli.cli_tables import PRIVATE, eigenveil, refusal
+from commands.command_tables import PRIVATE, eigenveil, refusal
 from eigenveil import PrivatePCA, find_bounds
 from eigenveil.data import faults
 from eigenveil.data.faults import to_drop

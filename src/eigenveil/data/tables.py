@@ -15,6 +15,7 @@ from eigenveil.core.rows import Block, Rows, is_sparse
 from eigenveil.data.columns import ColumnChoice, ColumnLayout, as_numbers, require_numbers
 from eigenveil.data.faults import ColumnFaults, named_in_full
 from eigenveil.data.formats import FileParams, NamedTable, format_of, open_named, require_options, require_readable
+from eigenveil.data.formats.unpacked import require_columns
 from eigenveil.data.number_texts import MissingMarks
 from eigenveil.data.people import Marks, identifiers, marks_of, require_ids
 from eigenveil.data.rows import DenseRows, SparseRows, WeightedRows
@@ -282,7 +283,13 @@ def read_table(
             )
     require(not carry, f"{path} is {format_.word} and has no column names to carry")
     assert format_.rows is not None
-    return Table(with_gaps(format_.rows(path, said), MissingMarks.of(said)))
+    rows = format_.rows(path, said)
+    if rows.sparse and said.features is None:
+        advice = "Leave out those that nobody has, or fit the matrix in Python"
+        if "features" in format_.options:
+            advice = "If that is right, say so with {features}"
+        require_columns(path, rows.shape[1], advice=advice)
+    return Table(with_gaps(rows, MissingMarks.of(said)))
 
 
 def read_named(table: NamedTable, choice: ColumnChoice, *, gaps: bool = False) -> Table:

@@ -22,7 +22,7 @@ from eigenveil.data.formats import (
     open_named,
     require_options,
 )
-from eigenveil.data.formats.unpacked import UnpacksTooMuch
+from eigenveil.data.formats.unpacked import UnpacksTooMuch, require_columns
 from eigenveil.data.number_texts import MissingMarks
 from eigenveil.data.people import require_ids
 from eigenveil.data.tables import with_gaps
@@ -148,6 +148,8 @@ def _read_matrix(
         items is None or matrix.ndim != 2 or len(items) == matrix.shape[1],
         f"the list of items must name each of the {matrix.shape[-1]} columns of {path}, got {len(items or ())} names",
     )
+    if items is None:
+        require_columns(path, matrix.shape[-1], advice="If that is right, name them with {items}")
     if at_least is not None:
         matrix = Interactions.from_ratings(matrix, at_least=at_least).matrix
     return Interactions(matrix, None, items)

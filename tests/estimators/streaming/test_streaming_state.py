@@ -17,7 +17,7 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 from sklearn.base import clone
 
-from cli.cli_tables import files_in
+from commands.command_tables import files_in
 from eigenveil import Ledger, StateFileError, StreamingPCA
 from eigenveil.errors import EigenveilError
 from eigenveil.estimators.streaming import state_file as stream_file
@@ -400,7 +400,7 @@ def test_a_state_whose_folder_cannot_be_synchronised_is_not_continued_twice(
 ) -> None:
     stream, path = StreamingPCA(2, row_bound=9.0, **BUDGET).partial_fit(VALUES).sync(), tmp_path / "stream.state"
     with monkeypatch.context() as patch:
-        patch.setattr("eigenveil.data.archive._sync_folder", _refusing)
+        patch.setattr("eigenveil.data.archive.sync_folder", _refusing)
         with pytest.raises(OSError, match="disk"):
             stream.checkpoint(path)
     with pytest.raises(EigenveilError, match="continues from there"):
