@@ -21,8 +21,8 @@ SITE = """
 import sys
 from pathlib import Path
 import eigenveil.commands
-import eigenveil.commands.network.site
-import eigenveil.commands.network.streams
+import eigenveil.commands.site
+import eigenveil.commands._streams
 import eigenveil.show.progress
 import eigenveil.network.agents.slot_site
 from eigenveil.data.follow import ByCount, Follower, Instant, follow

@@ -1,6 +1,7 @@
 """`eigenveil account`: the numbers of the accountant, and a clear no to everything that is not a question."""
 
 import json
+import math
 import re
 import sqlite3
 from contextlib import closing
@@ -13,7 +14,7 @@ import pytest
 
 from commands.command_tables import PRIVATE, eigenveil, refusal, written
 from eigenveil import Model, PrivatePCA
-from eigenveil.core.accounting import compose_mu, epsilon_of, mu_for
+from eigenveil.core.accounting import epsilon_of, mu_for
 from eigenveil.privacy import Guarantee
 from eigenveil.privacy.pricing import Loss, price
 
@@ -75,12 +76,12 @@ def test_files_and_mus_add_up(tmp_path: Path) -> None:
     )
     model = fitted(tmp_path / "a.safetensors")
     mus = [mu_for(0.5, 1e-6), mu_for(0.4, 1e-6), mu_for(0.3, 1e-6), 0.2, 0.1, 0.25]
-    expected = epsilon_of(compose_mu(mus), 1e-6)
+    expected = epsilon_of(math.hypot(*mus), 1e-6)
     found = together(model, bounds, spectrum, "--mu", 0.2, "--mu", 0.1, "--gaussian", 4)
     assert found == pytest.approx(expected, abs=1e-4)
     assert found >= expected
     # At another delta it is the same mu.
-    assert together(model, bounds, "--delta", "1e-5") == pytest.approx(epsilon_of(compose_mu(mus[:2]), 1e-5), abs=1e-4)
+    assert together(model, bounds, "--delta", "1e-5") == pytest.approx(epsilon_of(math.hypot(*mus[:2]), 1e-5), abs=1e-4)
 
 
 def test_bounds_that_were_not_found_cost_as_much(tmp_path: Path) -> None:
@@ -186,7 +187,7 @@ def test_the_sum_is_there_for_programs(tmp_path: Path) -> None:
     rows = np.random.default_rng(0).standard_normal((500, 4))
     PrivatePCA(2, epsilon=1.0, delta=1e-6, row_bound=3.0).fit(rows).save(tmp_path / "model.safetensors")
     told = json.loads(eigenveil("account", tmp_path / "model.safetensors", "--mu", 0.2, "--json").stdout)
-    expected = epsilon_of(compose_mu([mu_for(1.0, 1e-6), 0.2]), 1e-6)
+    expected = epsilon_of(math.hypot(mu_for(1.0, 1e-6), 0.2), 1e-6)
     assert 0 <= told["epsilon"] - expected < 1e-4
     assert told["delta"] == 1e-6
     assert [(one["mu"], one["protects_each"], one["neighbours"]) for one in told["releases"]] == [

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from commands.command_tables import PRIVATE, eigenveil, refusal, written
-from eigenveil.commands.report.output import ENDINGS
+from eigenveil.commands._outputs import ENDINGS
 from eigenveil.show.files import ENDINGS as KNOWN
 from eigenveil.show.files import read_report
 

@@ -245,7 +245,7 @@ def test_everything_sent_is_a_function_of_what_was_released() -> None:
 def test_the_published_form_draws_noise_once_a_round_and_hides_its_spread() -> None:
     rows = DenseRows(np.random.default_rng(0).standard_normal((50, 10)))
     settings: dict[str, Any] = {"steps": (4, 1), "shares": (0.5, 0.5), "rank": 2, "published": True}
-    task = LocalPower(Domain(10, math.inf), Neighbours.ENTRY, start(10, 3), **settings)
+    task = LocalPower(Domain(10, math.inf), NEAR, start(10, 3), **settings)
     mechanism, ledger = noisy()
     state = task.start()
     part = task.work(task.ask(state), rows, mechanism)
@@ -261,7 +261,7 @@ def test_the_published_form_draws_noise_once_a_round_and_hides_its_spread() -> N
     basis = task.begin
     assert task.sensitivity(Question(0, (basis,))) == np.abs(basis).max()
     # The noise scale follows the private basis, which is one of the reasons why this is not private.
-    exact = LocalPower(Domain(10, math.inf), Neighbours.ENTRY, start(10, 3), (4, 1), (0.5, 0.5), rank=2)
+    exact = LocalPower(Domain(10, math.inf), NEAR, start(10, 3), (4, 1), (0.5, 0.5), rank=2)
     np.testing.assert_allclose(
         task.work(task.ask(task.start()), rows, EXACT).product,
         exact.work(exact.ask(exact.start()), rows, EXACT).product,

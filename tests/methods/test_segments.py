@@ -260,7 +260,7 @@ def test_questions_that_it_would_not_ask_are_refused(question: Question, message
         ({"deviation": 0.0}, "deviation"),
         ({"clip": math.inf}, "clip"),
         ({"tolerance": 1.0}, "tolerance"),
-        ({"neighbours": Neighbours.ENTRY}, "protects people only"),
+        ({"neighbours": Neighbours.INTERACTION}, "protects people only"),
     ],
 )
 def test_bad_settings_are_refused(wrong: dict[str, Any], message: str) -> None:

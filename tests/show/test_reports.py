@@ -308,8 +308,8 @@ def test_a_table_may_draw_one_of_its_columns() -> None:
 
 
 def test_an_item_space_has_a_report_without_shares(tmp_path: Path) -> None:
-    from eigenveil.commands.report.items import items_report
     from eigenveil.recommend import ItemSpace
+    from eigenveil.show.items import items_report
 
     axes, guarantee = np.eye(12)[:2], Guarantee(1.0, 1e-6, unit="each user")
     ItemSpace(axes, np.array([3.0, 1.0]), 12, guarantee).save(tmp_path / "items.safetensors")

@@ -313,7 +313,6 @@ def test_a_gram_tracker_moves_its_ball_to_where_the_mean_is_found() -> None:
     ("act", "message"),
     [
         (lambda: terms_of(neighbours=Neighbours.ADD_REMOVE), "neighbours of a stream must be zero-out or replace-one"),
-        (lambda: terms_of(neighbours=Neighbours.ENTRY), "neighbours of a stream must be zero-out or replace-one"),
         (lambda: terms_of(person_blocks=0), "person_blocks must be at least 1, got 0"),
         (lambda: terms_of(forget=0.0), r"forget must lie in \(0, 1\], got 0.0"),
         (lambda: TreeTracker(1, terms_of(), horizon=0), "horizon must be at least one block, got 0"),

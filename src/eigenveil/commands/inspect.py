@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from eigenveil.commands._command import Command
 from eigenveil.commands._files import require_file
-from eigenveil.commands.report.items import items_scree, names_of_items
-from eigenveil.commands.report.output import require_picture, write_picture
+from eigenveil.commands._outputs import require_picture, write_picture
 from eigenveil.data.archive import ITEMS_FORMAT, format_of
 from eigenveil.errors import require
-from eigenveil.show.console import errors_as_lines, output
+from eigenveil.show.console import output
+from eigenveil.show.items import items_scree, names_of_items
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -23,10 +24,9 @@ if TYPE_CHECKING:
     from eigenveil.recommend import ItemSpace
     from eigenveil.show.marks import Chart
 
-__all__ = ["inspect"]
+__all__ = ["COMMAND"]
 
 
-@errors_as_lines
 def inspect(
     model: Annotated[
         Path,
@@ -100,7 +100,7 @@ def inspect(
 
 def _inspect_saved(path: Path, *, as_json: bool, plot: Path | None) -> None:
     """Show bounds or a spectrum."""
-    from eigenveil.commands.bounds.saved import saved_values, saved_view
+    from eigenveil.commands._bounds_saved import saved_values, saved_view
 
     require(plot is None, "--plot is for models and item spaces. Leave it out")
     if as_json:
@@ -210,3 +210,6 @@ def _weights(space: "ItemSpace", largest: int) -> Iterator[tuple[str, str]]:
         # Stable, so that equal weights come in the order of the items on every machine.
         order = (-abs(weights)).argsort(kind="stable")[:largest]
         yield str(number), ", ".join(f"{names[at]}={weights[at]:+.3f}" for at in order)
+
+
+COMMAND = Command(inspect, panel="Use and check a model")

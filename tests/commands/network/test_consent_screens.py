@@ -17,9 +17,9 @@ import pytest
 from rich.console import Console
 
 from commands.network.network_folders import COLUMNS, Folders
-from eigenveil.commands.network.consent import question_of
-from eigenveil.commands.network.peer import _Peer
-from eigenveil.commands.network.site import _Site
+from eigenveil.commands._consent import question_of
+from eigenveil.commands.peer import _Peer
+from eigenveil.commands.site import _Site
 from eigenveil.core.accounting import Budget
 from eigenveil.core.ledger import Charge
 from eigenveil.ledger.durable import DurableLedger, StudyBudget

@@ -9,7 +9,7 @@ import pytest
 
 from commands.command_tables import eigenveil, files_in, refusal
 from commands.network.network_folders import COUNT, Folders
-from eigenveil.commands.network import consent as network_consent
+from eigenveil.commands import _consent as network_consent
 from eigenveil.core.accounting import Budget
 from eigenveil.errors import QuorumLost
 from eigenveil.ledger.durable import DurableLedger, StudyBudget

@@ -7,7 +7,7 @@ import pytest
 
 from commands.command_tables import refusal
 from commands.network.network_folders import Folders
-from eigenveil.commands.network.options import keys_beside, listening_address
+from eigenveil.commands._network import keys_beside, listening_address
 
 ME = "site 0"
 

@@ -11,8 +11,8 @@ import pytest
 from commands.command_tables import files_in, refusal
 from commands.network.network_folders import COLUMNS, Folders
 from eigenveil import Guarantee, Model
-from eigenveil.commands.network.options import of_this_study
-from eigenveil.commands.network.results import Results
+from eigenveil.commands._network import of_this_study
+from eigenveil.commands._results import Results
 from eigenveil.commands.transform import require_carried
 from eigenveil.data.rows import DenseRows
 from eigenveil.network.agents.site_data import SiteData

@@ -12,7 +12,7 @@ import pytest
 
 from commands.command_tables import eigenveil, files_in, refusal
 from commands.network.network_folders import COLUMNS, Folders, started
-from eigenveil.commands.network import consent as network_consent
+from eigenveil.commands import _consent as network_consent
 from eigenveil.core.unit import Neighbours, PrivacyUnit
 from eigenveil.ledger.durable import DurableLedger
 from eigenveil.network.agents.site import SiteAgent

@@ -13,7 +13,7 @@ import typer
 from commands.command_tables import COUNT, NAMES, eigenveil, rows, written
 from eigenveil import FederatedPCA, GossipPCA, Model, PrivatePCA, StreamingPCA
 from eigenveil.commands import app
-from eigenveil.commands.plan.show import command_of, rehearsal_of
+from eigenveil.commands._plan_shown import command_of, rehearsal_of
 from eigenveil.core.accounting import Budget
 from eigenveil.core.unit import Neighbours
 from eigenveil.params import FederatedParams, GossipParams, PrivateParams, StreamingParams, declared

@@ -7,7 +7,7 @@ import numpy as np
 
 from commands.command_tables import COUNT, NAMES, rows, written
 from eigenveil.commands._files import Reading
-from eigenveil.commands.simulate.splits import SplitRule, part
+from eigenveil.commands._splits import SplitRule, part
 from eigenveil.data.rows import NamedRows
 from eigenveil.params import TableParams
 

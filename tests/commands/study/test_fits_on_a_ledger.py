@@ -1,5 +1,6 @@
 """`fit`, `bounds` and `spectrum` with --ledger: one budget for good, in the same file as a site's."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 
 from commands.command_tables import PRIVATE, eigenveil, refusal, rows, written
 from eigenveil import Model
-from eigenveil.core.accounting import Budget, compose_mu
+from eigenveil.core.accounting import Budget
 from eigenveil.core.unit import Neighbours, PrivacyUnit
 from eigenveil.data.rows import FILL_PUBLICLY
 from eigenveil.estimators import PrivatePCA
@@ -53,7 +54,7 @@ def test_fits_add_up_until_the_budget_is_used_up(table: Path, tmp_path: Path) ->
     each = Budget(1.0, 1e-6).mu
     assert found.name == "people"
     assert found.life == Budget(1.6, 1e-6)
-    assert found.spent == pytest.approx(compose_mu([each, each]), rel=1e-6)
+    assert found.spent == pytest.approx(math.hypot(each, each), rel=1e-6)
     assert found.counted == pytest.approx(found.spent)
     assert found.unit == PrivacyUnit("row", Neighbours.ADD_REMOVE)
     before = ledger.read_bytes()
@@ -77,7 +78,7 @@ def test_bounds_and_spectra_are_charged_to_the_same_budget(table: Path, tmp_path
     assert done.exit_code == 0, done.output
     mu = Budget(0.3, 1e-6).mu
     found = state(ledger)
-    assert mu < found.spent <= compose_mu([mu, mu]) * (1 + 1e-9)
+    assert mu < found.spent <= math.hypot(mu, mu) * (1 + 1e-9)
     assert fit(table, ledger, "--bounds", tmp_path / "bounds.json").exit_code == 2
     with DurableLedger.reading(ledger) as opened:
         assert [study.account.title for study in opened.studies()] == ["bounds, people.csv", "spectrum, people.csv"]

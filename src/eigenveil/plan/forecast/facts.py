@@ -14,14 +14,14 @@ from eigenveil.params.values import Expected, Vector, center_value
 from eigenveil.plan.choose.choice import MEMORY_LIMIT
 from eigenveil.plan.clipping import Norms
 from eigenveil.plan.spectrum import Spectrum, require_rank
+from eigenveil.trackers import PUBLISH
 
 __all__ = ["METHODS", "SETTINGS", "Facts", "Setting", "methods_for", "parts_of"]
 
 # Who is trusted with what.
 Setting = Literal["curator", "stream", "hub", "site", "masked", "peers", "peers-independent"]
 SETTINGS: Final[tuple[Setting, ...]] = get_args(Setting)
-_STREAMS: Final = ("sync", "block", "continual")
-_METHODS: Final = {setting: _STREAMS if setting == "stream" else methods_in(setting) for setting in SETTINGS}
+_METHODS: Final = {setting: PUBLISH if setting == "stream" else methods_in(setting) for setting in SETTINGS}
 _PARTS: Final = {f"{setting}/{how}": (setting, how) for setting, every in _METHODS.items() for how in every}
 METHODS: Final = tuple(_PARTS)
 _ALONE: Final = ("curator", "stream")

@@ -240,4 +240,4 @@ def _means(facts: Facts, split: Split) -> tuple[int, ...] | None:
 
 
 def _sliced(plan: MethodPlan | StreamPlan) -> bool:
-    return isinstance(plan, StreamPlan) and plan.tracker == "slices"
+    return isinstance(plan, StreamPlan) and plan.kind.apart
