@@ -115,7 +115,9 @@ class Curator:
             found = run_pooled(study, rows, Exact(because=NO_PRIVACY["fit"]))
         else:
             unit = self.request.protects.protected(self.request.neighbours)
-            with self.ledger.reserve(self.budget.mu, label="this fit", unit=unit, budget=self.budget) as self._reserve:
+            with self.ledger.reserve(
+                self.budget.mu, label="this fit", unit=unit, budget=self.budget, lazy=True
+            ) as self._reserve:
                 found = run_pooled(study, rows, Gaussian(1.0 / self.budget.mu, self._reserve, self.noise))
         # How much more noise a published calibration added than its share of the budget needs.
         self._overshoot = math.sqrt(study.split.main(found.steps) / study.components_share(found.steps))
