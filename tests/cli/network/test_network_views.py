@@ -14,7 +14,7 @@ from eigenveil.cli.network.view import HubView, PartyView, Voice, traffic_of
 from eigenveil.estimators.rounds import Round
 from eigenveil.network.agents.durable.party import Event
 from eigenveil.network.agents.hub import HubAgent
-from eigenveil.network.agents.site_data import credentials_of
+from eigenveil.network.agents.runner import credentials_of
 from eigenveil.network.identity.certificates import Keys
 from eigenveil.runtimes.grpc import Transport
 

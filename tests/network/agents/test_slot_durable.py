@@ -101,7 +101,7 @@ class World:
             above="hub",
             window=self.spec.window,
             limits=site_limits(SIZE, [*NAMES, "hub"], masked),
-            most=200,
+            questions=200,
             whole=None if at_site else Charge("the whole study", budget.mu),
         )
 

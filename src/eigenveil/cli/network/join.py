@@ -116,10 +116,6 @@ class Kind(ABC, Generic[Agent]):
         """The agent, before it has sent or spent anything."""
 
     @abstractmethod
-    def calls(self, agent: Agent) -> Collection[str]:
-        """The parties that it calls; others call it."""
-
-    @abstractmethod
     def leaving(self, agent: Agent) -> Iterator["Fact"]:
         """What leaves, and to whom."""
 
@@ -150,7 +146,8 @@ def take_part(given: Given, kind: Kind[Agent]) -> None:
 
 def _take_part(given: Given, kind: Kind[Agent]) -> None:
     from eigenveil.data.fingerprints import source_of
-    from eigenveil.network.agents.site_data import SiteData, place_of
+    from eigenveil.network.agents.runner import place_of
+    from eigenveil.network.agents.site_data import SiteData
     from eigenveil.network.policy import Policy
     from eigenveil.network.study.file import StudyFile
 
@@ -188,7 +185,7 @@ def _take_part(given: Given, kind: Kind[Agent]) -> None:
             settings["withdrawn"] = withdrawn_in(given.policy)
         agent = allowed_agent(lambda: kind.agent(study, **settings), None if given.dry_run else ledger, study)
         title, spends = f'Study "{study.name}", at {place.name}', partial(spending_of, ledger, agent.account)
-        view.of(agent, calls=kind.calls(agent), title=title, spends=spends)
+        view.of(agent, calls=agent.calls, title=title, spends=spends)
         life = None if rules is None else rules.life
         # A person should not be asked about a study that the ledger would refuse anyway.
         ledger.afford(agent.account, life=life)

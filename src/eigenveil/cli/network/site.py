@@ -1,6 +1,6 @@
 """`eigenveil site`: take part in a study with one's own table, after a person or a policy has agreed to what leaves."""
 
-from collections.abc import Callable, Collection, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, final
@@ -157,10 +157,6 @@ class _Site(Kind["SiteAgent"]):
         from eigenveil.network.agents.site import SiteAgent
 
         return SiteAgent(study, **settings)
-
-    def calls(self, agent: "SiteAgent") -> Collection[str]:
-        # A site listens nowhere. It calls one party, through whatever its firewall lets out.
-        return {agent.above}
 
     def leaving(self, agent: "SiteAgent") -> Iterator["Fact"]:
         above = agent.study.place(agent.above)

@@ -75,7 +75,7 @@ def _told(line: str) -> dict[str, Any]:
 def followed(given: Given, source: Path, *, connect: str | None) -> None:
     """Take part in a study of streams, from the study file to the end, with consent in between."""
     from eigenveil.data.follow import ByClock, follow
-    from eigenveil.network.agents.site_data import place_of
+    from eigenveil.network.agents.runner import place_of
     from eigenveil.network.agents.slot_site import SlotSiteAgent
     from eigenveil.network.policy import Policy
     from eigenveil.network.study.file import StudyFile
@@ -117,7 +117,7 @@ def followed(given: Given, source: Path, *, connect: str | None) -> None:
             None if given.dry_run else ledger,
             study,
         )
-        view.of(agent, calls={agent.above})
+        view.of(agent, calls=agent.calls)
         # A person should not be asked about a study that the ledger would refuse anyway.
         ledger.afford(agent.account, life=None if rules is None else rules.life)
         _disclose(voice, agent, ledger, source=source, kept=given.ledger, joined=known is not None)

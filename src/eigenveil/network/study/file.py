@@ -319,6 +319,11 @@ class StudyFile:
         """The fewest organisations in any sum that others see: survivors under masks, otherwise the quorum."""
         return fewest_of(self)
 
+    @property
+    def patience(self) -> float:
+        """Seconds that a party waits for an answer, with all its tries."""
+        return self.params.deadline * (1 + self.params.retries)
+
     def place(self, name: str) -> Place:
         """The party of this name, or a `ValueError` that lists those who take part."""
         for place in self.places:

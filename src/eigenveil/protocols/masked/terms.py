@@ -96,6 +96,11 @@ class MaskedTerms:
         passes = (((sites + self.colluders) // 2) / self.survivors) ** self.checks
         return sites * (self.sessions * self.graph.failure + (self.most_rounds + self.sessions) * passes)
 
+    @property
+    def most_messages(self) -> int:
+        """What an honest hub sends to a site: three messages and a part in each round, and five in each exchange of keys."""
+        return 4 * self.most_rounds + 6 * self.sessions
+
     @cached_property
     def names(self) -> tuple[str, ...]:
         """The sites, in the order of their places."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, Literal, Self, cast, final
 
 from eigenveil.errors import EigenveilError
+from eigenveil.network.agents.durable.party import Cause
 
 __all__ = ["HubLog", "LogEntry", "TranscriptError"]
 
@@ -49,6 +50,12 @@ class LogEntry:
     data: bytes = b""
     released: bytes | None = None
     asked: bytes | None = None
+
+    @classmethod
+    def of(cls, cause: Cause, released: bytes | None, *, asked: bytes | None = None) -> "LogEntry":
+        """The entry of a move with this cause."""
+        # What is "due" or "rejoined" moves no hub.
+        return cls(cast("Kind", cause.kind), cause.sender, cause.data, released, asked)
 
 
 @final
