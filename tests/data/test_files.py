@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from eigenveil.data.columns import looks_like_id
-from eigenveil.data.named import open_named
+from eigenveil.data.formats.registry import open_named
 from eigenveil.data.streams import open_source
 from eigenveil.data.tables import read_table
 from eigenveil.errors import ParameterError

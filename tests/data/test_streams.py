@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import dump_svmlight_file
 
-from eigenveil.data import text_files as sources
+from eigenveil.data.formats import csv as sources
 from eigenveil.data.streams import Source, open_source
 from eigenveil.linalg import Array
 

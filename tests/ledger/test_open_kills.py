@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cli.cli_tables import eigenveil
+from commands.command_tables import eigenveil
 from eigenveil import Ledger, PrivatePCA, StreamingPCA
 from eigenveil.core.accounting import mu_for
 from eigenveil.core.ledger import Reserve

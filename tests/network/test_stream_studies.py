@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from eigenveil import FederatedStream
-from eigenveil.cli.network import consent, streams
+from eigenveil.commands import _consent as consent
+from eigenveil.commands import _streams as streams
 from eigenveil.data.follow import Instant, follow
 from eigenveil.errors import ClockJumped, OtherStudy, ParameterError
 from eigenveil.ledger.durable import DurableLedger
@@ -315,7 +316,7 @@ def test_watch_shows_each_line_once_also_when_the_hub_drops_old_ones(
         path.write_text("".join(f"{one}\n" for one in looks.pop(0)))
 
     look(0.0)
-    monkeypatch.setattr("eigenveil.cli.network.streams.time.sleep", look)
+    monkeypatch.setattr("eigenveil.commands._streams.time.sleep", look)
     assert [facts["slot"] for facts, _ in streams._followed_lines(path, study, once=False)] == [1, 2, 3, 4, 6]
     assert capsys.readouterr().err.count("has no line yet") == 1
     path.unlink()

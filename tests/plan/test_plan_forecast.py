@@ -178,7 +178,7 @@ def test_settings_that_differ_in_name_alone_agree() -> None:
         ({"trust": ("everybody",)}, "trust must be one of"),
         ({"sites": 1, "trust": ("masked",)}, "needs several sites"),
         ({"center": "found"}, "center must be"),
-        ({"neighbours": Neighbours.ENTRY}, "neighbours must protect people"),
+        ({"neighbours": Neighbours.INTERACTION}, "neighbours must protect people"),
     ],
 )
 def test_facts_that_cannot_be_are_refused_by_name(changes: dict[str, Any], message: str) -> None:

@@ -9,9 +9,9 @@ from eigenveil.core.accounting import Budget
 from eigenveil.core.domain import Domain
 from eigenveil.core.noise import Noise
 from eigenveil.core.unit import Neighbours
+from eigenveil.methods.segments import Segments
 from eigenveil.papers.d_dp_pm import PublishedSegments
 from eigenveil.plan import guessed_eigenvalues, plan_segments
-from eigenveil.tasks.segments import Segments
 
 BUDGET = Budget(1.0, 1e-6)
 

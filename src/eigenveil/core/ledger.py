@@ -33,8 +33,9 @@ read and refuses to spend; a ledger in a file is opened again there. States of a
 import math
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from os import PathLike
 from typing import Any, ClassVar, Literal, NoReturn, Protocol, final, get_args
 
@@ -275,6 +276,21 @@ class Memory:
         return ""
 
 
+class Opener(Protocol):
+    """What `Ledger.open` is: a function of `eigenveil.ledger.store`, whose parameters it explains."""
+
+    def __call__(
+        self,
+        path: str | PathLike[str],
+        dataset: str | None = None,
+        *,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        unit: PrivacyUnit | None = None,
+    ) -> "Ledger":
+        """The budget of a dataset in the ledger file at `path`."""
+
+
 @final
 class Ledger:
     """Append-only list of charges against a budget. Changes in place: a forgotten return value must not lose a charge.
@@ -309,63 +325,8 @@ delta = 1e-06; nothing was released
         # Reentrant: a reserve may be given back in the middle of a charge, by the thread that has the lock.
         self._lock = threading.RLock()
 
-    # Makes the store of a file. Set by `eigenveil.ledger.store`, because nothing here reads files.
-    opener: "ClassVar[Callable[..., tuple[Budget, Store]] | None]" = None
-
-    @classmethod
-    def open(
-        cls,
-        path: str | PathLike[str],
-        dataset: str | None = None,
-        *,
-        epsilon: float | None = None,
-        delta: float | None = None,
-        unit: PrivacyUnit | None = None,
-    ) -> "Ledger":
-        """The budget of a dataset in the ledger file at `path`, which lasts, and from which several processes may spend at once.
-
-        It is the file of `eigenveil fit --ledger` and of a site, and `eigenveil ledger` shows, verifies, exports and closes it.
-        It is made if there is none, readable by its owner only, and must be on a local disk. Every charge is on the disk before
-        noise is drawn for it.
-
-        Parameters
-        ----------
-        path : str or path
-            The file, such as "people.ledger".
-        dataset : str, default None
-            Your name for the people in the tables. Their budget belongs to this name. Not needed if the file has only one.
-        epsilon, delta : float, default None
-            What all releases about these people may cost together. Given at the first use, and fixed for good; later calls may
-            leave them out.
-        unit : PrivacyUnit, default None
-            What every charge protects, for charges by hand. Without it the first fit says so.
-
-        Returns
-        -------
-        Ledger
-            For `ledger=` of any number of estimators.
-
-        Raises
-        ------
-        ValueError
-            If something is missing or differs from what the file has. Nothing was written.
-        LedgerError
-            If the file is no ledger, is damaged, or cannot be read and written.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> from eigenveil import Ledger
-        >>> folder = tempfile.TemporaryDirectory()
-        >>> ledger = Ledger.open(f"{folder.name}/people.ledger", dataset="patients", epsilon=4, delta=1e-5)
-        >>> ledger.epsilon(), ledger.left()
-        (0.0, 4.0)
-        >>> folder.cleanup()
-        """
-        if Ledger.opener is None:
-            raise RuntimeError("import eigenveil.ledger.store first, or take Ledger from eigenveil itself")
-        budget, store = Ledger.opener(path, dataset, epsilon=epsilon, delta=delta)
-        return cls.kept(budget, store, unit=unit)
+    # Opens one that is kept in a file. Set by `eigenveil.ledger.store`, because nothing here reads files.
+    open: "ClassVar[Opener]"
 
     @classmethod
     def kept(cls, budget: Budget, store: Store, *, unit: PrivacyUnit | None = None) -> "Ledger":
@@ -429,9 +390,6 @@ delta = 1e-06; nothing was released
         left = self.remaining_mu
         return math.inf if math.isinf(left) else largest_epsilon(left, self._budget.delta if delta is None else delta)
 
-    # How a notebook shows it. Set by `eigenveil.ledger.shown`, because nothing here draws.
-    drawn: "ClassVar[Callable[[Ledger], str] | None]" = None
-
     @property
     def place(self) -> str:
         """Where it is kept, for people; empty in memory."""
@@ -439,7 +397,8 @@ delta = 1e-06; nothing was released
 
     def _repr_html_(self) -> str:
         """What was spent, in a notebook."""
-        return repr(self) if Ledger.drawn is None else Ledger.drawn(self)
+        # By name, because nothing here draws.
+        return str(import_module("eigenveil.show.notebook").html_of(self))
 
     def afford(self, mu: float, *, label: str, unit: PrivacyUnit | None = None, budget: Budget | None = None) -> None:
         """Raise `BudgetExceeded` or `UnitMismatch` if a charge of `mu` cannot be paid now. Nothing is written in either case."""

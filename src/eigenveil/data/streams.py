@@ -11,7 +11,8 @@ from typing import Any, Final, final
 
 from eigenveil.data.columns import ColumnChoice, ColumnLayout
 from eigenveil.data.faults import named_in_full
-from eigenveil.data.named import NAMED, NamedTable, kind_of, open_named, require_readable
+from eigenveil.data.formats.base import NamedTable, require_readable
+from eigenveil.data.formats.registry import NAMED, kind_of, open_named
 from eigenveil.data.tables import laid_out, read_table
 from eigenveil.linalg import Array
 from eigenveil.params.declarations.reading import FileParams

@@ -14,11 +14,12 @@ import numpy as np
 from eigenveil.core.rows import Block, Rows, is_sparse, require_real
 from eigenveil.data.columns import ColumnChoice, ColumnLayout, as_numbers, require_numbers
 from eigenveil.data.faults import ColumnFaults, named_in_full
-from eigenveil.data.named import NAMED, NamedTable, kind_of, open_named, require_option, require_readable
+from eigenveil.data.formats.base import NamedTable, require_readable
+from eigenveil.data.formats.registry import NAMED, kind_of, open_named, require_option
+from eigenveil.data.formats.unpacked import UnpacksTooMuch, require_members, require_plain
 from eigenveil.data.number_texts import MissingMarks
 from eigenveil.data.people import Marks, identifiers, marks_of, require_ids
 from eigenveil.data.rows import DenseRows, SparseRows, WeightedRows
-from eigenveil.data.unpacked import UnpacksTooMuch, require_members, require_plain
 from eigenveil.errors import ColumnsError, ParameterError, require, verbatim
 from eigenveil.linalg import Array
 from eigenveil.params.declarations.reading import FileParams

@@ -302,10 +302,55 @@ class FileStore:
         )
 
 
-def _opened(
-    path: str | PathLike[str], dataset: str | None, *, epsilon: float | None, delta: float | None
-) -> tuple[Budget, FileStore]:
-    """What `Ledger.open` needs. Whatever is refused has written nothing, and made no file."""
+def open_ledger(
+    path: str | PathLike[str],
+    dataset: str | None = None,
+    *,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    unit: PrivacyUnit | None = None,
+) -> Ledger:
+    """The budget of a dataset in the ledger file at `path`, which lasts, and from which several processes may spend at once.
+
+    It is the file of `eigenveil fit --ledger` and of a site, and `eigenveil ledger` shows, verifies, exports and closes it.
+    It is made if there is none, readable by its owner only, and must be on a local disk. Every charge is on the disk before
+    noise is drawn for it.
+
+    Parameters
+    ----------
+    path : str or path
+        The file, such as "people.ledger".
+    dataset : str, default None
+        Your name for the people in the tables. Their budget belongs to this name. Not needed if the file has only one.
+    epsilon, delta : float, default None
+        What all releases about these people may cost together. Given at the first use, and fixed for good; later calls may
+        leave them out.
+    unit : PrivacyUnit, default None
+        What every charge protects, for charges by hand. Without it the first fit says so.
+
+    Returns
+    -------
+    Ledger
+        For `ledger=` of any number of estimators.
+
+    Raises
+    ------
+    ValueError
+        If something is missing or differs from what the file has. Nothing was written.
+    LedgerError
+        If the file is no ledger, is damaged, or cannot be read and written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from eigenveil import Ledger
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> ledger = Ledger.open(f"{folder.name}/people.ledger", dataset="patients", epsilon=4, delta=1e-5)
+    >>> ledger.epsilon(), ledger.left()
+    (0.0, 4.0)
+    >>> folder.cleanup()
+    """
+    # Whatever is refused has written nothing, and made no file.
     require(isinstance(path, str | PathLike), f"path must be the name of a file, such as 'people.ledger', got {path!r}")
     require(dataset is None or isinstance(dataset, str), f"dataset must be text, got {dataset!r}")
     for name, value in (("epsilon", epsilon), ("delta", delta)):
@@ -335,7 +380,7 @@ def _opened(
                 secrets.token_hex(32), _FIXED, name, CURATOR, life.epsilon, life.delta, mu=_LEAST_MU, unit=None
             )
             lasting.charge(terms, [], life=life)
-        return life, FileStore.over(lasting, name, life)
+        return Ledger.kept(life, FileStore.over(lasting, name, life), unit=unit)
     except BaseException:
         lasting.close()
         raise
@@ -370,7 +415,7 @@ def _settled(
             f"{dataset!r} gets a budget of its own in {lasting.path}, which has {', '.join(map(repr, others))} already. If "
             "these are the same people, what they cost under both names adds up: open the ledger with the name that it has",
             UserWarning,
-            stacklevel=4,
+            stacklevel=3,
         )
     return given, dataset, True
 
@@ -408,4 +453,4 @@ def _at_exit() -> None:
 if sys.platform != "win32":
     os.register_at_fork(after_in_child=_after_fork)
 atexit.register(_at_exit)
-Ledger.opener = _opened
+Ledger.open = staticmethod(open_ledger)

@@ -8,9 +8,11 @@ from typing import Any
 
 from eigenveil.errors import require_param
 from eigenveil.linalg import Array, orthonormal
+from eigenveil.methods.covariance import CovarianceSum
+from eigenveil.methods.krylov import KeptProducts, KrylovSum
 from eigenveil.privacy import Histories
 from eigenveil.recommend.plan import ItemPlan, ItemTerms, pairs_memory
-from eigenveil.tasks import CovarianceSum, KeptProducts, KrylovSum, SumTask
+from eigenveil.tasks import SumTask
 
 __all__ = ["default_delta", "directions", "require_room"]
 

@@ -16,11 +16,12 @@ from eigenveil.core.accounting import Budget
 from eigenveil.core.unit import Neighbours
 from eigenveil.errors import ParameterWarning, require_param
 from eigenveil.linalg import Array, found_share
+from eigenveil.methods.fedpower import constant_steps
+from eigenveil.methods.products import geometric_shares
 from eigenveil.plan import PrivateMethod, SitesPlan
 from eigenveil.plan.choose.choice import MEMORY_LIMIT, in_mebibytes
 from eigenveil.privacy import Histories
 from eigenveil.privacy.sums.histories import interaction_products_sensitivity
-from eigenveil.tasks import constant_steps, geometric_shares
 
 __all__ = ["ASSUMED_HISTORY", "Change", "ItemPlan", "ItemTerms", "Outcome", "pairs_memory", "plan_items"]
 

@@ -16,10 +16,11 @@ import scipy.sparse as sp
 
 from eigenveil.data.archive import HISTORIES, TABLES, ending_of
 from eigenveil.data.columns import as_numbers, require_kinds, require_names
-from eigenveil.data.named import NamedTable, kind_of, open_named
+from eigenveil.data.formats.base import NamedTable
+from eigenveil.data.formats.registry import kind_of, open_named
+from eigenveil.data.formats.unpacked import require_bearable
 from eigenveil.data.people import require_ids
 from eigenveil.data.tables import read_table, require_arrays
-from eigenveil.data.unpacked import require_bearable
 from eigenveil.errors import ColumnsError, ParameterError, listed, require, require_param, verbatim
 from eigenveil.params import FileParams, InteractionsParams, declared, takes
 from eigenveil.recommend.interactions import Interactions, is_whole, ones_at, require_names_of_one_line

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eigenveil.data.follow.text_rows import TextRows, preamble, whole_records
+from eigenveil.data.formats.csv import CsvHeader
+from eigenveil.data.formats.csv_lines import TextRows, preamble, whole_records
 from eigenveil.data.streams import open_source
-from eigenveil.data.text_files import CsvHeader
 from eigenveil.errors import ColumnsError
 from eigenveil.linalg import Array
 from eigenveil.params.declarations.reading import FileParams

@@ -17,7 +17,7 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 from sklearn.base import clone
 
-from cli.cli_tables import files_in
+from commands.command_tables import files_in
 from eigenveil import Ledger, StateFileError, StreamingPCA
 from eigenveil.errors import EigenveilError
 from eigenveil.estimators.streaming import state_file as stream_file

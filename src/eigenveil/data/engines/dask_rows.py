@@ -26,7 +26,7 @@ from eigenveil.data.elsewhere import is_dask, refuse_to_copy
 from eigenveil.data.engines import partitions as there
 from eigenveil.data.engines.partitions import ArrayPlan, FramePlan, Partition, PartitionFacts, PartitionPlan
 from eigenveil.data.engines.pieces import answer_of, attempted
-from eigenveil.data.named import ParquetTable
+from eigenveil.data.formats.parquet import ParquetTable
 from eigenveil.data.number_texts import NO_MARKS, MissingMarks
 from eigenveil.data.rows import NamedRows, WeightedRows, person_weights
 from eigenveil.errors import EngineLost, require

@@ -17,7 +17,9 @@ from eigenveil.core.threads import cores
 from eigenveil.data.columns import ColumnChoice, ColumnLayout
 from eigenveil.data.elsewhere import refuse_to_copy
 from eigenveil.data.engines.pieces import PieceRefusal, answer_of, attempted
-from eigenveil.data.named import ParquetTable, kind_of, reading, require_readable
+from eigenveil.data.formats.base import reading, require_readable
+from eigenveil.data.formats.parquet import ParquetTable
+from eigenveil.data.formats.registry import kind_of
 from eigenveil.data.number_texts import NO_MARKS, MissingMarks
 from eigenveil.data.rows import CheckedRows, DenseRows, NamedRows, WeightedRows, person_weights
 from eigenveil.data.tables import FileRows, beside, person_ids, read_table, with_gaps

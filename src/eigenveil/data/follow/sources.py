@@ -19,9 +19,9 @@ from typing import Any, Final, Protocol, TypeAlias, final
 import numpy as np
 
 from eigenveil.data.follow import watcher
-from eigenveil.data.follow.text_rows import LONGEST_LINE, TextRows, preamble, whole_records
-from eigenveil.data.named import require_readable
-from eigenveil.data.text_files import CsvHeader
+from eigenveil.data.formats.base import require_readable
+from eigenveil.data.formats.csv import CsvHeader
+from eigenveil.data.formats.csv_lines import LONGEST_LINE, TextRows, preamble, whole_records
 from eigenveil.errors import ParameterError, SourceChanged, require, verbatim
 from eigenveil.linalg import Array
 from eigenveil.params.declarations.reading import FileParams

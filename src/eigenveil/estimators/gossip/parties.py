@@ -24,7 +24,7 @@ from eigenveil.linalg import Array, orthonormal
 from eigenveil.plan import SegmentsPlan, SitesPlan, iterates
 from eigenveil.privacy import PairedPart
 from eigenveil.protocols.gossip import GossipTerms, Outgoing, Paired, PairKeys, Peer, PeerNoise, PeerRound, Plain
-from eigenveil.protocols.keys import Identity, digest
+from eigenveil.protocols.keys import Identity, digest_of
 from eigenveil.tasks.fit.split import Split, split_budget
 from eigenveil.tasks.fit.task import Fit, FitResult
 
@@ -153,14 +153,6 @@ class PeerParties:
         request = self.request
         # D-DP-PM adds its noise inside the task, so what leaves a peer gets none on top.
         noise: PeerNoise = "none" if request.noise == "published" else request.noise
-        bounds, public = request.bounds, request.sizes if request.people is not None else None
-        # Everything that a peer's messages depend on goes into the digest, so that peers with other terms refuse each other.
-        words = repr((request.rank, request.neighbours, request.plan, request.budget, request.restarts, public))
-        numbers = repr((bounds.dim, bounds.row_bound, bounds.mean_bound, bounds.search, bounds.find, bounds.units))
-        center = request.center if isinstance(request.center, str) else ""
-        gaps = (None, None) if bounds.gaps is None else (bounds.gaps.group, bounds.gaps.values)
-        numbers += "" if bounds.gaps is None else bounds.gaps.rule
-        given = (None if center else request.center, bounds.origin, bounds.scale, bounds.low, bounds.high, self._begin)
         return GossipTerms(
             request.graph,
             request.consensus,
@@ -174,9 +166,43 @@ class PeerParties:
             restarts=request.restarts if request.private else None,
             deadline=request.deadline,
             retries=request.retries,
-            study=digest("study", title, words, numbers, center, *map(_as_bytes, (*given, *gaps))),
+            study=self._study_digest(title),
             # Only pair noise needs identities: other peers sign nothing.
             roster=roster if noise == "pairwise" else {},
+        )
+
+    def _study_digest(self, title: str) -> bytes:
+        """All that a peer's messages depend on, so that peers with other terms refuse each other."""
+        request, plan, bounds, gaps = self.request, self.request.plan, self.request.bounds, self.request.bounds.gaps
+        return digest_of(
+            "study",
+            title=title,
+            rank=request.rank,
+            neighbours=request.neighbours.value,
+            method=request.method,
+            width=plan.width if isinstance(plan, SitesPlan) else 1,
+            rounds=plan.rounds,
+            shares=plan.shares,
+            tolerance=plan.tolerance,
+            published=request.published,
+            clip=plan.clip if isinstance(plan, SegmentsPlan) else None,
+            budget=None if request.budget is None else (request.budget.epsilon, request.budget.delta),
+            restarts=request.restarts,
+            sizes=request.sizes if request.people is not None else None,
+            dim=bounds.dim,
+            row_bound=bounds.row_bound,
+            mean_bound=bounds.mean_bound,
+            search=bounds.search,
+            find=bounds.find,
+            units=bounds.units,
+            quantile=bounds.quantile,
+            center=request.center,
+            origin=bounds.origin,
+            scale=bounds.scale,
+            low=bounds.low,
+            high=bounds.high,
+            start=self._begin,
+            gaps=None if gaps is None else (gaps.rule, gaps.group, gaps.values),
         )
 
     @property
@@ -263,15 +289,6 @@ class PeerParties:
         assert self._among.pairing is not None
         keys = PairKeys(name, identity, self.terms, secret, reproducible=request.seed is not None)
         return Paired(PairedPart(self._among.pairing, name, ledger, own, self.multiplier), keys)
-
-
-def _as_bytes(array: object) -> bytes:
-    """Every bit of an array. Its text would lose digits, and two different terms could have one digest."""
-    if array is None:
-        return b"none"
-    numbers = np.ascontiguousarray(array, dtype="<f8")
-    # With its shape, or two arrays with the same numbers would have one digest.
-    return repr(numbers.shape).encode() + numbers.tobytes()
 
 
 def peers_settings(

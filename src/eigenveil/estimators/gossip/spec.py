@@ -19,12 +19,13 @@ from eigenveil.estimators.checks import covariance_for
 from eigenveil.estimators.federated.rules import share_of
 from eigenveil.linalg import Array
 from eigenveil.linalg.graphs import Graph
+from eigenveil.methods.segments import Segments
 from eigenveil.papers.d_dp_pm import PublishedSegments
 from eigenveil.params import GossipParams
 from eigenveil.plan import Method, SegmentsPlan, SitesPlan, components_of, plan_segments, plan_sites
 from eigenveil.protocols.gossip import Consensus
 from eigenveil.protocols.messages import LONGEST_NAME
-from eigenveil.tasks import Segments, Task
+from eigenveil.tasks import Task
 from eigenveil.tasks.fit.bounds import RowBounds
 
 __all__ = ["GossipSpec", "NoiseKind", "directions_of", "noise_of", "peers_plan", "quorum_of", "require_people"]

@@ -21,6 +21,8 @@ from eigenveil.errors import ParameterWarning
 from eigenveil.estimators.settings import bound_settings, settings_of
 from eigenveil.estimators.verdict import FitVerdict, forewarned, noise_floor, released_of, verdict_of
 from eigenveil.linalg import Array, Subspace, orthonormal
+from eigenveil.methods.covariance import CovarianceSum
+from eigenveil.methods.power import PowerIteration
 from eigenveil.papers.noise_scales import fpca_scale, ppm_multiplier
 from eigenveil.plan import Choice, Plan, PrivateMethod, predict
 from eigenveil.plan.choose.choice import DIVIDED
@@ -34,7 +36,7 @@ from eigenveil.privacy.facts import (
     PublishedNoise,
 )
 from eigenveil.protocols import run_pooled
-from eigenveil.tasks import CovarianceSum, PowerIteration, Task
+from eigenveil.tasks import Task
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.split import split_budget
 from eigenveil.tasks.fit.task import Fit, FitResult

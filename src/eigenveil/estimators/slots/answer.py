@@ -28,8 +28,8 @@ from eigenveil.protocols.slots import SlotHub
 from eigenveil.tasks import SlotState, SlotSums
 from eigenveil.tasks.fit.gaps import Rates
 from eigenveil.tasks.levels import Change
-from eigenveil.tracking import Sums
-from eigenveil.tracking.sums import floor_of, sketch_of
+from eigenveil.trackers import Sums
+from eigenveil.trackers.sums import floor_of, sketch_of
 
 __all__ = ["Answer", "answer_of", "slot_guarantee", "slot_model", "slot_settings", "slot_verdict"]
 

@@ -17,8 +17,8 @@ from eigenveil.data.tables import as_arrow, is_arrow_like
 from eigenveil.errors import ParameterError, require_param
 from eigenveil.estimators.checks import checked_array, learn_columns, with_names
 from eigenveil.linalg import Array
-from eigenveil.tracking import GramTracker, SketchTracker
-from eigenveil.tracking.missing import has_gaps, sum_of_squares
+from eigenveil.trackers import GramTracker, SketchTracker
+from eigenveil.trackers.missing import has_gaps, sum_of_squares
 
 __all__ = ["OpenBlock", "as_kind", "checked_batch", "in_units", "placed", "still_unseen"]
 

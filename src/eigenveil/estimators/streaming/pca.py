@@ -50,7 +50,7 @@ from eigenveil.params.values import instance_of
 from eigenveil.plan import StreamPlan, stream_split
 from eigenveil.privacy import Guarantee
 from eigenveil.tasks.fit.gaps import observed_noise
-from eigenveil.tracking.missing import filled, has_gaps
+from eigenveil.trackers.missing import filled, has_gaps
 
 __all__ = ["StreamingPCA"]
 

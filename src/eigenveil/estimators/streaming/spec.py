@@ -15,7 +15,7 @@ from eigenveil.plan import StreamPlan, plan_stream
 from eigenveil.privacy import Guarantee, GuaranteeFacts
 from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, OneDevice, Person, StreamRows
 from eigenveil.tasks.fit.bounds import RowBounds
-from eigenveil.tracking import EnergyBounds
+from eigenveil.trackers import EnergyBounds
 
 __all__ = ["StreamSpec", "require_sense", "stream_guarantee", "terms_of"]
 

@@ -42,7 +42,7 @@ from eigenveil.linalg import Array
 from eigenveil.tasks.fit.center import Center
 from eigenveil.tasks.fit.gaps import Rates
 from eigenveil.tasks.fit.outliers import Outliers
-from eigenveil.tracking.store import restored, taken_apart
+from eigenveil.trackers.state import restored, taken_apart
 
 __all__ = ["is_private", "notes_in", "resumed", "taken_from", "write_stream_file"]
 

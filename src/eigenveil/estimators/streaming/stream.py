@@ -22,7 +22,7 @@ import scipy.sparse as sp
 
 from eigenveil.core.domain import Domain, Gaps
 from eigenveil.core.ledger import Charge, Ledger, Purpose, Reserve
-from eigenveil.core.mechanism import Gaussian, Mechanism, Portion
+from eigenveil.core.mechanism import Gaussian, Mechanism
 from eigenveil.core.noise import Noise
 from eigenveil.core.rows import Rows
 from eigenveil.core.threads import this_process
@@ -42,9 +42,10 @@ from eigenveil.tasks.fit.center import Center, CenterSearch
 from eigenveil.tasks.fit.gaps import Rates
 from eigenveil.tasks.fit.outliers import Outliers
 from eigenveil.tasks.fit.search import BoundSearch
+from eigenveil.tasks.fit.split import Portion
 from eigenveil.tasks.fit.units import UnitSearch, deviations
 from eigenveil.tasks.levels import Change
-from eigenveil.tracking import (
+from eigenveil.trackers import (
     NOTHING_ASKED,
     BlockTracker,
     GramTracker,
@@ -55,8 +56,8 @@ from eigenveil.tracking import (
     TreeTracker,
     merge_sketches,
 )
-from eigenveil.tracking.missing import filled, has_gaps
-from eigenveil.tracking.sums import as_block_rows
+from eigenveil.trackers.missing import filled, has_gaps
+from eigenveil.trackers.sums import as_block_rows
 
 __all__ = ["Stream", "UnfinishedStream", "View"]
 

@@ -14,7 +14,8 @@ from eigenveil.core.accounting import Budget
 from eigenveil.core.rows import Rows
 from eigenveil.data.columns import ColumnChoice
 from eigenveil.data.fingerprints import fingerprints
-from eigenveil.data.named import ParquetTable, open_named
+from eigenveil.data.formats.parquet import ParquetTable
+from eigenveil.data.formats.registry import open_named
 from eigenveil.data.rows import CheckedRows
 from eigenveil.data.tables import read_table
 from eigenveil.errors import ColumnsError, ParameterError, ProtocolError, require

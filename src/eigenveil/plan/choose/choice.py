@@ -11,8 +11,8 @@ from eigenveil.core.accounting import Budget
 from eigenveil.core.unit import Neighbours, gram_sensitivity
 from eigenveil.errors import ParameterError, require
 from eigenveil.linalg import Array, found_share
+from eigenveil.methods.products import geometric_shares
 from eigenveil.plan.spectrum import Spectrum, require_rank
-from eigenveil.tasks import geometric_shares
 
 __all__ = ["Choice", "Plan", "PrivateMethod", "in_mebibytes", "predict"]
 

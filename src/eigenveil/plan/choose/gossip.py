@@ -15,9 +15,9 @@ import numpy as np
 from eigenveil.core.accounting import Budget
 from eigenveil.errors import require_param
 from eigenveil.linalg import Array
+from eigenveil.methods.products import geometric_shares
 from eigenveil.plan.choose.choice import GROWTH
 from eigenveil.plan.spectrum import Spectrum, require_rank
-from eigenveil.tasks import geometric_shares
 
 __all__ = ["SegmentsPlan", "guessed_eigenvalues", "plan_segments"]
 

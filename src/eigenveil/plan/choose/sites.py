@@ -13,21 +13,15 @@ from eigenveil.core.domain import Domain
 from eigenveil.core.unit import Neighbours
 from eigenveil.errors import require_param
 from eigenveil.linalg import Array
+from eigenveil.methods.covariance import CovarianceSum
+from eigenveil.methods.dr_svd import RandomisedSvd, randomised_width
+from eigenveil.methods.fedpower import LocalPower, constant_steps, decaying_steps
+from eigenveil.methods.krylov import KeptProducts, KrylovSum
+from eigenveil.methods.power import PowerIteration
+from eigenveil.methods.products import geometric_shares
+from eigenveil.methods.spaces import SiteSpaces
 from eigenveil.plan.choose.choice import GROWTH, ROUNDS, predict
-from eigenveil.tasks import (
-    CovarianceSum,
-    KeptProducts,
-    KrylovSum,
-    LocalPower,
-    PowerIteration,
-    RandomisedSvd,
-    SiteSpaces,
-    Task,
-    constant_steps,
-    decaying_steps,
-    geometric_shares,
-    randomised_width,
-)
+from eigenveil.tasks import Task
 
 __all__ = ["Method", "SitesPlan", "components_of", "iterates", "plan_sites"]
 

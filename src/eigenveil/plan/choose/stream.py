@@ -10,7 +10,7 @@ from eigenveil.errors import require_param
 from eigenveil.plan.choose.choice import MEMORY_LIMIT
 from eigenveil.tasks.fit.split import Split, split_budget
 from eigenveil.tasks.fit.units import ENTRIES
-from eigenveil.tracking.sums import MEAN_SHARE
+from eigenveil.trackers.sums import MEAN_SHARE
 
 __all__ = ["STREAM_MEAN_SHARES", "Publish", "StreamPlan", "TrackerKind", "first_block", "plan_stream", "stream_split"]
 

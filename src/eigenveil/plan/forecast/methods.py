@@ -21,7 +21,7 @@ from eigenveil.protocols.masked import require_survivors
 from eigenveil.tasks.fit.search import NORMS, least_for_a_bound
 from eigenveil.tasks.fit.split import Extent, Split, split_budget
 from eigenveil.tasks.fit.units import ENTRIES, least_for_units
-from eigenveil.tracking.sums import MEAN_SHARE
+from eigenveil.trackers.sums import MEAN_SHARE
 
 __all__ = ["MethodPlan", "method_plan"]
 

@@ -4,10 +4,10 @@ change."""
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import Final, Literal, TypeVar, final
 
 from eigenveil.core.accounting import Budget
-from eigenveil.drawing import escaped, fragment, table
 from eigenveil.errors import ParameterError, require_param
 from eigenveil.linalg import found_share
 from eigenveil.params.words import algorithm_phrase, method_phrase
@@ -67,17 +67,7 @@ class Recommendation:
 
     def _repr_html_(self) -> str:
         """Every method in a notebook, the best first."""
-        rows = [
-            (found.method, str(found.captured), str(found.sine), found.refused or found.guarantee)
-            for found in self.forecasts
-        ]
-        header = (
-            "method",
-            "captured variance",
-            "largest angle, as a sine",
-            "who is protected from whom, or why not possible",
-        )
-        return fragment(f"<p><strong>{escaped(self.reasons[0])}</strong></p>{table(header, rows)}")
+        return str(import_module("eigenveil.show.notebook").html_of(self))
 
     @property
     def params(self) -> FitParams | None:

@@ -21,12 +21,14 @@ from eigenveil.core.unit import Neighbours, gram_sensitivity, sum_sensitivity
 from eigenveil.data.rows import DenseRows, SparseRows, Symmetric
 from eigenveil.linalg import Array, Subspace, merge, orthonormal, signed
 from eigenveil.linalg.normals import normals
+from eigenveil.methods.krylov import KeptProducts
+from eigenveil.methods.segments import Segments
+from eigenveil.methods.spaces import SiteSpace, SiteSpaces
 from eigenveil.plan.choose.gossip import SegmentsPlan
 from eigenveil.plan.choose.sites import SitesPlan, components_of, iterates
 from eigenveil.protocols import run_pooled
-from eigenveil.tasks import KeptProducts, Segments, SiteSpaces, shrunk
-from eigenveil.tasks.spaces import SiteSpace
-from eigenveil.tracking import SlicedTracker, SumTerms
+from eigenveil.tasks import shrunk
+from eigenveil.trackers import SlicedTracker, SumTerms
 
 __all__ = [
     "Scene",

@@ -1,0 +1,317 @@
+"""Studies of streams: `eigenveil site --follow`, `eigenveil hub --serve`, and `eigenveil watch`.
+
+The hub writes its model and one line of JSON after every slot, and `watch` shows them. These have released and public numbers
+only.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from eigenveil.commands import _consent as consent
+from eigenveil.commands import _network as option
+from eigenveil.commands._files import require_file
+from eigenveil.commands._joining import Given, allowed_agent, withdrawn_in
+from eigenveil.commands._parties import carried
+from eigenveil.commands._passphrase import passphrase_from
+from eigenveil.errors import listed, require
+from eigenveil.show import words
+from eigenveil.show.console import errors_as_lines, output
+from eigenveil.show.progress import PartyView, Voice
+
+if TYPE_CHECKING:
+    from eigenveil.ledger.durable import DurableLedger
+    from eigenveil.network.agents.slot_hub import SlotHubAgent
+    from eigenveil.network.agents.slot_site import SlotSiteAgent
+    from eigenveil.network.identity.certificates import Keys
+    from eigenveil.network.study.file import StudyFile
+
+__all__ = ["followed", "lines_beside", "served", "watch"]
+
+# Seconds between two looks at a file that another process writes.
+_LOOK: Final = 0.2
+# The columns that a component is shown by: those with the largest entries.
+_LARGEST: Final = 3
+# The file of lines has no more bytes than this, unless a single line does.
+_RECENT: Final = 1 << 20
+# M_MMAP_THRESHOLD of glibc's malloc.h. Setting it also stops glibc from raising it.
+_MMAP_THRESHOLD: Final = -3
+
+
+def lines_beside(study: Path) -> Path:
+    """Where the hub of a study writes one line after every slot."""
+    return study.with_suffix(".watch.jsonl")
+
+
+def lines_in(path: Path) -> list[str]:
+    """The lines that the hub has written so far."""
+    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+
+
+def recent(lines: list[str]) -> list[str]:
+    """The last of these lines, as many as fit: a stream may go on for years, and all of it is written at every slot.
+
+    >>> [len(recent(["x" * size] * 3)) for size in (10, 1 << 19, 1 << 21)]
+    [3, 2, 1]
+    """
+    room, kept = _RECENT, list[str]()
+    for line in reversed(lines):
+        room -= len(line)
+        if kept and room < 0:
+            break
+        kept.append(line)
+    return kept[::-1]
+
+
+def _told(line: str) -> dict[str, Any]:
+    """What a line says, but for when it was written."""
+    return {name: value for name, value in json.loads(line).items() if name != "at"}
+
+
+def followed(given: Given, source: Path, *, connect: str | None) -> None:
+    """Take part in a study of streams, from the study file to the end, with consent in between."""
+    from eigenveil.data.follow import ByClock, follow
+    from eigenveil.network.agents.runner import place_of
+    from eigenveil.network.agents.slot_site import SlotSiteAgent
+    from eigenveil.network.policy import Policy
+    from eigenveil.network.study.file import StudyFile
+    from eigenveil.network.study.streams import rule_of
+    from eigenveil.params import FileParams
+
+    _give_back_memory()
+    study = StudyFile.read(given.study)
+    require(study.streaming, f"{given.study} is a study of tables: give --data, and not --follow")
+    keys = option.keys_beside(
+        given.study, study, given.keys, role="site", passphrase=passphrase_from(given.passphrase_file)
+    )
+    # Called for its refusals: keys of somebody else, or out of date, end the command before a row is read.
+    place = place_of(study, keys, role="site")
+    consent.require_rehearsal(study, given.rehearsal)
+    rules = None if given.policy is None else Policy.read(given.policy)
+    # With --yes nobody is asked, so the policy must have said who is protected.
+    if given.yes and rules is not None and given.policy is not None:
+        consent.require_unit(study, rules, given.policy)
+    if not given.ledger.exists():
+        # Refuse a missing name before an empty ledger is made.
+        consent.dataset_named(given.ledger, None, given.dataset, None, role="site")
+    # Before the ledger is opened, which may make it: a source that cannot be read leaves nothing behind.
+    how = FileParams(**given.reading)
+    sized = isinstance(rule_of(study), ByClock)
+    rows = follow(sys.stdin.buffer if str(source) == "-" else source, columns=study.columns, how=how, sized=sized)
+    view = PartyView(voice := Voice())
+    with consent.opened_ledger(given.ledger, head=given.require_head, dry_run=given.dry_run) as ledger:
+        known = consent.known_study(ledger, study.digest, role="site")
+        dataset = consent.dataset_named(given.ledger, ledger, given.dataset, known, role="site")
+        if known is None:
+            consent.require_own_ledger(voice, ledger, place.name, dataset, yes=given.yes, dry_run=given.dry_run)
+        settings: dict[str, Any] = {"keys": keys, "ledger": ledger, "dataset": dataset, "policy": rules}
+        # The file is read anew each time, so a key can be withdrawn while the stream runs.
+        if given.policy is not None:
+            settings["withdrawn"] = withdrawn_in(given.policy)
+        agent: SlotSiteAgent = allowed_agent(
+            lambda: SlotSiteAgent(study, memory=given.memory, on_event=view.on_event, **settings),
+            None if given.dry_run else ledger,
+            study,
+        )
+        view.of(agent, calls=agent.calls)
+        # A person should not be asked about a study that the ledger would refuse anyway.
+        ledger.afford(agent.account, life=None if rules is None else rules.life)
+        _disclose(voice, agent, ledger, source=source, kept=given.ledger, joined=known is not None)
+        if given.dry_run:
+            voice.say("This was a dry run: nothing was written and nobody was called.")
+            return
+        note = None
+        # After a restart the ledger knows the study, and nobody has to agree twice.
+        if known is None:
+            note = consent.agreed(voice, study, ledger, rules=given.policy if given.yes else None)
+        with voice.under(view):
+            carried(
+                lambda: agent.run(rows, address=connect, note=note),
+                voice,
+                left=lambda: (
+                    "nothing is lost: the same command goes on where it stopped. What was charged stays charged"
+                ),
+                look=view.look,
+            )
+        voice.say("the study is over", style="green")
+
+
+def _give_back_memory() -> None:
+    """From here on, memory of large arrays goes back to the system as soon as they are freed, where the C library is glibc.
+
+    Otherwise it is kept for later arrays, which seldom fit into it: a site of 1000 columns then takes 8 MiB more.
+    """
+    import ctypes
+
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_MMAP_THRESHOLD, 1 << 17)
+
+
+def _disclose(
+    voice: Voice, agent: "SlotSiteAgent", ledger: "DurableLedger", *, source: Path, kept: Path, joined: bool
+) -> None:
+    """What the study would learn from this stream, and at what cost, before anything is connected or spent."""
+    from eigenveil.network.study.words import facts_of, listed_columns, who_learns
+
+    study, account = agent.study, agent.account
+    voice.say(f'Study "{study.name}" asks for your stream', style="bold")
+    voice.gap()
+    if study.seed is not None:
+        voice.say(
+            "A REHEARSAL: anyone who has the study file can subtract all noise. NOBODY IS PROTECTED.", style="red"
+        )
+    loud = study.trust in ("hub", "none")
+    voice.say(who_learns(study, whose="this"), style="bold red" if loud else None)
+    voice.gap()
+    voice.item("Stream", f"{'standard input' if str(source) == '-' else source}, columns {listed_columns(study)}")
+    state = next((one for one in ledger.datasets() if one.name == account.dataset), None)
+    life = None if agent.policy is None else agent.policy.life
+    cost = words.cost_fact(account, state, life=life, joined=joined)
+    voice.item(cost.label, cost.words)
+    # What was said above, in words for this very site, is not repeated.
+    for fact in facts_of(study):
+        if fact.label not in ("Study", "Warning", "Columns", "Who learns what", "Cost"):
+            voice.item(fact.label, fact.words)
+    voice.item("Ledger", f'{kept.absolute()}, dataset "{account.dataset}"')
+    voice.item("Study file", f"id {study.id}, digest {study.digest}")
+    voice.gap()
+
+
+def served(found: "StudyFile", keys: "Keys", *, study: Path, log: Path, model: Path, listen: str, memory: int) -> None:
+    """Run the hub of a study of streams until the last slot and its window are over."""
+    from eigenveil.data.archive import whole_file
+    from eigenveil.network.agents.slot_hub import SlotHubAgent, current_line
+
+    voice, lines = Voice(), lines_beside(study)
+    view = PartyView(voice)
+
+    def show(agent: "SlotHubAgent") -> None:
+        # Before the first release there is no model, but a line is written all the same.
+        learned = agent.model()
+        line, before = current_line(agent), lines_in(lines)
+        # A hub without a clock asks every few seconds. As long as nobody has closed a slot, it has nothing new to tell.
+        if before and _told(before[-1]) == _told(line) and (learned is None or model.exists()):
+            return
+        if learned is not None:
+            learned.save(model)
+        # The last lines and this one, whole or not at all: `watch` may read at any moment.
+        with whole_file(lines) as temporary:
+            temporary.write_text("".join(f"{one}\n" for one in recent([*before, line])), encoding="utf-8")
+            # Released numbers only, and whoever watches may be another user of this machine.
+            temporary.chmod(0o644)
+
+    with SlotHubAgent.log_for(log, found) as written:
+        agent = SlotHubAgent(found, keys=keys, log=written, memory=memory, on_event=view.on_event)
+        view.of(agent, calls=())
+        voice.say(words.title_words(found), style="bold")
+        voice.say(f"The current answer is in {model} and {lines}. Show it: eigenveil watch {study}", whole=True)
+        with voice.under(view):
+            carried(
+                lambda: agent.run(
+                    show,
+                    listen=listen,
+                    ready=lambda port: voice.happen(f"listening at {listen.rpartition(':')[0]}:{port}"),
+                ),
+                voice,
+                left=lambda: f"nothing is lost: the same command goes on from {log}",
+                look=view.look,
+            )
+        slots, there = agent.parties.spec.slots, agent.durable.party.horizon
+        over = (
+            f"all {slots} slots are over"
+            if there == slots
+            else f"the sources have ended after {there} of {slots} slots"
+        )
+        result = "nothing was released" if agent.model() is None else f"the model is in {model}"
+        voice.say(f"{over}; {result}", style="green", whole=True)
+
+
+@errors_as_lines
+def watch(
+    study: option.Study,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the lines as they are: one JSON object each.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Show the current answer, and stop.")] = False,
+) -> None:
+    """Show the current answer of a study of streams, and go on showing it.
+
+    Beside the study file of the hub, while `eigenveil hub --serve` runs:
+
+      eigenveil watch sensors.toml
+      eigenveil watch sensors.toml --json | jq .explained_variance
+
+    After every slot it shows the components, the variance along each,
+    how many stand out from the noise, who was heard and who is missing.
+    It reads released and public numbers only. While the hub is away it
+    shows the last answer and waits. It ends when the study is over.
+    """
+    require_file(study)
+    from eigenveil.network.study.file import StudyFile
+
+    found = StudyFile.read(study)
+    require(found.streaming, f"{study} is a study of tables: its model is there when it is over")
+    for facts, line in _followed_lines(lines_beside(study), found, once=once):
+        if as_json:
+            typer.echo(line)
+        else:
+            for words_ in _shown(facts):
+                output().print(words_, soft_wrap=True, highlight=False)
+
+
+def _followed_lines(path: Path, study: "StudyFile", *, once: bool) -> Iterator[tuple[dict[str, Any], str]]:
+    """The lines of the hub as they come, from the last one on; until the study is over."""
+    last, said = "", False
+    none_yet = f"{path} has no line yet: the hub has not asked for a slot, or runs elsewhere"
+    while True:
+        # Opened anew at every look: the hub replaces the file, and an open one would stay as it was.
+        lines = lines_in(path)
+        if not lines:
+            require(not once, none_yet)
+            if not said:
+                # Once, and not among the lines: somebody may read those with another program.
+                typer.echo(f"{none_yet}. Waiting for it", err=True)
+            said = True
+        # From the last one: what was current before is of no use now. The hub drops old lines, so they cannot be counted.
+        for line in lines[lines.index(last) + 1 :] if last in lines else lines[-1:]:
+            facts = json.loads(line)
+            # The study file may have been changed since these lines were written.
+            require(facts.get("digest") == study.digest, f"{path} is of another study")
+            last = line
+            yield facts, line
+            if facts["over"] or once:
+                return
+        time.sleep(_LOOK)
+
+
+def _shown(facts: Mapping[str, Any]) -> Iterator[str]:
+    """The current answer in words."""
+    sites = len(facts["heard"]) + len(facts["missing"])
+    missing = f"; missing: {listed(facts['missing'], most=10)}" if facts["missing"] else ""
+    yield f"{facts['at']}  slot {facts['slot']} of {facts['slots']}: {len(facts['heard'])} of {sites} heard{missing}"
+    for slot, names in facts["late"].items():
+        if names:
+            yield f"  slot {slot} still lacks {listed(names, most=10)}"
+    if facts["skipped"]:
+        yield f"  skipped, with nothing unmasked: slot {listed(list(map(str, facts['skipped'])), most=10)}"
+    if facts["horizon"] < facts["slots"]:
+        yield f"  sources have ended: there are {facts['horizon']} slots"
+    if "components" not in facts:
+        yield "  nothing has been released yet"
+        return
+    columns = facts["columns"]
+    for place, (direction, variance, share) in enumerate(
+        zip(facts["components"], facts["explained_variance"], facts["explained_variance_ratio"], strict=True)
+    ):
+        largest = sorted(range(len(columns)), key=lambda at: -abs(direction[at]))[:_LARGEST]
+        entries = ", ".join(f"{columns[at]} {direction[at]:+.2f}" for at in largest)
+        yield f"  component {place + 1}: variance {variance:.4g} ({share:.1%}): {entries}"
+    if facts["noise_floor"] > 0:
+        above, all_of_them = facts["above_noise"], len(facts["components"])
+        yield f"  {above} of {all_of_them} components stand out from the noise (variance {facts['noise_floor']:.3g})"
+    for warning in facts["warnings"]:
+        yield f"  {warning}"
