@@ -352,7 +352,7 @@ TO_HUB: list[Any] = [
     Masked(0, np.zeros(15, dtype=np.uint64), bytes(64)),
     Return(1, "mask", b"declined", (), bytes(64)),
     Return(1, "open", b"", (), bytes(64)),
-    Give(1, (np.eye(5),), symmetric=True),
+    Give(1, (np.eye(5),), half=True),
     Decline(1),
     Done(1, ()),
 ]

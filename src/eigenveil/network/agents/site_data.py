@@ -168,6 +168,11 @@ class Holder(Agent):
         if reasons:
             raise PolicyRefusal(reasons)
 
+    @property
+    def life(self) -> Budget | None:
+        """The total budget of the dataset, which the policy sets."""
+        return None if self.policy is None else self.policy.life
+
     def require_can_go_on(self, entered: Opened) -> None:
         """Refuse to take part again in a study that this party has joined before."""
 
@@ -177,7 +182,7 @@ class Holder(Agent):
         ledger, digest = self._durable_ledger, self.study.digest
         # Two processes of one party would answer the same question with two different noises.
         with ledger.lock(digest):
-            entered = ledger.join(self.account, life=None if self.policy is None else self.policy.life)
+            entered = ledger.join(self.account, life=self.life)
             if entered.finished:
                 written = "" if self.study.streaming else ", and has written its model"
                 role = self.place.certificate.role

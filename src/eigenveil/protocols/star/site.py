@@ -118,4 +118,4 @@ class Member(Party):
             self.error = error
             return Decline(round_)
         self.error = None
-        return Give(round_, arrays, symmetric=self._task.halved(question))
+        return Give(round_, arrays, half=self._task.halved(question))
