@@ -215,6 +215,7 @@ def _option(one: Declared, words: Words, *, needed: bool) -> inspect.Parameter:
         metavar=_metavar(one),
         rich_help_panel=spec.panel or None,
         show_default=spec.switch is None if default is not None else (spec.unset or False),
+        parser=None if spec.among is None else _word_of(spec.among),
     )
     return inspect.Parameter(
         one.name,
@@ -222,6 +223,18 @@ def _option(one: Declared, words: Words, *, needed: bool) -> inspect.Parameter:
         annotation=Annotated[kind, about],
         default=inspect.Parameter.empty if needed else default,
     )
+
+
+def _word_of(among: Callable[[], tuple[str, ...]]) -> Callable[[str], str]:
+    """The check of an option whose words a registry knows, as typer checks those of a Literal."""
+
+    def word(text: str) -> str:
+        words = among()
+        if text not in words:
+            raise typer.BadParameter(f"{text!r} is not one of {', '.join(map(repr, words))}.")
+        return text
+
+    return word
 
 
 def _metavar(one: Declared) -> str | None:

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any, final
 
 import typer
 
+from eigenveil.commands._ending import somebody_is_there
 from eigenveil.data.archive import SVMLIGHT, TABLES, ending_of
 from eigenveil.errors import ParameterError, listed, require, require_param, verbatim
 from eigenveil.params.declarations.reading import FileParams, TableParams
 from eigenveil.params.declare import declared
 from eigenveil.params.words import as_options
-from eigenveil.show.console import busy, output, somebody_is_there
+from eigenveil.show.console import busy, output
 
 if TYPE_CHECKING:
     from eigenveil.data.columns import ColumnChoice

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, final
 
+from eigenveil.commands._ending import despite_noise, leaves, message_of, wrote
 from eigenveil.commands._files import Reading
 from eigenveil.commands._interrupts import Interrupts, heard, is_pipe, open_pipe
 from eigenveil.commands._options import COUNTED, SEEDED
@@ -25,7 +26,7 @@ from eigenveil.commands._spending import LastingLedger, stands
 from eigenveil.errors import ParameterWarning, listed, require, require_param
 from eigenveil.params import StreamingParams
 from eigenveil.params.words import in_options
-from eigenveil.show.console import busy, despite_noise, leaves, message_of, output, wrote
+from eigenveil.show.console import busy, output
 from eigenveil.show.live.address import PageAddress
 from eigenveil.show.stream import LiveView, live_view
 
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
 __all__ = ["Job", "outputs_in", "require_source", "run", "spare_names"]
 
 _WORDS: Final = in_options(StreamingParams, X="the stream")
-# The trackers that release every block by themselves.
-_EVERY_BLOCK: Final = ("slices", "tree")
 _NO_LEDGER: Final = LastingLedger(None, None, None, None)
 _ADVICE: Final = "Next time, --state FILE keeps them"
 _RAW: Final = "raw data that only you can read"
@@ -342,9 +341,11 @@ def _follow(
     view: LiveView | None,
 ) -> None:
     """Take all rows of the source, with a release when one is due."""
+    from eigenveil.trackers import published_as, publishing
+
     require_param(
-        job.sync_every is None or pca.epsilon is None or pca.publish == "sync",
-        "--sync-every is for {publish=sync}. Other streams release after every block",
+        job.sync_every is None or pca.epsilon is None or not published_as(pca.publish).every_block,
+        f"--sync-every is for {publishing(lambda kind: not kind.every_block)}. Other streams release after every block",
     )
     with warnings.catch_warnings():
         # The estimator learns the column names from the first batch only; scikit-learn warns about the others.
@@ -438,7 +439,7 @@ def _due(plan: "StreamPlan", seen: int, sync_every: int | None) -> int:
     """How many rows after the first `seen` the next release is due."""
     # Counted from the first row of the stream, not of this run, so that the schedule survives a resume.
     due = sys.maxsize if sync_every is None else sync_every - seen % sync_every
-    if plan.tracker in _EVERY_BLOCK:
+    if plan.kind.every_block:
         after = seen - plan.first_block
         due = min(due, -after if after < 0 else plan.block - after % plan.block)
     return due

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
+from eigenveil.commands._ending import wrote
 from eigenveil.commands.transform import beside, scores_of
 from eigenveil.data.archive import whole_file
 from eigenveil.data.formats.scores import ENDINGS, write_scores
-from eigenveil.show.console import wrote
 from eigenveil.show.live.contents import PageBudget
 from eigenveil.show.progress import Voice
 from eigenveil.show.words import left_words, rounded

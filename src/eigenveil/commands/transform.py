@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any, final
 
 import typer
 
-from eigenveil.commands._derived import with_options
+from eigenveil.commands._command import Command
+from eigenveil.commands._ending import wrote
 from eigenveil.commands._files import Reading, is_stdin, require_file, require_output, standard_input
 from eigenveil.commands._options import Carry, Data, Force
 from eigenveil.data.archive import whole_file
 from eigenveil.data.formats.scores import ENDINGS, Scored, write_scores
 from eigenveil.errors import ColumnsError, listed, require
 from eigenveil.params import TableParams
-from eigenveil.show.console import busy, errors_as_lines, output, wrote
+from eigenveil.show.console import busy, output
 
 if TYPE_CHECKING:
     from eigenveil.core.rows import Rows
@@ -26,14 +27,12 @@ if TYPE_CHECKING:
     from eigenveil.linalg import Array
     from eigenveil.model import Model
 
-__all__ = ["beside", "require_carried", "scores_of", "transform"]
+__all__ = ["COMMAND", "beside", "require_carried", "scores_of"]
 
 # Rows that are scored at once, fewer where they are wide.
 _AT_ONCE, _NUMBERS_AT_ONCE = 1 << 16, 1 << 21
 
 
-@errors_as_lines
-@with_options(TableParams, leave=("one_hot",))
 def transform(
     data: Data,
     settings: dict[str, Any],
@@ -253,3 +252,6 @@ def _finite(model: "Model", rows: Any, *, clip: bool) -> "Array":
     good = ~np.isinf(found) if _with_gaps(model) else np.isfinite(found)
     require(bool(good.all()), "some rows have NaN or infinite entries. Fill in or remove such rows first")
     return found
+
+
+COMMAND = Command(transform, TableParams, panel="Use and check a model", leave=("one_hot",))

@@ -24,6 +24,7 @@ __all__ = [
     "ArchiveKind",
     "ending_of",
     "format_of",
+    "sync_folder",
     "whole_file",
     "whole_number",
 ]
@@ -85,7 +86,7 @@ def whole_file(path: Path) -> Iterator[Path]:
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except BaseException as error:
         # An interrupt counts too: what was written so far may be raw data.
         temporary.unlink(missing_ok=True)
@@ -95,7 +96,7 @@ def whole_file(path: Path) -> Iterator[Path]:
         raise
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Wait until the names in a folder are on disk: they are in the folder and not in the files, and power cuts lose them."""
     # Windows has no such call: it keeps names in a journal of its own.
     if not hasattr(os, "O_DIRECTORY"):

@@ -16,7 +16,7 @@ from eigenveil.data.columns import ColumnChoice, ColumnLayout, as_numbers, requi
 from eigenveil.data.faults import ColumnFaults, named_in_full
 from eigenveil.data.formats.base import NamedTable, require_readable
 from eigenveil.data.formats.registry import NAMED, kind_of, open_named, require_option
-from eigenveil.data.formats.unpacked import UnpacksTooMuch, require_members, require_plain
+from eigenveil.data.formats.unpacked import UnpacksTooMuch, require_columns, require_members, require_plain
 from eigenveil.data.number_texts import MissingMarks
 from eigenveil.data.people import Marks, identifiers, marks_of, require_ids
 from eigenveil.data.rows import DenseRows, SparseRows, WeightedRows
@@ -293,6 +293,8 @@ def read_table(
     except Exception as error:
         # For a damaged file, numpy, zipfile, zlib and tokenize raise almost any error.
         raise ValueError(f"{path} cannot be read as {kind}: {error}") from error
+    if kind == "npz":
+        require_columns(path, rows.shape[1], advice="Leave out those that nobody has, or fit the matrix in Python")
     return Table(with_gaps(rows, missing))
 
 
@@ -480,4 +482,6 @@ def _read_svmlight(path: Path, features: int | None, *, one_based: bool) -> Rows
         # The reader's own message quotes indices and values.
         fitting = "" if features is None else f" with {features} columns"
         raise ValueError(f"{path} cannot be read as svmlight text{fitting} counted from {int(one_based)}") from None
+    if features is None:
+        require_columns(path, matrix.shape[1], advice="If that is right, say so with {features}")
     return SparseRows(sp.csr_array(matrix))

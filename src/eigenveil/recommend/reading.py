@@ -18,7 +18,7 @@ from eigenveil.data.archive import HISTORIES, TABLES, ending_of
 from eigenveil.data.columns import as_numbers, require_kinds, require_names
 from eigenveil.data.formats.base import NamedTable
 from eigenveil.data.formats.registry import kind_of, open_named
-from eigenveil.data.formats.unpacked import require_bearable
+from eigenveil.data.formats.unpacked import require_bearable, require_columns
 from eigenveil.data.people import require_ids
 from eigenveil.data.tables import read_table, require_arrays
 from eigenveil.errors import ColumnsError, ParameterError, listed, require, require_param, verbatim
@@ -157,6 +157,8 @@ def _read_matrix(
         items is None or matrix.ndim != 2 or len(items) == matrix.shape[1],
         f"the list of items must name each of the {matrix.shape[-1]} columns of {path}, got {len(items or ())} names",
     )
+    if items is None:
+        require_columns(path, matrix.shape[-1], advice="If that is right, name them with {items}")
     if at_least is not None:
         matrix = Interactions.from_ratings(matrix, at_least=at_least).matrix
     return Interactions(matrix, None, items)

@@ -7,6 +7,7 @@ from typing import Any, Final
 from eigenveil.errors import listed, shown
 from eigenveil.params.words import ALGORITHMS, method_words
 from eigenveil.show.marks import in_bytes
+from eigenveil.trackers import TRACKERS
 
 __all__ = ["method_words", "readable_settings"]
 
@@ -17,7 +18,7 @@ _RELATIONS: Final = {
     "none": "none, because nothing is private",
 }
 _VALUES: Final[dict[str, dict[str, str]]] = {
-    "method": {**ALGORITHMS, "stream, products": "products with the rows of a stream"},
+    "method": {**ALGORITHMS, **{f"stream, {kind.name}": kind.title for kind in TRACKERS.values() if kind.title}},
     "neighbours": _RELATIONS,
     "center": {
         "private": "estimated privately",
@@ -31,11 +32,7 @@ _VALUES: Final[dict[str, dict[str, str]]] = {
         "pairwise": "pairwise: it cancels only in sums over all peers",
         "independent": "independent at each peer",
     },
-    "publish": {
-        "sync": "when asked to",
-        "block": "with every block",
-        "continual": "with every block, by sums over a tree of blocks",
-    },
+    "publish": {kind.publishes: kind.moments for kind in TRACKERS.values() if kind.publishes},
     "unit": {"user": "a user's whole history", "item": "one interaction of a user"},
     "item_degrees": {"none": "not used", "released": "released with noise", "given as public": "given"},
     "normalise": {"filter": "in the filter alone", "both": "in the filter and in the histories"},

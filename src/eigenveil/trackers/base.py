@@ -2,18 +2,36 @@
 
 A tracker's settings are its fields. Everything it has learnt is in the state, which may be stored, copied and continued from.
 A state is raw data of the people in the stream, except for the parts that a tracker says were released.
+
+Each tracker that a stream may have is a leaf: one file, with a `TrackerKind` that answers what plans, forecasts, streams, state
+files and reports ask. They find it in the registry of `trackers` and compare no names.
 """
 
 from abc import ABC, abstractmethod
-from typing import Any, Final, Generic, TypeVar
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar, final
 
+from numpy.typing import NDArray
+
+from eigenveil.core.domain import Domain
 from eigenveil.core.mechanism import Exact, Mechanism
 from eigenveil.errors import require
-from eigenveil.linalg import Subspace
+from eigenveil.linalg import Array, Subspace
 from eigenveil.linalg.sketch import Sketch
 from eigenveil.tasks.levels import Change
+from eigenveil.trackers.sums import SumTerms
 
-__all__ = ["NOTHING_ASKED", "SketchTracker", "Tracker", "require_exact", "require_rows"]
+__all__ = [
+    "NOTHING_ASKED",
+    "SketchTracker",
+    "StreamRequest",
+    "Tracker",
+    "TrackerKind",
+    "TrackerTerms",
+    "require_exact",
+    "require_rows",
+]
 
 State = TypeVar("State")
 
@@ -68,6 +86,19 @@ class SketchTracker(Tracker[State]):
         """
         return None
 
+    @abstractmethod
+    def releases(self, state: State) -> int:
+        """How many releases with noise there were."""
+
+    @property
+    def domain(self) -> Domain | None:
+        """How rows are clipped, None if they are not."""
+        return None
+
+    def with_means(self, state: State, columns: NDArray[Any], means: Array) -> State:
+        """The state with these means of the `columns`, (d,) of truth values, in which nothing has been observed so far."""
+        raise ValueError("the center of a private stream is public and does not follow its rows")
+
     @property
     @abstractmethod
     def cost(self) -> int:
@@ -78,6 +109,64 @@ class SketchTracker(Tracker[State]):
         rank = self.rank_of(state)
         space = self.sketch(state, most=rank).subspace
         return space.truncate(rank) if space.rank > rank else space
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamRequest:
+    """What a tracker is chosen by: public numbers alone."""
+
+    dim: int  # Columns.
+    width: int  # Directions to keep.
+    private: bool
+    publish: str  # When a private stream releases, in the word of a tracker.
+    fades: bool  # Old rows lose weight, or the rank adapts.
+    block: int  # Rows.
+    limit: int  # Bytes of memory.
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TrackerTerms:
+    """What a tracker is made of."""
+
+    rank: int
+    oversample: int  # Directions to keep beyond the rank.
+    horizon: int  # Blocks of the whole stream, 0 if that need not be known.
+    seed: int
+    sums: SumTerms
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TrackerKind:
+    """A tracker before it is made: all that is asked of it."""
+
+    name: str  # In plans, settings and state files.
+    state: type  # What it has learnt: a dataclass of arrays and plain values.
+    suits: Callable[[StreamRequest], str | None]  # Why it follows such a stream, None if it does not.
+    make: Callable[[TrackerTerms], SketchTracker[Any]]
+    # Numbers in memory for so many columns, directions and blocks of the horizon: beside the block, with those of a step.
+    numbers: Callable[[int, int, int], int]
+    smaller: str  # What to do where memory is short.
+    has_smaller: bool = True  # Otherwise it is refused beyond the usual memory, even if no limit was given.
+    too_large: str = ""  # Why another one takes its place.
+    block_size: Callable[[int, int], int] = lambda size, dim: (
+        size
+    )  # Rows of a block, from the usual size and the columns.
+    keeps_products: bool = False  # All products of columns: a merged sketch then keeps all directions.
+    title: str = ""  # In a report, in place of its name.
+
+    # Of private streams. What releases nothing publishes nothing.
+    publishes: str = ""  # The word of `publish`.
+    phrase: str = ""  # What is released, in a plan.
+    moments: str = ""  # When it releases, in a report.
+    schedule: str = ""  # When readers get new numbers, in a guarantee.
+    every_block: bool = False  # Releases with every block; otherwise what is pending, at a synchronisation.
+    apart: bool = False  # Each block has noise of its own, whichever were released before.
+    needs_horizon: bool = False
+    # Variance of the noise in the answer, in units of that of one release, after so many blocks.
+    noise_variance: Callable[[int], int] = lambda blocks: 1
 
 
 def require_exact(mechanism: Mechanism, name: str) -> None:

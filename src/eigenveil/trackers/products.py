@@ -5,10 +5,12 @@ privacy it gives the exact answer in one pass, and for few columns it is also th
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, final
+from typing import Any, Final, final
 
 import numpy as np
+from numpy.typing import NDArray
 
+from eigenveil.core.domain import Domain
 from eigenveil.core.ledger import Slot
 from eigenveil.core.mechanism import Exact, Mechanism
 from eigenveil.errors import require
@@ -16,10 +18,15 @@ from eigenveil.linalg import Array, Subspace
 from eigenveil.linalg.sketch import Sketch
 from eigenveil.tasks import lies_far
 from eigenveil.tasks.levels import Change, Levels
-from eigenveil.trackers.base import SketchTracker, require_rows
+from eigenveil.trackers.base import SketchTracker, StreamRequest, TrackerKind, require_rows
 from eigenveil.trackers.sums import Sums, SumTerms, floor_of, levels_of, mean_spike, offset_of, sketch_of
 
-__all__ = ["GramState", "GramTracker"]
+__all__ = ["KIND", "GramState", "GramTracker", "room"]
+
+# Up to this many columns per direction, the d x d products take no more numbers than a sketch.
+_FEW_COLUMNS: Final = 8
+# A block of so many rows, or of as many as there are columns, has to fit as well.
+_BLOCK: Final = 512
 
 
 @final
@@ -131,6 +138,19 @@ class GramTracker(SketchTracker[GramState]):
             shown, rank=rank, radius=terms.domain.radius, looks=state.syncs, centered=terms.center
         )
 
+    def releases(self, state: GramState) -> int:
+        """One at each synchronisation."""
+        return state.syncs
+
+    @property
+    def domain(self) -> Domain:
+        """That of the terms."""
+        return self.terms.domain
+
+    def with_means(self, state: GramState, columns: NDArray[Any], means: Array) -> GramState:
+        """Sums are around the center and these columns added nothing to them, so only the center moves."""
+        return replace(state, center=np.where(columns, means, 0.0 if state.center is None else state.center))
+
     @property
     def cost(self) -> int:
         """One increment."""
@@ -155,3 +175,46 @@ class GramTracker(SketchTracker[GramState]):
         gram = sums.gram - cross - cross.T + sums.weight * np.outer(offset, offset)
         moved = replace(sums, gram=gram, total=sums.total - sums.weight * offset)
         return (offset if center is None else center + offset), moved
+
+
+def room(request: StreamRequest) -> str:
+    """How the memory for all products compares with the limit."""
+    return f"{_bytes(request) / 2**20:.3g} of {request.limit / 2**20:.4g} MiB"
+
+
+def _bytes(request: StreamRequest) -> int:
+    dim = request.dim
+    return 8 * (KIND.numbers(dim, request.width, 0) + 2 * min(_BLOCK, dim) * dim)
+
+
+def _suits(request: StreamRequest) -> str | None:
+    if _bytes(request) > request.limit:
+        return None
+    if request.private:
+        if request.publish != KIND.publishes:
+            return None
+        return f"one release per synchronisation: the d x d sum fits ({room(request)}), and noise is added once"
+    # Four d x d matrices and a piece of a block must take no more numbers than a sketch and a second block.
+    # Not where old rows fade: once the mean has moved far from the first one, sums around that one hold rounding errors only.
+    dim, width = request.dim, request.width
+    few = dim <= _FEW_COLUMNS * width and 4 * dim + min(request.block, 128) <= _FEW_COLUMNS * width + request.block
+    if request.fades or not few:
+        return None
+    return f"{dim} columns are few for {width} directions, so all products are kept and the result is exact"
+
+
+KIND: Final = TrackerKind(
+    name="products",
+    state=GramState,
+    suits=_suits,
+    make=lambda terms: GramTracker(terms.rank, terms.sums),
+    numbers=lambda dim, width, blocks: 6 * dim * dim,
+    smaller="Choose a smaller {block_size}, or raise {memory_limit}",
+    too_large="the sum over all pairs of columns does not fit in memory",
+    keeps_products=True,
+    title="products with the rows of a stream",
+    publishes="sync",
+    phrase="one release per synchronisation",
+    moments="when asked to",
+    schedule="at every synchronisation",
+)

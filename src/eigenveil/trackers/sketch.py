@@ -5,20 +5,21 @@ give a basis that nearly contains the answer, and only a small matrix is decompo
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eigenveil.core.mechanism import Mechanism
 from eigenveil.core.rows import is_sparse
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, complement, orthonormal, thin_svd, top_eigen
 from eigenveil.linalg.sketch import Sketch, pull_of_means
-from eigenveil.trackers.base import SketchTracker, require_exact, require_rows
+from eigenveil.trackers.base import SketchTracker, StreamRequest, TrackerKind, require_exact, require_rows
 from eigenveil.trackers.rank import EnergyBounds
 
-__all__ = ["OVERSAMPLE", "BlockState", "BlockTracker"]
+__all__ = ["KIND", "OVERSAMPLE", "BlockState", "BlockTracker"]
 
 # Directions kept beyond the requested rank: a later block may make them leading.
 OVERSAMPLE: Final = 10
@@ -97,6 +98,14 @@ class BlockTracker(SketchTracker[BlockState]):
     def noise_floor(self, state: BlockState) -> float:
         """No noise."""
         return 0.0
+
+    def releases(self, state: BlockState) -> int:
+        """None."""
+        return 0
+
+    def with_means(self, state: BlockState, columns: NDArray[Any], means: Array) -> BlockState:
+        """These columns were filled with one constant, which added nothing to the scatter: only the mean moves."""
+        return replace(state, sketch=replace(state.sketch, mean=np.where(columns, means, state.sketch.mean)))
 
     @property
     def cost(self) -> int:
@@ -264,3 +273,19 @@ def _unit(columns: Array) -> Array:
         sizes[sizes == 0] = 1.0
         norms[odd] = sizes * np.linalg.norm(columns[:, odd] / sizes, axis=0)
     return columns / np.where(norms > 0, norms, 1.0)
+
+
+def _suits(request: StreamRequest) -> str | None:
+    return None if request.private else f"the leading {request.width} directions are kept and updated block by block"
+
+
+KIND: Final = TrackerKind(
+    name="sketch",
+    state=BlockState,
+    suits=_suits,
+    make=lambda terms: BlockTracker(
+        terms.rank, terms.oversample, terms.sums.forget, terms.sums.adapt, terms.sums.center, terms.seed
+    ),
+    numbers=lambda dim, width, blocks: 8 * dim * width,
+    smaller="Choose a smaller {block_size}, {oversample} or {n_components}, or raise {memory_limit}",
+)

@@ -12,6 +12,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from eigenveil.core.domain import Domain
 from eigenveil.core.ledger import Slot
 from eigenveil.core.mechanism import Bounded, Mechanism
 from eigenveil.core.rows import is_sparse
@@ -21,14 +22,16 @@ from eigenveil.linalg.sketch import Sketch, without_shift
 from eigenveil.privacy import bounded_sum, gram_columns
 from eigenveil.privacy.released import release_columns
 from eigenveil.tasks.levels import Change, Levels
-from eigenveil.trackers.base import SketchTracker, require_rows
+from eigenveil.trackers import products
+from eigenveil.trackers.base import SketchTracker, StreamRequest, TrackerKind, require_rows
 from eigenveil.trackers.sums import SumTerms, as_block, as_block_rows, mean_spike, offset_of
 
-__all__ = ["SlicedState", "SlicedTracker"]
+__all__ = ["KIND", "SlicedState", "SlicedTracker"]
 
 _OVERSAMPLE: Final = 10
 # Slices of a few columns would spend their time on small decompositions.
 _COLUMNS: Final = 64
+_LARGEST_BLOCK: Final = 1 << 14
 
 
 @final
@@ -185,6 +188,15 @@ class SlicedTracker(SketchTracker[SlicedState]):
             shown, rank=rank, radius=terms.domain.radius, looks=state.blocks, centered=terms.center
         )
 
+    def releases(self, state: SlicedState) -> int:
+        """One with every block."""
+        return state.blocks
+
+    @property
+    def domain(self) -> Domain:
+        """That of the terms."""
+        return self.terms.domain
+
     @property
     def cost(self) -> int:
         """One for each block a person is in."""
@@ -229,3 +241,33 @@ def _leading(slices: Iterator[Array], dim: int, width: int, *, most: int) -> tup
     eigenvalues, rotation = np.linalg.eigh((inner + inner.T) / 2)
     space = Subspace(left @ rotation[:, : -width - 1 : -1], np.sqrt(np.maximum(eigenvalues[: -width - 1 : -1], 0.0)))
     return space, trace
+
+
+def _suits(request: StreamRequest) -> str | None:
+    if not request.private:
+        return None
+    if request.publish == KIND.publishes:
+        return "every block is released on its own, a few columns of its products at a time"
+    # A synchronisation releases what this has released already.
+    if request.publish == products.KIND.publishes:
+        return f"every block is released on its own: the d x d sum does not fit ({products.room(request)})"
+    return None
+
+
+KIND: Final = TrackerKind(
+    name="slices",
+    state=SlicedState,
+    suits=_suits,
+    make=lambda terms: SlicedTracker(terms.rank, terms.sums, terms.oversample),
+    numbers=lambda dim, width, blocks: 12 * dim * max(width, _COLUMNS),
+    smaller="Choose a smaller {block_size} or a larger {noise_target}, or raise {memory_limit}",
+    # Every block has its own noise, so fewer and longer blocks are better: d rows, about the size of a d x d matrix.
+    block_size=lambda size, dim: max(size, min(_LARGEST_BLOCK, dim)),
+    publishes="block",
+    phrase="one release per block",
+    moments="with every block",
+    schedule="after every block",
+    every_block=True,
+    apart=True,
+    noise_variance=lambda blocks: blocks,
+)

@@ -14,18 +14,13 @@ from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace
 from eigenveil.linalg.sketch import Sketch
 from eigenveil.tasks.levels import Levels
-from eigenveil.trackers.products import GramState
-from eigenveil.trackers.sketch import BlockState
-from eigenveil.trackers.slices import SlicedState
+from eigenveil.trackers import TRACKERS
 from eigenveil.trackers.sums import Sums
-from eigenveil.trackers.tree import TreeState
 
 __all__ = ["restored", "taken_apart"]
 
-# A file can name only these classes, so reading one never executes anything else.
-_KNOWN: Final = {
-    kind.__name__: kind for kind in (Subspace, Sketch, Sums, Levels, BlockState, GramState, SlicedState, TreeState)
-}
+# Parts of states. A file can name only these and the states of the registry, so reading one never executes anything else.
+_PARTS: Final = (Subspace, Sketch, Sums, Levels)
 
 
 def taken_apart(value: Any) -> tuple[Any, dict[str, Array]]:
@@ -61,8 +56,9 @@ def restored(tree: Any, arrays: Mapping[str, Array]) -> Any:
             require(name in arrays, f"the array {name!r} is missing")
             return arrays[name]
         case {"type": str(name), "fields": dict(parts), **rest} if not rest:
-            require(name in _KNOWN, f"there is no state of type {name!r}")
-            kind: Any = _KNOWN[name]
+            known = {part.__name__: part for part in (*_PARTS, *(kind.state for kind in TRACKERS.values()))}
+            require(name in known, f"there is no state of type {name!r}")
+            kind: Any = known[name]
             expected = {f.name for f in fields(kind)}
             # All of them: without `apart`, sums would take its default of zero and claim too small a sensitivity.
             require(set(parts) == expected, f"a {name} has the parts {sorted(expected)}, got {sorted(parts)}")

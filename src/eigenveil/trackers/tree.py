@@ -6,20 +6,21 @@ blocks are released as they are completed. The sum up to block t consists of at 
 
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any, final
+from typing import Any, Final, final
 
 import numpy as np
 
+from eigenveil.core.domain import Domain
 from eigenveil.core.ledger import Slot
 from eigenveil.core.mechanism import Mechanism
 from eigenveil.errors import require
 from eigenveil.linalg.sketch import Sketch
 from eigenveil.linalg.subspace import Subspace
 from eigenveil.tasks.levels import Change, Levels
-from eigenveil.trackers.base import SketchTracker, require_rows
+from eigenveil.trackers.base import SketchTracker, StreamRequest, TrackerKind, require_rows
 from eigenveil.trackers.sums import Sums, SumTerms, floor_of, levels_of, sketch_of
 
-__all__ = ["TreeState", "TreeTracker"]
+__all__ = ["KIND", "TreeState", "TreeTracker"]
 
 
 @final
@@ -149,6 +150,15 @@ class TreeTracker(SketchTracker[TreeState]):
                 return change
         return None
 
+    def releases(self, state: TreeState) -> int:
+        """One with every block."""
+        return state.blocks
+
+    @property
+    def domain(self) -> Domain:
+        """That of the terms."""
+        return self.terms.domain
+
     @property
     def cost(self) -> int:
         """The number of intervals a person can be in, over all levels."""
@@ -175,3 +185,29 @@ def _joined(earlier: list[Sums], lengths: list[int], last: Sums, length: int, te
     # Fading composes: each join fades all that came before by the length of the interval that it adds.
     joined = reduce(lambda left, right: (left[0].and_then(right[0], terms.fade(right[1])), 0), stretches)
     return joined[0]
+
+
+def _suits(request: StreamRequest) -> str | None:
+    if not request.private or request.publish != KIND.publishes:
+        return None
+    return "the estimate is published after every block, from a binary tree of releases"
+
+
+KIND: Final = TrackerKind(
+    name="tree",
+    state=TreeState,
+    suits=_suits,
+    make=lambda terms: TreeTracker(terms.rank, terms.sums, terms.horizon),
+    numbers=lambda dim, width, blocks: (2 * blocks.bit_length() + 6) * dim * dim,
+    smaller="Use {publish=block}, which needs no d x d sums, or {publish=sync}, which needs fewer; or raise {memory_limit}",
+    has_smaller=False,
+    keeps_products=True,
+    publishes="continual",
+    phrase="sums over a tree of blocks",
+    moments="with every block, by sums over a tree of blocks",
+    schedule="after every block",
+    every_block=True,
+    needs_horizon=True,
+    # A person is in one interval of every level, and the last sum adds one interval for each set bit.
+    noise_variance=lambda blocks: blocks.bit_length() * blocks.bit_count(),
+)

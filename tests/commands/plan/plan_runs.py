@@ -7,7 +7,7 @@ from typing import Any
 import typer
 from typer.testing import CliRunner, Result
 
-from eigenveil.commands.plan import plan
+from eigenveil.commands.plan import COMMAND
 from eigenveil.core.accounting import Budget
 from eigenveil.plan import Facts, Forecast, Interval, Recommendation, Spectrum, Verdict, methods_for
 from eigenveil.plan.forecast.methods import method_plan
@@ -16,7 +16,7 @@ ASKED = ("-n", "5000", "-k", "2", "--epsilon", "1", "--delta", "1e-6")
 SMALL = (*ASKED, "-d", "6")
 
 _app = typer.Typer(pretty_exceptions_enable=False)
-_app.command()(plan)
+COMMAND.join(_app)
 
 
 def planned(*arguments: object, width: int = 100) -> Result:

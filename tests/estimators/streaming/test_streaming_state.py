@@ -400,7 +400,7 @@ def test_a_state_whose_folder_cannot_be_synchronised_is_not_continued_twice(
 ) -> None:
     stream, path = StreamingPCA(2, row_bound=9.0, **BUDGET).partial_fit(VALUES).sync(), tmp_path / "stream.state"
     with monkeypatch.context() as patch:
-        patch.setattr("eigenveil.data.archive._sync_folder", _refusing)
+        patch.setattr("eigenveil.data.archive.sync_folder", _refusing)
         with pytest.raises(OSError, match="disk"):
             stream.checkpoint(path)
     with pytest.raises(EigenveilError, match="continues from there"):

@@ -19,6 +19,7 @@ __all__ = [
     "UnpacksTooMuch",
     "require_batches",
     "require_bearable",
+    "require_columns",
     "require_groups",
     "require_members",
     "require_plain",
@@ -32,6 +33,8 @@ _FREE: Final = 1 << 26
 _TIMES: Final = 100
 # So may each row group of a Parquet file: they are often large, and columns with few values shrink well.
 _FREE_GROUP: Final = 1 << 28
+# Columns that a sparse matrix may have in any case, and otherwise as many as its file has bytes.
+_FREE_COLUMNS: Final = 1 << 20
 # Entries that a table may have in any case, though its file does not state them.
 _FREE_ENTRIES: Final = 1 << 22
 
@@ -77,6 +80,12 @@ def require_members(path: Path, *, advice: str) -> None:
         total = sum(member.file_size for member in archive.infolist())
     if total > limit:
         raise _refusal(path, limit, advice)
+
+
+def require_columns(path: Path, count: int, *, advice: str) -> None:
+    """Refuse a matrix with far more columns than its file can have entries: each takes memory, though nobody has it."""
+    if count > max(_FREE_COLUMNS, path.stat().st_size):
+        raise ParameterError(f"{verbatim(str(path))} states {count} columns, and has fewer bytes. {advice}")
 
 
 def require_groups(path: Path, sizes: Sequence[int]) -> None:

@@ -30,6 +30,10 @@ _MOST_ROWS, _MOST_COLUMNS = 1 << 20, 1 << 14
 _BYTES: Final = 1 << 16
 # XML elements that a sheet may have in any case, and for each of its values: each takes a microsecond, and no room when packed.
 _FREE_ELEMENTS, _ELEMENTS_EACH = 1 << 22, 64
+# And that the other parts may have in any case, and for each byte of the file: every text in their tables belongs to a cell.
+_FREE_BESIDE, _BESIDE_EACH = 1 << 21, 2
+# No tag or comment of an honest file is longer. The parser goes through an incomplete one again with each piece of the file.
+_LONGEST_TAG: Final = 1 << 20
 # What an old or encrypted file of Excel begins with.
 _OLE: Final = bytes.fromhex("d0cf11e0a1b11ae1")
 _DIGITS: Final = "0123456789"
@@ -142,7 +146,7 @@ class Workbook:
     @classmethod
     def _of(cls, path: Path) -> "Workbook":
         with zipfile.ZipFile(path) as archive:
-            book = next(target for kind, target in _relations(archive, path, "").values() if kind == "officeDocument")
+            book = dict(_relations(archive, path, "").values())["officeDocument"]
             if book.endswith(".bin"):
                 raise _Refused(f"{path} is a binary workbook (.xlsb). Save it as .xlsx")
             parts = _relations(archive, path, book)
@@ -150,8 +154,9 @@ class Workbook:
             later = False
             for name, said in _events(archive, path, book):
                 if name == "sheet" and isinstance(said, dict):
-                    key = next(value for key, value in said.items() if key.endswith(":id") or key == "id")
-                    kind, target = parts[key]
+                    # The attribute has whatever prefix the file gives it.
+                    local = {key.rpartition(":")[2]: value for key, value in said.items()}
+                    kind, target = parts[local["id"]]
                     # Other kinds are charts and dialogs, which have no cells.
                     if kind == "worksheet":
                         sheets[said["name"]] = target
@@ -267,13 +272,27 @@ def _parser(path: Path) -> Any:
     return parser
 
 
+def _fed(parser: Any, chunk: bytes, before: int, path: Path) -> int:
+    """How many bytes the parser has with this piece, after those `before`. Refuses a tag or comment that goes on for long."""
+    parser.Parse(chunk)
+    fed = before + len(chunk)
+    if fed - parser.CurrentByteIndex > _LONGEST_TAG:
+        raise _Refused(f"{path} has a tag or comment of over {_LONGEST_TAG >> 20} MiB. Save the sheet as csv")
+    return fed
+
+
 def _events(archive: zipfile.ZipFile, path: Path, part: str) -> Iterator[tuple[str, Any]]:
     """The elements of a part: each with its attributes where it begins, and with its text where it ends."""
     parser, names = _parser(path), _Locals()
     ready: list[tuple[str, Any]] = []
     texts: list[str] = []
+    left = max(_FREE_BESIDE, _BESIDE_EACH * path.stat().st_size)
 
     def start(tag: str, attributes: dict[str, str]) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise _Refused(f"{path} has millions of elements that belong to no cell. Save the sheet as csv")
         texts.clear()
         ready.append((names[tag], attributes))
 
@@ -284,8 +303,9 @@ def _events(archive: zipfile.ZipFile, path: Path, part: str) -> Iterator[tuple[s
     parser.StartElementHandler, parser.EndElementHandler = start, end
     parser.CharacterDataHandler = texts.append
     with _member(archive, path, part) as file:
+        fed = 0
         while chunk := file.read(_BYTES):
-            parser.Parse(chunk)
+            fed = _fed(parser, chunk, fed, path)
             yield from ready
             ready.clear()
         parser.Parse(b"", True)
@@ -300,6 +320,7 @@ class _SheetParser:
         self._texts, self._dates, self._first_day = texts, dates, first_day
         self._ready: list[tuple[int, list[Any]]] = []
         self._parser: Any = None
+        self._fed = 0
 
     def feed(self, chunk: bytes, path: Path) -> list[tuple[int, list[Any]]]:
         """The rows that are complete with this piece. An empty one ends the sheet."""
@@ -307,8 +328,11 @@ class _SheetParser:
             self._parser = _parser(path)
             self._parser.StartElementHandler, self._parser.EndElementHandler, text = self._handlers(path)
             self._parser.CharacterDataHandler = text
-        self._parser.Parse(chunk, not chunk)
-        self.ended = self.ended or not chunk
+        if chunk:
+            self._fed = _fed(self._parser, chunk, self._fed, path)
+        else:
+            self._parser.Parse(b"", True)
+            self.ended = True
         found = self._ready[:]
         self._ready.clear()
         return found

@@ -31,7 +31,7 @@ from eigenveil.core.accounting import Budget
 from eigenveil.core.domain import LARGEST, SMALLEST
 from eigenveil.core.ledger import Charge, Ledger
 from eigenveil.core.unit import PrivacyUnit
-from eigenveil.data.archive import ArchiveKind
+from eigenveil.data.archive import ArchiveKind, sync_folder
 from eigenveil.errors import StateFileError, require
 from eigenveil.estimators.streaming.buffer import OpenBlock
 from eigenveil.estimators.streaming.merged import Merged
@@ -109,9 +109,9 @@ def write_stream_file(path: Path, stream: Stream, facts: Mapping[str, Any], *, s
 def _more_arrays(stream: Stream) -> dict[str, Array]:
     """What a stream has found, holds and waits for, beside the state of its tracker. Rows among it are raw data."""
     arrays: dict[str, Array] = {}
-    center = getattr(getattr(getattr(stream.tracker, "terms", None), "domain", None), "center", None)
-    if center is not None:
-        arrays["center"] = center
+    domain = None if stream.tracker is None else stream.tracker.domain
+    if domain is not None and domain.center is not None:
+        arrays["center"] = domain.center
     if stream.terms.bounds.units and stream.tracker is not None and stream.scale is not None:
         arrays["units"] = stream.scale
     if stream.rates is not None:
@@ -246,6 +246,8 @@ def taken_from(
             return *_read(path), None, file
         with file:
             path.replace(claimed)
+            # Before anything is released: after a power cut the old name could be claimed again.
+            sync_folder(path.parent)
     except FileNotFoundError:
         raise StateFileError(f"{path} was resumed by somebody else in the meantime") from None
     return *_read(claimed), claimed, None

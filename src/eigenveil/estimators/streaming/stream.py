@@ -28,6 +28,7 @@ from eigenveil.core.rows import Rows
 from eigenveil.core.threads import this_process
 from eigenveil.data.people import Marks
 from eigenveil.errors import EigenveilError, require, require_param
+from eigenveil.estimators.streaming.answer import Answer
 from eigenveil.estimators.streaming.buffer import OpenBlock, in_units, placed, still_unseen
 from eigenveil.estimators.streaming.merged import Merged
 from eigenveil.estimators.streaming.people import PeopleSeen
@@ -44,22 +45,18 @@ from eigenveil.tasks.fit.outliers import Outliers
 from eigenveil.tasks.fit.search import BoundSearch
 from eigenveil.tasks.fit.split import Portion
 from eigenveil.tasks.fit.units import UnitSearch, deviations
-from eigenveil.tasks.levels import Change
 from eigenveil.trackers import (
     NOTHING_ASKED,
-    BlockTracker,
-    GramTracker,
     Sketch,
     SketchTracker,
-    SlicedTracker,
     SumTerms,
-    TreeTracker,
+    TrackerTerms,
     merge_sketches,
 )
 from eigenveil.trackers.missing import filled, has_gaps
 from eigenveil.trackers.sums import as_block_rows
 
-__all__ = ["Stream", "UnfinishedStream", "View"]
+__all__ = ["Stream", "UnfinishedStream"]
 
 _ROUNDS_OF_FILLING: Final = 3
 # A bound is chosen for a stream of so many first blocks, if nobody says how long it will be.
@@ -68,21 +65,6 @@ _BLOCKS_TO_COME: Final = 10.0
 # then as much finer as there are more rows.
 _PAUSE: Final = 6
 RAW_STATE: Final = "This is raw data of the people in the stream. Only what was released is covered by a guarantee."
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class View:
-    """What may be shown: a sketch with its target rank, the noise floor of its scatter, and how many rows it covers.
-
-    In a private stream also whether the last rows are clearly unlike the rest.
-    """
-
-    sketch: Sketch
-    rank: int
-    noise_floor: float
-    rows: int
-    change: Change | None = None
 
 
 @final
@@ -153,9 +135,9 @@ class Stream:
         self.draws = 0
         # One cryptographic source for the whole stream. With a seed, `_mechanism` makes one for each release.
         self._noise = None if terms.seed is not None or terms.budget is None else Noise.fresh()
-        self._seen: tuple[tuple[Any, ...], View] | None = None
+        self._seen: tuple[tuple[Any, ...], Answer] | None = None
         # Only in a copy: what may be seen, and the number of releases so far.
-        self._shown: tuple[View, int] | None = None
+        self._shown: tuple[Answer, int] | None = None
 
     @property
     def private(self) -> bool:
@@ -169,8 +151,7 @@ class Stream:
             return self._shown[1]
         if not self.private or self.tracker is None:
             return 0
-        # Products are released at a synchronisation, slices and the tree after every block.
-        return int(getattr(self.state, "syncs", getattr(self.state, "blocks", 0)))
+        return self.tracker.releases(self.state)
 
     @property
     def held(self) -> int:
@@ -286,12 +267,12 @@ class Stream:
             return
         if self.held:
             self._close(last=True)
-        if self.terms.plan.tracker == "products":
+        if not self.terms.plan.kind.every_block:
             self._released(lambda tracker, through: tracker.sync(self.state, through))
         self._cover(released=True)
 
-    def view(self, *, whole: bool = False) -> View:
-        """What may be seen now: everything without privacy, and otherwise what was released.
+    def view(self, *, whole: bool = False) -> Answer:
+        """What may be shown now: everything without privacy, and otherwise what was released.
 
         It has the directions that the spec asks for, or with `whole` all that are kept.
         """
@@ -323,7 +304,7 @@ class Stream:
         require(not set(names) & set(before), "these streams were merged before, and rows would count twice")
         self.merged = (mine or Merged.none(dim)).and_stream(
             found.sketch,
-            floor=found.noise_floor,
+            floor=found.floor,
             guarantee=other.guarantee(),
             rows=found.rows,
             streams=names,
@@ -372,7 +353,7 @@ class Stream:
 
     def _cover(self, *, released: bool = False) -> None:
         """Note that all rows so far have been released, after a release or after a block that is a release by itself."""
-        if released or self.terms.plan.tracker != "products":
+        if released or self.terms.plan.kind.every_block:
             self.covered = self.rows - self.held
             self.merged = None if self.merged is None else self.merged.released()
 
@@ -526,7 +507,7 @@ class Stream:
         width = min(self.terms.rank + self.terms.oversample, sketch.subspace.rank)
         return Sketch(sketch.subspace.truncate(max(width, 1)), sketch.mean, sketch.weight, sketch.energy)
 
-    def _view(self, *, whole: bool = False) -> View:
+    def _view(self, *, whole: bool = False) -> Answer:
         terms = self.terms
         tracker, state, rows, change = self.tracker, self.state, self.covered, None
         if not self.private:
@@ -556,25 +537,26 @@ class Stream:
             # The same directions whether or not all are kept: a copy must say the same.
             shown = sketch.subspace.truncate(min(rank + terms.oversample, sketch.subspace.rank))
             change = tracker.change(state, shown, rank=rank)
-        return View(sketch, rank, floor, rows, change)
+        if self.merged is None:
+            # Fewer rows than components have fewer directions, unless merged streams add more.
+            rank = max(1, min(rank, rows))
+        return Answer(sketch=sketch, rank=rank, floor=floor, rows=rows, energy=sketch.energy, change=change)
 
     def _width(self, *sketches: Sketch) -> int:
         """How many directions a merged sketch keeps: all if all products are kept, otherwise what the spec asks for."""
         dim = self.terms.bounds.dim
-        if self.terms.plan.tracker in ("products", "tree"):
+        if self.terms.plan.kind.keeps_products:
             return dim
         return min(dim, max(self.terms.rank + self.terms.oversample, *(s.subspace.rank for s in sketches)))
 
     def _tracker(self, center: Array | None) -> SketchTracker[Any]:
         terms, plan = self.terms, self.terms.plan
-        if plan.tracker == "sketch":
-            return BlockTracker(terms.rank, terms.oversample, terms.forget, terms.adapt, terms.center, terms.seed or 0)
         # Without privacy nothing is clipped.
         radius = math.inf
         if self.private:
             assert self.bound is not None
             radius = self.bound
-        private = SumTerms(
+        sums = SumTerms(
             Domain(terms.bounds.dim, radius, center, gaps=self._gaps),
             terms.neighbours,
             terms.person_blocks,
@@ -584,18 +566,20 @@ class Stream:
             self.series,
             self.rates,
         )
-        match plan.tracker:
-            case "products":
-                return GramTracker(terms.rank, private)
-            case "tree":
-                return TreeTracker(terms.rank, private, plan.horizon_blocks)
-            case _:
-                return SlicedTracker(terms.rank, private, terms.oversample)
+        return plan.kind.make(
+            TrackerTerms(
+                rank=terms.rank,
+                oversample=terms.oversample,
+                horizon=plan.horizon_blocks,
+                seed=terms.seed or 0,
+                sums=sums,
+            )
+        )
 
     def clipping(self) -> dict[str, Array]:
         """How rows are clipped, for a model: in the units of the columns, around the center of the first block."""
-        domain = getattr(getattr(self.tracker, "terms", None), "domain", None)
-        if not isinstance(domain, Domain):
+        domain = None if self.tracker is None else self.tracker.domain
+        if domain is None:
             return {}
         found, units = clipping_of(domain), self.scale
         if found and units is not None:
@@ -698,7 +682,7 @@ class Stream:
     def _crowd(self, first: float) -> float:
         """How many rows one release will be of, as far as anyone knows."""
         terms = self.terms
-        if terms.plan.tracker == "slices":
+        if terms.plan.kind.apart:
             return max(first, float(terms.plan.block))
         usual = _BLOCKS_TO_COME * min(first, float(terms.plan.first_block))
         return max(first, usual if terms.horizon is None else float(terms.horizon))

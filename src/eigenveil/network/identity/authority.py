@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from eigenveil.data.archive import sync_folder
 from eigenveil.data.owned import require_own_folder
 from eigenveil.errors import require
 from eigenveil.network.identity.binding import CertificateClaim, common_name, host_from, one_block, parsed, spki
@@ -310,6 +311,8 @@ def write_new(*, private: Mapping[Path, bytes] | None = None, public: Mapping[Pa
                 file.flush()
                 os.fsync(file.fileno())
             path.chmod(mode)
+        for folder in {path.parent for path in done}:
+            sync_folder(folder)
     except BaseException:
         # Nobody has seen these keys yet, and half of them would block the next attempt.
         for path in done:

@@ -13,6 +13,7 @@ from eigenveil.params.values import Expected, Vector, center_value
 from eigenveil.plan.choose.choice import MEMORY_LIMIT
 from eigenveil.plan.clipping import Norms
 from eigenveil.plan.spectrum import Spectrum, require_rank
+from eigenveil.trackers import PUBLISH
 
 __all__ = ["METHODS", "SETTINGS", "Facts", "Setting", "methods_for", "parts_of"]
 
@@ -22,7 +23,7 @@ SETTINGS: Final[tuple[Setting, ...]] = get_args(Setting)
 _SUMS: Final = ("covariance", "krylov", "power")
 _METHODS: Final[dict[Setting, tuple[str, ...]]] = {
     "curator": ("covariance", "power"),
-    "stream": ("sync", "block", "continual"),
+    "stream": PUBLISH,
     "hub": _SUMS,
     "site": (*_SUMS, "fedpower", "merge"),
     "masked": _SUMS,

@@ -119,7 +119,7 @@ def forecast(facts: Facts, method: str, *, fits: int | None = None, seed: int = 
     candidate = method_plan(facts, method)
     plain, doubted = tried(RehearsalTrial.of(facts, candidate), fits, seed)
     # A release in slices of columns depends on which columns vary, and nobody knows that beforehand.
-    sliced = isinstance(candidate.plan, StreamPlan) and candidate.plan.tracker == "slices" and facts.dim > _SLICE
+    sliced = isinstance(candidate.plan, StreamPlan) and candidate.plan.kind.apart and facts.dim > _SLICE
     clipped, sine = (_interval(plain[:, at], doubted[:, at], more=_BY_COLUMNS * sliced) for at in range(2))
     captured = _with_clipping(clipped, facts) if facts.denominator == "all rows" else clipped
     return Forecast(

@@ -21,6 +21,7 @@ from eigenveil.protocols.masked import require_survivors
 from eigenveil.tasks.fit.search import NORMS, least_for_a_bound
 from eigenveil.tasks.fit.split import Extent, Split, split_budget
 from eigenveil.tasks.fit.units import ENTRIES, least_for_units
+from eigenveil.trackers import published_as
 from eigenveil.trackers.sums import MEAN_SHARE
 
 __all__ = ["MethodPlan", "method_plan"]
@@ -274,12 +275,12 @@ def _stream(facts: Facts, name: str) -> MethodPlan:
             oversample=oversample,
             budget=facts.budget,
             neighbours=near,
-            publish=cast("Any", name),
+            publish=name,
             center=facts.center == "private",
             adapt=False,
             forget=False,
             block=None if facts.blocks is None else -(-facts.people // facts.blocks),
-            horizon=facts.people if name == "continual" else None,
+            horizon=facts.people if published_as(name).needs_horizon else None,
             person_blocks=1,
             noise_target=None,
             memory_limit=limit,
@@ -288,14 +289,13 @@ def _stream(facts: Facts, name: str) -> MethodPlan:
         )
 
     plan, refused = _attempt(planned, None if facts.memory_limit == MEMORY_LIMIT else facts.memory_limit)
-    blocks = 1 if plan.tracker == "products" else -(-facts.people // plan.block)
+    blocks = -(-facts.people // plan.block) if plan.kind.every_block else 1
     # Part of each release goes to the sum of rows, from which the mean comes.
     louder = 1.0 / math.sqrt(1 - MEAN_SHARE) if facts.center == "private" else 1.0
-    if plan.tracker == "tree":
-        # A person is in one node at every level of the tree, and the last sum adds one node for each set bit.
-        louder *= math.sqrt(blocks.bit_length() * blocks.bit_count())
-    if name == "sync" and plan.tracker == "slices":
-        refused = refused or "the sum over all pairs of columns does not fit in memory: use stream/block"
+    if not plan.kind.apart:
+        louder *= math.sqrt(plan.kind.noise_variance(blocks))
+    if plan.kind.publishes != name:
+        refused = refused or f"{published_as(name).too_large}: use stream/{plan.kind.publishes}"
     params = params_of(facts, f"stream/{name}", plan, near)
     return MethodPlan(
         f"stream/{name}",
@@ -330,7 +330,7 @@ def _noise(candidate: MethodPlan, facts: Facts) -> float:
     scale = noise * gram_sensitivity(1.0, candidate.neighbours)
     plan, dim = candidate.plan, facts.dim
     if isinstance(plan, StreamPlan):
-        return scale * math.sqrt(2 * dim * (candidate.blocks if plan.tracker == "slices" else 1))
+        return scale * math.sqrt(2 * dim * (plan.kind.noise_variance(candidate.blocks) if plan.kind.apart else 1))
     if isinstance(plan, SegmentsPlan):
         return scale / math.sqrt(min(plan.shares[plan.rounds - 1 :: plan.rounds])) * (math.sqrt(dim) + 1)
     if plan.method == "covariance":

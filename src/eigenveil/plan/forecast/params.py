@@ -11,6 +11,7 @@ from eigenveil.plan.choose.gossip import SegmentsPlan
 from eigenveil.plan.choose.sites import SitesPlan
 from eigenveil.plan.choose.stream import StreamPlan
 from eigenveil.plan.forecast.facts import Facts, parts_of
+from eigenveil.trackers import published_as
 
 __all__ = ["FitParams", "call_of", "choice_of", "estimator_of", "params_of", "unknown_of"]
 
@@ -36,7 +37,7 @@ def params_of(
     }
     if isinstance(plan, StreamPlan):
         block = None if facts.blocks is None else plan.block
-        horizon = facts.people if how == "continual" else None
+        horizon = facts.people if published_as(how).needs_horizon else None
         # Numbers are subtracted beforehand: a stream does not take them.
         center: Any = "private" if facts.center == "private" else None
         return StreamingParams(**given, publish=_any(how), horizon=horizon, block_size=block, center=center)

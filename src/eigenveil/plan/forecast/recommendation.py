@@ -10,6 +10,8 @@ from typing import Final, Literal, TypeVar, final
 from eigenveil.core.accounting import Budget
 from eigenveil.errors import ParameterError, require_param
 from eigenveil.linalg import found_share
+from eigenveil.params import StreamingParams
+from eigenveil.params.declare import declared
 from eigenveil.params.words import algorithm_phrase, method_phrase
 from eigenveil.plan.choose.sites import plan_sites
 from eigenveil.plan.forecast.facts import METHODS, Facts, Setting, methods_for, parts_of
@@ -172,7 +174,7 @@ def _preferred(facts: Facts, forecasts: Sequence[Forecast]) -> Forecast:
 def _automatic(facts: Facts, setting: Setting) -> str:
     """What method="auto" takes in this setting."""
     if setting == "stream":
-        return "sync"
+        return str(declared(StreamingParams)["publish"].default)
     plan = plan_sites(
         dim=facts.dim,
         rank=facts.rank,

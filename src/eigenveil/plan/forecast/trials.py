@@ -244,4 +244,4 @@ def _means(facts: Facts, split: Split) -> tuple[int, ...] | None:
 
 
 def _sliced(plan: SitesPlan | SegmentsPlan | StreamPlan) -> bool:
-    return isinstance(plan, StreamPlan) and plan.tracker == "slices"
+    return isinstance(plan, StreamPlan) and plan.kind.apart
