@@ -126,8 +126,10 @@ def _covered(study: "StudyFile") -> str:
             return "They leave with this peer's own noise, and with noise that it shares in pairs."
         case "independent":
             return "They leave with this peer's own noise."
-        case _:
+        case "none" | "hub":
             return "They leave under masks, without noise." if study.masked else "They leave without noise."
+        case _:
+            assert_never(study.trust)
 
 
 def _numbers(count: int) -> str:

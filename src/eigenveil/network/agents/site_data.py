@@ -108,7 +108,7 @@ class SiteData:
         if rows.sparse:
             _require_sparse(study)
         # The number of people is for this site's own policy and screen. It is not sent anywhere.
-        return cls(CheckedRows(rows, study.params.missing != "refuse"), round(people_at(rows)), named)
+        return cls(rows=CheckedRows(rows, study.params.missing != "refuse"), people=round(people_at(rows)), named=named)
 
     def fingerprints(self) -> tuple[bytes, ...]:
         """Digests of the rows for the site alone, to know the table again (`data.fingerprints`)."""

@@ -254,7 +254,7 @@ class PublicKeys:
                 "signed keys name impossible holders",
             )
         keys, seeds = tuple(pieces[1 : 1 + rounds]), tuple(pieces[1 + rounds : -1])
-        return cls(pieces[0], keys, seeds, pieces[-1], frozenset(holders))
+        return cls(bundles=pieces[0], keys=keys, seeds=seeds, blind=pieces[-1], holders=frozenset(holders))
 
 
 def said_in(context: bytes, round_: int, step: str, what: bytes) -> bytes:

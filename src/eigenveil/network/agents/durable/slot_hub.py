@@ -72,13 +72,13 @@ def snapshot_from(text: str, arrays: tuple[Array, ...]) -> HubSnapshot:
     left = iter([np.array(array) for array in arrays])
     states = {kept["slot"]: _state_from(kept, left) for kept in facts["states"]}
     return HubSnapshot(
-        facts["round"],
-        facts["newest"],
-        {int(slot): tuple(sites) for slot, sites in facts["counted"].items()},
-        {int(slot): int(often) for slot, often in facts["folds"].items()},
-        states.pop(None),
-        states,
-        facts["horizon"],
+        round=facts["round"],
+        newest=facts["newest"],
+        counted={int(slot): tuple(sites) for slot, sites in facts["counted"].items()},
+        folds={int(slot): int(often) for slot, often in facts["folds"].items()},
+        state=states.pop(None),
+        unsettled=states,
+        horizon=facts["horizon"],
     )
 
 
@@ -87,11 +87,12 @@ def _state_from(kept: dict[str, Any], arrays: Iterator[Array]) -> SlotState:
     value: Any = None
     if kept["kind"] == "sketch":
         basis, values, mean = next(arrays), next(arrays), next(arrays)
-        value = Sketch(Subspace(basis, values), mean, *kept["numbers"])
+        weight, energy = kept["numbers"]
+        value = Sketch(subspace=Subspace(basis, values), mean=mean, weight=weight, energy=energy)
     elif kept["kind"] == "sums":
         value = next(arrays)
-    levels = Levels(*(next(arrays) for _ in fields(Levels))) if kept["levels"] else None
-    return SlotState(value, kept["reference"], kept["parts"], kept["noise"], levels=levels)
+    levels = Levels(**{part.name: next(arrays) for part in fields(Levels)}) if kept["levels"] else None
+    return SlotState(value=value, reference=kept["reference"], parts=kept["parts"], noise=kept["noise"], levels=levels)
 
 
 @final
