@@ -65,9 +65,9 @@ def _told(line: str) -> dict[str, Any]:
 def followed(given: Given, source: Path, *, connect: str | None) -> None:
     """Take part in a study of streams, from the study file to the end, with consent in between."""
     from eigenveil.data.follow import ByClock, Followed, follow
+    from eigenveil.data.formats import FileParams
     from eigenveil.network.agents.slot_site import SlotSiteAgent
     from eigenveil.network.study.streams import rule_of
-    from eigenveil.params import FileParams
 
     def read(study: "StudyFile", place: "Place") -> Followed:
         require(study.streaming, f"{given.study} is a study of tables: give --data, and not --follow")

@@ -103,7 +103,7 @@ class PeerAgent(Holder):
         )
         self.parties, self._holding = peer_parties_of(study, memory=memory), holding
         request, me = self.parties.request, self.place.name
-        self.require_allowed(holding, method=request.method)
+        self.require_allowed(holding, method=request.plan.method)
         mu = 0.0 if request.budget is None else request.budget.mu
         self.account = account_of(study, dataset, party=me, budget=request.budget, mu=mu)
         # Only neighbours on the graph may connect. The others are strangers here, though they are in the study.
