@@ -66,12 +66,12 @@ def _told(line: str) -> dict[str, Any]:
 def followed(given: Given, source: Path, *, connect: str | None) -> None:
     """Take part in a study of streams, from the study file to the end, with consent in between."""
     from eigenveil.data.follow import ByClock, follow
+    from eigenveil.data.formats import FileParams
     from eigenveil.network.agents.site_data import place_of
     from eigenveil.network.agents.slot_site import SlotSiteAgent
     from eigenveil.network.policy import Policy
     from eigenveil.network.study.file import StudyFile
     from eigenveil.network.study.streams import rule_of
-    from eigenveil.params import FileParams
 
     _give_back_memory()
     study = StudyFile.read(given.study)

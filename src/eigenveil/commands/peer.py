@@ -13,8 +13,8 @@ from eigenveil.commands._joining import Given, Joining, Kind, take_part
 from eigenveil.commands._options import Page, PageToken, page_at
 from eigenveil.commands._parties import require_grpc
 from eigenveil.commands._passphrase import PassphraseFile
+from eigenveil.data.formats import FileParams
 from eigenveil.errors import PeersLost, ProtocolError
-from eigenveil.params import FileParams
 from eigenveil.params.declarations.study import PeerStudy
 from eigenveil.params.words import in_study
 from eigenveil.show import words

@@ -12,8 +12,8 @@ from eigenveil.commands._joining import Given, Joining, Kind, take_part
 from eigenveil.commands._options import DaskCluster, Page, PageToken, page_at
 from eigenveil.commands._parties import require_grpc
 from eigenveil.commands._passphrase import PassphraseFile
+from eigenveil.data.formats import FileParams
 from eigenveil.errors import ProtocolError, require
-from eigenveil.params import FileParams
 from eigenveil.show import words
 from eigenveil.show.progress import Voice
 
