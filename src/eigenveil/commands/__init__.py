@@ -1,60 +1,35 @@
-"""The program `eigenveil`: one module per command, a folder where a command needs several.
+"""The program `eigenveil`: one file per command, which declares it as COMMAND.
 
 Numpy and scikit-learn are imported inside the commands, never here, so that --help answers at once.
 The console script and `python -m eigenveil` call it. It may import every other package, and none may import it.
 """
 
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Final
 
 import typer
 
 from eigenveil import __version__
-from eigenveil.commands._commands import Commands
-from eigenveil.commands._streams import watch
-from eigenveil.commands.account import account
-from eigenveil.commands.audit import audit
-from eigenveil.commands.bounds import bounds
-from eigenveil.commands.demo import demo
-from eigenveil.commands.fit import fit
-from eigenveil.commands.hub import hub
-from eigenveil.commands.inspect import inspect
-from eigenveil.commands.keys import keys
-from eigenveil.commands.ledger import ledger
-from eigenveil.commands.node import node
-from eigenveil.commands.peer import peer
-from eigenveil.commands.plan import plan
-from eigenveil.commands.policy import policy
-from eigenveil.commands.recommend import recommend
-from eigenveil.commands.report import report
-from eigenveil.commands.simulate import simulate
-from eigenveil.commands.site import site
-from eigenveil.commands.spectrum import spectrum
-from eigenveil.commands.stream import stream
-from eigenveil.commands.study import study
-from eigenveil.commands.transform import transform
+from eigenveil.commands._command import program
 
 __all__ = ["app"]
 
-app = Commands(
+# The registry. Commands come before groups, and each panel of --help has them in the order they are typed.
+_NAMES: Final = (
+    *("demo", "plan", "bounds", "spectrum"),
+    *("fit", "stream", "simulate"),
+    *("inspect", "report", "transform", "account", "audit"),
+    *("hub", "site", "node", "peer", "watch"),
+    "recommend",
+    *("keys", "study", "policy", "ledger"),
+)
+app = program(
     "eigenveil",
+    (import_module(f"eigenveil.commands.{name}").COMMAND for name in _NAMES),
     # Plain tracebacks only: pretty ones print local variables, which can be rows.
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-# The order of --help: panels as a new user needs them, and in each the commands in the order they are typed.
-_FIRST, _FITS, _AFTER = "Start here", "Fit", "Use and check a model"
-_STUDIES = "Studies across organisations"
-for _panel, _commands in (
-    (_FIRST, (demo, plan, bounds, spectrum)),
-    (_FITS, (fit, stream, simulate)),
-    (_AFTER, (inspect, report, transform, account, audit)),
-    (_STUDIES, (hub, site, node, peer, watch)),
-):
-    for _command in _commands:
-        app.command(rich_help_panel=_panel)(_command)
-for _panel, _groups in ((_FITS, (recommend,)), (_STUDIES, (keys, study, policy, ledger))):
-    for _group in _groups:
-        app.add_typer(_group, rich_help_panel=_panel)
 
 
 def _show_version(wanted: bool) -> None:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final, final
 
 import typer
 
+from eigenveil.commands._ending import leaves
 from eigenveil.errors import require
-from eigenveil.show.console import leaves
 
 if TYPE_CHECKING:
     from eigenveil.ledger.durable import DurableLedger, StudyReplay

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, final
 
+from eigenveil.commands._ending import despite_noise, leaves, message_of, wrote
 from eigenveil.commands._files import Reading
 from eigenveil.commands._interrupts import Interrupts, heard, is_pipe, open_pipe
 from eigenveil.commands._options import COUNTED, SEEDED
@@ -25,7 +26,7 @@ from eigenveil.commands._spending import LastingLedger, stands
 from eigenveil.errors import ParameterWarning, listed, require, require_param
 from eigenveil.params import StreamingParams
 from eigenveil.params.words import in_options
-from eigenveil.show.console import busy, despite_noise, leaves, message_of, output, wrote
+from eigenveil.show.console import busy, output
 from eigenveil.show.live.address import PageAddress
 from eigenveil.show.stream import LiveView, live_view
 
@@ -378,13 +379,13 @@ def _follow(
 
 
 def _opened(job: Job, pca: "StreamingPCA", stop: Interrupts, *, when_quiet: Callable[[], None]) -> "Source":
-    from eigenveil.data.formats.registry import open_named
+    from eigenveil.data.formats import open_named
     from eigenveil.data.streams import follow_named, open_source
 
     # A resumed stream has the column in its state.
     reading, piped = replace(job.reading, person=pca.person), is_pipe(job.source)
     asked = reading.asked
-    if not piped and not reading.named(job.source):
+    if not piped and not reading.format(job.source).has_names:
         chosen = {name: value for name in ("columns", "drop", "one_hot") if (value := getattr(asked, name))}
         return open_source(job.source, **chosen, **reading.files, person=reading.person)
     table = open_named(open_pipe(job.source, stop, when_quiet=when_quiet) if piped else job.source, asked)

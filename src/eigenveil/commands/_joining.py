@@ -18,8 +18,8 @@ from eigenveil.commands._outputs import ENDINGS, require_report, write
 from eigenveil.commands._parties import TOO_FEW, carried, refused, say_red
 from eigenveil.commands._passphrase import passphrase_from
 from eigenveil.commands._results import Results, say_spent, spending_of
-from eigenveil.commands.transform import require_carried
-from eigenveil.data.formats.scores import require_flat
+from eigenveil.commands.transform import require_own_names
+from eigenveil.data.formats import OUTPUTS, require_carried
 from eigenveil.errors import ProtocolError, require
 from eigenveil.show.disclosure import disclose
 from eigenveil.show.live.live import live_page
@@ -172,9 +172,9 @@ def _take_part(given: Given, kind: Kind[Agent]) -> None:
     holding = SiteData.read(given.data, study, dask=given.dask is not None, carry=given.carry, **given.reading)
     if holding.carried is not None:
         # No study has more components than columns.
-        require_carried(holding.carried.schema.names, len(study.columns))
-        if results.scores is not None and results.scores.suffix.lower() in (".csv", ".tsv", ".xlsx"):
-            require_flat(holding.carried.schema)
+        require_own_names(holding.carried.schema.names, len(study.columns))
+        if results.scores is not None:
+            require_carried(results.scores.suffix.lower(), holding.carried.schema, option="--scores")
     view = PartyView(voice := Voice())
     with consent.opened_ledger(given.ledger, head=given.require_head, dry_run=given.dry_run) as ledger:
         known = consent.known_study(ledger, study.digest, role=role)
@@ -270,8 +270,8 @@ def withdrawn_in(policy: Path) -> Callable[[], tuple[str, ...]]:
 def _results(given: Given, study: "StudyFile", name: str) -> Results:
     """Where results go, after checking that they can be written."""
     results = Results.named(given.study, name, given.model, given.scores, scored=given.dask is None)
-    numbers_only = results.scores is not None and results.scores.suffix.lower() == ".npy"
-    require(not given.carry or not numbers_only, "--carry needs --scores .csv or .parquet: .npy has numbers only")
+    if given.carry and results.scores is not None and results.scores.suffix.lower() in OUTPUTS:
+        require_carried(results.scores.suffix.lower(), option="--scores")
     require_report(given.report, force=True, inputs=[given.study, given.data, given.ledger])
     # A run that was stopped between its results and the end of the study writes the same results again.
     again = option.of_this_study(results.model, study.digest)

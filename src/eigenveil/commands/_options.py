@@ -5,13 +5,14 @@ from typing import Annotated, Final, TypeAlias
 
 import typer
 
-__all__ = [
-    "COUNTED",
-    "SEEDED",
-]
+from eigenveil.errors import require
+from eigenveil.show.live.address import PageAddress
+
+__all__ = ["COUNTED", "SEEDED", "page_at"]
 
 # Panels have the titles that declarations use, so that these options stand among the derived ones.
 _PRIVACY: Final = "Privacy"
+_PAGE: Final = "Live page"
 
 SEEDED: Final = (
     "NOT PRIVATE: --seed was given, so anyone who knows it can compute the noise and subtract it. "
@@ -98,3 +99,31 @@ Seed: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
+Page: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--page",
+        metavar="HOST:PORT",
+        help="Show what happens in a browser as well, at this address, such as 127.0.0.1:8080. The page is read-only and shows "
+        "what this terminal shows. A port alone is on this machine; port 0 takes any that is free.",
+        show_default="no page",
+        rich_help_panel=_PAGE,
+    ),
+]
+PageToken: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--page-token",
+        metavar="FILE",
+        help="The token that readers of the page must have, needed unless --page is on this machine alone. Made if there is no "
+        "such file, and only you can read it. Keep the file, and an open page goes on after a restart.",
+        show_default="none",
+        rich_help_panel=_PAGE,
+    ),
+]
+
+
+def page_at(given: str | None, token: Path | None) -> PageAddress | None:
+    """The address of a page, if one was asked for. Refused before anything else is done."""
+    require(token is None or given is not None, "--page-token is for a live page. Say where with --page HOST:PORT")
+    return None if given is None else PageAddress.read(given, token)

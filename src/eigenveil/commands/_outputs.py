@@ -4,8 +4,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from eigenveil.commands._ending import wrote
 from eigenveil.commands._files import require_output
-from eigenveil.show.console import busy, output, wrote
+from eigenveil.show.console import busy, output
 
 if TYPE_CHECKING:
     from eigenveil.model import Model

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, final
 
 import typer
 
+from eigenveil.commands._ending import leaves, message_of
 from eigenveil.errors import require
-from eigenveil.show.console import leaves, message_of, output
+from eigenveil.show.console import output
 
 if TYPE_CHECKING:
     from eigenveil.show.progress import Voice

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Final, final
 
 import typer
 
+from eigenveil.commands._command import Command
 from eigenveil.commands._files import require_file
 from eigenveil.errors import require
-from eigenveil.show.console import errors_as_lines, output
+from eigenveil.show.console import output
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from eigenveil.privacy import Guarantee
     from eigenveil.privacy.pricing import Loss
 
-__all__ = ["account"]
+__all__ = ["COMMAND"]
 
 _MOST_REPEATS: Final = 1_000_000
 # With Laplace noise the cost is computed on a grid of privacy losses. Beyond this sum of 1 / multiplier^2, an epsilon of
@@ -39,7 +40,6 @@ _COST: Final = "Add up what releases cost"
 _NOISE: Final = "Find the noise a budget needs"
 
 
-@errors_as_lines
 def account(
     files: Annotated[
         list[Path] | None,
@@ -439,3 +439,6 @@ def _table(first: str, *rest: str) -> "Table":
     for name in rest:
         table.add_column(name, justify="right")
     return table
+
+
+COMMAND = Command(account, panel="Use and check a model")

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from eigenveil.commands import _options as option
+from eigenveil.commands._command import Command
+from eigenveil.commands._ending import leaves
 from eigenveil.commands._outputs import require_report, write
 from eigenveil.errors import require
-from eigenveil.show.console import busy, errors_as_lines, is_seen, leaves, output
+from eigenveil.show.console import busy, is_seen, output
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from eigenveil.core.accounting import Budget
     from eigenveil.show.values import Report
 
-__all__ = ["audit"]
+__all__ = ["COMMAND"]
 
 # So that a job in CI fails when a claim does.
 _BROKEN: Final = 1
@@ -35,7 +37,6 @@ FAMILIES: Final = (
 )
 
 
-@errors_as_lines
 def audit(
     names: Annotated[
         list[str] | None,
@@ -405,3 +406,6 @@ def _figures(verdict: "Verdict") -> tuple[str, str, str, str]:
 def _bound(finding: "Finding") -> str:
     # An infinite bound means that no epsilon explains what was seen.
     return f"{finding.bound:.3g}" if math.isfinite(finding.bound) else "any"
+
+
+COMMAND = Command(audit, panel="Use and check a model")

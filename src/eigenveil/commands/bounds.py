@@ -10,21 +10,21 @@ import typer
 from eigenveil.commands import _options as option
 from eigenveil.commands import _spending as kept
 from eigenveil.commands import _steps as bounding
-from eigenveil.commands._derived import with_options
+from eigenveil.commands._command import Command
+from eigenveil.commands._ending import wrote
 from eigenveil.commands._files import Reading, require_output
+from eigenveil.data.formats import TableParams
 from eigenveil.errors import require, require_param
-from eigenveil.params import BoundsParams, TableParams
-from eigenveil.show.console import errors_as_lines, output, watched, wrote
+from eigenveil.params import BoundsParams
+from eigenveil.show.console import output, watched
 
 if TYPE_CHECKING:
     from eigenveil.estimators.bounds.columns import FoundColumnBounds
     from eigenveil.estimators.bounds.found import FoundBounds
 
-__all__ = ["bounds"]
+__all__ = ["COMMAND"]
 
 
-@errors_as_lines
-@with_options(BoundsParams, reads=True)
 def bounds(
     data: option.Data,
     settings: dict[str, Any],
@@ -152,3 +152,6 @@ def _found(
         # The ledger keeps a digest of what was shown.
         spending.released = found.words().encode()
     return found, table.columns, spending
+
+
+COMMAND = Command(bounds, BoundsParams, panel="Start here", reads=True)

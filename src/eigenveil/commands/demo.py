@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, final
 
 import typer
 
+from eigenveil.commands._command import Command
+from eigenveil.commands._ending import wrote
 from eigenveil.commands._files import require_output
 from eigenveil.commands._options import Force, Seed
 from eigenveil.errors import ModelFileError
-from eigenveil.show.console import busy, errors_as_lines, output, wrote
+from eigenveil.show.console import busy, output
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from eigenveil.model import Model
     from eigenveil.show.values import Report
 
-__all__ = ["demo"]
+__all__ = ["COMMAND"]
 
 _EPSILON: Final = 1.0
 _DELTA: Final = 1e-5
@@ -64,7 +66,6 @@ class DemoFit:
     model: "Model | None" = None
 
 
-@errors_as_lines
 def demo(
     model: Annotated[
         Path,
@@ -316,3 +317,6 @@ def _typed(program: Path) -> str:
         # The shell would look for a bare name on the search path only.
         return shlex.quote(f"./{program.name}")
     return shlex.quote(str(whole.relative_to(here) if whole.is_relative_to(here) else whole))
+
+
+COMMAND = Command(demo, panel="Start here")

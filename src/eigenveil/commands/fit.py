@@ -13,22 +13,22 @@ import typer
 from eigenveil.commands import _options as option
 from eigenveil.commands import _spending as kept
 from eigenveil.commands._bounds_file import BoundsFile, BoundsPath, show_bounds, was_given
-from eigenveil.commands._derived import with_options
+from eigenveil.commands._command import Command
+from eigenveil.commands._ending import despite_noise, wrote
 from eigenveil.commands._files import Reading, on_cluster, require_output
 from eigenveil.commands._outputs import require_report, write_model
-from eigenveil.params import PrivateParams, TableParams
+from eigenveil.data.formats import TableParams
+from eigenveil.params import PrivateParams
 from eigenveil.params.words import in_options
-from eigenveil.show.console import busy, despite_noise, errors_as_lines, output, watched, wrote
+from eigenveil.show.console import busy, output, watched
 
 if TYPE_CHECKING:
     from eigenveil.data.tables import Table
     from eigenveil.estimators import PrivatePCA
 
-__all__ = ["fit"]
+__all__ = ["COMMAND"]
 
 
-@errors_as_lines
-@with_options(PrivateParams, reads=True)
 def fit(
     context: typer.Context,
     data: option.Data,
@@ -161,3 +161,6 @@ def _fitted(
             return PrivatePCA(**settings, ledger=spending.ledger).fit(named)
 
     return despite_noise(fitted, in_options(PrivateParams, X="the table"), even_if_noise=even_if_noise)
+
+
+COMMAND = Command(fit, PrivateParams, panel="Fit", reads=True)

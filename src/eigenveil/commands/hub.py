@@ -4,14 +4,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from eigenveil.commands import _network as option
+from eigenveil.commands._command import Command
+from eigenveil.commands._ending import wrote
 from eigenveil.commands._files import require_file
+from eigenveil.commands._options import Page, PageToken, page_at
 from eigenveil.commands._parties import TOO_FEW, carried, refused, require_grpc
 from eigenveil.commands._passphrase import PassphraseFile, passphrase_from
 from eigenveil.errors import ProtocolError, QuorumLost, TooFewPeople, require
 from eigenveil.params.declarations.study import said_in_file
 from eigenveil.show import words
-from eigenveil.show.console import errors_as_lines, wrote
-from eigenveil.show.live.address import Page, PageToken, page_at
 from eigenveil.show.live.live import live_page
 from eigenveil.show.progress import HubView, Voice, shown_names, traffic_of
 
@@ -23,12 +24,11 @@ if TYPE_CHECKING:
     from eigenveil.show.live.address import PageAddress
     from eigenveil.show.values import Report
 
-__all__ = ["hub"]
+__all__ = ["COMMAND"]
 
 _SERVE = "this is a study of streams: add --serve, and the hub asks for slot after slot"
 
 
-@errors_as_lines
 def hub(
     study: option.Study,
     keys: option.HubKeys = None,
@@ -255,3 +255,6 @@ def _say_who_lacks(voice: Voice, agent: "HubAgent", *, over: bool) -> None:
     elif lacking:
         late = f"without the result yet: {shown_names(lacking)}; the same command sends it again"
         voice.say(late, style="yellow")
+
+
+COMMAND = Command(hub, panel="Studies across organisations")

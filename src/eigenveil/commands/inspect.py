@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from eigenveil.commands._command import Command
 from eigenveil.commands._files import require_file
 from eigenveil.commands._outputs import require_picture, write_picture
 from eigenveil.data.archive import ITEMS_FORMAT, format_of
 from eigenveil.errors import require
-from eigenveil.show.console import errors_as_lines, output
+from eigenveil.show.console import output
 from eigenveil.show.items import items_scree, names_of_items
 
 if TYPE_CHECKING:
@@ -23,10 +24,9 @@ if TYPE_CHECKING:
     from eigenveil.recommend import ItemSpace
     from eigenveil.show.marks import Chart
 
-__all__ = ["inspect"]
+__all__ = ["COMMAND"]
 
 
-@errors_as_lines
 def inspect(
     model: Annotated[
         Path,
@@ -210,3 +210,6 @@ def _weights(space: "ItemSpace", largest: int) -> Iterator[tuple[str, str]]:
         # Stable, so that equal weights come in the order of the items on every machine.
         order = (-abs(weights)).argsort(kind="stable")[:largest]
         yield str(number), ", ".join(f"{names[at]}={weights[at]:+.3f}" for at in order)
+
+
+COMMAND = Command(inspect, panel="Use and check a model")

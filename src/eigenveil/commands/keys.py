@@ -11,18 +11,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eigenveil.commands._commands import Commands
+from eigenveil.commands._command import Command, Group
+from eigenveil.commands._ending import wrote
 from eigenveil.commands._passphrase import NewPassphrase, PassphraseFile, new_passphrase, passphrase_from
 from eigenveil.errors import require
-from eigenveil.show.console import errors_as_lines, wrote
 from eigenveil.show.keys import dates_of, facts_in, facts_of, say, say_next, show_facts
 
 if TYPE_CHECKING:
     from eigenveil.network.identity.certificates import Role
 
-__all__ = ["keys"]
-
-keys = Commands("keys")
+__all__ = ["COMMAND"]
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of this party in the study.", show_default=False)]
 Folder = Annotated[Path, typer.Option(metavar="FOLDER", help="Where its files go; made if it does not exist.")]
@@ -49,7 +47,6 @@ DaysAtOnce = Annotated[
 ]
 
 
-@keys.callback()
 def group() -> None:
     """Identities for a study across organisations.
 
@@ -76,8 +73,6 @@ def group() -> None:
     """
 
 
-@keys.command()
-@errors_as_lines
 def init(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new folder for the study.", show_default=False)],
     host: OptionalHosts = None,
@@ -122,8 +117,6 @@ def init(
     )
 
 
-@keys.command()
-@errors_as_lines
 def site(
     name: Name,
     folder: Folder = Path(),
@@ -148,8 +141,6 @@ def site(
     _new_party(name, "site", (), folder, authority, days, (passphrase, passphrase_file))
 
 
-@keys.command()
-@errors_as_lines
 def peer(
     name: Name,
     host: NeededHosts,
@@ -170,8 +161,6 @@ def peer(
     _new_party(name, "peer", host, folder, authority, days, (passphrase, passphrase_file))
 
 
-@keys.command()
-@errors_as_lines
 def node(
     name: Name,
     host: NeededHosts,
@@ -193,8 +182,6 @@ def node(
     _new_party(name, "node", host, folder, authority, days, (passphrase, passphrase_file))
 
 
-@keys.command()
-@errors_as_lines
 def sign(
     request: Annotated[
         Path, typer.Argument(metavar="FILE.request", help="What the site, peer or node sent.", show_default=False)
@@ -249,8 +236,6 @@ def sign(
     )
 
 
-@keys.command()
-@errors_as_lines
 def renew(
     authority: Annotated[Path, typer.Option(metavar="FOLDER", help="Your folder of the study.", show_default=False)],
     files: Annotated[
@@ -311,8 +296,6 @@ def renew(
     )
 
 
-@keys.command()
-@errors_as_lines
 def show(
     files: Annotated[
         list[Path], typer.Argument(metavar="FILE...", help="A .crt, .request or .key file.", show_default=False)
@@ -420,3 +403,19 @@ def _ask(name: str) -> None:
 def _tidy(name: str) -> str:
     """The name in Unicode's normal form C, because keyboards differ in how they make accents."""
     return unicodedata.normalize("NFC", name)
+
+
+COMMAND = Group(
+    "keys",
+    group,
+    (
+        Command(init),
+        Command(site),
+        Command(peer),
+        Command(node),
+        Command(sign),
+        Command(renew),
+        Command(show),
+    ),
+    panel="Studies across organisations",
+)

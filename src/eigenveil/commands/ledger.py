@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 import typer
 
 from eigenveil.commands import _options as option
-from eigenveil.commands._commands import Commands
+from eigenveil.commands._command import Command, Group
+from eigenveil.commands._ending import wrote
 from eigenveil.commands._files import require_output
 from eigenveil.commands._network import RequireHead
 from eigenveil.errors import require
-from eigenveil.show.console import errors_as_lines, output, wrote
+from eigenveil.show.console import output
 from eigenveil.show.words import rounded
 
 if TYPE_CHECKING:
@@ -21,9 +22,7 @@ if TYPE_CHECKING:
 
     from eigenveil.ledger.durable import DatasetState, Entry, StudyReplay
 
-__all__ = ["ledger"]
-
-ledger = Commands("ledger")
+__all__ = ["COMMAND"]
 
 # Used where neither the policy nor a study says at which delta to count.
 _USUAL_DELTA: Final = 1e-6
@@ -40,7 +39,6 @@ LedgerPath: TypeAlias = Annotated[
 ]
 
 
-@ledger.callback()
 def group() -> None:
     """What this site has revealed about its data, and what it cost.
 
@@ -57,8 +55,6 @@ def group() -> None:
     """
 
 
-@ledger.command()
-@errors_as_lines
 def show(
     path: LedgerPath,
     dataset: Annotated[str | None, typer.Option(metavar="NAME", help="This dataset only.", show_default=False)] = None,
@@ -112,8 +108,6 @@ def show(
         _show_log(console, logged)
 
 
-@ledger.command()
-@errors_as_lines
 def export(
     path: LedgerPath,
     target: Annotated[
@@ -155,8 +149,6 @@ def export(
     output().print(f"{target}: {_counted(count - 1)} and the head")
 
 
-@ledger.command()
-@errors_as_lines
 def verify(
     path: Annotated[
         Path, typer.Argument(metavar="LEDGER", help="A ledger, or the .jsonl file of an export.", show_default=False)
@@ -213,8 +205,6 @@ def verify(
     console.print("Note the head elsewhere; --head checks later that nothing was forgotten.", style="dim")
 
 
-@ledger.command(name="head")
-@errors_as_lines
 def head_of(
     path: LedgerPath,
     to: Annotated[
@@ -251,8 +241,6 @@ def head_of(
     output().print(noted.text().strip(), soft_wrap=True)
 
 
-@ledger.command()
-@errors_as_lines
 def close(
     path: LedgerPath,
     study: Annotated[
@@ -430,3 +418,17 @@ def _table(*names: str) -> "Table":
     for name in names:
         table.add_column(name, overflow="fold")
     return table
+
+
+COMMAND = Group(
+    "ledger",
+    group,
+    (
+        Command(show),
+        Command(export),
+        Command(verify),
+        Command(head_of, name="head"),
+        Command(close),
+    ),
+    panel="Studies across organisations",
+)

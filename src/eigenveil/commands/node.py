@@ -1,18 +1,17 @@
 """`eigenveil node`: an inner node of a tree, between the hub and its sites. It has no rows and keeps nothing."""
 
 from eigenveil.commands import _network as option
+from eigenveil.commands._command import Command
 from eigenveil.commands._files import require_file
 from eigenveil.commands._parties import TOO_FEW, carried, refused, require_grpc
 from eigenveil.commands._passphrase import PassphraseFile, passphrase_from
 from eigenveil.errors import OtherStudy, ProtocolError
 from eigenveil.show import words
-from eigenveil.show.console import errors_as_lines
 from eigenveil.show.progress import PartyView, Voice
 
-__all__ = ["node"]
+__all__ = ["COMMAND"]
 
 
-@errors_as_lines
 def node(
     study: option.Study,
     keys: option.Keys = None,
@@ -69,3 +68,6 @@ def node(
     except ProtocolError as error:
         refused(f"error: {error}; {words.WHEN_THERE}", TOO_FEW)
     voice.say("the result has been passed on", style="green")
+
+
+COMMAND = Command(node, panel="Studies across organisations")

@@ -7,18 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, final
 
 from eigenveil.commands import _network as option
-from eigenveil.commands._derived import with_options
+from eigenveil.commands._command import Command
 from eigenveil.commands._files import require_file
 from eigenveil.commands._joining import Given, Joining, Kind, take_part
+from eigenveil.commands._options import Page, PageToken, page_at
 from eigenveil.commands._parties import require_grpc
 from eigenveil.commands._passphrase import PassphraseFile
+from eigenveil.data.formats import FileParams
 from eigenveil.errors import PeersLost, ProtocolError
-from eigenveil.params import FileParams
 from eigenveil.params.declarations.study import PeerStudy
 from eigenveil.params.words import in_study
 from eigenveil.show import words
-from eigenveil.show.console import errors_as_lines
-from eigenveil.show.live.address import Page, PageToken, page_at
 from eigenveil.show.progress import Voice
 
 if TYPE_CHECKING:
@@ -28,13 +27,11 @@ if TYPE_CHECKING:
     from eigenveil.network.study.file import StudyFile
     from eigenveil.network.study.words import Fact
 
-__all__ = ["peer"]
+__all__ = ["COMMAND"]
 
 _NOTHING: Final = "nothing was sent and nothing was charged"
 
 
-@errors_as_lines
-@with_options(FileParams, leave=("features", "one_based"))
 def peer(
     study: option.Study,
     data: option.Data,
@@ -208,3 +205,6 @@ def _neighbours(agent: "PeerAgent") -> str:
             "its neighbours must stop too, because [privacy] restarts does not allow a round to begin again without it"
         )
     return "its neighbours go on without it"
+
+
+COMMAND = Command(peer, FileParams, panel="Studies across organisations", leave=("features", "one_based"))

@@ -11,22 +11,21 @@ import typer
 
 from eigenveil.commands import _options as option
 from eigenveil.commands import _plan_options as planning
-from eigenveil.commands._derived import with_options
+from eigenveil.commands._command import Command
 from eigenveil.commands._outputs import require_picture, require_report, write, write_picture
 from eigenveil.commands._plan_shown import PlanAnswer, as_report, as_values, show
 from eigenveil.commands._spectra import KnownSpectrum
-from eigenveil.params import PlanParams, TableParams, checked
+from eigenveil.data.formats import TableParams
+from eigenveil.params import PlanParams, checked
 from eigenveil.params.words import method_words
-from eigenveil.show.console import errors_as_lines, is_seen, output
+from eigenveil.show.console import is_seen, output
 
 if TYPE_CHECKING:
     from eigenveil.plan import Facts, Forecast
 
-__all__ = ["plan"]
+__all__ = ["COMMAND"]
 
 
-@errors_as_lines
-@with_options(PlanParams, reads=True, leave=("features", "one_based"))
 def plan(
     settings: dict[str, Any],
     reading: TableParams,
@@ -176,3 +175,6 @@ def _draw(answer: PlanAnswer, path: Path) -> None:
     title = f"What an epsilon buys: {method_words(answer.plotted or '')}"
     chart = plan_chart(answer.curve, asked=facts.budget.epsilon, title=title, note=about, of=facts.denominator)
     write_picture(chart, path)
+
+
+COMMAND = Command(plan, PlanParams, panel="Start here", reads=True, leave=("features", "one_based"))

@@ -5,24 +5,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eigenveil.commands._commands import Commands
+from eigenveil.commands._command import Command, Group
+from eigenveil.commands._ending import wrote
 from eigenveil.commands._network import MEMORY, Memory, bytes_allowed
 from eigenveil.errors import require
-from eigenveil.show.console import errors_as_lines, output, wrote
+from eigenveil.show.console import output
 
 if TYPE_CHECKING:
     from eigenveil.network.study.file import StudyFile
 
-__all__ = ["policy"]
-
-policy = Commands("policy")
+__all__ = ["COMMAND"]
 
 _REFUSED = 2
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="The policy of this site, a .toml.", show_default=False)]
 
 
-@policy.callback()
 def group() -> None:
     """The rules of a site: what it takes part in. No coordinator sees them.
 
@@ -34,8 +32,6 @@ def group() -> None:
     """
 
 
-@policy.command()
-@errors_as_lines
 def new(
     file: File,
     study: Annotated[
@@ -74,8 +70,6 @@ def new(
     console.print(f"{pins} then run: eigenveil policy check {file} STUDY --as NAME", style="dim", soft_wrap=True)
 
 
-@policy.command()
-@errors_as_lines
 def check(
     file: File,
     study: Annotated[Path, typer.Argument(metavar="STUDY", help="The study file, a .toml.", show_default=False)],
@@ -128,3 +122,14 @@ def check(
 
 def _counted(study: "StudyFile") -> str:
     return "people" if study.unit.each == "person" else "rows"
+
+
+COMMAND = Group(
+    "policy",
+    group,
+    (
+        Command(new),
+        Command(check),
+    ),
+    panel="Studies across organisations",
+)

@@ -11,22 +11,21 @@ import typer
 
 from eigenveil.commands import _histories as choice
 from eigenveil.commands import _options as option
-from eigenveil.commands._commands import Commands
-from eigenveil.commands._derived import with_options
+from eigenveil.commands._command import Command, Group
+from eigenveil.commands._ending import wrote
 from eigenveil.commands._files import require_output
 from eigenveil.commands._recommend_runs import fitted_on, given_split, held_out, judged, progress, show_quality
+from eigenveil.data.formats import TableParams
 from eigenveil.errors import require, require_param
-from eigenveil.params import ReadingParams, TableParams
-from eigenveil.show.console import errors_as_lines, output, wrote
+from eigenveil.params import ReadingParams
+from eigenveil.show.console import output
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from eigenveil.recommend import Interactions, ItemSpace, PrivateRecommender
 
-__all__ = ["recommend"]
-
-recommend = Commands("recommend")
+__all__ = ["COMMAND"]
 
 _ONE_PROGRAM: Final = (
     "one program read the files of all sites, so the guarantee does not protect against the person who ran it"
@@ -36,7 +35,6 @@ _FOR_THAT_USER: Final = (
 )
 
 
-@recommend.callback()
 def group() -> None:
     """Recommendations from histories that stay private.
 
@@ -52,9 +50,6 @@ def group() -> None:
     """
 
 
-@recommend.command()
-@errors_as_lines
-@with_options(choice.FitParams, reads=True, leave=choice.NO_CHOICE)
 def fit(
     files: choice.Files,
     settings: dict[str, Any],
@@ -109,9 +104,6 @@ def fit(
     console.print(f"use it with: eigenveil recommend top {target} --have ITEM", style="dim", soft_wrap=True)
 
 
-@recommend.command()
-@errors_as_lines
-@with_options(ReadingParams, reads=True, leave=choice.NO_CHOICE)
 def top(
     settings: dict[str, Any],
     reading: TableParams,
@@ -175,9 +167,6 @@ def top(
     _show_top(space, row, first, as_json=as_json)
 
 
-@recommend.command()
-@errors_as_lines
-@with_options(choice.FitParams, reads=True, leave=("random_state", *choice.NO_CHOICE))
 def evaluate(
     files: choice.Files,
     settings: dict[str, Any],
@@ -332,3 +321,15 @@ def _show_top(space: "ItemSpace", row: Any, n: int, *, as_json: bool) -> None:
     for item in items:
         # The file may come from anywhere, and a terminal would obey its control characters.
         output().print(Text(plain(item)), soft_wrap=True)
+
+
+COMMAND = Group(
+    "recommend",
+    group,
+    (
+        Command(fit, choice.FitParams, reads=True, leave=choice.NO_CHOICE),
+        Command(top, ReadingParams, reads=True, leave=choice.NO_CHOICE),
+        Command(evaluate, choice.FitParams, reads=True, leave=("random_state", *choice.NO_CHOICE)),
+    ),
+    panel="Fit",
+)

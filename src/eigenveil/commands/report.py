@@ -7,21 +7,20 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from eigenveil.commands import _options as option
+from eigenveil.commands._command import Command
 from eigenveil.commands._files import require_file, require_output
 from eigenveil.commands._outputs import ENDINGS, require_report, write
 from eigenveil.errors import require
-from eigenveil.show.console import errors_as_lines
 
 if TYPE_CHECKING:
     from eigenveil.show.values import Report, ScoresPart
 
-__all__ = ["report"]
+__all__ = ["COMMAND"]
 
 # More dots than this cover each other.
 _MOST_DOTS: Final = 5000
 
 
-@errors_as_lines
 def report(
     source: Annotated[
         Path,
@@ -147,3 +146,6 @@ def _scores(path: Path) -> "ScoresPart":
             raise ValueError(f"{path}: a score is not a number") from None
     require(bool(points), f"{path} has no rows")
     return ScoresPart(points)
+
+
+COMMAND = Command(report, panel="Use and check a model")

@@ -17,16 +17,19 @@ from eigenveil.commands import _options as option
 from eigenveil.commands import _simulate_options as simulating
 from eigenveil.commands import _simulate_peers as peers
 from eigenveil.commands._bounds_file import was_given
-from eigenveil.commands._derived import with_options
+from eigenveil.commands._command import Command
+from eigenveil.commands._ending import despite_noise, leaves, wrote
 from eigenveil.commands._files import Reading, require_output
+from eigenveil.commands._options import Page, PageToken, page_at
 from eigenveil.commands._outputs import require_report, write_model
 from eigenveil.commands._splits import Parted, SplitRule, part
+from eigenveil.data.formats import TableParams
 from eigenveil.errors import BudgetExceeded, PeersLost, QuorumLost, require_param
-from eigenveil.params import FederatedParams, GossipParams, SimulateParams, TableParams, declared
+from eigenveil.params import FederatedParams, GossipParams, SimulateParams, declared
 from eigenveil.params.declarations.reading import MissingParams
 from eigenveil.params.words import in_options
-from eigenveil.show.console import busy, despite_noise, errors_as_lines, is_seen, leaves, output, wrote
-from eigenveil.show.live.address import Page, PageAddress, PageToken, page_at
+from eigenveil.show.console import busy, is_seen, output
+from eigenveil.show.live.address import PageAddress
 from eigenveil.show.live.contents import PageBudget, PageState, scree_words
 from eigenveil.show.live.live import live_page
 
@@ -40,7 +43,7 @@ if TYPE_CHECKING:
 
     Estimator: TypeAlias = FederatedPCA | GossipPCA
 
-__all__ = ["simulate"]
+__all__ = ["COMMAND"]
 
 _QUORUM_LOST: Final = 3
 _NAMED: Final = 10
@@ -82,8 +85,6 @@ class _Job:
         return isinstance(self.asked, FederatedParams)
 
 
-@errors_as_lines
-@with_options(SimulateParams, alone=True, reads=True, ahead=("sites", "split"), panels=simulating.PANELS)
 def simulate(
     context: typer.Context,
     data: option.Data,
@@ -526,3 +527,8 @@ def _show_guarantee(console: "Console", job: _Job, model: "Model") -> None:
     if job.target is not None:
         console.print(f"\nmodel written to {job.target}", soft_wrap=True)
         console.print(f"show it again with: eigenveil inspect {job.target}", style="dim", soft_wrap=True)
+
+
+COMMAND = Command(
+    simulate, SimulateParams, panel="Fit", alone=True, reads=True, ahead=("sites", "split"), panels=simulating.PANELS
+)

@@ -6,17 +6,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, final
 
 from eigenveil.commands import _network as option
-from eigenveil.commands._derived import with_options
+from eigenveil.commands._command import Command
 from eigenveil.commands._files import require_file
 from eigenveil.commands._joining import Given, Joining, Kind, take_part
-from eigenveil.commands._options import DaskCluster
+from eigenveil.commands._options import DaskCluster, Page, PageToken, page_at
 from eigenveil.commands._parties import require_grpc
 from eigenveil.commands._passphrase import PassphraseFile
+from eigenveil.data.formats import FileParams
 from eigenveil.errors import ProtocolError, require
-from eigenveil.params import FileParams
 from eigenveil.show import words
-from eigenveil.show.console import errors_as_lines
-from eigenveil.show.live.address import Page, PageToken, page_at
 from eigenveil.show.progress import Voice
 
 if TYPE_CHECKING:
@@ -26,11 +24,9 @@ if TYPE_CHECKING:
     from eigenveil.network.study.file import StudyFile
     from eigenveil.network.study.words import Fact
 
-__all__ = ["site"]
+__all__ = ["COMMAND"]
 
 
-@errors_as_lines
-@with_options(FileParams, leave=("features", "one_based"))
 def site(
     study: option.Study,
     settings: dict[str, Any],
@@ -180,3 +176,6 @@ class _Site(Kind["SiteAgent"]):
 
     def lost(self, agent: "SiteAgent", error: ProtocolError, standing: Joining) -> str | None:
         return None
+
+
+COMMAND = Command(site, FileParams, panel="Studies across organisations", leave=("features", "one_based"))

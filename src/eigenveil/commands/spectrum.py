@@ -10,24 +10,24 @@ from eigenveil.commands import _options as option
 from eigenveil.commands import _spending as kept
 from eigenveil.commands import _steps as bounding
 from eigenveil.commands._bounds_file import BoundsFile, BoundsPath, show_bounds, was_given
-from eigenveil.commands._derived import with_options
+from eigenveil.commands._command import Command
+from eigenveil.commands._ending import wrote
 from eigenveil.commands._files import Reading, require_output
-from eigenveil.params import SpectrumParams, TableParams
+from eigenveil.data.formats import TableParams
+from eigenveil.params import SpectrumParams
 from eigenveil.params.texts import text_of
-from eigenveil.show.console import errors_as_lines, output, watched, wrote
+from eigenveil.show.console import output, watched
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
 
     from eigenveil.estimators.bounds.spectrum import ReleasedSpectrum
 
-__all__ = ["spectrum"]
+__all__ = ["COMMAND"]
 
 _SHOWN: Final = 12
 
 
-@errors_as_lines
-@with_options(SpectrumParams, reads=True)
 def spectrum(
     context: typer.Context,
     data: option.Data,
@@ -170,3 +170,6 @@ def _next(
         # With these bounds the fit takes one step to the mean, so the plan must not count a search.
         words += ["--no-search"]
     return bounding.Step(bounding.why_next(left), bounding.command_of("plan", *words))
+
+
+COMMAND = Command(spectrum, SpectrumParams, panel="Start here", reads=True)

@@ -14,24 +14,25 @@ from eigenveil.commands import _options as option
 from eigenveil.commands import _spending as kept
 from eigenveil.commands import _stream_options as streaming
 from eigenveil.commands._bounds_file import BoundsFile, BoundsPath, show_bounds, was_given
-from eigenveil.commands._derived import typed_settings, with_options, written_out
+from eigenveil.commands._command import Command
+from eigenveil.commands._derived import typed_settings, written_out
+from eigenveil.commands._ending import leaves, wrote
 from eigenveil.commands._files import Reading, require_output
 from eigenveil.commands._follow import Job, outputs_in, require_source, run, spare_names
+from eigenveil.commands._options import Page, PageToken, page_at
 from eigenveil.commands._outputs import require_report
+from eigenveil.data.formats import TableParams
 from eigenveil.errors import at_place, listed, require, require_param
-from eigenveil.params import StreamingParams, TableParams
+from eigenveil.params import StreamingParams
 from eigenveil.params.words import in_options
-from eigenveil.show.console import busy, errors_as_lines, leaves, output, wrote
-from eigenveil.show.live.address import Page, PageToken, page_at
+from eigenveil.show.console import busy, output
 
 if TYPE_CHECKING:
     from eigenveil.estimators.streaming.pca import StreamingPCA
 
-__all__ = ["stream"]
+__all__ = ["COMMAND"]
 
 
-@errors_as_lines
-@with_options(StreamingParams, rows="the stream", unless=("resume", "merge"), reads=True)
 def stream(
     context: typer.Context,
     source: streaming.Source,
@@ -301,3 +302,6 @@ def _require_alike(first: Path, one: "StreamingPCA", path: Path, other: "Streami
         one.forget == other.forget,
         f"{path} forgets old rows at another rate than {first}: {other.forget:g}, not {one.forget:g}. Their weights differ",
     )
+
+
+COMMAND = Command(stream, StreamingParams, panel="Fit", rows="the stream", unless=("resume", "merge"), reads=True)

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from eigenveil.commands import _options as option
 from eigenveil.commands import _study_options as choice
-from eigenveil.commands._commands import Commands
-from eigenveil.commands._derived import with_options
+from eigenveil.commands._command import Command, Group
+from eigenveil.commands._ending import despite_noise, wrote
 from eigenveil.commands._network import MEMORY, Memory, bytes_allowed
 from eigenveil.errors import require, require_param
 from eigenveil.params.declarations.study import NewStudy, in_new
-from eigenveil.show.console import despite_noise, errors_as_lines, output, wrote
+from eigenveil.show.console import output
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,15 +23,12 @@ if TYPE_CHECKING:
     from eigenveil.network.identity.certificates import Certificate
     from eigenveil.network.study.file import StudyFile
 
-__all__ = ["study"]
-
-study = Commands("study")
+__all__ = ["COMMAND"]
 
 # Up to so many peers `study new` lets all pairs share noise, if their graph alone would not survive the loss of one.
 _ALL_PAIRS: Final = 16
 
 
-@study.callback()
 def group() -> None:
     """A study across organisations, in one public file.
 
@@ -43,9 +40,6 @@ def group() -> None:
     """
 
 
-@study.command()
-@errors_as_lines
-@with_options(NewStudy, alone=True, words=in_new(columns="--columns"))
 def new(
     file: choice.File,
     settings: dict[str, Any],
@@ -137,8 +131,6 @@ def _carried(given: Mapping[str, Any]) -> dict[str, Any]:
     return {"topology": carrier} | ({"trust": given.get("trust", trust)} if private else {})
 
 
-@study.command()
-@errors_as_lines
 def show(file: choice.File) -> None:
     """Check a study file, and show in words what the study is.
 
@@ -334,3 +326,14 @@ def _show_parties(console: "Console", found: "StudyFile") -> None:
 def _facts(certificate: "Certificate", pin: str) -> Iterator[tuple[str, str]]:
     yield "pin", pin
     yield "certificate", f"from {certificate.begins:%Y-%m-%d} to {certificate.ends:%Y-%m-%d}"
+
+
+COMMAND = Group(
+    "study",
+    group,
+    (
+        Command(new, NewStudy, alone=True, words=in_new(columns="--columns")),
+        Command(show),
+    ),
+    panel="Studies across organisations",
+)

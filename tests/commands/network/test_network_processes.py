@@ -268,7 +268,7 @@ import sys, time
 import numpy as np
 from eigenveil.commands._parties import carried
 from eigenveil.show.progress import Voice
-from eigenveil.show.console import errors_as_lines
+from eigenveil.commands._ending import errors_as_lines
 from eigenveil.network.agents.durable.party import DurableParty
 from eigenveil.network.agents.runner import Runner
 from eigenveil.runtimes.grpc import Inbox

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from eigenveil.commands._options import page_at
 from eigenveil.show.live import server as serving
-from eigenveil.show.live.address import PageAddress, page_at
+from eigenveil.show.live.address import PageAddress
 from eigenveil.show.live.contents import PageState
 from eigenveil.show.live.live import LivePage, live_page
 from eigenveil.show.live.server import PageServer, PageSource

@@ -11,9 +11,9 @@ from commands.plan.plan_runs import SMALL
 QUIET = {**os.environ, "COLUMNS": "80", "NO_COLOR": "1", "PYTHONIOENCODING": "ascii"}
 PLAN = """
 import typer
-from eigenveil.commands.plan import plan
+from eigenveil.commands.plan import COMMAND
 app = typer.Typer(pretty_exceptions_enable=False)
-app.command()(plan)
+COMMAND.join(app)
 """
 # A planner that says when it has begun and then takes its time.
 SLOW = """

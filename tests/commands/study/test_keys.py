@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from eigenveil.commands.keys import keys
+from eigenveil.commands.keys import COMMAND
 from eigenveil.network.identity.authority import Authority, CertificateRequest, new_request
 from eigenveil.network.identity.certificates import Certificate, Keys, pin_words
 
 
 def run(*arguments: object, answer: str | None = None) -> Result:
     """Run the command; an exception that escaped it fails the test at once."""
-    result = CliRunner().invoke(keys, [str(word) for word in arguments], input=answer, env={"COLUMNS": "100"})
+    result = CliRunner().invoke(COMMAND.app, [str(word) for word in arguments], input=answer, env={"COLUMNS": "100"})
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     assert "Traceback" not in result.output

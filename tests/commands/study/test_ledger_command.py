@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from eigenveil.commands.ledger import ledger
+from eigenveil.commands.ledger import COMMAND
 from eigenveil.core.accounting import epsilon_of
 from eigenveil.core.ledger import Charge
 from eigenveil.ledger.durable import DurableLedger
@@ -24,7 +24,7 @@ REASON = "refused: too few rows"
 
 
 def run(*arguments: object, typed: str | None = None) -> Result:
-    result = CliRunner().invoke(ledger, [str(a) for a in arguments], env={"COLUMNS": "140"}, input=typed)
+    result = CliRunner().invoke(COMMAND.app, [str(a) for a in arguments], env={"COLUMNS": "140"}, input=typed)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from eigenveil.commands.policy import policy
+from eigenveil.commands.policy import COMMAND
 from eigenveil.network.policy import Policy
 from eigenveil.network.study.file import StudyFile
 from network.study_parties import document
 
 
 def run(*arguments: object) -> Result:
-    result = CliRunner().invoke(policy, [str(argument) for argument in arguments], env={"COLUMNS": "100"})
+    result = CliRunner().invoke(COMMAND.app, [str(argument) for argument in arguments], env={"COLUMNS": "100"})
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result

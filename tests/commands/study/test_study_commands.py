@@ -13,16 +13,16 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from eigenveil import GossipPCA
+from eigenveil.commands import _ending as terminal
 from eigenveil.commands import _study_options as choice
-from eigenveil.commands.keys import keys as keys_command
-from eigenveil.commands.study import study
+from eigenveil.commands.keys import COMMAND as KEYS
+from eigenveil.commands.study import COMMAND
 from eigenveil.network.identity.authority import Authority, file_stem, new_request, write_new
 from eigenveil.network.identity.certificates import Role, pin_words
 from eigenveil.network.study.file import StudyFile
 from eigenveil.network.study.rules import fatal_peers
 from eigenveil.params.declarations.study import PeerStudy
 from eigenveil.runtimes import Faults
-from eigenveil.show import console as terminal
 from network.study_parties import authority, certificate
 
 TASK = ("-k", "2", "--columns", "age,weight,pulse", "--row-bound", "3")
@@ -31,7 +31,7 @@ ADDRESS = ("--address", "hub.example.org:7443")
 
 
 def run(*arguments: object) -> Result:
-    result = CliRunner().invoke(study, [str(argument) for argument in arguments], env={"COLUMNS": "100"})
+    result = CliRunner().invoke(COMMAND.app, [str(argument) for argument in arguments], env={"COLUMNS": "100"})
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result
@@ -93,7 +93,7 @@ def test_a_hopeless_budget_is_asked_about_before_the_file_is_sent(
     # At a terminal somebody decides.
     monkeypatch.setattr(terminal, "somebody_is_there", lambda: True)
     for answer, code in (("n\n", 2), ("y\n", 0)):
-        result = CliRunner().invoke(study, list(map(str, (*asked, *few))), input=answer)
+        result = CliRunner().invoke(COMMAND.app, list(map(str, (*asked, *few))), input=answer)
         assert result.exit_code == code, result.output
         assert "Write anyway?" in result.stderr
         assert file.exists() == (code == 0)
@@ -343,7 +343,7 @@ def test_certificates_that_have_ended_are_named_with_the_command_that_renews_the
     command = re.search(r"eigenveil keys renew (.*) --authority \.$", line)
     assert command is not None and command[1].split() == ended
     # What it says to type is all that is needed.
-    result = CliRunner().invoke(keys_command, ["renew", *ended, "--authority", "."])
+    result = CliRunner().invoke(KEYS.app, ["renew", *ended, "--authority", "."])
     assert result.exit_code == 0, result.output
     assert run("new", "x.toml", *ADDRESS, *TASK, *PRIVATE).exit_code == 0
     found = StudyFile.read(Path("x.toml"))

@@ -13,8 +13,7 @@ from eigenveil.core.accounting import Budget
 from eigenveil.core.rows import Rows
 from eigenveil.data.columns import ColumnChoice
 from eigenveil.data.fingerprints import fingerprints
-from eigenveil.data.formats.parquet import ParquetTable
-from eigenveil.data.formats.registry import open_named
+from eigenveil.data.formats import SHARED, FileParams, format_of, open_named
 from eigenveil.data.rows import CheckedRows
 from eigenveil.data.tables import read_table
 from eigenveil.errors import ColumnsError, OtherStudy, ParameterError, require
@@ -23,7 +22,6 @@ from eigenveil.ledger.durable import StudyBudget
 from eigenveil.network.identity.certificates import Keys
 from eigenveil.network.policy import Policy, PolicyRefusal
 from eigenveil.network.study.file import Place, StudyFile
-from eigenveil.params.declarations.reading import FileParams
 from eigenveil.params.declarations.study import said_in_file
 from eigenveil.runtimes.grpc import Credentials
 from eigenveil.tasks.fit.bounds import RowBounds
@@ -123,14 +121,17 @@ class SiteData:
 
     @classmethod
     def _on_cluster(cls, path: Path, study: StudyFile, how: Mapping[str, Any]) -> "SiteData":
-        """The same for Parquet files that the workers of a Dask cluster read."""
-        from eigenveil.data.engines.dask_rows import parquet_rows
+        """The same for files that the workers of a Dask cluster read."""
+        from eigenveil.data.engines.dask_rows import table_rows
 
-        table = open_named(path, FileParams(**{**how, "kind": "parquet"}))
-        assert isinstance(table, ParquetTable)
+        said = FileParams(**how)
+        format_ = format_of(path, said)
+        shared = format_.is_shared and format_.has_names
+        require(shared, f"{path} cannot be shared by a cluster. Convert it to {SHARED} first")
+        table: Any = open_named(path, said)
         choice = ColumnChoice(study.columns, person=study.params.person, literal=True)
         return replace(
-            cls.of(parquet_rows(table, choice, gaps=study.params.missing != "refuse").inner, study),
+            cls.of(table_rows(table, choice, gaps=study.params.missing != "refuse").inner, study),
             columns=len(table.names),
         )
 

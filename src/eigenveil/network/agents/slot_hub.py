@@ -16,7 +16,8 @@ from eigenveil.core.ledger import Charge
 from eigenveil.data.follow import ByClock, Instant
 from eigenveil.errors import require
 from eigenveil.estimators.settings import asked_settings
-from eigenveil.estimators.slots.answer import Answer, answer_of, slot_model
+from eigenveil.estimators.slots.answer import answer_of, slot_model
+from eigenveil.estimators.streaming.answer import Answer
 from eigenveil.model import Model
 from eigenveil.network.agents.durable.hub_log import HubLog
 from eigenveil.network.agents.durable.party import Event, OnEvent

@@ -10,37 +10,11 @@ import re
 import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Final, TypeAlias, final
-
-import typer
+from typing import Final, final
 
 from eigenveil.errors import require
 
-__all__ = ["Page", "PageAddress", "PageToken", "page_at"]
-
-_PANEL: Final = "Live page"
-Page: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--page",
-        metavar="HOST:PORT",
-        help="Show what happens in a browser as well, at this address, such as 127.0.0.1:8080. The page is read-only and shows "
-        "what this terminal shows. A port alone is on this machine; port 0 takes any that is free.",
-        show_default="no page",
-        rich_help_panel=_PANEL,
-    ),
-]
-PageToken: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(
-        "--page-token",
-        metavar="FILE",
-        help="The token that readers of the page must have, needed unless --page is on this machine alone. Made if there is no "
-        "such file, and only you can read it. Keep the file, and an open page goes on after a restart.",
-        show_default="none",
-        rich_help_panel=_PANEL,
-    ),
-]
+__all__ = ["PageAddress"]
 
 # A browser sends the name that the person typed, so every usual name of this machine is listed.
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
@@ -115,12 +89,6 @@ readers, or use 127.0.0.1:8080 and an SSH tunnel
     def admits(self, shown: str | None) -> bool:
         """Whether somebody who shows this token may read. Takes the same time however much of it is right."""
         return self.token is None or hmac.compare_digest((shown or "").encode(), self.token.encode())
-
-
-def page_at(given: str | None, token: Path | None) -> PageAddress | None:
-    """The address of a page, if one was asked for. Refused before anything else is done."""
-    require(token is None or given is not None, "--page-token is for a live page. Say where with --page HOST:PORT")
-    return None if given is None else PageAddress.read(given, token)
 
 
 def _halves(address: str) -> tuple[str, int]:
