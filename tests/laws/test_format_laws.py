@@ -34,7 +34,7 @@ from eigenveil.params.declare import declared
 NAMES = ["age", "dose", "weight"]
 # A cell that no message may quote, among numbers of every size, whole ones and fractions.
 SECRET = 8675309.125
-VALUES = np.random.default_rng(0).normal(size=(23, 3)) * np.logspace(-3, 3, 23)[:, None]
+VALUES: Any = np.random.default_rng(0).normal(size=(23, 3)) * np.logspace(-3, 3, 23)[:, None]
 VALUES[3:9] = [[0.0, -1.0, 2.0], [1e300, -1e-300, 5e-324], [SECRET] * 3, [1 / 3, 1e15, -0.125], [7, 8, 9], [1, 2, 3]]
 WHO = [f"p{place % 5}" for place in range(len(VALUES))]
 
