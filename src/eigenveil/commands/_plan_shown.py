@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
 from eigenveil.errors import plain
-from eigenveil.methods import methods_at
 from eigenveil.params import GossipParams, PrivateParams, StreamingParams
-from eigenveil.params.words import as_options, method_phrase, method_words
+from eigenveil.params.words import as_options
 from eigenveil.show.charts import Point
 from eigenveil.show.curve import CurveChart, span
 from eigenveil.show.marks import in_bytes
@@ -83,7 +82,7 @@ class PlanAnswer:
 
     def sentences(self) -> Iterator[str]:
         """The answer in one or two sentences."""
-        from eigenveil.plan import choice_of
+        from eigenveil.plan import choice_of, method_phrase
 
         facts, best, verdict = self.facts, self.recommendation.best, self.recommendation.verdict
         asked = f"epsilon = {facts.budget.epsilon:g}"
@@ -257,6 +256,8 @@ def command_of(facts: "Facts", chosen: "Forecast") -> str:
 
     Sites in different organisations write a study. `rehearsal_of` runs the same fit in one process.
     """
+    from eigenveil.methods import methods_at
+
     params = chosen.params
     options = _options(params, chosen.unknown)
     if isinstance(params, PrivateParams):
@@ -375,6 +376,8 @@ def as_report(answer: PlanAnswer) -> "Report":
     from eigenveil.show.values import ListPart, Report, TablePart
 
     facts, recommendation = answer.facts, answer.recommendation
+    from eigenveil.plan import method_words
+
     first, *rest = answer.sentences()
     possible = [found for found in recommendation.forecasts if not found.refused]
     rows = tuple(
@@ -442,6 +445,8 @@ def show(console: "Console", answer: PlanAnswer) -> None:
     if chosen is not None:
         _listed(console, "why this one", answer.recommendation.reasons)
     if answer.points:
+        from eigenveil.plan import method_words
+
         how = method_words(answer.plotted or "")
         _headed(console, f"what an epsilon buys: captured variance of {_rows(answer.points[0][1])}, {how}")
         console.print(CurveChart(answer.curve, answer.facts.budget.epsilon))

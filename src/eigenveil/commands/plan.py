@@ -16,7 +16,6 @@ from eigenveil.commands._outputs import require_picture, require_report, write, 
 from eigenveil.commands._plan_shown import PlanAnswer, as_report, as_values, show
 from eigenveil.commands._spectra import KnownSpectrum
 from eigenveil.params import PlanParams, TableParams, checked
-from eigenveil.params.words import method_words
 from eigenveil.show.console import is_seen, output
 
 if TYPE_CHECKING:
@@ -171,6 +170,8 @@ def _draw(answer: PlanAnswer, path: Path) -> None:
 
     facts = answer.facts
     about = f"{facts.rank} components of {facts.dim} columns, about {facts.people} people, {answer.note}"
+    from eigenveil.plan import method_words
+
     title = f"What an epsilon buys: {method_words(answer.plotted or '')}"
     chart = plan_chart(answer.curve, asked=facts.budget.epsilon, title=title, note=about, of=facts.denominator)
     write_picture(chart, path)
