@@ -231,7 +231,7 @@ def method_phrase(method: str) -> str:
 def algorithm_phrase(algorithm: str) -> str:
     """An algorithm of a plan inside a sentence.
 
-    >>> algorithm_phrase("krylov"), algorithm_phrase("covariance")
-    ('a Krylov subspace', 'one release of the covariance')
+    >>> algorithm_phrase("power"), algorithm_phrase("covariance")
+    ('the private power method', 'one release of the covariance')
     """
     return _PHRASES[algorithm]
