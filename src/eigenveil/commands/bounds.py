@@ -13,8 +13,9 @@ from eigenveil.commands import _steps as bounding
 from eigenveil.commands._command import Command
 from eigenveil.commands._ending import wrote
 from eigenveil.commands._files import Reading, require_output
+from eigenveil.data.formats import TableParams
 from eigenveil.errors import require, require_param
-from eigenveil.params import BoundsParams, TableParams
+from eigenveil.params import BoundsParams
 from eigenveil.show.console import output, watched
 
 if TYPE_CHECKING:

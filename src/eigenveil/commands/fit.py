@@ -17,7 +17,8 @@ from eigenveil.commands._command import Command
 from eigenveil.commands._ending import despite_noise, wrote
 from eigenveil.commands._files import Reading, on_cluster, require_output
 from eigenveil.commands._outputs import require_report, write_model
-from eigenveil.params import PrivateParams, TableParams
+from eigenveil.data.formats import TableParams
+from eigenveil.params import PrivateParams
 from eigenveil.params.words import in_options
 from eigenveil.show.console import busy, output, watched
 

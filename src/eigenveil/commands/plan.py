@@ -15,7 +15,8 @@ from eigenveil.commands._command import Command
 from eigenveil.commands._outputs import require_picture, require_report, write, write_picture
 from eigenveil.commands._plan_shown import PlanAnswer, as_report, as_values, show
 from eigenveil.commands._spectra import KnownSpectrum
-from eigenveil.params import PlanParams, TableParams, checked
+from eigenveil.data.formats import TableParams
+from eigenveil.params import PlanParams, checked
 from eigenveil.show.console import is_seen, output
 
 if TYPE_CHECKING:

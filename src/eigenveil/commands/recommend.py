@@ -15,8 +15,9 @@ from eigenveil.commands._command import Command, Group
 from eigenveil.commands._ending import wrote
 from eigenveil.commands._files import require_output
 from eigenveil.commands._recommend_runs import fitted_on, given_split, held_out, judged, progress, show_quality
+from eigenveil.data.formats import TableParams
 from eigenveil.errors import require, require_param
-from eigenveil.params import ReadingParams, TableParams
+from eigenveil.params import ReadingParams
 from eigenveil.show.console import output
 
 if TYPE_CHECKING:

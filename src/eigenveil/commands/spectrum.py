@@ -13,7 +13,8 @@ from eigenveil.commands._bounds_file import BoundsFile, BoundsPath, show_bounds,
 from eigenveil.commands._command import Command
 from eigenveil.commands._ending import wrote
 from eigenveil.commands._files import Reading, require_output
-from eigenveil.params import SpectrumParams, TableParams
+from eigenveil.data.formats import TableParams
+from eigenveil.params import SpectrumParams
 from eigenveil.params.texts import text_of
 from eigenveil.show.console import output, watched
 
