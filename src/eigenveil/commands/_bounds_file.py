@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, final
 
 import typer
 
+from eigenveil.commands._option import option
 from eigenveil.data.archive import whole_number
 from eigenveil.errors import listed, require
 from eigenveil.params import PrivateParams, declared
@@ -40,13 +41,12 @@ _PUBLIC: Final = (
 
 BoundsPath: TypeAlias = Annotated[
     Path | None,
-    typer.Option(
+    option(
         "--bounds",
-        metavar="FILE",
-        help="A file that `eigenveil bounds --output` wrote. It sets the bound, with the mean or the column ranges that were "
+        "FILE",
+        "A file that `eigenveil bounds --output` wrote. It sets the bound, with the mean or the column ranges that were "
         "found, in place of the options here.",
-        rich_help_panel="Where rows lie (found privately, or public knowledge)",
-        show_default=False,
+        panel="Where rows lie (found privately, or public knowledge)",
     ),
 ]
 

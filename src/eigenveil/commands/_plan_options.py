@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Final, TypeAlias
 
-import typer
-
+from eigenveil.commands._option import flag, option
 from eigenveil.errors import require, require_param
 from eigenveil.params.declarations.plan import SHOWN, SPECTRUM
 
@@ -17,75 +16,66 @@ DEFAULT_EPSILONS: Final = "0.1,0.3,1,3,10"
 
 SpectrumFile: TypeAlias = Annotated[
     Path | None,
-    typer.Option(
+    option(
         "--spectrum",
-        metavar="FILE",
-        help="A spectrum released by `eigenveil spectrum`, .json. Or public variances in the units of --row-bound: "
+        "FILE",
+        "A spectrum released by `eigenveil spectrum`, .json. Or public variances in the units of --row-bound: "
         "numbers in a .csv or .txt file or a .json list.",
-        rich_help_panel=SPECTRUM,
-        show_default=False,
+        panel=SPECTRUM,
     ),
 ]
 # The one option that reads rows without a guarantee, so its help says PUBLIC in capitals.
 PublicData: TypeAlias = Annotated[
     Path | None,
-    typer.Option(
-        metavar="TABLE",
-        help="A PUBLIC table like the private one: last decade's, another country's. It is read without noise "
+    option(
+        "TABLE",
+        "A PUBLIC table like the private one: last decade's, another country's. It is read without noise "
         "and nobody in it is protected, so never pass the private table.",
-        rich_help_panel=SPECTRUM,
-        show_default=False,
+        panel=SPECTRUM,
     ),
 ]
 FromModel: TypeAlias = Annotated[
     Path | None,
-    typer.Option(
-        metavar="MODEL",
-        help="An earlier .safetensors model of similar rows, whose variances are already public.",
-        rich_help_panel=SPECTRUM,
-        show_default=False,
+    option(
+        "MODEL", "An earlier .safetensors model of similar rows, whose variances are already public.", panel=SPECTRUM
     ),
 ]
 BoundsJson: TypeAlias = Annotated[
     Path | None,
-    typer.Option(
+    option(
         "--bounds",
-        metavar="FILE",
-        help="What `eigenveil bounds --output` wrote, for a fit with --bounds: its row bound, and norms, which narrow what is "
+        "FILE",
+        "What `eigenveil bounds --output` wrote, for a fit with --bounds: its row bound, and norms, which narrow what is "
         "forecast of the loss by clipping.",
-        rich_help_panel=SPECTRUM,
-        show_default=False,
+        panel=SPECTRUM,
     ),
 ]
 Epsilons: TypeAlias = Annotated[
     str,
-    typer.Option(
-        metavar="NUMBERS",
-        help="Epsilons to plot, separated by commas. The one of --epsilon is always included.",
-        rich_help_panel=SHOWN,
+    option(
+        "NUMBERS",
+        "Epsilons to plot, separated by commas. The one of --epsilon is always included.",
+        shows=True,
+        panel=SHOWN,
     ),
 ]
 Plot: TypeAlias = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="Also draw accuracy against epsilon to this .svg file, or .png if matplotlib is installed.",
-        rich_help_panel=SHOWN,
-        show_default=False,
+    option(
+        "FILE", "Also draw accuracy against epsilon to this .svg file, or .png if matplotlib is installed.", panel=SHOWN
     ),
 ]
 # Its own wording: a plan has two files to overwrite.
 Force: TypeAlias = Annotated[
-    bool,
-    typer.Option("--force", help="Overwrite the files of --plot and --report if they exist.", rich_help_panel=SHOWN),
+    bool, flag("--force", "Overwrite the files of --plot and --report if they exist.", panel=SHOWN)
 ]
 # For scripts that try many budgets. `chosen` tells them whether to go on.
 AsJson: TypeAlias = Annotated[
     bool,
-    typer.Option(
+    flag(
         "--json",
-        help="Print JSON: every method, the curve, the assumptions. `chosen` is null if nothing can work.",
-        rich_help_panel=SHOWN,
+        "Print JSON: every method, the curve, the assumptions. `chosen` is null if nothing can work.",
+        panel=SHOWN,
     ),
 ]
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, final
 
-import typer
-
+from eigenveil.commands._option import option
 from eigenveil.errors import require
 from eigenveil.show.console import output
 
@@ -36,43 +35,40 @@ _NO_LIFE: Final = (
 
 LedgerPath: TypeAlias = Annotated[
     Path | None,
-    typer.Option(
+    option(
         "--ledger",
-        metavar="FILE",
-        help="Charge this release to the ledger in this file, such as ledger.db, and refuse it if the budget is used up. The "
+        "FILE",
+        "Charge this release to the ledger in this file, such as ledger.db, and refuse it if the budget is used up. The "
         "file is made if there is none. A site's ledger will do.",
-        rich_help_panel=_PANEL,
-        show_default=False,
+        panel=_PANEL,
     ),
 ]
 Dataset: TypeAlias = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--dataset",
-        metavar="NAME",
-        help="Your name for the people in the table. Their budget belongs to this name. Not needed if the ledger has only one.",
-        rich_help_panel=_PANEL,
-        show_default=False,
+        "NAME",
+        "Your name for the people in the table. Their budget belongs to this name. Not needed if the ledger has only one.",
+        panel=_PANEL,
     ),
 ]
 LifeEpsilon: TypeAlias = Annotated[
     float | None,
-    typer.Option(
+    option(
         "--life-epsilon",
-        metavar="NUMBER",
-        help="The most that all releases about these people may ever cost together. Give it at the first use.",
-        rich_help_panel=_PANEL,
-        show_default=False,
+        "NUMBER",
+        "The most that all releases about these people may ever cost together. Give it at the first use.",
+        panel=_PANEL,
     ),
 ]
 LifeDelta: TypeAlias = Annotated[
     float | None,
-    typer.Option(
+    option(
         "--life-delta",
-        metavar="NUMBER",
-        help="The delta at which --life-epsilon is counted.",
-        rich_help_panel=_PANEL,
-        show_default="--delta of the first use",
+        "NUMBER",
+        "The delta at which --life-epsilon is counted.",
+        unset="--delta of the first use",
+        panel=_PANEL,
     ),
 ]
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, final
 
-import typer
-
+from eigenveil.commands._option import flag, option
 from eigenveil.errors import require, require_param
 
 if TYPE_CHECKING:
@@ -22,42 +21,30 @@ __all__ = ["Step", "command_of", "left_for_fit", "show_steps", "write_json"]
 WIDEST: Final = 16
 
 PerColumn: TypeAlias = Annotated[
-    bool, typer.Option("--per-column", help="Find a range for each column instead, with sqrt(columns) times the noise.")
+    bool, flag("--per-column", "Find a range for each column instead, with sqrt(columns) times the noise.")
 ]
 Total: TypeAlias = Annotated[
     float | None,
-    typer.Option(
-        metavar="EPSILON",
-        help="The epsilon that this command and the fit may spend together. Shows what is left for the fit.",
-        rich_help_panel="Privacy",
-        show_default="1, if --epsilon is less",
+    option(
+        "EPSILON",
+        "The epsilon that this command and the fit may spend together. Shows what is left for the fit.",
+        unset="1, if --epsilon is less",
+        panel="Privacy",
     ),
 ]
 Rank: TypeAlias = Annotated[
     int | None,
-    typer.Option(
-        "--components",
-        "-k",
-        min=1,
-        metavar="K",
-        help="How many components the fit will have. Shows what each bound would capture.",
-        show_default=False,
+    option(
+        "--components", "-k", "K", "How many components the fit will have. Shows what each bound would capture.", min=1
     ),
 ]
-AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
+AsJson: TypeAlias = Annotated[bool, flag("--json", "Print the answer as JSON.")]
 BoundsOutput: TypeAlias = Annotated[
     Path | None,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="FILE",
-        help="Also write the answer to a .json file, for `eigenveil fit --bounds`.",
-        show_default=False,
-    ),
+    option("--output", "-o", "FILE", "Also write the answer to a .json file, for `eigenveil fit --bounds`."),
 ]
 SpectrumOutput: TypeAlias = Annotated[
-    Path,
-    typer.Option("--output", "-o", metavar="FILE", help="Write the spectrum to this .json file, for `eigenveil plan`."),
+    Path, option("--output", "-o", "FILE", "Write the spectrum to this .json file, for `eigenveil plan`.", shows=True)
 ]
 
 

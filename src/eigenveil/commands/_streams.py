@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from eigenveil.commands import _consent as consent
-from eigenveil.commands import _network as option
+from eigenveil.commands import _network as network
 from eigenveil.commands._joining import Given, allowed_agent, withdrawn_in
 from eigenveil.commands._parties import carried
 from eigenveil.commands._passphrase import passphrase_from
@@ -76,7 +76,7 @@ def followed(given: Given, source: Path, *, connect: str | None) -> None:
     _give_back_memory()
     study = StudyFile.read(given.study)
     require(study.streaming, f"{given.study} is a study of tables: give --data, and not --follow")
-    keys = option.keys_beside(
+    keys = network.keys_beside(
         given.study, study, given.keys, role="site", passphrase=passphrase_from(given.passphrase_file)
     )
     # Called for its refusals: keys of somebody else, or out of date, end the command before a row is read.

@@ -13,10 +13,9 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, final
 
-import typer
-
 from eigenveil.commands._command import Command
 from eigenveil.commands._files import require_file
+from eigenveil.commands._option import argument, flag, option
 from eigenveil.errors import require
 from eigenveil.show.console import output
 
@@ -43,57 +42,38 @@ _NOISE: Final = "Find the noise a budget needs"
 def account(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(
-            metavar="[FILE]...",
-            help="What was released: models and item spaces (.safetensors), bounds and spectra (.json).",
-            show_default=False,
-        ),
+        argument("[FILE]...", "What was released: models and item spaces (.safetensors), bounds and spectra (.json)."),
     ] = None,
     mu: Annotated[
         list[float] | None,
-        typer.Option(
+        option(
             "--mu",
-            metavar="NUMBER",
-            help="A release of this mu in Gaussian-DP terms, as guarantees and ledgers list it. May be repeated.",
-            rich_help_panel=_COST,
-            show_default=False,
+            "NUMBER",
+            "A release of this mu in Gaussian-DP terms, as guarantees and ledgers list it. May be repeated.",
+            panel=_COST,
         ),
     ] = None,
     gaussian: Annotated[
         Releases,
-        typer.Option(
-            metavar="MULTIPLIER[xN]",
-            help="A Gaussian release: its noise multiplier. 4.0x3 is three such releases. May be repeated.",
-            rich_help_panel=_COST,
-            show_default=False,
+        option(
+            "MULTIPLIER[xN]",
+            "A Gaussian release: its noise multiplier. 4.0x3 is three such releases. May be repeated.",
+            panel=_COST,
         ),
     ] = None,
     laplace: Annotated[
         Releases,
-        typer.Option(
-            metavar="MULTIPLIER[xN]",
-            help="A Laplace release, given in the same way.",
-            rich_help_panel=_COST,
-            show_default=False,
-        ),
+        option("MULTIPLIER[xN]", "A Laplace release, given in the same way.", panel=_COST),
     ] = None,
     delta: Annotated[
         float | None,
-        typer.Option(
-            metavar="NUMBER",
-            help="The delta of the cost or the budget. It may be left out if all files have the same.",
-            show_default=False,
-        ),
+        option("NUMBER", "The delta of the cost or the budget. It may be left out if all files have the same."),
     ] = None,
-    epsilon: Annotated[
-        float | None,
-        typer.Option(metavar="NUMBER", help="The epsilon of the budget.", rich_help_panel=_NOISE, show_default=False),
-    ] = None,
+    epsilon: Annotated[float | None, option("NUMBER", "The epsilon of the budget.", panel=_NOISE)] = None,
     releases: Annotated[
-        int | None,
-        typer.Option(help="How many equal releases share the budget.", rich_help_panel=_NOISE, show_default="1"),
+        int | None, option(None, "How many equal releases share the budget.", unset="1", panel=_NOISE)
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the sum as JSON.", rich_help_panel=_COST)] = False,
+    as_json: Annotated[bool, flag("--json", "Print the sum as JSON.", panel=_COST)] = False,
 ) -> None:
     """Add up what releases cost, or find the noise a budget needs.
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from eigenveil.commands import _options as option
+from eigenveil.commands import _options as common
 from eigenveil.commands._command import Command
 from eigenveil.commands._ending import leaves
+from eigenveil.commands._option import argument, flag, option
 from eigenveil.commands._outputs import require_report, write
 from eigenveil.errors import require
 from eigenveil.show.console import busy, is_seen, output
@@ -40,70 +41,43 @@ FAMILIES: Final = (
 def audit(
     names: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[CASE]...", help="The cases to attack: names, or the first part of names.", show_default=False
-        ),
+        argument("[CASE]...", "The cases to attack: names, or the first part of names."),
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Attack every case.", rich_help_panel=_CASES)] = False,
+    everything: Annotated[bool, flag("--all", "Attack every case.", panel=_CASES)] = False,
     quick: Annotated[
-        bool,
-        typer.Option("--quick", help="Use few runs: --quick --all takes one or two minutes.", rich_help_panel=_CASES),
+        bool, flag("--quick", "Use few runs: --quick --all takes one or two minutes.", panel=_CASES)
     ] = False,
     demonstrate: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--demonstrate",
-            help="Show what attackers get from published methods: two reconstructions and membership inference.",
-            rich_help_panel=_CASES,
+            "Show what attackers get from published methods: two reconstructions and membership inference.",
+            panel=_CASES,
         ),
     ] = False,
     confidence: Annotated[
-        float,
-        typer.Option(
-            help="The chance that the whole audit refutes no true claim.",
-            rich_help_panel=_STRENGTH,
-        ),
+        float, option(None, "The chance that the whole audit refutes no true claim.", shows=True, panel=_STRENGTH)
     ] = 0.99,
     epsilon: Annotated[
-        float | None,
-        typer.Option(
-            metavar="NUMBER", help="Audit at this epsilon.", rich_help_panel=_STRENGTH, show_default="each case's own"
-        ),
+        float | None, option("NUMBER", "Audit at this epsilon.", unset="each case's own", panel=_STRENGTH)
     ] = None,
     delta: Annotated[
-        float | None,
-        typer.Option(
-            metavar="NUMBER", help="Audit at this delta.", rich_help_panel=_STRENGTH, show_default="each case's own"
-        ),
+        float | None, option("NUMBER", "Audit at this delta.", unset="each case's own", panel=_STRENGTH)
     ] = None,
     runs: Annotated[
         int | None,
-        typer.Option(
-            help="Runs of each case. More runs find smaller flaws.",
-            rich_help_panel=_STRENGTH,
-            show_default="each case's own",
-        ),
+        option(None, "Runs of each case. More runs find smaller flaws.", unset="each case's own", panel=_STRENGTH),
     ] = None,
     seed: Annotated[
-        int | None,
-        typer.Option(
-            metavar="INTEGER",
-            help="Make the audit reproducible.",
-            rich_help_panel=_STRENGTH,
-            show_default="noise as in real fits",
-        ),
+        int | None, option("INTEGER", "Make the audit reproducible.", unset="noise as in real fits", panel=_STRENGTH)
     ] = None,
     jobs: Annotated[
-        int | None,
-        typer.Option(help="How many processes to use.", rich_help_panel=_STRENGTH, show_default="one for each core"),
+        int | None, option(None, "How many processes to use.", unset="one for each core", panel=_STRENGTH)
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print all results as JSON.", rich_help_panel=_SHAPE)] = False,
-    report: option.ReportFile = None,
-    force: option.Force = False,
-    as_markdown: Annotated[
-        bool,
-        typer.Option("--markdown", help="Print the verdicts as a Markdown table.", rich_help_panel=_SHAPE),
-    ] = False,
+    as_json: Annotated[bool, flag("--json", "Print all results as JSON.", panel=_SHAPE)] = False,
+    report: common.ReportFile = None,
+    force: common.Force = False,
+    as_markdown: Annotated[bool, flag("--markdown", "Print the verdicts as a Markdown table.", panel=_SHAPE)] = False,
 ) -> None:
     """Attack our own privacy guarantees, and report which ones fail.
 

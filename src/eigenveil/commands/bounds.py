@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from eigenveil.commands import _options as option
+from eigenveil.commands import _options as common
 from eigenveil.commands import _spending as kept
 from eigenveil.commands import _steps as bounding
 from eigenveil.commands._command import Command
@@ -25,19 +25,19 @@ __all__ = ["COMMAND"]
 
 
 def bounds(
-    data: option.Data,
+    data: common.Data,
     settings: dict[str, Any],
     reading: TableParams,
     per_column: bounding.PerColumn = False,
     total: bounding.Total = None,
     components: bounding.Rank = None,
-    carry: option.Carry = None,
+    carry: common.Carry = None,
     ledger: kept.LedgerPath = None,
     dataset: kept.Dataset = None,
     life_epsilon: kept.LifeEpsilon = None,
     life_delta: kept.LifeDelta = None,
     target: bounding.BoundsOutput = None,
-    force: option.Force = False,
+    force: common.Force = False,
     as_json: bounding.AsJson = False,
 ) -> None:
     """Find a bound on rows privately, for a fit that needs one.
@@ -93,13 +93,13 @@ def bounds(
     else:
         console = output()
         if settings["random_state"] is not None and settings["epsilon"] is not None:
-            console.print(warning_panel(option.SEEDED))
+            console.print(warning_panel(common.SEEDED))
         console.print(answer.view)
         if answer.steps:
             console.print()
         bounding.show_steps(console, answer.steps)
         if settings["epsilon"] is not None and read.counted(data):
-            console.print(warning_panel(option.COUNTED))
+            console.print(warning_panel(common.COUNTED))
         spending.show()
         if target is not None:
             console.print(f"\nwritten to {target}", soft_wrap=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from eigenveil.commands import _options as option
+from eigenveil.commands import _options as common
 from eigenveil.commands import _spending as kept
 from eigenveil.commands._bounds_file import BoundsFile, BoundsPath, show_bounds, was_given
 from eigenveil.commands._command import Command
@@ -30,21 +30,21 @@ __all__ = ["COMMAND"]
 
 def fit(
     context: typer.Context,
-    data: option.Data,
+    data: common.Data,
     settings: dict[str, Any],
     reading: TableParams,
     bounds: BoundsPath = None,
-    carry: option.Carry = None,
-    dask: option.DaskCluster = None,
-    processes: option.Processes = None,
+    carry: common.Carry = None,
+    dask: common.DaskCluster = None,
+    processes: common.Processes = None,
     ledger: kept.LedgerPath = None,
     dataset: kept.Dataset = None,
     life_epsilon: kept.LifeEpsilon = None,
     life_delta: kept.LifeDelta = None,
-    model: option.Output = Path("model.safetensors"),
-    report: option.ReportFile = None,
-    force: option.Force = False,
-    even_if_noise: option.EvenIfNoise = False,
+    model: common.Output = Path("model.safetensors"),
+    report: common.ReportFile = None,
+    force: common.Force = False,
+    even_if_noise: common.EvenIfNoise = False,
 ) -> None:
     """Fit principal components of a table, with a privacy guarantee.
 
@@ -133,10 +133,10 @@ def _run(
     wrote(target)
     console = output()
     if settings["random_state"] is not None and settings["epsilon"] is not None:
-        console.print(warning_panel(option.SEEDED))
+        console.print(warning_panel(common.SEEDED))
     console.print(model_summary(model, reason=pca.plan_.reason))
     if reading.counted(data) and settings["epsilon"] is not None:
-        console.print(warning_panel(option.COUNTED))
+        console.print(warning_panel(common.COUNTED))
     if known is not None and settings["epsilon"] is not None:
         show_bounds(console, known, settings, model.guarantee.protects)
     spending.show()

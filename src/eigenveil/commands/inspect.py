@@ -11,6 +11,7 @@ import typer
 
 from eigenveil.commands._command import Command
 from eigenveil.commands._files import require_file
+from eigenveil.commands._option import argument, flag, option
 from eigenveil.commands._outputs import require_picture, write_picture
 from eigenveil.data.archive import ITEMS_FORMAT, format_of
 from eigenveil.errors import require
@@ -30,29 +31,25 @@ __all__ = ["COMMAND"]
 def inspect(
     model: Annotated[
         Path,
-        typer.Argument(
-            metavar="MODEL",
-            help="A .safetensors file that `fit`, `stream`, `simulate` or `recommend fit` wrote, or a .json file of `bounds` or "
+        argument(
+            "MODEL",
+            "A .safetensors file that `fit`, `stream`, `simulate` or `recommend fit` wrote, or a .json file of `bounds` or "
             "`spectrum`.",
-            show_default=False,
         ),
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything in the file as JSON.")] = False,
+    as_json: Annotated[bool, flag("--json", "Print everything in the file as JSON.")] = False,
     loadings: Annotated[
         int,
-        typer.Option(
-            min=1, metavar="N", help="Show this many columns (or items) of each component, largest weight first."
-        ),
+        option("N", "Show this many columns (or items) of each component, largest weight first.", shows=True, min=1),
     ] = 5,
     plot: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Also draw the variances with the noise floor to this .svg file, or .png if matplotlib is installed.",
-            show_default=False,
+        option(
+            "FILE",
+            "Also draw the variances with the noise floor to this .svg file, or .png if matplotlib is installed.",
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the file of --plot if it exists.")] = False,
+    force: Annotated[bool, flag("--force", "Overwrite the file of --plot if it exists.")] = False,
 ) -> None:
     """Show a model: its components, its spectrum and its guarantee.
 

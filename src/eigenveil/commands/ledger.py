@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 
-from eigenveil.commands import _options as option
+from eigenveil.commands import _options as common
 from eigenveil.commands._command import Command, Group
 from eigenveil.commands._ending import wrote
 from eigenveil.commands._files import require_output
 from eigenveil.commands._network import RequireHead
+from eigenveil.commands._option import argument, flag, option
 from eigenveil.errors import require
 from eigenveil.show.console import output
 from eigenveil.show.words import rounded
@@ -34,9 +35,7 @@ _KILLED: Final = (
 )
 _SHOWN_DIGITS: Final = 16
 
-LedgerPath: TypeAlias = Annotated[
-    Path, typer.Argument(metavar="LEDGER", help="The ledger of this site, such as ledger.db.", show_default=False)
-]
+LedgerPath: TypeAlias = Annotated[Path, argument("LEDGER", "The ledger of this site, such as ledger.db.")]
 
 
 def group() -> None:
@@ -57,12 +56,9 @@ def group() -> None:
 
 def show(
     path: LedgerPath,
-    dataset: Annotated[str | None, typer.Option(metavar="NAME", help="This dataset only.", show_default=False)] = None,
-    delta: Annotated[
-        float | None,
-        typer.Option(metavar="NUMBER", help="The delta to count at; the policy's if not given.", show_default=False),
-    ] = None,
-    lines: Annotated[bool, typer.Option("--lines", help="Show every entry of the ledger as well.")] = False,
+    dataset: Annotated[str | None, option("NAME", "This dataset only.")] = None,
+    delta: Annotated[float | None, option("NUMBER", "The delta to count at; the policy's if not given.")] = None,
+    lines: Annotated[bool, flag("--lines", "Show every entry of the ledger as well.")] = False,
     require_head: RequireHead = None,
 ) -> None:
     """Show what was spent and what is reserved, dataset by dataset.
@@ -111,9 +107,9 @@ def show(
 def export(
     path: LedgerPath,
     target: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="Where the entries go, a .jsonl file.")
+        Path, option("--output", "-o", "FILE", "Where the entries go, a .jsonl file.", shows=True)
     ] = Path("ledger.jsonl"),
-    force: option.Force = False,
+    force: common.Force = False,
     require_head: RequireHead = None,
 ) -> None:
     """Write every entry to a file that others may see and check.
@@ -150,13 +146,8 @@ def export(
 
 
 def verify(
-    path: Annotated[
-        Path, typer.Argument(metavar="LEDGER", help="A ledger, or the .jsonl file of an export.", show_default=False)
-    ],
-    head: Annotated[
-        str | None,
-        typer.Option(metavar="HASH", help="A head noted earlier, which must be in the ledger.", show_default=False),
-    ] = None,
+    path: Annotated[Path, argument("LEDGER", "A ledger, or the .jsonl file of an export.")],
+    head: Annotated[str | None, option("HASH", "A head noted earlier, which must be in the ledger.")] = None,
     require_head: RequireHead = None,
 ) -> None:
     """Check every hash, every balance and every stored byte of a ledger.
@@ -208,12 +199,9 @@ def verify(
 def head_of(
     path: LedgerPath,
     to: Annotated[
-        Path | None,
-        typer.Option("--to", metavar="FILE", help="Where the head goes, on another system.", show_default="the screen"),
+        Path | None, option("--to", "FILE", "Where the head goes, on another system.", unset="the screen")
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Overwrite the head in FILE even if the ledger does not have it.")
-    ] = False,
+    force: Annotated[bool, flag("--force", "Overwrite the head in FILE even if the ledger does not have it.")] = False,
 ) -> None:
     """Note the head of a ledger, one line of JSON, where others keep it.
 
@@ -243,15 +231,8 @@ def head_of(
 
 def close(
     path: LedgerPath,
-    study: Annotated[
-        str,
-        typer.Argument(
-            metavar="STUDY",
-            help="Its name, or the first digits of its digest, as `show` prints them.",
-            show_default=False,
-        ),
-    ],
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    study: Annotated[str, argument("STUDY", "Its name, or the first digits of its digest, as `show` prints them.")],
+    yes: Annotated[bool, flag("--yes", "Do not ask.")] = False,
     require_head: RequireHead = None,
 ) -> None:
     """Close for good a study, or a fit whose process was killed.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from eigenveil.commands import _options as option
+from eigenveil.commands import _options as common
 from eigenveil.commands import _plan_options as planning
 from eigenveil.commands._command import Command
 from eigenveil.commands._outputs import require_picture, require_report, write, write_picture
@@ -34,7 +34,7 @@ def plan(
     bounds: planning.BoundsJson = None,
     epsilons: planning.Epsilons = planning.DEFAULT_EPSILONS,
     plot: planning.Plot = None,
-    report: option.ReportFile = None,
+    report: common.ReportFile = None,
     force: planning.Force = False,
     as_json: planning.AsJson = False,
 ) -> None:

@@ -8,6 +8,7 @@ import typer
 from eigenveil.commands._command import Command, Group
 from eigenveil.commands._ending import wrote
 from eigenveil.commands._network import MEMORY, Memory, bytes_allowed
+from eigenveil.commands._option import argument, flag, option
 from eigenveil.errors import require
 from eigenveil.show.console import output
 
@@ -18,7 +19,7 @@ __all__ = ["COMMAND"]
 
 _REFUSED = 2
 
-File = Annotated[Path, typer.Argument(metavar="FILE", help="The policy of this site, a .toml.", show_default=False)]
+File = Annotated[Path, argument("FILE", "The policy of this site, a .toml.")]
 
 
 def group() -> None:
@@ -34,11 +35,8 @@ def group() -> None:
 
 def new(
     file: File,
-    study: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="List the pins of this study, as comments.", show_default=False),
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")] = False,
+    study: Annotated[Path | None, option("FILE", "List the pins of this study, as comments.")] = None,
+    force: Annotated[bool, flag("--force", "Overwrite the file if it exists.")] = False,
 ) -> None:
     """Write a policy with safe defaults and an explanation of each key.
 
@@ -72,10 +70,8 @@ def new(
 
 def check(
     file: File,
-    study: Annotated[Path, typer.Argument(metavar="STUDY", help="The study file, a .toml.", show_default=False)],
-    name: Annotated[
-        str, typer.Option("--as", metavar="NAME", help="The name of this site in the study.", show_default=False)
-    ],
+    study: Annotated[Path, argument("STUDY", "The study file, a .toml.")],
+    name: Annotated[str, option("--as", "NAME", "The name of this site in the study.")],
     memory: Memory = MEMORY,
 ) -> None:
     """Say whether the policy allows a study, and if not, every reason.

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from eigenveil.commands import _histories as choice
-from eigenveil.commands import _options as option
+from eigenveil.commands import _options as common
 from eigenveil.commands._command import Command, Group
 from eigenveil.commands._ending import wrote
 from eigenveil.commands._files import require_output
+from eigenveil.commands._option import argument, option
 from eigenveil.commands._recommend_runs import fitted_on, given_split, held_out, judged, progress, show_quality
 from eigenveil.errors import require, require_param
 from eigenveil.params import ReadingParams, TableParams
@@ -55,7 +56,7 @@ def fit(
     reading: TableParams,
     items_file: choice.ItemsFile = None,
     target: choice.Output = Path("items.safetensors"),
-    force: option.Force = False,
+    force: common.Force = False,
 ) -> None:
     """Learn which items go together, with a privacy guarantee.
 
@@ -106,31 +107,16 @@ def fit(
 def top(
     settings: dict[str, Any],
     reading: TableParams,
-    model: Annotated[
-        Path, typer.Argument(metavar="ITEMS", help="An item space that `recommend fit` wrote.", show_default=False)
-    ],
+    model: Annotated[Path, argument("ITEMS", "An item space that `recommend fit` wrote.")],
     have: Annotated[
         list[str] | None,
-        typer.Option(metavar="ITEM", help="An item that the user has. Repeat for several.", show_default=False),
+        option("ITEM", "An item that the user has. Repeat for several."),
     ] = None,
-    have_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The user's items, one on each line.", show_default=False)
-    ] = None,
+    have_file: Annotated[Path | None, option("FILE", "The user's items, one on each line.")] = None,
     source: Annotated[
-        Path | None,
-        typer.Option(
-            "--from",
-            metavar="FILE",
-            help="A table of histories as for `recommend fit`. Needs --who.",
-            show_default=False,
-        ),
+        Path | None, option("--from", "FILE", "A table of histories as for `recommend fit`. Needs --who.")
     ] = None,
-    who: Annotated[
-        str | None,
-        typer.Option(
-            metavar="USER", help="The user in --from: a name, or for npz a row number from 0.", show_default=False
-        ),
-    ] = None,
+    who: Annotated[str | None, option("USER", "The user in --from: a name, or for npz a row number from 0.")] = None,
     first: choice.First = 20,
     as_json: choice.AsJson = False,
 ) -> None:
@@ -215,7 +201,7 @@ def _show(
     if nothing_stands_out(fitted.space_):
         console.print(nothing_found())
     if fitted.random_state is not None and fitted.epsilon is not None:
-        console.print(warning_panel(option.SEEDED))
+        console.print(warning_panel(common.SEEDED))
     if len(sites) > 1:
         console.print(rounds_table(fitted.transcript_))
         console.print()

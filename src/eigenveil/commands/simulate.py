@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, final
 
 import typer
 
-from eigenveil.commands import _options as option
+from eigenveil.commands import _options as common
 from eigenveil.commands import _simulate_options as simulating
 from eigenveil.commands import _simulate_peers as peers
 from eigenveil.commands._bounds_file import was_given
@@ -86,12 +86,12 @@ class _Job:
 
 def simulate(
     context: typer.Context,
-    data: option.Data,
+    data: common.Data,
     settings: dict[str, Any],
     reading: TableParams,
     sites: simulating.Sites = None,
     split: simulating.Split = "iid",
-    carry: option.Carry = None,
+    carry: common.Carry = None,
     loss: simulating.Loss = 0.0,
     delay: simulating.Delay = 0.0,
     duplicate: simulating.Duplicate = 0.0,
@@ -99,9 +99,9 @@ def simulate(
     compare: simulating.Compare = None,
     guarantee: simulating.ShowGuarantee = False,
     model: simulating.Output = None,
-    report: option.ReportFile = None,
-    force: option.Force = False,
-    even_if_noise: option.EvenIfNoise = False,
+    report: common.ReportFile = None,
+    force: common.Force = False,
+    even_if_noise: common.EvenIfNoise = False,
     page: Page = None,
     page_token: PageToken = None,
 ) -> None:
@@ -435,7 +435,7 @@ def _show(console: "Console", job: _Job, pca: "Estimator", model: "Model", compa
     )
 
     if job.private and job.asked.random_state is not None:
-        console.print(warning_panel(option.SEEDED))
+        console.print(warning_panel(common.SEEDED))
     if nothing_stands_out(model):
         console.print(nothing_found())
     console.print(rounds_table(pca.transcript_))
@@ -451,7 +451,7 @@ def _show(console: "Console", job: _Job, pca: "Estimator", model: "Model", compa
     if pca.tied_:
         console.print("The last component is not unique: the next direction has the same variance.", style="yellow")
     if job.private and job.reading.counted(job.data):
-        console.print(warning_panel(option.COUNTED))
+        console.print(warning_panel(common.COUNTED))
 
 
 def _facts(job: _Job, pca: "Estimator") -> Iterator[tuple[str, str]]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from eigenveil.commands import _options as option
+from eigenveil.commands import _options as common
 from eigenveil.commands import _spending as kept
 from eigenveil.commands import _steps as bounding
 from eigenveil.commands._bounds_file import BoundsFile, BoundsPath, show_bounds, was_given
@@ -29,18 +29,18 @@ _SHOWN: Final = 12
 
 def spectrum(
     context: typer.Context,
-    data: option.Data,
+    data: common.Data,
     settings: dict[str, Any],
     reading: TableParams,
     total: bounding.Total = None,
     bounds: BoundsPath = None,
-    carry: option.Carry = None,
+    carry: common.Carry = None,
     ledger: kept.LedgerPath = None,
     dataset: kept.Dataset = None,
     life_epsilon: kept.LifeEpsilon = None,
     life_delta: kept.LifeDelta = None,
     target: bounding.SpectrumOutput = Path("spectrum.json"),
-    force: option.Force = False,
+    force: common.Force = False,
 ) -> None:
     """Release the spectrum of a table once, for `eigenveil plan`.
 
@@ -72,7 +72,7 @@ def spectrum(
     if settings["random_state"] is not None and epsilon is not None:
         from eigenveil.show.terminal import warning_panel
 
-        console.print(warning_panel(option.SEEDED))
+        console.print(warning_panel(common.SEEDED))
     if found.spectrum is not None:
         # With its guarantee, so that `eigenveil account` can add up what it cost.
         bounding.write_json(target, {**found.spectrum.to_json(), "guarantee": found.guarantee.to_dict()})
@@ -81,7 +81,7 @@ def spectrum(
     if epsilon is not None and read.counted(data):
         from eigenveil.show.terminal import warning_panel
 
-        console.print(warning_panel(option.COUNTED))
+        console.print(warning_panel(common.COUNTED))
     if known is not None and epsilon is not None:
         show_bounds(console, known, settings, found.guarantee.protects)
     spending.show()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from eigenveil.commands import _options as option
+from eigenveil.commands import _options as common
 from eigenveil.commands import _spending as kept
 from eigenveil.commands import _stream_options as streaming
 from eigenveil.commands._bounds_file import BoundsFile, BoundsPath, show_bounds, was_given
@@ -38,12 +38,12 @@ def stream(
     settings: dict[str, Any] | None,
     reading: TableParams,
     bounds: BoundsPath = None,
-    carry: option.Carry = None,
+    carry: common.Carry = None,
     sync_every: streaming.SyncEvery = None,
-    model: option.Output = Path("model.safetensors"),
-    report: option.ReportFile = None,
-    force: option.Force = False,
-    even_if_noise: option.EvenIfNoise = False,
+    model: common.Output = Path("model.safetensors"),
+    report: common.ReportFile = None,
+    force: common.Force = False,
+    even_if_noise: common.EvenIfNoise = False,
     as_json: streaming.AsJson = False,
     ledger: kept.LedgerPath = None,
     dataset: kept.Dataset = None,

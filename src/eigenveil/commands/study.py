@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from eigenveil.commands import _options as option
+from eigenveil.commands import _options as common
 from eigenveil.commands import _study_options as choice
 from eigenveil.commands._command import Command, Group
 from eigenveil.commands._ending import despite_noise, wrote
@@ -53,7 +53,7 @@ def new(
     peer_address: choice.PeerAddress = None,
     memory: Memory = MEMORY,
     force: choice.Force = False,
-    even_if_noise: option.EvenIfNoise = False,
+    even_if_noise: common.EvenIfNoise = False,
 ) -> None:
     """Write the file of a study, from certificates and public numbers.
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, final
 
-import typer
-
 from eigenveil.commands._command import Command
 from eigenveil.commands._ending import wrote
 from eigenveil.commands._files import Reading, is_stdin, require_file, require_output, standard_input
+from eigenveil.commands._option import flag, option
 from eigenveil.commands._options import Carry, Data, Force
 from eigenveil.data.archive import whole_file
 from eigenveil.data.formats.scores import ENDINGS, Scored, write_scores
@@ -36,25 +35,19 @@ _AT_ONCE, _NUMBERS_AT_ONCE = 1 << 16, 1 << 21
 def transform(
     data: Data,
     settings: dict[str, Any],
-    model: Annotated[
-        Path, typer.Option("--model", "-m", help="The model: a .safetensors file that `fit` wrote.", show_default=False)
-    ],
+    model: Annotated[Path, option("--model", "-m", None, "The model: a .safetensors file that `fit` wrote.")],
     scores: Annotated[
         Path,
-        typer.Option(
+        option(
             "--output",
             "-o",
-            metavar="FILE",
-            help="Write the scores to this file: .csv, .tsv, .xlsx, .jsonl, .parquet, .feather or .npy.",
-            show_default=False,
+            "FILE",
+            "Write the scores to this file: .csv, .tsv, .xlsx, .jsonl, .parquet, .feather or .npy.",
         ),
     ],
     carry: Carry = None,
     clip: Annotated[
-        bool,
-        typer.Option(
-            "--clip", help="First clip rows as the fit did. The variances of a private model are of clipped rows."
-        ),
+        bool, flag("--clip", "First clip rows as the fit did. The variances of a private model are of clipped rows.")
     ] = False,
     force: Force = False,
 ) -> None:
