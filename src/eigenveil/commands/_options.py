@@ -1,13 +1,16 @@
 """Options that several commands share, each with its help, and two warnings that several commands print."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Final, TypeAlias
+
+import typer
 
 from eigenveil.commands._option import argument, flag, option
 from eigenveil.errors import require
 from eigenveil.show.live.address import PageAddress
 
-__all__ = ["COUNTED", "SEEDED", "page_at"]
+__all__ = ["COUNTED", "SEEDED", "page_at", "was_given"]
 
 # Panels have the titles that declarations use, so that these options stand among the derived ones.
 _PRIVACY: Final = "Privacy"
@@ -121,3 +124,30 @@ def page_at(given: str | None, token: Path | None) -> PageAddress | None:
     """The address of a page, if one was asked for. Refused before anything else is done."""
     require(token is None or given is not None, "--page-token is for a live page. Say where with --page HOST:PORT")
     return None if given is None else PageAddress.read(given, token)
+
+
+Total: TypeAlias = Annotated[
+    float | None,
+    option(
+        "EPSILON",
+        "The epsilon that this command and the fit may spend together. Shows what is left for the fit.",
+        unset="1, if --epsilon is less",
+        panel="Privacy",
+    ),
+]
+BoundsPath: TypeAlias = Annotated[
+    Path | None,
+    option(
+        "--bounds",
+        "FILE",
+        "A file that `eigenveil bounds --output` wrote. It sets the bound, with the mean or the column ranges that were "
+        "found, in place of the options here.",
+        panel="Where rows lie (found privately, or public knowledge)",
+    ),
+]
+
+
+def was_given(context: typer.Context, names: Sequence[str]) -> tuple[str, ...]:
+    """The options among these that the user typed on the command line."""
+    found = ((name, context.get_parameter_source(name)) for name in names)
+    return tuple(name for name, source in found if source is not None and source.name == "COMMANDLINE")
