@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eigenveil.commands._command import Command, Group
+from eigenveil.commands._command import Answer, Command, Group
 from eigenveil.commands._ending import wrote
 from eigenveil.commands._option import argument, flag, option
 from eigenveil.commands._passphrase import NewPassphrase, PassphraseFile, new_passphrase, passphrase_from
 from eigenveil.errors import require
+from eigenveil.show.console import Line
 from eigenveil.show.keys import dates_of, facts_in, facts_of, say, say_next, show_facts
 
 if TYPE_CHECKING:
     from eigenveil.network.identity.certificates import Role
+    from eigenveil.show.console import View
 
 __all__ = ["COMMAND"]
 
@@ -294,7 +296,7 @@ def renew(
 def show(
     files: Annotated[list[Path], argument("FILE...", "A .crt, .request or .key file.")],
     passphrase_file: PassphraseFile = None,
-) -> None:
+) -> Answer:
     """Show what is in certificates, requests and key files.
 
     Example:
@@ -304,10 +306,16 @@ def show(
     For a private key it shows whose it is and whether the file is safe,
     never the key itself.
     """
-    for at, path in enumerate(files):
-        facts = facts_in(path, passphrase_from(passphrase_file))
-        say(f"\n{path}" if at else str(path))
-        show_facts(facts)
+
+    def view() -> "View":
+        for at, path in enumerate(files):
+            facts = facts_in(path, passphrase_from(passphrase_file))
+            yield Line(f"\n{path}" if at else str(path))
+            yield labelled(facts)
+
+    from eigenveil.show.terminal import labelled
+
+    return Answer(view=view)
 
 
 def _new_party(

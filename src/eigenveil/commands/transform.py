@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, final
 
-from eigenveil.commands._command import Command
+from eigenveil.commands._command import Answer, Command
 from eigenveil.commands._ending import wrote
 from eigenveil.commands._files import Reading, is_stdin, require_file, require_output, standard_input
 from eigenveil.commands._option import flag, option
@@ -17,7 +17,7 @@ from eigenveil.data.archive import whole_file
 from eigenveil.data.formats.scores import ENDINGS, Scored, write_scores
 from eigenveil.errors import ColumnsError, listed, require
 from eigenveil.params import TableParams
-from eigenveil.show.console import busy, output
+from eigenveil.show.console import Line, busy
 
 if TYPE_CHECKING:
     from eigenveil.core.rows import Rows
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from eigenveil.data.formats.base import NamedTable
     from eigenveil.linalg import Array
     from eigenveil.model import Model
+    from eigenveil.show.console import View
 
 __all__ = ["COMMAND", "beside", "require_carried", "scores_of"]
 
@@ -50,7 +51,7 @@ def transform(
         bool, flag("--clip", "First clip rows as the fit did. The variances of a private model are of clipped rows.")
     ] = False,
     force: Force = False,
-) -> None:
+) -> Answer:
     """Project rows on the components of a model: the scores of each row.
 
     Use it as the next step of your own analysis, where the rows may be
@@ -86,7 +87,7 @@ def transform(
     with busy("scoring rows"), whole_file(scores) as temporary:
         write_scores(temporary, scores.suffix.lower(), names, job.scored)
     wrote(scores)
-    _show(data, scores, learned, job)
+    return Answer(view=lambda: _view(data, scores, learned, job))
 
 
 @final
@@ -99,21 +100,22 @@ class _ScoreJob:
     left_out: tuple[str, ...] = ()
 
 
-def _show(data: Path, scores: Path, model: "Model", job: _ScoreJob) -> None:
+def _view(data: Path, scores: Path, model: "Model", job: _ScoreJob) -> "View":
+    from rich.text import Text
+
     from eigenveil.show.terminal import plain, scores_warning
 
-    console = output()
     if job.left_out:
-        console.print(f"left out, because the model does not have them: {plain(listed(job.left_out))}", style="dim")
+        yield Text(f"left out, because the model does not have them: {plain(listed(job.left_out))}", style="dim")
     noted = model.settings.get("carry")
     kept = [name for name in job.left_out if _noted(name, noted)] if isinstance(noted, list) else []
     if kept and not job.carried:
-        console.print(f"the fit set some of them aside: --carry {plain(','.join(kept))} writes them too", style="dim")
-    console.print(f"scores written to {scores}, one column per component", soft_wrap=True)
+        yield Text(f"the fit set some of them aside: --carry {plain(','.join(kept))} writes them too", style="dim")
+    yield Line(f"scores written to {scores}, one column per component")
     whose = "standard input" if is_stdin(data) else str(data)
     beside = f", and has their {plain(listed(job.carried))}" if job.carried else ""
-    console.print(f"it is raw data of the people in {whose}{beside}; only you can read it", soft_wrap=True)
-    console.print(scores_warning())
+    yield Line(f"it is raw data of the people in {whose}{beside}; only you can read it")
+    yield scores_warning()
 
 
 def _noted(name: str, entries: list[Any]) -> bool:
