@@ -29,7 +29,7 @@ from commands.command_tables import (
     written,
 )
 from eigenveil import Model
-from eigenveil.data.formats.scores import as_plain_text
+from eigenveil.data.formats.csv import as_plain_text
 
 
 @pytest.fixture

@@ -383,13 +383,13 @@ def _follow(
 
 
 def _opened(job: Job, pca: "StreamingPCA", stop: Interrupts, *, when_quiet: Callable[[], None]) -> "Source":
-    from eigenveil.data.formats.registry import open_named
+    from eigenveil.data.formats import open_named
     from eigenveil.data.streams import follow_named, open_source
 
     # A resumed stream has the column in its state.
     reading, piped = replace(job.reading, person=pca.person), is_pipe(job.source)
     asked = reading.asked
-    if not piped and not reading.named(job.source):
+    if not piped and not reading.format(job.source).has_names:
         chosen = {name: value for name in ("columns", "drop", "one_hot") if (value := getattr(asked, name))}
         return open_source(job.source, **chosen, **reading.files, person=reading.person)
     table = open_named(open_pipe(job.source, stop, when_quiet=when_quiet) if piped else job.source, asked)

@@ -8,18 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 from eigenveil.commands._files import is_stdin, require_input, require_path, standard_input
 from eigenveil.commands._option import argument, flag, option
-from eigenveil.data.archive import HISTORIES
+from eigenveil.data.formats import PIPES, FileParams, TableParams
 from eigenveil.errors import require, require_param
-from eigenveil.params import (
-    FileParams,
-    InteractionsParams,
-    ReadingParams,
-    RecommenderParams,
-    TableParams,
-    checked,
-    declared,
-    parameters,
-)
+from eigenveil.params import InteractionsParams, ReadingParams, RecommenderParams, checked, declared, parameters
 
 if TYPE_CHECKING:
     from eigenveil.recommend import Interactions
@@ -121,12 +112,12 @@ def require_histories(files: Sequence[Path], items: Path | None, how: TableParam
         if is_stdin(path):
             require(len(files) == 1, "standard input is one file: give the others by name, or this one alone")
             require_param(
-                how.kind in ("csv", "arrow"), "{kind} is missing. A pipe does not say what it carries: csv or arrow"
+                how.kind in PIPES, f"{{kind}} is missing. A pipe does not say what it carries: {' or '.join(PIPES)}"
             )
         elif how.kind is not None or path.is_dir():
             require_path(path)
         else:
-            require_input(path, endings=HISTORIES)
+            require_input(path)
     require(items is None or items.is_file(), f"{items} does not exist or is not a file")
 
 
@@ -243,9 +234,9 @@ def items_were_read(files: Sequence[Path], items: Path | None, how: TableParams)
 
 
 def is_matrix(path: Path, how: TableParams) -> bool:
-    from eigenveil.recommend.reading import MATRICES, kind_of_histories
+    from eigenveil.recommend.reading import format_of_histories
 
-    return not is_stdin(path) and kind_of_histories(path, files_of(how)) in MATRICES
+    return not is_stdin(path) and not format_of_histories(path, files_of(how)).has_names
 
 
 def _stem(path: Path) -> str:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, final
 
 from eigenveil.commands import _histories as choice
 from eigenveil.commands._ending import leaves
+from eigenveil.data.formats import TableParams
 from eigenveil.errors import ParameterWarning, WeakGuaranteeWarning, require
-from eigenveil.params import TableParams
 from eigenveil.params.words import in_options
 from eigenveil.show.console import is_seen, output
 

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
 from eigenveil.commands._files import Reading
+from eigenveil.data.formats import TableParams
 from eigenveil.errors import ParameterError, require, require_param
-from eigenveil.params import PlanParams, TableParams
+from eigenveil.params import PlanParams
 from eigenveil.params.words import as_options
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 from eigenveil.commands._files import column_names
 from eigenveil.commands._option import argument, flag, option
+from eigenveil.data.formats import known_format
 from eigenveil.errors import listed, require
 from eigenveil.params.declarations.gossip import PEERS
 
@@ -87,7 +88,7 @@ def columns_of(text: str | None, source: Path | None, *, person: str | None) -> 
         return [name.strip() for name in text.split(",")]
     assert source is not None
     require(source.is_file(), f"--columns-from {source} does not exist or is not a file")
-    if source.suffix.lower() in (".csv", ".parquet"):
+    if known_format(source) is not None:
         names = column_names(source)
         require(names is not None, f"--columns-from {source}: its column names cannot be read")
         # The person column says whose row it is. It is no variable of the study.
@@ -97,7 +98,7 @@ def columns_of(text: str | None, source: Path | None, *, person: str | None) -> 
         # With or without a byte order mark, which would become part of the first name.
         lines = source.read_text(encoding="utf-8-sig").splitlines()
     except UnicodeDecodeError:
-        raise ValueError(f"--columns-from {source} must be UTF-8 text, .csv or .parquet") from None
+        raise ValueError(f"--columns-from {source} must be UTF-8 text, or a table with column names") from None
     return [line.strip() for line in lines if line.strip() and line.strip() != person]
 
 

@@ -11,8 +11,9 @@ from eigenveil.commands._ending import wrote
 from eigenveil.commands._files import Reading, require_output
 from eigenveil.commands._option import flag, option
 from eigenveil.commands._outputs import write_json
+from eigenveil.data.formats import TableParams
 from eigenveil.errors import require, require_param
-from eigenveil.params import BoundsParams, TableParams
+from eigenveil.params import BoundsParams
 from eigenveil.show.console import Line, watched
 
 if TYPE_CHECKING:

@@ -70,7 +70,7 @@ def hub(
     """
     require_file(study)
     require_grpc()
-    from eigenveil.network.agents.site_data import place_of
+    from eigenveil.network.agents.runner import place_of
     from eigenveil.network.identity.certificates import Keys
     from eigenveil.network.study.file import StudyFile
     from eigenveil.show.files import require_printer
@@ -146,7 +146,7 @@ def _run(
             write_report(_report(agent, learned), report)
             wrote(model)
             voice.happen(f"the model is written to {model}; now the sites fetch the result", style="green")
-            view.lingers(_patience(agent), learned)
+            view.lingers(study.patience, learned)
 
         try:
             with live_page(page, view.page, say=voice.happen, secret=voice.terminal) as live, voice.under(view):
@@ -182,12 +182,6 @@ def _report(agent: "HubAgent", model: "Model") -> "Report":
         sites=tuple(SitePart(one.name, one.certificate.pin) for one in study.sites),
         refused=agent.durable.refused,
     )
-
-
-def _patience(agent: "HubAgent") -> float:
-    params = agent.study.params
-    # As long as the hub waited for answers, sites may need to come back for the result.
-    return params.deadline * (1 + params.retries)
 
 
 def _opening(voice: Voice, agent: "HubAgent", transcript: Path) -> None:
@@ -250,7 +244,7 @@ def _say_who_lacks(voice: Voice, agent: "HubAgent", *, over: bool) -> None:
     """Say who has not fetched the result. For a study that was `over` before, only those who came now are known."""
     lacking = agent.unthanked
     if over:
-        came = [name for name in agent.below if name not in lacking]
+        came = [name for name in agent.hears if name not in lacking]
         voice.say(f"fetched the result: {shown_names(came)}")
     elif lacking:
         late = f"without the result yet: {shown_names(lacking)}; the same command sends it again"

@@ -48,12 +48,11 @@ def node(
     view = PartyView(voice)
     mine = network.keys_beside(study, found, keys, role="node", passphrase=passphrase_from(passphrase_file))
     agent = NodeAgent(found, keys=mine, memory=allowed, on_event=view.on_event)
-    # It calls the party above. Those below call it.
-    view.of(agent, calls={agent.parties.above[agent.place.name]})
+    view.of(agent, calls=agent.calls)
     assert agent.place.address is not None
     where = network.listening_address(listen, agent.place.address)
     voice.say(words.title_words(found), style="bold")
-    voice.say(f"This is the node {agent.place.name!r}, at {where}. Below it: {', '.join(agent.below)}.")
+    voice.say(f"This is the node {agent.place.name!r}, at {where}. Below it: {', '.join(agent.hears)}.")
     try:
         with voice.under(view):
             carried(

@@ -1,7 +1,7 @@
 """`eigenveil peer`: take part in a study without a hub, with one's own table, after a person or a policy has agreed."""
 
 import shlex
-from collections.abc import Callable, Collection, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, final
@@ -13,8 +13,8 @@ from eigenveil.commands._joining import Given, Joining, Kind, take_part
 from eigenveil.commands._options import Page, PageToken, page_at
 from eigenveil.commands._parties import require_grpc
 from eigenveil.commands._passphrase import PassphraseFile
+from eigenveil.data.formats import FileParams
 from eigenveil.errors import PeersLost, ProtocolError
-from eigenveil.params import FileParams
 from eigenveil.params.declarations.study import PeerStudy
 from eigenveil.params.words import in_study
 from eigenveil.show import words
@@ -90,20 +90,20 @@ def peer(
     require_grpc()
     allowed = network.bytes_allowed(memory)
     given = Given(
-        study,
-        data,
-        keys,
-        policy,
-        ledger,
-        dataset,
-        yes,
-        model,
-        scores,
-        rehearsal,
-        dry_run,
-        force,
-        allowed,
-        settings,
+        study=study,
+        data=data,
+        keys=keys,
+        policy=policy,
+        ledger=ledger,
+        dataset=dataset,
+        yes=yes,
+        model=model,
+        scores=scores,
+        rehearsal=rehearsal,
+        dry_run=dry_run,
+        force=force,
+        memory=allowed,
+        reading=settings,
         passphrase_file=passphrase_file,
         require_head=require_head,
         page=page_at(page, page_token),
@@ -132,14 +132,8 @@ class _Peer(Kind["PeerAgent"]):
 
         return PeerAgent(study, **settings)
 
-    def calls(self, agent: "PeerAgent") -> Collection[str]:
-        # The same rule as in `PeerAgent`: of two neighbours the later one in the study file calls.
-        order = [place.name for place in agent.study.peers]
-        # One of two neighbours calls, so that a pair has one connection.
-        return {name for name in agent.near if order.index(name) < order.index(agent.place.name)}
-
     def leaving(self, agent: "PeerAgent") -> Iterator["Fact"]:
-        near = [agent.study.place(name) for name in agent.near]
+        near = [agent.study.place(name) for name in agent.hears]
         return words.leaving_peer(agent.study, agent.parties, near=near, listens=self._where(agent))
 
     def joined(self, state: "StudyReplay") -> str:

@@ -12,8 +12,9 @@ from eigenveil.commands._command import Answer, Command
 from eigenveil.commands._option import flag, option
 from eigenveil.commands._outputs import require_picture, require_report, write_picture
 from eigenveil.commands._spectra import KnownSpectrum
+from eigenveil.data.formats import TableParams
 from eigenveil.errors import require, require_param
-from eigenveil.params import PlanParams, TableParams, checked
+from eigenveil.params import PlanParams, checked
 from eigenveil.params.declarations.plan import SHOWN, SPECTRUM
 from eigenveil.params.words import method_words
 from eigenveil.show.console import Line, is_seen, output

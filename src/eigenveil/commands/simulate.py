@@ -22,8 +22,9 @@ from eigenveil.commands._files import Reading, require_output
 from eigenveil.commands._options import Page, PageToken, page_at
 from eigenveil.commands._outputs import report_of, require_report, written_model
 from eigenveil.commands._splits import Parted, SplitRule, part
+from eigenveil.data.formats import TableParams
 from eigenveil.errors import BudgetExceeded, PeersLost, QuorumLost, require_param
-from eigenveil.params import FederatedParams, GossipParams, SimulateParams, TableParams, declared
+from eigenveil.params import FederatedParams, GossipParams, SimulateParams, declared
 from eigenveil.params.declarations.reading import MissingParams
 from eigenveil.params.words import in_options
 from eigenveil.show.console import busy, is_seen, output

@@ -1,6 +1,6 @@
 """`eigenveil site`: take part in a study with one's own table, after a person or a policy has agreed to what leaves."""
 
-from collections.abc import Callable, Collection, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, final
@@ -12,8 +12,8 @@ from eigenveil.commands._joining import Given, Joining, Kind, take_part
 from eigenveil.commands._options import DaskCluster, Page, PageToken, page_at
 from eigenveil.commands._parties import require_grpc
 from eigenveil.commands._passphrase import PassphraseFile
+from eigenveil.data.formats import FileParams
 from eigenveil.errors import ProtocolError, require
-from eigenveil.params import FileParams
 from eigenveil.show import words
 from eigenveil.show.progress import Voice
 
@@ -95,20 +95,20 @@ def site(
     allowed = network.bytes_allowed(memory)
     require((data is None) != (follow is None), "give --data with your table, or --follow in a study of streams")
     given = Given(
-        study,
-        data if data is not None else Path("-"),
-        keys,
-        policy,
-        ledger,
-        dataset,
-        yes,
-        model,
-        scores,
-        rehearsal,
-        dry_run,
-        force,
-        allowed,
-        settings,
+        study=study,
+        data=data if data is not None else Path("-"),
+        keys=keys,
+        policy=policy,
+        ledger=ledger,
+        dataset=dataset,
+        yes=yes,
+        model=model,
+        scores=scores,
+        rehearsal=rehearsal,
+        dry_run=dry_run,
+        force=force,
+        memory=allowed,
+        reading=settings,
         passphrase_file=passphrase_file,
         require_head=require_head,
         dask=dask,
@@ -153,10 +153,6 @@ class _Site(Kind["SiteAgent"]):
         from eigenveil.network.agents.site import SiteAgent
 
         return SiteAgent(study, **settings)
-
-    def calls(self, agent: "SiteAgent") -> Collection[str]:
-        # A site listens nowhere. It calls one party, through whatever its firewall lets out.
-        return {agent.above}
 
     def leaving(self, agent: "SiteAgent") -> Iterator["Fact"]:
         above = agent.study.place(agent.above)

@@ -13,8 +13,9 @@ from eigenveil.commands._ending import wrote
 from eigenveil.commands._files import Reading, require_output
 from eigenveil.commands._option import option
 from eigenveil.commands._outputs import write_json
+from eigenveil.data.formats import TableParams
 from eigenveil.estimators.bounds.saved import BoundsFile
-from eigenveil.params import SpectrumParams, TableParams
+from eigenveil.params import SpectrumParams
 from eigenveil.show.console import Line, watched
 
 if TYPE_CHECKING:

@@ -21,9 +21,10 @@ from eigenveil.commands._files import Reading, require_output
 from eigenveil.commands._follow import Job, outputs_in, require_source, run, spare_names
 from eigenveil.commands._options import Page, PageToken, page_at
 from eigenveil.commands._outputs import require_report
+from eigenveil.data.formats import TableParams
 from eigenveil.errors import at_place, listed, require, require_param
 from eigenveil.estimators.bounds.saved import BoundsFile
-from eigenveil.params import StreamingParams, TableParams
+from eigenveil.params import StreamingParams
 from eigenveil.params.words import in_options
 from eigenveil.show.console import Line, busy, draw
 

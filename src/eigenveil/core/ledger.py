@@ -15,7 +15,8 @@ Releases of one slot about disjoint `group`s of people, such as the sites of two
 them. A person is in one group, and the releases about the others have the same law in both streams.
 
 A fit reserves what it will spend before its first release. So fits that share a ledger, in any number of threads, are each paid
-for in full or refused. Nobody else can spend a reserve, and closing it gives back the rest.
+for in full or refused. Nobody else can spend a reserve, and closing it gives back the rest. In a file, that of a fit is written
+with its first charge, so two processes may both begin with the last of a budget. The second is refused before it releases.
 
 A ledger adds up guarantees of one kind (`PrivacyUnit`). The constructor says which, or else the first fit that charges it. A fit
 of another kind is refused before anything is written. A charge that names no kind, by hand, is taken to be of the ledger's, in
@@ -187,8 +188,11 @@ class Store(Protocol):
     def afford(self, mu: float, *, label: str, unit: PrivacyUnit | None, budget: Budget | None) -> None:
         """Raise what `reserve` would raise, and keep nothing."""
 
-    def reserve(self, reserve: "Reserve", *, budget: Budget | None, name: str | None) -> Account:
-        """Keep a reserve, or raise `BudgetExceeded` or `UnitMismatch` and keep nothing. Called `name`, it is an old one."""
+    def reserve(self, reserve: "Reserve", *, budget: Budget | None, name: str | None, lazy: bool) -> Account:
+        """Keep a reserve, or raise `BudgetExceeded` or `UnitMismatch` and keep nothing. Called `name`, it is an old one.
+
+        A `lazy` one may be kept with its first charge, in one write. That charge is then refused if others were quicker.
+        """
 
     def charge(self, charge: Charge, *, unit: PrivacyUnit | None) -> None:
         """Keep a charge that nobody has reserved, or raise and keep nothing."""
@@ -244,7 +248,9 @@ class Memory:
             f"{_enough(left, budget)}"
         )
 
-    def reserve(self, reserve: "Reserve", *, budget: Budget | None = None, name: str | None = None) -> "Memory":
+    def reserve(
+        self, reserve: "Reserve", *, budget: Budget | None = None, name: str | None = None, lazy: bool = False
+    ) -> "Memory":
         """Set it aside, or raise."""
         self.afford(math.sqrt(reserve.left), label=reserve.label, unit=reserve.unit, budget=budget)
         self._reserves = (*(ref for ref in self._reserves if ref() is not None), weakref.ref(reserve))
@@ -416,12 +422,14 @@ delta = 1e-06; nothing was released
         unit: PrivacyUnit | None = None,
         budget: Budget | None = None,
         name: str | None = None,
+        lazy: bool = False,
     ) -> "Reserve":
         """Set `mu` aside for later releases, all of it or, with `BudgetExceeded`, none of it. Use it in a `with` statement.
 
         A fit that continues earlier work passes the entries it has already `paid` on this ledger, and the `name` of the reserve
         that it had. `unit` is what the fit protects. `UnitMismatch` if the ledger counts guarantees of another kind. `budget` is
-        what `mu` was computed from, for entries and messages.
+        what `mu` was computed from, for entries and messages. A `lazy` reserve, of a fit that charges soon, is written to a file
+        with its first charge: one wait for the disk less. Until then other processes may still spend what it is for.
 
         >>> ledger = Ledger(epsilon=1.0, delta=1e-6)
         >>> with ledger.reserve(0.2, label="a fit") as reserve:
@@ -439,7 +447,7 @@ delta = 1e-06; nothing was released
             # They are on the ledger already, so they count against this reserve alone.
             for charge in paid:
                 reserve._write(charge)
-            reserve._opened(self._store.reserve(reserve, budget=budget, name=name))
+            reserve._opened(self._store.reserve(reserve, budget=budget, name=name, lazy=lazy))
             self._reserves = (*(ref for ref in self._reserves if ref() is not None), weakref.ref(reserve))
         return reserve
 

@@ -6,6 +6,7 @@ its fit ends and abandoned where it fails. States of a reserve, and what counts 
     | what happens to the process  | in the file        | counts                                              |
     |------------------------------|--------------------|-----------------------------------------------------|
     | dies before `reserve` returns| nothing, or open   | nothing, or all of it                               |
+    | and before a lazy one charges| nothing            | nothing                                             |
     | dies before a charge returns | open               | all of it                                           |
     | dies after a charge          | open, with charge  | all of it; at most the charges have been released   |
     | ends the fit, or drops it    | closed             | the charges                                         |
@@ -68,9 +69,12 @@ class _FileAccount:
         steps: int = 0,
         spent: ExactSum = _NOTHING,
         is_open: bool = True,
+        is_joined: bool = True,
     ) -> None:
-        self._store, self.name = store, terms.study
+        self._store, self.name, self._terms = store, terms.study, terms
         self._steps, self._mu, self._spent, self._unit = steps, terms.mu, spent, terms.unit
+        # Whether it is in the file. A lazy reserve gets there with its first charge.
+        self._is_joined = is_joined
         self._is_open = is_open
         # Whether the charge that uses it up ends it, in the same write: there is nothing to give back. Not if more will be noted.
         self.ends_itself = True
@@ -96,9 +100,13 @@ class _FileAccount:
         charge = Charge(_plain(charge.label), charge.mu)
         spent = self._spent.square(charge.mu)
         ends = self.ends_itself and fits(self._mu * self._mu, math.sqrt(spent.value))
-        self._store.lasting().commit(
-            self.name, self._steps, came=b"", said=[], charges=[charge], keep=False, finish=ends
-        )
+        if self._is_joined:
+            self._store.lasting().commit(
+                self.name, self._steps, came=b"", said=[], charges=[charge], keep=False, finish=ends
+            )
+        else:
+            self._store.begin(self._terms, charge, finish=ends)
+            self._is_joined = True
         self._steps, self._spent = self._steps + 1, spent
         if ends:
             self._ended()
@@ -116,7 +124,7 @@ class _FileAccount:
         try:
             lasting = self._store.lasting()
             known = lasting.study(self.name)
-            # Somebody may have closed it with the command meanwhile.
+            # Somebody may have closed it with the command meanwhile, or a lazy one never got there.
             if known is not None and known.state == "open":
                 (lasting.abandon if failed else lasting.finish)(self.name)
         except LedgerError as error:
@@ -214,11 +222,16 @@ class FileStore:
         with self._advising(terms):
             self.lasting().afford(terms, life=self.life)
 
-    def reserve(self, reserve: Reserve, *, budget: Budget | None = None, name: str | None = None) -> Account:
+    def reserve(
+        self, reserve: Reserve, *, budget: Budget | None = None, name: str | None = None, lazy: bool = False
+    ) -> Account:
         """Joined in one transaction: of two processes that ask for the last of a budget, one is refused."""
         account = None if name is None else self._known(name)
         if account is None:
-            account = self.join(self._terms(math.sqrt(reserve.left), reserve.label, reserve.unit, budget))
+            terms = self._terms(math.sqrt(reserve.left), reserve.label, reserve.unit, budget)
+            if lazy:
+                self.require(terms)
+            account = _FileAccount(self, terms, is_joined=False) if lazy else self.join(terms)
         # Deleting a reserve gives it back, as in memory.
         weakref.finalize(reserve, self._dropped.append, account).atexit = False
         return account
@@ -231,9 +244,13 @@ class FileStore:
 
     def charge(self, charge: Charge, *, unit: PrivacyUnit | None) -> None:
         """Reserved, charged and finished in one transaction."""
-        terms = self._terms(charge.mu, charge.label, unit, None)
+        plain = Charge(_plain(charge.label), charge.mu)
+        self.begin(self._terms(charge.mu, charge.label, unit, None), plain, finish=True)
+
+    def begin(self, terms: StudyBudget, charge: Charge, *, finish: bool) -> None:
+        """A new study in the file and its first charge, in one transaction; `finish` says that it is the last one, too."""
         with self._advising(terms):
-            self.lasting().charge(terms, [Charge(_plain(charge.label), charge.mu)], life=self.life)
+            self.lasting().charge(terms, [charge], life=self.life, finish=finish)
 
     @contextmanager
     def _advising(self, terms: StudyBudget) -> Iterator[None]:

@@ -1,8 +1,8 @@
 """Components of streams in one pass: the `Tracker` interface and its trackers, with and without privacy.
 
-A new tracker is a file with a `KIND`, and its line in the registry. Plans, streams, state files and reports ask those of the
-registry. Other people's trackers are in `papers.trackers`: no stream may have them, so they have no kind. It may import `tasks`
-and all below it.
+A new tracker is a file with a `KIND`, and its line in the registry. Plans and streaming estimators call it, and so do state files
+and reports. Other people's trackers are in `papers.trackers`: no stream may have them, so they have no kind. It may import
+`tasks` and all below it.
 """
 
 from collections.abc import Callable
