@@ -34,7 +34,7 @@ from eigenveil import FederatedStream
 from eigenveil.linalg import Array, Subspace, merge_all, orthonormal
 from eigenveil.linalg.blas import blas_threads
 from eigenveil.protocols.star.layout import Layout, tree
-from eigenveil.tracking import NOTHING_ASKED, BlockTracker, Tracker
+from eigenveil.trackers import NOTHING_ASKED, BlockTracker, Tracker
 
 RANK, SLOTS, ROWS, FANOUT, FORGET = 5, 16, 20, 8, 0.8
 WIDTH: Final = RANK + max(10, RANK)

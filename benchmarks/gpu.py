@@ -21,10 +21,10 @@ import numpy as np
 
 from eigenveil.core.domain import Domain
 from eigenveil.core.unit import Neighbours
+from eigenveil.data.engines.gpu import fused, rows_on_device
 from eigenveil.data.rows import DenseRows
 from eigenveil.linalg.kernel import orthonormal
 from eigenveil.privacy import bounded_gram, bounded_gram_times, bounded_sum
-from eigenveil.privacy.sums.device import fused, rows_on_device
 
 ADD = Neighbours.ADD_REMOVE
 

@@ -16,8 +16,8 @@ from eigenveil.core.mechanism import Exact
 from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import Array
+from eigenveil.methods.covariance import CovarianceSum
 from eigenveil.protocols import run_pooled
-from eigenveil.tasks import CovarianceSum
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.split import split_budget
 from eigenveil.tasks.fit.task import Fit

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 
-from cli.cli_tables import eigenveil
+from commands.command_tables import eigenveil
 from eigenveil import FederatedPCA, GossipPCA, Model, PrivatePCA, StreamingPCA
 from eigenveil.linalg import Array
 

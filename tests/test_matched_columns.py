@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 import scipy.sparse as sp
 
-from cli.cli_tables import eigenveil
+from commands.command_tables import eigenveil
 from eigenveil import FederatedPCA, GossipPCA, Model, PrivatePCA, StreamingPCA
 from eigenveil.data.rows import DenseRows
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cli.cli_tables import eigenveil
+from commands.command_tables import eigenveil
 from eigenveil import FederatedPCA, GossipPCA, Ledger, PrivatePCA, find_bounds, released_spectrum
 from eigenveil.core.domain import Domain
 from eigenveil.core.unit import Neighbours

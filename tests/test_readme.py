@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from eigenveil import Model
-from eigenveil.cli import app
+from eigenveil.commands import app
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "eigenveil"

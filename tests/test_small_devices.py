@@ -10,7 +10,7 @@ from pathlib import Path
 
 TRACKER = """
 import numpy as np
-from eigenveil.tracking import NOTHING_ASKED, BlockTracker
+from eigenveil.trackers import NOTHING_ASKED, BlockTracker
 tracker = BlockTracker(10)
 state = tracker.start(1000)
 for rows in np.random.default_rng(0).standard_normal((3, 200, 1000)):
@@ -20,10 +20,10 @@ tracker.subspace(state)
 SITE = """
 import sys
 from pathlib import Path
-import eigenveil.cli
-import eigenveil.cli.network.site
-import eigenveil.cli.network.streams
-import eigenveil.cli.network.view
+import eigenveil.commands
+import eigenveil.commands.site
+import eigenveil.commands._streams
+import eigenveil.show.progress
 import eigenveil.network.agents.slot_site
 from eigenveil.data.follow import ByCount, Follower, Instant, follow
 from eigenveil.estimators.slots.parties import SlotParties

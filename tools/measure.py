@@ -67,7 +67,7 @@ def _figures(root: Path) -> Iterator[tuple[str, int]]:
     yield "core files", len(core)
     yield "core lines", sum(text.count("\n") for text in core.values())
     yield "core lines of code", sum(map(_code_lines, core.values()))
-    for name, code in (("the mechanism", _MECHANISM), ("a fit", _FIT), ("--help", "import eigenveil.cli")):
+    for name, code in (("the mechanism", _MECHANISM), ("a fit", _FIT), ("--help", "import eigenveil.__main__")):
         modules, lines = _loaded(root, code)
         yield f"modules loaded by {name}", modules
         yield f"lines loaded by {name}", lines

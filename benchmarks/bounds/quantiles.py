@@ -27,6 +27,7 @@ from eigenveil.core.accounting import Budget
 from eigenveil.core.counts import Cells
 from eigenveil.estimators.bounds.rows import PER_DOUBLING, find_bounds
 from eigenveil.linalg import Array
+from eigenveil.tasks.tails import norm_cells
 
 NAMES = (
     "winequality_red",
@@ -76,7 +77,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=20)
     runs = parser.parse_args().runs
-    cells = Cells.norms(1e-9, 1e12, per_doubling=PER_DOUBLING)
+    cells = norm_cells(1e-9, 1e12, per_doubling=PER_DOUBLING)
     print(
         f"{QUANTILE} quantile, delta = {DELTA:g}, {runs} runs. rank: median (90%) error; bound over the truth: median [90%]"
     )

@@ -30,10 +30,10 @@ from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import Array, Subspace, orthonormal
 from eigenveil.linalg.blas import blas_threads
+from eigenveil.methods.krylov import KrylovSum
 from eigenveil.protocols import Hub, Member, Terms
 from eigenveil.protocols.star.layout import star
 from eigenveil.runtimes import LocalStar
-from eigenveil.tasks import KrylovSum
 
 RANK, WIDTH, ROUNDS, TIMES, LIMIT = 10, 15, 10, 5, 1.05
 

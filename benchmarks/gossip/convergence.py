@@ -38,9 +38,9 @@ from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows
 from eigenveil.linalg.blas import blas_threads
 from eigenveil.linalg.graphs import Graph
+from eigenveil.methods.covariance import CovarianceSum
 from eigenveil.protocols.gossip import Consensus, GossipTerms, Mixing, Peer, Plain, metropolis
 from eigenveil.runtimes import LocalPeers
-from eigenveil.tasks import CovarianceSum
 
 KINDS: Final = ("ring", "grid", "random-regular:4", "star", "complete")
 CONSENSUS: Final[tuple[Consensus, ...]] = ("metropolis", "chebyshev", "tree")

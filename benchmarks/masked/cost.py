@@ -51,14 +51,16 @@ from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import orthonormal
 from eigenveil.linalg.blas import blas_threads
+from eigenveil.methods.covariance import CovarianceSum
+from eigenveil.methods.power import PowerIteration
+from eigenveil.methods.products import ProductTask, geometric_shares
 from eigenveil.privacy import Lattice, Share
 from eigenveil.protocols import Ask, Brief, Done, Give, Hub, Masked, Member, Message, Party, Return, Terms
 from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms, Masking, mask_graph, member, session, terms
 from eigenveil.protocols.masked.evidence import checks_needed
 from eigenveil.protocols.star.layout import star
 from eigenveil.protocols.wire import size
-from eigenveil.tasks import CovarianceSum, PowerIteration, SumTask, geometric_shares
-from eigenveil.tasks.products import ProductTask
+from eigenveil.tasks import SumTask
 
 BUDGET, SURVIVORS, COLLUDERS, LIMIT, TARGET_SITES = Budget(1.0, 1e-6), 0.8, 1, 3.0, 20
 TARGET_ROWS = (100, 300, 1000, 3000)

@@ -1,4 +1,4 @@
-"""Draw the example images of docs/seeing.md: every display of `eigenveil.plot`, on public tables.
+"""Draw the example images of docs/seeing.md: every display of `eigenveil.show.plots`, on public tables.
 
     python benchmarks/pictures/plot_images.py [--output docs/images]
 
@@ -22,7 +22,7 @@ from sklearn.datasets import load_breast_cancer
 from eigenveil import FederatedPCA, PrivatePCA
 from eigenveil.core.accounting import Budget
 from eigenveil.plan import Facts, Spectrum
-from eigenveil.plot import (
+from eigenveil.show.plots import (
     BiplotDisplay,
     BudgetDisplay,
     ConvergenceDisplay,

@@ -26,7 +26,7 @@ from benchmarks.datasets import dense, skipped
 from benchmarks.streaming.runs import SYNTHS, distance, fixed_rank, fpca, residual, spirit, states
 from eigenveil.linalg import Array, Subspace
 from eigenveil.linalg.blas import blas_threads
-from eigenveil.tracking import Tracker
+from eigenveil.trackers import Tracker
 
 RANK, FORGET, RECENT, ROUNDING = 10, 0.9, 250, 1e-9
 ALPHAS, CHECKPOINTS = (0.001, 0.1, 0.5, 1.0, 2.0, 3.0), (500, 1000, 2000, 4000)

@@ -20,7 +20,7 @@ from typing import Any
 
 TRACKER = """
 import numpy as np
-from eigenveil.tracking import NOTHING_ASKED, BlockTracker
+from eigenveil.trackers import NOTHING_ASKED, BlockTracker
 tracker, rng = BlockTracker(10), np.random.default_rng(0)
 state = tracker.start(1000)
 for _ in range(20):
@@ -33,7 +33,7 @@ from eigenveil.core.domain import Domain
 from eigenveil.core.mechanism import Gaussian
 from eigenveil.core.ledger import Ledger
 from eigenveil.core.noise import Noise
-from eigenveil.tracking import SlicedTracker, SumTerms
+from eigenveil.trackers import SlicedTracker, SumTerms
 ledger = Ledger(epsilon=1.0, delta=1e-6)
 mechanism = Gaussian(100.0, ledger, Noise.seeded(0))
 tracker, rng = SlicedTracker(10, SumTerms(Domain(dim=1000, radius=40.0), center=False)), np.random.default_rng(0)
@@ -43,7 +43,7 @@ for _ in range(5):
 tracker.subspace(state)
 """
 SITE = """
-import eigenveil.cli, eigenveil.cli.network.site, eigenveil.network.agents.site
+import eigenveil.commands, eigenveil.commands.site, eigenveil.network.agents.site
 """
 FOLLOW = """
 import sys
@@ -51,7 +51,7 @@ from pathlib import Path
 from typing import Any
 from eigenveil.data.follow import ByCount, Follower, Instant, FollowedRows, follow
 from eigenveil.core.accounting import Budget
-from eigenveil.tracking import NOTHING_ASKED, BlockTracker
+from eigenveil.trackers import NOTHING_ASKED, BlockTracker
 assert Budget(1.0, 1e-6).mu > 0
 follower = Follower(follow(Path(sys.argv[1])), ByCount(rows=200, horizon=10))
 tracker = BlockTracker(10)
@@ -165,7 +165,7 @@ def main() -> None:
         for name, code, arguments in (
             ("Python alone", "", ()),
             ("numpy", "import numpy", ()),
-            ("eigenveil.tracking", "import eigenveil.tracking", ()),
+            ("eigenveil.trackers", "import eigenveil.trackers", ()),
             ("  with a tracker, d = 1000, blocks of 200", TRACKER, ()),
             ("  with noise in every block, d = 1000, blocks of 200", PRIVATE, ()),
             ("what `eigenveil site` loads", SITE, ()),

@@ -30,7 +30,7 @@ from eigenveil.core.mechanism import Gaussian, Mechanism
 from eigenveil.core.noise import Noise
 from eigenveil.linalg import Array
 from eigenveil.linalg.blas import blas_threads
-from eigenveil.tracking import NOTHING_ASKED, GramTracker, SketchTracker, SlicedTracker, SumTerms, Tracker
+from eigenveil.trackers import NOTHING_ASKED, GramTracker, SketchTracker, SlicedTracker, SumTerms, Tracker
 
 RANK, KIB = 10, 1024
 BUDGET = Budget(1.0, 1e-5)

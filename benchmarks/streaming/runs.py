@@ -12,8 +12,8 @@ from numpy.random import Generator
 from eigenveil.core.mechanism import Mechanism
 from eigenveil.linalg import Array, Subspace, orthonormal, sines
 from eigenveil.papers.trackers import BlockPower, FrequentDirections, Grouse, Oja, Spirit
-from eigenveil.tracking import NOTHING_ASKED, BlockTracker, EnergyBounds, Tracker
-from eigenveil.tracking.block import OVERSAMPLE
+from eigenveil.trackers import NOTHING_ASKED, BlockTracker, EnergyBounds, Tracker
+from eigenveil.trackers.sketch import OVERSAMPLE
 
 __all__ = [
     "BLOCK",

@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from eigenveil.data.engines.gpu import rows_on_device
     from eigenveil.data.engines.pool import rows_in_processes
     from eigenveil.data.rows import Symmetric
     from eigenveil.errors import (
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from eigenveil.linalg.graphs import Graph
     from eigenveil.model import Model
     from eigenveil.privacy import Guarantee
-    from eigenveil.privacy.sums.device import rows_on_device
     from eigenveil.recommend import PrivateRecommender
     from eigenveil.runtimes import Faults
 
@@ -117,7 +117,7 @@ _HOMES = {
     "LedgerError": "ledger.store",
     "Symmetric": "data.rows",
     "rows_in_processes": "data.engines.pool",
-    "rows_on_device": "privacy.sums.device",
+    "rows_on_device": "data.engines.gpu",
     "Faults": "runtimes",
 }
 

@@ -1,6 +1,6 @@
 """`python -m eigenveil` is the command `eigenveil`."""
 
-from eigenveil.cli import app
+from eigenveil.commands import app
 
 if __name__ == "__main__":
     app(prog_name="eigenveil")

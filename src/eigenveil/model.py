@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import import_module
 from numbers import Real
 from pathlib import Path
 from typing import Any, final
@@ -17,16 +18,16 @@ from eigenveil.core.domain import Domain, Region
 from eigenveil.core.rows import Block, in_silence, is_sparse
 from eigenveil.data.archive import ArchiveKind
 from eigenveil.data.elsewhere import is_dask, require_here
+from eigenveil.data.engines.gpu import is_on_device, rows_on_device
+from eigenveil.data.formats import missing_words
 from eigenveil.data.known import KnownColumns
 from eigenveil.data.number_texts import NO_MARKS, MissingMarks
-from eigenveil.drawing import escaped, figure, fragment, scree_chart
 from eigenveil.errors import ModelFileError, listed, require
 from eigenveil.linalg import Array, Subspace
-from eigenveil.params.declarations.reading import missing_words, public_levels
+from eigenveil.params.declarations.reading import public_levels
 from eigenveil.params.values import Expected
 from eigenveil.privacy import Guarantee
 from eigenveil.privacy.sums.clipped import dense
-from eigenveil.privacy.sums.device import is_on_device, rows_on_device
 from eigenveil.tasks.fit.gaps import gaps_of
 
 __all__ = ["SCORES_ARE_RAW", "Model", "clipping_of", "noise_floor_in", "warnings_in"]
@@ -309,13 +310,7 @@ class Model:
 
     def _repr_html_(self) -> str:
         """The variances with the noise floor and the guarantee, in a notebook."""
-        guarantee, shares = self.guarantee, self.explained_variance_ratio.tolist()
-        chart = scree_chart(self.explained_variance.tolist(), floor=self.noise_floor, shares=shares)
-        # Several models may be shown on one page, and ids must differ.
-        drawn = figure(chart, f"scree{id(self)}")
-        warned = "".join(f"<p><strong>Warning.</strong> {escaped(words)}</p>" for words in self.warnings)
-        css = "good" if guarantee.private else "bad"
-        return fragment(f'<p class="{css}"><strong>{escaped(guarantee.title)}</strong></p>{warned}{drawn}')
+        return str(import_module("eigenveil.show.notebook").html_of(self))
 
     def save(self, path: str | Path) -> None:
         """Write the model to `path`, whole or not at all."""

@@ -16,7 +16,7 @@ from eigenveil.core.accounting import Budget
 from eigenveil.core.mechanism import Bounded, Gaussian, Mechanism
 from eigenveil.core.noise import Noise, Rounded
 from eigenveil.linalg import Array
-from eigenveil.tracking import sliced
+from eigenveil.trackers import slices
 
 # As in an audit of eighty cases at 99%.
 CONFIDENCE = 1 - 0.01 / 80
@@ -70,7 +70,7 @@ def test_noise_in_floating_point_anywhere_does_not_pass(case: Case, monkeypatch:
         yield FloatingGaussian(exact).release(Bounded(whole, sensitivity, symmetric=True), **how)
 
     monkeypatch.setattr(Gaussian, "release", release)
-    monkeypatch.setattr(sliced, "release_columns", columns)
+    monkeypatch.setattr(slices, "release_columns", columns)
     verdict = verdict_of(case)
     assert not verdict.as_it_should
     if case.name in ("bits/site-part", "bits/hub-release", "bits/peers-independent"):

@@ -23,7 +23,7 @@ from eigenveil.errors import BudgetExceeded
 from eigenveil.estimators import PrivatePCA
 from eigenveil.linalg import Subspace
 from eigenveil.privacy import Guarantee
-from eigenveil.tracking import SlicedTracker, SumTerms, TreeTracker
+from eigenveil.trackers import SlicedTracker, SumTerms, TreeTracker
 
 SHIPPED = {case.name: case for case in (*CURATOR, *STREAM, *FOLLOWED, *BOUNDS)}
 SPECIMENS = (*WRONG, *WRONG_FOLLOWED)

@@ -203,7 +203,7 @@ def test_units_that_no_table_has_are_refused() -> None:
     wrong: list[tuple[Any, Neighbours, str | None]] = [
         ("row", Neighbours.INTERACTION, None),
         ("interaction", Neighbours.ADD_REMOVE, None),
-        ("person", Neighbours.ENTRY, None),
+        ("person", Neighbours.INTERACTION, None),
         ("row", Neighbours.ADD_REMOVE, "patient_id"),
     ]
     for each, neighbours, column in wrong:

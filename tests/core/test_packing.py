@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 
 from eigenveil.core.domain import Domain
 from eigenveil.core.ledger import Ledger
-from eigenveil.core.mechanism import Bounded, Exact, Gaussian, Mechanism, Portion
+from eigenveil.core.mechanism import Bounded, Exact, Gaussian, Mechanism
 from eigenveil.core.noise import Noise
 from eigenveil.core.rows import Block
 from eigenveil.errors import BudgetExceeded
 from eigenveil.privacy.packed import pack, packed_side, packed_size, unpack
 from eigenveil.privacy.released import release_packed
 from eigenveil.privacy.sums.blocks import add_block, add_packed
+from eigenveil.tasks.fit.split import Portion
 
 
 @given(seed=st.integers(0, 1000), dim=st.integers(1, 30))

@@ -18,10 +18,10 @@ from eigenveil.core.rows import Rows
 from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows, SparseRows, WeightedRows
 from eigenveil.linalg import Array
-from eigenveil.tasks.tails import Tails, read_tails, signed_cells
+from eigenveil.tasks.tails import Tails, norm_cells, read_tails, signed_cells
 
 ADD, REPLACE = Neighbours.ADD_REMOVE, Neighbours.REPLACE_ONE
-CELLS = Cells.norms(0.25, 64.0, per_doubling=4)
+CELLS = norm_cells(0.25, 64.0, per_doubling=4)
 
 
 def counted(private: Bounded, cells: Cells = CELLS) -> Tails:
@@ -51,9 +51,9 @@ def test_the_error_grows_like_a_logarithm_of_the_number_of_cells() -> None:
         assert tails_sensitivity(size, ADD) ** 2 < 1 + (math.log(size) + 1) / math.pi
 
 
-def test_entry_level_neighbours_are_refused() -> None:
+def test_neighbours_in_single_items_are_refused() -> None:
     with pytest.raises(ValueError, match="need a person-level relation"):
-        tails_sensitivity(4, Neighbours.ENTRY)
+        tails_sensitivity(4, Neighbours.INTERACTION)
 
 
 @pytest.mark.parametrize("center", [False, True])
@@ -179,7 +179,7 @@ def test_edges_and_squares_are_read_off_the_counts() -> None:
     assert Tails(tails.cells, np.full(3, 5.0), np.zeros(3), 10.0, 0.0).edge_above(4.0) is None
     rng = np.random.default_rng(0)
     lengths = np.linalg.norm(rng.standard_normal((20_000, 3)), axis=1)
-    cells = Cells.norms(0.01, 16.0, per_doubling=16)
+    cells = norm_cells(0.01, 16.0, per_doubling=16)
     private = bounded_tails(DenseRows(lengths[:, None]), domain=Domain(1, math.inf), cells=cells, neighbours=ADD)
     fine = counted(private, cells)
     for bound in (1.0, 2.0, 16.0):
@@ -196,4 +196,4 @@ def test_bad_cells_are_refused(edges: list[float]) -> None:
 @pytest.mark.parametrize("ends", [(2.0, 1.0), (0.0, 1.0), (1.0, math.inf), (math.nan, 1.0)])
 def test_bad_ranges_are_refused(ends: tuple[float, float]) -> None:
     with pytest.raises(ValueError, match="the lower one first"):
-        Cells.norms(*ends, per_doubling=4)
+        norm_cells(*ends, per_doubling=4)

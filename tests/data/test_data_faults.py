@@ -14,10 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cli.cli_tables import PRIVATE, eigenveil, refusal
+from commands.command_tables import PRIVATE, eigenveil, refusal
 from eigenveil import PrivatePCA, find_bounds
-from eigenveil.data import faults, text_files
+from eigenveil.data import faults
 from eigenveil.data.faults import to_drop
+from eigenveil.data.formats import csv as csv_format
+from eigenveil.data.formats import text as text_format
 from eigenveil.data.streams import open_source
 from eigenveil.data.tables import read_table
 from eigenveil.errors import ColumnsError
@@ -36,8 +38,8 @@ def table(**more: Any) -> dict[str, Any]:
 
 def as_csv(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The table as text, read in many blocks."""
-    monkeypatch.setattr(text_files, "_BYTES_OF_FILE", 4096)
-    monkeypatch.setattr(text_files, "_BYTES", 4096)
+    monkeypatch.setattr(text_format, "BYTES_OF_FILE", 4096)
+    monkeypatch.setattr(text_format, "_BYTES", 4096)
     note, remark = ["x" if i == 10 else "1" for i in range(N)], ["y" if i > 3900 else "2" for i in range(N)]
     path = folder / "people.csv"
     pd.DataFrame(table(note=note, remark=remark)).to_csv(path, index=False)
@@ -68,7 +70,7 @@ def test_what_a_pipe_gave_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_the_look_at_a_long_file_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = as_csv(tmp_path, monkeypatch)
-    monkeypatch.setattr(text_files, "LOOKED_AT", 8192)
+    monkeypatch.setattr(csv_format, "LOOKED_AT", 8192)
     with pytest.raises(ColumnsError) as caught:
         read_table(path)
     assert caught.value.columns == ("note",)

@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from eigenveil.data.columns import looks_like_id
-from eigenveil.data.named import open_named
+from eigenveil.data.formats import FileParams
+from eigenveil.data.formats.registry import open_named
 from eigenveil.data.streams import open_source
 from eigenveil.data.tables import read_table
 from eigenveil.errors import ParameterError
-from eigenveil.params.declarations.reading import FileParams
 
 SECRET = "8675309"
 VALUES = np.array([[1.5, 2.0, 1.0], [-0.25, 1e6, 0.0], [3.0, 4.5, 1.0]])

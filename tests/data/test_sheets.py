@@ -1,5 +1,6 @@
 """Sheets as programs and attackers write them: every row is read or the file refused, in bounded memory. No cell is shown."""
 
+import re
 import traceback
 import zipfile
 from collections.abc import Callable
@@ -14,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from eigenveil.data.sheets import SheetWriter, Workbook, cell_name
+from eigenveil.data.formats.workbook import SheetWriter, Workbook, cell_name
 from eigenveil.data.streams import open_source
 from eigenveil.data.tables import read_table
 from eigenveil.errors import ParameterError
@@ -217,6 +218,12 @@ def test_hostile_files_are_refused_in_words(tmp_path: Path) -> None:
     for rows in (f'<row r="3">{row[5:]}<row r="2"><c><v>1</v></c></row>', f'{row}<row r="1"><c><v>1</v></c></row>'):
         refused("cannot be read as xlsx", with_cells(path, rows))
     refused("cannot be read as xlsx", with_cells(path, f'{row}<row><c r="A2"><v>1</v></c><c r="A2"><v>2</v></c></row>'))
+    saved(path, ["a"], [1])
+    refused(
+        "cannot be read as xlsx", changed(path, "_rels/.rels", lambda xml: re.sub(rb"<Relationship [^>]*/>", b"", xml))
+    )
+    saved(path, ["a"], [1])
+    refused("cannot be read as xlsx", changed(path, "xl/workbook.xml", lambda xml: re.sub(rb' r:id="[^"]*"', b"", xml)))
     path.write_bytes(bytes.fromhex("d0cf11e0a1b11ae1") + b"x" * 600)
     refused("is an old .xls file, or protected by a password", path)
     (tmp_path / "a.ods").write_bytes(b"PK")
@@ -237,6 +244,16 @@ def test_a_small_file_does_not_fill_the_memory(tmp_path: Path) -> None:
     refused("fewer than one in 100 has a value", path, gaps=True)
     # Cells without values, which take no room in the file and a second for every million.
     refused("has millions of cells without a value", with_cells(path, "<row>" + '<c r="A1"/>' * (1 << 22) + "</row>"))
+    # Nor do styles or texts that no cell has.
+    saved(path, ["a"], [1])
+    changed(path, "xl/styles.xml", lambda xml: xml.replace(b"</fonts>", b"<font/>" * (1 << 21) + b"</fonts>"))
+    refused("has millions of elements that belong to no cell", path)
+    # A long tag or comment, which the parser would begin anew with each piece: a minute for 60 MB.
+    for long in (f'<row x="{" " * (1 << 21)}"><c><v>1</v></c></row>', f"<!--{' ' * (1 << 21)}-->"):
+        refused("has a tag or comment of over 1 MiB", with_cells(path, long))
+    # A long text is neither.
+    rows = f"<row><c t='inlineStr'><is><t>a</t></is></c></row><row><c><v>{' ' * (1 << 21)}7</v></c></row>"
+    assert values(with_cells(path, rows)).tolist() == [[7]]
     # Two cells at opposite corners make a table of one row, and not one of seventeen thousand million cells.
     far = '<row r="1"><c r="A1" t="inlineStr"><is><t>a</t></is></c></row><row r="1048576"><c r="A1048576"><v>7</v></c></row>'
     assert values(with_cells(path, far)).tolist() == [[7]]

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import dump_svmlight_file
 
-from eigenveil.data import text_files as sources
+from eigenveil.data.formats import text as sources
 from eigenveil.data.streams import Source, open_source
 from eigenveil.linalg import Array
 
@@ -175,7 +175,7 @@ def test_a_header_alone_is_an_empty_stream() -> None:
 
 
 def test_a_line_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "_LONGEST_LINE", 1000)
+    monkeypatch.setattr(sources, "LONGEST_LINE", 1000)
     refused(lambda: csv(b"a," * 600), "has a line longer than 1000 bytes")
     refused(lambda: all_of(open_source(Dripping(b"a,b\n" + b"1" * 1200, 100), kind="csv")), "line longer than 1000")
 

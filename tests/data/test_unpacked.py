@@ -105,6 +105,23 @@ def test_honest_files_that_shrink_well_are_read(tmp_path: Path) -> None:
     assert read_table(tmp_path / "a.npz").rows.shape == values.shape
 
 
+def test_columns_that_nobody_can_have_are_refused(tmp_path: Path) -> None:
+    """A file of a few bytes, and gigabytes in the fit."""
+    few, many = tmp_path / "a.npz", 10**7
+    sp.save_npz(few, sp.csr_array(([1.0, 1.0], [0, many - 1], [0, 1, 2]), shape=(2, many)))
+    for read in (read_table, read_interactions):
+        with pytest.raises(ValueError, match=r"states 10000000 columns, and has fewer bytes. (Leave|If)"):
+            read(few)
+    text = tmp_path / "a.svm"
+    text.write_text(f"0 1:1\n0 {many - 1}:1\n")
+    with pytest.raises(ValueError, match="states 10000000 columns, and has fewer bytes"):
+        read_table(text)
+    assert read_table(text, features=many).rows.shape == (2, many)
+    # As many as some tables of words have.
+    sp.save_npz(few, sp.csr_array(([1.0, 1.0], [0, 7], [0, 1, 2]), shape=(2, 1 << 20)))
+    assert read_table(few).rows.shape == (2, 1 << 20)
+
+
 def test_packed_svmlight_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.gz").write_bytes(gzip.compress(b"0 1:1\n" * 1000))
     with pytest.raises(ValueError, match="is compressed, and its format is read from plain files only"):

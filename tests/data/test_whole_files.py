@@ -7,10 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eigenveil import PrivatePCA
+from eigenveil import PrivatePCA, StreamingPCA
 from eigenveil.data.archive import whole_file
+from eigenveil.data.follow import ByClock, WatchedEnds
 from eigenveil.ledger.durable import DurableLedger
 from eigenveil.ledger.head import note_head
+from eigenveil.network.identity.authority import write_new
 
 
 def plain(path: Path) -> None:
@@ -32,12 +34,17 @@ def new_ledger(path: Path) -> None:
     DurableLedger.open(path).close()
 
 
-@pytest.mark.parametrize("write", [plain, model, head, new_ledger])
-def test_the_file_then_its_name_then_its_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[[Path], None]
-) -> None:
+def notes(path: Path) -> None:
+    (source := path.with_name("rows.csv")).write_text("a\n1\n")
+    with WatchedEnds(source, path, ByClock(0.0, 1e10, 2), slot=0):
+        pass
+
+
+@pytest.fixture
+def happened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was put on the disk and renamed, in order."""
     happened: list[str] = []
-    sync, replace, target = os.fsync, Path.replace, tmp_path / "target"
+    sync, replace = os.fsync, Path.replace
 
     def synced(handle: int) -> None:
         happened.append(str(Path(f"/proc/self/fd/{handle}").readlink()))
@@ -49,10 +56,32 @@ def test_the_file_then_its_name_then_its_folder(
 
     monkeypatch.setattr(os, "fsync", synced)
     monkeypatch.setattr(Path, "replace", replaced)
+    return happened
+
+
+@pytest.mark.parametrize("write", [plain, model, head, new_ledger, notes])
+def test_the_file_then_its_name_then_its_folder(
+    tmp_path: Path, happened: list[str], write: Callable[[Path], None]
+) -> None:
+    target = tmp_path / "target"
     write(target)
     (at,) = [place for place, words in enumerate(happened) if words.endswith(f"becomes {target}")]
     assert happened[at - 1] == happened[at].split(" becomes ")[0]
     assert happened[at + 1] == str(tmp_path)
+
+
+def test_keys_are_on_disk_under_their_names(tmp_path: Path, happened: list[str]) -> None:
+    write_new(private={tmp_path / "key.pem": b"key"})
+    assert happened == [str(tmp_path / "key.pem"), str(tmp_path)]
+
+
+def test_a_stream_that_is_claimed_stays_claimed_through_a_power_cut(tmp_path: Path, happened: list[str]) -> None:
+    stream = StreamingPCA(1, epsilon=1.0, delta=1e-6, row_bound=3.0)
+    stream.partial_fit(np.random.default_rng(1).standard_normal((50, 3))).save_state(tmp_path / "s.state")
+    happened.clear()
+    StreamingPCA.resume(tmp_path / "s.state")
+    assert [words.rpartition(" becomes ")[0] for words in happened] == [str(tmp_path / "s.state"), ""]
+    assert happened[1] == str(tmp_path)
 
 
 def test_a_folder_that_cannot_be_synchronised_is_an_error_unless_it_never_can(

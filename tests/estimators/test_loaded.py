@@ -14,7 +14,7 @@ from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from cli.cli_tables import eigenveil
+from commands.command_tables import eigenveil
 from eigenveil import FederatedPCA, GossipPCA, Graph, Ledger, Model, ModelFileError, PrivatePCA, StreamingPCA
 from eigenveil.data.people import Withheld
 from eigenveil.estimators.saved import record_of

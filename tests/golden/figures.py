@@ -18,7 +18,8 @@ from eigenveil.ledger.durable import DurableLedger
 from eigenveil.ledger.entries import written_export
 from eigenveil.ledger.head import NotedHead
 from eigenveil.plan import METHODS, Facts, Spectrum, forecast
-from eigenveil.report import model_report, to_json
+from eigenveil.show.report import model_report
+from eigenveil.show.schema import to_json
 
 __all__ = ["files", "forecasts", "verdicts"]
 

@@ -19,7 +19,7 @@ from typing import Final
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from golden.commands import command_errors, command_runs
+from golden.command_runs import command_errors, command_runs
 from golden.figures import files, forecasts, verdicts
 from golden.fits import FITS, fits, same_arithmetic
 from golden.messages import messages

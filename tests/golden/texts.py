@@ -6,7 +6,7 @@ from typing import Any, Final
 import typer
 from typer.testing import CliRunner
 
-from eigenveil.cli import app
+from eigenveil.commands import app
 
 __all__ = ["FRAME", "helps", "usage_errors"]
 

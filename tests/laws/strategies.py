@@ -12,17 +12,11 @@ from eigenveil.core.rows import Rows
 from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows, SparseRows, WeightedRows
 from eigenveil.linalg import Array, orthonormal
-from eigenveil.tasks import (
-    CovarianceSum,
-    KeptProducts,
-    KrylovSum,
-    PowerIteration,
-    Question,
-    RandomisedSvd,
-    SlotSums,
-    SumTask,
-    Totals,
-)
+from eigenveil.methods.covariance import CovarianceSum
+from eigenveil.methods.dr_svd import RandomisedSvd
+from eigenveil.methods.krylov import KeptProducts, KrylovSum
+from eigenveil.methods.power import PowerIteration
+from eigenveil.tasks import Question, SlotSums, SumTask, Totals
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.search import BoundSearch
 from eigenveil.tasks.fit.split import split_budget

@@ -17,7 +17,7 @@ from eigenveil.privacy import PairedPart, released
 from eigenveil.privacy.integers.share import Share
 from eigenveil.privacy.packed import packed_side
 from eigenveil.tasks.slots import sums
-from eigenveil.tracking import sliced
+from eigenveil.trackers import slices
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def taped(tape: Tape) -> Iterator[None]:
         patch.setattr(PairedPart, "of", of_pair)
         patch.setattr(Gaussian, "release", release)
         patch.setattr(sums, "release_packed", release_packed)
-        patch.setattr(sliced, "release_columns", release_columns)
+        patch.setattr(slices, "release_columns", release_columns)
         patch.setattr(Share, "of", of)
         yield
 

@@ -18,7 +18,7 @@ from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
 from eigenveil import PrivatePCA
-from eigenveil.cli import app
+from eigenveil.commands import app
 from eigenveil.core.ledger import Charge
 from eigenveil.errors import EigenveilError, ModelFileError
 from eigenveil.model import Model

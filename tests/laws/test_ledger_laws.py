@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cli.cli_tables import eigenveil
-from cli.network.network_folders import Folders
+from commands.command_tables import eigenveil
+from commands.network.network_folders import Folders
 from eigenveil.core.ledger import Charge
 from eigenveil.core.unit import Neighbours
 from eigenveil.ledger.durable import DurableLedger

@@ -38,7 +38,7 @@ from eigenveil.core.whole import GramWork
 from eigenveil.data.rows import CheckedRows, DenseRows
 from eigenveil.errors import EigenveilError, ParameterWarning
 from eigenveil.estimators.checks import checked_array
-from eigenveil.report import model_report
+from eigenveil.show.report import model_report
 
 ROOT = Path(eigenveil.__file__).parent
 ROWS = np.random.default_rng(0).standard_normal((240, 4)) * [4.0, 2.0, 1.0, 1.0]

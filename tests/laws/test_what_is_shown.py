@@ -21,8 +21,8 @@ from eigenveil import FederatedPCA, FederatedStream, GossipPCA, PrivatePCA, Stre
 from eigenveil.linalg import Array
 from eigenveil.protocols import Give, Message
 from eigenveil.protocols.wire import encode
-from eigenveil.report import model_report
 from eigenveil.runtimes import Faults
+from eigenveil.show.report import model_report
 from laws.parties.transcripts import Transcript
 from laws.tapes import Tape, taped
 from laws.test_whole_fit import fits

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.cli_tables import eigenveil
+from commands.command_tables import eigenveil
 from eigenveil.core.ledger import Charge
 from eigenveil.errors import BudgetExceeded
 from eigenveil.ledger.durable import DurableLedger, LedgerError

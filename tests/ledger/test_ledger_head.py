@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.cli_tables import eigenveil, refusal
+from commands.command_tables import eigenveil, refusal
 from eigenveil.core.ledger import Charge
 from eigenveil.ledger.durable import DurableLedger, LedgerError
 from eigenveil.ledger.head import NotedHead, note_head, require_noted, with_head

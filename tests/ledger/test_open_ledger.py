@@ -23,7 +23,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 
-from cli.cli_tables import PRIVATE, eigenveil, refusal, written
+from commands.command_tables import PRIVATE, eigenveil, refusal, written
 from eigenveil import (
     BudgetExceeded,
     Ledger,
@@ -35,7 +35,7 @@ from eigenveil import (
     find_column_bounds,
     released_spectrum,
 )
-from eigenveil.core.accounting import Budget, compose_mu, mu_for
+from eigenveil.core.accounting import Budget, mu_for
 from eigenveil.core.ledger import Charge, Slot
 from eigenveil.core.unit import Neighbours, PrivacyUnit
 from eigenveil.ledger import file, tables
@@ -456,7 +456,7 @@ def test_a_fork_opens_the_file_itself_and_leaves_its_parents_reserves_alone(path
     assert ledger.reserved_mu == pytest.approx(0.2)
     reserve.spend(0.2, label="all of it")
     ledger.spend(0.05, label="after")
-    assert ledger.spent_mu == pytest.approx(compose_mu([0.1, 0.3, 0.1, 0.2, 0.05]))
+    assert ledger.spent_mu == pytest.approx(math.hypot(0.1, 0.3, 0.1, 0.2, 0.05))
 
 
 def test_forks_while_another_thread_writes_lose_nothing(path: Path) -> None:

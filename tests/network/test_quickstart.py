@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cli.forked import stand_ins
+from commands.forked import stand_ins
 from eigenveil.model import Model
 from network.network_studies import free_port
 

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from eigenveil import FederatedStream
-from eigenveil.cli.network import consent, streams
+from eigenveil.commands import _consent as consent
+from eigenveil.commands import watch
 from eigenveil.data.follow import Instant, follow
 from eigenveil.errors import ClockJumped, OtherStudy, ParameterError
 from eigenveil.ledger.durable import DurableLedger
@@ -315,12 +316,12 @@ def test_watch_shows_each_line_once_also_when_the_hub_drops_old_ones(
         path.write_text("".join(f"{one}\n" for one in looks.pop(0)))
 
     look(0.0)
-    monkeypatch.setattr("eigenveil.cli.network.streams.time.sleep", look)
-    assert [facts["slot"] for facts, _ in streams._followed_lines(path, study, once=False)] == [1, 2, 3, 4, 6]
+    monkeypatch.setattr("eigenveil.commands.watch.time.sleep", look)
+    assert [facts["slot"] for facts, _ in watch._followed_lines(path, study, once=False)] == [1, 2, 3, 4, 6]
     assert capsys.readouterr().err.count("has no line yet") == 1
     path.unlink()
     with pytest.raises(ValueError, match="has no line yet"):
-        next(streams._followed_lines(path, study, once=True))
+        next(watch._followed_lines(path, study, once=True))
 
 
 @pytest.mark.parametrize(
@@ -345,7 +346,7 @@ def test_a_policy_says_whether_people_are_in_several_slots(
 
 def test_what_watch_says_of_masked_slots(tmp_path: Path) -> None:
     names = {"heard": ["a", "b"], "missing": ["c"], "late": {}, "skipped": [2, 3], "horizon": 4, "slots": 6, "slot": 4}
-    shown = "\n".join(streams._shown({"at": "now", **names}))
+    shown = "\n".join(watch._shown({"at": "now", **names}))
     assert "slot 2, 3" in shown
     assert "there are 4 slots" in shown
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from eigenveil.linalg import Array, Subspace, sines
 from eigenveil.papers.trackers import BlockPower, FrequentDirections, Grouse, Oja, Spirit
-from eigenveil.tracking import NOTHING_ASKED, Tracker
+from eigenveil.trackers import NOTHING_ASKED, Tracker
 from laws.streams.trackers import run
 
 BASELINES: list[Tracker[Any]] = [FrequentDirections(3), Grouse(3), Grouse(3, 2.0), Spirit(3), Oja(3), BlockPower(3)]

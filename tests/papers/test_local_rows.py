@@ -111,7 +111,6 @@ def test_as_printed_it_guarantees_nothing() -> None:
     ("wrong", "message"),
     [
         ({"neighbours": Neighbours.ADD_REMOVE}, "number of rows"),
-        ({"neighbours": Neighbours.ENTRY}, "zero-out or replace-one"),
         ({"calibration": "other"}, "calibration"),
         ({"rank": 7}, "rank"),
         ({"row_bound": math.inf}, "row_bound"),

@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 import eigenveil
-from eigenveil.cli._derived import with_options, written_out
+from eigenveil.commands._derived import with_options, written_out
 from eigenveil.errors import ParameterError, at_place
 from eigenveil.params import (
     BoundsParams,
@@ -144,8 +144,8 @@ def test_a_switch_of_the_command_can_stand_for_all_of_its_parameters() -> None:
     assert found == [(None, []), (None, ["--forget", "--no-privacy"])]
     result = CliRunner().invoke(app, ["--no-privacy"])
     assert "--components is missing" in str(result.exception)
-    result = CliRunner().invoke(app, ["-k", "2", "--no-privacy", "--horizon", "9"])
-    assert str(result.exception) == "--horizon is for --publish continual, got 9"
+    result = CliRunner().invoke(app, ["-k", "2", "--no-privacy", "--missing-fill", "9"])
+    assert str(result.exception) == "--missing-fill is for --missing fill, got 9.0"
     result = CliRunner().invoke(app, ["-k", "2", "--no-privacy", "--forget", "2"])
     assert str(result.exception) == "--forget must be in (0, 1], got 2.0"
     assert len(found) == 2

@@ -48,7 +48,7 @@ try:
 except ValueError as error:
     found["python"] = str(error)
 
-from eigenveil.cli import app
+from eigenveil.commands import app
 np.save(sys.argv[1] + "/rows.npy", np.vstack(sites))
 command = ["simulate", sys.argv[1] + "/rows.npy", "-k", "2", "--sites", "3", "--no-privacy", "--patience"]
 found["help"] = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["simulate", "--help"]).output

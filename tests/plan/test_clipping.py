@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from eigenveil import PrivatePCA, StreamingPCA, find_bounds
-from eigenveil.cli import app
+from eigenveil.commands import app
 from eigenveil.core.accounting import Budget
 from eigenveil.core.counts import Cells
 from eigenveil.errors import ParameterWarning
@@ -21,7 +21,7 @@ from eigenveil.estimators.bounds.found import norms_of
 from eigenveil.linalg import Array
 from eigenveil.plan import Facts, Interval, Norms, Spectrum, forecast, taken_by_clipping
 from eigenveil.plan.clipping import kept_by_clipping
-from eigenveil.report import model_report, plan_part
+from eigenveil.show.report import model_report, plan_part
 from eigenveil.tasks.fit.outliers import Outliers
 from eigenveil.tasks.tails import BEYOND, Tails
 

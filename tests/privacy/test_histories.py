@@ -88,12 +88,6 @@ def test_one_interaction_is_for_histories_alone() -> None:
     assert near.count_is_public
 
 
-def test_levels_of_single_entries_are_not_for_histories() -> None:
-    for near in (Neighbours.ENTRY, Neighbours.SYMMETRIC_UPDATE):
-        with pytest.raises(ValueError, match="no entry-level sensitivity"):
-            Histories(3).trace_sensitivity(near)
-
-
 @pytest.mark.parametrize("sparse", [False, True])
 def test_users_cannot_be_weighted(sparse: bool) -> None:
     inner = SparseRows(sp.csr_array(TABLE)) if sparse else DenseRows(TABLE)

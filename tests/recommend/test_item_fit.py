@@ -21,11 +21,13 @@ from eigenveil.core.noise import ROUNDING_COST
 from eigenveil.core.unit import Neighbours
 from eigenveil.errors import BudgetExceeded
 from eigenveil.linalg import Array, orthonormal
+from eigenveil.methods.covariance import CovarianceSum
+from eigenveil.methods.power import PowerIteration
 from eigenveil.privacy import Histories, Share
 from eigenveil.protocols.masked import MaskedTerms
 from eigenveil.recommend import PrivateRecommender
 from eigenveil.recommend.item_fit import ItemFit, most_popular
-from eigenveil.tasks import CovarianceSum, PowerIteration, Question
+from eigenveil.tasks import Question
 from laws.parties.transcripts import Transcript
 from recommend.histories_of_users import random_histories
 

@@ -16,15 +16,16 @@ from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows
 from eigenveil.errors import ParameterError, TooFewPeople
 from eigenveil.linalg import Array, found_share
+from eigenveil.methods.covariance import CovarianceSum
 from eigenveil.protocols import run_pooled
-from eigenveil.tasks import CovarianceSum, Question
+from eigenveil.tasks import Question
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.center import Center
 from eigenveil.tasks.fit.outliers import Outliers
 from eigenveil.tasks.fit.search import NORMS, BoundSearch, clip_edge
 from eigenveil.tasks.fit.split import split_budget
 from eigenveil.tasks.fit.task import Fit
-from eigenveil.tasks.tails import Tails
+from eigenveil.tasks.tails import Tails, norm_cells
 
 DIM = 5
 RNG = np.random.default_rng(3)
@@ -116,7 +117,7 @@ def test_rows_that_never_vary_and_rows_of_nothing_end_with_a_bound() -> None:
 
 
 def test_more_noise_never_raises_the_bound_and_quantiles_hold_it() -> None:
-    cells = Cells.norms(1.0, 64.0, per_doubling=4)
+    cells = norm_cells(1.0, 64.0, per_doubling=4)
     beyond = 1000 * np.exp(-cells.edges / 10)
     tails = Tails(cells, beyond, np.zeros(len(beyond)), 1000.0, 0.0)
     edges = [clip_edge(tails, dim=30, rank=3, entry=entry) for entry in np.logspace(-3, 4, 30)]
@@ -141,7 +142,7 @@ def test_noise_below_all_norms_is_not_taken_for_short_rows() -> None:
 
 
 def test_the_choice_is_the_least_of_the_losses() -> None:
-    cells = Cells.norms(1.0, 64.0, per_doubling=2)
+    cells = norm_cells(1.0, 64.0, per_doubling=2)
     tails = Tails(cells, 1000 * np.exp(-cells.edges / 10), np.zeros(13), 1000.0, 0.0)
     chosen = clip_edge(tails, dim=30, rank=3, entry=2.0, price=0.3)
     top = tails.edge_above(50.0)

@@ -6,12 +6,11 @@ import math
 import numpy as np
 import pytest
 
-from eigenveil.core.counts import Cells
 from eigenveil.linalg import Array
 from eigenveil.tasks.fit.outliers import Outliers, outliers_in
-from eigenveil.tasks.tails import read_tails
+from eigenveil.tasks.tails import norm_cells, read_tails
 
-CELLS = Cells.norms(1.0, 1e6, per_doubling=8)
+CELLS = norm_cells(1.0, 1e6, per_doubling=8)
 ROOT = np.array([math.comb(2 * j, j) / 4**j for j in range(CELLS.count)])
 NOISE, PEOPLE, TYPICAL = 20.0, 4000, 3.0
 

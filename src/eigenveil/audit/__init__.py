@@ -1,7 +1,7 @@
 """Attacks on every release of the package, and verdicts on its guarantees that hold with a stated confidence.
 
 The command `audit` and the tests call it. It may import everything below it: estimators, recommenders and their layers, but
-neither `report` nor `cli`.
+neither `show` nor `commands`.
 """
 
 from eigenveil.audit.case import Case, Claim, Trial

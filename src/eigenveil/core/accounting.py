@@ -7,7 +7,6 @@ Ledgers, mechanisms and planners call this module.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, final
@@ -18,7 +17,6 @@ __all__ = [
     "ROUNDING",
     "Budget",
     "ExactSum",
-    "compose_mu",
     "delta_of",
     "epsilon_of",
     "fits",
@@ -153,20 +151,12 @@ def epsilon_of(mu: float, delta: float) -> float:
 
 
 def normal_cdf(x: float) -> float:
-    """Phi(x), the probability that a standard normal is at most x.
-
-    >>> normal_cdf(0.0)
-    0.5
-    """
+    """Phi(x), the probability that a standard normal is at most x."""
     return 0.5 * math.erfc(-x / math.sqrt(2))
 
 
 def scaled_erfc(x: float) -> float:
-    """exp(x^2) erfc(x) for x above -26, within a few units of the last place. A device has no memory for scipy.
-
-    >>> scaled_erfc(0.0), round(scaled_erfc(1e6) * 1e6 * math.sqrt(math.pi), 9)
-    (1.0, 1.0)
-    """
+    """exp(x^2) erfc(x) for x above -26, within a few units of the last place. A device has no memory for scipy."""
     if x > _SERIES:
         # 1 - 1/(2 x^2) + 1 3/(2 x^2)^2 - ... over x sqrt(pi): from here on ten terms leave less than rounding does.
         step, total = 1 / (2 * x * x), 1.0
@@ -245,12 +235,3 @@ def largest_epsilon(mu: float, delta: float) -> float:
         (step / 1000 for step in (steps, steps - 1) if step > 0 and mu_for(step / 1000, delta) <= mu * (1 + ROUNDING)),
         0.0,
     )
-
-
-def compose_mu(ratios: Sequence[float]) -> float:
-    """The mu of several Gaussian releases, given the sensitivity / noise ratio of each.
-
-    >>> compose_mu([3.0, 4.0])
-    5.0
-    """
-    return math.sqrt(math.fsum(ratio * ratio for ratio in ratios))

@@ -17,7 +17,7 @@ from typing import Any, Final, final
 import numpy as np
 from numpy.typing import NDArray
 
-from eigenveil.core.domain import LARGEST, SMALLEST, Domain, row_sums
+from eigenveil.core.domain import Domain, row_sums
 from eigenveil.core.exact import TOEPLITZ_COLUMNS, exact_product, limbs_of, toeplitz_product
 from eigenveil.core.mechanism import Bounded
 from eigenveil.core.rows import Block, Rows, block_size, total_of
@@ -58,8 +58,6 @@ class Cells:
 
     `edges`, (m - 1,), increase. The first cell has no lower end and the last no upper end, so every number has a cell.
 
-    >>> Cells.norms(1.0, 4.0, per_doubling=1).edges.tolist()
-    [1.0, 2.0, 4.0]
     >>> Cells(np.array([-1.0, 1.0, 2.0])).place(np.array([-9.0, 0.0, 1.5, 2.0, 3.0])).tolist()
     [0, 1, 2, 2, 3]
     """
@@ -80,13 +78,6 @@ class Cells:
         )
         edges.flags.writeable = False
         object.__setattr__(self, "edges", edges)
-
-    @classmethod
-    def norms(cls, lowest: float, highest: float, *, per_doubling: int) -> "Cells":
-        """For norms from `lowest` to `highest`, with `per_doubling` cells for each factor of two; zero is in the first."""
-        _require_range(lowest, highest)
-        first, last = math.floor(per_doubling * math.log2(lowest)), math.ceil(per_doubling * math.log2(highest))
-        return cls(2.0 ** (np.arange(first, last + 1) / per_doubling))
 
     @property
     def count(self) -> int:
@@ -133,12 +124,6 @@ def bounded_tails(rows: Rows, *, domain: Domain, cells: Cells, neighbours: Neigh
     Counted from the top: entry 0 is the last cell. The cell of a row depends on that row alone, to the last bit. If other rows
     could change its rounding, they could move a whole person to another cell. A row that counts as nothing, because entries of it
     are missing, is in no cell.
-
-    >>> from eigenveil.data.rows import DenseRows
-    >>> cells, domain = Cells.norms(1.0, 4.0, per_doubling=1), Domain(dim=2, radius=math.inf)
-    >>> found = bounded_tails(DenseRows(np.eye(2) * 3), domain=domain, cells=cells, neighbours=Neighbours.ADD_REMOVE)
-    >>> (_root(4) @ found.value).tolist()                      # beyond 4, beyond 2, beyond 1, and all
-    [0.0, 2.0, 2.0, 2.0]
     """
     counts = total_of(rows, TailsWork(domain, cells))
     return Bounded(_times_root(counts, columns=1)[:, 0], tails_sensitivity(cells.count, neighbours))
@@ -345,11 +330,3 @@ def _sparse_counts(block: Block, domain: Domain, cells: Cells) -> Integers:
     stored = np.bincount(matrix.indices, weights=each, minlength=domain.dim).astype(np.int64)
     np.add.at(counts, cells.place(-here) + count * np.arange(domain.dim), weights.sum() - stored)
     return counts
-
-
-def _require_range(lowest: float, highest: float) -> None:
-    require(
-        SMALLEST <= lowest < highest <= LARGEST,
-        f"the range of norms must be two numbers between {SMALLEST:g} and {LARGEST:g}, the lower one first, got "
-        f"{lowest:g} and {highest:g}",
-    )

@@ -596,7 +596,7 @@ class Domain(Region):
         """
         dim, width = basis.shape
         norm = basis_norm + math.sqrt(dim * width) * 2.0**-36
-        exact = gram_times_sensitivity(self.radius, neighbours, basis=basis, basis_norm=norm) * _ROUNDED
+        exact = gram_times_sensitivity(self.radius, neighbours, basis_norm=norm) * _ROUNDED
         if neighbours is not Neighbours.REPLACE_ONE or self.unit is None:
             return exact
         return exact + 2 * self.radius * math.sqrt(width / _LIGHTEST) * self.unit / SCORE
@@ -617,9 +617,6 @@ def clip_factors(xp: Any, squares: Any, most: Any, room: Any) -> Any:
     """min(most, room / norm) for rows of these squared norms, (b,), in arrays of the library `xp`.
 
     One formula for memory and for devices: square roots and quotients are rounded correctly everywhere, so the bits agree.
-
-    >>> clip_factors(np, np.array([0.25, 4.0]), 1.0, 1.0).tolist()
-    [1.0, 0.5]
     """
     factor = xp.minimum(most, room / xp.sqrt(squares))
     # A zero row stays zero whatever its factor, and where there is no room inside the ball every row becomes zero.
@@ -627,20 +624,12 @@ def clip_factors(xp: Any, squares: Any, most: Any, room: Any) -> Any:
 
 
 def center_scores(center: Array, basis: Array) -> Array:
-    """The scores, (p,), of a center, (d,), on a basis, (d, p), added up in one order however many threads BLAS has.
-
-    >>> center_scores(np.array([1.0, 2.0]), np.array([[1.0, 0.0], [1.0, 1.0]])).tolist()
-    [3.0, 2.0]
-    """
+    """The scores, (p,), of a center, (d,), on a basis, (d, p), added up in one order however many threads BLAS has."""
     return np.asarray(np.einsum("i,ij->j", center, basis))
 
 
 def row_sums(values: Array, indptr: Any) -> Array:
-    """Sums of consecutive runs of `values`, one run per row; empty rows give zero.
-
-    >>> row_sums(np.array([1.0, 2.0, 3.0]), np.array([0, 2, 2, 3])).tolist()
-    [3.0, 0.0, 3.0]
-    """
+    """Sums of consecutive runs of `values`, one run per row; empty rows give zero."""
     totals = np.zeros(len(indptr) - 1)
     filled = np.flatnonzero(np.diff(indptr))
     if len(filled):

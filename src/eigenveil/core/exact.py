@@ -20,7 +20,6 @@ __all__ = [
     "joined",
     "less_outer",
     "limbs_of",
-    "limbs_product",
     "minus_outer",
     "plus",
     "toeplitz_product",
@@ -43,11 +42,7 @@ TOEPLITZ_COLUMNS = 128
 
 
 def two_sum(a: Array, b: Array) -> DoubleDouble:
-    """a + b without loss (Knuth 1969).
-
-    >>> [float(part) for part in two_sum(np.float64(1.0), np.float64(2.0**-60))] == [1.0, 2.0**-60]
-    True
-    """
+    """a + b without loss (Knuth 1969)."""
     # Either of the two may be larger, so nothing has to be sorted first.
     total = a + b
     back = total - a
@@ -84,12 +79,7 @@ def joined(high: Integers, low: Integers, *, bits: int) -> DoubleDouble:
 
 
 def minus_outer(value: DoubleDouble, left: DoubleDouble, right: Array) -> DoubleDouble:
-    """value - left right^T, (m, n), for a pair left, (m,), and floats right, (n,): off by less than 2^-98 of the largest term.
-
-    >>> one = (np.ones((1, 1)), np.zeros((1, 1)))
-    >>> float(sum(minus_outer(one, (np.array([2.0]), np.zeros(1)), np.array([3.0])))[0, 0])
-    -5.0
-    """
+    """value - left right^T, (m, n), for a pair left, (m,), and floats right, (n,): off by less than 2^-98 of the largest term."""
     product, rest = two_product(left[0][:, None], right[None, :])
     return plus(value, (-product, -(rest + left[1][:, None] * right[None, :])))
 
@@ -98,10 +88,6 @@ def less_outer(value: DoubleDouble, left: Array, right: DoubleDouble) -> Array:
     """value - left right^T, (m, n), for floats left, (m,), and a pair right, (n,), rounded to float64.
 
     This is `minus_outer` transposed, for the last step of a computation, in half the time.
-
-    >>> one = (np.ones((1, 1)), np.zeros((1, 1)))
-    >>> float(less_outer(one, np.array([3.0]), (np.array([2.0]), np.zeros(1)))[0, 0])
-    -5.0
     """
     product, rest = two_product(right[0][None, :], left[:, None])
     # `two_sum` of value and -product, in place: this runs over every entry of a large product.
@@ -120,28 +106,13 @@ def less_outer(value: DoubleDouble, left: Array, right: DoubleDouble) -> Array:
 
 
 def exact_product(left: Integers, right: Integers) -> Array:
-    """left @ right for integer matrices, (m, k) and (k, n), of up to 62 bits each: the nearest float64, up to 2^-98.
-
-    >>> exact_product(np.array([[2**40, 1]]), np.array([[2**40], [1]])).tolist() == [[float(2**80 + 1)]]
-    True
-    """
+    """left @ right for integer matrices, (m, k) and (k, n), of up to 62 bits each: the nearest float64, up to 2^-98."""
     require(left.shape[1] == right.shape[0], f"shapes {left.shape} and {right.shape} cannot be multiplied")
-    return limbs_product(limbs_of(left, terms=left.shape[1]), right)
-
-
-def limbs_product(lefts: Sequence[Array], right: Integers) -> Array:
-    """The same product from the limbs of the left matrix. A constant is then split only once."""
-    return _all_columns(lefts, right, np.matmul)
+    return _all_columns(limbs_of(left, terms=left.shape[1]), right, np.matmul)
 
 
 def toeplitz_product(lefts: Sequence[Array], right: Integers) -> Array:
-    """The same for a lower triangular Toeplitz matrix, (k, k), from the limbs of its first `TOEPLITZ_COLUMNS` columns.
-
-    >>> ones = np.tril(np.ones((300, 300), dtype=np.int64))
-    >>> first = limbs_of(ones[:, :TOEPLITZ_COLUMNS], terms=300)
-    >>> toeplitz_product(first, np.ones((300, 1), dtype=np.int64))[-1].tolist()
-    [300.0]
-    """
+    """The same for a lower triangular Toeplitz matrix, (k, k), from the limbs of its first `TOEPLITZ_COLUMNS` columns."""
     return _all_columns(lefts, right, toeplitz_times)
 
 

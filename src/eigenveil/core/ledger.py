@@ -15,7 +15,8 @@ Releases of one slot about disjoint `group`s of people, such as the sites of two
 them. A person is in one group, and the releases about the others have the same law in both streams.
 
 A fit reserves what it will spend before its first release. So fits that share a ledger, in any number of threads, are each paid
-for in full or refused. Nobody else can spend a reserve, and closing it gives back the rest.
+for in full or refused. Nobody else can spend a reserve, and closing it gives back the rest. In a file, that of a fit is written
+with its first charge, so two processes may both begin with the last of a budget. The second is refused before it releases.
 
 A ledger adds up guarantees of one kind (`PrivacyUnit`). The constructor says which, or else the first fit that charges it. A fit
 of another kind is refused before anything is written. A charge that names no kind, by hand, is taken to be of the ledger's, in
@@ -33,8 +34,9 @@ read and refuses to spend; a ledger in a file is opened again there. States of a
 import math
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from os import PathLike
 from typing import Any, ClassVar, Literal, NoReturn, Protocol, final, get_args
 
@@ -186,8 +188,11 @@ class Store(Protocol):
     def afford(self, mu: float, *, label: str, unit: PrivacyUnit | None, budget: Budget | None) -> None:
         """Raise what `reserve` would raise, and keep nothing."""
 
-    def reserve(self, reserve: "Reserve", *, budget: Budget | None, name: str | None) -> Account:
-        """Keep a reserve, or raise `BudgetExceeded` or `UnitMismatch` and keep nothing. Called `name`, it is an old one."""
+    def reserve(self, reserve: "Reserve", *, budget: Budget | None, name: str | None, lazy: bool) -> Account:
+        """Keep a reserve, or raise `BudgetExceeded` or `UnitMismatch` and keep nothing. Called `name`, it is an old one.
+
+        A `lazy` one may be kept with its first charge, in one write. That charge is then refused if others were quicker.
+        """
 
     def charge(self, charge: Charge, *, unit: PrivacyUnit | None) -> None:
         """Keep a charge that nobody has reserved, or raise and keep nothing."""
@@ -243,7 +248,9 @@ class Memory:
             f"{_enough(left, budget)}"
         )
 
-    def reserve(self, reserve: "Reserve", *, budget: Budget | None = None, name: str | None = None) -> "Memory":
+    def reserve(
+        self, reserve: "Reserve", *, budget: Budget | None = None, name: str | None = None, lazy: bool = False
+    ) -> "Memory":
         """Set it aside, or raise."""
         self.afford(math.sqrt(reserve.left), label=reserve.label, unit=reserve.unit, budget=budget)
         self._reserves = (*(ref for ref in self._reserves if ref() is not None), weakref.ref(reserve))
@@ -273,6 +280,21 @@ class Memory:
     def words(self) -> str:
         """Nowhere."""
         return ""
+
+
+class Opener(Protocol):
+    """What `Ledger.open` is: a function of `eigenveil.ledger.store`, whose parameters it explains."""
+
+    def __call__(
+        self,
+        path: str | PathLike[str],
+        dataset: str | None = None,
+        *,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        unit: PrivacyUnit | None = None,
+    ) -> "Ledger":
+        """The budget of a dataset in the ledger file at `path`."""
 
 
 @final
@@ -309,63 +331,8 @@ delta = 1e-06; nothing was released
         # Reentrant: a reserve may be given back in the middle of a charge, by the thread that has the lock.
         self._lock = threading.RLock()
 
-    # Makes the store of a file. Set by `eigenveil.ledger.store`, because nothing here reads files.
-    opener: "ClassVar[Callable[..., tuple[Budget, Store]] | None]" = None
-
-    @classmethod
-    def open(
-        cls,
-        path: str | PathLike[str],
-        dataset: str | None = None,
-        *,
-        epsilon: float | None = None,
-        delta: float | None = None,
-        unit: PrivacyUnit | None = None,
-    ) -> "Ledger":
-        """The budget of a dataset in the ledger file at `path`, which lasts, and from which several processes may spend at once.
-
-        It is the file of `eigenveil fit --ledger` and of a site, and `eigenveil ledger` shows, verifies, exports and closes it.
-        It is made if there is none, readable by its owner only, and must be on a local disk. Every charge is on the disk before
-        noise is drawn for it.
-
-        Parameters
-        ----------
-        path : str or path
-            The file, such as "people.ledger".
-        dataset : str, default None
-            Your name for the people in the tables. Their budget belongs to this name. Not needed if the file has only one.
-        epsilon, delta : float, default None
-            What all releases about these people may cost together. Given at the first use, and fixed for good; later calls may
-            leave them out.
-        unit : PrivacyUnit, default None
-            What every charge protects, for charges by hand. Without it the first fit says so.
-
-        Returns
-        -------
-        Ledger
-            For `ledger=` of any number of estimators.
-
-        Raises
-        ------
-        ValueError
-            If something is missing or differs from what the file has. Nothing was written.
-        LedgerError
-            If the file is no ledger, is damaged, or cannot be read and written.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> from eigenveil import Ledger
-        >>> folder = tempfile.TemporaryDirectory()
-        >>> ledger = Ledger.open(f"{folder.name}/people.ledger", dataset="patients", epsilon=4, delta=1e-5)
-        >>> ledger.epsilon(), ledger.left()
-        (0.0, 4.0)
-        >>> folder.cleanup()
-        """
-        if Ledger.opener is None:
-            raise RuntimeError("import eigenveil.ledger.store first, or take Ledger from eigenveil itself")
-        budget, store = Ledger.opener(path, dataset, epsilon=epsilon, delta=delta)
-        return cls.kept(budget, store, unit=unit)
+    # Opens one that is kept in a file. Set by `eigenveil.ledger.store`, because nothing here reads files.
+    open: "ClassVar[Opener]"
 
     @classmethod
     def kept(cls, budget: Budget, store: Store, *, unit: PrivacyUnit | None = None) -> "Ledger":
@@ -429,9 +396,6 @@ delta = 1e-06; nothing was released
         left = self.remaining_mu
         return math.inf if math.isinf(left) else largest_epsilon(left, self._budget.delta if delta is None else delta)
 
-    # How a notebook shows it. Set by `eigenveil.ledger.shown`, because nothing here draws.
-    drawn: "ClassVar[Callable[[Ledger], str] | None]" = None
-
     @property
     def place(self) -> str:
         """Where it is kept, for people; empty in memory."""
@@ -439,7 +403,8 @@ delta = 1e-06; nothing was released
 
     def _repr_html_(self) -> str:
         """What was spent, in a notebook."""
-        return repr(self) if Ledger.drawn is None else Ledger.drawn(self)
+        # By name, because nothing here draws.
+        return str(import_module("eigenveil.show.notebook").html_of(self))
 
     def afford(self, mu: float, *, label: str, unit: PrivacyUnit | None = None, budget: Budget | None = None) -> None:
         """Raise `BudgetExceeded` or `UnitMismatch` if a charge of `mu` cannot be paid now. Nothing is written in either case."""
@@ -457,12 +422,14 @@ delta = 1e-06; nothing was released
         unit: PrivacyUnit | None = None,
         budget: Budget | None = None,
         name: str | None = None,
+        lazy: bool = False,
     ) -> "Reserve":
         """Set `mu` aside for later releases, all of it or, with `BudgetExceeded`, none of it. Use it in a `with` statement.
 
         A fit that continues earlier work passes the entries it has already `paid` on this ledger, and the `name` of the reserve
         that it had. `unit` is what the fit protects. `UnitMismatch` if the ledger counts guarantees of another kind. `budget` is
-        what `mu` was computed from, for entries and messages.
+        what `mu` was computed from, for entries and messages. A `lazy` reserve, of a fit that charges soon, is written to a file
+        with its first charge: one wait for the disk less. Until then other processes may still spend what it is for.
 
         >>> ledger = Ledger(epsilon=1.0, delta=1e-6)
         >>> with ledger.reserve(0.2, label="a fit") as reserve:
@@ -480,7 +447,7 @@ delta = 1e-06; nothing was released
             # They are on the ledger already, so they count against this reserve alone.
             for charge in paid:
                 reserve._write(charge)
-            reserve._opened(self._store.reserve(reserve, budget=budget, name=name))
+            reserve._opened(self._store.reserve(reserve, budget=budget, name=name, lazy=lazy))
             self._reserves = (*(ref for ref in self._reserves if ref() is not None), weakref.ref(reserve))
         return reserve
 

@@ -27,7 +27,7 @@ from eigenveil.core.noise import (
 from eigenveil.core.threads import Array, one_ahead
 from eigenveil.errors import require
 
-__all__ = ["STRIP", "Bounded", "Calibrated", "Exact", "Gaussian", "Mechanism", "Portion", "symmetric_noise"]
+__all__ = ["STRIP", "Bounded", "Calibrated", "Exact", "Gaussian", "Mechanism", "symmetric_noise"]
 
 # Rows of a symmetric matrix, and numbers of any other array, that get noise at a time: working memory stays small.
 STRIP, _CHUNK = 256, 1 << 19
@@ -197,37 +197,6 @@ class Gaussian(Mechanism):
         # Both follow from public numbers only: a step read from the value would reveal something about the rows.
         step = step_of(sensitivity, size, multiplier=self.multiplier / math.sqrt(share))
         return Calibrated(step, distance_in_steps(sensitivity, size, step) * (scale / sensitivity), self.noise)
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class Portion(Mechanism):
-    """A part of another mechanism's budget: shares of this one are shares of its `fraction` of mu^2.
-
-    >>> half = Portion(Gaussian(5.0, Ledger(epsilon=1.0, delta=1e-6), Noise.seeded(1)), 0.25)
-    >>> half.scale(1.0)
-    10.0
-    """
-
-    whole: Mechanism
-    fraction: float
-
-    def __post_init__(self) -> None:
-        require(0 < self.fraction <= 1, f"fraction must lie in (0, 1], got {self.fraction}")
-
-    def release(self, private: Bounded, *, label: str, share: float = 1.0, slot: Slot | None = None) -> Array:
-        """Released through the whole mechanism, for a smaller share."""
-        return self.whole.release(private, label=label, share=share * self.fraction, slot=slot)
-
-    def charged(
-        self, sensitivity: float, size: int, *, label: str, share: float = 1.0, slot: Slot | None = None
-    ) -> "Calibrated | None":
-        """Charged to the whole mechanism, for a smaller share."""
-        return self.whole.charged(sensitivity, size, label=label, share=share * self.fraction, slot=slot)
-
-    def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
-        """The scale of the whole mechanism, for a smaller share."""
-        return self.whole.scale(sensitivity, share=share * self.fraction)
 
 
 def _plus(value: Array, drawn: Calibrated) -> Array:

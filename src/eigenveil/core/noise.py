@@ -40,16 +40,6 @@ values is D - a apart. So what follows is a Gaussian mechanism of mu = (W (D - a
 Its minimum is at a = E r^2 / (r^2 + (t / W)^2), and equals the claim. If that a is more than D, then
 (t / W)^2 < (c / W) r^2 / D. The claim is then more than E^2 / (r^2 (1 + c / (W D))) = E D / r^2 >= D^2 / r^2. That holds even
 without Z': it is what the x_i + s Z_i reveal together.
-
-Releases a symmetric matrix some columns at a time: noise is exactly symmetric, and the (d, d) matrix is never in memory.
-
-Noise is drawn in square tiles. The tile of rows I and columns J, I before J, has a source of its own. Its key is a digest of the
-release's key and the two tile numbers. For the mirrored tile the same source is set up again and gives the same whole numbers.
-So mirrored entries have the same noise, as in `packed_noise`, and the proof is the same. The release is a function of the upper
-triangle in whole steps. Its noise is s on the diagonal and s / sqrt(2) off it, so that
-    sum_i D_ii^2 / s^2 + sum_(i<j) D_ij^2 / (s^2 / 2) = ||D||_F^2 / s^2.
-The value must be symmetric to the last bit. Otherwise the difference of two mirrored entries would be public without any noise.
-`Gaussian.release_columns` calls this.
 """
 
 import hashlib
@@ -131,11 +121,7 @@ class Noise:
         return self._reproducible
 
     def words(self, count: int) -> NDArray[np.uint64]:
-        """The next `count` words of the stream, each of 64 uniform and independent bits.
-
-        >>> Noise.seeded(7).words(2).dtype
-        dtype('uint64')
-        """
+        """The next `count` words of the stream, each of 64 uniform and independent bits."""
         with self.batch() as words:
             return words(count)
 
@@ -547,11 +533,7 @@ def step_of(sensitivity: float, size: int, *, multiplier: float = 1.0) -> float:
 
 
 def distance_in_steps(sensitivity: float, size: int, step: float) -> float:
-    """An upper bound on the Euclidean distance between the whole numbers of neighbours.
-
-    >>> distance_in_steps(1.0, 1, 0.5) > 4.0
-    True
-    """
+    """An upper bound on the Euclidean distance between the whole numbers of neighbours."""
     return (sensitivity / step + 2 * math.sqrt(size)) * _SLACK
 
 

@@ -117,13 +117,7 @@ def in_silence(act: Callable[_Given, _Made]) -> Callable[_Given, _Made]:
 
 
 def require_real(dtype: Any, name: str) -> None:
-    """Refuse dtypes other than real numbers that fit into float64. It looks at the dtype only, which is public.
-
-    >>> require_real(np.dtype(complex), "X")
-    Traceback (most recent call last):
-    ...
-    ValueError: X must hold real numbers, got dtype complex128
-    """
+    """Refuse dtypes other than real numbers that fit into float64. It looks at the dtype only, which is public."""
     require(dtype.kind in "biuf", f"{name} must hold real numbers, got dtype {dtype}")
     require(
         dtype.itemsize <= _WIDEST,
@@ -135,10 +129,6 @@ def block_size(rows: Rows) -> int:
     """How many rows a block should have: many for sparse rows, few for wide ones.
 
     Sparse rows may state their `density`, the share of entries that they store, as `SparseRows` do.
-
-    >>> from eigenveil.data.rows import DenseRows
-    >>> block_size(DenseRows(np.zeros((3, 1000))))
-    2000
     """
     if rows.sparse:
         # Only the innermost rows know how many entries they store. Rows of another class need not say.
@@ -148,12 +138,7 @@ def block_size(rows: Rows) -> int:
 
 
 def innermost(rows: Any) -> Any:
-    """The rows inside all wrappers such as `NamedRows`.
-
-    >>> from eigenveil.data.rows import CheckedRows, DenseRows, NamedRows
-    >>> type(innermost(NamedRows(CheckedRows(DenseRows(np.zeros((3, 2)))), None))).__name__
-    'DenseRows'
-    """
+    """The rows inside all wrappers such as `NamedRows`."""
     while hasattr(rows, "inner"):
         rows = rows.inner
     return rows
@@ -168,10 +153,6 @@ def lengths(rows: Rows) -> Iterator[tuple[int, Array | None]]:
     """How many rows there are and how much each of them counts, (count, weights): block by block, or all at once.
 
     Rows whose class is `unweighted` have no weights in their blocks. They are not read: a file says how many rows it has.
-
-    >>> from eigenveil.data.rows import DenseRows
-    >>> list(lengths(DenseRows(np.zeros((3, 1)))))
-    [(3, None)]
     """
     inner: Any = rows
     watchers: list[Progress] = []
@@ -234,14 +215,7 @@ class RowsElsewhere(Rows, Protocol):
 
 @in_silence
 def total_of(rows: Rows, work: Work[_Sums]) -> _Sums:
-    """The sum that `work` describes over all `rows`, worked out where they are, and without a word of numpy about any row.
-
-    >>> from eigenveil.data.rows import DenseRows
-    >>> from eigenveil.core.whole import CountWork
-    >>> import numpy as np
-    >>> total_of(DenseRows(np.zeros((3, 1))), CountWork()) == 3 * 2**45
-    True
-    """
+    """The sum that `work` describes over all `rows`, worked out where they are, and without a word of numpy about any row."""
     place, watchers = unwrapped(rows)
     if not _elsewhere(place):
         return work.of(rows)
@@ -254,13 +228,7 @@ def total_of(rows: Rows, work: Work[_Sums]) -> _Sums:
 
 
 def is_elsewhere(rows: Rows) -> bool:
-    """Whether these rows, or those inside them, are not in this process.
-
-    >>> from eigenveil.data.rows import DenseRows
-    >>> import numpy as np
-    >>> is_elsewhere(DenseRows(np.zeros((3, 1))))
-    False
-    """
+    """Whether these rows, or those inside them, are not in this process."""
     return _elsewhere(unwrapped(rows)[0])
 
 
@@ -292,11 +260,7 @@ _PIECE, _WORTH_A_THREAD = 1 << 17, 1 << 22
 
 
 def is_sparse(value: Any) -> bool:
-    """Whether this is a sparse matrix or array of scipy.
-
-    >>> is_sparse([[1.0, 0.0]])
-    False
-    """
+    """Whether this is a sparse matrix or array of scipy."""
     # Nobody can have made one before scipy.sparse was loaded, so asking need not load it.
     loaded = sys.modules.get("scipy.sparse")
     return loaded is not None and bool(loaded.issparse(value))
@@ -307,13 +271,6 @@ def sparse_times(matrix: Any, right: NDArray[Any], take: Callable[[slice, NDArra
 
     `take` gets a slice of the rows and the product there, which it may change. Each row is added up by itself, in the order in
     which its entries are stored. So other rows do not affect it, to the last bit.
-
-    >>> import numpy as np
-    >>> import scipy.sparse as sp
-    >>> found = np.empty((2, 1))
-    >>> sparse_times(sp.csr_array(np.eye(2)), np.array([[3.0], [4.0]]), found.__setitem__)
-    >>> found.ravel().tolist()
-    [3.0, 4.0]
     """
     count, size = matrix.shape[0], max(1, _PIECE // max(right.shape[1], 1))
     pieces = [slice(start, min(start + size, count)) for start in range(0, count, size)]
@@ -322,13 +279,7 @@ def sparse_times(matrix: Any, right: NDArray[Any], take: Callable[[slice, NDArra
 
 
 def csr_piece(matrix: Any, here: slice) -> Any:
-    """The rows from `here.start` up to `here.stop` of a CSR matrix, as a CSR matrix that shares its data.
-
-    >>> import numpy as np
-    >>> import scipy.sparse as sp
-    >>> csr_piece(sp.csr_array(np.eye(3)), slice(1, 3)).toarray().tolist()
-    [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
-    """
+    """The rows from `here.start` up to `here.stop` of a CSR matrix, as a CSR matrix that shares its data."""
     import scipy.sparse as sp
 
     low, high = matrix.indptr[here.start], matrix.indptr[here.stop]

@@ -8,22 +8,28 @@ once to float64. A domain that claims no privacy is refused: its sums are floati
 
 import math
 from contextlib import nullcontext
+from fractions import Fraction
 
 import numpy as np
 
-from eigenveil.core.domain import Gaps, Region
+from eigenveil.core.domain import Gaps, Region, unit_of
 from eigenveil.core.mechanism import Bounded
-from eigenveil.core.rows import Rows
+from eigenveil.core.rows import Rows, total_of
 from eigenveil.core.threads import Array, Blas
 from eigenveil.core.unit import Neighbours, count_sensitivity
 from eigenveil.core.whole import (
-    whole_count,
-    whole_gram,
-    whole_gram_times,
-    whole_kept,
-    whole_observed,
-    whole_sum,
-    whole_trace,
+    COUNT_UNIT,
+    FINE_COUNT,
+    CountWork,
+    GramWork,
+    KeptWork,
+    ObservedWork,
+    ProductsWork,
+    SumWork,
+    TraceWork,
+    finished_gram,
+    finished_products,
+    finished_sum,
 )
 from eigenveil.errors import require
 
@@ -49,25 +55,14 @@ _LARGE = 1 << 18
 
 
 def bounded_sum(rows: Rows, *, domain: Region, neighbours: Neighbours) -> Bounded:
-    """The sum, (d,), of the rows in `domain`: sensitivity B or 2B, see `sum_sensitivity`.
-
-    >>> from eigenveil.core.domain import Domain
-    >>> from eigenveil.data.rows import DenseRows
-    >>> domain = Domain(dim=2, radius=1.0)
-    >>> bounded_sum(DenseRows(np.eye(2) * 9), domain=domain, neighbours=Neighbours.ADD_REMOVE).sensitivity
-    1.0
-    """
-    return Bounded(whole_sum(rows, domain), domain.sum_sensitivity(neighbours))
+    """The sum, (d,), of the rows in `domain`: sensitivity B or 2B, see `sum_sensitivity`."""
+    return Bounded(finished_sum(total_of(rows, SumWork(domain)), domain), domain.sum_sensitivity(neighbours))
 
 
 def bounded_count(rows: Rows, *, neighbours: Neighbours) -> Bounded:
-    """The number of people, a scalar: sensitivity 1 under add/remove, 0 where it is public.
-
-    >>> from eigenveil.data.rows import DenseRows
-    >>> float(bounded_count(DenseRows(np.zeros((4, 1))), neighbours=Neighbours.ADD_REMOVE).value)
-    4.0
-    """
-    return Bounded(np.asarray(whole_count(rows)), count_sensitivity(neighbours))
+    """The number of people, a scalar: sensitivity 1 under add/remove, 0 where it is public."""
+    total = total_of(rows, CountWork())
+    return Bounded(_in_units(total, FINE_COUNT), count_sensitivity(neighbours))
 
 
 def bounded_kept(rows: Rows, *, gaps: Gaps) -> Bounded:
@@ -75,48 +70,29 @@ def bounded_kept(rows: Rows, *, gaps: Gaps) -> Bounded:
 
     Proof. A person with m rows, k of them complete, counts as k / m. That lies in [0, 1], so adding, removing, zeroing or
     replacing a person moves the number by at most 1. It is private even where the number of people is public.
-
-    >>> from eigenveil.data.rows import DenseRows
-    >>> float(bounded_kept(DenseRows(np.array([[1.0, 2.0], [np.nan, 3.0]])), gaps=Gaps.dropped(2)).value)
-    1.0
     """
-    return Bounded(np.asarray(whole_kept(rows, gaps)), 1.0)
+    return Bounded(_in_units(total_of(rows, KeptWork(gaps)), FINE_COUNT), 1.0)
 
 
 def bounded_observed(rows: Rows, *, gaps: Gaps) -> Bounded:
     """How many people have each entry, (c,): each column, or each pair of groups of columns: see `Gaps.sensitivity`.
 
     With `Gaps.less_half`, less half of all people, which holds under add/remove only.
-
-    >>> from eigenveil.data.rows import DenseRows
-    >>> bounded_observed(DenseRows(np.array([[1.0, 2.0], [np.nan, 3.0]])), gaps=Gaps.counted(2)).value.tolist()
-    [1.0, 2.0]
     """
-    return Bounded(whole_observed(rows, gaps), gaps.sensitivity())
+    unit = COUNT_UNIT / 2 if gaps.less_half else COUNT_UNIT
+    return Bounded(total_of(rows, ObservedWork(gaps)).value(unit), gaps.sensitivity())
 
 
 def bounded_trace(rows: Rows, *, domain: Region, neighbours: Neighbours) -> Bounded:
-    """The total sum of squares of the rows in `domain`, a scalar: sensitivity B^2, see `trace_sensitivity`.
-
-    >>> from eigenveil.core.domain import Domain
-    >>> from eigenveil.data.rows import DenseRows
-    >>> domain = Domain(dim=2, radius=1.0)
-    >>> float(bounded_trace(DenseRows(np.eye(2) / 2), domain=domain, neighbours=Neighbours.ADD_REMOVE).value)
-    0.5
-    """
-    return Bounded(np.asarray(whole_trace(rows, domain)), domain.trace_sensitivity(neighbours))
+    """The total sum of squares of the rows in `domain`, a scalar: sensitivity B^2, see `trace_sensitivity`."""
+    total = total_of(rows, TraceWork(domain))
+    return Bounded(_in_units(total, unit_of(domain) ** 2), domain.trace_sensitivity(neighbours))
 
 
 def bounded_gram(rows: Rows, *, domain: Region, neighbours: Neighbours) -> Bounded:
-    """The Gram matrix, (d, d), of the rows in `domain`: sensitivity B^2 or sqrt(2) B^2, see `gram_sensitivity`.
-
-    >>> from eigenveil.core.domain import Domain
-    >>> from eigenveil.data.rows import DenseRows
-    >>> rows = DenseRows(np.array([[300.0, 400.0]]))
-    >>> bounded_gram(rows, domain=Domain(dim=2, radius=5.0), neighbours=Neighbours.ADD_REMOVE).value.round(2).tolist()
-    [[9.0, 12.0], [12.0, 16.0]]
-    """
-    return Bounded(whole_gram(rows, domain), domain.gram_sensitivity(neighbours), symmetric=True)
+    """The Gram matrix, (d, d), of the rows in `domain`: sensitivity B^2 or sqrt(2) B^2, see `gram_sensitivity`."""
+    gram = finished_gram(total_of(rows, GramWork(domain)), domain)
+    return Bounded(gram, domain.gram_sensitivity(neighbours), symmetric=True)
 
 
 def bounded_gram_times(rows: Rows, *, basis: Array, domain: Region, neighbours: Neighbours) -> Bounded:
@@ -124,26 +100,22 @@ def bounded_gram_times(rows: Rows, *, basis: Array, domain: Region, neighbours: 
 
     The party with the rows checks ||basis||_2 <= 1 + 1e-8 itself and refuses a larger norm. The sensitivity is stated for that
     limit, so that it does not depend on how a norm was rounded.
-
-    >>> from eigenveil.core.domain import Domain
-    >>> from eigenveil.data.rows import DenseRows
-    >>> rows, domain = DenseRows(np.eye(2)), Domain(dim=2, radius=1.0)
-    >>> bounded_gram_times(rows, basis=np.eye(2)[:, :1], domain=domain, neighbours=Neighbours.ADD_REMOVE)
-    Bounded(shape=(2, 1), sensitivity=1.000003...)
     """
     require_contraction(basis, dim=domain.dim)
     # For the largest norm that passes, so that noise does not depend on how this basis was rounded.
     sensitivity = domain.gram_times_sensitivity(neighbours, basis=basis, basis_norm=CONTRACTION)
-    return Bounded(whole_gram_times(rows, basis=basis, region=domain), sensitivity)
+    return Bounded(finished_products(total_of(rows, ProductsWork(domain, basis)), domain), sensitivity)
+
+
+def _in_units(total: int, unit: float) -> Array:
+    """A whole number of units, rounded once."""
+    return np.asarray(float(Fraction(total) * Fraction(unit)))
 
 
 def require_contraction(basis: Array, *, dim: int) -> float:
     """An upper bound on the spectral norm of a finite `basis`, (dim, p); a `ValueError` where it exceeds 1 + 1e-8.
 
     Nearly orthonormal columns need no eigenvalues: ||Z||_2^2 = ||Z^T Z||_2 <= 1 + ||Z^T Z - I||_F.
-
-    >>> round(require_contraction(np.eye(3)[:, :2], dim=3), 9)
-    1.0
     """
     require(
         basis.ndim == 2 and len(basis) == dim and basis.shape[1] >= 1,
@@ -163,11 +135,7 @@ def require_contraction(basis: Array, *, dim: int) -> float:
 
 
 def spectral_norm(matrix: Array) -> float:
-    """The largest singular value of `matrix`, (d, p), through its p x p Gram matrix, rounded up by 1e-14.
-
-    >>> round(spectral_norm(np.array([[3.0, 0.0], [4.0, 0.0]])), 9)
-    5.0
-    """
+    """The largest singular value of `matrix`, (d, p), through its p x p Gram matrix, rounded up by 1e-14."""
     with np.errstate(over="ignore", invalid="ignore"):
         gram, unit = _squares(matrix), 1.0
     # The trace shows overflow, underflow and NaN.

@@ -53,10 +53,6 @@ def few_cores(count: int) -> Iterator[None]:
     """Let `shared_work` and `side_by_side`, called in this thread inside the block, take this machine to have `count` cores.
 
     For a process or thread that works beside others like it: together they use all cores already.
-
-    >>> with few_cores(1):
-    ...     cores()
-    1
     """
     before = cores()
     _CORES.count = count
@@ -104,11 +100,6 @@ def side_by_side(items: Sequence[_Item], act: Callable[[_Item], None], *, most: 
     """Call `act` for each item, in up to `most` threads: for items with separate results, whose order does not matter.
 
     BLAS keeps its threads: this is for work that numpy and scipy do without BLAS and without Python's lock.
-
-    >>> squares = np.zeros(3)
-    >>> side_by_side(range(3), lambda place: squares.__setitem__(place, place**2))
-    >>> squares.tolist()
-    [0.0, 1.0, 4.0]
     """
     threads = min(most, len(items), cores())
     if threads <= 1:
@@ -151,11 +142,7 @@ os.register_at_fork(after_in_child=_helpers.cache_clear)
 
 
 def one_ahead(items: Sequence[_Item], make: Callable[[_Item], _Made]) -> Iterator[_Made]:
-    """`make(item)` for each item, in order: another thread makes the next one while the caller uses the last.
-
-    >>> list(one_ahead([1, 2, 3], lambda item: item**2))
-    [1, 4, 9]
-    """
+    """`make(item)` for each item, in order: another thread makes the next one while the caller uses the last."""
     if len(items) <= 1:
         yield from map(make, items)
         return
@@ -180,11 +167,7 @@ def _with_errstate(act: Callable[_Given, _Made]) -> Callable[_Given, _Made]:
 
 
 def vector_norm(vector: Array) -> float:
-    """The Euclidean norm, added up in an order that the length decides: BLAS would wake a thread, and add in two orders.
-
-    >>> vector_norm(np.array([3.0, 4.0]))
-    5.0
-    """
+    """The Euclidean norm, added up in an order that the length decides: BLAS would wake a thread, and add in two orders."""
     return math.sqrt(float(np.add.reduce(np.square(vector))))
 
 

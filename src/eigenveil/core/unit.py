@@ -16,9 +16,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Literal, final
 
-import numpy as np
-
-from eigenveil.core.threads import Array
 from eigenveil.errors import UnitMismatch, require
 
 __all__ = [
@@ -27,7 +24,6 @@ __all__ = [
     "count_sensitivity",
     "gram_sensitivity",
     "gram_times_sensitivity",
-    "largest_row_norm",
     "require_same_unit",
     "sum_sensitivity",
     "trace_sensitivity",
@@ -37,17 +33,13 @@ __all__ = [
 class Neighbours(Enum):
     """Neighbouring relation: which two tables the guarantee makes indistinguishable.
 
-    The first three protect a person. INTERACTION protects one item of a user's history (`eigenveil.privacy.Histories`). The last
-    two are relations on Gram matrices, from papers. ENTRY lets a single entry differ by at most 1 (PPM (6)). SYMMETRIC_UPDATE
-    lets them differ by a symmetric C with sqrt(sum_i ||C_i||_1^2) <= 1 (PPM (7)).
+    The first three protect a person. INTERACTION protects one item of a user's history (`eigenveil.privacy.Histories`).
     """
 
     ADD_REMOVE = "add-remove"
     ZERO_OUT = "zero-out"
     REPLACE_ONE = "replace-one"
     INTERACTION = "interaction"
-    ENTRY = "entry"
-    SYMMETRIC_UPDATE = "symmetric-update"
 
     @property
     def count_is_public(self) -> bool:
@@ -57,7 +49,7 @@ class Neighbours(Enum):
     @property
     def protects_a_person(self) -> bool:
         """Whether everything that one person contributed may change between neighbouring tables."""
-        return self in (Neighbours.ADD_REMOVE, Neighbours.ZERO_OUT, Neighbours.REPLACE_ONE)
+        return self is not Neighbours.INTERACTION
 
 
 def sum_sensitivity(row_bound: float, neighbours: Neighbours) -> float:
@@ -83,50 +75,27 @@ def count_sensitivity(neighbours: Neighbours) -> float:
 
 
 def gram_sensitivity(row_bound: float, neighbours: Neighbours) -> float:
-    """Frobenius sensitivity of the Gram matrix sum x x^T: B^2, or sqrt(2) B^2 under replace-one, 1 at entry level.
+    """Frobenius sensitivity of the Gram matrix sum x x^T: B^2, or sqrt(2) B^2 under replace-one.
 
     Proof. Adding, removing or zeroing a person changes it by P, ||P||_F <= B^2. Replacing P by Q changes it by Q - P, and
     ||Q - P||_F^2 = ||Q||_F^2 + ||P||_F^2 - 2 <P, Q> <= 2 B^4, since <P, Q> = tr(P Q) >= 0 for semi-definite P and Q.
-    For PPM (7), ||C_i||_2 <= ||C_i||_1 for each row, so ||C||_F <= 1; PPM (6) is a special case.
 
     >>> gram_sensitivity(2.0, Neighbours.ADD_REMOVE)
     4.0
     """
     _check(row_bound, neighbours)
-    if not neighbours.protects_a_person:
-        return 1.0
     return (math.sqrt(2) if neighbours is Neighbours.REPLACE_ONE else 1.0) * row_bound**2
 
 
-def gram_times_sensitivity(row_bound: float, neighbours: Neighbours, *, basis: Array, basis_norm: float) -> float:
-    """Frobenius sensitivity of the Gram matrix times a public `basis` Z, (d, p), whose spectral norm is `basis_norm`.
+def gram_times_sensitivity(row_bound: float, neighbours: Neighbours, *, basis_norm: float) -> float:
+    """Frobenius sensitivity of the Gram matrix times a public basis Z, (d, p), whose spectral norm is `basis_norm`.
 
     Proof. The change is C Z with C as for the Gram matrix, and ||C Z||_F <= ||C||_F ||Z||_2, whatever p is.
-    At entry level the change C satisfies sqrt(sum_i ||C_i||_1^2) <= 1. Row i of C Z is sum_j C_ij Z_j, of norm at most
-    ||C_i||_1 max_j ||Z_j||. Summing squares over i gives max_j ||Z_j|| (PPM Theorem 3.1). The smaller of the two bounds holds.
 
-    >>> gram_times_sensitivity(1.0, Neighbours.REPLACE_ONE, basis=np.eye(3)[:, :2], basis_norm=1.0) == 2**0.5
+    >>> gram_times_sensitivity(1.0, Neighbours.REPLACE_ONE, basis_norm=1.0) == 2**0.5
     True
     """
-    whole = gram_sensitivity(row_bound, neighbours) * basis_norm
-    if neighbours.protects_a_person:
-        return whole
-    return min(whole, largest_row_norm(basis))
-
-
-def largest_row_norm(basis: Array) -> float:
-    """The largest norm of a row of `basis`, (d, p). Entries are scaled first, because squares of tiny numbers underflow.
-
-    >>> largest_row_norm(np.full((2, 4), 1e-170)) / 1e-170
-    2.0
-    """
-    size = float(np.abs(basis).max(initial=0.0))
-    if size == 0:
-        return 0.0
-    # Dividing by a power of two is exact. Entries that underflow beside the largest one do not change the largest norm.
-    unit = 2.0 ** math.frexp(size)[1]
-    scaled = basis / unit
-    return unit * math.sqrt(float(np.einsum("ij,ij->i", scaled, scaled).max()))
+    return gram_sensitivity(row_bound, neighbours) * basis_norm
 
 
 def trace_sensitivity(row_bound: float, neighbours: Neighbours) -> float:
@@ -138,19 +107,14 @@ def trace_sensitivity(row_bound: float, neighbours: Neighbours) -> float:
     4.0
     """
     _check(row_bound, neighbours)
-    require(
-        neighbours.protects_a_person,
-        f"the trace has no entry-level sensitivity, got neighbours={neighbours.value!r}",
-    )
     return row_bound**2
 
 
 def _check(row_bound: float, neighbours: Neighbours) -> None:
     # How far one interaction moves a sum depends on how rows are built from items, which a row bound does not say.
     require(neighbours is not Neighbours.INTERACTION, "neighbours='interaction' is for `Histories` only")
-    if neighbours.protects_a_person:
-        # An infinite bound, as in exact runs, gives an infinite sensitivity, which every noise mechanism refuses.
-        require(row_bound > 0, f"row_bound must be positive, got {row_bound}")
+    # An infinite bound, as in exact runs, gives an infinite sensitivity, which every noise mechanism refuses.
+    require(row_bound > 0, f"row_bound must be positive, got {row_bound}")
 
 
 Each = Literal["row", "person", "interaction"]

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from eigenveil.core.domain import SCORE_BITS, SHIFT, Gaps, Region, row_sums, unit_of
 from eigenveil.core.exact import DoubleDouble, joined, less_outer, minus_outer, two_sum
-from eigenveil.core.rows import Block, Rows, added_up, block_size, lengths, sparse_times, total_of
+from eigenveil.core.rows import Block, Rows, added_up, block_size, lengths, sparse_times
 from eigenveil.core.threads import Array, side_by_side
 from eigenveil.errors import require
 
@@ -38,6 +38,7 @@ __all__ = [
     "CARRY",
     "COUNT_UNIT",
     "EXACT",
+    "FINE_COUNT",
     "SUM_BITS",
     "CenterSums",
     "CenterTerms",
@@ -56,18 +57,12 @@ __all__ = [
     "as_pair",
     "cached_rows",
     "finished_gram",
+    "finished_products",
     "finished_sum",
     "observed_in",
     "on_basis_grid",
     "reach_of",
     "sum_unit",
-    "whole_count",
-    "whole_gram",
-    "whole_gram_times",
-    "whole_kept",
-    "whole_observed",
-    "whole_sum",
-    "whole_trace",
     "whole_weights",
 ]
 
@@ -80,21 +75,12 @@ CACHED_NUMBERS, CACHED_ROWS = 1 << 17, 128
 
 
 def sum_unit(region: Region) -> float:
-    """The unit of sums of rows: finer than that of rows for products.
-
-    >>> from eigenveil.core.domain import Domain
-    >>> sum_unit(Domain(dim=2, radius=1.0)) == 2.0**-33
-    True
-    """
+    """The unit of sums of rows: finer than that of rows for products."""
     return unit_of(region) * 2.0**-SUM_BITS
 
 
 def on_basis_grid(basis: Any, xp: Any = np) -> Any:
-    """`basis` with entries rounded to multiples of 2^-35, so that products with whole rows are exact; an array of `xp`.
-
-    >>> on_basis_grid(np.array([[0.5, 1e-30]])).tolist()
-    [[0.5, 0.0]]
-    """
+    """`basis` with entries rounded to multiples of 2^-35, so that products with whole rows are exact; an array of `xp`."""
     # To the nearest multiple: how far that moves the basis is in `gram_times_sensitivity`.
     grid = basis / BASIS_UNIT
     grid = np.rint(grid, out=grid) if xp is np else xp.round(grid)
@@ -337,7 +323,7 @@ def as_pair(numbers: list[Fraction]) -> DoubleDouble:
 
 # The unit of counts: a row of a person who has m of them counts as 2^34 / m, rounded down. The count of all people by itself has
 # a finer unit.
-COUNT_UNIT, _FINE_COUNT = 2.0**-34, 2.0**-45
+COUNT_UNIT, FINE_COUNT = 2.0**-34, 2.0**-45
 
 
 def whole_weights(weights: Array, *, unit: float = COUNT_UNIT) -> Integers:
@@ -350,24 +336,6 @@ def whole_weights(weights: Array, *, unit: float = COUNT_UNIT) -> Integers:
     -1
     """
     return np.floor(weights / unit).astype(np.int64)
-
-
-def whole_count(rows: Rows) -> float:
-    """The number of people: the exact sum of all weights."""
-    return float(Fraction(total_of(rows, CountWork())) * Fraction(_FINE_COUNT))
-
-
-def whole_kept(rows: Rows, gaps: Gaps) -> float:
-    """The number of people whose rows count: the exact sum of the weights of these rows."""
-    return float(Fraction(total_of(rows, KeptWork(gaps))) * Fraction(_FINE_COUNT))
-
-
-def whole_observed(rows: Rows, gaps: Gaps) -> Array:
-    """How many people have each column, (d,), or each pair of groups of columns, (g (g + 1) / 2,): exact sums of weights.
-
-    With `Gaps.less_half`, less half of all people.
-    """
-    return total_of(rows, ObservedWork(gaps)).value(COUNT_UNIT / 2 if gaps.less_half else COUNT_UNIT)
 
 
 def _people_in(block: Block) -> int:
@@ -394,16 +362,6 @@ def observed_in(block: Block, gaps: Gaps) -> Integers:
     return np.asarray(((there * counted[:, None]).T @ there)[np.triu_indices(gaps.groups)]).astype(np.int64)
 
 
-def whole_trace(rows: Rows, region: Region) -> float:
-    """The sum of the squared norms of the clipped rows, each rounded down to a whole number."""
-    return float(Fraction(total_of(rows, TraceWork(region))) * Fraction(unit_of(region) ** 2))
-
-
-def whole_sum(rows: Rows, region: Region) -> Array:
-    """The sum, (d,), of the clipped rows."""
-    return finished_sum(total_of(rows, SumWork(region)), region)
-
-
 @final
 @dataclass(frozen=True, slots=True)
 class CountWork:
@@ -411,9 +369,9 @@ class CountWork:
 
     def of(self, rows: Rows) -> int:
         """The sum over rows that are here."""
-        total, one = 0, round(1 / _FINE_COUNT)
+        total, one = 0, round(1 / FINE_COUNT)
         for count, weights in lengths(rows):
-            total += count * one if weights is None else int(whole_weights(weights, unit=_FINE_COUNT).sum())
+            total += count * one if weights is None else int(whole_weights(weights, unit=FINE_COUNT).sum())
         return total
 
     def joined(self, left: int, right: int) -> int:
@@ -430,10 +388,10 @@ class KeptWork:
 
     def of(self, rows: Rows) -> int:
         """The sum over rows that are here."""
-        total, one = 0, round(1 / _FINE_COUNT)
+        total, one = 0, round(1 / FINE_COUNT)
         for block in rows.blocks(block_size(rows)):
             kept, weights = self.gaps.kept(block), block.weights
-            whole = None if weights is None else whole_weights(weights[kept], unit=_FINE_COUNT)
+            whole = None if weights is None else whole_weights(weights[kept], unit=FINE_COUNT)
             total += int(kept.sum()) * one if whole is None else int(whole.sum())
         return total
 
@@ -562,11 +520,6 @@ class WholeSum:
 _PRODUCT = 1 << 36
 # Rows of a matrix from which the center is subtracted at a time.
 _STRIP = 512
-
-
-def whole_gram(rows: Rows, region: Region) -> Array:
-    """The Gram matrix, (d, d), of the clipped rows, exactly symmetric."""
-    return finished_gram(total_of(rows, GramWork(region)), region)
 
 
 @final
@@ -703,11 +656,6 @@ _PRODUCT_STRIP = 1024
 _SCORED_ROWS = 1 << 9
 
 
-def whole_gram_times(rows: Rows, *, basis: Array, region: Region) -> Array:
-    """The Gram matrix times `basis`, (d, p), rounded onto its grid, without the Gram matrix."""
-    return _finished_products(total_of(rows, ProductsWork(region, basis)), region)
-
-
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class ProductsWork:
@@ -811,7 +759,7 @@ class _WholeProducts:
         self.total.and_other(other.total)
 
 
-def _finished_products(sums: WholeSums, region: Region) -> Array:
+def finished_products(sums: WholeSums, region: Region) -> Array:
     """The product, (d, p): R^T S - c (s^T S), subtracted in double-doubles, because the two may nearly cancel.
 
     Nothing may be added after this, because the result reuses the memory of the sum.

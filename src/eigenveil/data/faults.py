@@ -85,7 +85,7 @@ def _beginning(batches: Iterable[Any]) -> Iterator[Any]:
 
 @contextmanager
 def named_in_full(table: Any, names: Sequence[str], *, gaps: bool) -> Iterator[None]:
-    """Let an error about columns of a table, `eigenveil.data.named.NamedTable`, name all that are at fault among `names`."""
+    """Let an error about columns of a `formats.base.NamedTable` name all that are at fault among `names`."""
     try:
         yield
     except ColumnsError as error:

@@ -1,6 +1,6 @@
 """The public estimators, with scikit-learn's contract, and the small releases that prepare a fit.
 
-Users, `recommend`, `network` and `cli` call them. They may import everything up to `plan` and `model`, and nothing above.
+Users, `recommend`, `network` and `commands` call them. They may import everything up to `plan` and `model`, and nothing above.
 """
 
 from importlib import import_module

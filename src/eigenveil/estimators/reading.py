@@ -11,6 +11,7 @@ import numpy as np
 from eigenveil.core.rows import Rows, innermost, is_elsewhere
 from eigenveil.data.columns import ColumnChoice
 from eigenveil.data.elsewhere import is_dask
+from eigenveil.data.engines.gpu import is_on_device, rows_on_device
 from eigenveil.data.faults import ColumnFaults
 from eigenveil.data.frames import (
     as_float,
@@ -31,7 +32,6 @@ from eigenveil.data.tables import as_rows, is_arrow_like, person_ids
 from eigenveil.errors import ColumnsError, ParameterError, ParameterWarning, listed, require, require_param, verbatim
 from eigenveil.estimators.checks import checked_array, learn_columns, with_names
 from eigenveil.privacy.facts import Person
-from eigenveil.privacy.sums.device import is_on_device, rows_on_device
 from eigenveil.tasks.fit.gaps import rule_of
 
 __all__ = ["chosen", "column_names", "person_in", "read_rows"]

@@ -278,9 +278,9 @@ class DurableLedger:
             count = sum(1 for _ in table.steps_of(tables, books, account.study))
             return Opened(False, secret, _Steps(self._steps_of(account.study), count), finished=over)
 
-    def charge(self, account: StudyBudget, charges: Sequence[Charge], *, life: Budget) -> None:
-        """Join, commit all of it and finish, in one step: for a charge that nobody has reserved. Without `charges` it only fixes
-        the `life` budget of the dataset.
+    def charge(self, account: StudyBudget, charges: Sequence[Charge], *, life: Budget, finish: bool = True) -> None:
+        """Join and commit in one step, and `finish` in it too if nothing follows. Without `charges` it only fixes the `life`
+        budget of the dataset.
         """
         key = self._mark_key()
         with self._several(), self._writing() as (tables, books):
@@ -291,7 +291,8 @@ class DurableLedger:
                 marks: tuple[Any, list[Any]] = (mark_of(key, b""), [])
                 self._commit(tables, books, account.study, 0, marks=marks, charges=charges, keep=False)
                 table.follow(tables, books)
-            self._close(tables, books, account.study, "finish", "finished")
+            if finish:
+                self._close(tables, books, account.study, "finish", "finished")
 
     def lock(self, study: str) -> AbstractContextManager[None]:
         """Hold `study` for this process alone; `LedgerError` if another process has it."""

@@ -6,6 +6,7 @@ its fit ends and abandoned where it fails. States of a reserve, and what counts 
     | what happens to the process  | in the file        | counts                                              |
     |------------------------------|--------------------|-----------------------------------------------------|
     | dies before `reserve` returns| nothing, or open   | nothing, or all of it                               |
+    | and before a lazy one charges| nothing            | nothing                                             |
     | dies before a charge returns | open               | all of it                                           |
     | dies after a charge          | open, with charge  | all of it; at most the charges have been released   |
     | ends the fit, or drops it    | closed             | the charges                                         |
@@ -68,9 +69,12 @@ class _FileAccount:
         steps: int = 0,
         spent: ExactSum = _NOTHING,
         is_open: bool = True,
+        is_joined: bool = True,
     ) -> None:
-        self._store, self.name = store, terms.study
+        self._store, self.name, self._terms = store, terms.study, terms
         self._steps, self._mu, self._spent, self._unit = steps, terms.mu, spent, terms.unit
+        # Whether it is in the file. A lazy reserve gets there with its first charge.
+        self._is_joined = is_joined
         self._is_open = is_open
         # Whether the charge that uses it up ends it, in the same write: there is nothing to give back. Not if more will be noted.
         self.ends_itself = True
@@ -96,9 +100,13 @@ class _FileAccount:
         charge = Charge(_plain(charge.label), charge.mu)
         spent = self._spent.square(charge.mu)
         ends = self.ends_itself and fits(self._mu * self._mu, math.sqrt(spent.value))
-        self._store.lasting().commit(
-            self.name, self._steps, came=b"", said=[], charges=[charge], keep=False, finish=ends
-        )
+        if self._is_joined:
+            self._store.lasting().commit(
+                self.name, self._steps, came=b"", said=[], charges=[charge], keep=False, finish=ends
+            )
+        else:
+            self._store.begin(self._terms, charge, finish=ends)
+            self._is_joined = True
         self._steps, self._spent = self._steps + 1, spent
         if ends:
             self._ended()
@@ -116,7 +124,7 @@ class _FileAccount:
         try:
             lasting = self._store.lasting()
             known = lasting.study(self.name)
-            # Somebody may have closed it with the command meanwhile.
+            # Somebody may have closed it with the command meanwhile, or a lazy one never got there.
             if known is not None and known.state == "open":
                 (lasting.abandon if failed else lasting.finish)(self.name)
         except LedgerError as error:
@@ -214,11 +222,16 @@ class FileStore:
         with self._advising(terms):
             self.lasting().afford(terms, life=self.life)
 
-    def reserve(self, reserve: Reserve, *, budget: Budget | None = None, name: str | None = None) -> Account:
+    def reserve(
+        self, reserve: Reserve, *, budget: Budget | None = None, name: str | None = None, lazy: bool = False
+    ) -> Account:
         """Joined in one transaction: of two processes that ask for the last of a budget, one is refused."""
         account = None if name is None else self._known(name)
         if account is None:
-            account = self.join(self._terms(math.sqrt(reserve.left), reserve.label, reserve.unit, budget))
+            terms = self._terms(math.sqrt(reserve.left), reserve.label, reserve.unit, budget)
+            if lazy:
+                self.require(terms)
+            account = _FileAccount(self, terms, is_joined=False) if lazy else self.join(terms)
         # Deleting a reserve gives it back, as in memory.
         weakref.finalize(reserve, self._dropped.append, account).atexit = False
         return account
@@ -231,9 +244,13 @@ class FileStore:
 
     def charge(self, charge: Charge, *, unit: PrivacyUnit | None) -> None:
         """Reserved, charged and finished in one transaction."""
-        terms = self._terms(charge.mu, charge.label, unit, None)
+        plain = Charge(_plain(charge.label), charge.mu)
+        self.begin(self._terms(charge.mu, charge.label, unit, None), plain, finish=True)
+
+    def begin(self, terms: StudyBudget, charge: Charge, *, finish: bool) -> None:
+        """A new study in the file and its first charge, in one transaction; `finish` says that it is the last one, too."""
         with self._advising(terms):
-            self.lasting().charge(terms, [Charge(_plain(charge.label), charge.mu)], life=self.life)
+            self.lasting().charge(terms, [charge], life=self.life, finish=finish)
 
     @contextmanager
     def _advising(self, terms: StudyBudget) -> Iterator[None]:
@@ -302,10 +319,55 @@ class FileStore:
         )
 
 
-def _opened(
-    path: str | PathLike[str], dataset: str | None, *, epsilon: float | None, delta: float | None
-) -> tuple[Budget, FileStore]:
-    """What `Ledger.open` needs. Whatever is refused has written nothing, and made no file."""
+def open_ledger(
+    path: str | PathLike[str],
+    dataset: str | None = None,
+    *,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    unit: PrivacyUnit | None = None,
+) -> Ledger:
+    """The budget of a dataset in the ledger file at `path`, which lasts, and from which several processes may spend at once.
+
+    It is the file of `eigenveil fit --ledger` and of a site, and `eigenveil ledger` shows, verifies, exports and closes it.
+    It is made if there is none, readable by its owner only, and must be on a local disk. Every charge is on the disk before
+    noise is drawn for it.
+
+    Parameters
+    ----------
+    path : str or path
+        The file, such as "people.ledger".
+    dataset : str, default None
+        Your name for the people in the tables. Their budget belongs to this name. Not needed if the file has only one.
+    epsilon, delta : float, default None
+        What all releases about these people may cost together. Given at the first use, and fixed for good; later calls may
+        leave them out.
+    unit : PrivacyUnit, default None
+        What every charge protects, for charges by hand. Without it the first fit says so.
+
+    Returns
+    -------
+    Ledger
+        For `ledger=` of any number of estimators.
+
+    Raises
+    ------
+    ValueError
+        If something is missing or differs from what the file has. Nothing was written.
+    LedgerError
+        If the file is no ledger, is damaged, or cannot be read and written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from eigenveil import Ledger
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> ledger = Ledger.open(f"{folder.name}/people.ledger", dataset="patients", epsilon=4, delta=1e-5)
+    >>> ledger.epsilon(), ledger.left()
+    (0.0, 4.0)
+    >>> folder.cleanup()
+    """
+    # Whatever is refused has written nothing, and made no file.
     require(isinstance(path, str | PathLike), f"path must be the name of a file, such as 'people.ledger', got {path!r}")
     require(dataset is None or isinstance(dataset, str), f"dataset must be text, got {dataset!r}")
     for name, value in (("epsilon", epsilon), ("delta", delta)):
@@ -335,7 +397,7 @@ def _opened(
                 secrets.token_hex(32), _FIXED, name, CURATOR, life.epsilon, life.delta, mu=_LEAST_MU, unit=None
             )
             lasting.charge(terms, [], life=life)
-        return life, FileStore.over(lasting, name, life)
+        return Ledger.kept(life, FileStore.over(lasting, name, life), unit=unit)
     except BaseException:
         lasting.close()
         raise
@@ -370,7 +432,7 @@ def _settled(
             f"{dataset!r} gets a budget of its own in {lasting.path}, which has {', '.join(map(repr, others))} already. If "
             "these are the same people, what they cost under both names adds up: open the ledger with the name that it has",
             UserWarning,
-            stacklevel=4,
+            stacklevel=3,
         )
     return given, dataset, True
 
@@ -408,4 +470,4 @@ def _at_exit() -> None:
 if sys.platform != "win32":
     os.register_at_fork(after_in_child=_after_fork)
 atexit.register(_at_exit)
-Ledger.opener = _opened
+Ledger.open = staticmethod(open_ledger)

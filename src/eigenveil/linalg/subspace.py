@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     # For types only: it takes 6 MiB, which a device has better use for.
     from numpy.random import Generator
 
-__all__ = ["Subspace", "check_merge", "merge", "merge_all"]
+__all__ = ["TOLD_APART", "Subspace", "check_merge", "merge", "merge_all", "tie_at"]
 
 _ORTHONORMAL = 1e-8
 
@@ -169,3 +169,17 @@ def check_merge(left: Subspace, right: Subspace, rank: int, forget: float, enhan
     require(left.dim == right.dim, f"subspaces of dimensions {left.dim} and {right.dim} cannot be merged")
     require(0 < forget <= 1, f"forget must lie in (0, 1], got {forget}")
     require(enhance >= 1, f"enhance must be at least 1, got {enhance}")
+
+
+# Two values count as equal if they differ by no more than this, relative to themselves or to the largest.
+_TIED, TOLD_APART = 1e-10, 1e-14
+
+
+def tie_at(values: Array, *, rank: int) -> bool:
+    """Whether the eigenvalues `rank` and `rank` + 1 of `values`, largest first, cannot be told apart.
+
+    >>> tie_at(np.array([1e10, 1.0, 0.25]), rank=2), tie_at(np.array([5.0, 1.0, 1.0]), rank=2)
+    (False, True)
+    """
+    gap = float(values[rank - 1] - values[rank])
+    return gap <= max(_TIED * float(values[rank - 1]), TOLD_APART * float(values[0]))

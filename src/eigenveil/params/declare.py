@@ -12,6 +12,7 @@ import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, replace
 from functools import cache, wraps
+from importlib import import_module
 from types import MappingProxyType, NoneType, UnionType
 from typing import (
     Any,
@@ -43,6 +44,7 @@ __all__ = [
     "param",
     "parameters",
     "refusal",
+    "registered",
     "takes",
 ]
 
@@ -90,6 +92,7 @@ class Param:
     check: Check | None = None  # Gives the plain form of a valid value, or raises `Expected`. A Literal needs none.
     strict: Check | None = None  # Checked first in a study file, which may be hostile.
     parse: Callable[[str], Any] | None = None  # Command-line text to value, if the type alone does not say how.
+    among: Callable[[], tuple[str, ...]] | None = None  # The words it can be, where a registry knows them.
     metavar: str | None = None
     short: str | None = None  # A one-character flag.
     called: str | None = None  # Its name on the command line and in a study file, if different.
@@ -140,8 +143,17 @@ class Declared:
     @property
     def kinds(self) -> tuple[Any, ...]:
         """The types it may have, without None."""
-        every = get_args(self.type) if get_origin(self.type) in (Union, UnionType) else (self.type,)
-        return tuple(kind for kind in every if kind is not NoneType)
+        return tuple(kind for kind in _alternatives(self.spelled) if kind is not NoneType)
+
+    @property
+    def spelled(self) -> Any:
+        """Its type, in which words of a registry are a Literal. Asking for those loads the leaves."""
+        if self.param.among is None:
+            return self.type
+        literal: Any = Literal
+        either: Any = Union
+        words = literal[self.param.among()]
+        return either[tuple(words if kind is str else kind for kind in _alternatives(self.type))]
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -164,6 +176,10 @@ class Declared:
         return value is self.default or (type(value) is type(self.default) and bool(value == self.default))
 
 
+def _alternatives(kind: Any) -> tuple[Any, ...]:
+    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+
+
 @overload
 def param(text: str, *, default: Value, kw_only: bool = True, **facts: Any) -> Value: ...
 @overload
@@ -176,6 +192,15 @@ def param(
     """A field of a class of parameters: its help, and the other fields of `Param` as `facts`."""
     metadata = {"param": Param(help=text, **facts)}
     return field(default=default, default_factory=default_factory, kw_only=kw_only, metadata=metadata)
+
+
+def registered(module: str, words: str) -> Callable[[], tuple[str, ...]]:
+    """The words that a registry of leaves has under this name, for `among`. `--help` asks for none, and loads no leaf."""
+
+    def names() -> tuple[str, ...]:
+        return tuple(getattr(import_module(module), words))
+
+    return names
 
 
 def again(cls: type, name: str, **changes: Any) -> Any:

@@ -224,7 +224,7 @@ def _entries(cls: type) -> Iterator[str]:
         default = "" if one.default is MISSING else f", default {one.default!r}"
         if one.default is None and one.param.unset:
             default = f", default None: {one.param.unset}"
-        yield f"{one.name} : {one.param.said or said_type(one.type)}{default}"
+        yield f"{one.name} : {one.param.said or said_type(one.spelled)}{default}"
         yield from (f"    {line}" for line in textwrap.wrap(help_of(one, in_python, more=True), 110))
 
 

@@ -4,7 +4,6 @@ Rows are clipped, added up and released in `eigenveil.core`. Tasks, protocols an
 `data` and below.
 """
 
-from eigenveil.ledger import shown as shown  # A ledger of any fit is shown in a notebook.
 from eigenveil.privacy.facts import GuaranteeFacts
 from eigenveil.privacy.guarantee import Guarantee
 from eigenveil.privacy.integers.lattice import Lattice

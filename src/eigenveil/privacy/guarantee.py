@@ -10,12 +10,12 @@ import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from importlib import import_module
 from typing import Any, Final, final
 
 from eigenveil.core.accounting import Budget, normal_cdf
 from eigenveil.core.ledger import Charge
 from eigenveil.core.unit import PrivacyUnit
-from eigenveil.drawing import escaped, fragment, table
 from eigenveil.errors import plain as visible
 from eigenveil.errors import require, shown
 
@@ -142,10 +142,7 @@ class Guarantee:
         >>> "No privacy" in Guarantee.none("exact PCA was asked for")._repr_html_()
         True
         """
-        css = "good" if self.private else "bad"
-        rows = [(label, " ".join(texts)) for label, texts in self.parts()]
-        listed = table(("guarantee", ""), rows) if rows else ""
-        return fragment(f'<p class="{css}"><strong>{escaped(self.title)}</strong></p>{listed}')
+        return str(import_module("eigenveil.show.notebook").html_of(self))
 
     @property
     def best_guess(self) -> float:

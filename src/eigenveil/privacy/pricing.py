@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, final
 
-from eigenveil.core.accounting import compose_mu, epsilon_of
+from eigenveil.core.accounting import epsilon_of
 from eigenveil.errors import require
 
 __all__ = ["Loss", "price"]
@@ -39,8 +39,8 @@ def price(releases: Sequence[Loss], *, delta: float) -> float:
     gaussian = [math.sqrt(r.count) / r.multiplier for r in releases if r.law == "gaussian"]
     others = [r for r in releases if r.law != "gaussian"]
     if not others:
-        return epsilon_of(compose_mu(gaussian), delta)
-    return _price_numerically(compose_mu(gaussian), others, delta)
+        return epsilon_of(math.hypot(*gaussian), delta)
+    return _price_numerically(math.hypot(*gaussian), others, delta)
 
 
 def _price_numerically(mu: float, others: Sequence[Loss], delta: float) -> float:

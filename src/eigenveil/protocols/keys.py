@@ -6,10 +6,12 @@ group of prime order. So every point but one is a sound key, and x can be shared
 """
 
 import hashlib
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import final
+from typing import Any, final
 
+import numpy as np
 from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives.asymmetric.ec import (
     ECDH,
@@ -37,6 +39,7 @@ __all__ = [
     "agree",
     "coordinates",
     "digest",
+    "digest_of",
     "draw_key",
     "is_public_key",
     "open_bundle",
@@ -118,6 +121,40 @@ def digest(kind: str, *fields: bytes | memoryview | int | str) -> bytes:
         state.update(len(raw).to_bytes(8, "big"))
         state.update(raw)
     return state.digest()
+
+
+def digest_of(kind: str, **values: Any) -> bytes:
+    """The SHA-256 of public values by name, equal on every machine. What a class calls its fields does not matter.
+
+    Values are None, truth values, numbers, texts, bytes, arrays, and lists and mappings of these.
+
+    >>> digest_of("plan", rounds=2, shares=(0.5, 0.5)) == digest_of("plan", shares=[0.5, 0.5], rounds=2)
+    True
+    >>> digest_of("plan", rounds=2) == digest_of("plan", rounds=2.0)
+    False
+    """
+    return digest(kind, _encoded(values))
+
+
+def _encoded(value: Any) -> bytes:
+    """The bytes of a value, which begin with its type, so that no two values have the same."""
+    # Truth values are whole numbers to Python, so they come first.
+    if value is None or isinstance(value, bool):
+        return digest("constant", str(value))
+    if isinstance(value, (int, np.integer)):
+        return digest("integer", str(int(value)))
+    if isinstance(value, float):
+        return digest("number", struct.pack("<d", value))
+    if isinstance(value, (str, bytes)):
+        return digest("text" if isinstance(value, str) else "bytes", value)
+    if isinstance(value, np.ndarray):
+        # Little-endian, and with its shape, or two arrays with the same numbers would have one digest.
+        return digest("array", *value.shape, b"", np.asarray(value, dtype="<f8").tobytes())
+    if isinstance(value, Mapping):
+        return digest("names", *(field for name in sorted(value) for field in (name, _encoded(value[name]))))
+    if isinstance(value, Sequence):
+        return digest("list", *map(_encoded, value))
+    raise TypeError(f"a digest cannot cover a {type(value).__name__}")
 
 
 def draw_key(draw: Callable[[int], bytes]) -> bytes:

@@ -22,7 +22,7 @@ def run_pooled(
     >>> from eigenveil.core.domain import Domain
     >>> from eigenveil.core.unit import Neighbours
     >>> from eigenveil.data.rows import DenseRows
-    >>> from eigenveil.tasks import CovarianceSum
+    >>> from eigenveil.methods.covariance import CovarianceSum
     >>> task = CovarianceSum(Domain(dim=1, radius=9.0), Neighbours.ADD_REMOVE)
     >>> run_pooled(task, DenseRows(np.array([[1.0], [2.0]])), Exact(because="doctest")).tolist()
     [[5.0]]

@@ -11,14 +11,16 @@ from typing import Any, Final, Literal, final
 import numpy as np
 from numpy.typing import NDArray
 
-from eigenveil.core.mechanism import Exact, Mechanism, Portion
+from eigenveil.core.mechanism import Exact, Mechanism
 from eigenveil.core.rows import Rows
 from eigenveil.core.unit import Neighbours
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, product_edge, symmetric_edge
+from eigenveil.methods.covariance import CovarianceSum
+from eigenveil.methods.krylov import KeptProducts
 from eigenveil.privacy import Histories
-from eigenveil.tasks import CovarianceSum, KeptProducts, Question, SumTask, Totals
-from eigenveil.tasks.fit.split import Extent
+from eigenveil.tasks import Question, SumTask, Totals
+from eigenveil.tasks.fit.split import Extent, Portion
 from eigenveil.tasks.fit.task import WholeFit
 
 __all__ = ["FoundItems", "ItemFit", "ItemState", "Items", "most_popular"]

@@ -220,7 +220,7 @@ class LocalStar:
     >>> from eigenveil.protocols import Hub, Member, Terms
     >>> from eigenveil.protocols.star.layout import star
     >>> from eigenveil.data.rows import DenseRows
-    >>> from eigenveil.tasks import CovarianceSum
+    >>> from eigenveil.methods.covariance import CovarianceSum
     >>> task, exact = CovarianceSum(Domain(1, 9.0), Neighbours.ADD_REMOVE), Exact(because="doctest")
     >>> hub = Hub(task, star(["a", "b"]).below["hub"], exact, terms=Terms())
     >>> sites = [Member(s, hub="hub", task=task, rows=DenseRows(np.ones((2, 1))), mechanism=exact) for s in "ab"]
@@ -285,7 +285,7 @@ class LocalPeers:
     >>> from eigenveil.core.unit import Neighbours
     >>> from eigenveil.protocols.gossip import GossipTerms, Plain
     >>> from eigenveil.data.rows import DenseRows
-    >>> from eigenveil.tasks import CovarianceSum
+    >>> from eigenveil.methods.covariance import CovarianceSum
     >>> task, rows = CovarianceSum(Domain(1, 9.0), Neighbours.ADD_REMOVE), DenseRows(np.ones((2, 1)))
     >>> terms, out = GossipTerms(Graph.named("ring", ["a", "b", "c"])), Plain(Exact(because="doctest"))
     >>> peers = [Peer(name, terms=terms, task=task, rows=rows, outgoing=out) for name in "abc"]

@@ -8,10 +8,12 @@ from typing import Final, final
 import numpy as np
 
 from eigenveil.core.counts import Cells, root_columns
+from eigenveil.core.domain import LARGEST, SMALLEST
 from eigenveil.core.exact import toeplitz_times
 from eigenveil.core.threads import Array
+from eigenveil.errors import require
 
-__all__ = ["BEYOND", "Tails", "cells_in_any_unit", "extended", "mirrored", "read_tails", "signed_cells"]
+__all__ = ["BEYOND", "Tails", "cells_in_any_unit", "extended", "mirrored", "norm_cells", "read_tails", "signed_cells"]
 
 # Norms are told for these shares of people with longer rows, where the counts stand out by so many standard deviations.
 BEYOND: Final = (0.8, 0.65, 0.5, 0.35, 0.25, 0.18, 0.12, 0.08, 0.05, 0.03, 0.02, 0.01, 0.005, 0.002, 0.001)
@@ -20,27 +22,42 @@ _SEEN: Final = 2.5
 _ROUNDING: Final = 1e-9
 
 
+def norm_cells(lowest: float, highest: float, *, per_doubling: int) -> Cells:
+    """For norms from `lowest` to `highest`, with `per_doubling` cells for each factor of two; zero is in the first.
+
+    >>> norm_cells(1.0, 4.0, per_doubling=1).edges.tolist()
+    [1.0, 2.0, 4.0]
+    """
+    require(
+        SMALLEST <= lowest < highest <= LARGEST,
+        f"the range of norms must be two numbers between {SMALLEST:g} and {LARGEST:g}, the lower one first, got "
+        f"{lowest:g} and {highest:g}",
+    )
+    first, last = math.floor(per_doubling * math.log2(lowest)), math.ceil(per_doubling * math.log2(highest))
+    return Cells(2.0 ** (np.arange(first, last + 1) / per_doubling))
+
+
 def cells_in_any_unit() -> Cells:
     """For norms of rows in any unit: in steps of 4.4%, and of 19% below 1e-6 and beyond 1e9.
 
     Finer cells would cost more noise than they are worth. Units that hardly anybody has get coarse ones, so that a table in
     them is found too and others do not pay for it.
     """
-    return extended(Cells.norms(1e-6, 1e9, per_doubling=16), 1e-18, 1e18, per_doubling=4)
+    return extended(norm_cells(1e-6, 1e9, per_doubling=16), 1e-18, 1e18, per_doubling=4)
 
 
 def signed_cells(lowest: float, highest: float, *, per_doubling: int) -> Cells:
     """For numbers of either sign and of these sizes; numbers smaller than `lowest` share one cell with zero."""
-    return mirrored(Cells.norms(lowest, highest, per_doubling=per_doubling))
+    return mirrored(norm_cells(lowest, highest, per_doubling=per_doubling))
 
 
 def extended(cells: Cells, lowest: float, highest: float, *, per_doubling: int) -> Cells:
     """These cells of norms, and further ones from `lowest` and up to `highest`, with `per_doubling` for each factor of two.
 
-    >>> extended(Cells.norms(1.0, 2.0, per_doubling=2), 0.25, 4.0, per_doubling=1).edges.round(2).tolist()
+    >>> extended(norm_cells(1.0, 2.0, per_doubling=2), 0.25, 4.0, per_doubling=1).edges.round(2).tolist()
     [0.25, 0.5, 1.0, 1.41, 2.0, 4.0]
     """
-    wide, first, last = Cells.norms(lowest, highest, per_doubling=per_doubling).edges, cells.edges[0], cells.edges[-1]
+    wide, first, last = norm_cells(lowest, highest, per_doubling=per_doubling).edges, cells.edges[0], cells.edges[-1]
     # An edge that is nearly one of ours would make a cell of almost no width.
     near = 2.0 ** (0.5 / per_doubling)
     return Cells(np.concatenate([wide[wide < first / near], cells.edges, wide[wide > last * near]]))

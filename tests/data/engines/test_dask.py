@@ -19,8 +19,8 @@ import scipy.sparse as sp
 from dask.delayed import delayed
 from dask.sizeof import sizeof
 
-from cli.cli_tables import eigenveil, refusal
-from cli.network.network_folders import Folders
+from commands.command_tables import eigenveil, refusal
+from commands.network.network_folders import Folders
 from data.engines.sent import SECRET, Killer, fail, read
 from eigenveil import (
     EngineLost,

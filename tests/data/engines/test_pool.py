@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cli.cli_tables import refusal, written
+from commands.command_tables import refusal, written
 from data.engines.sent import Killer, Peak
 from eigenveil import PrivatePCA, rows_in_processes
 from eigenveil.core.rows import innermost

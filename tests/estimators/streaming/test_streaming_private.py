@@ -16,7 +16,7 @@ from eigenveil.core.unit import Neighbours
 from eigenveil.linalg import orthonormal, sines
 from eigenveil.plan import first_block
 from eigenveil.privacy import released
-from eigenveil.tracking import sliced
+from eigenveil.trackers import slices
 from estimators.streaming.streams_of_rows import BUDGET, WAYS, exact, planted, private, real, shown
 from estimators.tables import rows
 
@@ -164,7 +164,7 @@ def test_a_noise_target_makes_the_first_block_longer(center: str | None, person_
         return real(mechanism, slices, **more)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sliced, "release_columns", release_columns)
+        patch.setattr(slices, "release_columns", release_columns)
         pca.fit(rows(1000) / 10)
     first = pca.plan_.first_block
     assert first > 20 == pca.plan_.block

@@ -17,7 +17,7 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 from sklearn.base import clone
 
-from cli.cli_tables import files_in
+from commands.command_tables import files_in
 from eigenveil import Ledger, StateFileError, StreamingPCA
 from eigenveil.errors import EigenveilError
 from eigenveil.estimators.streaming import state_file as stream_file
@@ -217,7 +217,7 @@ def drop(name: str) -> Callable[[dict[str, Any], dict[str, Any]], None]:
 
 
 FOREIGN: dict[str, tuple[Callable[[dict[str, Any], dict[str, Any]], Any], bool, str]] = {
-    "another version": (lambda h, a: h.update(version=9), True, "of version 9. This program reads version 2"),
+    "another version": (lambda h, a: h.update(version=9), True, "of version 9. This program reads version 3"),
     "another format": (lambda h, a: h.update(format="eigenveil-model"), True, "not the state of an Eigenveil stream"),
     "no digest": (drop("digest"), False, "its contents are not those that were saved"),
     "a count changed": (lambda h, a: h["counts"].update(rows=999), False, "its contents are not those that were saved"),
@@ -400,7 +400,7 @@ def test_a_state_whose_folder_cannot_be_synchronised_is_not_continued_twice(
 ) -> None:
     stream, path = StreamingPCA(2, row_bound=9.0, **BUDGET).partial_fit(VALUES).sync(), tmp_path / "stream.state"
     with monkeypatch.context() as patch:
-        patch.setattr("eigenveil.data.archive._sync_folder", _refusing)
+        patch.setattr("eigenveil.data.archive.sync_folder", _refusing)
         with pytest.raises(OSError, match="disk"):
             stream.checkpoint(path)
     with pytest.raises(EigenveilError, match="continues from there"):

@@ -119,7 +119,7 @@ def test_where_nothing_was_charged_there_is_nothing_to_forget() -> None:
 def test_a_stream_interrupted_in_the_middle_of_a_release_cannot_go_on_and_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from eigenveil.tracking import SlicedTracker
+    from eigenveil.trackers import SlicedTracker
 
     pca, step = real(publish="block"), SlicedTracker.step
     steps = []
@@ -142,7 +142,7 @@ def test_a_stream_interrupted_in_the_middle_of_a_release_cannot_go_on_and_says_s
 
 
 def test_a_first_block_that_fails_after_its_mean_was_charged_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    from eigenveil.tracking import SlicedTracker
+    from eigenveil.trackers import SlicedTracker
 
     def failing(self: Any, *given: Any) -> Any:
         raise MemoryError
@@ -161,7 +161,7 @@ def test_a_block_that_fails_after_it_was_paid_for_closes_the_stream(
     monkeypatch: pytest.MonkeyPatch, blocks: int
 ) -> None:
     # A later block costs no more than the first one did, so there is no new line for it. It is paid for all the same.
-    from eigenveil.tracking import sliced
+    from eigenveil.trackers import slices
 
     def failing(*_: Any, **__: Any) -> Any:
         raise MemoryError
@@ -169,7 +169,7 @@ def test_a_block_that_fails_after_it_was_paid_for_closes_the_stream(
     pca = real(publish="block", block_size=50)
     if blocks:
         pca.partial_fit(VALUES[: 50 * blocks])
-    monkeypatch.setattr(sliced, "_leading", failing)
+    monkeypatch.setattr(slices, "_leading", failing)
     with pytest.raises(MemoryError):
         pca.partial_fit(VALUES[50 * blocks : 50 * blocks + 50])
     monkeypatch.undo()

@@ -25,8 +25,9 @@ from eigenveil.core.unit import Neighbours
 from eigenveil.errors import QuorumLost
 from eigenveil.estimators.federated.pca import FederatedPCA
 from eigenveil.linalg import Array
+from eigenveil.methods.fedpower import LocalPower
 from eigenveil.protocols import Hub
-from eigenveil.tasks import LocalPower, Question
+from eigenveil.tasks import Question
 from laws.parties.federated_views import Played, View, fitted_view, outside_mu, places_mu, sent_bytes, shown
 from laws.parties.transcripts import realised_mu
 from laws.strategies import PERSONAL, SIZES, person

@@ -21,6 +21,7 @@ from eigenveil.core.noise import Noise, distance_in_steps, step_of, values_of
 from eigenveil.core.unit import gram_sensitivity
 from eigenveil.linalg import Array
 from eigenveil.linalg.graphs import Graph
+from eigenveil.methods.covariance import CovarianceSum
 from eigenveil.privacy.integers.paired import PairedSteps
 from eigenveil.privacy.packed import unpack
 from eigenveil.protocols import Message
@@ -28,7 +29,6 @@ from eigenveil.protocols.gossip import Outgoing, PairKeys, PeerNoise, Plain
 from eigenveil.protocols.gossip.outgoing import Paired
 from eigenveil.protocols.messages import Pass
 from eigenveil.runtimes import Faults
-from eigenveil.tasks import CovarianceSum
 from protocols.gossip.gossip_circles import BUDGET, circle, names_of, run
 from protocols.star.companies import NEAR
 

@@ -19,8 +19,8 @@ from eigenveil.core.rows import Block, Rows
 from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows, SparseRows, WeightedRows
 from eigenveil.linalg import Array, orthonormal
+from eigenveil.methods.segments import Segments
 from eigenveil.tasks.base import Question
-from eigenveil.tasks.segments import Segments
 from laws.strategies import PERSONAL, SIZES, Case, cases, domains, person, table
 
 RANK, ROUNDS = 2, 3

@@ -16,8 +16,9 @@ from eigenveil.core.rows import Rows
 from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows, Symmetric, WeightedRows
 from eigenveil.linalg import Array
+from eigenveil.methods.fedpower import LocalPower, constant_steps
 from eigenveil.privacy import bounded_count, bounded_gram, bounded_gram_times, bounded_sum, bounded_trace
-from eigenveil.tasks import LocalPower, SlotSums, Totals, constant_steps
+from eigenveil.tasks import SlotSums, Totals
 from laws.strategies import PERSONAL, all_tasks
 
 TOLERANCE = 1 + 1e-9

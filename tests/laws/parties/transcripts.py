@@ -16,7 +16,7 @@ from eigenveil.core.mechanism import Bounded, Gaussian, Mechanism
 from eigenveil.estimators import verdict
 from eigenveil.linalg import Array
 from eigenveil.privacy import released
-from eigenveil.tracking import sliced
+from eigenveil.trackers import slices
 
 
 class Transcript:
@@ -58,7 +58,7 @@ class Transcript:
         patch.setattr(Gaussian, "release", release)
         # A plan rehearses on rows of its own, and what it releases there is not meant.
         patch.setattr(verdict, "hopeless", lambda facts, method: None)
-        patch.setattr(sliced, "release_columns", release_columns)
+        patch.setattr(slices, "release_columns", release_columns)
 
     def _through(self, private: Array, public: Array, scale: float) -> Array:
         if self.played is not None:

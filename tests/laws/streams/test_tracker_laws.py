@@ -12,7 +12,7 @@ from eigenveil.core.ledger import Ledger
 from eigenveil.core.mechanism import Gaussian
 from eigenveil.core.noise import Noise
 from eigenveil.linalg import Array, Subspace, sines
-from eigenveil.tracking import NOTHING_ASKED
+from eigenveil.trackers import NOTHING_ASKED
 from laws.streams.trackers import (
     ADAPTS_RANK,
     ALL_TRACKERS,

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from eigenveil.papers.trackers import BlockPower, FrequentDirections, Grouse, Oja, Spirit
-from eigenveil.tracking import NOTHING_ASKED, BlockTracker, Tracker
+from eigenveil.trackers import NOTHING_ASKED, BlockTracker, Tracker
 
 AnyTracker: TypeAlias = Tracker[Any]
 

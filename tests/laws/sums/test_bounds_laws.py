@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eigenveil.core.counts import Cells, _root, bounded_column_tails, bounded_tails, tails_sensitivity
+from eigenveil.core.counts import _root, bounded_column_tails, bounded_tails, tails_sensitivity
 from eigenveil.core.domain import Domain, Gaps
 from eigenveil.core.mechanism import Bounded, Mechanism
 from eigenveil.core.rows import Rows
@@ -27,7 +27,7 @@ from eigenveil.estimators.bounds.rows import find_bounds
 from eigenveil.estimators.bounds.spectrum import _room, bounded_spectrum, released_spectrum
 from eigenveil.linalg import Array
 from eigenveil.privacy import bounded_gram
-from eigenveil.tasks.tails import signed_cells
+from eigenveil.tasks.tails import norm_cells, signed_cells
 from laws.strategies import PERSONAL, Case, cases, table
 
 TOLERANCE = 1 + 1e-9
@@ -35,7 +35,7 @@ Release = Callable[[Rows, Domain, Neighbours], Bounded]
 
 RELEASES: dict[str, Release] = {
     "lengths": lambda rows, domain, near: bounded_tails(
-        rows, domain=domain, cells=Cells.norms(1e-3, 1e6, per_doubling=4), neighbours=near
+        rows, domain=domain, cells=norm_cells(1e-3, 1e6, per_doubling=4), neighbours=near
     ),
     "columns": lambda rows, domain, near: bounded_column_tails(
         rows, domain=domain, cells=signed_cells(1e-2, 1e2, per_doubling=2), neighbours=near

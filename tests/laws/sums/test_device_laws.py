@@ -14,13 +14,13 @@ from hypothesis import assume, given, settings
 from eigenveil import FederatedPCA, PrivatePCA, rows_on_device
 from eigenveil.core.domain import Domain
 from eigenveil.core.unit import Neighbours
+from eigenveil.data.engines.gpu import DeviceRows
+from eigenveil.data.engines.gpu.blocks import row_sums
+from eigenveil.data.engines.gpu.rows import words_for_the_device
 from eigenveil.errors import EngineLost, ParameterError
 from eigenveil.linalg import Array
 from eigenveil.linalg.kernel import orthonormal
 from eigenveil.privacy import bounded_gram_times
-from eigenveil.privacy.sums.device import DeviceRows
-from eigenveil.privacy.sums.device.blocks import row_sums
-from eigenveil.privacy.sums.device.rows import words_for_the_device
 from laws.sums.test_elsewhere_laws import PEOPLE, PRIVATE, REMOTE, ROWS
 from laws.sums.test_exact_sums_laws import SUMS, Table, alike, tables
 
@@ -206,7 +206,7 @@ def test_errors_of_the_device_have_our_words() -> None:
 
 @pytest.mark.skipif("cpu" not in libraries(), reason="torch is not installed")
 def test_rows_in_memory_are_brought_to_the_device_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    from eigenveil.privacy.sums.device import rows as module
+    from eigenveil.data.engines.gpu import rows as module
 
     monkeypatch.setattr(module, "_BLOCK_NUMBERS", 4096)
     device = libraries()[-1]

@@ -19,13 +19,12 @@ from eigenveil import PrivatePCA
 from eigenveil.core import domain as domain_module
 from eigenveil.core import rows as rows_module
 from eigenveil.core import whole
-from eigenveil.core.counts import Cells, _norms, _root, bounded_column_tails, bounded_tails
+from eigenveil.core.counts import _norms, _root, bounded_column_tails, bounded_tails
 from eigenveil.core.domain import SHIFT, Domain, Gaps
 from eigenveil.core.exact import (
     TOEPLITZ_COLUMNS,
     exact_product,
     limbs_of,
-    limbs_product,
     toeplitz_product,
     toeplitz_times,
 )
@@ -52,13 +51,13 @@ from eigenveil.privacy import (
     gram_columns,
 )
 from eigenveil.privacy.sums.blocks import add_block
-from eigenveil.tasks.tails import signed_cells
+from eigenveil.tasks.tails import norm_cells, signed_cells
 from laws.strategies import SIZES, Case, cases, domains
 from laws.sums.exact_rows import exact_gram, exact_sum, rounded, table_of
 from laws.sums.histories_cases import WEIGHTS, HistoryCase, contractions, history_cases
 
 ADD, REPLACE = Neighbours.ADD_REMOVE, Neighbours.REPLACE_ONE
-LENGTHS, SIGNED = Cells.norms(1e-3, 1e6, per_doubling=4), signed_cells(1e-2, 1e2, per_doubling=2)
+LENGTHS, SIGNED = norm_cells(1e-3, 1e6, per_doubling=4), signed_cells(1e-2, 1e2, per_doubling=2)
 # Around the widths at which numpy, BLAS and vector units change their ways of adding up.
 WIDTHS = [1, 2, 3, 7, 8, 9, 15, 16, 17, 37, 100, 127, 128, 129, 1000, 1200]
 
@@ -496,7 +495,7 @@ def test_products_with_first_columns_have_the_bits_of_products_with_the_whole_ma
     right[rng.random(size) < 0.9] = 0
     right[: size // 2] = 0
     first = limbs_of(left[:, :TOEPLITZ_COLUMNS], terms=size)
-    assert np.array_equal(toeplitz_product(first, right), limbs_product(limbs_of(left, terms=size), right))
+    assert np.array_equal(toeplitz_product(first, right), exact_product(left, right))
     floats, there = left.astype(np.float64), right.astype(np.float64)
     np.testing.assert_allclose(toeplitz_times(floats[:, :TOEPLITZ_COLUMNS], there), floats @ there, rtol=1e-9)
 
@@ -779,10 +778,11 @@ def test_products_of_rows_with_entries_in_few_columns_are_those_of_all_columns(f
     assert full.nnz == few.nnz + dim
     domain = Domain(dim, 1.0, center=np.full(dim, far / dim) if far else None)
     basis = orthonormal(rng.standard_normal((dim, 3)))
-    found = whole.whole_gram_times(SparseRows(few), basis=basis, region=domain)
+    found = bounded_gram_times(SparseRows(few), basis=basis, domain=domain, neighbours=ADD).value
     if not far:
         # Around a center a stored zero makes a row's rounding another one.
-        assert alike(found, whole.whole_gram_times(SparseRows(full), basis=basis, region=domain))
+        products = bounded_gram_times(SparseRows(full), basis=basis, domain=domain, neighbours=ADD)
+        assert alike(found, products.value)
     near = (values - far / dim) / np.maximum(1.0, np.linalg.norm(values - far / dim, axis=1))[:, None]
     np.testing.assert_allclose(found, near.T @ near @ basis, atol=1e-3)
 

@@ -20,7 +20,7 @@ from scipy.stats import chi2
 from eigenveil.core import mechanism, sums
 from eigenveil.core.domain import Domain
 from eigenveil.core.ledger import Ledger
-from eigenveil.core.mechanism import Bounded, Calibrated, Gaussian, Mechanism, Portion
+from eigenveil.core.mechanism import Bounded, Calibrated, Gaussian, Mechanism
 from eigenveil.core.noise import CAPACITY, LARGEST_SCALE, REACH, Noise, distance_in_steps, step_of, steps_of
 from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows
@@ -30,6 +30,7 @@ from eigenveil.privacy import bounded_gram, bounded_sum, released
 from eigenveil.privacy.released import release_columns
 from eigenveil.privacy.sums.clipped import dense
 from eigenveil.privacy.sums.floating import float_gram, float_sum
+from eigenveil.tasks.fit.split import Portion
 from laws.strategies import Case, cases
 from laws.sums.test_exact_sums_laws import SUMS, Table, alike
 
@@ -306,8 +307,9 @@ def test_a_sum_that_depends_on_order_is_convicted(name: str, monkeypatch: pytest
         return alike(SUMS[name](table.rows(), domain), SUMS[name](table.permuted(order).rows(), domain))
 
     assert same()
-    monkeypatch.setattr(sums, "whole_sum", float_sum)
-    monkeypatch.setattr(sums, "whole_gram", float_gram)
+    monkeypatch.setattr(sums, "total_of", lambda rows, work: rows)
+    monkeypatch.setattr(sums, "finished_sum", float_sum)
+    monkeypatch.setattr(sums, "finished_gram", float_gram)
     assert not same()
 
 
@@ -331,5 +333,6 @@ def test_an_asymmetric_gram_matrix_is_convicted(mistake: str, monkeypatch: pytes
         return alike(found, found.T)
 
     assert symmetric()
-    monkeypatch.setattr(sums, "whole_gram", one_bit if mistake == "one bit" else general)
+    monkeypatch.setattr(sums, "total_of", lambda rows, work: rows)
+    monkeypatch.setattr(sums, "finished_gram", one_bit if mistake == "one bit" else general)
     assert not symmetric()

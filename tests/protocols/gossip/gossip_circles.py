@@ -17,6 +17,8 @@ from eigenveil.data.rows import DenseRows
 from eigenveil.errors import EigenveilError, PeerError
 from eigenveil.linalg import Array
 from eigenveil.linalg.graphs import Graph
+from eigenveil.methods.covariance import CovarianceSum
+from eigenveil.methods.power import PowerIteration
 from eigenveil.privacy import PairedPart
 from eigenveil.protocols import Message
 from eigenveil.protocols.gossip import GossipTerms, Outgoing, Paired, PairKeys, Peer, PeerNoise, Plain
@@ -24,7 +26,6 @@ from eigenveil.protocols.gossip.averaging import _Agreed
 from eigenveil.protocols.keys import Identity
 from eigenveil.protocols.messages import Again, Body, Leave, Pass, PeerKey
 from eigenveil.runtimes import Faults, LocalPeers, Refusal
-from eigenveil.tasks import CovarianceSum, PowerIteration
 from protocols.star.companies import DOMAIN, NEAR, RANK, AnyTask, begin, picture, study, table
 
 BUDGET = Budget(2.0, 1e-6)

@@ -20,12 +20,12 @@ from eigenveil.errors import BudgetExceeded, PeerError, PeersLost
 from eigenveil.estimators.gossip.pca import GossipPCA
 from eigenveil.linalg import Array, Subspace, orthonormal, sines
 from eigenveil.linalg.graphs import Graph
+from eigenveil.methods.krylov import KrylovSum
 from eigenveil.privacy.integers.paired import PairedSteps
 from eigenveil.protocols import Message
 from eigenveil.protocols.gossip import GossipTerms, PairKeys, Peer, PeerNoise, Plain
 from eigenveil.protocols.messages import Again, Leave, Pass
 from eigenveil.runtimes import Faults, LocalPeers
-from eigenveil.tasks import KrylovSum
 from protocols.gossip.gossip_circles import BUDGET, Circle, circle, names_of, run
 from protocols.star.companies import DIM, NEAR, table
 

@@ -23,6 +23,8 @@ from eigenveil.core.rows import Block
 from eigenveil.data.rows import DenseRows
 from eigenveil.errors import PeerError
 from eigenveil.linalg import Array
+from eigenveil.methods.covariance import CovarianceSum
+from eigenveil.methods.power import PowerIteration
 from eigenveil.privacy import Lattice, Share
 from eigenveil.protocols import Ask, Body, Brief, Hub, Masked, Message, Party, Return, Terms
 from eigenveil.protocols.keys import KEY, SIGNATURE, agree, digest, private_key, public_of
@@ -36,7 +38,7 @@ from eigenveil.protocols.masked.shamir import PRIME, SHARE_BYTES, Joiner
 from eigenveil.protocols.masked.terms import DECLINED, PublicKeys, question_digest
 from eigenveil.protocols.messages import Table
 from eigenveil.protocols.star.layout import star
-from eigenveil.tasks import CovarianceSum, PowerIteration, Question
+from eigenveil.tasks import Question
 from protocols.star.companies import DIM, DOMAIN, EXACT, NEAR, RANK, AnyTask, begin, picture, table
 
 Words = NDArray[np.uint64]

@@ -16,19 +16,15 @@ from eigenveil.core.noise import Noise
 from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import Array, orthonormal
+from eigenveil.methods.covariance import CovarianceSum
+from eigenveil.methods.dr_svd import RandomisedSvd
+from eigenveil.methods.fedpower import LocalPower
+from eigenveil.methods.krylov import KeptProducts, KrylovSum
+from eigenveil.methods.power import PowerIteration
+from eigenveil.methods.spaces import SiteSpaces
 from eigenveil.protocols import Hub, Layout, Member, Message, Node, Party, Sampling, Terms
 from eigenveil.protocols.star.layout import star, tree
-from eigenveil.tasks import (
-    CovarianceSum,
-    KeptProducts,
-    KrylovSum,
-    LocalPower,
-    PowerIteration,
-    RandomisedSvd,
-    SiteSpaces,
-    Task,
-    Totals,
-)
+from eigenveil.tasks import Task, Totals
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.center import CenterSearch
 from eigenveil.tasks.fit.split import split_budget

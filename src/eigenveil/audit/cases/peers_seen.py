@@ -20,11 +20,12 @@ from eigenveil.estimators import GossipPCA
 from eigenveil.estimators.gossip.simulation import GossipSimulation
 from eigenveil.estimators.rounds import Watch
 from eigenveil.linalg import Array
+from eigenveil.methods.segments import Segments
 from eigenveil.privacy.integers.paired import PairedSteps
 from eigenveil.privacy.packed import pack, unpack
 from eigenveil.protocols.gossip.terms import Among
 from eigenveil.protocols.messages import Pass
-from eigenveil.tasks import Question, Segments, SumTask
+from eigenveil.tasks import Question, SumTask
 
 __all__ = ["Canary", "WatchedGossip", "seen", "tables_of"]
 

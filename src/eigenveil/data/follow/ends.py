@@ -12,6 +12,7 @@ from collections import deque
 from pathlib import Path
 from typing import Final, final
 
+from eigenveil.data.archive import whole_file
 from eigenveil.data.follow import watcher
 from eigenveil.data.follow.slots import ByClock, SlotEnd
 from eigenveil.errors import ProtocolError
@@ -124,11 +125,8 @@ class WatchedEnds:
     def _repaired(self) -> SlotEnd | None:
         """Rewrite the notes without what is not needed, or was torn by a loss of power. Returns the last one."""
         last: SlotEnd | None = None
-        temporary = self._notes.with_name(f"{self._notes.name}.new")
-        temporary.unlink(missing_ok=True)
-        # Not through a link, and for the owner alone: sizes tell how many rows came.
-        handle = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-        with os.fdopen(handle, "wb") as new, self._notes.open("ab+") as old:
+        # Its name is on disk before a row is counted by what is in it. For the owner alone: sizes tell how many rows came.
+        with whole_file(self._notes) as temporary, temporary.open("wb") as new, self._notes.open("ab+") as old:
             old.seek(0)
             for line in old:
                 try:
@@ -144,7 +142,4 @@ class WatchedEnds:
             # The last one is kept, also where it is not needed: it says from which file of a folder on to look.
             if last is not None and last.slot < self._slot - 1:
                 new.write(last.to_line())
-            new.flush()
-            os.fsync(new.fileno())
-        temporary.replace(self._notes)
         return last

@@ -115,7 +115,7 @@ class SmallRelease:
             yield self
             return
         unit = self.protects.protected(self.neighbours)
-        with self.ledger.reserve(self.budget.mu, label=label, unit=unit, budget=self.budget) as reserve:
+        with self.ledger.reserve(self.budget.mu, label=label, unit=unit, budget=self.budget, lazy=True) as reserve:
             yield replace(self, reserve=reserve)
 
     def public_people(self) -> float | None:

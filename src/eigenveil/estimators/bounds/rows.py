@@ -26,7 +26,7 @@ from eigenveil.tasks import Totals
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.gaps import Rates, observed_noise
 from eigenveil.tasks.fit.outliers import outliers_in
-from eigenveil.tasks.tails import Tails, read_tails
+from eigenveil.tasks.tails import Tails, norm_cells, read_tails
 
 __all__ = ["FindBounds", "find_bounds", "place_of"]
 
@@ -160,7 +160,7 @@ def find_bounds(X: Any, asked: FindBounds) -> FoundBounds:
     >>> print(round(found.row_bound, 2), found.center.round().tolist())   # the 0.95 quantile is 3.08
     3.22 [20.0, 20.0, 20.0, 20.0]
     """
-    cells = Cells.norms(*(asked.within or _WITHIN), per_doubling=PER_DOUBLING)
+    cells = norm_cells(*(asked.within or _WITHIN), per_doubling=PER_DOUBLING)
     release = SmallRelease.of(X, asked)
     public = place_of(release, asked)
     where = center_of(asked.center, release.dim)

@@ -1,12 +1,13 @@
 """Publishing everybody's scores with noise after a fit: a separate choice, with a budget of its own."""
 
+import math
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import final
 
-from eigenveil.core.accounting import Budget, compose_mu, epsilon_of
+from eigenveil.core.accounting import Budget, epsilon_of
 from eigenveil.core.ledger import Charge, Ledger
 from eigenveil.core.mechanism import Bounded, Gaussian
 from eigenveil.core.noise import Noise
@@ -91,7 +92,7 @@ class ReadyScores:
             release = Gaussian((1 + 1e-10) / budget.mu, ledger, self._noise(place))
             scores[name] = release.release(private, label="scores of the people of a peer")
         # Gaussian releases add up in squares of mu, and epsilon is then stated at the delta of the fit.
-        mu = compose_mu([Budget(fitted.epsilon, fitted.delta).mu, budget.mu])
+        mu = math.hypot(Budget(fitted.epsilon, fitted.delta).mu, budget.mu)
         guarantee = replace(
             fitted,
             epsilon=epsilon_of(mu, fitted.delta),

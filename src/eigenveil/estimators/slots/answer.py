@@ -1,8 +1,8 @@
 """`Answer`: the components at any time, from what was released so far. A hub shows it after every slot."""
 
 import math
-from dataclasses import dataclass, replace
-from typing import Any, Final, final
+from dataclasses import replace
+from typing import Any, Final
 
 import numpy as np
 
@@ -11,8 +11,9 @@ from eigenveil.core.ledger import Charge
 from eigenveil.estimators.released import model_of
 from eigenveil.estimators.settings import settings_of
 from eigenveil.estimators.slots.parties import SlotParties
-from eigenveil.estimators.verdict import FitVerdict, Released, unclear_columns, verdict_of
-from eigenveil.linalg import Array, Sketch, Subspace, symmetric_edge
+from eigenveil.estimators.streaming.answer import Answer
+from eigenveil.estimators.verdict import FitVerdict, unclear_columns, verdict_of
+from eigenveil.linalg import Array, Sketch, Subspace
 from eigenveil.model import Model
 from eigenveil.privacy import Guarantee, GuaranteeFacts
 from eigenveil.privacy.facts import (
@@ -28,46 +29,12 @@ from eigenveil.protocols.slots import SlotHub
 from eigenveil.tasks import SlotState, SlotSums
 from eigenveil.tasks.fit.gaps import Rates
 from eigenveil.tasks.levels import Change
-from eigenveil.tracking import Sums
-from eigenveil.tracking.sums import floor_of, sketch_of
+from eigenveil.trackers import Sums
+from eigenveil.trackers.sums import floor_of, sketch_of
 
-__all__ = ["Answer", "answer_of", "slot_guarantee", "slot_model", "slot_settings", "slot_verdict"]
+__all__ = ["answer_of", "slot_guarantee", "slot_model", "slot_settings", "slot_verdict"]
 
 _METHODS: Final = {"sums": "sums of slots, with noise", "sketches": "sketches of slots"}
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class Answer:
-    """The `sketch` of all that was released, in the units of the columns over their scale, with `rank` directions to show.
-
-    Eigenvalues of its scatter below `floor` cannot be told from noise. Sums were divided by the `rates` of entries, (d,), if any
-    may be missing. Rows as they were clipped, around the origin and without what is missing, have the sum of squares `energy`.
-    The last slots may show a `change`, and counts of entries be `unclear` (`unclear_columns`).
-    """
-
-    sketch: Sketch
-    rank: int
-    floor: float
-    rates: Array | None = None
-    energy: float = 0.0
-    change: Change | None = None
-    unclear: tuple[int, ...] = ()
-
-    @property
-    def subspace(self) -> Subspace:
-        """The directions to show, none before the first slot."""
-        space = self.sketch.subspace
-        return space if space.rank <= self.rank else space.truncate(self.rank)
-
-    def mean(self, scale: Array | None) -> Array:
-        """The mean, (d,), in the units of the columns."""
-        return self.sketch.mean if scale is None else self.sketch.mean * scale
-
-    def arrays(self) -> tuple[Array, ...]:
-        """What sites are told: directions, values, the mean, and weight, energy and floor."""
-        numbers = np.array([self.sketch.weight, self.sketch.energy, self.floor])
-        return self.subspace.basis, self.subspace.values, self.sketch.mean, numbers
 
 
 def answer_of(parties: SlotParties, state: SlotState, *, rank: int | None = None) -> Answer:
@@ -77,7 +44,7 @@ def answer_of(parties: SlotParties, state: SlotState, *, rank: int | None = None
     # One more than can be shown, so that an adapting rank can see whether to grow.
     kept = min(spec.dim, max(rank + 1, spec.width))
     if state.value is None:
-        return Answer(Sketch.empty(spec.dim), rank, 0.0)
+        return Answer(sketch=Sketch.empty(spec.dim), rank=rank)
     rates: Array | None = None
     energy, change, unclear = 0.0, None, tuple[int, ...]()
     if isinstance(task, SlotSums):
@@ -97,7 +64,7 @@ def answer_of(parties: SlotParties, state: SlotState, *, rank: int | None = None
         sketch, floor = state.value, 0.0
     if spec.adapt is not None:
         rank = spec.adapt.adjusted(rank, sketch.subspace.values)
-    return Answer(sketch, rank, floor, rates, energy, change, unclear)
+    return Answer(sketch=sketch, rank=rank, floor=floor, rates=rates, energy=energy, change=change, unclear=unclear)
 
 
 def _sums(parties: SlotParties, task: SlotSums, state: SlotState) -> Sums:
@@ -154,21 +121,7 @@ def slot_verdict(
     spec = parties.spec
     seen = None
     if answer.floor > 0:
-        seen = Released(
-            answer.subspace,
-            trace=answer.sketch.energy,
-            people=answer.sketch.weight,
-            radius=spec.row_bound,
-            # A diagonal entry has no more noise than this, and a trace is the sum of d of them.
-            trace_noise=answer.floor / symmetric_edge(spec.dim) * math.sqrt(spec.dim),
-            people_noise=0.0,
-            noise_floor=answer.floor,
-            at_edge=False,
-            energy=answer.energy,
-            scaled=None if spec.scale is None else "given",
-            change=answer.change,
-            unclear=answer.unclear,
-        )
+        seen = answer.released(radius=spec.row_bound, scaled=None if spec.scale is None else "given")
     # No budget: a plan knows of tables, and not of slots that come one after the other.
     return verdict_of(
         seen,

@@ -6,9 +6,10 @@ from typing import final
 
 from eigenveil.core.ledger import Charge
 from eigenveil.errors import ProtocolError, at_place, require
-from eigenveil.estimators.slots.answer import Answer, answer_of
+from eigenveil.estimators.slots.answer import answer_of
 from eigenveil.estimators.slots.parties import SlotParties
 from eigenveil.estimators.slots.spec import SlotSpec
+from eigenveil.estimators.streaming.answer import Answer
 from eigenveil.linalg import Array
 from eigenveil.protocols import Message, Party
 from eigenveil.protocols.masked import Identity

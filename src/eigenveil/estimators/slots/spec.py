@@ -17,7 +17,7 @@ from eigenveil.privacy.facts import Person
 from eigenveil.protocols import Terms
 from eigenveil.tasks import SlotSketches, SlotSums
 from eigenveil.tasks.fit.gaps import gaps_of
-from eigenveil.tracking import EnergyBounds
+from eigenveil.trackers import EnergyBounds
 
 __all__ = ["SlotSpec", "slot_spec"]
 

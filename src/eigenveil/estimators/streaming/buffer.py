@@ -5,7 +5,7 @@ All of a batch is checked before a private stream takes any of it, because a rel
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, final
 
 import numpy as np
@@ -17,8 +17,8 @@ from eigenveil.data.tables import as_arrow, is_arrow_like
 from eigenveil.errors import ParameterError, require_param
 from eigenveil.estimators.checks import checked_array, learn_columns, with_names
 from eigenveil.linalg import Array
-from eigenveil.tracking import GramTracker, SketchTracker
-from eigenveil.tracking.missing import has_gaps, sum_of_squares
+from eigenveil.trackers import SketchTracker
+from eigenveil.trackers.missing import has_gaps, sum_of_squares
 
 __all__ = ["OpenBlock", "as_kind", "checked_batch", "in_units", "placed", "still_unseen"]
 
@@ -262,8 +262,4 @@ def placed(tracker: SketchTracker[Any], state: Any, unseen: Any, rows: Any) -> A
     if not first.any():
         return state
     means = np.where(known, rows, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
-    # Its sums are around the center and the constant added nothing to them, so only the center moves.
-    if isinstance(tracker, GramTracker):
-        return replace(state, center=np.where(first, means, 0.0 if state.center is None else state.center))
-    sketch = state.sketch
-    return replace(state, sketch=replace(sketch, mean=np.where(first, means, sketch.mean)))
+    return tracker.with_means(state, first, means)

@@ -7,7 +7,7 @@ from typing import final
 from eigenveil.errors import require
 from eigenveil.linalg import Subspace
 from eigenveil.privacy import Guarantee
-from eigenveil.tracking import Sketch, merge_sketches
+from eigenveil.trackers import Sketch, merge_sketches
 
 __all__ = ["Merged"]
 

@@ -1,12 +1,11 @@
 """`StreamingPCA`: principal components of rows that are seen once, on a small device, with or without privacy."""
 
 import copy
-import math
 import os
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +27,13 @@ from eigenveil.estimators.likelihood import Likelihood, RowCovariance, noise_var
 from eigenveil.estimators.reading import chosen, column_names
 from eigenveil.estimators.released import divisor_of, released_settings, shares_of
 from eigenveil.estimators.settings import bound_settings, settings_of
+from eigenveil.estimators.streaming.answer import Answer
 from eigenveil.estimators.streaming.buffer import as_kind, checked_batch, in_units
 from eigenveil.estimators.streaming.spec import StreamSpec, require_sense, terms_of
 from eigenveil.estimators.streaming.state_file import resumed, taken_from, write_stream_file
-from eigenveil.estimators.streaming.stream import Stream, UnfinishedStream, View
+from eigenveil.estimators.streaming.stream import Stream, UnfinishedStream
 from eigenveil.estimators.verdict import (
     FitVerdict,
-    Released,
     at_edge,
     flat_columns,
     forewarned,
@@ -42,7 +41,7 @@ from eigenveil.estimators.verdict import (
     unclear_columns,
     verdict_of,
 )
-from eigenveil.linalg import Array, Subspace, symmetric_edge
+from eigenveil.linalg import Array, Subspace
 from eigenveil.model import Model
 from eigenveil.params import ColumnsParams, StreamingParams, checked, param, parameters
 from eigenveil.params.declarations.groups import HERE
@@ -50,7 +49,7 @@ from eigenveil.params.values import instance_of
 from eigenveil.plan import StreamPlan, stream_split
 from eigenveil.privacy import Guarantee
 from eigenveil.tasks.fit.gaps import observed_noise
-from eigenveil.tracking.missing import filled, has_gaps
+from eigenveil.trackers.missing import filled, has_gaps
 
 __all__ = ["StreamingPCA"]
 
@@ -58,8 +57,6 @@ __all__ = ["StreamingPCA"]
 _DAMAGE = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError)
 # One thread at a time begins a stream. After that the stream has its own lock.
 _FIRST = threading.Lock()
-# What `publish` became. It may differ from the parameter if memory is short.
-_PUBLISH = {"products": "sync", "slices": "block", "tree": "continual"}
 # What the first rows teach an estimator. A first batch that fails must leave none of it behind.
 _LEARNT = ("_stream", "_sparse", "_before", "_resumed", "n_features_in_", "feature_names_in_", "unfinished_")
 
@@ -442,13 +439,13 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         """The components, what is needed to apply them, and the guarantee."""
         view = self._view()
         stream = self._begun("")
-        space, verdict = self._judged(view)
+        space, verdict = view.subspace, self._judged(view)
         eigenvalues = np.square(space.values)
         # A single row, or strong forgetting, would leave nothing to divide by.
         divisor = divisor_of(view.sketch.weight)
         return Model(
             components=space.basis.T,
-            mean=_in_columns(view.sketch.mean, stream.scale),
+            mean=view.mean(stream.place.scale),
             values=space.values,
             explained_variance=eigenvalues / divisor,
             explained_variance_ratio=shares_of(eigenvalues, total=view.sketch.energy, noise_floor=verdict.noise_floor),
@@ -456,14 +453,14 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
             columns=self._names(),
             settings=_settings(stream, view, verdict, divisor),
             warnings=tuple(str(warning) for warning in verdict.warned),
-            scale=stream.scale,
+            scale=stream.place.scale,
             clipping=stream.clipping(),
         )
 
     @property
     def subspace_(self) -> Subspace:
         """The components with their values in data scale."""
-        return self._shown(self._view())
+        return self._view().subspace
 
     @property
     def components_(self) -> Array:
@@ -483,7 +480,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
     @property
     def mean_(self) -> Array:
         """The mean that is subtracted, (d,), in the units of the columns. Zero without centring."""
-        return _in_columns(self._view().sketch.mean, self._begun("").scale)
+        return self._view().mean(self._begun("").place.scale)
 
     @property
     def explained_variance_(self) -> Array:
@@ -514,12 +511,12 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
     @property
     def fill_(self) -> float | None:
         """The released mean squared norm of the clipped rows over the squared row bound, None without privacy."""
-        return self._judged(self._view())[1].fill
+        return self._judged(self._view()).fill
 
     @property
     def clipped_(self) -> float | None:
         """About which share of the people in the first block has rows beyond the bound found there, None if none was found."""
-        return self._judged(self._view())[1].clipped
+        return self._judged(self._view()).clipped
 
     @property
     def warnings_(self) -> tuple[str, ...]:
@@ -620,7 +617,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
             raise NotFittedError(f"This StreamingPCA instance is not fitted yet{why}. Call fit or partial_fit first")
         return stream
 
-    def _view(self) -> View:
+    def _view(self) -> Answer:
         view = self._begun("").view()
         if view.sketch.subspace.rank == 0 and self.epsilon is None:
             raise NotFittedError("This StreamingPCA instance is not fitted yet: all rows so far were gaps")
@@ -635,42 +632,27 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         names = getattr(self, "feature_names_in_", None)
         return None if names is None else tuple(str(name) for name in names)
 
-    def _judged(self, view: View) -> tuple[Subspace, FitVerdict]:
-        """The components and the verdict on them, from what was released."""
-        stream, space = self._begun(""), self._shown(view)
-        terms = stream.terms
-        seen, sketch, dim = None, view.sketch, terms.bounds.dim
-        if view.noise_floor > 0:
-            # A diagonal entry has no more noise than this, and a trace is the sum of d of them.
-            entry = view.noise_floor / symmetric_edge(dim)
+    def _judged(self, view: Answer) -> FitVerdict:
+        """The verdict on the components, from what was released."""
+        stream = self._begun("")
+        seen, terms = None, stream.terms
+        if view.floor > 0:
             steps = sum(charge.label.startswith(("mean", "norms")) for charge in stream.charges)
             split = stream_split(center=terms.center, bound=terms.bounds.find)
-            seen = Released(
-                space,
-                trace=sketch.energy,
-                people=sketch.weight,
-                radius=terms.bounds.row_bound if stream.bound is None else stream.bound,
-                trace_noise=entry * math.sqrt(dim),
-                # The number of rows is public in a stream.
-                people_noise=0.0,
-                noise_floor=view.noise_floor,
-                at_edge=at_edge(
-                    terms.bounds, _in_columns(sketch.mean, stream.scale), steps=steps, most=len(split.mean)
-                ),
-                energy=sketch.energy,
-                flat=flat_columns(terms.bounds, stream.scale),
-                clipped=stream.clipped,
-                norms=stream.norms,
-                outliers=stream.outliers,
+            seen = replace(view, unclear=self._unclear()).released(
+                radius=terms.bounds.row_bound if stream.place.bound is None else stream.place.bound,
+                at_edge=at_edge(terms.bounds, view.mean(stream.place.scale), steps=steps, most=len(split.mean)),
+                flat=flat_columns(terms.bounds, stream.place.scale),
+                clipped=stream.place.clipped,
+                norms=stream.place.norms,
+                outliers=stream.place.outliers,
                 scaled=scaled_by(terms.bounds),
-                change=view.change,
-                unclear=self._unclear(),
             )
-        return space, verdict_of(
+        return verdict_of(
             seen,
             asked=terms.settings,
             budget=terms.budget,
-            method=f"stream/{_PUBLISH.get(terms.plan.tracker, '')}",
+            method=f"stream/{terms.plan.kind.publishes}",
             neighbours=terms.neighbours,
             names=self._names(),
             before=getattr(self, "_before", ()),
@@ -679,7 +661,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
     def _unclear(self) -> tuple[int, ...]:
         """Columns in which the first block showed hardly any entries."""
         stream, terms = self._begun(""), self._begun("").terms
-        gaps, rates = terms.bounds.gaps, None if stream.rates is None else stream.rates.columns
+        gaps, rates = terms.bounds.gaps, None if stream.place.rates is None else stream.place.rates.columns
         if gaps is None or terms.budget is None:
             return ()
         split = stream_split(
@@ -695,14 +677,14 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
 
     def _warn(self) -> None:
         """Say what is wrong with what was released."""
-        verdict = self._judged(self._view())[1]
+        verdict = self._judged(self._view())
         for warning in verdict.warned[verdict.said :]:
             warnings.warn(warning, stacklevel=4)
 
     def _forewarn(self, terms: StreamSpec, people: int | None) -> None:
         """Say before anything is spent that a budget is hopeless, for a public number of rows, or at most those of a horizon."""
         self._before: tuple[ParameterWarning, ...] = forewarned(
-            f"stream/{_PUBLISH.get(terms.plan.tracker, '')}",
+            f"stream/{terms.plan.kind.publishes}",
             dim=terms.bounds.dim,
             rank=terms.rank,
             people=terms.horizon if people is None else people,
@@ -713,12 +695,6 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         )
         for warning in self._before:
             warnings.warn(warning, stacklevel=6)
-
-    def _shown(self, view: View) -> Subspace:
-        space = view.sketch.subspace
-        # Fewer rows than components have fewer directions, unless merged streams add more.
-        rows = view.rows if self._begun("").merged is None else space.rank
-        return space.truncate(max(1, min(view.rank, space.rank, rows)))
 
     def _take(
         self, X: Any, *, least: int, ready: bool = False, names: tuple[str, ...] | None = None, whole: bool = False
@@ -784,7 +760,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         self._stream = Stream(terms, ledger, shared=asked.ledger is not None)
 
 
-def _settings(stream: Stream, view: View, verdict: FitVerdict, divisor: float) -> dict[str, Any]:
+def _settings(stream: Stream, view: Answer, verdict: FitVerdict, divisor: float) -> dict[str, Any]:
     terms, plan = stream.terms, stream.terms.plan
     return settings_of(
         terms.settings,
@@ -792,19 +768,14 @@ def _settings(stream: Stream, view: View, verdict: FitVerdict, divisor: float) -
         why=plan.reason,
         neighbours=terms.neighbours if stream.private else None,
         block=plan.block,
-        publish=_PUBLISH[plan.tracker] if stream.private else None,
+        publish=plan.kind.publishes if stream.private else None,
         oversample=terms.oversample,
         rows=view.rows,
         releases=stream.releases,
         noise_floor=verdict.noise_floor / divisor,
         **released_settings(verdict),
-        **bound_settings(terms.settings, terms.bounds, stream.bound, stream.scale),
+        **bound_settings(terms.settings, terms.bounds, stream.place.bound, stream.place.scale),
     )
-
-
-def _in_columns(mean: Array, scale: Array | None) -> Array:
-    """The mean of a sketch, (d,), in the units of the columns."""
-    return mean if scale is None else mean * scale
 
 
 def _plain(value: Any) -> Any:

@@ -1,7 +1,7 @@
 """`StreamSpec`: the checked parameters of a stream, and the guarantee under them."""
 
 from dataclasses import dataclass
-from typing import Any, Final, Literal, final
+from typing import Any, final
 
 from eigenveil.core.accounting import Budget
 from eigenveil.core.ledger import Charge
@@ -15,17 +15,9 @@ from eigenveil.plan import StreamPlan, plan_stream
 from eigenveil.privacy import Guarantee, GuaranteeFacts
 from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, OneDevice, Person, StreamRows
 from eigenveil.tasks.fit.bounds import RowBounds
-from eigenveil.tracking import EnergyBounds
+from eigenveil.trackers import EnergyBounds, published_as, publishing
 
 __all__ = ["StreamSpec", "require_sense", "stream_guarantee", "terms_of"]
-
-# When a reader gets new numbers, by tracker. A sketch is for streams without privacy, which release nothing.
-_ANEW: Final[dict[str, Literal["", "at every synchronisation", "after every block"]]] = {
-    "sketch": "",
-    "products": "at every synchronisation",
-    "slices": "after every block",
-    "tree": "after every block",
-}
 
 
 @final
@@ -62,10 +54,16 @@ class StreamSpec:
 def require_sense(asked: StreamingParams) -> None:
     """Refuse parameters that contradict each other, whatever the rows."""
     budget = budget_of(asked.epsilon, asked.delta)
+    needs_horizon = published_as(asked.publish).needs_horizon
     require_param(
-        # The tree over blocks has as many levels as the horizon needs, and the budget is divided over them in advance.
-        asked.publish != "continual" or budget is None or asked.horizon is not None,
-        "{horizon} is required for {publish=continual}. Give a public upper limit on the number of rows",
+        needs_horizon or asked.horizon is None,
+        f"{{horizon}} is for {publishing(lambda kind: kind.needs_horizon)}, got {{@given}}",
+        given=asked.horizon,
+    )
+    require_param(
+        # The budget is divided in advance over as many releases as the horizon needs.
+        not needs_horizon or budget is None or asked.horizon is not None,
+        f"{{horizon}} is required for {{publish={asked.publish}}}. Give a public upper limit on the number of rows",
     )
     require_param(
         asked.missing == "refuse" or budget is not None,
@@ -166,7 +164,7 @@ def stream_guarantee(
             merged=1 if merged is None else len(merged.streams) + 1,
             gaps=None if terms.bounds.gaps is None else terms.bounds.gaps.rule,
         ),
-        seen_by=OneDevice(plan.reason, _ANEW[plan.tracker]),
+        seen_by=OneDevice(plan.reason, plan.kind.schedule),
         released=COMPONENTS + terms.bounds.released,
         charges=charges,
         # One seeded stream is enough: anyone who knows its seed can subtract its noise from the result.

@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from eigenveil.errors import require_param
-from eigenveil.protocols.limits import FitSize, hub_limits, node_limits, peer_limits, site_limits
+from eigenveil.protocols.limits import FitSize, Role, limits_for
 from eigenveil.protocols.wire import LIMIT, MessageLimits
 from eigenveil.tasks.fit.gaps import gaps_of
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from eigenveil.network.study.file import StudyFile
     from eigenveil.protocols.masked import MaskedTerms
 
-__all__ = ["MEMORY", "limits_of", "memory_of", "require_size", "size_of"]
+__all__ = ["MEMORY", "limits_of", "limits_within", "memory_of", "require_size", "size_of"]
 
 # The most memory that a party gives to a study, unless its operator allows more. A covariance of 8000 columns takes as much.
 MEMORY: Final = 4 << 30
 # Measured, rounded up: how many arrays as long as the longest message exist at once while a party works on one. Sums in whole
 # numbers, their noise, the symmetric matrix, its eigenvectors and the bytes on their way are among them.
 _WORKING: Final = 16
-# The same for each round of Krylov's method, which keeps the products of all rounds and orthonormalises them together. With
+# The same for each round where the products of all rounds are kept and orthonormalised together. With
 # noise it also solves for what the products have in common.
 _KEPT, _KEPT_NOISY = 4, 10
 
@@ -43,18 +43,17 @@ def size_of(
 
     Where entries may be missing, `observed` counts of them go along with a sum.
     """
-    from eigenveil.plan import SegmentsPlan, iterates
+    from eigenveil.methods import method_of
     from eigenveil.tasks.fit.outliers import Outliers
     from eigenveil.tasks.fit.task import counted_at_once
     from eigenveil.tasks.tails import BEYOND
 
-    plan = request.plan
-    method, width = ("segments", rank) if isinstance(plan, SegmentsPlan) else (plan.method, plan.width)
+    plan, leaf = request.plan, method_of(request.plan.method)
     # A question has the center, the number of steps it took, and a bound or units that were found. A part has counts of norms
     # or entries, the sums for the mean, or a basis and its values.
     scale = dim if units else 0
-    question = dim + 2 + scale + (dim * width if iterates(method) else 0)
-    part = dim * (dim + 1) // 2 if method == "covariance" else dim * width + width + 1
+    question = dim + 2 + scale + dim * plan.width * leaf.needs_start_basis
+    part = leaf.longest_part(dim, plan)
     searched = counted_at_once(dim, find=find, units=units)
     # An answer then has the rate of each column, and two numbers more.
     rates = dim + 2 if observed else 0
@@ -65,11 +64,12 @@ def size_of(
 
 def memory_of(size: FitSize, request: "FederatedSpec | GossipSpec", *, parts: int) -> int:
     """About how many bytes a party needs that has `parts` parts of others in memory at once."""
-    from eigenveil.plan import SegmentsPlan
+    from eigenveil.methods import method_of
 
     plan, numbers = request.plan, max(size.question, size.part, size.answer)
-    krylov = not isinstance(plan, SegmentsPlan) and plan.method == "krylov"
-    kept = (_KEPT_NOISY if request.private else _KEPT) * plan.rounds if krylov else 0
+    kept = 0
+    if method_of(plan.method).keeps_products:
+        kept = (_KEPT_NOISY if request.private else _KEPT) * plan.rounds
     return 8 * numbers * (_WORKING + kept + parts)
 
 
@@ -93,27 +93,23 @@ def require_size(study: "StudyFile", request: "FederatedSpec | GossipSpec", *, m
 
 
 def limits_of(
-    study: "StudyFile", request: "FederatedSpec | GossipSpec", role: str, masked: "MaskedTerms | None" = None
+    study: "StudyFile", request: "FederatedSpec | GossipSpec", role: Role, masked: "MaskedTerms | None" = None
 ) -> MessageLimits:
     """What may come to a party in this `role`, checked against the limit that the study sets itself."""
-    names, size = [place.name for place in study.places], _size(study, request)
-    match role:
-        case "hub":
-            found = hub_limits(size, names, masked)
-        case "site":
-            found = site_limits(size, names, masked)
-        case "node":
-            found = node_limits(size, names)
-        case _:
-            found = peer_limits(size, names)
+    return limits_within(study, _size(study, request), role, masked)
+
+
+def limits_within(study: "StudyFile", size: FitSize, role: Role, masked: "MaskedTerms | None" = None) -> MessageLimits:
+    """The same for messages of this size."""
+    limits = limits_for(role, size, [place.name for place in study.places], masked)
     largest = LIMIT if study.params.largest is None else study.params.largest
     require_param(
-        found.largest <= largest,
+        limits.largest <= largest,
         "{largest} must be at least {@needed} for this study, whose messages have that many bytes, got {@given}",
-        needed=found.largest,
+        needed=limits.largest,
         given=largest,
     )
-    return found
+    return limits
 
 
 def _size(study: "StudyFile", request: "FederatedSpec | GossipSpec") -> FitSize:

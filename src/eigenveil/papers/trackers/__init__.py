@@ -1,6 +1,6 @@
 """Published streaming methods with the `Tracker` interface, for comparison. None is private: each keeps raw data.
 
-Benchmarks and tests call them; nothing that users call does. They may import `tracking` and below.
+Benchmarks and tests call them; nothing that users call does. They may import `trackers` and below.
 """
 
 from eigenveil.papers.trackers.block_power import BlockPower, BlockPowerState

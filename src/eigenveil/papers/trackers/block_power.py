@@ -12,7 +12,7 @@ from eigenveil.core.mechanism import Mechanism
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, complement, thin_svd
 from eigenveil.papers.trackers.edges import admit, nothing, read_only, require_rank, start_basis
-from eigenveil.tracking import Tracker, require_exact
+from eigenveil.trackers import Tracker, require_exact
 
 __all__ = ["BlockPower", "BlockPowerState"]
 
@@ -45,7 +45,7 @@ class BlockPower(Tracker[BlockPowerState]):
     With s the singular values of the last product and m finished blocks, values are sqrt(m s). Once the span has settled, s
     estimates the top eigenvalues of one block's Gram matrix from below, and all blocks are assumed alike.
 
-    >>> from eigenveil.tracking import NOTHING_ASKED
+    >>> from eigenveil.trackers import NOTHING_ASKED
     >>> tracker = BlockPower(rank=1, block=2)
     >>> state = tracker.step(tracker.start(2), np.tile([[3.0, 4.0]], (4, 1)), NOTHING_ASKED)
     >>> space = tracker.subspace(state)

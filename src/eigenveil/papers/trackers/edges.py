@@ -9,7 +9,7 @@ import numpy as np
 
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, orthonormal
-from eigenveil.tracking import require_rows
+from eigenveil.trackers import require_rows
 
 __all__ = ["REPAIR", "admit", "nothing", "read_only", "require_rank", "start_basis"]
 

@@ -12,7 +12,7 @@ from eigenveil.core.mechanism import Mechanism
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, thin_svd
 from eigenveil.papers.trackers.edges import admit, nothing, read_only, require_rank
-from eigenveil.tracking import Tracker, require_exact
+from eigenveil.trackers import Tracker, require_exact
 
 __all__ = ["FrequentDirections", "FrequentDirectionsState"]
 
@@ -43,7 +43,7 @@ class FrequentDirections(Tracker[FrequentDirectionsState]):
     leaves at most l - 1 of them, and none if all its singular values are equal. How the stream is split into blocks has no
     effect.
 
-    >>> from eigenveil.tracking import NOTHING_ASKED
+    >>> from eigenveil.trackers import NOTHING_ASKED
     >>> tracker = FrequentDirections(rank=1)
     >>> state = tracker.step(tracker.start(2), np.array([[0.0, 3.0], [0.0, 4.0]]), NOTHING_ASKED)
     >>> tracker.subspace(state).values.round(12).tolist()

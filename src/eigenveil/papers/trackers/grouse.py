@@ -13,7 +13,7 @@ from eigenveil.core.mechanism import Mechanism
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, orthonormal
 from eigenveil.papers.trackers.edges import REPAIR, admit, nothing, read_only, require_rank, start_basis
-from eigenveil.tracking import Tracker, require_exact
+from eigenveil.trackers import Tracker, require_exact
 
 __all__ = ["Grouse", "GrouseState"]
 
@@ -44,7 +44,7 @@ class Grouse(Tracker[GrouseState]):
     authors' program, for which FPCA (supplement, D) uses c = 2. It depends on the scale. No values are estimated, and directions
     are in no order.
 
-    >>> from eigenveil.tracking import NOTHING_ASKED
+    >>> from eigenveil.trackers import NOTHING_ASKED
     >>> tracker = Grouse(rank=1)
     >>> state = tracker.step(tracker.start(2), np.array([[3.0, 4.0], [np.nan, 4.0]]), NOTHING_ASKED)
     >>> np.abs(tracker.subspace(state).basis).ravel().round(12).tolist()

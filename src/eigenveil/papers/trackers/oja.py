@@ -13,7 +13,7 @@ from eigenveil.core.mechanism import Mechanism
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, orthonormal
 from eigenveil.papers.trackers.edges import REPAIR, admit, nothing, read_only, require_rank, start_basis
-from eigenveil.tracking import Tracker, require_exact
+from eigenveil.trackers import Tracker, require_exact
 
 __all__ = ["Oja", "OjaState"]
 
@@ -41,7 +41,7 @@ class Oja(Tracker[OjaState]):
     energy of the whole rows instead would shrink steps by the share of noise in them. No values are estimated, and directions
     are in no order.
 
-    >>> from eigenveil.tracking import NOTHING_ASKED
+    >>> from eigenveil.trackers import NOTHING_ASKED
     >>> tracker = Oja(rank=1)
     >>> state = tracker.step(tracker.start(2), np.tile([[3.0, 4.0]], (50, 1)), NOTHING_ASKED)
     >>> np.abs(tracker.subspace(state).basis).ravel().round(2).tolist()

@@ -13,7 +13,7 @@ from eigenveil.core.mechanism import Mechanism
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, orthonormal
 from eigenveil.papers.trackers.edges import admit, read_only, require_rank
-from eigenveil.tracking import Tracker, require_exact
+from eigenveil.trackers import Tracker, require_exact
 
 __all__ = ["Spirit", "SpiritState"]
 
@@ -58,7 +58,7 @@ class Spirit(Tracker[SpiritState]):
     not be the last. Values are the roots of the energies, of rows weighted by powers of `forget`. With `forget` 1, a new variable
     has all the past to catch up with, and more are added meanwhile. As FPCA (supplement, D) notes, there can be far too many.
 
-    >>> from eigenveil.tracking import NOTHING_ASKED
+    >>> from eigenveil.trackers import NOTHING_ASKED
     >>> tracker = Spirit(rank=2, forget=1.0)
     >>> state = tracker.step(tracker.start(3), np.array([[0.0, 3.0, 0.0], [0.0, 4.0, 0.0]]), NOTHING_ASKED)
     >>> tracker.subspace(state).values.tolist()

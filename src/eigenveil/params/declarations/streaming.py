@@ -17,7 +17,7 @@ from eigenveil.params.declarations.groups import (
     Whitening,
 )
 from eigenveil.params.declarations.reading import ColumnsParams, MissingParams
-from eigenveil.params.declare import again, param, parameters
+from eigenveil.params.declare import again, param, parameters, registered
 from eigenveil.params.texts import bound_from, bytes_from, center_from, numbers_from, pair_from
 from eigenveil.params.values import (
     Expected,
@@ -119,21 +119,21 @@ class StreamingParams(ColumnsParams, MissingParams, Whitening, ClipLevel, Seed, 
         "deviation of the first block, and nothing is clipped.",
         panel=BOUNDS,
     )
-    publish: Literal["sync", "block", "continual"] = param(
+    publish: str = param(
         "When a private stream releases. With sync, at the end and at each synchronisation, for the least noise. With block, "
         "every block on its own, for the least memory. With continual, every block along a binary tree over a {horizon}, if the "
         "estimate must be public all along.",
         more="If the d x d sum does not fit in `memory_limit`, sync becomes block. Without privacy it has no effect.",
         # The least noise, and all that most need: an answer at the end.
         default="sync",
+        among=registered("eigenveil.trackers", "PUBLISH"),
         metavar="WHICH",
         panel="Privacy",
     )
     horizon: int | None = param(
-        "A public upper limit on the number of rows.",
+        "For {publish=continual}: a public upper limit on the number of rows.",
         default=None,
         check=whole(1),
-        only="publish=continual",
         metavar="ROWS",
         panel="Privacy",
     )

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Final, Literal, final
+from typing import Final, final
 
 from eigenveil.core.accounting import Budget
 from eigenveil.core.unit import Neighbours, gram_sensitivity
@@ -10,16 +10,16 @@ from eigenveil.errors import require_param
 from eigenveil.plan.choose.choice import MEMORY_LIMIT
 from eigenveil.tasks.fit.split import Split, split_budget
 from eigenveil.tasks.fit.units import ENTRIES
-from eigenveil.tracking.sums import MEAN_SHARE
+from eigenveil.trackers import TRACKERS, StreamRequest, TrackerKind, publishing
+from eigenveil.trackers.sums import MEAN_SHARE
 
-__all__ = ["STREAM_MEAN_SHARES", "Publish", "StreamPlan", "TrackerKind", "first_block", "plan_stream", "stream_split"]
+__all__ = ["STREAM_MEAN_SHARES", "StreamPlan", "first_block", "plan_stream", "stream_split"]
 
 # A stream finds a rough mean in its first block alone, to clip around it. The mean itself comes with every release.
 STREAM_MEAN_SHARES: Final = (0.05, 0.05, 0.05)
 # Entries are counted in the first block alone, so they get more than in a fit of a whole table.
 STREAM_GAPS_SHARE: Final = 0.05
 _BLOCK: Final = 512
-_LARGEST_BLOCK: Final = 1 << 14
 # The largest error, in units of row_bound, that the mean of the first block may have.
 _PLACED: Final = 0.2
 # The fewest rows of a first block that a bound is found in, times mu. A search refuses less than two thirds of them.
@@ -28,11 +28,6 @@ _FOR_A_BOUND: Final = 150.0
 _FOR_UNITS: Final = 135.0
 # A search that did not reach the mean goes on in this many times the rows of a first block: each pass is as many times finer.
 _SEARCHED_AGAIN: Final = 8
-# Up to this many columns per direction, the d x d products take no more numbers than a sketch.
-_FEW_COLUMNS: Final = 8
-
-Publish = Literal["sync", "block", "continual"]
-TrackerKind = Literal["sketch", "products", "slices", "tree"]
 
 
 @final
@@ -45,13 +40,18 @@ class StreamPlan:
     that block.
     """
 
-    tracker: TrackerKind
+    tracker: str
     block: int
     first_block: int
     horizon_blocks: int
     memory: int
     reason: str
     search_rows: int = 0
+
+    @property
+    def kind(self) -> TrackerKind:
+        """The tracker, before it is made."""
+        return TRACKERS[self.tracker]
 
     def block_of(self, row: int) -> int:
         """The block that a row falls into, both counted from 0. A synchronisation does not move the ends of blocks."""
@@ -105,7 +105,7 @@ def plan_stream(
     oversample: int,
     budget: Budget | None,
     neighbours: Neighbours,
-    publish: Publish,
+    publish: str,
     center: bool,
     adapt: bool,
     forget: bool,
@@ -133,17 +133,26 @@ def plan_stream(
     """
     limit = MEMORY_LIMIT if memory_limit is None else memory_limit
     width = min(rank + oversample, dim)
-    tracker, reason = _tracker(dim, width, budget, publish, adapt=adapt or forget, block=block or _BLOCK, limit=limit)
-    size = block if block is not None else _default_block(dim, width, budget, tracker, center=center)
+    request = StreamRequest(
+        dim=dim,
+        width=width,
+        private=budget is not None,
+        publish=publish,
+        fades=adapt or forget,
+        block=block or _BLOCK,
+        limit=limit,
+    )
+    kind, reason = next((kind, why) for kind in TRACKERS.values() if (why := kind.suits(request)) is not None)
+    size = block if block is not None else _default_block(dim, width, budget, kind, center=center)
     if block is None and memory_limit is not None and not sparse:
         # A given limit shrinks the block: what the tracker keeps cannot shrink, and a block and its copy take 2 d
         # numbers a row.
-        size = max(1, min(size, (limit // 8 - _held(dim, width, tracker, 0)) // (2 * dim)))
+        size = max(1, min(size, (limit // 8 - kind.numbers(dim, width, 0)) // (2 * dim)))
     first = size
     require_param(
-        noise_target is None or tracker == "slices",
-        f"{{noise_target}} is for a stream that is released block by block. Use {{publish=block}}, or leave it out: "
-        f"{reason}",
+        noise_target is None or kind.apart,
+        "{noise_target} is for a stream that is released block by block. Use "
+        f"{publishing(lambda kind: kind.apart)}, or leave it out: {reason}",
     )
     if budget is not None and noise_target is not None:
         # The search takes its shares first. A person in several blocks divides the rest over them.
@@ -157,76 +166,25 @@ def plan_stream(
         first = max(first, math.ceil(_FOR_UNITS * math.sqrt(dim) / budget.mu))
     blocks = 0 if horizon is None else -(-horizon // size)
     # The counts of a search for units are gone before the tracker begins.
-    held = max(_held(dim, width, tracker, blocks), 2 * ENTRIES.count * dim if units else 0)
+    held = max(kind.numbers(dim, width, blocks), 2 * ENTRIES.count * dim if units else 0)
     memory = 8 * (held + (0 if sparse else 2 * first * dim))
     require_param(
-        memory <= limit or (memory_limit is None and tracker != "tree"),
-        f"this stream needs about {memory / 2**20:.3g} MiB ({tracker}, blocks of {first} rows), and {{memory_limit}} "
-        f"allows {limit / 2**20:.3g} MiB. {_INSTEAD[tracker]}",
+        memory <= limit or (memory_limit is None and kind.has_smaller),
+        f"this stream needs about {memory / 2**20:.3g} MiB ({kind.name}, blocks of {first} rows), and {{memory_limit}} "
+        f"allows {limit / 2**20:.3g} MiB. {kind.smaller}",
     )
     # Somebody in several blocks has a row in each, and a search must not see two of them. Others have one row in all.
     again = 0
     if budget is not None and bound and center and person_blocks == 1:
         room = _SEARCHED_AGAIN * first if sparse else (limit // 8 - held) // (2 * dim)
         again = max(0, min(_SEARCHED_AGAIN * first, room))
-    return StreamPlan(tracker, size, first, blocks, memory, reason, again if again > first else 0)
+    return StreamPlan(kind.name, size, first, blocks, memory, reason, again if again > first else 0)
 
 
-_INSTEAD: Final[dict[TrackerKind, str]] = {
-    "sketch": "Choose a smaller {block_size}, {oversample} or {n_components}, or raise {memory_limit}",
-    "products": "Choose a smaller {block_size}, or raise {memory_limit}",
-    "slices": "Choose a smaller {block_size} or a larger {noise_target}, or raise {memory_limit}",
-    "tree": "Use {publish=block}, which needs no d x d sums, or {publish=sync}, which needs fewer; or raise "
-    "{memory_limit}",
-}
-
-
-def _tracker(
-    dim: int, width: int, budget: Budget | None, publish: Publish, *, adapt: bool, block: int, limit: int
-) -> tuple[TrackerKind, str]:
-    small = 8 * (_held(dim, width, "products", 0) + 2 * min(_BLOCK, dim) * dim)
-    size = f"{small / 2**20:.3g} of {limit / 2**20:.4g} MiB"
-    if budget is None:
-        # Four d x d matrices and a piece of a block must take no more numbers than a sketch and a second block.
-        # Not where old rows fade: once the mean has moved far from the first one, sums around that one hold rounding
-        # errors only.
-        few = dim <= _FEW_COLUMNS * width and 4 * dim + min(block, 128) <= _FEW_COLUMNS * width + block
-        if few and not adapt and small <= limit:
-            return (
-                "products",
-                f"{dim} columns are few for {width} directions, so all products are kept and the result is exact",
-            )
-        return "sketch", f"the leading {width} directions are kept and updated block by block"
-    if publish == "continual":
-        return "tree", "the estimate is published after every block, from a binary tree of releases"
-    if publish == "block":
-        return "slices", "every block is released on its own, a few columns of its products at a time"
-    if small <= limit:
-        return "products", f"one release per synchronisation: the d x d sum fits ({size}), and noise is added once"
-    return "slices", f"every block is released on its own: the d x d sum does not fit ({size})"
-
-
-def _held(dim: int, width: int, tracker: TrackerKind, blocks: int) -> int:
-    """Numbers in memory beside the block, temporary ones of a step included."""
-    match tracker:
-        case "sketch":
-            return 8 * dim * width
-        case "slices":
-            return 12 * dim * max(width, 64)
-        case "products":
-            return 6 * dim * dim
-        case "tree":
-            return (2 * blocks.bit_length() + 6) * dim * dim
-
-
-def _default_block(dim: int, width: int, budget: Budget | None, tracker: TrackerKind, *, center: bool) -> int:
+def _default_block(dim: int, width: int, budget: Budget | None, kind: TrackerKind, *, center: bool) -> int:
     size = max(_BLOCK, 2 * width)
     if budget is not None and center:
         # Long enough for the first block's mean to be a useful place to clip around.
         needed = math.sqrt(dim) / (budget.mu * math.sqrt(STREAM_MEAN_SHARES[0]) * _PLACED)
         size = max(size, min(math.ceil(needed), max(2 * dim, (1 << 20) // dim)))
-    if tracker == "slices":
-        # Every block has its own noise, so fewer and longer blocks are better: d rows, about the size of a d x d
-        # matrix.
-        size = max(size, min(_LARGEST_BLOCK, dim))
-    return size
+    return kind.block_size(size, dim)

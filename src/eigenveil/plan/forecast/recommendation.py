@@ -4,17 +4,20 @@ change."""
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import Final, Literal, TypeVar, final
 
 from eigenveil.core.accounting import Budget
-from eigenveil.drawing import escaped, fragment, table
 from eigenveil.errors import ParameterError, require_param
 from eigenveil.linalg import found_share
+from eigenveil.params import StreamingParams
+from eigenveil.params.declare import declared
 from eigenveil.params.words import algorithm_phrase, method_phrase
+from eigenveil.plan.choose.choice import predict
 from eigenveil.plan.choose.sites import plan_sites
 from eigenveil.plan.forecast.facts import METHODS, Facts, Setting, methods_for, parts_of
 from eigenveil.plan.forecast.forecast import Forecast, forecast
-from eigenveil.plan.forecast.methods import method_plan
+from eigenveil.plan.forecast.methods import candidate_of
 from eigenveil.plan.forecast.params import FitParams
 from eigenveil.plan.forecast.trials import RehearsalTrial, glimpse
 from eigenveil.plan.spectrum import Spectrum
@@ -67,17 +70,7 @@ class Recommendation:
 
     def _repr_html_(self) -> str:
         """Every method in a notebook, the best first."""
-        rows = [
-            (found.method, str(found.captured), str(found.sine), found.refused or found.guarantee)
-            for found in self.forecasts
-        ]
-        header = (
-            "method",
-            "captured variance",
-            "largest angle, as a sine",
-            "who is protected from whom, or why not possible",
-        )
-        return fragment(f"<p><strong>{escaped(self.reasons[0])}</strong></p>{table(header, rows)}")
+        return str(import_module("eigenveil.show.notebook").html_of(self))
 
     @property
     def params(self) -> FitParams | None:
@@ -144,7 +137,7 @@ def hopeless(facts: Facts, method: str) -> tuple[float, float] | None:
     if nothing >= FAIR:
         return None
     # The norm of symmetric noise is 2 sqrt(d) of its entries.
-    candidate = method_plan(facts, method)
+    candidate = candidate_of(facts, method)
     entry = candidate.noise / (2 * math.sqrt(facts.dim))
     if found_share(facts.people * values, entry=entry, dim=facts.dim) - nothing >= 3 * _CLEAR * (1 - nothing):
         return None
@@ -182,19 +175,11 @@ def _preferred(facts: Facts, forecasts: Sequence[Forecast]) -> Forecast:
 def _automatic(facts: Facts, setting: Setting) -> str:
     """What method="auto" takes in this setting."""
     if setting == "stream":
-        return "sync"
-    plan = plan_sites(
-        dim=facts.dim,
-        rank=facts.rank,
-        budget=facts.budget,
-        method="auto",
-        neighbours=facts.neighbours,
-        rounds=None,
-        tolerance=None,
-        oversample=None,
-        local_steps=1,
-    )
-    return "power" if setting == "curator" and plan.method == "krylov" else plan.method
+        return str(declared(StreamingParams)["publish"].default)
+    budget, near = facts.budget, facts.neighbours
+    if setting == "curator":
+        return predict(dim=facts.dim, rank=facts.rank, budget=budget, neighbours=near).chosen.method
+    return plan_sites(dim=facts.dim, rank=facts.rank, budget=budget, method="auto", neighbours=near).method
 
 
 def _source(facts: Facts) -> str:
@@ -233,7 +218,7 @@ def _instead_of_a_search(facts: Facts, known: Forecast) -> Iterator[str]:
     sought = "units" if facts.seeks == "units" else "a row bound"
 
     def possible(other: Facts) -> bool:
-        return not method_plan(other, method).refused
+        return not candidate_of(other, method).refused
 
     if facts.seeks == "units" and possible(replace(facts, scale=None, row_bound=None)):
         yield f"Without units, {words} can find a row bound: leave out the scale, or give one that is public."
@@ -243,7 +228,7 @@ def _instead_of_a_search(facts: Facts, known: Forecast) -> Iterator[str]:
     )
     if epsilon is not None:
         yield f"With epsilon = {epsilon:g} and all else the same, {words} can find {sought}."
-    people = method_plan(facts, method).least
+    people = candidate_of(facts, method).least
     if people > facts.people and possible(replace(facts, people=people)):
         yield f"With {people} people, {people / facts.people:.2g} times as many, {words} can find {sought}."
     yield (
@@ -306,7 +291,7 @@ def _reasons(facts: Facts, chosen: Forecast, forecasts: Sequence[Forecast]) -> l
 
 def _for_the_search(facts: Facts, method: str) -> list[str]:
     """What is spent before the components, where anything is searched for."""
-    split = method_plan(facts, method).split
+    split = candidate_of(facts, method).split
     found = {"units": "the units of the columns", "bound": "a row bound"}
     names = [found[facts.seeks]] if facts.seeks is not None else []
     names += ["the mean"] if facts.center == "private" else []
@@ -350,7 +335,7 @@ def _alternatives(facts: Facts, method: str) -> Iterator[str]:
     """Single changes of the `facts` that would make `method` capture a fair share, in full sentences."""
 
     def fair(other: Facts) -> bool:
-        candidate = method_plan(other, method)
+        candidate = candidate_of(other, method)
         # With few columns random directions capture much already, and a fair result must beat them clearly.
         least = max(FAIR, (1 + other.spectrum.at_random(other.rank)) / 2)
         return not candidate.refused and glimpse(RehearsalTrial.of(other, candidate)) >= least
@@ -392,7 +377,7 @@ def _other_trust(facts: Facts, method: str) -> Iterator[str]:
         if facts.sites == 1 or setting in facts.settings or other not in METHODS:
             continue
         wider = replace(facts, trust=(*facts.settings, setting))
-        candidate = method_plan(wider, other)
+        candidate = candidate_of(wider, other)
         if not candidate.refused and glimpse(RehearsalTrial.of(wider, candidate)) >= FAIR:
             yield f"If {setting!r} were acceptable, {method_phrase(other)} should capture {FAIR:g}: it guarantees "
             "{candidate.guarantee}."

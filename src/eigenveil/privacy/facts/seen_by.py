@@ -363,7 +363,7 @@ class OneDevice(SeenBy):
     """A device follows a stream and sees its rows. `reason` says how it releases, and `anew` when, if more than once."""
 
     reason: str
-    anew: Literal["", "at every synchronisation", "after every block"] = ""
+    anew: str = ""
 
     @property
     def released(self) -> tuple[str, ...]:

@@ -12,9 +12,11 @@ import numpy as np
 
 from eigenveil.core.domain import Domain, Region
 from eigenveil.core.rows import Block, Rows, added_up, block_size, total_of
+from eigenveil.data.engines.gpu.blocks import Mover, on_host
+from eigenveil.data.engines.gpu.sums import Blocks, float_total
 from eigenveil.errors import require
 from eigenveil.linalg import Array
-from eigenveil.privacy.sums.clipped import dense, moved, sparse
+from eigenveil.privacy.sums.clipped import ball_factors, dense, moved, sparse
 
 __all__ = [
     "float_gram",
@@ -129,6 +131,11 @@ class FloatSumWork(_FloatWork):
         """The sum over rows that are here."""
         return added_up(rows, lambda: _FloatSum(self.region)).total
 
+    def on_device(self, rows: Blocks, mover: Mover) -> Array:
+        """The sum over rows on a device."""
+        parts = _clipped_there(rows, mover, squared=False)
+        return float_total((rows.xp.sum(part, axis=0) for part in parts), (self.region.dim,))
+
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
@@ -206,6 +213,11 @@ class FloatGramWork(_FloatWork):
         most = min(size, rows.shape[0])
         return added_up(rows, lambda: _FloatDenseGram(self.region, most), dim=self.region.dim).total
 
+    def on_device(self, rows: Blocks, mover: Mover) -> Array:
+        """The sum over rows on a device."""
+        parts = _clipped_there(rows, mover, squared=True)
+        return float_total((part.T @ part for part in parts), (self.region.dim, self.region.dim))
+
 
 def float_gram_columns(block: Block, *, width: int, domain: Domain) -> Iterator[Array]:
     """The Gram matrix of a block's rows, at most `width` of its columns at a time: arrays (d, width)."""
@@ -271,6 +283,20 @@ class FloatProductsWork(_FloatWork):
         if rows.sparse and center is not None:
             total -= np.outer(center, drag)
         return total
+
+    def on_device(self, rows: Blocks, mover: Mover) -> Array:
+        """The sum over rows on a device."""
+        basis = mover.put(self.basis)
+        parts = _clipped_there(rows, mover, squared=True)
+        return float_total((part.T @ (part @ basis) for part in parts), self.basis.shape)
+
+
+def _clipped_there(rows: Blocks, mover: Mover, *, squared: bool) -> Iterator[Any]:
+    """The clipped rows of each block on a device."""
+    for block in rows.device_blocks():
+        values, squares = mover.measured(block.values)
+        factors = ball_factors(mover.domain, on_host(squares), block.weights, squared=squared)
+        yield values * mover.put(factors)[:, None]
 
 
 def _product_of_raw_rows(block: Block, basis: Array, domain: Region, pull: Array | None) -> Array | None:

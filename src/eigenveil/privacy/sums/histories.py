@@ -17,7 +17,6 @@ from eigenveil.core.unit import (
     Neighbours,
     gram_sensitivity,
     gram_times_sensitivity,
-    largest_row_norm,
     sum_sensitivity,
     trace_sensitivity,
 )
@@ -217,12 +216,12 @@ class Histories(FloatRegion):
         """That of rows in the unit ball, or `interaction_products_sensitivity`."""
         if neighbours is Neighbours.INTERACTION:
             self._require_equal()
-            largest = largest_row_norm(basis)
+            largest = _largest_row_norm(basis)
             # With smaller numbers, the rounding of a product would be as large as the stated sensitivity.
             sound = largest == 0 or largest >= _TINY
             require(sound, f"basis must be zero or have a row of norm at least {_TINY:g}, got {largest:g}")
             return self._products_sensitivity(basis, largest=largest, basis_norm=basis_norm)
-        exact = gram_times_sensitivity(self.radius, neighbours, basis=basis, basis_norm=_on_grid(basis, basis_norm))
+        exact = gram_times_sensitivity(self.radius, neighbours, basis_norm=_on_grid(basis, basis_norm))
         if neighbours is not Neighbours.REPLACE_ONE:
             # Scores are rounded towards zero, so no user adds more than without rounding.
             return exact
@@ -346,3 +345,18 @@ def interaction_products_sensitivity(least: int, *, largest_row_norm: float, bas
 
 def _require_whole(block: Block) -> None:
     require(block.weights is None, "each user must have exactly one row: a table of histories cannot have several")
+
+
+def _largest_row_norm(basis: Array) -> float:
+    """The largest norm of a row of `basis`, (d, p). Entries are scaled first, because squares of tiny numbers underflow.
+
+    >>> _largest_row_norm(np.full((2, 4), 1e-170)) / 1e-170
+    2.0
+    """
+    size = float(np.abs(basis).max(initial=0.0))
+    if size == 0:
+        return 0.0
+    # Dividing by a power of two is exact. Entries that underflow beside the largest one do not change the largest norm.
+    unit = 2.0 ** math.frexp(size)[1]
+    scaled = basis / unit
+    return unit * math.sqrt(float(np.einsum("ij,ij->i", scaled, scaled).max()))

@@ -12,7 +12,7 @@ from eigenveil.linalg import Array
 from eigenveil.linalg.graphs import Graph
 from eigenveil.privacy import Pairing
 from eigenveil.protocols.gossip.mixing import Consensus, Mixing, steps_for
-from eigenveil.protocols.keys import digest
+from eigenveil.protocols.keys import digest_of
 
 __all__ = ["GossipTerms", "PeerNoise"]
 
@@ -114,23 +114,22 @@ class GossipTerms:
         return weights
 
     def _digest(self) -> bytes:
-        def words(graph: Graph | None) -> str:
-            return "" if graph is None else repr((graph.names, graph.edges))
-
-        # A fixed byte order, so that peers on different machines get the same digest.
-        weights = b"" if self.weights is None else np.ascontiguousarray(self.weights, dtype="<f8").tobytes()
-        numbers = repr((self.consensus, self.steps, self.noise, self.colluders, self.quorum, self.restarts))
-        roster = b"".join(digest("peer", name, public) for name, public in sorted(self.roster.items()))
         # The kind says how parts are packed, which keys pairs have and how noise is drawn: a peer that does it another way must
         # not share a digest.
-        return digest(
+        return digest_of(
             "gossip in whole steps, keys on P-256",
-            words(self.graph),
-            words(self.noise_graph),
-            weights,
-            numbers,
-            self.study,
-            roster,
+            peers=self.graph.names,
+            edges=self.graph.edges,
+            noise_edges=None if self.noise_graph is None else self.noise_graph.edges,
+            weights=self.weights,
+            consensus=self.consensus,
+            steps=self.steps,
+            noise=self.noise,
+            colluders=self.colluders,
+            quorum=self.quorum,
+            restarts=self.restarts,
+            study=self.study,
+            roster=self.roster,
         )[:16]
 
 

@@ -3,7 +3,6 @@
 Sites and hub build the same `MaskedTerms` from the study file; nothing in it is a secret.
 """
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +15,7 @@ from eigenveil.errors import require, require_param
 from eigenveil.linalg import Array
 from eigenveil.privacy import Lattice, read
 from eigenveil.privacy.packed import packed_size
-from eigenveil.protocols.keys import KEY, POINT, SIGNATURE, digest, is_public_key, signed_by
+from eigenveil.protocols.keys import KEY, POINT, SIGNATURE, digest, digest_of, is_public_key, signed_by
 from eigenveil.protocols.masked.graph import MaskGraph
 from eigenveil.tasks import Question, SumTask
 
@@ -96,6 +95,11 @@ class MaskedTerms:
         passes = (((sites + self.colluders) // 2) / self.survivors) ** self.checks
         return sites * (self.sessions * self.graph.failure + (self.most_rounds + self.sessions) * passes)
 
+    @property
+    def most_messages(self) -> int:
+        """What an honest hub sends to a site: three messages and a part in each round, and five in each exchange of keys."""
+        return 4 * self.most_rounds + 6 * self.sessions
+
     @cached_property
     def names(self) -> tuple[str, ...]:
         """The sites, in the order of their places."""
@@ -109,19 +113,36 @@ class MaskedTerms:
     @cached_property
     def digest(self) -> bytes:
         """Digest of all that is agreed."""
-        listed = [part for name, key in self.roster.items() for part in (name, key)]
-        numbers = (
-            self.survivors,
-            self.colluders,
-            self.rounds,
-            self.most_rounds,
-            self.several,
-            self.checks,
-            self.sessions,
-        )
+        graph, lattice, budget = self.graph, self.lattice, self.lattice.budget
         # The kind has the version of this exchange: version 1 had X25519 keys, and shares that were not checked against them.
-        # The repr of graph and lattice is part of the format: renaming their fields would change every signature.
-        return digest("terms 2", self.study, *listed, *numbers, repr((self.graph, self.lattice, self.multiplier)))
+        return digest_of(
+            "terms 3",
+            study=self.study,
+            # A list, because the order of sites is agreed, too.
+            roster=tuple(self.roster.items()),
+            survivors=self.survivors,
+            colluders=self.colluders,
+            rounds=self.rounds,
+            most_rounds=self.most_rounds,
+            several=self.several,
+            checks=self.checks,
+            sessions=self.sessions,
+            multiplier=self.multiplier,
+            holders=graph.holders,
+            threshold=graph.threshold,
+            lost=graph.loss,
+            graph_failure=graph.failure,
+            abort=graph.abort,
+            complete=graph.complete,
+            epsilon=None if budget is None else budget.epsilon,
+            delta=None if budget is None else budget.delta,
+            sites=lattice.sites,
+            noisy_survivors=lattice.survivors,
+            noisy_colluders=lattice.colluders,
+            loss=lattice.loss,
+            failure=lattice.failure,
+            bits=lattice.bits,
+        )
 
     def session(self, nonce: bytes, round_: int) -> bytes:
         """The identifier of one exchange of keys."""
@@ -233,7 +254,7 @@ class PublicKeys:
                 "signed keys name impossible holders",
             )
         keys, seeds = tuple(pieces[1 : 1 + rounds]), tuple(pieces[1 + rounds : -1])
-        return cls(pieces[0], keys, seeds, pieces[-1], frozenset(holders))
+        return cls(bundles=pieces[0], keys=keys, seeds=seeds, blind=pieces[-1], holders=frozenset(holders))
 
 
 def said_in(context: bytes, round_: int, step: str, what: bytes) -> bytes:
@@ -252,8 +273,4 @@ def bound_to(session: bytes, roster: bytes) -> bytes:
 
 def question_digest(question: Question) -> bytes:
     """Digest of a question with all its numbers."""
-    fields: list[Any] = [question.step, question.stage]
-    for array in question.arrays:
-        # Little-endian bytes, so that all machines have the same digest.
-        fields += [repr(array.shape), hashlib.sha256(array.astype("<f8").tobytes()).digest()]
-    return digest("question", *fields)
+    return digest_of("question", step=question.step, stage=question.stage, arrays=question.arrays)

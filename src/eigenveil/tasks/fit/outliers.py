@@ -73,9 +73,8 @@ def outliers_in(released: Array, tails: Tails, *, noise: float, longest: float) 
     are its average over windows and numbers s. Their expectation without such rows is one, so by Markov's inequality odds of c or
     more come once in c releases at most; they come far less often.
 
-    >>> from eigenveil.core.counts import Cells
-    >>> from eigenveil.tasks.tails import read_tails
-    >>> cells, rng = Cells.norms(1.0, 1e6, per_doubling=16), np.random.default_rng(0)
+    >>> from eigenveil.tasks.tails import norm_cells, read_tails
+    >>> cells, rng = norm_cells(1.0, 1e6, per_doubling=16), np.random.default_rng(0)
     >>> root = np.cumprod(np.concatenate([[1.0], (2 * np.arange(1, cells.count) - 1) / (2 * np.arange(1, cells.count))]))
     >>> def read(far):
     ...     counts = np.zeros(cells.count)

@@ -1,9 +1,16 @@
-"""`Split`: how a fit divides its budget between mean, small totals and components; and `Extent`: how much it releases."""
+"""`Split`: how a fit divides its budget between mean, small totals and components; `Portion`: a part of a budget as a
+mechanism; and `Extent`: how much a fit releases.
+"""
 
 from dataclasses import dataclass
 from typing import Final, Self, final
 
-__all__ = ["Extent", "Split", "split_budget"]
+from eigenveil.core.ledger import Slot
+from eigenveil.core.mechanism import Bounded, Calibrated, Mechanism
+from eigenveil.core.threads import Array
+from eigenveil.errors import require
+
+__all__ = ["Extent", "Portion", "Split", "split_budget"]
 
 # The mean needs little: an error e in it adds n e e^T to the Gram matrix, far less than the noise there.
 _MEAN_SHARE: Final = 0.1
@@ -138,3 +145,37 @@ def split_budget(
         observed_at=last if units else 1 if bound else 0,
         observed_later=later,
     )
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Portion(Mechanism):
+    """A part of another mechanism's budget: shares of this one are shares of its `fraction` of mu^2.
+
+    >>> from eigenveil.core.ledger import Ledger
+    >>> from eigenveil.core.mechanism import Gaussian
+    >>> from eigenveil.core.noise import Noise
+    >>> half = Portion(Gaussian(5.0, Ledger(epsilon=1.0, delta=1e-6), Noise.seeded(1)), 0.25)
+    >>> half.scale(1.0)
+    10.0
+    """
+
+    whole: Mechanism
+    fraction: float
+
+    def __post_init__(self) -> None:
+        require(0 < self.fraction <= 1, f"fraction must lie in (0, 1], got {self.fraction}")
+
+    def release(self, private: Bounded, *, label: str, share: float = 1.0, slot: Slot | None = None) -> Array:
+        """Released through the whole mechanism, for a smaller share."""
+        return self.whole.release(private, label=label, share=share * self.fraction, slot=slot)
+
+    def charged(
+        self, sensitivity: float, size: int, *, label: str, share: float = 1.0, slot: Slot | None = None
+    ) -> "Calibrated | None":
+        """Charged to the whole mechanism, for a smaller share."""
+        return self.whole.charged(sensitivity, size, label=label, share=share * self.fraction, slot=slot)
+
+    def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
+        """The scale of the whole mechanism, for a smaller share."""
+        return self.whole.scale(sensitivity, share=share * self.fraction)

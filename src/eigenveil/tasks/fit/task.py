@@ -17,19 +17,20 @@ from typing import Any, Final, Literal, Self, TypeVar, final
 import numpy as np
 
 from eigenveil.core.domain import Domain
-from eigenveil.core.mechanism import Exact, Mechanism, Portion
+from eigenveil.core.mechanism import Exact, Mechanism
 from eigenveil.core.rows import Rows
 from eigenveil.core.unit import Neighbours, gram_sensitivity
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, top_eigen
-from eigenveil.tasks import Question, SumTask, Task, Totals, tie_at
+from eigenveil.linalg.subspace import tie_at
+from eigenveil.tasks import Question, SumTask, Task, Totals
 from eigenveil.tasks.base import require_array
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.center import Center, CenterSearch
 from eigenveil.tasks.fit.gaps import Rates
 from eigenveil.tasks.fit.outliers import Outliers
 from eigenveil.tasks.fit.search import NORMS, BoundSearch
-from eigenveil.tasks.fit.split import Extent, Split
+from eigenveil.tasks.fit.split import Extent, Portion, Split
 from eigenveil.tasks.fit.units import ENTRIES, ExactUnits, UnitSearch, are_flat, renormalised
 from eigenveil.tasks.tails import BEYOND
 

@@ -31,7 +31,7 @@ from eigenveil.tasks.slots.base import ClosedSlot, OpenSlot, SlotState, SlotTask
 
 __all__ = ["SlotSums"]
 
-# g^2 over B^2. The products get 2.5% more noise, and the sum of rows as much as with 5% of the budget (`tracking.sums`).
+# g^2 over B^2. The products get 2.5% more noise, and the sum of rows as much as with 5% of the budget (`trackers.sums`).
 _SHARE: Final = 0.025
 # What the counts of entries add to the squared sensitivity, where entries may be missing: as in a fit of a table.
 _OBSERVED: Final = 0.04

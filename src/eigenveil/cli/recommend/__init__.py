@@ -1,4 +1,0 @@
-"""The commands below `recommend`: `fit`, `top` and `evaluate`.
-
-`cli` adds them as a group, and `eigenveil.recommend` does the work. They may import that and the shared parts of `cli`.
-"""

@@ -1,0 +1,160 @@
+"""How commands end: an expected error becomes one red line on stderr and an exit code. A traceback would show code, and
+sometimes data. A budget that would find only noise is asked about before it is spent.
+"""
+
+import functools
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Final, Literal, NoReturn, ParamSpec, TypeVar
+
+import typer
+
+from eigenveil.errors import (
+    BudgetExceeded,
+    EigenveilError,
+    HopelessBudget,
+    ModelFileError,
+    ParameterWarning,
+    WeakGuaranteeWarning,
+    Words,
+    require,
+)
+from eigenveil.show.console import output
+
+__all__ = ["despite_noise", "errors_as_lines", "leaves", "message_of", "somebody_is_there", "wrote"]
+
+# Scripts tell by these whether to correct the command or to stop spending.
+_BUDGET: Final = 1
+_BAD_INPUT: Final = 2
+_INTERRUPTED: Final = 130
+_TRACEBACK: Final = "EIGENVEIL_TRACEBACK"
+
+# Context variables, because commands may run in threads of one process, as in the tests.
+_written: ContextVar[Path | None] = ContextVar("written", default=None)
+_leaves: ContextVar[str | None] = ContextVar("leaves", default=None)
+Arguments = ParamSpec("Arguments")
+Made = TypeVar("Made")
+
+
+def wrote(path: Path) -> None:
+    """Record that `path` is complete on disk, so that a later interrupt reports it."""
+    _written.set(path)
+
+
+def leaves(words: str) -> None:
+    """Record what the command leaves behind, to be reported if it ends with an error or an interrupt."""
+    _leaves.set(words)
+
+
+def errors_as_lines(command: Callable[Arguments, None]) -> Callable[Arguments, None]:
+    """`command`, which ends with one line and an exit code where it would have raised.
+
+    The code is 2 for bad input, 1 for a budget that is too small, 130 for Ctrl-C.
+    """
+
+    @functools.wraps(command)
+    def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
+        # Commands may run several times in one process, as in the tests.
+        _written.set(None)
+        _leaves.set(None)
+        try:
+            with warnings.catch_warnings():
+                # Every command prints the guarantee, which says it too.
+                warnings.simplefilter("ignore", WeakGuaranteeWarning)
+                command(*args, **kwargs)
+        except (typer.Exit, BrokenPipeError):
+            # The reader of a pipe, such as `head`, has stopped. Typer ends quietly.
+            raise
+        except KeyboardInterrupt:
+            path = _written.get()
+            written = "nothing was written" if path is None else f"{path} had been written"
+            _say(f"interrupted; {_leaves.get() or written}")
+            raise typer.Exit(_INTERRUPTED) from None
+        except BudgetExceeded as error:
+            _fail(str(error), _BUDGET, error)
+        except Exception as error:
+            _fail(message_of(error), _BAD_INPUT, error)
+
+    return run
+
+
+def message_of(error: Exception) -> str:
+    """The message of an error if it is known to show no data, otherwise only its type."""
+    match error:
+        case OSError() if error.strerror is not None:
+            return f"{error.filename}: {error.strerror}" if error.filename is not None else error.strerror
+        case ModelFileError():
+            return f"{error}. Give a .safetensors file that `eigenveil fit` or a similar command wrote"
+        case ValueError() | EigenveilError() | OSError() if str(error):
+            return str(error)
+        case MemoryError():
+            return "not enough memory. Give a smaller table, or use `eigenveil stream`, which reads rows once"
+        case _:
+            # The text of an unexpected error may quote data, so only its type is shown.
+            return f"unexpected error ({type(error).__name__}). Set {_TRACEBACK}=1 to see where; the traceback may show data"
+
+
+def _fail(message: str, code: int, error: Exception) -> NoReturn:
+    if os.environ.get(_TRACEBACK):
+        raise error
+    left = _leaves.get()
+    # Never truncated: the end of a message says what to type. Messages shorten their own lists with `listed`.
+    _say(f"error: {message}" if left is None else f"error: {message}; {left}")
+    raise typer.Exit(code) from None
+
+
+def _say(message: str) -> None:
+    from rich.text import Text
+
+    # Column names in a message come from files, and a terminal obeys control characters.
+    one_line = "".join(character if character.isprintable() else " " for character in message)
+    output(stderr=True).print(Text(one_line, style="red"), soft_wrap=True)
+
+
+def despite_noise(
+    act: Callable[[], Made],
+    words: Words,
+    *,
+    even_if_noise: bool,
+    ask: bool = True,
+    deed: str = "fit",
+    kept: str = "Nothing was spent",
+) -> tuple[Made, list[str]]:
+    """What `act` returns, and its warnings in these words. A hopeless budget is asked about before it is spent.
+
+    Without a terminal, or without `ask`, the command is refused. `deed` is what it does, and `kept` what a refusal leaves.
+    """
+    try:
+        # The first attempt stops at the warning, before anything was spent. Only a clear yes lets it run on.
+        return _heard(act, words, hopeless="always" if even_if_noise else "error")
+    except HopelessBudget as warning:
+        said = warning.said(words)
+        require(
+            ask and somebody_is_there(),
+            f"{said} {kept}. To {deed} anyway, give --even-if-noise",
+        )
+        output(stderr=True).print(said, style="yellow", soft_wrap=True)
+        try:
+            sure = typer.confirm(f"{deed.capitalize()} anyway?", err=True)
+        except typer.Abort:
+            sure = False
+        require(sure, f"{kept[0].lower()}{kept[1:]}. To {deed} anyway without being asked, give --even-if-noise")
+    return _heard(act, words, hopeless="always")
+
+
+def somebody_is_there() -> bool:
+    """Whether the command can ask."""
+    return sys.stdin is not None and sys.stdin.isatty()
+
+
+def _heard(act: Callable[[], Made], words: Words, *, hopeless: Literal["always", "error"]) -> tuple[Made, list[str]]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        warnings.simplefilter(hopeless, HopelessBudget)
+        made = act()
+    found = (one.message for one in caught)
+    return made, [one.said(words) for one in found if isinstance(one, ParameterWarning)]

@@ -1,0 +1,366 @@
+"""Input and output files of commands. Inputs are read by `eigenveil.data.tables`.
+
+Outputs are checked before any budget is spent: a result that cannot be written wastes the budget, and overwriting a file by
+accident is worse.
+"""
+
+import os
+import shlex
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+import typer
+
+from eigenveil.commands._ending import somebody_is_there
+from eigenveil.data.formats import PIPES, SHARED, FileParams, Format, TableParams, by_ending, format_of, open_named
+from eigenveil.errors import ParameterError, listed, require, require_param, verbatim
+from eigenveil.params.declare import declared
+from eigenveil.params.words import as_options
+from eigenveil.show.console import busy, output
+
+if TYPE_CHECKING:
+    from eigenveil.data.columns import ColumnChoice
+    from eigenveil.data.formats import NamedTable
+    from eigenveil.data.tables import Table
+
+__all__ = [
+    "Reading",
+    "column_names",
+    "is_stdin",
+    "needs_dask",
+    "on_cluster",
+    "require_file",
+    "require_input",
+    "require_output",
+    "require_path",
+    "standard_input",
+]
+
+
+def require_input(path: Path) -> None:
+    """Refuse a table that does not exist or has an unknown ending, at once, before anything heavy is imported."""
+    require_file(path)
+    by_ending(path)
+
+
+def require_file(path: Path) -> None:
+    """Refuse a path that is not a file, with the name that was probably meant."""
+    require(not path.is_dir(), f"{path} is a folder. Give a file in it")
+    require_path(path)
+
+
+def require_path(path: Path) -> None:
+    """Refuse a path that does not exist, with the name that was probably meant."""
+    if path.exists() or (any(sign in path.name for sign in "*?[") and list(path.parent.glob(path.name))):
+        return
+    # A folder that cannot be listed is not worth an error of its own: the path is wrong either way.
+    names = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
+    close = get_close_matches(path.name, names, n=1)
+    raise ValueError(
+        f"{path} does not exist. " + (f"Did you mean {path.with_name(close[0])}?" if close else "Check the path")
+    )
+
+
+def require_output(
+    path: Path, *, endings: Sequence[str], force: bool, inputs: Sequence[Path], option: str = "--output"
+) -> None:
+    """Refuse an output that could not be written, or must not be overwritten."""
+    require(
+        # By its ending, because a model named .csv would be opened by the wrong program later.
+        path.suffix.lower() in endings,
+        f"{option} must end in {' or '.join(endings)}, got {path}. Try {option} {path.with_suffix(endings[0])}",
+    )
+    require(path.parent.is_dir(), f"{option} {path}: the folder {path.parent} does not exist. Create it first")
+    require(not path.is_dir(), f"{option} {path} is a folder. Name a file in it")
+    if path.exists():
+        # Checked before --force: overwriting an input with its own result is never meant.
+        same = any(source.exists() and source.samefile(path) for source in inputs)
+        require(not same, f"{option} {path} is also an input of this command. Give it another name")
+        require(
+            force, f"{option} {path} already exists. Overwrite it with --force, or choose another name with {option}"
+        )
+    require(
+        os.access(path.parent, os.W_OK),
+        f"{option} {path}: you may not write to the folder {path.parent}. Choose another one",
+    )
+
+
+def is_stdin(path: Path) -> bool:
+    """Whether a table comes through standard input, written as a dash."""
+    return str(path) == "-"
+
+
+def standard_input() -> Any:
+    """The bytes of standard input."""
+    return sys.stdin.buffer
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a command reads its table: the options of `TableParams`, whose rows they are, and what is carried along."""
+
+    asked: TableParams
+    person: str | None = None
+    carry: tuple[str, ...] = ()
+    people: bool = True  # Whether the command has --person.
+    dask: bool = False  # Whether rows stay on the cluster that this process is connected to.
+    processes: int | None = None  # How many read the table; None for this one.
+    gaps: bool = False  # Whether the command was told that values may be missing.
+
+    @property
+    def words(self) -> list[str]:
+        """The options with which another command reads the same table."""
+        return as_options(self.asked)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a model records, so that `transform` reads other tables the same way."""
+        # Plain lists, because settings become JSON in the file of the model.
+        levels = {name: list(every) for name, every in (self.asked.one_hot or {}).items()}
+        found = {"one_based": self.asked.one_based, "one_hot": levels, "carry": list(self.carry)}
+        # What stands for a missing value would otherwise be scored as a number.
+        found["na_values"] = list(self.asked.na_values or ())
+        return {name: value for name, value in found.items() if value}
+
+    @property
+    def files(self) -> dict[str, Any]:
+        """The options about the file."""
+        return {name: getattr(self.asked, name) for name in declared(FileParams)}
+
+    def source(self, path: Path) -> str | None:
+        """Where the table is, for a ledger; None for a pipe."""
+        from eigenveil.data.fingerprints import source_of
+
+        return None if is_stdin(path) else source_of(path, self.asked.sheet)
+
+    def require(self, path: Path) -> None:
+        """Refuse a table that does not exist or has an unknown ending, at once, before anything heavy is imported."""
+        if self.dask or self.processes is not None:
+            option = "--dask" if self.dask else "--processes"
+            require(not (self.dask and self.processes is not None), "give --dask or --processes, not both")
+            require(not is_stdin(path), f"{option} needs files: a pipe can be read only here")
+            require(
+                not self.carry, f"{option} leaves rows where they are, so --carry has nothing to carry. Leave it out"
+            )
+        if is_stdin(path):
+            require_param(
+                self.asked.kind is not None,
+                f"{{kind}} is missing. A pipe does not say what it carries: {' or '.join(PIPES)}",
+            )
+            return
+        require_path(path)
+        self.format(path)
+
+    def require_passes(self, path: Path, settings: Mapping[str, Any]) -> None:
+        """Refuse a pipe, which can be read once, for a command that passes over the rows more than once."""
+        if not is_stdin(path):
+            return
+        from eigenveil.methods import METHODS
+
+        bound, leaf = settings.get("row_bound", 1.0), METHODS.get(str(settings.get("method")))
+        # What a fit must find privately takes a pass of its own before the fit itself.
+        known = settings["epsilon"] is None or isinstance(bound, float) or settings.get("column_bounds") is not None
+        needed = {
+            "{row_bound} with a number you know": not known,
+            "{center=None}": settings.get("center") == "private",
+            "no {scale=private}": isinstance(settings.get("scale"), str),
+            "{method} covariance": leaf is not None and leaf.fixed_rounds is None,
+        }
+        lacking = [words for words, lacks in needed.items() if lacks]
+        if lacking:
+            raise ParameterError(
+                "a pipe can be read only once, and this passes over the rows several times: to find a bound, the mean or the "
+                f"units, or for each round. Give {' and '.join(lacking)}. Or write the rows to a file, or use `eigenveil "
+                "stream -`, which reads them once"
+            )
+
+    def format(self, path: Path) -> Format:
+        """The format of the table."""
+        return format_of(path, self.asked, piped=is_stdin(path))
+
+    def counted(self, path: Path) -> bool:
+        """Whether the number of columns was read from the rows themselves."""
+        # A number that comes from the rows is not public, and the guarantee must say so.
+        return not self.format(path).states_width and self.asked.features is None
+
+    def table(self, path: Path) -> "Table":
+        """The table in `path`. Every error names the file and shows no value."""
+        # A csv is read whole, which can take a minute.
+        with busy("reading the table"):
+            from eigenveil.data.tables import Table, read_named, read_table
+
+            asked, format_ = self.asked, self.format(path)
+            chosen: dict[str, Any] = {
+                "person": self.person,
+                "columns": asked.columns,
+                "drop": asked.drop or (),
+                "one_hot": asked.one_hot,
+                "gaps": self.gaps,
+            }
+            if not format_.is_shared:
+                self._require_here(path)
+            if not format_.has_names:
+                # Without names there is no layout to ask about.
+                if self.processes is None:
+                    self._require_here(path)
+                    return read_table(path, carry=self.carry, **chosen, **self.files)
+                from eigenveil.data.engines.pool import rows_in_processes
+
+                return Table(rows_in_processes(path, processes=self.processes, **chosen, **self.files).inner)
+            found = open_named(standard_input() if is_stdin(path) else path, asked)
+        choice = self.settled(found)
+        with busy("reading the table"):
+            if self.dask or self.processes is not None:
+                return self._elsewhere(found, choice)
+            return read_named(found, choice, gaps=self.gaps)
+
+    def _require_here(self, source: Any) -> None:
+        """Refuse a file that only one process can read, where others were asked for."""
+        word = "a cluster" if self.dask else "several processes"
+        alone = not self.dask and self.processes is None
+        require(alone, f"{source} cannot be shared by {word}. Convert it to {SHARED} first")
+
+    def _elsewhere(self, table: Any, choice: "ColumnChoice") -> "Table":
+        """The table, a `SharedTable`, with its rows on a cluster or in other processes."""
+        from eigenveil.data.tables import Table
+
+        if self.dask:
+            with needs_dask():
+                from eigenveil.data.engines.dask_rows import table_rows
+            rows = table_rows(table, choice, gaps=self.gaps)
+        else:
+            from eigenveil.data.engines.pool import table_in_processes
+
+            rows = table_in_processes(table, choice, processes=self.processes or 1, gaps=self.gaps)
+        return Table(rows.inner, rows.names, len(table.names))
+
+    def settled(self, table: "NamedTable") -> "ColumnChoice":
+        """The choice of columns, after a person at the terminal was asked about those that look like ids."""
+        from eigenveil.data.columns import ColumnChoice
+
+        choice = replace(ColumnChoice.of(self.asked, person=self.person), carry=self.carry)
+        if not table.named:
+            return choice
+        ids = choice.laid_out(table.source, table.names).ids
+        if not ids:
+            return choice
+        if not _can_ask(table):
+            raise _refusal(table, choice, ids, people=self.people, gaps=self.gaps)
+        return choice.without(_to_leave_out(table.source, ids))
+
+
+@contextmanager
+def needs_dask() -> Iterator[None]:
+    """Say how to install Dask where it is missing."""
+    try:
+        yield
+    except ImportError:
+        raise ValueError("--dask needs Dask. Install it with: pip install 'eigenveil[dask]'") from None
+
+
+@contextmanager
+def on_cluster(address: str | None) -> Iterator[None]:
+    """Connected to the Dask cluster at `address` for as long as the block runs; to none if it is None."""
+    if address is None:
+        yield
+        return
+    with busy("connecting to the cluster"), needs_dask():
+        from eigenveil.data.engines.dask_rows import connected
+    with connected(address):
+        yield
+
+
+def _can_ask(table: "NamedTable") -> bool:
+    # A pipe of rows takes the place of the keyboard.
+    return not table.once and somebody_is_there()
+
+
+def _refusal(
+    table: "NamedTable", choice: "ColumnChoice", ids: tuple[str, ...], *, people: bool, gaps: bool
+) -> ParameterError:
+    """The error for columns that look like ids. It also names those with other faults: one message, one correction."""
+    from eigenveil.data.faults import to_drop
+
+    bad, missing, more, comma = ((), (), "", "") if table.once else _faults(table, choice.without(ids), gaps=gaps)
+    says = _like_ids(table.source, ids)
+    says += f", and these are not numbers: {listed(bad)}" * bool(bad)
+    says += f". Missing or infinite values are in: {listed(missing)}" * bool(missing)
+    keep = verbatim(shlex.join(["--columns", ",".join(("*", *ids[:5]))]))
+    whose = ", or say whose rows these are with {person=}" * people
+    text = ". Text becomes 0 and 1 with {one_hot}, and a date must become a number first" * bool(bad)
+    rule = ". Handle missing values with {missing=counts}, or leave those columns out too" * bool(missing)
+    drop = to_drop((*ids, *bad), table.names)
+    leave = "{drop=}" if drop else "{drop} and patterns"
+    after = f". Then: {more}" * bool(more)
+    return ParameterError(
+        f"{verbatim(says)}. Leave out with {leave}{whose}{text}{rule}. To analyse an id all the same, name it: {keep}{comma}"
+        f"{after}",
+        drop=drop,
+        person=ids[0],
+    )
+
+
+def _like_ids(source: Any, ids: tuple[str, ...]) -> str:
+    return f"{source}: {listed(map(repr, ids))} {'looks like an id' if len(ids) == 1 else 'look like ids'} by name"
+
+
+def _faults(
+    table: "NamedTable", choice: "ColumnChoice", *, gaps: bool
+) -> tuple[tuple[str, ...], tuple[str, ...], str, str]:
+    """The other columns that cannot be analysed: those that are not numbers, and those with missing or infinite values.
+
+    If the file is at fault and not its columns, the error about that, as a template; and what to say of marks in numbers.
+    """
+    from eigenveil.errors import ColumnsError
+
+    try:
+        layout, bad = choice.laid_out(table.source, table.names), tuple[str, ...]()
+        try:
+            choice.laid_out(table.source, table.names, table.kinds)
+        except ColumnsError as error:
+            bad = error.columns
+        numbers = [name for name in layout.plain if name not in bad]
+        found, comma = table.faults(numbers), ""
+        if found.others and table.kinds is None:
+            # Not the columns may be wrong, but the file, such as by a line of units. The first rows tell.
+            try:
+                next(iter(table.batches(layout.plain, (), 100)), None)
+            except ColumnsError as error:
+                # Numbers may have a decimal comma, and then it is not the columns that are wrong.
+                comma = marks if (marks := str(getattr(table, "marks", ""))).removeprefix(". ") in error.advice else ""
+    except ValueError as error:
+        return (), (), error.message if isinstance(error, ParameterError) else verbatim(str(error)), ""
+    return (*bad, *found.others), (*found.infinite, *(() if gaps else found.missing)), "", comma
+
+
+def _to_leave_out(source: Any, ids: tuple[str, ...]) -> list[str]:
+    """Which of the columns that look like ids a person at the terminal leaves out."""
+    words = f"{_like_ids(source, ids)}. Ids are no measurements, and would dominate the components."
+    output(stderr=True).print(words, soft_wrap=True)
+    found = []
+    for name in ids:
+        try:
+            typed = (
+                str(typer.prompt(f"Leave out {name!r}? [Y/n]", default="y", show_default=False, err=True))
+                .strip()
+                .lower()
+            )
+        except typer.Abort:
+            raise KeyboardInterrupt from None
+        # Anything else is no answer. Guessing what was meant could analyse an id.
+        require(typed in ("y", "yes", "n", "no"), f"type y or n, got {typed!r}. Nothing was spent")
+        found += [name] * typed.startswith("y")
+    return found
+
+
+def column_names(path: Path) -> tuple[str, ...] | None:
+    """The column names of a file; None for formats without names."""
+    # Only the header is read: this is used for files whose rows must not be looked at.
+    said = TableParams()
+    return open_named(path, said).names if format_of(path, said).has_names else None

@@ -1,0 +1,550 @@
+"""One run of `eigenveil stream`: follow the rows, write the model at every release, and save the state.
+
+The run may end because the rows end, a line is bad or somebody presses Ctrl-C. In each case the stream is between two
+steps, and that state is saved.
+"""
+
+import json
+import os
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final, final
+
+from eigenveil.commands._ending import despite_noise, leaves, message_of, wrote
+from eigenveil.commands._files import Reading
+from eigenveil.commands._interrupts import Interrupts, heard, is_pipe, open_pipe
+from eigenveil.commands._options import COUNTED, SEEDED
+from eigenveil.commands._outputs import write_model
+from eigenveil.commands._rows_read import RowsRead, rest_of
+from eigenveil.commands._spending import LastingLedger, stands
+from eigenveil.errors import ParameterWarning, listed, require, require_param
+from eigenveil.params import StreamingParams
+from eigenveil.params.words import in_options
+from eigenveil.show.console import busy, output
+from eigenveil.show.live.address import PageAddress
+from eigenveil.show.stream import LiveView, live_view
+
+if TYPE_CHECKING:
+    from eigenveil.core.accounting import Budget
+    from eigenveil.core.unit import PrivacyUnit
+    from eigenveil.data.streams import Source
+    from eigenveil.estimators.streaming.pca import StreamingPCA
+    from eigenveil.ledger.spending import StreamSpending
+    from eigenveil.model import Model
+    from eigenveil.plan import StreamPlan
+
+__all__ = ["Job", "outputs_in", "require_source", "run", "spare_names"]
+
+_WORDS: Final = in_options(StreamingParams, X="the stream")
+_NO_LEDGER: Final = LastingLedger(None, None, None, None)
+_ADVICE: Final = "Next time, --state FILE keeps them"
+_RAW: Final = "raw data that only you can read"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What to do: follow the rows of `source`, read as `reading` says.
+
+    A new stream has `settings`; None resumes the one in `before`, unless its settings differ from those `typed`. It also
+    releases after every `sync_every` rows. At every release the stream is written to `state`, and then the model to
+    `target`. If no state is named, `spare` allows one beside the target: that of a private stream until it ends, and that
+    of one that is interrupted. With `as_json` each release is a line of JSON. A new stream is charged to `ledger`.
+    """
+
+    source: Path
+    reading: Reading
+    settings: Mapping[str, Any] | None
+    sync_every: int | None
+    target: Path
+    state: Path | None
+    spare: bool
+    even_if_noise: bool = False
+    as_json: bool = False
+    ledger: LastingLedger = _NO_LEDGER
+    report: Path | None = None
+    page: PageAddress | None = None
+    before: Path | None = None
+    typed: Mapping[str, Any] = field(default_factory=dict)
+
+
+def require_source(path: Path, reading: Reading) -> None:
+    """Refuse a source that cannot be followed, at once, before anything heavy is imported."""
+    # A named pipe has a name, and its ending says nothing about what somebody writes into it.
+    reading.require(Path("-") if is_pipe(path) else path)
+
+
+def run(job: Job) -> None:
+    """Follow the stream to its end, write the model and print a summary."""
+    with busy("starting"):
+        from eigenveil.estimators.streaming.pca import StreamingPCA
+
+    with heard() as stop:
+        # Checked before the first row, which may take long to arrive.
+        pca, notes = (StreamingPCA(**job.settings), None) if job.settings is not None else _resumed(job)
+        pca.require_parameters()
+        if notes is not None and job.sync_every is None:
+            # The schedule is of the stream, and not of one run.
+            job = replace(job, sync_every=notes.get("sync_every"))
+        # A resumed stream has rows of earlier runs, which must not count towards the speed of this one.
+        before, began = _rows(pca), time.monotonic()
+        # A file that cannot be read leaves no trace in a ledger. For the first line of a pipe the ledger does not wait.
+        source = None if is_pipe(job.source) else _opened(job, pca, stop, when_quiet=lambda: None)
+        charged = None if notes is None else notes.get("ledger")
+        require(
+            notes is None or charged is not None or job.ledger.path is None,
+            "the stream in the state has no ledger: --ledger is for the command that begins one. Leave it out",
+        )
+        title = f"stream, {job.target.name}"
+        with job.ledger.streamed(_budget(pca), _unit(pca), title=title, notes=charged) as spending:
+            writer = _Writer(pca, job, spending, notes or {})
+            try:
+                writer.show_again()
+                with live_view(before, job.page) as view:
+                    _follow(pca, job, source, stop, writer, view)
+                    model = _ended(pca, job, writer)
+                    # The last release comes after the last row, and the page must show it before it ends.
+                    if view is not None:
+                        view.look(pca, again=True)
+            except (KeyboardInterrupt, Exception) as error:
+                # A step that was interrupted halfway is not saved: resuming it could release its rows twice.
+                if _rows(pca) > 0 and not stop.torn:
+                    stopped = isinstance(error, KeyboardInterrupt)
+                    leaves(_kept(pca, job, writer, before=before, stopped=stopped))
+                elif writer.kept:
+                    leaves(f"the state of the first {writer.kept} rows is in {writer.state}, {_RAW}")
+                raise
+            seconds, reason = time.monotonic() - began, pca.plan_.reason
+            if job.state is not None:
+                # Said before the attempt, so that an error while saving is reported with what is there already.
+                leaves(f"the model had been written to {job.target}, but the state could not be saved")
+                pca.save_state(job.state, notes=writer.notes())
+                leaves(f"the model had been written to {job.target} and the state to {job.state}")
+            elif writer.state is not None:
+                # Kept for a process that is killed, and nobody asked for it.
+                writer.state.unlink(missing_ok=True)
+    if job.as_json:
+        # The terminal is for lines of JSON alone.
+        write_model(job.report, model, data=job.source, say=lambda _: None)
+        return
+    _show(pca, model, job, reason=reason)
+    if spending.state is not None and spending.lasting is not None:
+        output().print(f"\n{stands(spending.state, job.ledger.path or spending.lasting.path)}", soft_wrap=True)
+    _show_what_came(_rows(pca) - before, seconds, job, before=before)
+    write_model(job.report, model, data=job.source)
+
+
+@final
+class _Writer:
+    """Writes the state and the model at every release. Changes in place: it counts them.
+
+    A release is in the state on disk and charged before it is written or shown. So a process that is killed in between loses
+    nothing, and whoever resumes the state shows the same numbers. What is not in the state was seen by nobody.
+    """
+
+    def __init__(self, pca: "StreamingPCA", job: Job, spending: "StreamSpending", notes: Mapping[str, Any]) -> None:
+        self._pca, self._job, self._spending = pca, job, spending
+        # What the state says that this stream was resumed from, and the release that nobody may have seen yet.
+        self._notes, self._unshown = notes, notes.get("unshown")
+        # How many releases there were, the rows in the last, and the rows in the model on disk.
+        self.times, self.rows, self.written = 0, 0, 0
+        # Where the state is kept, from the first checkpoint on, and the rows in it.
+        self.state, self.kept = job.before, _rows(pca)
+        self._read = RowsRead()
+        self._charged = self._charges()
+
+    def pay(self) -> None:
+        """Charge the whole budget to a ledger that lasts, once: before anything leaves, or a state is kept that could release."""
+        self._spending.pay()
+
+    def notes(self) -> dict[str, Any]:
+        """What `--resume` needs beside the stream."""
+        job = self._job
+        return {
+            # Until the first row comes from this source, what was read of the last one.
+            "source": self._read.facts() if self._read.count else self._notes.get("source"),
+            "sync_every": job.sync_every,
+            "outputs": [str(path.resolve()) for path in (job.target, job.report) if path is not None],
+            "ledger": self._spending.notes() or self._notes.get("ledger"),
+            "unshown": self._unshown,
+        }
+
+    @property
+    def was_killed(self) -> bool:
+        """Whether the stream comes from a process that could not end it."""
+        return bool(self._notes.get("running"))
+
+    def skipped(self, source: "Source", *, again: "Callable[[], Source]") -> "Source":
+        """The rows of a file after those that the stream has read, if it begins with them: whoever resumes may name it again."""
+        known = self._notes.get("source")
+        if known is None:
+            return source
+        found = rest_of(source, known)
+        if found is None:
+            if self.was_killed:
+                # A process that could not end was in the middle of a source, most likely of this one.
+                words = (
+                    f"note: {self._job.source} does not begin with the {known['rows']} rows that were read before, so all of "
+                    "its rows are new. If the file was changed or is read with other options, stop now (Ctrl-C): its people "
+                    "would be in the stream twice"
+                )
+                output(stderr=True).print(words, style="yellow", soft_wrap=True)
+            return again()
+        rest, self._read = found
+        words = f"note: {self._job.source} begins with the {self._read.count} rows that were read before. Only later rows are new"
+        output(stderr=True).print(words, soft_wrap=True)
+        return rest
+
+    def took(self, rows: Any, *, due: bool) -> None:
+        """After the stream has taken rows: release if that is `due`, and keep what was drawn before anybody can look."""
+        self._read.add(rows)
+        if due:
+            self.write()
+        elif self._charges() != self._charged or self._spending.waits:
+            # The state first: if this process is killed in between, the next one reserves and pays.
+            self._keep()
+            self._spending.join()
+
+    def show_again(self) -> None:
+        """Write the release of a process that was killed, which nobody may have seen. Nothing is drawn or charged anew."""
+        if self._unshown is None:
+            return
+        self.pay()
+        model = replace(self._model(), warnings=tuple(self._unshown["warnings"]))
+        self.times, self.rows = int(self._unshown["times"]), int(model.settings["rows"])
+        self._show(model, final=False)
+
+    def write(self, *, final: bool = False) -> "Model":
+        """Release what is pending and rewrite the model. Whoever reads the file sees the old one or the new one."""
+        # At the end of a block nothing is pending. Then this only says what the last release warns of.
+        _, warned = despite_noise(self._pca.sync, _WORDS, even_if_noise=True)
+        # After the release is computed and before it is written: nothing has left this process yet.
+        learned = self._model()
+        # What was said before the first release names no parameter. The rest is in the words of the command.
+        first = learned.warnings[: len(learned.warnings) - len(warned)]
+        model = replace(learned, warnings=first + tuple(warned))
+        # The end of the stream may come with the last release. Then it is said, and not counted, again.
+        self.times += int(model.settings["rows"]) > self.rows
+        self.rows = int(model.settings["rows"])
+        self._unshown = {"times": self.times, "warnings": list(model.warnings)}
+        self._keep()
+        self.pay()
+        self._show(model, final=final)
+        return model
+
+    def keep_last(self, state: Path) -> None:
+        """Save the stream of a run that ends early, and then pay: a state that could not be written costs nothing."""
+        self._pca.save_state(state, notes=self.notes())
+        # It may release later what is in it. Whoever resumes it pays, if this process is killed now.
+        self._spending.kept = True
+        self.pay()
+
+    def _keep(self) -> None:
+        """Write the state, for whoever resumes after a kill. A private stream has one beside the target if none was named."""
+        private = self._pca.epsilon is not None
+        # Elsewhere nobody could tell whether the process that wrote it still runs.
+        possible = not private or os.name == "posix"
+        if self.state is None and possible:
+            self.state = self._job.state or (_spare(self._job) if private else None)
+        if self.state is not None and possible:
+            self._pca.checkpoint(self.state, notes={**self.notes(), "running": True})
+            self.kept, self._spending.kept = _rows(self._pca), True
+        self._charged = self._charges()
+
+    def _model(self) -> "Model":
+        learned = self._pca.model_
+        return replace(learned, settings={**learned.settings, **self._job.reading.facts})
+
+    def _show(self, model: "Model", *, final: bool) -> None:
+        model.save(self._job.target)
+        self.written = self.rows
+        wrote(self._job.target)
+        if self._job.as_json:
+            # Flushed, because a program at the other end of the pipe waits for this line. NaN is not JSON.
+            print(json.dumps(self._line(model, final=final), allow_nan=False), flush=True)
+        self._unshown = None
+
+    def _charges(self) -> Any:
+        """Changes whenever noise is drawn."""
+        ledger = self._pca.ledger_ if _rows(self._pca) else None
+        # A slot may be charged without a new entry: releases of disjoint slots share one charge.
+        return None if ledger is None or not ledger.charges else (len(ledger.charges), ledger.series())
+
+    def _line(self, model: "Model", *, final: bool) -> dict[str, Any]:
+        ledger = self._pca.ledger_
+        return {
+            "release": self.times,
+            "rows": self.rows,
+            "final": final,
+            "model": str(self._job.target),
+            "explained_variance": model.explained_variance.tolist(),
+            "explained_variance_ratio": model.explained_variance_ratio.tolist(),
+            "noise_floor": model.noise_floor,
+            "n_above_noise": model.n_above_noise,
+            "private": model.guarantee.private,
+            "epsilon_spent": None if ledger is None else ledger.epsilon(),
+            "warnings": list(model.warnings),
+        }
+
+
+def _resumed(job: Job) -> "tuple[StreamingPCA, dict[str, Any]]":
+    """The stream in a state, and what was noted there. Options that would change the stream are refused."""
+    from eigenveil.estimators.streaming.pca import StreamingPCA
+    from eigenveil.estimators.streaming.state_file import notes_in
+    from eigenveil.params.declare import checked, declared
+
+    assert job.before is not None
+    pca = StreamingPCA.resume(job.before, checkpoints=True)
+    known = {name: getattr(pca, name) for name in declared(StreamingParams)}
+    typed = vars(checked(StreamingParams, SimpleNamespace(**{**known, **job.typed})))
+    other = [_WORDS(name, ...) for name in job.typed if _plain(typed[name]) != _plain(known[name])]
+    require(
+        not other,
+        f"with --resume the settings of the stream are those in {job.before}, where {listed(other)} "
+        f"{'has another value' if len(other) == 1 else 'have other values'}. Leave out what you gave, also --bounds "
+        "if they come from it, or begin another stream",
+    )
+    return pca, notes_in(job.before)
+
+
+def _plain(value: Any) -> str:
+    """A parameter as JSON, in which one list, tuple or array of numbers is like another."""
+    return json.dumps(value, default=lambda array: array.tolist())
+
+
+def _budget(pca: "StreamingPCA") -> "Budget | None":
+    from eigenveil.core.accounting import Budget
+
+    return None if pca.epsilon is None or pca.delta is None else Budget(pca.epsilon, pca.delta)
+
+
+def _unit(pca: "StreamingPCA") -> "PrivacyUnit":
+    from eigenveil.core.unit import Neighbours
+    from eigenveil.privacy.facts import Person
+
+    protects = Person("stream", grouped=pca.person is not None, most=pca.person_blocks, column=pca.person)
+    return protects.protected(Neighbours(pca.neighbours))
+
+
+def _follow(
+    pca: "StreamingPCA",
+    job: Job,
+    source: "Source | None",
+    stop: Interrupts,
+    writer: _Writer,
+    view: LiveView | None,
+) -> None:
+    """Take all rows of the source, with a release when one is due."""
+    from eigenveil.trackers import published_as, publishing
+
+    require_param(
+        job.sync_every is None or pca.epsilon is None or not published_as(pca.publish).every_block,
+        f"--sync-every is for {publishing(lambda kind: not kind.every_block)}. Other streams release after every block",
+    )
+    with warnings.catch_warnings():
+        # The estimator learns the column names from the first batch only; scikit-learn warns about the others.
+        warnings.filterwarnings("ignore", message="X does not have valid feature names")
+        # What releases on the way warn of is said of the last one.
+        warnings.simplefilter("ignore", ParameterWarning)
+        if source is None:
+            source = _opened(job, pca, stop, when_quiet=lambda: view.look(pca) if view is not None else None)
+        _require_same_columns(pca, source)
+        if job.settings is None and not is_pipe(job.source):
+            source = writer.skipped(source, again=lambda: _opened(job, pca, stop, when_quiet=lambda: None))
+        elif writer.was_killed:
+            words = f"note: the state has the first {_rows(pca)} rows of the stream. Give only the rows after them"
+            output(stderr=True).print(words, soft_wrap=True)
+        if job.settings is not None and pca.person is None:
+            # The number of rows is public in a stream. Of people with several rows, not all rows may count.
+            pca.expect(source.count)
+        for batch in source.batches:
+            take = partial(_take, pca, batch, source.columns, writer, sync_every=job.sync_every)
+            if _rows(pca) == 0:
+                # The first rows say how many columns there are, and nothing is spent before. Rows may come through stdin, so
+                # nobody can be asked.
+                despite_noise(take, _WORDS, even_if_noise=job.even_if_noise, ask=False)
+            else:
+                take()
+            if view is not None:
+                view.see(pca)
+            stop.check()
+    # Ctrl-C also ends the program that feeds the pipe. The end of its rows is then not the end of the stream.
+    stop.check()
+
+
+def _opened(job: Job, pca: "StreamingPCA", stop: Interrupts, *, when_quiet: Callable[[], None]) -> "Source":
+    from eigenveil.data.formats import open_named
+    from eigenveil.data.streams import follow_named, open_source
+
+    # A resumed stream has the column in its state.
+    reading, piped = replace(job.reading, person=pca.person), is_pipe(job.source)
+    asked = reading.asked
+    if not piped and not reading.format(job.source).has_names:
+        chosen = {name: value for name in ("columns", "drop", "one_hot") if (value := getattr(asked, name))}
+        return open_source(job.source, **chosen, **reading.files, person=reading.person)
+    table = open_named(open_pipe(job.source, stop, when_quiet=when_quiet) if piped else job.source, asked)
+    return follow_named(table, reading.settled(table))
+
+
+def _require_same_columns(pca: "StreamingPCA", source: "Source") -> None:
+    """Refuse column names that differ from those of a resumed stream; without names, only their number is compared."""
+    known = getattr(pca, "feature_names_in_", None)
+    if known is None or source.columns is None:
+        return
+    require(
+        len(known) == len(source.columns),
+        f"the rows have {len(source.columns)} columns and the stream in the state has {len(known)}. Resume it with rows of the "
+        "same table",
+    )
+    other = [f"{new!r} where {old!r} was" for old, new in zip(known, source.columns, strict=True) if old != new]
+    require(
+        not other,
+        f"the columns differ from those of the stream in the state: {listed(other)}. Resume it with rows of the same table",
+    )
+
+
+def _take(
+    pca: "StreamingPCA", batch: Any, columns: tuple[str, ...] | None, writer: _Writer, *, sync_every: int | None
+) -> None:
+    """Take the rows of a batch, and write the model whenever a release is due."""
+    # A table has a column for the person, too.
+    table = hasattr(batch, "schema")
+    # Where the first block ends must be known before its rows are taken, and the fitted plan comes only after them.
+    plan = pca.plan_ if _rows(pca) else pca.plan_for(batch.shape[1] - table, sparse=hasattr(batch, "indptr"))
+    start = 0
+    while start < batch.shape[0]:
+        seen = _rows(pca)
+        due = _due(plan, seen, sync_every)
+        rows = batch.slice(start, due) if table else batch[start : start + due]
+        # The estimator takes names from the first rows only, and a table of the others would be a needless copy.
+        pca.partial_fit(_named(rows, columns) if seen == 0 and columns is not None and not table else rows)
+        start += rows.shape[0]
+        # Rows that a person has too many of are not taken. Then nothing is due that was not due before.
+        at_end = _rows(pca) > seen and _due(plan, _rows(pca) - 1, sync_every) == 1
+        writer.took(rows, due=at_end and _wanted(pca, sync_every))
+
+
+def _wanted(pca: "StreamingPCA", sync_every: int | None) -> bool:
+    """Whether to release now what is due: a block waits while the first search needs more rows, a synchronisation does not."""
+    return not pca.searching_ or (sync_every is not None and _rows(pca) % sync_every == 0)
+
+
+def _due(plan: "StreamPlan", seen: int, sync_every: int | None) -> int:
+    """How many rows after the first `seen` the next release is due."""
+    # Counted from the first row of the stream, not of this run, so that the schedule survives a resume.
+    due = sys.maxsize if sync_every is None else sync_every - seen % sync_every
+    if plan.kind.every_block:
+        after = seen - plan.first_block
+        due = min(due, -after if after < 0 else plan.block - after % plan.block)
+    return due
+
+
+def _named(rows: Any, columns: tuple[str, ...]) -> Any:
+    import pyarrow as pa
+
+    return pa.table([pa.array(column) for column in rows.T], names=list(columns))
+
+
+def _ended(pca: "StreamingPCA", job: Job, writer: _Writer) -> "Model":
+    """Release the rows that are not released yet, and write the model."""
+    rows = _rows(pca)
+    require(rows > 0, f"{'the stream' if is_pipe(job.source) else job.source} has no rows")
+    # Checked before the release spends any budget.
+    rank = pca.n_components
+    require_param(
+        rows >= rank, "{X} has fewer rows than {n_components=}. Give a smaller {n_components}", n_components=rank
+    )
+    return writer.write(final=True)
+
+
+def _kept(pca: "StreamingPCA", job: Job, writer: _Writer, *, before: int, stopped: bool) -> str:
+    """Save what can be saved of an interrupted stream, and describe it. Nothing is released here."""
+    rows = _rows(pca)
+    said = [f"{rows} row{'s' * (rows != 1)} had been read"]
+    try:
+        if stopped and rows > before and pca.epsilon is None and rows >= pca.n_components:
+            # Without privacy a look at the stream costs nothing, so whoever stops it has a model of all rows.
+            writer.write(final=True)
+        if writer.written:
+            which = (
+                "model of all of them" if writer.written == rows else f"last release, of the first {writer.written},"
+            )
+            said.append(f"the {which} was written to {job.target}")
+        state = job.state or writer.state or _spare(job)
+        if state is not None:
+            writer.keep_last(state)
+            if rows == before:
+                return f"the state in {state} is unchanged"
+            return f"{', '.join(said)}, and {_saved(state)}"
+    except Exception as error:
+        onward = ". Give the same command again with --resume to continue from there"
+        earlier = f". The state of the first {writer.kept} is in {writer.state}{onward}" if writer.kept else ""
+        return f"{', '.join(said)}, but their state could not be saved: {message_of(error)}{earlier}"
+    if writer.written == 0:
+        nothing = "nothing was written" if pca.epsilon is None else "nothing of them was released or written"
+        return f"{said[0]}, and {nothing}. {_ADVICE}"
+    lost = f". The {rows - writer.written} rows after them were not released and are lost. {_ADVICE}"
+    return ", and ".join(said) + (lost if writer.written < rows else "")
+
+
+def spare_names(target: Path) -> Iterator[Path]:
+    """Where the state is kept if none was named, beside the target: model.state, model-2.state, ..."""
+    return (target.with_name(f"{target.stem}{more}.state") for more in ("", *(f"-{i}" for i in range(2, 100))))
+
+
+def outputs_in(state: Path) -> tuple[Path, ...]:
+    """The files that the stream in a state has written."""
+    from eigenveil.estimators.streaming.state_file import notes_in
+
+    found = notes_in(state).get("outputs")
+    return tuple(Path(str(path)) for path in found) if isinstance(found, list) else ()
+
+
+def _spare(job: Job) -> Path | None:
+    """A name beside the target that is still free."""
+    # A name with `.resumed` behind it belongs to a stream that another command may still continue.
+    names = spare_names(job.target)
+    free = (name for name in names if not name.exists() and not name.with_name(f"{name.name}.resumed").exists())
+    return next(free, None) if job.spare else None
+
+
+def _saved(state: Path) -> str:
+    return f"their state was saved to {state}, {_RAW}. Continue with the rows after them: --state {state} --resume"
+
+
+def _rows(pca: "StreamingPCA") -> int:
+    """How many rows the stream has read."""
+    from sklearn.exceptions import NotFittedError
+
+    try:
+        return pca.n_samples_seen_
+    except NotFittedError:
+        return 0
+
+
+def _show(pca: "StreamingPCA", model: "Model", job: Job, *, reason: str) -> None:
+    from eigenveil.show.terminal import model_summary, warning_panel
+
+    console = output()
+    if pca.epsilon is not None and pca.random_state is not None:
+        console.print(warning_panel(SEEDED))
+    console.print(model_summary(model, reason=reason))
+    if pca.epsilon is not None and job.reading.counted(job.source):
+        console.print(warning_panel(COUNTED))
+
+
+def _show_what_came(rows: int, seconds: float, job: Job, *, before: int) -> None:
+    console = output()
+    earlier = f", after {before} rows in earlier runs," if before else ""
+    console.print(f"\n{rows} rows{earlier} in {seconds:.1f} s, {rows / max(seconds, 1e-9):.0f} rows/s")
+    console.print(f"model written to {job.target}", soft_wrap=True)
+    console.print(f"show it again with: eigenveil inspect {job.target}", style="dim", soft_wrap=True)
+    if job.state is not None:
+        console.print(f"state written to {job.state}, {_RAW}", soft_wrap=True)
+        console.print(f"continue from it with: --state {job.state} --resume", style="dim", soft_wrap=True)

@@ -1,0 +1,257 @@
+"""The options of `eigenveil recommend` beside the declared parameters, and the reading of its files."""
+
+import csv
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
+
+import typer
+
+from eigenveil.commands._files import is_stdin, require_input, require_path, standard_input
+from eigenveil.data.formats import PIPES, FileParams, TableParams
+from eigenveil.errors import require, require_param
+from eigenveil.params import InteractionsParams, ReadingParams, RecommenderParams, checked, declared, parameters
+
+if TYPE_CHECKING:
+    from eigenveil.recommend import Interactions
+
+__all__ = [
+    "ITEMS_READ",
+    "ITEMS_READ_CAVEAT",
+    "NO_CHOICE",
+    "FitParams",
+    "degrees_from",
+    "is_matrix",
+    "items_were_read",
+    "read_histories",
+    "read_sites",
+    "reading_of",
+    "require_delta",
+    "unread",
+]
+
+_FILES: Final = "Which lines and items count"
+_JUDGING: Final = "How quality is measured"
+# Options of other tables that histories have no use for: their columns have names of their own.
+NO_CHOICE: Final = ("columns", "drop", "one_hot")
+
+ITEMS_READ_CAVEAT: Final = "the list of items was read from the histories themselves, and is assumed to be public"
+ITEMS_READ: Final = (
+    "The list of items was read from the file, and the guarantee assumes that it is public. Even an item that only "
+    "one user has appears in the result. A public list is better: --items-file."
+)
+
+# Several files are several sites, so that masks and noise at sites can be tried on one machine.
+Files: TypeAlias = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="FILE...",
+        help="Histories: csv (also .tsv, .gz, .zst), Parquet (a file or a folder), Arrow, .xlsx or .jsonl with one interaction "
+        "per line, or a matrix of users and items: .npz, .npy or .svm; or - for standard input. Each file is one site, "
+        "named after the file. A user must be in one file only.",
+        show_default=False,
+    ),
+]
+Output: TypeAlias = Annotated[
+    Path, typer.Option("--output", "-o", metavar="FILE", help="Write the item space to this .safetensors file.")
+]
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+# Twenty, as papers on recommenders measure it.
+First: TypeAlias = Annotated[int, typer.Option("--first", min=1, metavar="N", help="How many items to show.")]
+
+ItemsFile: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="The public list of items, one per line. Interactions with other items are left out. Without it the items "
+        "are those in the file, and which ones occur is assumed public. Several csv or parquet files need it.",
+        rich_help_panel=_FILES,
+        show_default=False,
+    ),
+]
+Share: TypeAlias = Annotated[
+    float | None,
+    typer.Option(
+        help="The share of each user's items to hold out, chosen at random.",
+        rich_help_panel=_JUDGING,
+        show_default="0.2",
+    ),
+]
+TestFile: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--test",
+        metavar="FILE",
+        help="Held-out items in a file like the others, instead of a share. Users are matched by name, or in npz by row.",
+        rich_help_panel=_JUDGING,
+        show_default=False,
+    ),
+]
+# Without the warning of other seeds: figures of an evaluation may not be published anyway.
+SeedOfEvaluation: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--seed",
+        metavar="INTEGER",
+        help="Seed of the split and of the noise: figures are reproducible.",
+        rich_help_panel=_JUDGING,
+        show_default=False,
+    ),
+]
+
+
+@parameters()
+class FitParams(ReadingParams, RecommenderParams):
+    """The parameters of `recommend fit` and `recommend evaluate`: which lines count, and what is learned from
+    them."""
+
+
+def reading_of(settings: dict[str, Any]) -> dict[str, Any]:
+    """Move the parameters for reading files out of `settings`, which keeps those of the recommender."""
+    return {name: settings.pop(name) for name in declared(ReadingParams)}
+
+
+def require_delta(settings: Mapping[str, Any]) -> None:
+    """Refuse a delta without privacy. With privacy it has a default where the number of users is public."""
+    require_param(
+        settings["epsilon"] is not None or settings["delta"] is None,
+        "{delta} has no meaning with {epsilon=None}: leave it out",
+    )
+
+
+def require_histories(files: Sequence[Path], items: Path | None, how: TableParams) -> None:
+    """Refuse missing or unreadable files at once, before anything heavy is imported."""
+    for path in files:
+        if is_stdin(path):
+            require(len(files) == 1, "standard input is one file: give the others by name, or this one alone")
+            require_param(
+                how.kind in PIPES, f"{{kind}} is missing. A pipe does not say what it carries: {' or '.join(PIPES)}"
+            )
+        elif how.kind is not None or path.is_dir():
+            require_path(path)
+        else:
+            require_input(path)
+    require(items is None or items.is_file(), f"{items} does not exist or is not a file")
+
+
+def read_histories(path: Path, how: TableParams, **reading: Any) -> "Interactions":
+    """The histories in a file, a folder of Parquet files, or standard input."""
+    from eigenveil.recommend.reading import interactions_in
+
+    asked = checked(InteractionsParams, InteractionsParams(**reading))
+    return interactions_in(standard_input() if is_stdin(path) else path, asked, files_of(how))
+
+
+def files_of(how: TableParams) -> FileParams:
+    """The options about files alone."""
+    return FileParams(**{name: getattr(how, name) for name in declared(FileParams)})
+
+
+def read_sites(
+    files: Sequence[Path], how: TableParams, *, items: Path | None, **reading: Any
+) -> dict[str, "Interactions"]:
+    """The histories in each file, by file name. All files must have the same items, and no user may be in two of
+    them."""
+    # One file may have the list of items in itself. Several could not agree on one without telling each other.
+    several, named = len(files) > 1, {}
+    if several:
+        require(
+            items is not None or all(is_matrix(path, how) for path in files),
+            "several files need a public list of all items: pass --items-file. All sites must have the same items, "
+            "and no site may see which items the others have",
+        )
+    for path in files:
+        name = _stem(path)
+        require(
+            name not in named,
+            f"{path}: another file is named {name!r} too. Rename one, as each site is named after its file",
+        )
+        # An npz file has no named columns, and the reader refuses any but the default names.
+        named[name] = read_histories(path, how, items=items, **reading)
+    # After all files are read: only then is it known who is in two of them.
+    _require_each_user_once(named)
+    return named
+
+
+def unread(files: Sequence[Path], reading: Mapping[str, Any], how: TableParams) -> list[str]:
+    """A note about columns that are not read, because one of them may contain ratings."""
+    from eigenveil.recommend.reading import columns_not_read
+
+    asked = {name: reading[name] for name in ("user", "item", "value")}
+    # What came through a pipe is gone.
+    there, said = [path for path in files if not is_stdin(path)], files_of(how)
+    names = sorted({name for path in there for name in columns_not_read(path, **asked, how=said)})
+    if not names:
+        return []
+    return [
+        f"columns not read: {', '.join(names)}. To use ratings, name their column with --value and the lowest that "
+        "counts with --at-least"
+    ]
+
+
+def _require_each_user_once(sites: Mapping[str, "Interactions"]) -> None:
+    """Refuse a user at two sites, who would be protected at each of them only separately. Only names can tell."""
+    # Names are compared here and nowhere kept.
+    seen: set[str] = set()
+    for name, plays in sites.items():
+        require(
+            seen.isdisjoint(plays.users or ()),
+            f"{name} has users who are also in an earlier file. To protect whole histories, each user must be at "
+            "one site. Put all lines of a user in one file, or give different people different names",
+        )
+        seen.update(plays.users or ())
+
+
+def degrees_from(text: str | None, *, items: tuple[str, ...] | None, dim: int) -> Any:
+    """Item degrees for the recommender: None, "private", or a public number for each item from a csv file."""
+    if text is None or text == "private":
+        return text
+    path = Path(text)
+    require(path.is_file(), f"--item-degrees must be none, private or a csv file, but {path} is not a file")
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as lines:
+            first, *rest = [fields for fields in csv.reader(lines, strict=True) if fields] or [[]]
+    except (UnicodeDecodeError, csv.Error):
+        raise ValueError(f"--item-degrees: {path} is not a list of comma-separated values") from None
+    good = first == ["item", "degree"] and all(len(fields) == 2 for fields in rest)
+    require(
+        good,
+        f"--item-degrees: {path} must start with the line item,degree and then have an item and its degree per line",
+    )
+    found: dict[str, float] = {}
+    for item, degree in rest:
+        require(item not in found, f"--item-degrees: {path} has {item!r} more than once")
+        found[item] = _degree(path, item, degree)
+    # Items of a matrix have numbers, which the csv then has as well.
+    names = items if items is not None else tuple(map(str, range(dim)))
+    missing = next((name for name in names if name not in found), None)
+    require(missing is None, f"--item-degrees: {path} has no degree for {missing!r}: every item needs one")
+    return [found[name] for name in names]
+
+
+def _degree(path: Path, item: str, text: str) -> float:
+    try:
+        degree = float(text)
+    except ValueError:
+        degree = math.nan
+    require(
+        math.isfinite(degree) and degree >= 0,
+        f"--item-degrees: {path}: the degree of {item!r} must be a non-negative number, got {text!r}",
+    )
+    return degree
+
+
+def items_were_read(files: Sequence[Path], items: Path | None, how: TableParams) -> bool:
+    """Whether the list of items came from the histories themselves."""
+    return items is None and not all(is_matrix(path, how) for path in files)
+
+
+def is_matrix(path: Path, how: TableParams) -> bool:
+    from eigenveil.recommend.reading import format_of_histories
+
+    return not is_stdin(path) and not format_of_histories(path, files_of(how)).has_names
+
+
+def _stem(path: Path) -> str:
+    return path.name.removesuffix(".gz").rpartition(".")[0] or path.name

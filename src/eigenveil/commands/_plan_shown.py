@@ -1,0 +1,516 @@
+"""A plan on the terminal and as JSON: the answer first, then everything it depends on, then what to type."""
+
+import math
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, final
+
+from eigenveil.errors import plain
+from eigenveil.methods import methods_at
+from eigenveil.params import GossipParams, PrivateParams, StreamingParams
+from eigenveil.params.words import as_options, method_phrase, method_words
+from eigenveil.show.charts import Point
+from eigenveil.show.curve import CurveChart, span
+from eigenveil.show.marks import in_bytes
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from eigenveil.commands._spectra import KnownSpectrum
+    from eigenveil.plan import Facts, FitParams, Forecast, Interval, Recommendation
+    from eigenveil.show.values import Report
+
+__all__ = ["PlanAnswer", "as_report", "as_values", "command_of", "rehearsal_of", "show"]
+
+# From this width on, the longest method names fit on one line.
+_ROOMY: Final = 90
+# If another plausible spectrum would give this share of what random directions leave, a better guess is worth making.
+_HOPE: Final = 0.2
+# Larger epsilons are in use, but nobody who was told what they mean would sign.
+_LAX: Final = 20.0
+# Two neighbouring variances closer than this, relatively, count as tied.
+_TIED: Final = 0.05
+# What a figure does not include, by what it is a share of.
+_GIVEN_BOUND: Final = (
+    "Captured variance is a share of what exact PCA finds in the clipped rows. What clipping to a given row bound takes from the "
+    "components is not included: nobody knows how many rows are longer. `eigenveil bounds` releases their norms; give its output "
+    "as --bounds."
+)
+_NO_NORMS: Final = (
+    "Nothing public says how long the longest rows are. If few rows have most of the variance (heavy tails), clipping them loses "
+    "it, and far less is captured. The range allows for that as it was found among other tables. To narrow it, release norms "
+    "with `eigenveil bounds -o bounds.json` and give --bounds bounds.json, or give a --public-data table."
+)
+_NORMS: Final = "The loss by clipping is forecast from norms around the center that they were released with."
+_SENDS: Final = "; sends: what one site sends in total"
+_ALIKE: Final = (
+    "Sites are assumed to be alike and of equal size. Unequal sizes do not affect sums, and they help merge. Where "
+    "rows differ from site to site, merge and fedpower may do worse."
+)
+_TIES: Final = (
+    "If the last component and the next one have nearly the same variance, either is as good. The sine can then be "
+    "near 1 while nothing is lost."
+)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class PlanAnswer:
+    """The question, what is `known` of the spectrum, and the answer. `points` is the curve of the best method, if
+    any."""
+
+    facts: "Facts"
+    recommendation: "Recommendation"
+    points: tuple[tuple[float, "Forecast"], ...]
+    known: "KnownSpectrum"
+
+    @property
+    def plotted(self) -> str | None:
+        """The method that the curve shows."""
+        return None if self.recommendation.best is None else self.recommendation.best.method
+
+    @property
+    def curve(self) -> tuple[Point, ...]:
+        """The points of the curve, ready to draw."""
+        return tuple(Point(at, found.captured, found.sine, found.nothing) for at, found in self.points)
+
+    @property
+    def note(self) -> str:
+        """What the curve rests on. The source may come from someone else's file."""
+        return f"delta = {self.facts.budget.delta:g}. Spectrum: {self.facts.spectrum.source}."
+
+    def sentences(self) -> Iterator[str]:
+        """The answer in one or two sentences."""
+        from eigenveil.plan import choice_of
+
+        facts, best, verdict = self.facts, self.recommendation.best, self.recommendation.verdict
+        asked = f"epsilon = {facts.budget.epsilon:g}"
+        if best is None:
+            if verdict == "unfound":
+                yield self.recommendation.reasons[0]
+                yield "What would help is below. If it could be found, the best would capture:"
+            else:
+                yield "No method is possible within these limits; see the reasons below. Without limits the best would capture:"
+            # Refused methods are rehearsed too, so the reader sees what the limits cost.
+            first = max(self.recommendation.forecasts, key=lambda found: found.clipped.value)
+            yield f"{span(first.captured)}, by {method_phrase(first.method)}. Random directions would capture "
+            "{first.nothing:.2f}."
+        elif verdict == "works":
+            yield (
+                f"With {asked} expect {span(best.captured)} of the variance that exact PCA with {_counted(facts.rank)} finds in "
+                f"{_rows(best)}. Use {method_phrase(best.method)}: {choice_of(best.params)}."
+            )
+            yield from self._of_clipped(best)
+            yield f"Random directions would capture {best.nothing:.2f}."
+        elif verdict == "needless":
+            yield self.recommendation.reasons[0]
+        else:
+            only = ", if the spectrum is as guessed" if self._doubtful() else ""
+            yield f"Nothing can work here{only}: with {asked} and about {facts.people} people no method is worth its budget."
+            yield (
+                f"The best, {method_phrase(best.method)}, would capture {span(best.captured)} of the variance that exact PCA "
+                f"with {_counted(facts.rank)} finds in {_rows(best)}. Random directions would capture {best.nothing:.2f}."
+            )
+
+    def _of_clipped(self, best: "Forecast") -> Iterator[str]:
+        """What is captured of the clipped rows, where the answer is of all rows."""
+        if best.of == "all rows":
+            why = "heavy tails may cost" if self.facts.norms is None else "clipping may cost"
+            yield f"Of the clipped rows alone it is {span(best.clipped)}: the rest is what {why}."
+            yield from self._of_long_rows()
+
+    def _of_long_rows(self) -> Iterator[str]:
+        """Which rows may make the figure of all rows wrong, as far as norms tell."""
+        bound, norms = self.facts.unit, self.facts.norms
+        long, hidden = (None, None) if norms is None else (norms.longest(bound), norms.hidden())
+        if long is not None:
+            yield (
+                f"{long.words(bound, times='times as long as the row bound')}. If so, exact PCA of all rows follows them, and "
+                "clipping takes them out."
+            )
+        elif hidden is not None:
+            yield (
+                f"Of all rows it holds unless noise hides far longer ones: at most {hidden.share:.1%} (95% confidence), which "
+                f"exact PCA follows if they are more than {hidden.norm / bound:.3g} times as long as the row bound."
+            )
+
+    def _doubtful(self) -> bool:
+        """Whether something might work after all, if the guessed spectrum is wrong."""
+        every = self.recommendation.forecasts
+        # All of them where a bound cannot be found privately either.
+        possible = [found for found in every if not found.refused] or every
+        best = max(possible, key=lambda found: found.captured.high)
+        return self.known.guessed and best.captured.high > best.nothing + _HOPE * (1 - best.nothing)
+
+    def assumed(self) -> Iterator[str]:
+        """What the caller said and the plan relies on."""
+        facts = self.facts
+        yield f"about {facts.people} people with one row each, {facts.dim} columns, {_counted(facts.rank)}"
+        yield (
+            f"a budget of ({facts.budget.epsilon:g}, {facts.budget.delta:g}), all of it for this one fit; "
+            f"neighbouring tables: {facts.neighbours.value}"
+        )
+        if facts.budget.delta * facts.people > 1:
+            yield (
+                f"a delta above one over the number of people, so the guarantee may fail for somebody: choose at "
+                f"most {1 / facts.people:.2g}"
+            )
+        if facts.budget.epsilon > _LAX:
+            yield f"an epsilon above {_LAX:g}, which guarantees hardly anything"
+        found = "found in steps" if facts.search else "found in one step"
+        if facts.center != "private":
+            where = (
+                "are left where they are" if facts.center is None else "are taken around the numbers given as --center"
+            )
+            yield f"rows {where}, which costs nothing"
+        elif facts.seeks is None:
+            reach = "about two row bounds" if facts.search else "its bound"
+            yield (
+                f"the mean is {found}, for part of the budget, and lies within {reach} of the fit's origin (zero by "
+                "default); a mean farther away means far less is captured"
+            )
+        yield from self._searched()
+        if facts.sites > 1:
+            yield f"{facts.sites} sites of about {facts.people // facts.sites} people each"
+            if any(name in facts.settings for name in ("masked", "peers")):
+                fewest = facts.sites if facts.survivors is None else facts.survivors
+                yield f"at least {fewest} sites in each masked sum, of which {facts.colluders} may collude"
+        if not self.known.guessed:
+            yield f"the spectrum {facts.spectrum.source}: {self._shape()}"
+
+    def _searched(self) -> Iterator[str]:
+        """What the fit finds privately beside the mean."""
+        mean = " and the mean, wherever it lies," if self.facts.center == "private" else ""
+        if self.facts.seeks == "bound":
+            yield f"a row bound{mean} found privately, for part of the budget; one that you know (--row-bound) saves that"
+        elif self.facts.seeks == "units":
+            yield f"units of columns{mean} found privately, for part of the budget; rows are then clipped to {self._radius:.3g}"
+
+    @property
+    def _radius(self) -> float:
+        bound = self.facts.row_bound
+        return math.sqrt(self.facts.dim) if bound is None else bound
+
+    def guesses(self) -> Iterator[str]:
+        """What the caller did not say and the plan guessed."""
+        spectrum = self.facts.spectrum
+        if self.known.guessed:
+            said = self.known.asked.explained is not None
+            yield f"the spectrum, {spectrum.source}{'' if said else f': {self._shape()}'}"
+            better = "" if said else "--explained, "
+            yield f"a better one: {better}a --public-data table, or one release with eigenveil spectrum"
+        elif not self.known.fill_known:
+            yield (f"row norms relative to the bound: {self._filled()}; set it with --row-bound or --fill")
+        # A released spectrum knows its error, and a list does not.
+        if self.known.file is not None and spectrum.error == 0:
+            yield (
+                "that the list describes clipped rows: before clipping, heavy tails make the first variances far "
+                "too large, and a fit captures far less; --public-data clips rows as a fit does"
+            )
+            zeros = int((spectrum.values == 0).sum())
+            if zeros:
+                yield f"that the {zeros} directions beyond the list have no variance"
+
+    def _filled(self) -> str:
+        if self.facts.seeks == "bound" and self.facts.spectrum.assumed:
+            return "as usual for a bound that is found privately, which is smaller where there is more noise"
+        return f"mean squared norm {self.facts.spectrum.fill:.2g} of its square"
+
+    def _shape(self) -> str:
+        rank = self.facts.rank
+        share = self.facts.spectrum.explained(rank)
+        return f"the first {rank} of {self.facts.dim} have {share:.0%} of the variance"
+
+    def unpredicted(self) -> Iterator[str]:
+        """What these figures do not include."""
+        if self.facts.denominator == "clipped rows":
+            yield _GIVEN_BOUND
+        elif self.facts.norms is None:
+            yield _NO_NORMS
+        else:
+            from eigenveil.show.report import unseen_words
+
+            yield f"{_NORMS} {unseen_words(self.facts.norms, self.facts.unit)}"
+        rank, values = self.facts.rank, self.facts.spectrum.values
+        tied = rank < len(values) and values[rank] > (1 - _TIED) * values[rank - 1]
+        here = f" Here components {rank} and {rank + 1} are that close: trust the captured variance and not the sine."
+        yield _TIES + (here if tied else "")
+        if self.facts.sites > 1:
+            yield _ALIKE
+
+    def runs(self) -> Iterator[tuple[str, str]]:
+        """How to run it: labels and lines to type."""
+        chosen = self.recommendation.chosen
+        if chosen is None:
+            return
+        yield "in Python", chosen.call
+        yield "as a command", command_of(self.facts, chosen)
+        rehearsal = rehearsal_of(self.facts, chosen)
+        if rehearsal:
+            yield "on a public table", rehearsal
+
+
+def command_of(facts: "Facts", chosen: "Forecast") -> str:
+    """The command that runs the `chosen` fit. Capitals stand for what a plan does not know.
+
+    Sites in different organisations write a study. `rehearsal_of` runs the same fit in one process.
+    """
+    params = chosen.params
+    options = _options(params, chosen.unknown)
+    if isinstance(params, PrivateParams):
+        return _line("fit", "TABLE", *options)
+    if isinstance(params, StreamingParams):
+        return _line("stream", "TABLE", *options)
+    if isinstance(params, GossipParams) and params.method not in methods_at("remote peers"):
+        return rehearsal_of(facts, chosen)
+    peers = isinstance(params, GossipParams)
+    where = ["--peer-address", "NAME=HOST:7443"] if peers else ["--address", "HOST:7443"]
+    # Under such a relation the numbers of people are public, and the study file states them.
+    sizes = ["--size", "NAME=PEOPLE"] if facts.neighbours.count_is_public else []
+    head = ["study", "new", "study.toml", "--authority", "FOLDER", *where, "--columns-from", "PUBLIC_TABLE"]
+    return _line(*head, *options, *sizes)
+
+
+def rehearsal_of(facts: "Facts", chosen: "Forecast") -> str:
+    """The command that runs a fit over sites in one process, on a public table; empty for a single curator."""
+    if isinstance(chosen.params, PrivateParams | StreamingParams):
+        return ""
+    # The same options as the study, so that a rehearsal tells what the study would do.
+    options = _options(chosen.params, chosen.unknown)
+    return _line("simulate", "PUBLIC_TABLE", "--sites", str(facts.sites), *options)
+
+
+def _options(params: "FitParams", unknown: Sequence[str]) -> list[str]:
+    from eigenveil.plan import estimator_of
+
+    return as_options(params, always=estimator_of(params)[1], unknown=unknown)
+
+
+def _line(*words: str) -> str:
+    return shlex.join(["eigenveil", *words])
+
+
+def _rows(found: "Forecast") -> str:
+    """The rows that a captured variance is a share of."""
+    return "all rows before clipping" if found.of == "all rows" else "the clipped rows"
+
+
+def _counted(rank: int) -> str:
+    return f"{rank} component{'s' * (rank != 1)}"
+
+
+def as_values(answer: PlanAnswer) -> dict[str, Any]:
+    """Everything in plain values, for JSON: the question, every forecast, the curve, and the assumptions."""
+    facts, recommendation = answer.facts, answer.recommendation
+    # Numbers as they are. Only the text for people is rounded.
+    curve = [{"epsilon": at, **_forecast_values(found)} for at, found in answer.points]
+    return {
+        "answer": list(answer.sentences()),
+        "facts": {
+            "rows": facts.people,
+            "columns": facts.dim,
+            "components": facts.rank,
+            "epsilon": facts.budget.epsilon,
+            "delta": facts.budget.delta,
+            "row_bound": "private" if facts.seeks == "bound" else facts.row_bound,
+            "scale": facts.scale,
+            "neighbours": facts.neighbours.value,
+            "center": facts.center,
+            "search": facts.search,
+            "sites": facts.sites,
+            "trust": list(facts.settings),
+            "survivors": facts.survivors,
+            "colluders": facts.colluders,
+            "blocks": facts.blocks,
+            "rounds": facts.rounds,
+            "traffic": facts.traffic,
+            "memory_limit": facts.memory_limit,
+        },
+        "spectrum": facts.spectrum.to_json(),
+        "chosen": None if recommendation.chosen is None else _forecast_values(recommendation.chosen),
+        "forecasts": [_forecast_values(found) for found in recommendation.forecasts],
+        "curve": None if answer.plotted is None else {"method": answer.plotted, "points": curve},
+        "reasons": list(recommendation.reasons),
+        "instead": list(recommendation.instead),
+        "assumed": list(answer.assumed()),
+        "guessed": list(answer.guesses()),
+        "not_predicted": list(answer.unpredicted()),
+        "run": dict(answer.runs()),
+    }
+
+
+def _forecast_values(found: "Forecast") -> dict[str, Any]:
+    return {
+        "method": found.method,
+        "captured": _interval_values(found.captured),
+        "captured_of": found.of,
+        "captured_of_clipped_rows": _interval_values(found.clipped),
+        "sine": _interval_values(found.sine),
+        "nothing": found.nothing,
+        "noise": found.noise,
+        "memory": found.memory,
+        "rounds": found.rounds,
+        "traffic": found.traffic,
+        "least": found.least,
+        "refused": found.refused,
+        "guarantee": found.guarantee,
+        "call": found.call,
+        "parameters": vars(found.params),
+        "unknown": list(found.unknown),
+    }
+
+
+def _interval_values(found: "Interval") -> dict[str, float] | None:
+    """None where nothing was rehearsed, as JSON has no infinities."""
+    ends = {"value": found.value, "low": found.low, "high": found.high}
+    # NaN and infinity are not JSON.
+    return ends if all(math.isfinite(end) for end in ends.values()) else None
+
+
+def as_report(answer: PlanAnswer) -> "Report":
+    """The plan as a report: the answer, every method, the curve, and what it all depends on."""
+    from eigenveil.show.report import forecast_part
+    from eigenveil.show.values import ListPart, Report, TablePart
+
+    facts, recommendation = answer.facts, answer.recommendation
+    first, *rest = answer.sentences()
+    possible = [found for found in recommendation.forecasts if not found.refused]
+    rows = tuple(
+        (found.method, span(found.captured), span(found.sine), found.rounds, in_bytes(found.traffic), found.guarantee)
+        for found in possible
+    )
+    header = ("method", "captured variance", "largest angle", "rounds", "one site sends", "who is protected from whom")
+    names = "; ".join(f"{found.method}: {method_words(found.method)}" for found in possible)
+    note = (
+        "Captured variance: along the private components, relative to exact PCA. Largest angle: the largest principal angle "
+        f"between private and exact components, as a sine; 0 if all are found, 1 if one is lost. Methods: {names}."
+    )
+    refused = tuple(f"{found.method}: {found.refused}" for found in recommendation.forecasts if found.refused)
+    lists = {
+        "In comparison" if recommendation.best is not None else "Without these limits": tuple(rest),
+        "Why": recommendation.reasons,
+        "What would work better": recommendation.instead,
+        "Not possible here": refused,
+        "Assumed": answer.assumed(),
+        "Guessed": answer.guesses(),
+        "Not included": answer.unpredicted(),
+        "To run it (capitals stand for what only you know)": (f"{label}: {line}" for label, line in answer.runs()),
+    }
+    # Tuples first: an iterator cannot be asked whether it is empty.
+    filled = ((title, tuple(items)) for title, items in lists.items())
+    return Report(
+        kind="plan",
+        title=f"Plan: {_counted(facts.rank)} of {facts.dim} columns, about {facts.people} people",
+        answer=first,
+        plan=None
+        if answer.plotted is None
+        else forecast_part(answer.plotted, facts.budget.epsilon, answer.points, note=answer.note),
+        tables=(TablePart("Every method", header, rows, note),) if rows else (),
+        lists=tuple(ListPart(title, items) for title, items in filled if items),
+    )
+
+
+def show(console: "Console", answer: PlanAnswer) -> None:
+    """Print the whole plan on a terminal, the answer first."""
+    from rich.text import Text
+
+    from eigenveil.show.terminal import labelled
+
+    first, *rest = answer.sentences()
+    chosen = answer.recommendation.chosen
+    console.print(Text(first, style="bold green" if chosen is not None else "bold red"))
+    for sentence in rest:
+        console.print(sentence)
+    # Refused methods come below, with their reasons: they are no part of the choice.
+    possible = [found for found in answer.recommendation.forecasts if not found.refused]
+    if possible:
+        _headed(
+            console,
+            f"every method, best first: captured variance of {_rows(possible[0])}, in brackets the range of nine fits in ten; "
+            "angles as sines" + _SENDS * (answer.facts.sites > 1),
+        )
+        console.print(_table(possible, chosen, sites=answer.facts.sites, roomy=console.width >= _ROOMY))
+        _headed(console, "who is protected from whom")
+        console.print(labelled(_guarantees(possible)))
+    if len(possible) < len(answer.recommendation.forecasts):
+        _headed(console, "not possible here")
+        console.print(
+            labelled((found.method, found.refused) for found in answer.recommendation.forecasts if found.refused)
+        )
+    if chosen is not None:
+        _listed(console, "why this one", answer.recommendation.reasons)
+    if answer.points:
+        how = method_words(answer.plotted or "")
+        _headed(console, f"what an epsilon buys: captured variance of {_rows(answer.points[0][1])}, {how}")
+        console.print(CurveChart(answer.curve, answer.facts.budget.epsilon))
+    _listed(
+        console,
+        "what would work instead" if chosen is None else "what would work better",
+        answer.recommendation.instead,
+    )
+    if chosen is None:
+        # The first reason repeats the verdict, except where every method was refused for its own reason.
+        reasons = answer.recommendation.reasons
+        _listed(console, "why not", reasons if answer.recommendation.verdict == "refused" else reasons[1:])
+    _listed(console, "assumed", answer.assumed())
+    _listed(console, "guessed", answer.guesses(), style="yellow")
+    _listed(console, "not included", answer.unpredicted())
+    _runs(console, answer)
+
+
+def _headed(console: "Console", title: str) -> None:
+    console.print(f"\n{title}", style="bold")
+
+
+def _listed(console: "Console", title: str, lines: "Sequence[str] | Iterator[str]", *, style: str = "") -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table.grid(padding=(0, 1))
+    for line in lines:
+        # A line may quote the source of a spectrum, which comes from someone else's file.
+        grid.add_row("-", Text(plain(line), style=style))
+    if grid.row_count:
+        _headed(console, title)
+        console.print(grid)
+
+
+def _runs(console: "Console", answer: PlanAnswer) -> None:
+    runs = list(answer.runs())
+    if not runs:
+        return
+    _headed(console, "to run it (capitals stand for what only you know)")
+    for label, line in runs:
+        console.print(f"{label}:", style="dim")
+        console.print(f"  {line}", soft_wrap=True)
+
+
+def _guarantees(forecasts: "Sequence[Forecast]") -> list[tuple[str, str]]:
+    """One entry per setting, in the order of the table."""
+    # All methods of one setting protect the same people from the same readers, so it is said once.
+    return list({str(found.setting): found.guarantee for found in forecasts}.items())
+
+
+def _short(found: "Interval") -> str:
+    return f"{found.value:.2f} ({found.low:.2f}-{found.high:.2f})"
+
+
+def _table(forecasts: "Sequence[Forecast]", chosen: "Forecast | None", *, sites: int, roomy: bool) -> "Table":
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("method", no_wrap=True)
+    # A single curator has no rounds and sends nothing.
+    names = ["captured", "largest angle", *["rounds", "sends"] * (sites > 1), "memory"]
+    for name in names:
+        table.add_column(name, justify="right", no_wrap=True)
+    for found in forecasts:
+        sent = [str(found.rounds), in_bytes(found.traffic)] if sites > 1 else []
+        style = "bold green" if chosen is not None and found.method == chosen.method else ""
+        # In a narrow terminal the longest names would leave no room for the last column.
+        name = found.method if roomy else found.method.replace("independent/", "independent/\n")
+        table.add_row(name, _short(found.captured), _short(found.sine), *sent, in_bytes(found.memory), style=style)
+    return table

@@ -1,0 +1,278 @@
+"""`--ledger FILE` for commands that release something about one table: charged to a ledger that lasts, the same file as a site's.
+
+What is reserved, charged and given back is in `eigenveil.ledger.spending`. Here are the options, and what is shown.
+"""
+
+import math
+import shlex
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, final
+
+import typer
+
+from eigenveil.errors import require
+from eigenveil.show.console import output
+
+if TYPE_CHECKING:
+    from eigenveil.core.accounting import Budget
+    from eigenveil.core.ledger import Ledger
+    from eigenveil.core.rows import Rows
+    from eigenveil.core.unit import PrivacyUnit
+    from eigenveil.ledger.durable import DatasetState, DurableLedger
+    from eigenveil.ledger.spending import StreamSpending
+    from eigenveil.ledger.store import FileStore
+
+__all__ = ["Dataset", "FitSpending", "LastingLedger", "LedgerPath", "LifeDelta", "LifeEpsilon", "stands"]
+
+_PANEL: Final = "A ledger for all releases about these people"
+_NO_LIFE: Final = (
+    "--life-epsilon is missing: what all releases about {!r} may cost together, for good. Give it once, at the first use, "
+    "such as --life-epsilon 4"
+)
+
+LedgerPath: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--ledger",
+        metavar="FILE",
+        help="Charge this release to the ledger in this file, such as ledger.db, and refuse it if the budget is used up. The "
+        "file is made if there is none. A site's ledger will do.",
+        rich_help_panel=_PANEL,
+        show_default=False,
+    ),
+]
+Dataset: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--dataset",
+        metavar="NAME",
+        help="Your name for the people in the table. Their budget belongs to this name. Not needed if the ledger has only one.",
+        rich_help_panel=_PANEL,
+        show_default=False,
+    ),
+]
+LifeEpsilon: TypeAlias = Annotated[
+    float | None,
+    typer.Option(
+        "--life-epsilon",
+        metavar="NUMBER",
+        help="The most that all releases about these people may ever cost together. Give it at the first use.",
+        rich_help_panel=_PANEL,
+        show_default=False,
+    ),
+]
+LifeDelta: TypeAlias = Annotated[
+    float | None,
+    typer.Option(
+        "--life-delta",
+        metavar="NUMBER",
+        help="The delta at which --life-epsilon is counted.",
+        rich_help_panel=_PANEL,
+        show_default="--delta of the first use",
+    ),
+]
+
+
+@final
+@dataclass(slots=True, eq=False)
+class FitSpending:
+    """One release. Changes in place: the command says what it `released`, and the ledger how the dataset stands in `words`.
+
+    Without --ledger there is no `ledger` to pass on, and the release has one of its own.
+    """
+
+    ledger: "Ledger | None" = None
+    released: bytes = b""
+    words: str | None = None
+
+    def show(self) -> None:
+        """Print how the dataset stands."""
+        if self.words is not None:
+            output().print(f"\n{self.words}", soft_wrap=True)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LastingLedger:
+    """The four options together. Without a `path`, nothing is kept."""
+
+    path: Path | None
+    dataset: str | None
+    life_epsilon: float | None
+    life_delta: float | None
+
+    def require_sense(self, settings: Mapping[str, Any]) -> None:
+        """Refuse what cannot be charged, before a table is read."""
+        # These belong to a ledger. Alone they would look as if something had been charged.
+        named = {"--dataset": self.dataset, "--life-epsilon": self.life_epsilon, "--life-delta": self.life_delta}
+        given = [name for name, value in named.items() if value is not None]
+        require(
+            self.path is not None or not given,
+            f"{' and '.join(given)} {'is' if len(given) == 1 else 'are'} for --ledger. Add --ledger ledger.db",
+        )
+        epsilon, delta = self.life_epsilon, self.life_delta
+        require(
+            epsilon is None or 0 < epsilon < math.inf,
+            f"--life-epsilon must be positive and finite, got {epsilon or 0:g}",
+        )
+        require(delta is None or 0 < delta < 1, f"--life-delta must lie between 0 and 1, got {delta or 0:g}")
+        require(
+            self.path is None or settings["epsilon"] is not None,
+            "--ledger keeps what a guarantee costs, and --no-privacy has none. Leave out one of them",
+        )
+        require(
+            self.path is None or settings["random_state"] is None,
+            "--ledger is for real releases, and noise from a --seed protects nobody. Leave out one of them",
+        )
+
+    @contextmanager
+    def charged(
+        self, rows: "Rows", settings: Mapping[str, Any], *, person: str | None, title: str, source: str | None
+    ) -> Iterator[FitSpending]:
+        """Reserve the budget, let the block release, and write its charges. Show and write results after the block only.
+
+        The `source` says where the rows were read (`source_of`). It decides whether they have another name already; what is in
+        them does not, because others see whether a release was made.
+        """
+        if self.path is None:
+            yield FitSpending()
+            return
+        from eigenveil.core.accounting import Budget
+        from eigenveil.core.unit import Neighbours, PrivacyUnit
+        from eigenveil.data.fingerprints import fingerprints
+        from eigenveil.data.rows import CheckedRows
+        from eigenveil.ledger.durable import DurableLedger
+        from eigenveil.ledger.spending import released
+
+        self._require_named()
+        # This reads all rows, so missing values that are not allowed are found before anything is written.
+        prints = fingerprints(CheckedRows(rows, settings.get("missing", "refuse") != "refuse"))
+        unit = PrivacyUnit.of(Neighbours(settings["neighbours"]), grouped=person is not None, column=person)
+        # The whole budget of the release, whatever it will use: it must be there before anything is drawn.
+        cost = Budget(settings["epsilon"], settings["delta"])
+        with DurableLedger.open(self.path) as lasting:
+            store = self._store(lasting, cost)
+            if source is not None:
+                self._require_one_name(lasting, store.dataset, source)
+            release = None
+            try:
+                with released(store, cost, unit, title=title, prints=prints, source=source, say=_noted) as release:
+                    spending = FitSpending(release.ledger)
+                    try:
+                        yield spending
+                    finally:
+                        release.released = spending.released
+            except BaseException as error:
+                if release is not None and release.state is not None and not isinstance(error, Exception):
+                    # Whoever interrupts is told that nothing was written. The charges so far were.
+                    output(stderr=True).print(stands(release.state, self.path), soft_wrap=True)
+                raise
+            assert release.state is not None
+            spending.words = stands(release.state, self.path)
+
+    @contextmanager
+    def streamed(
+        self, cost: "Budget | None", unit: "PrivacyUnit", *, title: str, notes: Mapping[str, Any] | None = None
+    ) -> Iterator["StreamSpending"]:
+        """The budget of a stream in the ledger. All of it is charged when `pay` is called, before anything leaves.
+
+        With `notes` it is the stream of a state, which paid before if it could.
+        """
+        from eigenveil.ledger.spending import StreamSpending, resumed, streamed
+
+        path = self.path
+        if notes is not None and not notes["charged"]:
+            path = Path(notes["path"]) if path is None else path
+            require(
+                path.is_file(),
+                f"the stream in the state is to be charged to {path}, which is not there. Name it with --ledger FILE",
+            )
+        if path is None or cost is None:
+            yield StreamSpending()
+            return
+        from eigenveil.ledger.durable import DurableLedger
+
+        if notes is None:
+            self._require_named()
+        with DurableLedger.open(path, create=notes is None) as lasting:
+            if notes is None:
+                spending = streamed(self._store(lasting, cost), cost, unit, title=title)
+            else:
+                spending = resumed(lasting, notes, cost, unit, dataset=self.dataset)
+            try:
+                yield spending
+            finally:
+                spending.end()
+
+    def _require_named(self) -> None:
+        """Refuse what a new ledger lacks before an empty one is made, all of it at once."""
+        from eigenveil.commands._consent import dataset_named
+
+        assert self.path is not None
+        if self.path.exists():
+            return
+        require(
+            self.dataset is not None or self.life_epsilon is not None,
+            f"{self.path} would be a new ledger. Name the people in the table with --dataset, and say with --life-epsilon what "
+            "all releases about them may cost together, for good: such as --dataset patients --life-epsilon 4",
+        )
+        dataset = dataset_named(self.path, None, self.dataset, None, role="analyst")
+        require(self.life_epsilon is not None, _NO_LIFE.format(dataset))
+
+    def _store(self, lasting: "DurableLedger", cost: "Budget") -> "FileStore":
+        """The dataset in the ledger, with the budget that it has, or at the first use the one that was given."""
+        from eigenveil.commands._consent import dataset_named
+        from eigenveil.core.accounting import Budget
+        from eigenveil.ledger.budget import require_fixed
+        from eigenveil.ledger.store import FileStore
+
+        assert self.path is not None
+        dataset = dataset_named(self.path, lasting, self.dataset, None, role="analyst")
+        known = lasting.dataset(dataset).life
+        epsilon, delta = self.life_epsilon, self.life_delta
+        if known is None:
+            require(epsilon is not None, _NO_LIFE.format(dataset))
+            assert epsilon is not None
+            life = Budget(epsilon, cost.delta if delta is None else delta)
+        else:
+            life = Budget(known.epsilon if epsilon is None else epsilon, known.delta if delta is None else delta)
+            require_fixed(known, life, dataset, instead="Leave out --life-epsilon and --life-delta")
+        return FileStore.over(lasting, dataset, life, _option)
+
+    def _require_one_name(self, lasting: "DurableLedger", dataset: str, source: str) -> None:
+        names = lasting.read_as(dataset, source)
+        require(
+            not names,
+            f"this table is in {self.path} as {', '.join(map(repr, names))}. As {dataset!r} the same people would get a second "
+            f"budget. Use --dataset {shlex.quote(names[0] if names else '')}. If other people are in the file now, give it "
+            "another name",
+        )
+
+
+def stands(state: "DatasetState", path: Path) -> str:
+    """How a dataset stands in the ledger at `path`, in words."""
+    from eigenveil.show.words import rounded
+
+    life = state.life
+    assert life is not None
+    spent = rounded(state.epsilon(life.delta, mu=state.counted))
+    return (
+        f"ledger {path}: {state.name} has spent epsilon {spent} of {life.epsilon:g} at delta {life.delta:g}, with what is "
+        "reserved"
+    )
+
+
+def _option(name: str, value: Any) -> str:
+    """A parameter as these commands have it."""
+    return f"--{name} {value:g}"
+
+
+def _noted(warnings: list[str]) -> None:
+    # For a person alone. A file may be read by others, and a warning says that a row is another one. The system is asked, not
+    # rich: an environment variable for colours must not make a terminal of a file.
+    for warning in warnings if sys.stderr.isatty() else ():
+        output(stderr=True).print(f"note: {warning}", style="yellow", soft_wrap=True)

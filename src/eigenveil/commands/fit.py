@@ -1,0 +1,166 @@
+"""`eigenveil fit`: read a table, fit it with `PrivatePCA`, write the model.
+
+Everything that can be refused is refused before any budget is spent.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from eigenveil.commands import _options as option
+from eigenveil.commands import _spending as kept
+from eigenveil.commands._bounds_file import BoundsFile, BoundsPath, show_bounds, was_given
+from eigenveil.commands._command import Command
+from eigenveil.commands._ending import despite_noise, wrote
+from eigenveil.commands._files import Reading, on_cluster, require_output
+from eigenveil.commands._outputs import require_report, write_model
+from eigenveil.data.formats import TableParams
+from eigenveil.params import PrivateParams
+from eigenveil.params.words import in_options
+from eigenveil.show.console import busy, output, watched
+
+if TYPE_CHECKING:
+    from eigenveil.data.tables import Table
+    from eigenveil.estimators import PrivatePCA
+
+__all__ = ["COMMAND"]
+
+
+def fit(
+    context: typer.Context,
+    data: option.Data,
+    settings: dict[str, Any],
+    reading: TableParams,
+    bounds: BoundsPath = None,
+    carry: option.Carry = None,
+    dask: option.DaskCluster = None,
+    processes: option.Processes = None,
+    ledger: kept.LedgerPath = None,
+    dataset: kept.Dataset = None,
+    life_epsilon: kept.LifeEpsilon = None,
+    life_delta: kept.LifeDelta = None,
+    model: option.Output = Path("model.safetensors"),
+    report: option.ReportFile = None,
+    force: option.Force = False,
+    even_if_noise: option.EvenIfNoise = False,
+) -> None:
+    """Fit principal components of a table, with a privacy guarantee.
+
+    Use it when one file has all the rows. This finds five components. The
+    norm that rows are clipped to is found privately:
+
+      eigenveil fit people.csv -k 5 --epsilon 1 --delta 1e-6
+
+    Columns in different units, such as years and euros, are standardised
+    privately with --scale private. If you know a bound without looking at
+    these rows, give it: --row-bound or --column-bounds. A bound read off the
+    data would leak it. To see norms before you spend the rest:
+
+      eigenveil bounds people.csv --epsilon 0.1 --delta 1e-6 -o bounds.json
+      eigenveil fit people.csv -k 5 --epsilon 0.9 --delta 1e-6 \\
+        --bounds bounds.json
+
+    A table that outgrows this process is read by several, or stays on a
+    Dask cluster:
+
+      eigenveil fit 'folder/*.parquet' -k 5 --epsilon 1 --delta 1e-6 \\
+        --dask tcp://head:8786
+
+    Every fit of the same people spends more of their privacy.
+    `eigenveil account` adds the costs up. With --ledger each fit is charged
+    to one budget that lasts, and refused when that is used up:
+
+      eigenveil fit people.csv -k 5 --epsilon 1 --delta 1e-6 \\
+        --ledger ledger.db --dataset patients --life-epsilon 4
+    """
+    lasting = kept.LastingLedger(ledger, dataset, life_epsilon, life_delta)
+    lasting.require_sense(settings)
+    gaps = settings["missing"] != "refuse"
+    # The two places where rows may be that are not in this process.
+    where: dict[str, Any] = {"dask": dask is not None, "processes": processes}
+    read = Reading(reading, settings["person"], tuple(carry or ()), gaps=gaps, **where)
+    read.require(data)
+    read.require_passes(data, settings)
+    known = None if bounds is None else BoundsFile.read(bounds)
+    if known is not None:
+        settings = known.merged(settings, was_given(context, tuple(settings)))
+    # An output must not replace one of these, not even with --force.
+    inputs = [path for path in (data, bounds, ledger) if path]
+    require_output(model, endings=(".safetensors",), force=force, inputs=inputs)
+    require_report(report, force=force, inputs=[*inputs, model])
+    with on_cluster(dask):
+        _run(data, settings, read, known, lasting, target=model, report=report, even_if_noise=even_if_noise)
+
+
+def _run(
+    data: Path,
+    settings: Mapping[str, Any],
+    reading: Reading,
+    known: BoundsFile | None,
+    lasting: kept.LastingLedger,
+    *,
+    target: Path,
+    report: Path | None,
+    even_if_noise: bool,
+) -> None:
+    from eigenveil.show.terminal import model_summary, warning_panel
+
+    # Read the table first: scikit-learn takes seconds to import, and a bad file should be refused before that.
+    table = reading.table(data)
+    # Bounds of other columns would clip the wrong ones, and nothing in the result would show it.
+    if known is not None:
+        known.require_columns(table.rows.shape[1], table.columns)
+    title, source = f"fit, {target.name}", reading.source(data)
+    with lasting.charged(table.rows, settings, person=reading.person, title=title, source=source) as spending:
+        pca, warned = _fitted(table, settings, spending, even_if_noise=even_if_noise)
+        # The ledger keeps a digest of it, which shows later what the charge was for.
+        spending.released = pca.components_.tobytes()
+    aside = {} if table.carried is None else {"carry": list(table.carried.schema.names)}
+    learned = pca.model_
+    from eigenveil.estimators.saved import with_parameters
+
+    # What was chosen while the table was read, so that `PrivatePCA.load` reads another table in the same way.
+    left_out = [*(reading.asked.drop or ()), *aside.get("carry", ())]
+    levels = {name: list(every) for name, every in (reading.asked.one_hot or {}).items()}
+    columns = None if reading.asked.columns is None else list(reading.asked.columns)
+    record = with_parameters(learned.estimator, columns=columns, drop=left_out or None, one_hot=levels or None)
+    settings_kept = {**learned.settings, **reading.facts, **aside}
+    model = replace(learned, settings=settings_kept, warnings=tuple(warned), estimator=record)
+    # Only after the charges are written: a crash in between loses a result, never a charge.
+    model.save(target)
+    wrote(target)
+    console = output()
+    if settings["random_state"] is not None and settings["epsilon"] is not None:
+        console.print(warning_panel(option.SEEDED))
+    console.print(model_summary(model, reason=pca.plan_.reason))
+    if reading.counted(data) and settings["epsilon"] is not None:
+        console.print(warning_panel(option.COUNTED))
+    if known is not None and settings["epsilon"] is not None:
+        show_bounds(console, known, settings, model.guarantee.protects)
+    spending.show()
+    console.print(f"\nmodel written to {target}", soft_wrap=True)
+    console.print(f"show it again with: eigenveil inspect {target}", style="dim", soft_wrap=True)
+    write_model(report, model, data=data, dataset=lasting.dataset)
+
+
+def _fitted(
+    table: "Table", settings: Mapping[str, Any], spending: kept.FitSpending, *, even_if_noise: bool
+) -> tuple["PrivatePCA", list[str]]:
+    """The fitted estimator, and what it warns of."""
+    from eigenveil.data.rows import NamedRows
+
+    with busy("starting"):
+        from eigenveil.estimators import PrivatePCA
+
+    def fitted() -> PrivatePCA:
+        with watched(table.rows) as rows:
+            named = NamedRows(rows, table.columns, settings["person"])
+            return PrivatePCA(**settings, ledger=spending.ledger).fit(named)
+
+    return despite_noise(fitted, in_options(PrivateParams, X="the table"), even_if_noise=even_if_noise)
+
+
+COMMAND = Command(fit, PrivateParams, panel="Fit", reads=True)

@@ -1,0 +1,254 @@
+"""`eigenveil hub`: run the hub of a study across organisations, from the first question to the model."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from eigenveil.commands import _network as option
+from eigenveil.commands._command import Command
+from eigenveil.commands._ending import wrote
+from eigenveil.commands._files import require_file
+from eigenveil.commands._options import Page, PageToken, page_at
+from eigenveil.commands._parties import TOO_FEW, carried, refused, require_grpc
+from eigenveil.commands._passphrase import PassphraseFile, passphrase_from
+from eigenveil.errors import ProtocolError, QuorumLost, TooFewPeople, require
+from eigenveil.params.declarations.study import said_in_file
+from eigenveil.show import words
+from eigenveil.show.live.live import live_page
+from eigenveil.show.progress import HubView, Voice, shown_names, traffic_of
+
+if TYPE_CHECKING:
+    from eigenveil.model import Model
+    from eigenveil.network.agents.hub import HubAgent
+    from eigenveil.network.identity.certificates import Keys
+    from eigenveil.network.study.file import StudyFile
+    from eigenveil.show.live.address import PageAddress
+    from eigenveil.show.values import Report
+
+__all__ = ["COMMAND"]
+
+_SERVE = "this is a study of streams: add --serve, and the hub asks for slot after slot"
+
+
+def hub(
+    study: option.Study,
+    keys: option.HubKeys = None,
+    listen: option.Listen = None,
+    transcript: option.Transcript = None,
+    model: option.HubModel = None,
+    report: option.Report = None,
+    memory: option.Memory = option.MEMORY,
+    force: option.Force = False,
+    serve: option.Serve = False,
+    passphrase_file: PassphraseFile = None,
+    page: Page = None,
+    page_token: PageToken = None,
+) -> None:
+    """Run the hub of a study: ask the sites, add up, and write the model.
+
+    For the coordinator, with hub.key beside the study file:
+
+      eigenveil hub heart.toml
+
+    Sites call the hub; it calls nobody. Everything that happens is in the
+    transcript before the next question leaves. After a stop, or when too
+    many sites are lost, the same command goes on from there, and no site
+    is asked to reveal anything twice. After the study has finished, it
+    only sends the result to sites that do not have it yet.
+
+    In a study of streams the hub asks for one slot after the other, and
+    always has the current answer:
+
+      eigenveil hub sensors.toml --serve
+      eigenveil watch sensors.toml
+
+    Watch it in a browser, at http://127.0.0.1:8080 on this machine:
+
+      eigenveil hub heart.toml --page 127.0.0.1:8080
+
+    Exit codes: 3 if too few sites joined or answered, 130 after Ctrl-C,
+    143 after SIGTERM. After each of them the same command goes on.
+    """
+    require_file(study)
+    require_grpc()
+    from eigenveil.network.agents.runner import place_of
+    from eigenveil.network.identity.certificates import Keys
+    from eigenveil.network.study.file import StudyFile
+    from eigenveil.show.files import require_printer
+
+    # Wrong options are refused before a file is read, and files before a transcript is made.
+    option.require_listen(listen)
+    shown_at = page_at(page, page_token)
+    allowed = option.bytes_allowed(memory)
+    found = StudyFile.read(study)
+    # Asked for before anybody waits for this hub.
+    secret = passphrase_from(passphrase_file)
+    mine = Keys.load(study.parent / "hub.key" if keys is None else keys, passphrase=secret)
+    address = place_of(found, mine, role="hub").address
+    assert address is not None
+    where = option.listening_address(listen, address)
+    target = Path(f"{study.stem}.safetensors") if model is None else model
+    # Beside the study file, whatever the current folder is: a later run must find it again.
+    kept = study.with_suffix(".transcript") if transcript is None else transcript
+    require(
+        found.streaming == serve, _SERVE if found.streaming else f"--serve is for streams, and {study} is of tables"
+    )
+    if serve:
+        from eigenveil.commands._streams import served
+
+        require(
+            report is None and page is None,
+            "--report and --page are for a study of tables: of streams `eigenveil watch` shows every slot",
+        )
+        served(found, mine, study=study, log=kept, model=target, listen=where, memory=allowed)
+        return
+    told = target.with_suffix(".report.json") if report is None else report
+    # A hub that was stopped after it wrote its model may overwrite it: it is the same model.
+    again = option.of_this_study(target, found.digest)
+    option.require_outputs(
+        [("--output", target, [".safetensors"]), ("--report", told, [".json", ".html", ".pdf"])],
+        force=force or again,
+        inputs=[study, kept, *([] if keys is None else [keys])],
+    )
+    require_printer(told)
+    _run(found, mine, model=target, report=told, transcript=kept, listen=where, memory=allowed, page=shown_at)
+
+
+def _run(
+    study: "StudyFile",
+    keys: "Keys",
+    *,
+    model: Path,
+    report: Path,
+    transcript: Path,
+    listen: str,
+    memory: int,
+    page: "PageAddress | None",
+) -> None:
+    """Run the hub of a study of tables to its end, or until it is interrupted or too few sites answer."""
+    from eigenveil.network.agents.hub import HubAgent
+    from eigenveil.show.files import write_report
+
+    voice = Voice()
+    view = HubView(voice)
+    with HubAgent.transcript_for(transcript, study) as written:
+        agent = HubAgent(study, keys=keys, transcript=written, memory=memory, on_event=view.on_event)
+        view.of(agent)
+        # Asked now: after the run every study that went well has a result.
+        over = agent.durable.party.result is not None
+        _opening(voice, agent, transcript)
+
+        def ready(port: int) -> None:
+            voice.happen(f"listening at {listen.rpartition(':')[0]}:{port}")
+
+        def deliver(learned: "Model") -> None:
+            # The model first: `of_this_study` tells by it that a later run may overwrite the outputs.
+            learned.save(model)
+            write_report(_report(agent, learned), report)
+            wrote(model)
+            voice.happen(f"the model is written to {model}; now the sites fetch the result", style="green")
+            view.lingers(study.patience, learned)
+
+        try:
+            with live_page(page, view.page, say=voice.happen, secret=voice.terminal) as live, voice.under(view):
+                voice.page = live
+                learned = carried(
+                    lambda: agent.run(deliver, listen=listen, ready=ready),
+                    voice,
+                    left=lambda: _left(agent, model),
+                    look=view.look,
+                )
+        except ProtocolError as error:
+            _too_few(error, agent)
+        _show(voice, agent, learned)
+        for label, path in (("model", model), ("report", report), ("transcript", transcript)):
+            voice.say(f"{label}: {path}", whole=True)
+        _say_who_lacks(voice, agent, over=over)
+
+
+def _report(agent: "HubAgent", model: "Model") -> "Report":
+    """The model and the public part of the transcript: who answered in each round, the bytes, and the charges."""
+    from eigenveil.show.report import counted, model_report
+    from eigenveil.show.values import SitePart
+
+    study = agent.study
+    # No numbers that a site sent are in here: the transcript has those, and stays with the hub.
+    return model_report(
+        model,
+        kind="study",
+        title=f'Study "{study.name}": {counted(len(model.components), "component")} over {counted(len(study.sites), "site")}',
+        rounds=agent.durable.rounds,
+        study=study.name,
+        digest=study.digest,
+        sites=tuple(SitePart(one.name, one.certificate.pin) for one in study.sites),
+        refused=agent.durable.refused,
+    )
+
+
+def _opening(voice: Voice, agent: "HubAgent", transcript: Path) -> None:
+    study = agent.study
+    voice.say(words.title_words(study), style="bold")
+    voice.say(f"The transcript is {transcript}.")
+    if study.seed is not None:
+        voice.say("THIS IS A REHEARSAL with a test seed: it protects nobody.", style="bold red")
+    if agent.durable.party.result is not None:
+        voice.say("The study has finished. Nobody is asked anything; sites without the result can fetch it.")
+
+
+def _left(agent: "HubAgent", model: Path) -> str:
+    """How to go on after the hub was interrupted."""
+    if agent.durable.party.result is not None and agent.unthanked:
+        there = f"the model is in {model}" if model.exists() else "the result is in the transcript"
+        lacking = shown_names(agent.unthanked)
+        return f"{there}; {lacking} may not have the result yet, and the same command sends it"
+    return "nothing is lost: the same command goes on from the transcript, and asks nobody for what is in it"
+
+
+def _too_few(error: ProtocolError, agent: "HubAgent") -> NoReturn:
+    """End with a line that names who is missing, if the hub can go on later; otherwise raise the error again."""
+    again = "run the same command again to go on from the transcript"
+    if isinstance(error, QuorumLost):
+        refused(
+            f"error: no answer from {shown_names(error.missing)} in round {error.round + 1} ({error.stage}). "
+            f"{error.answered} answered, and {error.quorum} are needed; {again}",
+            TOO_FEW,
+        )
+    # Nothing can go on: what was released says that the table is too small for any bound.
+    if isinstance(error, TooFewPeople):
+        refused(f"error: {said_in_file(error)}. This study is over: make another one", TOO_FEW)
+    # What stopped it is in the transcript, so the same command can go on from there.
+    if error is agent.durable.stopped:
+        refused(f"error: {error}; {again}", TOO_FEW)
+    if not agent.durable.begun:
+        refused(f"error: {error}; {words.WHEN_THERE}", TOO_FEW)
+    raise error
+
+
+def _show(voice: Voice, agent: "HubAgent", model: "Model") -> None:
+    from rich.text import Text
+
+    from eigenveil.show.terminal import in_bytes, judged, rounds_table
+
+    guarantee = model.guarantee
+    voice.gap()
+    voice.show(rounds_table(agent.durable.rounds), [])
+    for name, up, down in traffic_of(agent):
+        voice.say(f"traffic of {name}: {in_bytes(up)} up, {in_bytes(down)} down")
+    if agent.durable.refused:
+        voice.say(f"refused: {agent.durable.refused} messages", style="yellow")
+    for line in judged(model):
+        voice.show(line, [line.plain])
+    voice.show(Text(guarantee.headline, style=f"bold {'green' if guarantee.private else 'red'}"), [guarantee.headline])
+
+
+def _say_who_lacks(voice: Voice, agent: "HubAgent", *, over: bool) -> None:
+    """Say who has not fetched the result. For a study that was `over` before, only those who came now are known."""
+    lacking = agent.unthanked
+    if over:
+        came = [name for name in agent.hears if name not in lacking]
+        voice.say(f"fetched the result: {shown_names(came)}")
+    elif lacking:
+        late = f"without the result yet: {shown_names(lacking)}; the same command sends it again"
+        voice.say(late, style="yellow")
+
+
+COMMAND = Command(hub, panel="Studies across organisations")

@@ -1,0 +1,72 @@
+"""`eigenveil node`: an inner node of a tree, between the hub and its sites. It has no rows and keeps nothing."""
+
+from eigenveil.commands import _network as option
+from eigenveil.commands._command import Command
+from eigenveil.commands._files import require_file
+from eigenveil.commands._parties import TOO_FEW, carried, refused, require_grpc
+from eigenveil.commands._passphrase import PassphraseFile, passphrase_from
+from eigenveil.errors import OtherStudy, ProtocolError
+from eigenveil.show import words
+from eigenveil.show.progress import PartyView, Voice
+
+__all__ = ["COMMAND"]
+
+
+def node(
+    study: option.Study,
+    keys: option.Keys = None,
+    listen: option.Listen = None,
+    connect: option.Connect = None,
+    passphrase_file: PassphraseFile = None,
+    memory: option.Memory = option.MEMORY,
+) -> None:
+    """Run a node of a tree: add up what comes from below, and pass it on.
+
+    With the keys of the node beside the study file:
+
+      eigenveil node heart.toml
+
+    The parties below call the node, and the node calls the one above. It
+    keeps nothing on disk. After a stop, start it with the same command: it
+    asks those below once more, and they repeat what they said.
+
+    The exit code is 3 if those below it do not join in time, and 2 if
+    the party above has another study file.
+    """
+    require_file(study)
+    require_grpc()
+    from eigenveil.network.agents.node import NodeAgent
+    from eigenveil.network.study.file import StudyFile
+    from eigenveil.network.study.places import address
+
+    # Options are checked before the study file, and that before anything is connected.
+    option.require_listen(listen)
+    allowed = option.bytes_allowed(memory)
+    found = StudyFile.read(study)
+    above = None if connect is None else address("--connect", connect)
+    voice = Voice()
+    view = PartyView(voice)
+    mine = option.keys_beside(study, found, keys, role="node", passphrase=passphrase_from(passphrase_file))
+    agent = NodeAgent(found, keys=mine, memory=allowed, on_event=view.on_event)
+    view.of(agent, calls=agent.calls)
+    assert agent.place.address is not None
+    where = option.listening_address(listen, agent.place.address)
+    voice.say(words.title_words(found), style="bold")
+    voice.say(f"This is the node {agent.place.name!r}, at {where}. Below it: {', '.join(agent.hears)}.")
+    try:
+        with voice.under(view):
+            carried(
+                lambda: agent.run(listen=where, address=above),
+                voice,
+                left=lambda: "nothing is lost: a node keeps nothing, and the same command goes on",
+                look=view.look,
+            )
+    # Starting again would not help: the files differ.
+    except OtherStudy:
+        raise
+    except ProtocolError as error:
+        refused(f"error: {error}; {words.WHEN_THERE}", TOO_FEW)
+    voice.say("the result has been passed on", style="green")
+
+
+COMMAND = Command(node, panel="Studies across organisations")

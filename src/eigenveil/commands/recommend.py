@@ -1,0 +1,335 @@
+"""`eigenveil recommend`: learns a private item space from histories, recommends items to a user, and measures
+quality."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from eigenveil.commands import _histories as choice
+from eigenveil.commands import _options as option
+from eigenveil.commands._command import Command, Group
+from eigenveil.commands._ending import wrote
+from eigenveil.commands._files import require_output
+from eigenveil.commands._recommend_runs import fitted_on, given_split, held_out, judged, progress, show_quality
+from eigenveil.data.formats import TableParams
+from eigenveil.errors import require, require_param
+from eigenveil.params import ReadingParams
+from eigenveil.show.console import output
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from eigenveil.recommend import Interactions, ItemSpace, PrivateRecommender
+
+__all__ = ["COMMAND"]
+
+_ONE_PROGRAM: Final = (
+    "one program read the files of all sites, so the guarantee does not protect against the person who ran it"
+)
+_FOR_THAT_USER: Final = (
+    "for this user alone: the list was made from their own history and would reveal it to anybody else"
+)
+
+
+def group() -> None:
+    """Recommendations from histories that stay private.
+
+    Learn once, with a guarantee, which items go together. Then each user's
+    own device makes recommendations from that user's own history:
+
+      eigenveil recommend fit plays.csv -k 16 --epsilon 1
+      eigenveil recommend top items.safetensors --have jazz --have soul
+
+    Measure how good they are, if you may see the histories:
+
+      eigenveil recommend evaluate plays.csv -k 16 --epsilon 1
+    """
+
+
+def fit(
+    files: choice.Files,
+    settings: dict[str, Any],
+    reading: TableParams,
+    items_file: choice.ItemsFile = None,
+    target: choice.Output = Path("items.safetensors"),
+    force: option.Force = False,
+) -> None:
+    """Learn which items go together, with a privacy guarantee.
+
+    Example: one user and item per line, protecting the whole history of
+    each user at epsilon 1:
+
+      eigenveil recommend fit plays.csv -k 16 --epsilon 1
+
+    Example: ratings of 4 and 5 count, items come from a public list, and
+    the 500 most popular of them are used:
+
+      eigenveil recommend fit ratings.parquet -k 16 --epsilon 1 \\
+        --user person --item film --value stars --at-least 4 \\
+        --items-file catalogue.txt --keep-items 500
+
+    Example: three shops and a hub that never sees one shop's sums,
+    simulated by somebody who has all three files:
+
+      eigenveil recommend fit north.csv south.csv west.csv -k 8 \\
+        --items-file catalogue.txt --epsilon 1 --trust masked
+
+    Before anything is spent, a plan from public numbers says what to
+    expect. A budget that would find only noise is refused, with advice on
+    what would work. The result may be given to everybody. Fitting the same
+    users again spends more of their budget.
+    """
+    choice.require_delta(settings)
+    choice.require_histories(files, items_file, reading)
+    require_output(target, endings=(".safetensors",), force=force, inputs=files)
+    columns = choice.reading_of(settings)
+    with progress("reading histories") as view:
+        sites = choice.read_sites(files, reading, items=items_file, **columns)
+        fitted, notes = fitted_on(sites, settings, view)
+    # Whether the list of items came from the histories is a fact that only this command knows.
+    items_read = choice.items_were_read(files, items_file, reading)
+    space = replace(_space(fitted, items_read=items_read), warnings=tuple(notes))
+    space.save(target)
+    wrote(target)
+    console = output()
+    _show(console, sites, fitted, notes)
+    for note in choice.unread(files, columns, reading):
+        console.print(note, style="yellow", soft_wrap=True)
+    _show_guarantee(console, space, items_read=items_read)
+    console.print(f"\nitem space written to {target}", soft_wrap=True)
+    console.print(f"use it with: eigenveil recommend top {target} --have ITEM", style="dim", soft_wrap=True)
+
+
+def top(
+    settings: dict[str, Any],
+    reading: TableParams,
+    model: Annotated[
+        Path, typer.Argument(metavar="ITEMS", help="An item space that `recommend fit` wrote.", show_default=False)
+    ],
+    have: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ITEM", help="An item that the user has. Repeat for several.", show_default=False),
+    ] = None,
+    have_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The user's items, one on each line.", show_default=False)
+    ] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="FILE",
+            help="A table of histories as for `recommend fit`. Needs --who.",
+            show_default=False,
+        ),
+    ] = None,
+    who: Annotated[
+        str | None,
+        typer.Option(
+            metavar="USER", help="The user in --from: a name, or for npz a row number from 0.", show_default=False
+        ),
+    ] = None,
+    first: choice.First = 20,
+    as_json: choice.AsJson = False,
+) -> None:
+    """The best items for one user, best first, without those they have.
+
+    Give the user's items one by one, in a file, or from a table:
+
+      eigenveil recommend top items.safetensors --have jazz --have soul
+      eigenveil recommend top items.safetensors --have-file mine.txt --first 5
+      eigenveil recommend top items.safetensors --from plays.csv --who ann
+
+    A user without items gets popular ones. THE LIST IS FOR THAT USER ALONE:
+    the guarantee covers the item space, but not a list made from somebody's
+    own history.
+    """
+    from eigenveil.recommend import ItemSpace
+
+    # Exactly one source of the user's items: two could contradict each other.
+    given = [name for name, it in (("--have", have), ("--have-file", have_file), ("--from", source)) if it]
+    require(
+        len(given) > 0, "the user's items are missing. Give --have ITEM, --have-file FILE, or --from FILE --who USER"
+    )
+    require(len(given) == 1, f"{' and '.join(given)} both give the user's items: choose one of them")
+    require((source is None) == (who is None), "--from and --who go together: a table of histories, and the user")
+    # A damaged space is refused before a large table is read.
+    space = ItemSpace.load(model)
+    if source is not None:
+        choice.require_histories([source], None, reading)
+        with progress("reading histories"):
+            row = _row_of(str(who), source, space, settings, reading)
+    else:
+        row = _history(_given(have, have_file), space)
+    _show_top(space, row, first, as_json=as_json)
+
+
+def evaluate(
+    files: choice.Files,
+    settings: dict[str, Any],
+    reading: TableParams,
+    items_file: choice.ItemsFile = None,
+    share: choice.Share = None,
+    test: choice.TestFile = None,
+    first: choice.First = 20,
+    seed: choice.SeedOfEvaluation = None,
+    as_json: choice.AsJson = False,
+) -> None:
+    """Measure recommendations at a budget. For those who may see the data.
+
+    Example: hold out a fifth of each user's items and fit the rest:
+
+      eigenveil recommend evaluate plays.csv -k 16 --epsilon 1
+
+    Example: a given split:
+
+      eigenveil recommend evaluate train.csv --test test.csv -k 16 --epsilon 1
+
+    Shows which share of the held-out items is among the first N (recall)
+    and how high they rank (ndcg), for the private filter, the exact one and
+    popularity. The options are those of `recommend fit`. THESE FIGURES ARE
+    NOT COVERED BY THE GUARANTEE: never publish them.
+    """
+    choice.require_delta(settings)
+    choice.require_histories(files if test is None else [*files, test], items_file, reading)
+    require_param(seed is None or seed >= 0, "{random_state} must not be negative, got {@seed}", seed=seed)
+    require(share is None or test is None, "--test and --share both set what is held out: choose one of them")
+    require(share is None or 0 < share < 1, f"--share must lie in (0, 1), got {share}")
+    columns = choice.reading_of(settings)
+    with progress("reading histories") as view:
+        sites = choice.read_sites(files, reading, items=items_file, **columns)
+        # A fifth, as is usual. A given test file fixes the split instead.
+        parts = held_out(sites, share or 0.2, seed) if test is None else given_split(sites, test, reading, columns)
+        found, notes = judged(parts, {**settings, "random_state": seed}, first, view)
+    notes = [*notes, *choice.unread(files, columns, reading)]
+    show_quality(found, notes, n=first, as_json=as_json)
+
+
+def _show(
+    console: "Console", sites: Mapping[str, "Interactions"], fitted: "PrivateRecommender", notes: Sequence[str]
+) -> None:
+    from eigenveil.show.terminal import labelled, nothing_found, nothing_stands_out, rounds_table, warning_panel
+
+    if nothing_stands_out(fitted.space_):
+        console.print(nothing_found())
+    if fitted.random_state is not None and fitted.epsilon is not None:
+        console.print(warning_panel(option.SEEDED))
+    if len(sites) > 1:
+        console.print(rounds_table(fitted.transcript_))
+        console.print()
+    console.print(labelled([*_facts(sites, fitted), *([] if notes else _expected(fitted))]))
+    for note in notes:
+        console.print(note, style="yellow")
+
+
+def _space(fitted: "PrivateRecommender", *, items_read: bool) -> "ItemSpace":
+    """The item space, with caveats in its guarantee if one program read all sites' files, or read the items from
+    them."""
+    space = fitted.space_
+    if space.guarantee.epsilon is None:
+        return space
+    # Where one program had everything, masks protected nobody from it. The guarantee must not suggest otherwise.
+    more = [_ONE_PROGRAM] * (len(fitted.sites_) > 1) + [choice.ITEMS_READ_CAVEAT] * items_read
+    return replace(space, guarantee=replace(space.guarantee, caveats=(*space.guarantee.caveats, *more)))
+
+
+def _show_guarantee(console: "Console", space: "ItemSpace", *, items_read: bool) -> None:
+    from eigenveil.show.terminal import guarantee_panel, warning_panel
+
+    console.print()
+    console.print(guarantee_panel(space.guarantee))
+    if items_read and space.guarantee.epsilon is not None:
+        console.print(warning_panel(choice.ITEMS_READ))
+
+
+def _facts(sites: Mapping[str, "Interactions"], fitted: "PrivateRecommender") -> Iterator[tuple[str, str]]:
+    space = fitted.space_
+    rank, count = space.components.shape
+    yield "method", fitted.plan_.reason
+    floor = "" if space.noise_floor == 0 else f", {space.n_above_noise} of them above the noise floor"
+    yield "directions", f"{rank}{floor}"
+    yield "items", f"{space.dim}" if count == space.dim else f"the {count} most popular of {space.dim}"
+    if fitted.unit == "item" or fitted.neighbours != "add-remove":
+        yield "users", str(sum(plays.matrix.shape[0] for plays in sites.values()))
+    if len(sites) > 1:
+        yield "sites", ", ".join(sites)
+
+
+def _expected(fitted: "PrivateRecommender") -> Iterator[tuple[str, str]]:
+    """The forecast of a private fit, where the planner has not already warned."""
+    expected = fitted.plan_.expected
+    if expected is not None:
+        about = "from public numbers" if fitted.users_at_least is None else f"for {fitted.users_at_least} users"
+        yield (
+            "expected",
+            f"by estimate {about}, {expected.share:.0%} of the filter was found, and {expected.above} of "
+            f"{fitted.n_components} directions are above the noise",
+        )
+    elif fitted.epsilon is not None:
+        yield "expected", "unknown, because nothing is known of the number of users. Pass --users-at-least"
+
+
+def _given(have: Sequence[str] | None, history: Path | None) -> list[tuple[str, str]]:
+    """The user's items, each with its place. An error may show what was typed, but never a line of a file."""
+    if history is None:
+        return [(f"--have {item}", item) for item in have or ()]
+    try:
+        lines = history.read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError:
+        raise ValueError(f"{history} is not UTF-8 text") from None
+    return [(f"line {at} of {history}", line.strip()) for at, line in enumerate(lines, start=1) if line.strip()]
+
+
+def _history(given: Sequence[tuple[str, str]], space: "ItemSpace") -> Any:
+    """The row, (1, d), of a user who has these items."""
+    # A set, because a history may have thousands of items.
+    known = frozenset(space.items or ())
+    kind = "an item name" if space.items is not None else f"an item number, 0 to {space.dim - 1},"
+    for where, item in given:
+        number = item.isascii() and item.isdecimal() and len(item) < 20 and int(item) < space.dim
+        sound = item in known if space.items is not None else number
+        require(sound, f"{where} is not {kind} in this item space")
+    return space.history([item if space.items is not None else int(item) for _, item in given])
+
+
+def _row_of(who: str, source: Path, space: "ItemSpace", columns: Mapping[str, Any], how: TableParams) -> Any:
+    """The row, (1, d), of a user in a table of histories."""
+    numbers = None if choice.is_matrix(source, how) else range(space.dim)
+    plays = choice.read_histories(source, how, items=space.items if space.items is not None else numbers, **columns)
+    return plays.row(int(who) if plays.users is None and who.isdecimal() else who)
+
+
+def _show_top(space: "ItemSpace", row: Any, n: int, *, as_json: bool) -> None:
+    from rich.text import Text
+
+    from eigenveil.show.terminal import plain
+
+    # Places beyond the last item are marked with -1 where there are fewer than n.
+    numbers = [at for at in space.top(row, n=n)[0].tolist() if at >= 0]
+    items = numbers if space.items is None else [space.items[at] for at in numbers]
+    popular = (row if space.columns is None else row[:, space.columns]).nnz == 0
+    if as_json:
+        typer.echo(json.dumps({"items": items, "popular": popular, "note": _FOR_THAT_USER}, indent=2))
+        return
+    said = output(stderr=True)
+    if popular:
+        said.print("this user has none of the items in use, so these are popular items", style="yellow", soft_wrap=True)
+    said.print(_FOR_THAT_USER, style="dim", soft_wrap=True)
+    for item in items:
+        # The file may come from anywhere, and a terminal would obey its control characters.
+        output().print(Text(plain(item)), soft_wrap=True)
+
+
+COMMAND = Group(
+    "recommend",
+    group,
+    (
+        Command(fit, choice.FitParams, reads=True, leave=choice.NO_CHOICE),
+        Command(top, ReadingParams, reads=True, leave=choice.NO_CHOICE),
+        Command(evaluate, choice.FitParams, reads=True, leave=("random_state", *choice.NO_CHOICE)),
+    ),
+    panel="Fit",
+)

@@ -1,0 +1,177 @@
+"""`eigenveil site`: take part in a study with one's own table, after a person or a policy has agreed to what leaves."""
+
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, final
+
+from eigenveil.commands import _network as option
+from eigenveil.commands._command import Command
+from eigenveil.commands._files import require_file
+from eigenveil.commands._joining import Given, Joining, Kind, take_part
+from eigenveil.commands._options import DaskCluster, Page, PageToken, page_at
+from eigenveil.commands._parties import require_grpc
+from eigenveil.commands._passphrase import PassphraseFile
+from eigenveil.data.formats import FileParams
+from eigenveil.errors import ProtocolError, require
+from eigenveil.show import words
+from eigenveil.show.progress import Voice
+
+if TYPE_CHECKING:
+    from eigenveil.ledger.durable import StudyReplay
+    from eigenveil.model import Model
+    from eigenveil.network.agents.site import SiteAgent
+    from eigenveil.network.study.file import StudyFile
+    from eigenveil.network.study.words import Fact
+
+__all__ = ["COMMAND"]
+
+
+def site(
+    study: option.Study,
+    settings: dict[str, Any],
+    data: option.SiteSource = None,
+    follow: option.Follow = None,
+    keys: option.Keys = None,
+    policy: option.PolicyFile = None,
+    ledger: option.Ledger = Path("ledger.db"),
+    dataset: option.Dataset = None,
+    connect: option.Connect = None,
+    yes: option.Yes = False,
+    model: option.HeldModel = None,
+    scores: option.Scores = None,
+    carry: option.OwnCarry = None,
+    report: option.OwnReport = None,
+    rehearsal: option.Rehearsal = False,
+    dry_run: option.DryRun = False,
+    memory: option.Memory = option.MEMORY,
+    force: option.Force = False,
+    passphrase_file: PassphraseFile = None,
+    require_head: option.RequireHead = None,
+    dask: DaskCluster = None,
+    page: Page = None,
+    page_token: PageToken = None,
+) -> None:
+    """Take part in a study with the table of this site.
+
+    With the keys of the site beside the study file:
+
+      eigenveil site heart.toml --data patients.parquet \\
+        --policy policy.toml --dataset patients
+
+    First it shows what it would reveal, to whom and at what cost, and
+    asks. --dry-run stops there. Then it calls the hub and answers what
+    the study asks, nothing else. Every answer and its charge are in the
+    ledger before the answer leaves. After a stop the same command goes
+    on, and nothing is charged twice.
+
+    It writes the model, its guarantee in a text file beside it, and the
+    scores of this site's own rows. SCORES ARE RAW DATA: only you can read
+    them (mode 0600), and they go to nobody. --carry id,label puts columns
+    of your table beside them.
+
+    --page 127.0.0.1:8080 shows in a browser what happens after you have
+    agreed: questions, answers and charges, and nothing about your rows.
+
+    Unattended, rules consent in place of a person:
+
+      eigenveil site heart.toml --data patients.parquet \\
+        --policy policy.toml --yes
+
+    In a study of streams, a site follows a file that grows. Each slot
+    and its charge are in the ledger before anybody can ask for it:
+
+      eigenveil site sensors.toml --follow sensor.csv --dataset sensor
+
+    Exit codes: 1 if the person says no or the total budget is too small,
+    2 if the policy refuses or the hub has another study file. It is 130
+    after Ctrl-C and 143 after SIGTERM.
+    """
+    require_file(study)
+    require_grpc()
+    from eigenveil.network.study.places import address
+
+    # Made first, because it refuses --yes without a policy before any file is opened.
+    allowed = option.bytes_allowed(memory)
+    require((data is None) != (follow is None), "give --data with your table, or --follow in a study of streams")
+    given = Given(
+        study=study,
+        data=data if data is not None else Path("-"),
+        keys=keys,
+        policy=policy,
+        ledger=ledger,
+        dataset=dataset,
+        yes=yes,
+        model=model,
+        scores=scores,
+        rehearsal=rehearsal,
+        dry_run=dry_run,
+        force=force,
+        memory=allowed,
+        reading=settings,
+        passphrase_file=passphrase_file,
+        require_head=require_head,
+        dask=dask,
+        page=page_at(page, page_token),
+        report=report,
+        carry=tuple(carry or ()),
+        followed=follow is not None,
+    )
+    # Checked before the study is read: a typing error should not take as long as a table.
+    where = None if connect is None else address("--connect", connect)
+    if follow is not None:
+        from eigenveil.commands._streams import followed
+
+        # A stream has no end at which this site could write something of its own. Nothing given is silently ignored.
+        unused = {
+            "--output": model,
+            "--scores": scores,
+            "--carry": carry,
+            "--report": report,
+            "--page": page,
+            "--dask": dask,
+        }
+        given_too = [name for name, value in unused.items() if value]
+        require(not given_too, f"with --follow the hub has the model and the report. Leave out {', '.join(given_too)}")
+        followed(given, follow, connect=where)
+        return
+    take_part(given, _Site(where))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Site(Kind["SiteAgent"]):
+    """A site calls the hub or node above it, at `connect` if given, and can come back whenever it was stopped."""
+
+    connect: str | None
+
+    @property
+    def role(self) -> Literal["site"]:
+        return "site"
+
+    def agent(self, study: "StudyFile", **settings: Any) -> "SiteAgent":
+        from eigenveil.network.agents.site import SiteAgent
+
+        return SiteAgent(study, **settings)
+
+    def leaving(self, agent: "SiteAgent") -> Iterator["Fact"]:
+        above = agent.study.place(agent.above)
+        return words.leaving_site(agent.study, agent.parties, above=above, address=self.connect)
+
+    def joined(self, state: "StudyReplay") -> str:
+        return f"This site joined the study on {state.joined} and goes on with it."
+
+    def run(
+        self, agent: "SiteAgent", deliver: Callable[["Model"], None], *, note: str | None, voice: Voice
+    ) -> Coroutine[Any, Any, "Model"]:
+        return agent.run(deliver, address=self.connect, note=note)
+
+    def left(self, agent: "SiteAgent", standing: Joining) -> str:
+        # What the site has said is in its ledger, word for word, so a resend costs nothing.
+        return "nothing is lost: the same command goes on where it stopped. What was charged stays charged"
+
+    def lost(self, agent: "SiteAgent", error: ProtocolError, standing: Joining) -> str | None:
+        return None
+
+
+COMMAND = Command(site, FileParams, panel="Studies across organisations", leave=("features", "one_based"))

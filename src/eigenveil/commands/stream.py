@@ -1,0 +1,307 @@
+"""`eigenveil stream`: follow rows as they arrive, write a model at every release, and keep a state to resume from.
+
+The options are checked here; `eigenveil.commands._follow` does the work.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from eigenveil.commands import _options as option
+from eigenveil.commands import _spending as kept
+from eigenveil.commands import _stream_options as streaming
+from eigenveil.commands._bounds_file import BoundsFile, BoundsPath, show_bounds, was_given
+from eigenveil.commands._command import Command
+from eigenveil.commands._derived import typed_settings, written_out
+from eigenveil.commands._ending import leaves, wrote
+from eigenveil.commands._files import Reading, require_output
+from eigenveil.commands._follow import Job, outputs_in, require_source, run, spare_names
+from eigenveil.commands._options import Page, PageToken, page_at
+from eigenveil.commands._outputs import require_report
+from eigenveil.data.formats import TableParams
+from eigenveil.errors import at_place, listed, require, require_param
+from eigenveil.params import StreamingParams
+from eigenveil.params.words import in_options
+from eigenveil.show.console import busy, output
+
+if TYPE_CHECKING:
+    from eigenveil.estimators.streaming.pca import StreamingPCA
+
+__all__ = ["COMMAND"]
+
+
+def stream(
+    context: typer.Context,
+    source: streaming.Source,
+    settings: dict[str, Any] | None,
+    reading: TableParams,
+    bounds: BoundsPath = None,
+    carry: option.Carry = None,
+    sync_every: streaming.SyncEvery = None,
+    model: option.Output = Path("model.safetensors"),
+    report: option.ReportFile = None,
+    force: option.Force = False,
+    even_if_noise: option.EvenIfNoise = False,
+    as_json: streaming.AsJson = False,
+    ledger: kept.LedgerPath = None,
+    dataset: kept.Dataset = None,
+    life_epsilon: kept.LifeEpsilon = None,
+    life_delta: kept.LifeDelta = None,
+    state: streaming.State = None,
+    no_state: streaming.NoState = False,
+    resume: streaming.Resume = False,
+    merge: streaming.Merge = None,
+    page: Page = None,
+    page_token: PageToken = None,
+) -> None:
+    """Fit rows as they arrive, reading each row once, in bounded memory.
+
+    Use it for pipes, and for files that are too large for `eigenveil fit`.
+    This fits a private stream with one row per person. It releases a model
+    after every 10000 rows and at the end:
+
+      eigenveil stream visits.parquet -k 5 --epsilon 1 --delta 1e-6 \\
+        --sync-every 10000
+
+    This follows a sensor through a pipe, exactly, in 64 MB. It keeps a
+    state, and continues from it with the next day's rows:
+
+      sensor | eigenveil stream - --format csv -k 5 --no-privacy \\
+        --memory-limit 64MB --state sensor.state -o monday.safetensors
+      sensor | eigenveil stream - --format csv \\
+        --state sensor.state --resume -o tuesday.safetensors
+
+    The model is rewritten at every release, and an exact one also with
+    --sync-every. With --json every release is a line on stdout.
+
+    Ctrl-C stops between two steps, leaves the model of the last release,
+    and saves the state, in --state or beside the output. The state is
+    RAW DATA; only you can read it (mode 0600). A private stream can be
+    resumed only once from each state. After a crash or kill -9, give the
+    same command again with --resume.
+
+    This makes one model of the streams of several devices, from their
+    states. --merge may be repeated:
+
+      eigenveil stream --merge a.state b.state -o model.safetensors
+    """
+    if merge:
+        _merge([*merge, source], context, target=model, state=state, force=force)
+        return
+    known: BoundsFile | None = None
+    # Without privacy, and with a rule, values may be missing. A resumed stream knows its own rule.
+    gaps = settings is None or settings["epsilon"] is None or settings["missing"] != "refuse"
+    read = Reading(reading, None if settings is None else settings["person"], tuple(carry or ()), gaps=gaps)
+    require_source(source, read)
+    lasting = kept.LastingLedger(ledger, dataset, life_epsilon, life_delta)
+    before: Path | None = None
+    own: tuple[Path, ...] = ()
+    typed: dict[str, Any] = {}
+    if settings is None:
+        require(state is None or not no_state, "--state and --no-state contradict each other. Give one of them")
+        before = _state_to_resume(state, model)
+        typed = _typed(context, bounds)
+        require(state is None or _kept_at(state), f"--state {state} does not exist. Check its name. {_afresh(model)}")
+        if state is not None:
+            # Before it is read, which takes longer.
+            _require_state(state, resume=resume, others=[source, model, *([] if bounds is None else [bounds])])
+        # What the stream wrote before, it may write again.
+        own = outputs_in(before)
+    else:
+        lasting.require_sense(settings)
+        bounded = settings["row_bound"] is not None or settings["column_bounds"] is not None
+        require_param(
+            settings["epsilon"] is None or bounded or bounds is not None,
+            "{row_bound} none needs {column_bounds}. Leave {row_bound} out to find a bound in the first block. Or give one that "
+            "you know without looking at the rows, such as {row_bound} 12: a bound read off the data would leak it. "
+            "`eigenveil bounds` finds one, too",
+        )
+        if bounds is not None:
+            known = BoundsFile.read(bounds)
+            settings = known.for_stream(settings, was_given(context, tuple(settings)))
+    # The state is among them: a model must not replace what the stream goes on from.
+    inputs = [path for path in (source, state or before, bounds, ledger) if path is not None]
+    require_output(model, endings=(".safetensors",), force=force or model.resolve() in own, inputs=inputs)
+    again = report is not None and report.resolve() in own
+    require_report(report, force=force or again, inputs=[*inputs, model])
+    require(state is None or not no_state, "--state and --no-state contradict each other. Give one of them")
+    if state is not None:
+        _require_state(state, resume=resume, others=[source, model, *([] if bounds is None else [bounds])])
+    # A wrong address is refused here, before the first row is read.
+    shown_at = page_at(page, page_token)
+    job = Job(
+        source,
+        read,
+        settings,
+        sync_every,
+        model,
+        state,
+        not no_state,
+        even_if_noise,
+        as_json,
+        lasting,
+        report,
+        shown_at,
+        before,
+        typed,
+    )
+    run(job)
+    # With --json, stdout has lines of JSON and nothing else.
+    if known is not None and settings is not None and settings["epsilon"] is not None and not as_json:
+        from eigenveil.core.unit import Neighbours
+        from eigenveil.privacy.facts import Person
+
+        person, most = settings["person"], settings["person_blocks"]
+        protects = Person("stream", grouped=person is not None, most=most, column=person)
+        show_bounds(output(), known, settings, protects.protected(Neighbours(settings["neighbours"])))
+
+
+def _merge(paths: list[Path], context: typer.Context, *, target: Path, state: Path | None, force: bool) -> None:
+    """Merge the streams in the states `paths`."""
+    # Options that are no parameters. All of them would be ignored, and so are refused.
+    own = (
+        "bounds",
+        "carry",
+        "sync_every",
+        "even_if_noise",
+        "no_state",
+        "resume",
+        "ledger",
+        "dataset",
+        "life_epsilon",
+        "life_delta",
+    )
+    given = [*written_out(context, StreamingParams), *written_out(context, TableParams)]
+    given += [f"--{name.replace('_', '-')}" for name in was_given(context, own)]
+    given += ["--json"] * bool(was_given(context, ("as_json",)))
+    require(not given, f"with --merge all settings come from the states. Leave out {', '.join(given)}")
+    for path in paths:
+        require(path.is_file(), f"{path} does not exist, or is not the state of a stream. Save one with --state")
+    require_output(target, endings=(".safetensors",), force=force, inputs=paths)
+    if state is not None:
+        _require_state(state, resume=False, others=[*paths, target])
+    merge_states(paths, target=target, state=state)
+
+
+def _typed(context: typer.Context, bounds: Path | None) -> dict[str, Any]:
+    """Settings that were given although they come from the state, by name. They may not differ."""
+    typed = typed_settings(context, StreamingParams, in_options(StreamingParams))
+    known = {} if bounds is None else BoundsFile.read(bounds).merged({}, tuple(typed))
+    # A stream has no such parameter.
+    known.pop("mean_bound", None)
+    return {**known, **typed}
+
+
+def _state_to_resume(state: Path | None, model: Path) -> Path:
+    """The state that was named, or the only one beside the output."""
+    if state is not None:
+        return state
+    found = [path for path in spare_names(model) if path.exists()]
+    require(
+        len(found) <= 1,
+        f"--resume needs a state to continue from. Name it with --state FILE: {listed(map(str, found))}",
+    )
+    require(bool(found), f"--resume needs a state to continue from, and there is none beside {model}. {_afresh(model)}")
+    return found[0]
+
+
+def _require_state(path: Path, *, resume: bool, others: list[Path]) -> None:
+    """Refuse a state file that could not be written, or must not be overwritten."""
+    require(path.parent.is_dir(), f"--state {path}: the folder {path.parent} does not exist. Create it first")
+    require(not path.is_dir(), f"--state {path} is a folder. Name a file in it")
+    # A stream that cannot be kept would be refused after its first rows.
+    require(
+        os.access(path.parent, os.W_OK),
+        f"--state {path}: you may not write to the folder {path.parent}. Choose another one",
+    )
+    # Compared after links are followed, because two names may be one file.
+    same = [other for other in others if other.resolve() == path.resolve()]
+    require(not same, f"--state {path} is also the source or the output of this command. Give it another name")
+    if resume:
+        return
+    require(not path.exists(), f"--state {path} already exists. Continue from it with --resume, or choose another name")
+    claimed = _claimed(path)
+    require(
+        not claimed.exists(),
+        f"--state {path} was resumed by a program that is still running or was killed. Choose another name, or delete "
+        f"{claimed} if nobody needs it",
+    )
+
+
+def _claimed(state: Path) -> Path:
+    """The name of a state that a private stream was resumed from in Python, without checkpoints."""
+    return state.with_name(f"{state.name}.resumed")
+
+
+def _kept_at(state: Path) -> bool:
+    return state.exists() or _claimed(state).exists()
+
+
+def _afresh(model: Path) -> str:
+    """What to do where there is no state. A stream keeps it before it writes its first model."""
+    if model.exists():
+        return (
+            f"A stream has released {model} and left no state: it ended, or had --no-state. A new one, without --resume, would "
+            "release its rows again, at a cost of its own"
+        )
+    return (
+        "If the stream was killed before it kept one, nothing of it was released: give the same command again without "
+        "--resume, with all settings"
+    )
+
+
+def merge_states(paths: Sequence[Path], *, target: Path, state: Path | None) -> None:
+    """Merge the streams in `paths`, write the model and, if asked, the merged stream. The files stay as they are.
+
+    Settings such as the number of components are those of the first.
+    """
+    with busy("starting"):
+        from eigenveil.estimators.streaming.pca import StreamingPCA
+        from eigenveil.estimators.streaming.state_file import is_private
+        from eigenveil.show.terminal import model_summary
+
+    for path in paths:
+        # Asked of all before any is opened: opening the state of a private stream claims it.
+        require(
+            not is_private(path),
+            f"{path} is a private stream, and merging would use up its only copy. In Python, StreamingPCA.merge adds up what "
+            "private streams have released",
+        )
+    merged, *others = (StreamingPCA.resume(path) for path in paths)
+    for path, other in zip(paths[1:], others, strict=True):
+        _require_alike(paths[0], merged, path, other)
+        try:
+            merged.merge(other)
+        except ValueError as error:
+            raise at_place(f"{path} cannot be merged into {paths[0]}", error) from None
+    model = merged.model_
+    model.save(target)
+    wrote(target)
+    if state is not None:
+        # Said first, so that an error while saving is reported together with the model that is there.
+        leaves(f"the model had been written to {target}, but the state could not be saved")
+        merged.save_state(state)
+    console = output()
+    console.print(model_summary(model, reason=f"{len(paths)} streams, merged"))
+    console.print(f"\n{merged.n_samples_seen_} rows of {len(paths)} streams; model written to {target}", soft_wrap=True)
+    if state is not None:
+        console.print(f"state written to {state}, raw data that only you can read", soft_wrap=True)
+
+
+def _require_alike(first: Path, one: "StreamingPCA", path: Path, other: "StreamingPCA") -> None:
+    """Refuse streams of other columns, or that forget at another rate. `StreamingPCA.merge` checks the rest."""
+    mine, theirs = (getattr(pca, "feature_names_in_", None) for pca in (one, other))
+    # Without names there is only their number to compare, which `merge` does.
+    if mine is not None and theirs is not None and len(mine) == len(theirs):
+        differ = [f"{new!r} where {old!r} is" for old, new in zip(mine, theirs, strict=True) if old != new]
+        require(not differ, f"{path} has other columns than {first}: {listed(differ)}. Streams need the same ones")
+    require(
+        one.forget == other.forget,
+        f"{path} forgets old rows at another rate than {first}: {other.forget:g}, not {one.forget:g}. Their weights differ",
+    )
+
+
+COMMAND = Command(stream, StreamingParams, panel="Fit", rows="the stream", unless=("resume", "merge"), reads=True)

@@ -1,0 +1,18 @@
+"""Rows on a GPU, or in the arrays of any library that follows the array API: sums are worked out on that device.
+
+The bits are those of rows in memory. Every entry is clipped and rounded onto the grid there, in float64, by the same operations
+in the same order. Whole numbers are then multiplied and added, which no order changes. What is decided for a row as a whole (how
+much of it is clipped away) is decided by `Domain` itself, from the squared norms that the device found.
+
+The files:
+  - `rows.py`: `DeviceRows`, which estimators accept, and `rows_on_device`, which makes them.
+  - `blocks.py`: how rows get to the device, and their squared norms.
+  - `sums.py`: the sums.
+  - `fused.py`: the same on an NVIDIA GPU, without intermediate tables.
+Estimators call this package, and sums in floating point, which say themselves how a device adds them up. It may import what the
+rest of `data` may.
+"""
+
+from eigenveil.data.engines.gpu.rows import DeviceRows, is_on_device, rows_on_device
+
+__all__ = ["DeviceRows", "is_on_device", "rows_on_device"]

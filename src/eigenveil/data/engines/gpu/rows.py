@@ -1,0 +1,325 @@
+"""`DeviceRows`: rows in an array on a GPU, or on any device of an array-API library, that work out their sums there."""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeVar, final
+
+import numpy as np
+
+from eigenveil.core.domain import Domain
+from eigenveil.core.rows import Block, Progress, Work, require_real
+from eigenveil.core.whole import WholeSums
+from eigenveil.data.engines.gpu.blocks import DeviceBlock, on_host
+from eigenveil.data.engines.gpu.sums import device_sum
+from eigenveil.data.rows import FILL_PUBLICLY, WatchedRows, person_weights
+from eigenveil.errors import EngineLost, ParameterError, require, require_param
+from eigenveil.linalg import Array
+
+__all__ = ["DeviceRows", "is_on_device", "rows_on_device", "words_for_the_device"]
+
+_Sums = TypeVar("_Sums")
+# Numbers of a block: half a gigabyte in float64, enough to keep a large GPU busy. A few copies of it are made at a time.
+_BLOCK_NUMBERS: Final = 1 << 26
+# More rows do not add up exactly in float64.
+_MOST_ROWS: Final = 1 << 18
+_NOT_FINITE: Final = f"{{X}} contains NaN or infinity. {FILL_PUBLICLY}"
+_INSTALL: Final = "Install the extra: pip install 'eigenveil[torch]'"
+
+
+def is_on_device(X: Any) -> bool:
+    """Whether `X` is a tensor that is not in this machine's own memory, such as one of torch on `cuda`.
+
+    >>> is_on_device(np.zeros((2, 2)))
+    False
+    """
+    device = getattr(getattr(X, "device", None), "type", "cpu")
+    return type(X).__module__.partition(".")[0] == "torch" and device != "cpu"
+
+
+def rows_on_device(X: Any, *, device: Any = None, gaps: bool = False) -> "DeviceRows":
+    """Rows whose sums are worked out on a GPU, to be passed to any estimator in place of a table.
+
+    Parameters
+    ----------
+    X : array of shape (n, d)
+        A torch tensor, or an array of any library that follows the array API. It stays where it is. A numpy array, or a
+        memory map of one, is brought to `device` block by block while the device works, and may be larger than its memory.
+    device : str or None
+        Where to work, such as "cuda" or "cuda:1", for a numpy array. Without it, where `X` is.
+    gaps : bool, default False
+        Whether NaN is a missing value. The estimator then needs a rule for it, such as ``missing="counts"``.
+
+    Returns
+    -------
+    DeviceRows
+        A fit gives the same bits as the same rows in memory.
+
+    Examples
+    --------
+    >>> import array_api_strict as xp
+    >>> from eigenveil import PrivatePCA
+    >>> X = np.random.default_rng(0).normal(size=(2000, 5))
+    >>> there = rows_on_device(xp.asarray(X))
+    >>> asked = {"epsilon": 1.0, "delta": 1e-6, "row_bound": 4.0, "random_state": 1}
+    >>> bool((PrivatePCA(2, **asked).fit(there).components_ == PrivatePCA(2, **asked).fit(X).components_).all())
+    True
+    """
+    if isinstance(X, np.ndarray):
+        require(
+            not isinstance(X, np.ma.MaskedArray), "X is a masked array, whose hidden entries would be used. Fill them"
+        )
+        require(X.ndim == 2, f"rows must have two dimensions, got {X.ndim}")
+        require_real(X.dtype, "X")
+        torch = _torch()
+        where = _torch_device(torch, "cuda" if device is None else device)
+        return DeviceRows(X, _namespace(torch.empty(0, device=where)), where, gaps=gaps)
+    # Layouts of torch, in which zeros are not stored.
+    dense = str(getattr(X, "layout", "torch.strided")) == "torch.strided"
+    require(
+        dense,
+        "X is a sparse tensor, and sums on a device need dense ones. Pass X.to_dense(), or a scipy sparse matrix in memory",
+    )
+    if hasattr(X, "detach"):
+        # Gradients play no part in a fit, and would keep blocks from being copied to memory.
+        X = X.detach()
+    if str(getattr(X, "dtype", "")) == "torch.bfloat16":
+        # numpy has no such numbers, and float32 holds each of them.
+        X = X.float()
+    if device is not None and hasattr(X, "to"):
+        X = X.to(_torch_device(_torch(), device))
+    xp = _namespace(X)
+    require(X.ndim == 2, f"rows must have two dimensions, got {X.ndim}")
+    real = xp.isdtype(X.dtype, ("bool", "integral", "real floating"))
+    require(bool(real), f"X must hold real numbers, got dtype {X.dtype}")
+    rows = DeviceRows(X, xp, X.device, gaps=gaps)
+    with words_for_the_device():
+        rows.require_finite()
+    return rows
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class DeviceRows:
+    """Rows, (n, d), in an array on a `device`, or on their way to it. Sums are worked out there and only sums come back.
+
+    Sums that the device does not know, and steps that need the rows themselves, read copies of blocks in memory. The device is
+    in the same hands as the memory, so that reveals nothing. `weights`, (n,), are those of people's rows. With `gaps`, NaN is a
+    missing value.
+    """
+
+    values: Any
+    xp: Any
+    device: Any
+    weights: Array | None = None
+    seen: Progress | None = None
+    gaps: bool = False
+    # The last factors by which rows were clipped, on the device: a power iteration asks for the same ones in every round.
+    _kept: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return int(self.values.shape[0]), int(self.values.shape[1])
+
+    @property
+    def sparse(self) -> bool:
+        """Never."""
+        return False
+
+    @property
+    def counts_people(self) -> bool:
+        """Whether rows are weighted so that a person counts once."""
+        return self.weights is not None
+
+    def by_person(self, person: Any) -> "DeviceRows":
+        """The same rows, weighted so that a person with several of them counts once."""
+        # Kept factors have the old weights in them, so these rows begin with none.
+        return replace(self, weights=person_weights(person, self.shape[0]), _kept={})
+
+    def blocks(self, size: int) -> Iterator[Block]:
+        """Copies of blocks in memory, for steps that need the rows themselves."""
+        for start in range(0, self.shape[0], size):
+            values = on_host(self.values[start : min(start + size, self.shape[0]), :])
+            good = ~np.isinf(values) if self.gaps else np.isfinite(values)
+            require_param(bool(good.all()), _NOT_FINITE)
+            yield Block(values, None if self.weights is None else self.weights[start : start + size])
+
+    def total(self, work: Work[_Sums], *, seen: Progress | None = None) -> _Sums:
+        """`work` over all rows. `seen` is told how many rows were just done."""
+        # A warning of numpy would reveal something about the row that caused it.
+        with words_for_the_device(), np.errstate(all="ignore"):
+            found: _Sums | None = device_sum(replace(self, seen=seen), work)
+        if found is not None:
+            return found
+        here = _Copies(self)
+        return work.of(here if seen is None else WatchedRows(here, seen))
+
+    def device_blocks(self) -> Iterator[DeviceBlock]:
+        """The rows on the device, in order. Values that were elsewhere are checked when they arrive."""
+        for start, values in self._pieces():
+            yield DeviceBlock(
+                values, start, None if self.weights is None else self.weights[start : start + int(values.shape[0])]
+            )
+            if self.seen is not None:
+                self.seen(int(values.shape[0]))
+
+    def products(self, domain: Domain, basis: Any) -> WholeSums | None:
+        """The Gram matrix times a basis on its grid, on the device, by kernels for NVIDIA GPUs; None where these do not apply."""
+        # The kernels need the whole table on the device, and rows in memory come block by block.
+        on_gpu = getattr(self.device, "type", None) == "cuda" and not isinstance(self.values, np.ndarray)
+        if not on_gpu or domain.gaps is not None:
+            return None
+        from eigenveil.data.engines.gpu.fused import fused_products
+
+        found = fused_products(self.values, domain, basis, weights=self.weights, kept=self._kept)
+        if found is not None and self.seen is not None:
+            self.seen(self.shape[0])
+        return found
+
+    def _pieces(self) -> Iterator[tuple[int, Any]]:
+        (count, dim), here = self.shape, isinstance(self.values, np.ndarray)
+        # Smaller on their way, so that the device has to wait less for the first.
+        size = max(1, min(_MOST_ROWS, _BLOCK_NUMBERS // (8 if here else 1) // max(dim, 1)))
+        slices = ((start, self.values[start : min(start + size, count), :]) for start in range(0, count, size))
+        return _uploaded(slices, self.device, gaps=self.gaps) if here else slices
+
+    def require_finite(self) -> None:
+        """Refuse infinity, and NaN unless it is a missing value. No error shows a value."""
+        if self.xp.isdtype(self.values.dtype, "real floating"):
+            for _, values in self._pieces():
+                good = ~self.xp.isinf(values) if self.gaps else self.xp.isfinite(values)
+                require_param(bool(self.xp.all(good)), _NOT_FINITE)
+
+    def __repr__(self) -> str:
+        return f"DeviceRows(columns={self.shape[1]}, device={self.device})"
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Copies:
+    """The rows of a device as rows in memory, a block at a time."""
+
+    inner_rows: DeviceRows
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return self.inner_rows.shape
+
+    @property
+    def sparse(self) -> bool:
+        """Never."""
+        return False
+
+    def blocks(self, size: int) -> Iterator[Block]:
+        """Copies of blocks."""
+        return self.inner_rows.blocks(size)
+
+
+def _uploaded(slices: Iterator[tuple[int, Any]], device: Any, *, gaps: bool) -> Iterator[tuple[int, Any]]:
+    """Pieces of an array in memory, on the device; the next one is on its way while the caller works on this one."""
+    torch = _torch()
+    if device.type != "cuda":
+        yield from ((start, _checked(torch, _tensor(torch, piece).to(device), gaps=gaps)) for start, piece in slices)
+        return
+    # Only pinned memory is copied while the device computes. There are two buffers: one is filled while the other is sent.
+    lane = torch.cuda.Stream(device)
+    buffers: list[Any] = [None, None]
+    sent: list[Any] = [None, None]
+    coming: tuple[int, Any, Any] | None = None
+    for at, (start, piece) in enumerate(slices):
+        source, slot = _tensor(torch, piece), at % 2
+        if sent[slot] is None:
+            buffers[slot] = torch.empty(source.shape, dtype=source.dtype, pin_memory=True)
+        else:
+            # A buffer is filled again only after its last copy has left it.
+            sent[slot].synchronize()
+        pinned = buffers[slot][: len(source)].copy_(source)
+        with torch.cuda.stream(lane):
+            there = pinned.to(device, non_blocking=True)
+            sent[slot] = torch.cuda.Event()
+            sent[slot].record(lane)
+        if coming is not None:
+            yield _arrived(torch, *coming, gaps=gaps)
+        coming = start, there, sent[slot]
+    if coming is not None:
+        yield _arrived(torch, *coming, gaps=gaps)
+
+
+def _tensor(torch: Any, piece: Any) -> Any:
+    """A piece of a numpy array as a tensor that shares its memory."""
+    with warnings.catch_warnings():
+        # Of memory that may not be written to, such as a memory map. Nothing here writes to it.
+        warnings.simplefilter("ignore")
+        return torch.from_numpy(np.ascontiguousarray(piece))
+
+
+def _arrived(torch: Any, start: int, there: Any, ready: Any, *, gaps: bool) -> tuple[int, Any]:
+    stream = torch.cuda.current_stream(there.device)
+    stream.wait_event(ready)
+    # The allocator must not hand out this memory again before the caller's work on it is done.
+    there.record_stream(stream)
+    return start, _checked(torch, there, gaps=gaps)
+
+
+def _checked(torch: Any, there: Any, *, gaps: bool) -> Any:
+    good = ~torch.isinf(there) if gaps else torch.isfinite(there)
+    require_param(bool(good.all()), _NOT_FINITE)
+    return there
+
+
+@contextmanager
+def words_for_the_device() -> Iterator[None]:
+    """Errors of the device's library in our words: nothing of the sum was released."""
+    try:
+        yield
+    except Exception as error:
+        # The error is told by its name, because torch may not be installed.
+        if type(error).__name__ == "OutOfMemoryError":
+            raise EngineLost(
+                "the device has too little free memory for this sum, and nothing was released. Pass a numpy array to "
+                "rows_on_device, which brings rows to the device block by block, or free memory there"
+            ) from None
+        if type(error).__module__.partition(".")[0] in ("torch", "triton"):
+            raise EngineLost(
+                f"the device failed in the middle of a sum ({type(error).__name__}), and nothing was released"
+            ) from None
+        raise
+
+
+def _namespace(values: Any) -> Any:
+    """The array-API functions for these arrays."""
+    try:
+        from array_api_compat import array_namespace
+    except ModuleNotFoundError:
+        raise ImportError(f"rows on a device need array-api-compat. {_INSTALL}") from None
+    try:
+        return array_namespace(values)
+    except TypeError:
+        raise ParameterError(
+            f"{{X}} must be an array of a library that follows the array API, such as torch, got {type(values).__name__}"
+        ) from None
+
+
+def _torch() -> Any:
+    try:
+        import torch
+    except ModuleNotFoundError:
+        raise ImportError(f"bringing rows to a device needs torch. {_INSTALL}") from None
+    return torch
+
+
+def _torch_device(torch: Any, name: Any) -> Any:
+    """A device of torch, if it is there."""
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, TypeError):
+        raise ParameterError(
+            "{device} must be one that torch can use here, got {@name}. This machine may have no GPU: "
+            "torch.cuda.is_available() tells",
+            name=str(name),
+        ) from None
+    return device

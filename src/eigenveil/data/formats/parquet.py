@@ -1,0 +1,175 @@
+"""Parquet files, and folders of them with the same columns."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, final
+
+from eigenveil.data.columns import kinds_of, require_names
+from eigenveil.data.faults import ColumnFaults
+from eigenveil.data.formats.base import AT_ONCE, Format, Output, matching, reading, require_readable
+from eigenveil.data.formats.scores import write_tables
+from eigenveil.data.formats.unpacked import require_groups
+from eigenveil.data.number_texts import NO_MARKS, MissingMarks
+from eigenveil.errors import listed, require
+
+if TYPE_CHECKING:
+    from eigenveil.data.formats.params import FileParams
+
+__all__ = ["PARQUET"]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ParquetTable:
+    """A Parquet file, or a folder of them with the same columns, in the order of their names.
+
+    With `groups`, only those row groups of each file are read.
+    """
+
+    source: Path
+    parts: tuple[Path, ...]
+    names: tuple[str, ...]
+    kinds: dict[str, str]
+    count: int
+    groups: tuple[int, ...] | None = None
+    missing: MissingMarks = NO_MARKS
+    named: bool = True
+    once: bool = False
+
+    @classmethod
+    def open(cls, path: Path, missing: MissingMarks = NO_MARKS) -> "ParquetTable":
+        """The schema of each part is read, and all must agree."""
+        import pyarrow.parquet as pq
+
+        parts = _parts(path)
+        schemas, count = [], 0
+        for part in parts:
+            require_readable(part)
+            with reading(part, "parquet"):
+                found = pq.read_metadata(part)
+                schemas.append(found.schema.to_arrow_schema())
+                groups = [found.row_group(at).total_byte_size for at in range(found.num_row_groups)]
+            require_groups(part, groups)
+            count += found.num_rows
+        # Before a row is read: a fit that fails at the tenth file has already spent time, and perhaps budget.
+        for part, schema in zip(parts, schemas, strict=True):
+            _require_same(part, kinds_of(schema), parts[0], kinds_of(schemas[0]))
+            require_names(part, schema.names, ())
+        return cls(path, parts, tuple(schemas[0].names), kinds_of(schemas[0]), count, missing=missing)
+
+    def batches(self, numbers: Sequence[str], texts: Sequence[str], size: int) -> Iterator[Any]:
+        """Batches of each part."""
+        import pyarrow.parquet as pq
+
+        from eigenveil.core.threads import cores
+
+        wanted = [*numbers, *texts]
+        # Without buffers ahead of the reader, which would keep the whole file in memory until its end.
+        with_care = {"pre_buffer": False, "page_checksum_verification": True}
+        for part in self.parts:
+            seen = 0
+            with reading(part, "parquet"), pq.ParquetFile(part, **with_care) as file:
+                groups = None if self.groups is None else list(self.groups)
+                # Beside other processes that read, one thread each is enough.
+                stream = file.iter_batches(batch_size=size, columns=wanted, row_groups=groups, use_threads=cores() > 1)
+                while True:
+                    with reading(part, "parquet", seen):
+                        batch = next(stream, None)
+                    if batch is None:
+                        break
+                    seen += batch.num_rows
+                    # Batches have their columns in the order of the file, and names may begin alike.
+                    yield self.missing.taken_out(batch.select(wanted))
+
+    def faults(self, numbers: Sequence[str]) -> ColumnFaults:
+        """Of the columns that are numbers by type."""
+        return ColumnFaults.of_batches(self.batches(numbers, (), AT_ONCE), numbers)
+
+    def pieces(self, most: int) -> Sequence["ParquetTable"]:
+        """Runs of row groups of at most `most` rows where groups are that small, none across two files."""
+        import pyarrow.parquet as pq
+
+        found = []
+        for part in self.parts:
+            with reading(part, "parquet"):
+                metadata = pq.read_metadata(part)
+            groups, count = list[int](), 0
+            for group in range(metadata.num_row_groups):
+                size = metadata.row_group(group).num_rows
+                if groups and count + size > most:
+                    found.append(self._piece(part, groups, count))
+                    groups, count = [], 0
+                groups.append(group)
+                count += size
+            if groups:
+                found.append(self._piece(part, groups, count))
+        return found
+
+    def _piece(self, part: Path, groups: Sequence[int], count: int) -> "ParquetTable":
+        return replace(self, source=part, parts=(part,), groups=tuple(groups), count=count)
+
+    def dask_frame(self) -> Any:
+        """The same files as Dask reads them, cut at row groups."""
+        import dask.dataframe as dd
+
+        return dd.read_parquet([str(part) for part in self.parts])
+
+
+def _parts(path: Path) -> tuple[Path, ...]:
+    if not path.is_dir():
+        return matching(path) or (path,)
+    # Spark and others leave files such as _SUCCESS beside the data.
+    inside = sorted(one for one in path.iterdir() if one.name[:1] not in "._")
+    found = tuple(one for one in inside if one.is_file() and one.suffix.lower() == ".parquet")
+    folders = [one.name for one in inside if one.is_dir()]
+    require(
+        not folders,
+        f"{path} has folders in it: {listed(folders, most=5)}. Give one of them, or move their files together",
+    )
+    require(len(found) > 0, f"{path} is a folder without Parquet files. Give a file in it")
+    return found
+
+
+def _require_same(part: Path, kinds: dict[str, str], first: Path, expected: dict[str, str]) -> None:
+    """Refuse a part of a folder with other columns than the first. The order may differ: columns are found by name."""
+    lacking = [name for name in expected if name not in kinds]
+    extra = [name for name in kinds if name not in expected]
+    require(
+        not lacking,
+        f"{part} lacks columns that {first.name} has: {listed(lacking)}. Files of a folder need the same ones",
+    )
+    require(
+        not extra,
+        f"{part} has columns that {first.name} lacks: {listed(extra)}. Files of a folder need the same ones",
+    )
+    other = [f"{name} ({kinds[name]}, there {kind})" for name, kind in expected.items() if kinds[name] != kind]
+    require(
+        not other, f"{part} has columns of another type than {first.name}: {listed(other)}. Write them with one type"
+    )
+
+
+def _open(source: Path, path: Path, how: "FileParams") -> ParquetTable:
+    return ParquetTable.open(path, MissingMarks.of(how))
+
+
+def _writer(path: Path, schema: Any) -> Any:
+    import pyarrow.parquet as pq
+
+    return pq.ParquetWriter(path, schema)
+
+
+PARQUET: Final = Format(
+    word="parquet",
+    title="Parquet",
+    suffixes=(".parquet",),
+    open=_open,
+    rows=None,
+    options=frozenset(),
+    follow=None,
+    outputs={".parquet": Output(write=partial(write_tables, _writer), has_nested=True)},
+    advice={".pq": "Rename it to end in .parquet"},
+    is_folder=True,
+    is_shared=True,
+)

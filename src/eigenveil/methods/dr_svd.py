@@ -1,0 +1,152 @@
+"""DR-SVD of FedPower in two rounds of sums, so that no row's coordinates reach the hub. For exact runs only."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, final
+
+import numpy as np
+
+from eigenveil.core.domain import Domain
+from eigenveil.core.sums import require_contraction
+from eigenveil.core.unit import Neighbours
+from eigenveil.errors import require
+from eigenveil.linalg import Array, Subspace, orthonormal, signed
+from eigenveil.methods.base import Components, Method, MethodPlan, PlanRequest, TaskContext
+from eigenveil.methods.products import ProductMethod, ProductTask
+from eigenveil.tasks.base import Question
+
+__all__ = ["METHOD", "RandomisedState", "RandomisedSvd", "randomised_width"]
+
+_ROUNDS: Final = 2
+# Eigenvalues of C below this fraction of the largest are rounding.
+_NOTHING = 1e-13
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class RandomisedState:
+    """The public state: rounds done, the basis to multiply next, (d, r), and the answer after the second round."""
+
+    round: int
+    basis: Array
+    space: Subspace | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class RandomisedSvd(ProductTask[RandomisedState]):
+    """FedPower Alg. 6 from `begin`, (d, r), an orthonormal basis of the random Omega, which has the same span.
+
+    The paper's hub takes a QR of Y = A A^T A Omega, which has one line per row. Sums give the same: P = G Omega, then W = G Q0
+    with Q0 = orthonormal(P).
+
+    Proof, with G = A^T A and C = Q0^T W. P and Q0 have the same span, so Y = A P and A Q0 do too. Their orthonormal basis Q has
+    Q Q^T = A Q0 (Q0^T A^T A Q0)^+ Q0^T A^T = A Q0 C^+ Q0^T A^T. The paper takes the SVD of B = Q^T A. It satisfies
+    B^T B = A^T Q Q^T A = W C^+ W^T = F F^T, for C = E diag(c) E^T and F = W E c^(-1/2). So the right singular vectors of B are
+    the left ones of F, and the singular values are the same.
+
+    The paper's r is `randomised_width`. There is no private form, because noise on so many columns would hide the signal.
+
+    >>> from eigenveil.core.mechanism import Exact
+    >>> from eigenveil.protocols import run_pooled
+    >>> from eigenveil.data.rows import DenseRows
+    >>> begin = orthonormal(np.random.default_rng(0).standard_normal((3, 2)))
+    >>> task = RandomisedSvd(Domain(dim=3, radius=9.0), Neighbours.ADD_REMOVE, begin, rank=1)
+    >>> run_pooled(task, DenseRows(np.outer([3.0, 4.0], [1.0, 0.0, 0.0])), Exact(because="doctest")).values.round(9).tolist()
+    [5.0]
+    """
+
+    domain: Domain
+    neighbours: Neighbours
+    begin: Array
+    rank: int
+
+    def __post_init__(self) -> None:
+        require_contraction(self.begin, dim=self.domain.dim)
+        width = self.begin.shape[1]
+        require(1 <= self.rank <= width, f"rank must lie in 1..{width}, the width, got {self.rank}")
+
+    def start(self) -> RandomisedState:
+        """The random basis."""
+        return RandomisedState(0, self.begin)
+
+    def ask(self, state: RandomisedState) -> Question:
+        """For the product with the basis."""
+        return Question(state.round, (state.basis,))
+
+    def require_question(self, question: Question) -> None:
+        """A product with a basis as wide as the first."""
+        width = self.begin.shape[1]
+        self.require_product(question, steps=_ROUNDS, least=width, most=width)
+
+    def label(self, question: Question) -> str:
+        """One entry per round."""
+        return f"randomised product {question.step + 1} of {_ROUNDS}"
+
+    def share(self, question: Question) -> float:
+        """Equal shares."""
+        return 1.0 / _ROUNDS
+
+    def update(self, state: RandomisedState, released: Array) -> RandomisedState:
+        """The range of the first product, then the answer from the second."""
+        if state.round == 0:
+            return RandomisedState(1, orthonormal(released))
+        return RandomisedState(_ROUNDS, state.basis, _whitened(state.basis, released, rank=self.rank))
+
+    def result(self, state: RandomisedState) -> Subspace | None:
+        """The answer, after two rounds."""
+        return state.space
+
+    def estimate(self, state: RandomisedState) -> Subspace | None:
+        """The result."""
+        return state.space
+
+
+def randomised_width(dim: int, *, rank: int) -> int:
+    """The number of random columns of FedPower Alg. 6: k + floor((d - k) / 4).
+
+    >>> randomised_width(100, rank=5)
+    28
+    """
+    require(1 <= rank <= dim, f"rank must lie in 1..{dim}, got {rank}")
+    return rank + (dim - rank) // 4
+
+
+def _whitened(basis: Array, product: Array, *, rank: int) -> Subspace:
+    """The leading directions of W C^+ W^T for W = `product` and C = `basis`^T W, both (d, r), in data scale: see the proof."""
+    inner = basis.T @ product
+    sizes, vectors = np.linalg.eigh((inner + inner.T) / 2)
+    real = sizes > _NOTHING * max(float(sizes[-1]), 0.0)
+    # Directions of rounding, or of noise, become zero columns, so they cannot be leading ones.
+    scales = np.where(real, 1.0 / np.sqrt(np.where(real, sizes, 1.0)), 0.0)
+    factor = product @ (vectors * scales)
+    frame = orthonormal(factor)
+    rotation, values, _ = np.linalg.svd(frame.T @ factor)
+    # The singular values of F are those of the paper's B, so they are in data scale and need no root.
+    return Subspace(signed(frame @ rotation[:, :rank]), values[:rank])
+
+
+@final
+class RandomisedTwice(ProductMethod):
+    """Two products. Noise on so many columns would hide the signal."""
+
+    name = "dr-svd"
+    phrase = "DR-SVD"
+    places = ("sites",)
+    fixed_rounds, has_private_form = _ROUNDS, False
+
+    def width(self, request: PlanRequest) -> int:
+        """That of FedPower Alg. 6."""
+        return request.wider(randomised_width(request.dim, rank=request.rank) - request.rank)
+
+    def plan(self, request: PlanRequest, reason: str) -> MethodPlan:
+        """As for all methods with a fixed number of rounds."""
+        return Method.plan(self, request, reason)
+
+    def build_task(self, plan: MethodPlan, start_basis: Array | None, context: TaskContext) -> Components:
+        """Two products."""
+        assert start_basis is not None
+        return partial(RandomisedSvd, neighbours=context.neighbours, begin=start_basis, rank=context.rank)
+
+
+METHOD: Final = RandomisedTwice()

@@ -1,0 +1,154 @@
+"""Power: PPM Alg. 1, a noisy product with the Gram matrix per round, never the Gram matrix itself.
+
+Three things differ from the paper, each measured in benchmarks/plan/power_shares.py. The block is wider than the requested rank.
+Later rounds get more of the budget than earlier ones. The answer is computed from the last product by Ritz vectors.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, final
+
+import numpy as np
+
+from eigenveil.core.domain import Region
+from eigenveil.core.sums import require_contraction
+from eigenveil.core.unit import Neighbours
+from eigenveil.errors import require
+from eigenveil.linalg import Array, Subspace, orthonormal, signed, sines
+from eigenveil.methods.base import Components, MethodPlan, TaskContext
+from eigenveil.methods.products import ProductMethod, ProductTask, require_shares, ritz
+from eigenveil.tasks.base import Question
+
+__all__ = ["METHOD", "PowerIteration", "PowerState"]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class PowerState:
+    """The public state: the number of rounds done, the basis to multiply next, and the last product, both (d, p).
+
+    When it is `done`, the basis is the one that was multiplied last.
+    """
+
+    round: int
+    basis: Array
+    product: Array | None = None
+    done: bool = False
+    movement: float | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class PowerIteration(ProductTask[PowerState]):
+    """Rounds of Y = G X + noise and X = orthonormal(Y) from the public orthonormal `begin`, (d, p), one round per share.
+
+    FedPower Alg. 1 where the rows are at many sites. With a `tolerance` it stops when the leading directions of the product have
+    moved by no more than that, as a sine, since the round before. This uses released numbers only.
+
+    >>> from eigenveil.core.domain import Domain
+    >>> from eigenveil.core.mechanism import Exact
+    >>> from eigenveil.data.rows import DenseRows
+    >>> begin = np.eye(3)[:, :1]
+    >>> task = PowerIteration(Domain(dim=3, radius=9.0), Neighbours.ADD_REMOVE, begin, shares=(1.0,))
+    >>> task.work(task.ask(task.start()), DenseRows(2 * np.eye(3)), Exact(because="doctest")).ravel().tolist()
+    [4.0, 0.0, 0.0]
+    """
+
+    domain: Region
+    neighbours: Neighbours
+    begin: Array
+    shares: tuple[float, ...]
+    rank: int | None = None
+    tolerance: float = 0.0
+
+    def __post_init__(self) -> None:
+        require_contraction(self.begin, dim=self.domain.dim)
+        # Width is free in privacy: the sensitivity of a product does not depend on it (docs/decisions/0003).
+        width = self.begin.shape[1]
+        require(
+            self.rank is None or 1 <= self.rank <= width, f"rank must lie in 1..{width}, the width, got {self.rank}"
+        )
+        require_shares(self.shares)
+
+    def start(self) -> PowerState:
+        """The given basis."""
+        return PowerState(0, self.begin)
+
+    def ask(self, state: PowerState) -> Question:
+        """For the product with the basis."""
+        return Question(state.round, (state.basis,))
+
+    def require_question(self, question: Question) -> None:
+        """A product with a basis as wide as the first."""
+        width = self.begin.shape[1]
+        self.require_product(question, steps=len(self.shares), least=width, most=width)
+
+    def label(self, question: Question) -> str:
+        """One entry per round."""
+        return f"power product {question.step + 1} of {len(self.shares)}"
+
+    def share(self, question: Question) -> float:
+        """This round's share."""
+        return self.shares[question.step]
+
+    def update(self, state: PowerState, released: Array) -> PowerState:
+        """The next basis; after the last round the basis is kept together with its product."""
+        round_ = state.round + 1
+        last = round_ == len(self.shares)
+        # `ritz` needs the product together with the basis that was multiplied, not with the next one.
+        if last and self.tolerance == 0:
+            return PowerState(round_, state.basis, released, done=True)
+        following = PowerState(round_, orthonormal(released), released)
+        if self.tolerance == 0:
+            return following
+        before, after = self.estimate(state), self.estimate(following)
+        assert after is not None
+        moved = None if before is None else float(sines(before.basis, after.basis)[0])
+        still = moved is not None and moved <= self.tolerance
+        return PowerState(round_, state.basis, released, True, moved) if last or still else following
+
+    def result(self, state: PowerState) -> Subspace | None:
+        """The `rank` leading directions after the last round; without a rank, as many as the block is wide."""
+        if not state.done or state.product is None:
+            return None
+        return ritz(state.basis, state.product, rank=self.rank or self.begin.shape[1])
+
+    def at_rest(self, state: PowerState) -> bool | None:
+        """Whether the last round moved the directions by no more than the tolerance."""
+        return state.movement is not None and state.movement <= self.tolerance if self.tolerance > 0 else None
+
+    def estimate(self, state: PowerState) -> Subspace | None:
+        """The leading left singular vectors of the last product."""
+        if state.product is None or state.done:
+            return self.result(state)
+        rank = self.rank or self.begin.shape[1]
+        # Before the end, the basis is already that of the product, so this small matrix has the product's singular
+        # values. They estimate eigenvalues; data scale needs their roots.
+        rotation, values, _ = np.linalg.svd(state.basis.T @ state.product)
+        return Subspace(signed(state.basis @ rotation[:, :rank]), np.sqrt(values[:rank]))
+
+
+@final
+class Power(ProductMethod):
+    """PPM Alg. 1 at one table, FedPower Alg. 1 with one local step at sites."""
+
+    name = "power"
+    phrase = "the private power method"
+    places = ("curator", "sites", "peers", "remote peers")
+    settings = ("curator", "hub", "site", "masked", "peers", "peers-independent")
+    takes_samples = True
+
+    def build_task(self, plan: MethodPlan, start_basis: Array | None, context: TaskContext) -> Components:
+        """One product per share."""
+        assert start_basis is not None
+        return partial(
+            PowerIteration,
+            neighbours=context.neighbours,
+            begin=start_basis,
+            shares=plan.shares,
+            rank=context.rank,
+            tolerance=plan.tolerance,
+        )
+
+
+METHOD: Final = Power()

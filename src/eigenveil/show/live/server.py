@@ -1,0 +1,321 @@
+"""`PageServer`: a page and its events over HTTP, read-only, on a thread of its own.
+
+    | request         | answer                                                              |
+    |-----------------|---------------------------------------------------------------------|
+    | GET /           | the page as it is now, readable without script                      |
+    | GET /?token=... | a cookie with the token, and back to the page without it            |
+    | GET /events     | server-sent events: the parts that changed, until the reader leaves |
+
+Nothing that a reader does reaches the study. No path changes anything, and the number of readers is bounded. For each reader
+at most one copy of the page waits to be sent. A reader who takes nothing is dropped. The thread reads only what `parts`
+returns.
+"""
+
+import asyncio
+import contextlib
+import http.client
+import io
+import json
+import os
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, final
+from urllib.parse import parse_qs, urlsplit
+
+from eigenveil.show.live.address import PageAddress
+
+__all__ = ["PageServer", "PageSource"]
+
+# Readers at once who were let in; the rest are told to come back. And connections that have not yet asked for anything: each
+# holds a file descriptor that the study may need. A new one takes the place of the oldest, so strangers keep nobody out.
+_MOST: Final = 32
+_WAITING: Final = 32
+# In seconds: to send a request, to take what is written, between looks, and between signs of life to a quiet reader.
+_ASK, _TAKE, _LOOK, _QUIET = 5.0, 10.0, 0.5, 15.0
+_REST: Final = 0.5
+_LONGEST_REQUEST: Final = 8192
+_FOREIGN: Final = "This page does not answer to that name. Use the address that the command printed."
+# In milliseconds: how soon a browser tries again.
+_RETRY: Final = 2000
+# No cache may keep the page, no other page may frame it, and no link may carry its address away.
+_HEADERS: Final = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class PageSource:
+    """What is served: `parts` of the page by the id of their place, a `document` made of them, and its content policy.
+
+    `parts` is called on the server's thread, at most twice a second.
+    """
+
+    parts: Callable[[], Mapping[str, str]]
+    document: Callable[[Mapping[str, str]], str]
+    policy: str
+    version: str
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Request:
+    method: str
+    path: str
+    token: str | None
+    headers: http.client.HTTPMessage
+
+
+class _Refused(Exception):
+    """A request is answered with this status and these words."""
+
+    def __init__(self, status: int, words: str) -> None:
+        super().__init__(words)
+        self.status, self.words = status, words
+
+
+@final
+class PageServer:
+    """Serves a page while inside its context. Changes in place.
+
+    The address is taken at once, so one that is in use is refused before the study begins.
+    """
+
+    def __init__(self, address: PageAddress, source: PageSource) -> None:
+        self._address, self._source = address, source
+        self._socket = _listening(address)
+        self.port: int = self._socket.getsockname()[1]
+        self._loop = asyncio.new_event_loop()
+        self._ending = asyncio.Event()
+        self._readers, self._waiting = 0, list[asyncio.WriteTransport]()
+        self._looked, self._parts = float("-inf"), dict[str, str]()
+        # A daemon: a page that hangs must not keep the command from ending.
+        self._thread = threading.Thread(target=self._serve, name="live page", daemon=True)
+
+    def __enter__(self) -> "PageServer":
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # Readers get the last state; a study must not wait longer for one who takes nothing.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._ending.set)
+        self._thread.join(timeout=2.0)
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        # A broken connection is no news, and must not be printed over the terminal of the study.
+        self._loop.set_exception_handler(lambda loop, context: None)
+        try:
+            self._loop.run_until_complete(self._until_the_end())
+        finally:
+            self._loop.close()
+
+    async def _until_the_end(self) -> None:
+        # The limit bounds what a stranger can make us hold before a request is complete.
+        server = await asyncio.start_server(self._answer, sock=self._socket, limit=_LONGEST_REQUEST, backlog=_MOST)
+        await self._ending.wait()
+        server.close()
+        # Those who read get the last state and the end, if they take it within a second.
+        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        if others:
+            _, slow = await asyncio.wait(others, timeout=1.0)
+            for task in slow:
+                task.cancel()
+            await asyncio.gather(*slow, return_exceptions=True)
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One request and its answer; every connection carries one."""
+        if len(self._waiting) >= _WAITING:
+            self._waiting.pop(0).abort()
+        self._waiting.append(writer.transport)
+        reading = False
+        # So that `drain` waits until all is taken, and nothing piles up here.
+        writer.transport.set_write_buffer_limits(high=0)
+        try:
+            request = await self._request(reader)
+            # Only who shows the token takes the place of a reader, so strangers cannot keep others out.
+            if self._readers >= _MOST:
+                raise _Refused(503, "Too many readers. Close one of them and try again.")
+            self._readers, reading = self._readers + 1, True
+            self._waiting.remove(writer.transport)
+            if request.path == "/events":
+                await self._events(reader, writer, request.method)
+            else:
+                await self._page(writer, request)
+        except _Refused as refusal:
+            with contextlib.suppress(OSError, TimeoutError):
+                await self._send(writer, refusal.status, f"{refusal.words}\n", "text/plain; charset=utf-8")
+                # The rest of a request that is too long: closing before it has come would lose the answer.
+                async with asyncio.timeout(_REST):
+                    while await reader.read(_LONGEST_REQUEST):
+                        pass
+        except (OSError, TimeoutError, EOFError):
+            # The reader is gone or too slow. That is not the study's concern.
+            pass
+        finally:
+            self._readers -= reading
+            # One that was dropped for a newer one is no longer there.
+            with contextlib.suppress(ValueError):
+                self._waiting.remove(writer.transport)
+            # Not `close`: that would wait for a reader who takes nothing. All else was taken before.
+            writer.transport.abort() if writer.transport.get_write_buffer_size() else writer.close()
+
+    async def _request(self, reader: asyncio.StreamReader) -> _Request:
+        try:
+            async with asyncio.timeout(_ASK):
+                head = await reader.readuntil(b"\r\n\r\n")
+        except asyncio.LimitOverrunError:
+            raise _Refused(431, "The request is too long.") from None
+        line, _, rest = head.partition(b"\r\n")
+        # Latin-1 decodes every byte, so a strange request line is refused below instead of raising here.
+        words = line.decode("latin-1").split(" ")
+        if len(words) != 3 or not words[2].startswith("HTTP/1."):
+            raise _Refused(400, "This is not an HTTP request.")
+        try:
+            # The standard library's parser, which bounds the number of headers and the length of each.
+            headers = http.client.parse_headers(io.BytesIO(rest))
+            asked = urlsplit(words[1])
+            shown = next(iter(parse_qs(asked.query).get("token", [])), None)
+        except (http.client.HTTPException, ValueError):
+            raise _Refused(400, "This is not an HTTP request.") from None
+        # First of all, so that a foreign name learns not even which paths there are.
+        self._require_ours(headers)
+        # A whole address in the request line takes the place of the Host header, for those who read it so.
+        if asked.netloc and not self._address.answers(asked.netloc):
+            raise _Refused(421, _FOREIGN)
+        if words[0] not in ("GET", "HEAD"):
+            raise _Refused(405, "This page is read-only.")
+        if asked.path not in ("/", "/events"):
+            raise _Refused(404, "There is nothing here. The page is at /.")
+        return self._admitted(_Request(words[0], asked.path, shown, headers))
+
+    def _require_ours(self, headers: http.client.HTTPMessage) -> None:
+        hosts = headers.get_all("Host", [])
+        if len(hosts) != 1 or not self._address.answers(hosts[0]):
+            raise _Refused(421, _FOREIGN)
+        # A page of somebody else may not hold a connection, although it could not read what comes.
+        foreign = headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin")
+        # A person may follow a link from elsewhere, which browsers call a navigation.
+        if foreign and headers.get("Sec-Fetch-Mode") != "navigate":
+            raise _Refused(403, "Other web pages may not use this one.")
+
+    def _admitted(self, request: _Request) -> _Request:
+        """The request, if it shows the token where one is needed: in the address, a cookie, or as a bearer."""
+        # Programs such as curl keep no cookies unless told to, so they may send the token as a bearer.
+        bearer = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        if any(self._address.admits(one) for one in (request.token, self._cookie(request.headers), bearer)):
+            return request
+        raise _Refused(401, "The token is missing or wrong. Use the whole address that the command printed.")
+
+    def _cookie(self, headers: http.client.HTTPMessage) -> str | None:
+        pairs = (pair.strip().partition("=") for pair in ";".join(headers.get_all("Cookie", [])).split(";"))
+        return next((value for name, _, value in pairs if name == self._cookie_name), None)
+
+    @property
+    def _cookie_name(self) -> str:
+        # Cookies do not know ports, and several pages may run on one machine.
+        return f"eigenveil-{self.port}"
+
+    async def _page(self, writer: asyncio.StreamWriter, request: _Request) -> None:
+        if request.token is not None and self._address.token is not None:
+            # Out of the address bar and the history, before anybody copies it.
+            cookie = f"{self._cookie_name}={self._address.token}; Path=/; HttpOnly; SameSite=Lax"
+            await self._send(writer, 303, "", "text/plain", {"Location": "/", "Set-Cookie": cookie})
+            return
+        text = self._source.document(self._current()) if request.method == "GET" else ""
+        more = {"Content-Security-Policy": self._source.policy}
+        await self._send(writer, 200, text, "text/html; charset=utf-8", more)
+
+    async def _send(
+        self,
+        writer: asyncio.StreamWriter,
+        status: int,
+        text: str,
+        kind: str,
+        more: Mapping[str, str] | None = None,
+    ) -> None:
+        body = text.encode()
+        self._head(writer, status, {"Content-Type": kind, "Content-Length": str(len(body)), **(more or {})})
+        writer.write(body)
+        # Someone who asks and then takes nothing must not hold a place for ever.
+        async with asyncio.timeout(_TAKE):
+            await writer.drain()
+            writer.write_eof()
+
+    def _head(self, writer: asyncio.StreamWriter, status: int, headers: Mapping[str, str]) -> None:
+        lines = [f"{name}: {value}" for name, value in {**_HEADERS, "Connection": "close", **headers}.items()]
+        writer.write(
+            "\r\n".join([f"HTTP/1.1 {status} {http.client.responses[status]}", *lines, "", ""]).encode("latin-1")
+        )
+
+    async def _events(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, method: str) -> None:
+        """The parts that this reader has not got, as long as it reads. A slow one gets fewer and newer states."""
+        self._head(writer, 200, {"Content-Type": "text/event-stream; charset=utf-8"})
+        writer.write(f"retry: {_RETRY}\n\n".encode())
+        # A browser sends nothing more on an event stream, so whatever arrives means that it has left.
+        left = asyncio.ensure_future(reader.read(1))
+        sent: dict[str, str] = {}
+        quiet = 0.0
+        try:
+            while method == "GET" and not left.done():
+                # Asked before the parts are looked at, so that the last ones are sent too.
+                ending = self._ending.is_set()
+                new = {name: text for name, text in self._current(fresh=ending).items() if sent.get(name) != text}
+                quiet = 0.0 if new else quiet + _LOOK
+                if new:
+                    sent |= new
+                    await self._tell(writer, "parts", json.dumps({"version": self._source.version, "parts": new}))
+                elif quiet >= _QUIET:
+                    quiet = 0.0
+                    # A comment in the format of events: proxies close connections on which nothing moves.
+                    writer.write(b": here\n\n")
+                if ending:
+                    await self._tell(writer, "end", "{}")
+                    return
+                await self._pause(left)
+        finally:
+            left.cancel()
+
+    async def _tell(self, writer: asyncio.StreamWriter, event: str, data: str) -> None:
+        writer.write(f"event: {event}\ndata: {data}\n\n".encode())
+        async with asyncio.timeout(_TAKE):
+            await writer.drain()
+
+    async def _pause(self, left: "asyncio.Future[bytes]") -> None:
+        """Until the next look, or the end, or until this reader is gone."""
+        ending = asyncio.ensure_future(self._ending.wait())
+        waits: set[asyncio.Future[Any]] = {left, ending}
+        await asyncio.wait(waits, timeout=_LOOK, return_when=asyncio.FIRST_COMPLETED)
+        # Otherwise one more waiting task would be left behind by every look, until the end of the study.
+        ending.cancel()
+
+    def _current(self, *, fresh: bool = False) -> dict[str, str]:
+        """The parts as of at most half a second ago, whatever the number of readers."""
+        now = self._loop.time()
+        if fresh or now - self._looked >= _LOOK:
+            self._looked, self._parts = now, dict(self._source.parts())
+        return self._parts
+
+
+def _listening(address: PageAddress) -> socket.socket:
+    # With the flag that lets a restarted hub have its old port back at once.
+    family = socket.AF_INET6 if ":" in address.bound else socket.AF_INET
+    try:
+        return socket.create_server((address.bound, address.port), family=family, backlog=_MOST)
+    except OSError as error:
+        # In the system's words: Python adds the address to them, which the sentence has already. Names have no such number.
+        why = os.strerror(error.errno) if isinstance(error.errno, int) and error.errno > 0 else "the name is not known"
+        raise ValueError(
+            f"the live page cannot listen at {address.host}:{address.port}: {why}. Give another port with --page"
+        ) from None

@@ -1,0 +1,494 @@
+"""What a party shows while it runs: lines with the time, and on a terminal a live view below them.
+
+Off a terminal, under systemd say, each line is plain text that begins with the time in UTC, and is flushed at once.
+"""
+
+import math
+import os
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, Protocol, final
+
+from eigenveil.errors import EigenveilError, listed
+from eigenveil.show.console import output
+from eigenveil.show.live.contents import PageBudget, PageState, scree_words
+
+if TYPE_CHECKING:
+    from rich.console import Group, RenderableType
+
+    from eigenveil.estimators.rounds import Round
+    from eigenveil.model import Model
+    from eigenveil.network.agents.durable.party import Event
+    from eigenveil.network.agents.hub import HubAgent
+    from eigenveil.runtimes.grpc import Transport
+    from eigenveil.show.live.live import LivePage
+
+__all__ = ["Connected", "HubView", "PartyView", "Voice", "round_words", "shown_names", "traffic_of", "words_of"]
+
+# Drawings a second, and names in a line before "and more".
+_PER_SECOND: Final = 4
+_NAMED: Final = 10
+# Lines about what one party can bring about as often as it likes. More of them would let it fill the disk with a log.
+_REPEATED: Final = ("refused", "joined", "left")
+_LINES: Final = 200
+# Seconds between looks at what was charged.
+_COUNT_AFTER: Final = 1.0
+
+
+class Connected(Protocol):
+    """An agent of a site, peer, node or hub."""
+
+    @property
+    def transport(self) -> "Transport | None":
+        """Its connections, once it runs."""
+
+
+@final
+class Voice:
+    """Writes to the person who runs the command, from any thread. `terminal` says whether it is one. Changes in place.
+
+    Private numbers may be shown on a terminal only: a log may go further.
+    """
+
+    def __init__(self) -> None:
+        self._console, self._lock, self._heard = output(), threading.Lock(), True
+        # Ask the system, not rich: an environment variable for colours must not make a terminal of a log.
+        self.terminal = sys.stdout.isatty()
+        # Whatever happens is written there as well. What is said before and after a run is not: it may be private.
+        self.page: LivePage | None = None
+        self._told: Counter[tuple[str, str]] = Counter()
+
+    def say(self, words: str, *, style: str | None = None, whole: bool = False) -> None:
+        """One sentence. One with a path or a hash stays `whole`, not wrapped, so that it can be copied."""
+        from eigenveil.errors import plain
+
+        if self.terminal:
+            self._console.print(plain(words), style=style, soft_wrap=whole)
+        else:
+            self._line(plain(words))
+
+    def item(self, label: str, words: str, *, style: str | None = None) -> None:
+        """One item of a list; on a terminal its further lines are indented."""
+        from rich.table import Table
+        from rich.text import Text
+
+        from eigenveil.errors import plain
+
+        if self.terminal:
+            row = Table.grid(padding=(0, 1))
+            row.add_row("-", Text.assemble((f"{plain(label)}: ", "bold"), (plain(words), style or "")))
+            self._console.print(row)
+        else:
+            self._line(plain(f"- {label}: {words}"))
+
+    def tell(self, event: "Event", words: str, *, style: str | None = None) -> None:
+        """What happened, in these words, unless one party has brought about too many such lines."""
+        self._told[event.what, event.who] += event.what in _REPEATED
+        count = self._told[event.what, event.who]
+        if count <= _LINES:
+            self.happen(words, style=style)
+        elif count == _LINES + 1:
+            self.happen(f"{event.who}: more lines of this kind are not shown ({event.what})", style="yellow")
+
+    def happen(self, words: str, *, style: str | None = None) -> None:
+        """Something that happened just now, with the time."""
+        from rich.text import Text
+
+        from eigenveil.errors import plain
+
+        if self.page is not None:
+            self.page.line(words, style)
+        if self.terminal:
+            now = datetime.now().astimezone()
+            self._console.print(Text.assemble((f"{now:%H:%M:%S} ", "dim"), (plain(words), style or "")))
+        else:
+            self._line(plain(words))
+
+    def show(self, picture: "RenderableType", lines: Sequence[str]) -> None:
+        """A `picture` on a terminal, and the same as `lines` elsewhere."""
+        if self.terminal:
+            self._console.print(picture)
+            return
+        for line in lines:
+            self.say(line)
+
+    def gap(self) -> None:
+        """An empty line, on a terminal."""
+        if self.terminal:
+            self._console.print()
+
+    @contextmanager
+    def under(self, view: Any) -> Iterator[None]:
+        """Keep `view` below everything that is said inside, on a terminal."""
+        from rich.live import Live
+
+        # Transient: at the end only the lines stay, which are complete by themselves.
+        drawn = Live(view, console=self._console, refresh_per_second=_PER_SECOND, transient=True)
+        with drawn if self.terminal else nullcontext():
+            yield
+
+    def _line(self, words: str) -> None:
+        # Lines come from several threads, and must not be mixed.
+        with self._lock:
+            if not self._heard:
+                return
+            try:
+                sys.stdout.write(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {words}\n")
+                sys.stdout.flush()
+            except BrokenPipeError:
+                # The reader of our output is gone, and a study must not end because of that.
+                self._heard = False
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def words_of(event: "Event", *, calls: Collection[str] = ()) -> tuple[str, str | None]:
+    """An event as a line, and its style. This party `calls` some others again; the rest come back by themselves."""
+    who, words = event.who, event.words
+    match event.what:
+        case "joined":
+            return (f"connected to {who}" if who in calls else f"{who} has joined"), "green"
+        case "left":
+            return (_not_connected(who, words, calls) if who in calls else f"{who} is gone: {words}"), "yellow"
+        case "asked":
+            return f"{who} asks: {words}", None
+        case "said":
+            return f"said to {who}: {words}" if who else f"said: {words}", None
+        case "refused":
+            return f"refused a message from {who}: {words}", "red"
+        case "round":
+            return f"round {who}: {words}", None
+        case "resumed":
+            return f"going on where it stopped: {words}", "green"
+        case "began":
+            return "the study begins", "green"
+        case "waiting" if words.startswith("for "):
+            return f"waiting {words}", None
+        case "waiting":
+            return words, "yellow"
+        case _:
+            return words or event.what, "green"
+
+
+def _not_connected(name: str, why: str, calls: Collection[str]) -> str:
+    return f"not connected to {name}: {why}" + ("; trying again" if name in calls else "")
+
+
+def shown_names(names: Sequence[str]) -> str:
+    """Names with commas between them; of many, the first few.
+
+    >>> shown_names([]), shown_names(["north", "south"])
+    ('nobody', 'north, south')
+    """
+    return listed(names, most=_NAMED) or "nobody"
+
+
+def round_words(done: "Round") -> str:
+    """A round in one line: its stage, who answered, bytes up and down, and how far the result moved."""
+    from eigenveil.show.marks import in_bytes
+
+    missing = f", without {shown_names(done.missing)}" if done.missing else ""
+    moved = "" if done.movement is None else f", moved by {done.movement:.1e}"
+    again = "; it begins again without them" if done.restarted else ""
+    traffic = f"{in_bytes(done.bytes_up)} up, {in_bytes(done.bytes_down)} down"
+    return f"round {done.number + 1} ({done.stage}): {len(done.answered)} answered{missing}, {traffic}{moved}{again}"
+
+
+def traffic_of(agent: Connected) -> list[tuple[str, int, int]]:
+    """Bytes from and to each party that has been connected."""
+    transport = agent.transport
+    if transport is None:
+        return []
+    # Copied first: the transport changes these while another thread draws.
+    names = sorted({*transport.sent, *transport.received})
+    return [(name, transport.received[name], transport.sent[name]) for name in names]
+
+
+@final
+class _Connections:
+    """What the transport of an agent knows without an event: who cannot be reached and why, and which callers it refused.
+
+    Changes in place, so that each is said once.
+    """
+
+    def __init__(self) -> None:
+        self._why: dict[str, str] = {}
+        self._stranger: str | None = None
+
+    def note(self, name: str, why: str) -> bool:
+        """Whether it is news that this party is not connected for that reason."""
+        news = self._why.get(name) != why
+        self._why[name] = why
+        return news
+
+    def joined(self, name: str) -> None:
+        """The party is connected, so it is news when it leaves, for any reason."""
+        self._why.pop(name, None)
+
+    def news(self, agent: Connected | None, *, calls: Collection[str], but: Collection[str] = ()) -> Iterator[str]:
+        """Lines that have not been said, without those about parties in `but`, whose events will come."""
+        transport = None if agent is None else agent.transport
+        if transport is None:
+            return
+        # A copy, because connections come and go while the lines are said.
+        for name, why in tuple(transport.trouble.items()):
+            if name not in but and self.note(name, why):
+                yield _not_connected(name, why, calls)
+        last = transport.refused[-1] if transport.refused else None
+        if last is not None and last != self._stranger:
+            yield f"refused {last}"
+        self._stranger = last
+
+
+@final
+class PartyView:
+    """What a site, peer or node does: a line for each event, and the current state. Changes in place, from any thread.
+
+    `began` says that a peer has begun with all the others; before that it sends nothing of its own.
+    """
+
+    def __init__(self, voice: Voice) -> None:
+        self._voice, self._connections = voice, _Connections()
+        self._agent: Connected | None = None
+        self._calls: Collection[str] = ()
+        self._now, self._title = "beginning", ""
+        self._here: frozenset[str] = frozenset()
+        self._spends: Callable[[], PageBudget] | None = None
+        self._spending: PageBudget | None = None
+        self._count_at = -math.inf
+        self._model: Model | None = None
+        self.began = False
+
+    def of(
+        self,
+        agent: Connected,
+        *,
+        calls: Collection[str],
+        title: str = "",
+        spends: Callable[[], PageBudget] | None = None,
+    ) -> None:
+        """Show this agent, which `calls` these parties; others call it. `spends` says what its ledger has charged."""
+        self._agent, self._calls, self._title, self._spends = agent, calls, title, spends
+
+    def found(self, model: "Model") -> None:
+        """The study is over, with this result."""
+        self._model = model
+
+    def on_event(self, event: "Event") -> None:
+        """Say what happened."""
+        words, style = words_of(event, calls=self._calls)
+        self._now = words
+        match event.what:
+            case "began":
+                self.began = True
+            case "joined":
+                self._here |= {event.who}
+                self._connections.joined(event.who)
+            case "left":
+                self._here -= {event.who}
+                # The transport may have told the same through `look` already.
+                if not self._connections.note(event.who, event.words):
+                    return
+            case "said" | "resumed" | "over":
+                self._count(at_once=event.what != "said")
+        self._voice.tell(event, words, style=style)
+
+    def _count(self, *, at_once: bool) -> None:
+        """Ask what was charged, where the ledger has just been written: the threads that draw never wait for a disk."""
+        now = time.monotonic()
+        # Peers say much in a second, and nobody reads faster.
+        if self._spends is None or not (at_once or now >= self._count_at):
+            return
+        self._count_at = now + _COUNT_AFTER
+        # What is only shown must not end a study. The ledger checks itself at the next charge.
+        with suppress(EigenveilError):
+            self._spending = self._spends()
+
+    def look(self) -> None:
+        """Say who cannot be reached, once for each reason, and which callers were refused. These cause no events."""
+        for words in self._connections.news(self._agent, calls=self._calls):
+            self._voice.happen(words, style="yellow")
+
+    def __rich__(self) -> "RenderableType":
+        from rich.spinner import Spinner
+        from rich.text import Text
+
+        from eigenveil.errors import plain
+
+        # Kept from the last event: drawing must never wait for the ledger.
+        spent = "" if self._spending is None else f" ({self._spending.words})"
+        return Spinner("dots", Text(f" {plain(self._now)}{spent}"))
+
+    def page(self) -> PageState:
+        """The same for a browser."""
+        from eigenveil.show.marks import in_bytes
+
+        traffic = [] if self._agent is None else traffic_of(self._agent)
+        variances, floor, known = PageState.scree(self._model, ())
+        return PageState(
+            self._title,
+            self._now,
+            facts=tuple((name, f"{in_bytes(came)} came, {in_bytes(went)} went") for name, came, went in traffic),
+            parties=tuple((name, name in self._here) for name in sorted({*self._calls, *self._here})),
+            spending=self._spending,
+            variances=variances,
+            floor=floor,
+            final=known,
+            warnings=() if self._model is None else self._model.warnings,
+        )
+
+
+@final
+class HubView:
+    """Who is connected, rounds, traffic and time left. Changes in place, from any thread.
+
+    Another thread draws it. That one reads only values that are replaced as a whole, so it needs no lock.
+    """
+
+    def __init__(self, voice: Voice, clock: Callable[[], float] = time.monotonic) -> None:
+        self._voice, self._clock = voice, clock
+        self._agent: HubAgent | None = None
+        self._here: frozenset[str] = frozenset()
+        self._now, self._refused = "beginning", ""
+        self._wait: int | None = None
+        self._until: float | None = None
+        self._connections = _Connections()
+        self._model: Model | None = None
+
+    def of(self, agent: "HubAgent") -> None:
+        """Show this hub."""
+        self._agent = agent
+
+    def on_event(self, event: "Event") -> None:
+        """Take note, and say what happened."""
+        words, style = words_of(event)
+        agent = self._agent
+        match event.what:
+            case "joined":
+                # A new set each time, never changed in place: the thread that draws may hold the old one.
+                self._here |= {event.who}
+                self._connections.joined(event.who)
+                words += self._missing()
+            case "left":
+                self._here -= {event.who}
+                self._connections.note(event.who, event.words)
+                over = agent is not None and agent.durable.party.result is not None
+                words = f"{event.who} has left" if over else words + self._missing()
+            case "waiting" if agent is not None:
+                seconds = agent.study.params.join
+                self._now, self._until = "for all to join", self._clock() + seconds
+                words += f", for at most {seconds:g} seconds"
+            case "began":
+                self._now, self._until = "for answers", None
+            case "resumed":
+                self._now = "for answers"
+            case "round" if agent is not None:
+                words = round_words(agent.durable.rounds[-1])
+            case "refused":
+                self._refused = f"{event.who}: {event.words}"
+        self._voice.tell(event, words, style=style)
+
+    def look(self) -> None:
+        """Say which callers were refused, and which parties connected but could not be talked to."""
+        # For those who are here, or were until just now, an event comes when they leave.
+        for words in self._connections.news(self._agent, calls=(), but=self._here):
+            self._voice.happen(words, style="yellow")
+
+    def lingers(self, seconds: float, model: "Model") -> None:
+        """The study is over with this `model`, and the sites fetch the result."""
+        self._now, self._until, self._model = "for all to fetch the result", self._clock() + seconds, model
+
+    def _missing(self) -> str:
+        if self._agent is None:
+            return ""
+        names = [name for name in self._agent.hears if name not in self._here]
+        return f"; missing: {shown_names(names)}" if names else "; all are here"
+
+    def _left(self) -> str:
+        """The longest it will still wait. The clock of a round starts again with each question."""
+        agent, now = self._agent, self._clock()
+        wait = None if agent is None else agent.durable.party.waiting
+        if wait is not None and wait.number != self._wait:
+            self._wait, self._until = wait.number, now + wait.seconds
+        return "" if self._until is None else f", at most {max(0.0, self._until - now):.0f} seconds more"
+
+    def __rich__(self) -> "Group":
+        from rich.console import Group
+
+        from eigenveil.show.terminal import labelled, rounds_table
+
+        rounds = self._rounds()
+        return Group(labelled([*self._presence(), *self._facts()]), *([rounds_table(rounds)] if rounds else []))
+
+    def page(self) -> PageState:
+        """The same for a browser."""
+        agent, rounds = self._agent, self._rounds()
+        if agent is None:
+            return PageState("A study", self._now)
+        variances, floor, known = PageState.scree(self._model, rounds)
+        rehearsal = ("This is a rehearsal with a test seed: it protects nobody.",) * (agent.study.seed is not None)
+        # The last state stays on an open page, so it must not say that anybody waits.
+        over = "The study is over, and the model is written. Those who take part fetch it now."
+        return PageState(
+            f'Study "{agent.study.name}", at the hub',
+            f"Waiting {self._now}{self._left()}" if self._model is None else over,
+            facts=tuple(self._facts()),
+            parties=tuple((name, name in self._here) for name in agent.hears),
+            rounds=rounds,
+            spending=self._spending(),
+            variances=variances,
+            floor=floor,
+            final=known,
+            warnings=rehearsal + (() if self._model is None else self._model.warnings),
+        )
+
+    def _rounds(self) -> "tuple[Round, ...]":
+        return () if self._agent is None else tuple(self._agent.durable.rounds)
+
+    def _spending(self) -> PageBudget | None:
+        """What the hub's own noise has cost. Where sites add it, they have the ledgers."""
+        agent = self._agent
+        ledger = None if agent is None else agent.parties.ledgers.get(agent.place.name)
+        if ledger is None:
+            return PageBudget("Nothing is charged at the hub.")
+        # The hub's own ledger is public: it counts what was released to everybody.
+        budget, spent = ledger.budget, ledger.epsilon()
+        words = f"epsilon {spent:.3g} of {budget.epsilon:g}, at delta = {budget.delta:g}"
+        return PageBudget(words, spent / budget.epsilon)
+
+    def _presence(self) -> Iterator[tuple[str, str]]:
+        if self._agent is None:
+            return
+        below, here = self._agent.hears, self._here
+        yield "here", f"{len(here)} of {len(below)}: {shown_names([name for name in below if name in here])}"
+        yield "missing", shown_names([name for name in below if name not in here])
+        yield "waiting", self._now + self._left()
+
+    def _facts(self) -> Iterator[tuple[str, str]]:
+        from eigenveil.show.marks import in_bytes
+
+        agent = self._agent
+        if agent is None:
+            return
+        variances, _, _ = PageState.scree(self._model, self._rounds())
+        if variances:
+            yield "variances", scree_words(variances)
+        spending = self._spending()
+        if spending is not None and spending.share is not None:
+            yield "spent", spending.words
+        totals = [0, 0]
+        for traffic in tuple(agent.durable.traffic.values()):
+            totals = [totals[0] + traffic.up, totals[1] + traffic.down]
+        yield "traffic", f"{in_bytes(totals[0])} up, {in_bytes(totals[1])} down"
+        each = traffic_of(agent)
+        # A study of a thousand sites must still fit on a screen.
+        for name, up, down in each[:_NAMED]:
+            yield f"  {name}", f"{in_bytes(up)} up, {in_bytes(down)} down"
+        if len(each) > _NAMED:
+            yield "", f"and {len(each) - _NAMED} more"
+        if agent.durable.refused:
+            yield "refused", f"{agent.durable.refused} messages; the last from {self._refused}"

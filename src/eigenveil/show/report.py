@@ -1,0 +1,436 @@
+"""From a model to a report: the answer in one sentence, intervals, and what other budgets would have bought.
+
+Everything follows from the released numbers in the model's file. No row is read, and nothing is charged.
+"""
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from numbers import Real
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from eigenveil.core.accounting import Budget
+from eigenveil.core.rows import in_silence
+from eigenveil.core.unit import Neighbours
+from eigenveil.methods import METHODS
+from eigenveil.model import Model
+from eigenveil.privacy import Guarantee
+from eigenveil.show.charts import Span
+from eigenveil.show.settings import readable_settings
+from eigenveil.show.values import (
+    ComponentsPart,
+    EpsilonPoint,
+    FactLine,
+    PlanPart,
+    Report,
+    RoundPart,
+)
+
+if TYPE_CHECKING:
+    from eigenveil.estimators.rounds import Round
+    from eigenveil.plan import Facts, Forecast, Norms, Spectrum
+
+__all__ = [
+    "answer_of",
+    "components_of",
+    "counted",
+    "forecast_part",
+    "model_report",
+    "plan_part",
+    "planned",
+    "round_parts",
+    "settings_facts",
+    "spectrum_of",
+    "taken_of",
+    "unseen_words",
+]
+
+# Spread evenly over the logarithmic axis, from strong to weak.
+EPSILONS: Final = (0.1, 0.3, 1.0, 3.0, 10.0)
+_WORDS: Final = (
+    "no",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+)
+# Rehearsing a fit of this many weights takes most of a second, and a report should not take longer than the fit.
+_LARGE: Final = 20_000
+_UNKNOWN: Final = "What this fit itself captured is private, and nobody computed it."
+
+
+@in_silence
+def model_report(
+    model: Model,
+    *,
+    rounds: "Iterable[Round]" = (),
+    title: str | None = None,
+    dataset: str | None = None,
+    among: str = "",
+    **more: Any,
+) -> Report:
+    """The report of a fit: its `model`, the `rounds` over sites or peers if there were any, and what else is known of it.
+
+    `dataset` is a public name. `among` says in the title whose rows they were, if not those of one table.
+    """
+    guarantee, part = model.guarantee, components_of(model)
+    rank, dim = model.components.shape
+    found = f"{counted(rank, 'principal component')} {among or f'of {dim} columns'}"
+    return Report(
+        kind=more.pop("kind", "model"),
+        title=title or (found.capitalize() if dataset is None else f"{dataset}: {found}"),
+        answer=answer_of(part, guarantee),
+        warnings=model.warnings,
+        components=part,
+        rounds=round_parts(rounds),
+        plan=plan_part(model),
+        facts=(*_facts(model, dataset), *more.pop("facts", ())),
+        guarantee=guarantee,
+        best_guess=guarantee.best_guess,
+        **more,
+    )
+
+
+def counted(number: int, word: str) -> str:
+    """A number and a word, in letters up to twelve.
+
+    >>> counted(1, "site"), counted(20, "site")
+    ('one site', '20 sites')
+    """
+    said = _WORDS[number] if number < len(_WORDS) else str(number)
+    return f"{said} {word}{'s' * (number != 1)}"
+
+
+def answer_of(part: ComponentsPart, guarantee: Guarantee) -> str:
+    """What was found and who is protected, in one sentence."""
+    rank, above, share = len(part.weights), part.above, math.fsum(part.shares)
+    # What all directions have together was not released, so nobody knows a share.
+    # With a bound, the variance of the rows as they were is not known either.
+    whose = " of the clipped rows" if part.fill is not None else ""
+    of_it = f", with {share:.0%} of the variance{whose}" if part.shares else ""
+    if part.noise_floor == 0 and part.shares:
+        found = f"{counted(rank, 'component').capitalize()} describe {share:.0%} of the variance"
+        found = found if rank != 1 else f"One component describes {share:.0%} of the variance"
+    elif part.noise_floor == 0:
+        found = f"{counted(rank, 'component').capitalize()} {'was' if rank == 1 else 'were'} found"
+    elif above == 0:
+        found = "Nothing stands out from the noise, so these components may be noise alone"
+    else:
+        # "Four of five components", or "39 of 50".
+        many = max(above, rank) >= len(_WORDS)
+        said = [str(number) if many else _WORDS[number] for number in (above, rank)]
+        stand = f"{said[0] if above == rank else ' of '.join(said)} component{'s' * (rank != 1)}"
+        found = f"{stand.capitalize()} {'stands' if above == 1 else 'stand'} out from the noise{of_it}"
+    if not guarantee.private:
+        why = "the noise came from a known seed" if guarantee.reproducible else "there is no privacy guarantee"
+        return f"{found}. No person is protected, because {why}."
+    # Rounded up: rounding down would promise more than the guarantee does.
+    guess = math.ceil(100 * guarantee.best_guess)
+    # The unit goes on to say which rows are meant, which is too long for one sentence.
+    whose = guarantee.unit.partition(",")[0] or "each person"
+    return (
+        f"{found}. An attacker who knows everything else guesses right about {whose} at most {min(guess, 100)} times in "
+        "100, and a coin 50 times."
+    )
+
+
+def components_of(model: Model) -> ComponentsPart:
+    """The components of a model with their variances and, where it is known, the interval of each."""
+    floor, variances, took = model.noise_floor, tuple(model.explained_variance.tolist()), taken_of(model)
+    shares = tuple(model.explained_variance_ratio.tolist())
+    # Any component with a share gives the total. Those below the floor have none, and would divide by zero.
+    at = next((at for at, share in enumerate(shares) if share > 0), None)
+    return ComponentsPart(
+        columns=model.columns,
+        weights=tuple(tuple(one) for one in model.components.tolist()),
+        variances=variances,
+        shares=shares,
+        intervals=tuple(_intervals(model)),
+        noise_floor=floor,
+        # A published calibration has noise, but its floor was never worked out.
+        floor_known=floor > 0 or model.guarantee.epsilon is None,
+        total=None if at is None else variances[at] / shares[at],
+        fill=_number(model, "fill"),
+        clipped=_number(model, "clipped"),
+        people=model.people,
+        mean=() if model.settings.get("center") == "none" else tuple(model.mean.tolist()),
+        scale=() if model.scale is None else tuple(model.scale.tolist()),
+        taken=None if took is None else took[0],
+        unseen=None if took is None else took[1],
+    )
+
+
+def taken_of(model: Model) -> tuple[Span, float] | None:
+    """The share of all squared norms that clipping took, from released norms, and the largest share of rows that were not seen.
+
+    None if no norms were released, or too few seen.
+    """
+    from eigenveil.plan import taken_by_clipping
+
+    norms, bound, people = _norms(model), _number(model, "row_bound"), model.people
+    if norms is None or norms.power is None or bound is None or bound <= 0 or people is None:
+        return None
+    taken = taken_by_clipping(norms, bound=bound, people=max(2, round(people)))
+    hidden = norms.hidden()
+    return Span(*taken), norms.beyond[-1] if hidden is None else hidden.share
+
+
+def _norms(model: Model) -> "Norms | None":
+    from eigenveil.plan import Norms
+
+    return Norms.read(model.settings.get("norms"), model.settings.get("outliers"))
+
+
+def _number(model: Model, name: str) -> float | None:
+    # The settings come from a file, which may have been edited.
+    value = model.settings.get(name)
+    return float(value) if isinstance(value, Real) and math.isfinite(float(value)) else None
+
+
+def _intervals(model: Model) -> Iterator[Span]:
+    """An interval for the variance of the clipped rows along each best direction, for a covariance that was released once.
+
+    By Weyl's inequality the eigenvalues of G and of G + E differ by at most the spectral norm of E. Noise alone exceeds the
+    floor in one fit of a hundred, and E is as likely as -E. So in 98 fits of a hundred, all eigenvalues lie within the floor
+    of the released ones. Products (power, krylov) see a part of G only, and units that are applied after the release stretch
+    the noise: no interval is known for these.
+    """
+    floor, settings = model.noise_floor, model.settings
+    leaf = METHODS.get(str(settings.get("method")))
+    if floor == 0 or leaf is None or not leaf.releases_gram or "scale_from" in settings:
+        return
+    for variance in model.explained_variance.tolist():
+        # No variance is negative, so the interval need not reach below zero.
+        yield Span(variance, max(0.0, variance - floor), variance + floor)
+
+
+def _facts(model: Model, dataset: str | None) -> Iterator[FactLine]:
+    people = model.people
+    if dataset is not None:
+        yield FactLine("dataset", dataset)
+    if people is not None:
+        noisy = model.noise_floor > 0 and model.settings.get("neighbours") == "add-remove"
+        yield FactLine("people", f"about {people:.0f}, with noise" if noisy else f"{people:.0f}")
+    yield FactLine("columns", str(model.components.shape[1]))
+    yield from settings_facts(model.settings)
+
+
+def settings_facts(settings: Mapping[str, Any]) -> Iterator[FactLine]:
+    """The settings of a fit as a person reads them, without those that a report shows where they belong."""
+    return itertools.starmap(FactLine, readable_settings(settings))
+
+
+def round_parts(rounds: "Iterable[Round]") -> tuple[RoundPart, ...]:
+    """The public record of rounds."""
+    return tuple(
+        RoundPart(
+            one.number + 1,
+            one.stage,
+            tuple(one.answered),
+            tuple(one.missing),
+            one.bytes_down,
+            one.bytes_up,
+            one.movement,
+            tuple(one.charges),
+            one.restarted,
+        )
+        for one in rounds
+    )
+
+
+def spectrum_of(
+    model: Model,
+    *,
+    source: str,
+    dim: int | None = None,
+    row_bound: float | None = None,
+    fill: float | None = None,
+) -> "Spectrum":
+    """The variances of a model as a plan needs them: without what noise adds, and with what remains in other directions.
+
+    They are doubted as much as those of a public table, or as a guess where noise hides some of the components.
+    """
+    from eigenveil.errors import require
+    from eigenveil.plan import Spectrum
+    from eigenveil.plan.spectrum import PUBLIC_SPREAD, SPREAD_OF_GUESS
+
+    # A component that is not above the noise has no share of the variance, and says nothing about other rows.
+    known = model.explained_variance_ratio > 0
+    released, share = model.explained_variance[known], float(model.explained_variance_ratio.sum())
+    require(released.sum() > 0 and share > 0, f"{source} has no variance to plan with")
+    total, floor = float(released.sum()) / share, model.noise_floor
+    # Noise makes an eigenvalue v appear at about v + (floor / 2)^2 / v (Baik, Ben Arous and Peche 2005).
+    variances = (released + np.sqrt(np.maximum(released**2 - floor**2, 0.0))) / 2
+    others = model.components.shape[1] - len(variances)
+    # No other direction has more variance than the last component found. And if noise hides components, none is far above it.
+    hides = len(variances) < len(known)
+    most = min(float(variances.min()), floor / 2) if hides else float(variances.min())
+    hidden = _hidden_values(max(0.0, total - float(variances.sum())), others, most=most)
+    return Spectrum.of_variances(
+        [*variances, *hidden],
+        dim=dim,
+        row_bound=row_bound,
+        fill=fill,
+        source=f"from {source}",
+        # Of components that noise hides little is known.
+        spread=SPREAD_OF_GUESS if hides else PUBLIC_SPREAD,
+    )
+
+
+def _hidden_values(left: float, count: int, *, most: float) -> "list[float]":
+    """Values, falling, of `count` directions that have the variance `left` together and none more than `most`.
+
+    They may be all alike, or fall from `most`. The first is taken halfway, on the scale of logarithms, and the others fall like a
+    power of their number.
+
+    >>> [round(value, 2) for value in _hidden_values(6.0, 4, most=6.0)]
+    [3.0, 1.42, 0.91, 0.67]
+    """
+    if count == 0 or left <= 0:
+        return [0.0] * count
+    each = left / count
+    if each >= most:
+        return [each] * count
+    first, places = math.sqrt(each * most), np.arange(1.0, count + 1)
+    # The sum falls as the power grows, from all alike to the first alone: bisect.
+    low, high = 0.0, 60.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if first * float((places**-middle).sum()) > left else (low, middle)
+    return [first * float(place) ** -low for place in places]
+
+
+def plan_part(model: Model) -> PlanPart | None:
+    """What other budgets would have bought, with this fit marked. None where the planner does not know such a fit."""
+    facts, method = planned(model)
+    if facts is None:
+        return None
+    from eigenveil.plan import forecast
+
+    asked, points = facts.budget.epsilon, []
+    large = facts.dim * facts.rank > _LARGE
+    fits = 4 if large else None
+    for epsilon in sorted({*(EPSILONS[1:4] if large else EPSILONS), asked}):
+        found = forecast(replace(facts, budget=Budget(epsilon, facts.budget.delta)), method, fits=fits)
+        points.append((epsilon, found))
+    note = " ".join(("From the released spectrum of this fit.", _note_on_clipping(facts), _UNKNOWN))
+    return forecast_part(method, asked, points, note=note)
+
+
+def _note_on_clipping(facts: "Facts") -> str:
+    """What the forecast of a fit knows of the loss by clipping."""
+    if facts.denominator == "clipped rows":
+        return "How much clipping to the given row bound took is not known, so this is of the clipped rows."
+    if facts.norms is None:
+        return "Norms of rows were not released or are hidden by noise, so the interval allows for heavy tails as usual ones."
+    return (
+        "The interval includes the loss by clipping, as far as the released norms around the search's center show it. "
+        f"{unseen_words(facts.norms, facts.unit)}"
+    )
+
+
+def unseen_words(norms: "Norms", bound: float) -> str:
+    """Which rows beyond the row bound may have most of the variance, and whether an interval of all rows allows for them."""
+    long, hidden = norms.longest(bound), norms.hidden()
+    if long is not None:
+        larger = "A larger epsilon shows whether they are there. " * (long.chance < 1)
+        return (
+            f"{long.words(bound, times='times as long as the row bound')}. If so, exact PCA of all rows follows them, and "
+            f"clipping takes them out: the interval allows for that. {larger}If they matter, use a larger row bound that you "
+            "know."
+        )
+    if hidden is None:
+        return (
+            f"How long the longest {norms.beyond[-1]:.1%} of the rows are was not seen: if few of them have most of the "
+            "variance, far less is captured."
+        )
+    return (
+        f"Noise can hide longer rows, at most {hidden.share:.1%} of all (95% confidence), and the interval does not allow for "
+        f"them. If so many are more than {hidden.norm / bound:.3g} times as long as the row bound, they have more variance "
+        "than all others: exact PCA of all rows follows them, and far less is captured. What is said of the clipped rows still "
+        "holds. A larger epsilon hides fewer."
+    )
+
+
+def forecast_part(
+    method: str, asked: float, points: "Sequence[tuple[float, Forecast]]", *, note: str = ""
+) -> PlanPart | None:
+    """The curve of a plan; None where nothing could be rehearsed."""
+    spans = [
+        EpsilonPoint(
+            at,
+            Span(found.captured.value, found.captured.low, found.captured.high),
+            Span(found.sine.value, found.sine.low, found.sine.high),
+            found.nothing,
+        )
+        for at, found in points
+        if math.isfinite(found.captured.value)
+    ]
+    of = points[0][1].of if points else "clipped rows"
+    return PlanPart(method, asked, tuple(spans), note, of) if spans else None
+
+
+def planned(model: Model) -> "tuple[Facts | None, str]":
+    """The facts of this fit as a plan sees them, and the name of its method there."""
+    guarantee, settings = model.guarantee, model.settings
+    method, people = _method_of(settings), model.people
+    rank, dim = model.components.shape
+    if guarantee.epsilon is None or guarantee.delta is None or people is None or not model.n_above_noise:
+        return None, method
+    from eigenveil.plan import METHODS, Facts
+
+    if method not in METHODS or not 1e-3 <= guarantee.epsilon <= 1e3:
+        return None, method
+    fill, bound = _number(model, "fill"), settings.get("row_bound")
+    given = isinstance(bound, Real) and settings.get("bound_from") is None
+    norms, size = _norms(model), _number(model, "row_bound")
+    try:
+        if norms is not None:
+            # In units of the bound, like the spectrum.
+            norms = None if norms.power is None or size is None or size <= 0 else norms.over(size)
+        facts = Facts(
+            dim=dim,
+            rank=rank,
+            # The released number has noise, and can fall below what a plan accepts.
+            people=max(2, round(people)),
+            budget=Budget(guarantee.epsilon, guarantee.delta),
+            # In units of the bound, which the fill gives, so that the bound itself is not needed.
+            spectrum=spectrum_of(model, source="this model", fill=min(max(fill or 0.5, 1e-6), 1.0)),
+            neighbours=Neighbours(str(settings.get("neighbours"))),
+            center="private" if settings.get("center") == "private" else None,
+            sites=int(settings.get("sites") or settings.get("peers") or 1),
+            survivors=settings.get("survivors"),
+            row_bound=1.0 if given or settings.get("column_bounds") is not None else None,
+            scale="private" if "scale_from" in settings else None,
+            norms=norms,
+        )
+    except (ValueError, TypeError):
+        # A fit that no plan covers: one column, a relation that protects no person, a file that was edited.
+        return None, method
+    return facts, method
+
+
+def _method_of(settings: Any) -> str:
+    """The name that a plan has for the method of a fit.
+
+    >>> _method_of({"method": "krylov", "trust": "masked, 5 survivors"}), _method_of({"method": "power"})
+    ('masked/krylov', 'curator/power')
+    """
+    how, trust = str(settings.get("method", "")), str(settings.get("trust", "")).partition(",")[0]
+    if how.startswith("stream"):
+        return f"stream/{settings.get('publish', '')}"
+    if "peers" in settings:
+        return f"{'peers' if settings.get('noise') == 'pairwise' else 'peers-independent'}/{how}"
+    setting = {"masked": "masked", "hub": "hub", "site": "site", "both": "site"}.get(trust, "curator")
+    return f"{setting}/{how}"

@@ -1,0 +1,273 @@
+"""`SlicedTracker`: releases every block by itself, a few columns of its products at a time: FPCA Alg. 3 in O(d b) memory.
+
+Within a block, slices of the noisy products are merged in covariance scale, and the block is charged once. Their noise is
+symmetric, as for a whole matrix (`eigenveil.core.noise`). Between blocks, directions are merged in data scale, after
+one square root. K blocks have about sqrt(K) times the noise of a single release.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+import numpy as np
+
+from eigenveil.core.domain import Domain
+from eigenveil.core.ledger import Slot
+from eigenveil.core.mechanism import Bounded, Mechanism
+from eigenveil.core.rows import is_sparse
+from eigenveil.errors import require
+from eigenveil.linalg import Array, Subspace, complement, merge, merged_edge
+from eigenveil.linalg.sketch import Sketch, without_shift
+from eigenveil.privacy import bounded_sum, gram_columns
+from eigenveil.privacy.released import release_columns
+from eigenveil.tasks.levels import Change, Levels
+from eigenveil.trackers import products
+from eigenveil.trackers.base import SketchTracker, StreamRequest, TrackerKind, require_rows
+from eigenveil.trackers.sums import SumTerms, as_block, as_block_rows, mean_spike, offset_of
+
+__all__ = ["KIND", "SlicedState", "SlicedTracker"]
+
+_OVERSAMPLE: Final = 10
+# Slices of a few columns would spend their time on small decompositions.
+_COLUMNS: Final = 64
+_LARGEST_BLOCK: Final = 1 << 14
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class SlicedState:
+    """Released numbers only: directions of the products around the center, their trace, and the sum of rows, (d,).
+
+    `gram_noise` and `total_noise` are the variances of their noise, per entry.
+    """
+
+    space: Subspace
+    energy: float
+    total: Array
+    weight: float
+    gram_noise: float
+    total_noise: float
+    blocks: int
+    rank: int
+    levels: Levels | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class SlicedTracker(SketchTracker[SlicedState]):
+    """Directions of each block from its noisy products, `columns` of them at a time, merged with the earlier ones.
+
+    One charge per block covers all its slices: the noise is scaled to the sensitivity of all of them together. Blocks are slots
+    with public ends, and a person in m blocks is charged m times.
+
+    >>> from eigenveil.core.domain import Domain
+    >>> from eigenveil.trackers import NOTHING_ASKED
+    >>> tracker = SlicedTracker(rank=1, terms=SumTerms(Domain(dim=2, radius=9.0), center=False), columns=1)
+    >>> state = tracker.step(tracker.start(2), np.array([[3.0, 0.0], [0.0, 1.0]]), NOTHING_ASKED)
+    >>> tracker.subspace(state).values.round(9).tolist()
+    [3.0]
+    """
+
+    rank: int
+    terms: SumTerms
+    oversample: int = _OVERSAMPLE
+    columns: int | None = None
+
+    def __post_init__(self) -> None:
+        require(self.columns is None or self.columns >= 1, f"columns must be at least 1, got {self.columns}")
+        require(self.oversample >= 0, f"oversample must not be negative, got {self.oversample}")
+
+    def start(self, dim: int) -> SlicedState:
+        """Nothing released."""
+        require(dim == self.terms.domain.dim, f"this tracker is for {self.terms.domain.dim} columns, got {dim}")
+        require(1 <= self.rank <= dim, f"rank must lie in 1..{dim}, got {self.rank}")
+        empty = Subspace(np.empty((dim, 0)), np.empty(0))
+        return SlicedState(empty, 0.0, np.zeros(dim), 0.0, 0.0, 0.0, 0, self.rank)
+
+    def step(self, state: SlicedState, rows: Any, mechanism: Mechanism) -> SlicedState:
+        """Release a block: its sum, then its products, `columns` at a time."""
+        terms = self.terms
+        require_rows(rows, terms.domain.dim)
+        if rows.shape[0] == 0:
+            return state
+        # Checked before anything is charged: otherwise NaN would be noticed only after the charge.
+        stored = rows.data if is_sparse(rows) else rows
+        finite = np.isfinite(stored) if terms.domain.gaps is None else ~np.isinf(stored)
+        require(bool(finite.all()), "rows must be finite, and not too large to square")
+        # The sum and the products share a slot: together they are one charge of a person in this block.
+        slot = Slot(f"{terms.series}: blocks", state.blocks, terms.person_blocks)
+        width = min(state.rank + self.oversample, terms.domain.dim)
+        by_sum, by_gram, share = terms.sum_sensitivity(), terms.gram_sensitivity(), 1.0 - terms.share
+        total, total_noise = np.zeros(terms.domain.dim), 0.0
+        if terms.center:
+            own = bounded_sum(as_block_rows(rows), domain=terms.domain, neighbours=terms.neighbours).value
+            total = mechanism.release(Bounded(own, by_sum), label="block: sum", share=terms.share, slot=slot)
+            total_noise = mechanism.scale(by_sum, share=terms.share) ** 2
+        columns = self.columns or max(width, _COLUMNS)
+        slices = gram_columns(as_block(rows), width=columns, domain=terms.domain)
+        parts = release_columns(
+            mechanism,
+            slices,
+            dim=terms.domain.dim,
+            sensitivity=by_gram,
+            label="block: products",
+            share=share,
+            slot=slot,
+        )
+        louder = 1.0
+        if terms.rates is not None:
+            total, total_noise = terms.rates.whole_sum(total), total_noise * terms.rates.sum_noise**2
+            # A slice of the rates at a time: all of them would be the matrix that does not fit.
+            rates, louder = terms.rates, 1 / terms.rates.rarest
+            parts = (part / rates.of_pairs(slice(at, at + part.shape[1])) for at, part in _placed(parts))
+        # Up to twice as many directions as are kept at the end, because a later slice may make them leading.
+        most = max(width, min(2 * width, columns))
+        space, energy = _leading(parts, terms.domain.dim, width, most=most)
+        fade = terms.forget**2
+        # In data scale. Merging eigenvalues of covariances as Alg. 3 prints it would add their squares.
+        joint = merge(state.space, space, rank=width, forget=terms.forget) if state.space.rank else space
+        rank = state.rank if terms.adapt is None else terms.adapt.adjusted(state.rank, joint.values)
+        # Symmetric noise has half the variance off the diagonal.
+        gram_noise, count = (louder * mechanism.scale(by_gram, share=share)) ** 2 / 2, float(rows.shape[0])
+        levels = Levels.of(
+            state.blocks,
+            total,
+            energy=energy,
+            weight=count,
+            total_noise=total_noise,
+            energy_noise=2 * terms.domain.dim * gram_noise,
+        )
+        return SlicedState(
+            joint,
+            fade * state.energy + energy,
+            fade * state.total + total,
+            fade * state.weight + count,
+            fade**2 * state.gram_noise + gram_noise,
+            fade**2 * state.total_noise + total_noise,
+            state.blocks + 1,
+            rank,
+            levels if state.levels is None else state.levels.times(fade).and_also(levels),
+        )
+
+    def sketch(self, state: SlicedState, *, most: int | None = None) -> Sketch:
+        """From released numbers only, around the mean."""
+        if state.blocks == 0:
+            return Sketch.empty(self.terms.domain.dim)
+        offset = offset_of(state.total, state.weight, noise=state.total_noise)
+        space = without_shift(state.space, math.sqrt(state.weight) * offset) if offset.any() else state.space
+        center = self.terms.domain.center
+        energy = state.energy - state.weight * float(offset @ offset)
+        return Sketch(space, offset if center is None else center + offset, state.weight, max(energy, 0.0))
+
+    def sync(self, state: SlicedState, mechanism: Mechanism) -> SlicedState:
+        """Nothing is pending."""
+        return state
+
+    def rank_of(self, state: SlicedState) -> int:
+        """The rank adapted from released values."""
+        return state.rank
+
+    def noise_floor(self, state: SlicedState) -> float:
+        """That of the sum of what blocks keep of their noise, which has no negative eigenvalue (`merged_edge`)."""
+        if state.gram_noise == 0:
+            return 0.0
+        dim, fades = self.terms.domain.dim, self.terms.forget ** (2.0 * np.arange(state.blocks))
+        # Every block has the same noise. Blocks that have faded count for less, and as so many whole ones at most.
+        entry = math.sqrt(2 * state.gram_noise / float((fades**2).sum()))
+        width = min(state.rank + self.oversample, dim)
+        spike = mean_spike(state.total, state.weight, noise=state.total_noise)
+        return entry * merged_edge(dim, width, parts=float(fades.sum())) + spike
+
+    def change(self, state: SlicedState, shown: Subspace, *, rank: int) -> Change | None:
+        """From block to block."""
+        if state.levels is None:
+            return None
+        terms = self.terms
+        return state.levels.change(
+            shown, rank=rank, radius=terms.domain.radius, looks=state.blocks, centered=terms.center
+        )
+
+    def releases(self, state: SlicedState) -> int:
+        """One with every block."""
+        return state.blocks
+
+    @property
+    def domain(self) -> Domain:
+        """That of the terms."""
+        return self.terms.domain
+
+    @property
+    def cost(self) -> int:
+        """One for each block a person is in."""
+        return self.terms.person_blocks
+
+
+def _placed(slices: Iterator[Array]) -> Iterator[tuple[int, Array]]:
+    """Each slice with the number of its first column."""
+    at = 0
+    for part in slices:
+        yield at, part
+        at += part.shape[1]
+
+
+def _leading(slices: Iterator[Array], dim: int, width: int, *, most: int) -> tuple[Subspace, float]:
+    """Directions, (dim, width), and trace of a released symmetric matrix A, (dim, dim), from slices of its columns.
+
+    The slices are merged as in FPCA's SSVD: A ~ U diag(s) V^T, in covariance scale, truncated to `most` directions until the last
+    slice. A is symmetric, so U^T A U = diag(s) V^T U has its eigenvalues with their signs. Negative ones are noise and dropped.
+    A positive semi-definite A of rank at most `width` is recovered exactly. One square root gives data scale at the end.
+    """
+    left, values, right = np.empty((dim, 0)), np.empty(0), np.empty((0, 0))
+    trace, start = 0.0, 0
+    for part in slices:
+        stop = start + part.shape[1]
+        # These columns meet the diagonal in the rows of the same numbers.
+        trace += float(np.trace(part[start:stop]))
+        held = left.shape[1]
+        frame = np.hstack([left, complement(part, left)]) if held < dim else left
+        # Freed before the next slice is made, because this runs where memory is short.
+        del left
+        small = np.hstack([np.eye(frame.shape[1], held) * values, frame.T @ part])
+        del part
+        rotation, sizes, back = np.linalg.svd(small, full_matrices=False)
+        keep = min(most, len(sizes))
+        left, values = frame @ rotation[:, :keep], sizes[:keep]
+        del frame
+        right = np.vstack([right @ back[:keep, :held].T, back[:keep, held:].T])
+        start = stop
+    inner = values[:, None] * (right.T @ left)
+    # Truncation between slices leaves it a little unsymmetric.
+    eigenvalues, rotation = np.linalg.eigh((inner + inner.T) / 2)
+    space = Subspace(left @ rotation[:, : -width - 1 : -1], np.sqrt(np.maximum(eigenvalues[: -width - 1 : -1], 0.0)))
+    return space, trace
+
+
+def _suits(request: StreamRequest) -> str | None:
+    if not request.private:
+        return None
+    if request.publish == KIND.publishes:
+        return "every block is released on its own, a few columns of its products at a time"
+    # A synchronisation releases what this has released already.
+    if request.publish == products.KIND.publishes:
+        return f"every block is released on its own: the d x d sum does not fit ({products.room(request)})"
+    return None
+
+
+KIND: Final = TrackerKind(
+    name="slices",
+    state=SlicedState,
+    suits=_suits,
+    make=lambda terms: SlicedTracker(terms.rank, terms.sums, terms.oversample),
+    numbers=lambda dim, width, blocks: 12 * dim * max(width, _COLUMNS),
+    smaller="Choose a smaller {block_size} or a larger {noise_target}, or raise {memory_limit}",
+    # Every block has its own noise, so fewer and longer blocks are better: d rows, about the size of a d x d matrix.
+    block_size=lambda size, dim: max(size, min(_LARGEST_BLOCK, dim)),
+    publishes="block",
+    phrase="one release per block",
+    moments="with every block",
+    schedule="after every block",
+    every_block=True,
+    apart=True,
+    noise_variance=lambda blocks: blocks,
+)
