@@ -18,7 +18,6 @@ from eigenveil.data.formats import (
     OUTPUTS,
     Scored,
     TableParams,
-    missing_words,
     open_named,
     require_carried,
     write_scores,
@@ -137,10 +136,9 @@ def _matched(path: Path, model: "Model", reading: Reading, *, clip: bool) -> _Sc
     from eigenveil.data.tables import read_table
 
     dim = model.components.shape[1]
-    noted = model.settings.get("na_values")
-    if reading.asked.na_values is None and isinstance(noted, list):
-        # What stood for a missing value in the fit does so here, too.
-        reading = replace(reading, asked=replace(reading.asked, na_values=_missing_words(noted)))
+    if reading.asked.na_values is None and model.marks:
+        # What stood for a missing value in the fit does so here, too: words in columns of text are known only while reading.
+        reading = replace(reading, asked=replace(reading.asked, na_values=model.marks.words))
     # The model remembers how its own table counted, and another table is read the same way.
     one_based = reading.asked.one_based or bool(model.settings.get("one_based", False))
     format_ = reading.format(path)
@@ -187,16 +185,6 @@ def _laid_out(table: "NamedTable", model: "Model", reading: Reading) -> tuple["C
     layout = known.laid_out(table.source, table.names, table.kinds, offered=frozenset(offered))
     read = {*layout.read, *said.carry}
     return replace(layout, carry=said.carry), tuple(name for name in said.read if name not in read)
-
-
-def _missing_words(noted: list[Any]) -> tuple[str, ...] | None:
-    """What a model says stood for a missing value. The model may come from anybody."""
-    from eigenveil.params.values import Expected
-
-    try:
-        return missing_words(noted)
-    except Expected:
-        raise ValueError("the model's settings have na_values that cannot be read. Ask for another model") from None
 
 
 def _widened(rows: "Rows", dim: int) -> "Rows":
