@@ -108,7 +108,9 @@ class SlotParties:
         self.ledgers[name] = spends
 
         def share(slot: int) -> Share:
-            return Share(masked.lattice, spends, self._noise(name, slot), masked.multiplier)
+            return Share(
+                lattice=masked.lattice, ledger=spends, noise=self._noise(name, slot), multiplier=masked.multiplier
+            )
 
         return MaskedSlotMember(
             hub=hub,
@@ -188,7 +190,7 @@ class SlotParties:
         # A ledger is made at the first release: where the hub adds the noise, a site has none.
         if name not in self.ledgers:
             self.ledgers[name] = Ledger(epsilon=budget.epsilon, delta=budget.delta, unit=self.spec.unit)
-        return Gaussian(self.multiplier, self.ledgers[name], self._noise(name, slot))
+        return Gaussian(multiplier=self.multiplier, ledger=self.ledgers[name], noise=self._noise(name, slot))
 
     def respend(self, folds: Mapping[int, int]) -> None:
         """Charge again what a hub released before it was stopped, so that its ledger says so. Nothing is released."""
@@ -212,7 +214,7 @@ class SlotParties:
             return Exact(because=NO_PRIVACY["stream"] if budget is None else "the sites have added noise")
         if name not in self.ledgers:
             self.ledgers[name] = Ledger(epsilon=budget.epsilon, delta=budget.delta, unit=self.spec.unit)
-        return Gaussian(self.multiplier, self.ledgers[name], self._noise(name, slot, often))
+        return Gaussian(multiplier=self.multiplier, ledger=self.ledgers[name], noise=self._noise(name, slot, often))
 
     def _noise(self, name: str, slot: int, often: int = 0) -> Noise:
         seed = self.spec.seed
