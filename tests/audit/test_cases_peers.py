@@ -13,10 +13,11 @@ from eigenveil.audit.cases.messages import Look, Tap, scored
 from eigenveil.audit.runs import audit
 from eigenveil.audit.specimens import peers as wrong_peers
 from eigenveil.audit.verdict import Verdict
+from eigenveil.core.domain import Domain
 from eigenveil.core.noise import Noise, Rounded
+from eigenveil.estimators.gossip.spec import published_segments
 from eigenveil.linalg import Array
 from eigenveil.papers.leakage import instance_leakage
-from eigenveil.plan import SegmentsPlan
 from eigenveil.privacy import Pairing
 
 # As in an audit of sixty cases at 99%.
@@ -92,15 +93,18 @@ def test_the_published_form_claims_that_the_lone_row_is_hidden() -> None:
     """Its Theorem 2, as printed, finds nothing in this very table; what its neighbour really sees tells it with certainty."""
     tables = wrong_peers.lone_tables(present=True)
     gossip = wrong_peers.published(0, Tap()).prepare(tables)
-    plan, mixing = gossip.request.plan, gossip.terms.among(()).mixing
-    assert isinstance(plan, SegmentsPlan)
+    mixing = gossip.terms.among(()).mixing
+    dim = gossip.request.bounds.dim
+    task = published_segments(gossip.request.plan, dim=dim, rank=gossip.request.rank, hidden=Noise.seeded(0))(
+        Domain(dim, 1.0)
+    )
     assert mixing.weights is not None
     peers: list[Array] = list(tables.values())
     choices: dict[str, Any] = {
         "steps": mixing.steps,
-        "alpha": plan.alpha,
-        "sigma_q": plan.deviation,
-        "sigma_p": plan.schedule,
+        "alpha": task.alpha,
+        "sigma_q": task.sigma_q,
+        "sigma_p": task.sigma_p,
         "observer": 0,
         "replaced": (1, len(peers[1]) - 1),
         "by": None,

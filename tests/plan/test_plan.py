@@ -13,8 +13,9 @@ from eigenveil import PrivatePCA
 from eigenveil.core.accounting import Budget
 from eigenveil.core.unit import Neighbours
 from eigenveil.linalg import Array, captured_variance
+from eigenveil.methods import power as power_method
 from eigenveil.plan import Choice, predict
-from eigenveil.plan.choose.choice import EXACT_ROUNDS, GROWTH, MEMORY_LIMIT, ROUNDS
+from eigenveil.plan.choose.choice import MEMORY_LIMIT
 from eigenveil.tasks.fit.split import split_budget
 
 BUDGET = Budget(1.0, 1e-6)
@@ -68,20 +69,22 @@ def test_forecasts_range_from_hopeless_to_perfect() -> None:
 @given(dims, epsilons, st.integers(1, 8))
 def test_shares_sum_to_one_and_later_rounds_get_more(dim: int, epsilon: float, rounds: int) -> None:
     covariance, power = both(dim=dim, rank=2, budget=Budget(epsilon, 1e-6), rounds=rounds)
-    assert covariance.shares == (1.0,)
-    assert len(power.shares) == rounds
-    assert math.fsum(power.shares) == pytest.approx(1.0, abs=1e-12)
-    assert all(after / before == pytest.approx(GROWTH) for before, after in pairwise(power.shares))
+    assert covariance.plan.shares == (1.0,)
+    assert len(power.plan.shares) == rounds
+    assert math.fsum(power.plan.shares) == pytest.approx(1.0, abs=1e-12)
+    assert all(
+        after / before == pytest.approx(power_method.METHOD.growth) for before, after in pairwise(power.plan.shares)
+    )
 
 
 def test_rounds_and_widths_have_defaults_and_can_be_given() -> None:
-    assert len(both()[1].shares) == ROUNDS
-    assert len(both(budget=None)[1].shares) == EXACT_ROUNDS
-    assert both(rank=3)[1].width == 13
-    assert both(rank=5)[1].width == 20
-    assert both(rank=30)[1].width == 50
-    assert both(rank=3, oversample=0)[1].width == 3
-    assert both(rank=20, budget=None)[1].width == 40
+    assert len(both()[1].plan.shares) == power_method.METHOD.noisy_rounds
+    assert len(both(budget=None)[1].plan.shares) == 24
+    assert both(rank=3)[1].plan.width == 13
+    assert both(rank=5)[1].plan.width == 20
+    assert both(rank=30)[1].plan.width == 50
+    assert both(rank=3, oversample=0)[1].plan.width == 3
+    assert both(rank=20, budget=None)[1].plan.width == 40
 
 
 def test_auto_takes_the_covariance_while_it_fits() -> None:
@@ -135,8 +138,8 @@ def test_noise_norms_are_those_of_random_matrices() -> None:
     sigma = 1 / BUDGET.mu
     full = rng.standard_normal((200, 200)) * sigma
     assert np.linalg.norm((full + full.T) / 2, 2) == pytest.approx(covariance.noise, abs=5.5 * sigma)
-    last = sigma / math.sqrt(power.shares[-1])
-    block = rng.standard_normal((200, power.width)) * last
+    last = sigma / math.sqrt(power.plan.shares[-1])
+    block = rng.standard_normal((200, power.plan.width)) * last
     assert np.linalg.norm(block, 2) == pytest.approx(power.noise, abs=5.5 * last)
 
 

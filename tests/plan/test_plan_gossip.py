@@ -1,6 +1,7 @@
 """The plan of components between peers: public guesses only, shares that add up and fall to the components as proved."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,25 +10,35 @@ from eigenveil.core.accounting import Budget
 from eigenveil.core.domain import Domain
 from eigenveil.core.noise import Noise
 from eigenveil.core.unit import Neighbours
+from eigenveil.estimators.gossip.spec import published_segments
+from eigenveil.methods import MethodPlan, TaskContext, segments
 from eigenveil.methods.segments import Segments
-from eigenveil.papers.d_dp_pm import PublishedSegments
-from eigenveil.plan import guessed_eigenvalues, plan_segments
+from eigenveil.plan import guessed_eigenvalues, plan_sites
 
 BUDGET = Budget(1.0, 1e-6)
+
+
+def planned(*, people: int, **choices: Any) -> MethodPlan:
+    """A plan of segments."""
+    return plan_sites(method="segments", neighbours=Neighbours.ADD_REMOVE, guessed_people=people, **choices)
 
 
 @pytest.mark.parametrize("budget", [None, BUDGET])
 @pytest.mark.parametrize(("dim", "rank", "people"), [(1, 1, 1), (5, 5, 3), (100, 7, 10**6)])
 def test_both_tasks_take_the_plan(budget: Budget | None, dim: int, rank: int, people: int) -> None:
-    plan = plan_segments(dim=dim, rank=rank, people=people, budget=budget, rounds=None)
-    domain = Domain(dim, 1.0)
-    Segments(domain, Neighbours.ADD_REMOVE, rank, plan.rounds, plan.shares, Noise.seeded(0), plan.deviation, plan.clip)
-    PublishedSegments(domain, rank, plan.rounds, plan.alpha, plan.deviation, plan.schedule, Noise.seeded(0))
+    plan = planned(dim=dim, rank=rank, people=people, budget=budget, rounds=None)
+    domain, context = (
+        Domain(dim, 1.0),
+        TaskContext(neighbours=Neighbours.ADD_REMOVE, rank=rank, private=True, hidden=Noise.seeded(0)),
+    )
+    task = segments.METHOD.build_task(plan, None, context)(domain)
+    assert isinstance(task, Segments) and (task.rounds, task.clip) == (plan.rounds, 2 * task.deviation)
+    assert published_segments(plan, dim=dim, rank=rank, hidden=Noise.seeded(0))(domain).rounds == plan.rounds
     assert sum(plan.shares) == pytest.approx(1.0, abs=1e-12)
 
 
 def test_shares_grow_within_a_component_and_as_roots_over_components() -> None:
-    plan = plan_segments(dim=30, rank=4, people=1000, budget=BUDGET, rounds=None)
+    plan = planned(dim=30, rank=4, people=1000, budget=BUDGET, rounds=None)
     shares = np.array(plan.shares).reshape(4, plan.rounds)
     assert (np.diff(shares, axis=1) > 0).all()
     np.testing.assert_allclose(shares.sum(axis=1) / shares[0].sum(), np.sqrt(np.arange(1, 5)))
@@ -35,7 +46,7 @@ def test_shares_grow_within_a_component_and_as_roots_over_components() -> None:
 
 
 def test_no_other_split_over_components_loses_less_by_the_guess() -> None:
-    plan = plan_segments(dim=30, rank=4, people=1000, budget=BUDGET, rounds=1)
+    plan = planned(dim=30, rank=4, people=1000, budget=BUDGET, rounds=1)
     values = guessed_eigenvalues(dim=30, people=1000)[:4]
     chosen = np.array(plan.shares).reshape(4, 2).sum(axis=1)
     least = (1 / (chosen * values)).sum()
@@ -46,21 +57,22 @@ def test_no_other_split_over_components_loses_less_by_the_guess() -> None:
 
 
 def test_alpha_and_schedule_are_those_of_the_corollary_for_the_guess() -> None:
-    plan = plan_segments(dim=3, rank=1, people=100, budget=BUDGET, rounds=3)
+    plan = planned(dim=3, rank=1, people=100, budget=BUDGET, rounds=3)
+    task = published_segments(plan, dim=3, rank=1, hidden=Noise.seeded(0))(Domain(3, 1.0))
     first, second, _ = guessed_eigenvalues(dim=3, people=100)
-    assert 1 / first < plan.alpha < 1 / second
-    assert plan.alpha == pytest.approx(1 / math.sqrt(first * second))
-    assert plan.deviation == 0.1
-    np.testing.assert_allclose(plan.schedule, [0.05, 0.025, 0.0125, 0.00625])
-    assert all(sigma <= (second / first) ** t for t, sigma in enumerate(plan.schedule, start=1))
+    assert 1 / first < task.alpha < 1 / second
+    assert task.alpha == pytest.approx(1 / math.sqrt(first * second))
+    assert task.sigma_q == 0.1
+    np.testing.assert_allclose(task.sigma_p, [0.05, 0.025, 0.0125, 0.00625])
+    assert all(sigma <= (second / first) ** t for t, sigma in enumerate(task.sigma_p, start=1))
 
 
 def test_rounds_are_products_and_reasons_say_so() -> None:
-    plan = plan_segments(dim=10, rank=1, people=10, budget=BUDGET, rounds=7)
+    plan = planned(dim=10, rank=1, people=10, budget=BUDGET, rounds=7)
     assert plan.rounds == 8 and "7 products" in plan.reason and "below the noise" in plan.reason
-    many = plan_segments(dim=10, rank=1, people=10**7, budget=BUDGET, rounds=None)
+    many = planned(dim=10, rank=1, people=10**7, budget=BUDGET, rounds=None)
     assert "above the noise" in many.reason
-    exact = plan_segments(dim=10, rank=1, people=10, budget=None, rounds=None)
+    exact = planned(dim=10, rank=1, people=10, budget=None, rounds=None)
     assert (exact.rounds, exact.tolerance) == (201, 1e-8) and "converged" in exact.reason
 
 
@@ -70,4 +82,4 @@ def test_rounds_are_products_and_reasons_say_so() -> None:
 def test_bad_numbers_are_refused(wrong: dict[str, int], message: str) -> None:
     given = {"dim": 5, "rank": 1, "people": 10, "rounds": 2} | wrong
     with pytest.raises(ValueError, match=message):
-        plan_segments(budget=None, **given)
+        planned(budget=None, **given)

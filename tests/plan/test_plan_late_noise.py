@@ -5,8 +5,9 @@ import pytest
 
 from eigenveil.core.noise import Noise
 from eigenveil.linalg import orthonormal, top_eigen
+from eigenveil.methods.scene import _product, leading_under_noise
 from eigenveil.plan import Spectrum
-from eigenveil.plan.forecast.rehearsal import _product, judged, leading_under_noise
+from eigenveil.plan.forecast.rehearsal import judged
 
 
 def whole_noise(dim: int, width: int, scale: float, noise: Noise) -> np.ndarray:

@@ -11,8 +11,9 @@ from eigenveil import FederatedPCA, GossipPCA, PrivatePCA, StreamingPCA
 from eigenveil.core.accounting import Budget
 from eigenveil.core.unit import Neighbours
 from eigenveil.linalg import Array, captured_variance, product_edge, symmetric_edge
-from eigenveil.plan import SETTINGS, Facts, SitesPlan, Spectrum, forecast
-from eigenveil.plan.forecast.methods import method_plan
+from eigenveil.methods import MethodPlan
+from eigenveil.plan import SETTINGS, Facts, Spectrum, forecast
+from eigenveil.plan.forecast.methods import candidate_of
 from eigenveil.plan.forecast.rehearsal import found_center, found_inside, judged
 
 DIM, RANK, PEOPLE, SITES, EPSILON, DELTA = 40, 2, 3500, 4, 0.7, 1e-6
@@ -103,7 +104,7 @@ def test_fits_find_what_was_rehearsed(method: str, look: bool, fits: int) -> Non
 def test_a_search_costs_what_was_planned(method: str, changes: dict[str, Any]) -> None:
     many = 12_000
     rows = np.random.default_rng(5).standard_normal((many, DIM)) * np.linspace(3, 1, DIM)
-    plan = method_plan(facts(people=many, neighbours=Neighbours.ZERO_OUT, **changes), method)
+    plan = candidate_of(facts(people=many, neighbours=Neighbours.ZERO_OUT, **changes), method)
     kind: Any = {"curator": PrivatePCA, "stream": StreamingPCA}.get(method.partition("/")[0], FederatedPCA)
     made = kind(**vars(plan.params)).set_params(random_state=3)
     made.fit(rows if kind is not FederatedPCA else np.array_split(rows, SITES))
@@ -146,10 +147,10 @@ def test_looking_for_the_mean_costs_its_share() -> None:
 )
 def test_the_noise_that_is_stated_is_that_of_the_parties(method: str) -> None:
     pca = fitted(method, look=False, seed=0, neighbours="zero-out")
-    stated = method_plan(facts(center=None, neighbours=Neighbours.ZERO_OUT), method)
+    stated = candidate_of(facts(center=None, neighbours=Neighbours.ZERO_OUT), method)
     dim = pca.n_features_in_
     expected, edge = math.sqrt(2 * dim), symmetric_edge(dim)
-    if isinstance(stated.plan, SitesPlan) and stated.plan.method == "krylov":
+    if isinstance(stated.plan, MethodPlan) and stated.plan.method == "krylov":
         width = stated.plan.width
         expected, edge = math.sqrt(dim) + math.sqrt(width), product_edge(dim, width)
     # A plan states the expected norm of the noise, and a floor is its edge, in units of variance.

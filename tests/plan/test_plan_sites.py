@@ -10,14 +10,15 @@ from hypothesis import strategies as st
 
 from eigenveil.core.accounting import Budget
 from eigenveil.core.unit import Neighbours
-from eigenveil.plan import SitesPlan, plan_sites
+from eigenveil.methods import MethodPlan
+from eigenveil.plan import plan_sites
 
 METHODS = ["krylov", "power", "fedpower", "covariance", "merge", "uda", "wda", "dr-svd"]
 TURNING, ONE_SHOT = METHODS[:3], METHODS[3:]
 BUDGET = Budget(1.0, 1e-6)
 
 
-def planned(**choices: Any) -> SitesPlan:
+def planned(**choices: Any) -> MethodPlan:
     """A plan for a hundred columns."""
     plain: dict[str, Any] = {
         "dim": 100,

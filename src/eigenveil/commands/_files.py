@@ -165,14 +165,16 @@ class Reading:
         """Refuse a pipe, which can be read once, for a command that passes over the rows more than once."""
         if not is_stdin(path):
             return
-        bound = settings.get("row_bound", 1.0)
+        from eigenveil.methods import METHODS
+
+        bound, leaf = settings.get("row_bound", 1.0), METHODS.get(str(settings.get("method")))
         # What a fit must find privately takes a pass of its own before the fit itself.
         known = settings["epsilon"] is None or isinstance(bound, float) or settings.get("column_bounds") is not None
         needed = {
             "{row_bound} with a number you know": not known,
             "{center=None}": settings.get("center") == "private",
             "no {scale=private}": isinstance(settings.get("scale"), str),
-            "{method} covariance": settings.get("method") == "power",
+            "{method} covariance": leaf is not None and leaf.fixed_rounds is None,
         }
         lacking = [words for words, lacks in needed.items() if lacks]
         if lacking:

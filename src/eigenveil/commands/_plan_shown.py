@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
 from eigenveil.errors import plain
+from eigenveil.methods import methods_at
 from eigenveil.params import GossipParams, PrivateParams, StreamingParams
 from eigenveil.params.words import as_options, method_phrase, method_words
 from eigenveil.show.charts import Point
@@ -262,8 +263,7 @@ def command_of(facts: "Facts", chosen: "Forecast") -> str:
         return _line("fit", "TABLE", *options)
     if isinstance(params, StreamingParams):
         return _line("stream", "TABLE", *options)
-    if params.method == "segments":
-        # A study cannot run segments: they run in one process only.
+    if isinstance(params, GossipParams) and params.method not in methods_at("remote peers"):
         return rehearsal_of(facts, chosen)
     peers = isinstance(params, GossipParams)
     where = ["--peer-address", "NAME=HOST:7443"] if peers else ["--address", "HOST:7443"]

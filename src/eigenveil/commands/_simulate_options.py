@@ -118,8 +118,9 @@ def _around_a_hub(settings: Mapping[str, Any], given: Collection[str]) -> Federa
     # Rules on how options go together. What a single option may be was checked when it was read.
     masked = settings["trust"] == "masked"
     require_param(
-        settings["method"] != "segments",
-        "{method=segments} is for peers without a hub. Give {graph}, such as ring, or another {method}",
+        settings["method"] in declared(FederatedParams)["method"].words,
+        "{method=} is for peers without a hub. Give {graph}, such as ring, or another {method}",
+        method=settings["method"],
     )
     require_param(
         "trust" not in given or masked or settings["epsilon"] is not None,
@@ -136,8 +137,9 @@ def _between_peers(settings: Mapping[str, Any], given: Collection[str]) -> Gossi
     for name in settings:
         if name in FOR_HUBS and name in given:
             raise ParameterError(f"{{{name}}} does not apply with {{graph}}: {_WITHOUT_HUB[name]}")
-    method = "power" if settings["method"] == "auto" else settings["method"]
-    *most, last = declared(GossipParams)["method"].words
+    known = declared(GossipParams)["method"]
+    method = known.default if settings["method"] == "auto" else settings["method"]
+    *most, last = known.words
     require_param(
         method in (*most, last),
         f"{{method=}} needs a hub. With {{graph}} use {', '.join(most)} or {last}",

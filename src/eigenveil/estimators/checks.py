@@ -232,13 +232,15 @@ def covariance_for(rule: str, method: Any, dim: int) -> Any:
 
     Products of rows with a basis add up entries that have different rates, so nothing can be divided afterwards.
     """
-    # Here, because the planner takes memory that a device does not have.
+    # Here, because methods and planner take memory that a device does not have.
+    from eigenveil.methods import METHODS
     from eigenveil.plan.choose.choice import MEMORY_LIMIT
 
     if rule not in ("counts", "groups"):
         return method
+    whole = next(leaf.name for leaf in METHODS.values() if leaf.releases_gram)
     require_param(
-        method in ("auto", "covariance"),
+        method in ("auto", whole),
         "{missing=} needs {method=covariance}, whose entries can be divided by counts; {method=} multiplies rows first. Or use "
         "{missing=fill} or {missing=drop}",
         missing=rule,
@@ -252,7 +254,7 @@ def covariance_for(rule: str, method: Any, dim: int) -> Any:
         "or {missing=drop}, which other methods take, or say {method=covariance} if this machine has the memory",
         missing=rule,
     )
-    return "covariance"
+    return whole
 
 
 def center_of(center: Any, dim: int) -> Any:

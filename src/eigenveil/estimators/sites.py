@@ -11,13 +11,11 @@ from eigenveil.data.elsewhere import by_person
 from eigenveil.data.rows import Symmetric, counts_people
 from eigenveil.errors import ParameterError, require, require_param
 from eigenveil.estimators.reading import chosen, column_names, read_rows
+from eigenveil.methods import METHODS
 from eigenveil.privacy import bounded_count
 from eigenveil.tasks.fit.gaps import rule_of
 
 __all__ = ["Columns", "SiteInfo", "people_at", "read_site", "read_sites"]
-
-# They take the root of each site's matrix. A matrix with negative eigenvalues has none.
-_ROOTS = ("merge", "uda", "wda")
 
 
 @final
@@ -161,7 +159,8 @@ def _matrix(estimator: Any, X: Symmetric) -> Rows:
         "{person} must be left out if a site gives a Symmetric, which has no rows to name. Its `people` says how many there are",
     )
     require_param(
-        estimator.method not in _ROOTS,
+        # The root of a site's matrix is taken. A matrix with negative eigenvalues has none.
+        estimator.method not in METHODS or not METHODS[estimator.method].averages_subspaces,
         "{method=} needs the rows of a site, or a root of its matrix, which a Symmetric may not have. Use auto, krylov, "
         "covariance, power, fedpower or dr-svd",
         method=estimator.method,

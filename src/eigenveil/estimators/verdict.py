@@ -20,13 +20,9 @@ from eigenveil.errors import HopelessBudget, ParameterWarning, verbatim
 from eigenveil.linalg import (
     Array,
     Subspace,
-    merged_edge,
     norm_edge,
-    product_edge,
-    singular_edge,
-    spiked_edge,
-    symmetric_edge,
 )
+from eigenveil.methods import MethodPlan, method_of
 from eigenveil.plan import METHODS, Facts, Norms, Spectrum, hopeless
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.gaps import LEAST_RATE, observed_noise
@@ -135,11 +131,11 @@ class Released:
         return fill, math.hypot(self.trace_noise / whole, fill * self.people_noise / max(self.people, 1.0))
 
 
-def noise_floor(study: Fit, found: FitResult, method: str, *, width: int, last: float, sites: int = 1) -> float:
+def noise_floor(study: Fit, found: FitResult, plan: MethodPlan, *, sites: int = 1) -> float:
     """Gram eigenvalues below this cannot be told from noise: noise alone exceeds it in one fit of a hundred.
 
-    `width` is the number of columns of the last product, and `last` its share. How the level is kept is proved with each edge
-    (`eigenveil.linalg.edges`). Products that are all kept stay well below the edge of the last one.
+    How the level is kept is proved with each edge (`eigenveil.linalg.edges`). Products that are all kept stay well below the edge
+    of the last one.
 
     A bound that was found changes nothing. The noise on the matrix is drawn after the search, in proportion to the bound. So
     given all that the search released, the level is the same, for any bound. Rows that are all alike add only n e e^T, where e is
@@ -148,21 +144,8 @@ def noise_floor(study: Fit, found: FitResult, method: str, *, width: int, last: 
     """
     if found.scale == 0:
         return 0.0
-    dim, entry, spike = found.domain.dim, found.scale / math.sqrt(last), _mean_spike(study, found)
-    match method:
-        case "covariance":
-            edge, row = symmetric_edge(dim), dim / 2
-        case "merge" | "uda" | "wda":
-            # The total noise comes from the sites in equal parts.
-            return entry / math.sqrt(sites) * merged_edge(dim, width, parts=sites) + spike
-        case "fedpower":
-            edge, row = singular_edge(dim, width), (dim + width) / 2
-        case "segments":
-            # Each component is the norm of its own last product, with `width` of them in all.
-            edge, row = norm_edge(dim, tries=width), (dim + 1) / 2
-        case _:
-            edge, row = product_edge(dim, width), dim - width / 2
-    return entry * spiked_edge(edge, spike=spike / entry, row=row)
+    spike = _mean_spike(study, found)
+    return method_of(plan.method).noise_floor(found.domain.dim, plan, scale=found.scale, spike=spike, sites=sites)
 
 
 def _mean_spike(study: Fit, found: FitResult) -> float:

@@ -1,4 +1,51 @@
-"""The ways to find components, one file each.
+"""The ways to find components, one leaf each behind one interface, `Method`. To add one, write its file and name it here.
 
-Planners, estimators and the recommender call it. It may import `tasks`, `protocols.pooled` and below.
+Planners, estimators and the recommender ask the leaf that `method_of` finds, and compare no names. It may import `tasks`,
+`protocols.pooled` and below.
 """
+
+from typing import Final
+
+from eigenveil.errors import require
+from eigenveil.methods import covariance, dr_svd, fedpower, krylov, power, segments, spaces
+from eigenveil.methods.base import Method, MethodPlan, Place, PlanRequest, TaskContext
+
+__all__ = [
+    "METHODS",
+    "Method",
+    "MethodPlan",
+    "Place",
+    "PlanRequest",
+    "TaskContext",
+    "method_of",
+    "methods_at",
+    "methods_in",
+]
+
+# Where several would do, "auto" takes the first.
+_LEAVES: Final[tuple[Method, ...]] = (
+    covariance.METHOD,
+    krylov.METHOD,
+    power.METHOD,
+    fedpower.METHOD,
+    *spaces.METHODS,
+    dr_svd.METHOD,
+    segments.METHOD,
+)
+METHODS: Final[dict[str, Method]] = {leaf.name: leaf for leaf in _LEAVES}
+
+
+def method_of(name: str) -> Method:
+    """The method of this name."""
+    require(name in METHODS, f"there is no method {name!r}; there are {', '.join(METHODS)}")
+    return METHODS[name]
+
+
+def methods_at(place: Place) -> tuple[str, ...]:
+    """The names of the methods that run at a place."""
+    return tuple(name for name, leaf in METHODS.items() if place in leaf.places)
+
+
+def methods_in(setting: str) -> tuple[str, ...]:
+    """The names of the methods that a plan compares in a setting."""
+    return tuple(name for name, leaf in METHODS.items() if setting in leaf.settings)

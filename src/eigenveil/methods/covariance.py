@@ -1,17 +1,24 @@
-"""`CovarianceSum`: one release of the whole Gram matrix. The most accurate private answer while d x d fits in memory."""
+"""Covariance: one release of the whole Gram matrix. The most accurate private answer while d x d fits in memory."""
 
+import math
 from dataclasses import dataclass
-from typing import final
+from functools import partial
+from typing import Final, final
 
-from eigenveil.core.domain import Region
+from eigenveil.core.domain import Domain, Region
 from eigenveil.core.mechanism import Bounded
+from eigenveil.core.noise import Noise
 from eigenveil.core.rows import Rows
 from eigenveil.core.unit import Neighbours
-from eigenveil.linalg import Array
+from eigenveil.data.rows import Symmetric
+from eigenveil.linalg import Array, Subspace, spiked_edge, symmetric_edge
+from eigenveil.methods.base import Components, Method, MethodPlan, PlanRequest, TaskContext, refuse_oversample
+from eigenveil.methods.scene import ALL_PAIRS, Scene, gaussian, leading_under_noise, matrix_of
 from eigenveil.privacy import bounded_gram
+from eigenveil.protocols.pooled import run_pooled
 from eigenveil.tasks.base import Question, SumTask, require_step
 
-__all__ = ["CovarianceSum"]
+__all__ = ["METHOD", "CovarianceSum"]
 
 
 @final
@@ -76,3 +83,63 @@ class CovarianceSum(SumTask[Array | None, Array]):
     def result(self, state: Array | None) -> Array | None:
         """The matrix, after one round."""
         return state
+
+
+@final
+class Covariance(Method):
+    """One symmetric matrix, whose noise is smaller off the diagonal."""
+
+    name = "covariance"
+    phrase = "one release of the covariance"
+    places = ("curator", "sites", "peers", "remote peers")
+    settings = ("curator", "hub", "site", "masked", "peers", "peers-independent")
+    releases_gram = True
+
+    def width(self, request: PlanRequest) -> int:
+        """That of the answer."""
+        refuse_oversample(self, request)
+        return request.rank
+
+    def build_task(self, plan: MethodPlan, start_basis: Array | None, context: TaskContext) -> Components:
+        """One sum."""
+        return partial(CovarianceSum, neighbours=context.neighbours)
+
+    def message_size(self, dim: int, plan: MethodPlan) -> int:
+        """The upper half of a symmetric matrix."""
+        return dim * (dim + 1) // 2
+
+    def longest_part(self, dim: int, plan: MethodPlan) -> int:
+        """The same."""
+        return self.message_size(dim, plan)
+
+    def memory(self, dim: int, plan: MethodPlan) -> int:
+        """The matrix, its noise, its eigenvectors, and a copy."""
+        return 4 * dim * dim
+
+    def entry_noise(self, plan: MethodPlan) -> float:
+        """That of an entry off the diagonal, as nearly all are."""
+        return math.sqrt(0.5)
+
+    def noise_norm(self, dim: int, plan: MethodPlan, *, sites: int) -> float:
+        """A symmetric matrix whose off-diagonal entries have deviation s has norm about 2 s sqrt(d), and here s is sqrt(1/2)."""
+        return math.sqrt(2 * dim)
+
+    def noise_floor(self, dim: int, plan: MethodPlan, *, scale: float, spike: float, sites: int) -> float:
+        """The edge of a symmetric matrix."""
+        return scale * spiked_edge(symmetric_edge(dim), spike=spike / scale, row=dim / 2)
+
+    def disclosure(self, width: int, *, role: str) -> str:
+        """All pairs."""
+        return "the sums of products of every pair of columns"
+
+    def simulate(self, plan: MethodPlan, scene: Scene, *, sites: int) -> Array:
+        """The real release; of many columns only those products of the noise that are needed."""
+        noise = Noise.seeded(scene.seed)
+        if scene.dim > ALL_PAIRS:
+            return leading_under_noise(scene.gram, scene.shift, scale=scene.scale, rank=scene.rank, noise=noise)[1]
+        task = CovarianceSum(Domain(scene.dim, 1.0), scene.neighbours)
+        released = run_pooled(task, Symmetric(matrix_of(scene), people=1), gaussian(scene.multiplier, noise))
+        return Subspace.of_gram(released, rank=scene.rank, overwrite=True).basis
+
+
+METHOD: Final = Covariance()

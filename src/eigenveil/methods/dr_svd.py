@@ -1,6 +1,7 @@
-"""`RandomisedSvd`: FedPower's DR-SVD in two rounds of sums, so that no row's coordinates reach the hub. For exact runs only."""
+"""DR-SVD of FedPower in two rounds of sums, so that no row's coordinates reach the hub. For exact runs only."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, final
 
 import numpy as np
@@ -10,10 +11,11 @@ from eigenveil.core.sums import require_contraction
 from eigenveil.core.unit import Neighbours
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, orthonormal, signed
-from eigenveil.methods.products import ProductTask
+from eigenveil.methods.base import Components, Method, MethodPlan, PlanRequest, TaskContext
+from eigenveil.methods.products import ProductMethod, ProductTask
 from eigenveil.tasks.base import Question
 
-__all__ = ["RandomisedState", "RandomisedSvd", "randomised_width"]
+__all__ = ["METHOD", "RandomisedState", "RandomisedSvd", "randomised_width"]
 
 _ROUNDS: Final = 2
 # Eigenvalues of C below this fraction of the largest are rounding.
@@ -122,3 +124,29 @@ def _whitened(basis: Array, product: Array, *, rank: int) -> Subspace:
     rotation, values, _ = np.linalg.svd(frame.T @ factor)
     # The singular values of F are those of the paper's B, so they are in data scale and need no root.
     return Subspace(signed(frame @ rotation[:, :rank]), values[:rank])
+
+
+@final
+class RandomisedTwice(ProductMethod):
+    """Two products. Noise on so many columns would hide the signal."""
+
+    name = "dr-svd"
+    phrase = "DR-SVD"
+    places = ("sites",)
+    fixed_rounds, has_private_form = _ROUNDS, False
+
+    def width(self, request: PlanRequest) -> int:
+        """That of FedPower Alg. 6."""
+        return request.wider(randomised_width(request.dim, rank=request.rank) - request.rank)
+
+    def plan(self, request: PlanRequest, reason: str) -> MethodPlan:
+        """As for all methods with a fixed number of rounds."""
+        return Method.plan(self, request, reason)
+
+    def build_task(self, plan: MethodPlan, start_basis: Array | None, context: TaskContext) -> Components:
+        """Two products."""
+        assert start_basis is not None
+        return partial(RandomisedSvd, neighbours=context.neighbours, begin=start_basis, rank=context.rank)
+
+
+METHOD: Final = RandomisedTwice()

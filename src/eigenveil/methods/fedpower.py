@@ -1,4 +1,4 @@
-"""`LocalPower`: FedPower, several power steps at each site between two rounds of communication.
+"""FedPower: several power steps at each site between two rounds of communication.
 
 It saves rounds where the sites are alike, and keeps an error where they are not. It saves no budget: each local step reads the
 rows, so each is released with its own noise and charged. Everything after that is post-processing.
@@ -7,7 +7,8 @@ rows, so each is released with its own noise and charged. Everything after that 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, final
+from functools import partial
+from typing import Final, Literal, final
 
 import numpy as np
 
@@ -17,12 +18,23 @@ from eigenveil.core.rows import Rows
 from eigenveil.core.sums import CONTRACTION, require_contraction
 from eigenveil.core.unit import Neighbours
 from eigenveil.errors import require
-from eigenveil.linalg import Array, Subspace, align_procrustes, align_signs, orthonormal, signed, sines
-from eigenveil.methods.products import require_shares
+from eigenveil.linalg import (
+    Array,
+    Subspace,
+    align_procrustes,
+    align_signs,
+    orthonormal,
+    signed,
+    sines,
+    singular_edge,
+    spiked_edge,
+)
+from eigenveil.methods.base import Components, MethodPlan, PlanRequest, TaskContext
+from eigenveil.methods.products import ProductMethod, require_shares
 from eigenveil.privacy import bounded_gram_times
 from eigenveil.tasks.base import Question, Task, on_grid, require_array, require_step
 
-__all__ = ["Align", "LocalPart", "LocalPower", "LocalState", "constant_steps", "decaying_steps"]
+__all__ = ["METHOD", "Align", "LocalPart", "LocalPower", "LocalState", "constant_steps", "decaying_steps"]
 
 Align = Literal["procrustes", "sign", "none"]
 
@@ -285,3 +297,56 @@ _ALIGNED: dict[Align, Callable[[Array, Array], Array]] = {
     "sign": align_signs,
     "none": _as_it_is,
 }
+
+
+@final
+class FedPower(ProductMethod):
+    """Sites take several steps on their own rows between rounds."""
+
+    name = "fedpower"
+    phrase = "FedPower"
+    places = ("sites",)
+    settings = ("site",)
+    is_additive, takes_samples, takes_local_steps = False, True, True
+    max_rounds = 100
+
+    def steps(self, request: PlanRequest, rounds: int) -> tuple[int, ...]:
+        """Constant, decaying as in FedPower (3.15), or as listed with the last one repeated."""
+        if isinstance(request.local_steps, int):
+            return constant_steps(request.local_steps, rounds)
+        listed = tuple(request.local_steps)
+        if len(listed) == 2 and listed[0] == "decay":
+            return decaying_steps(int(listed[1]), rounds)
+        steps = [int(step) for step in listed][:rounds]
+        return tuple(steps + [steps[-1]] * (rounds - len(steps)))
+
+    def build_task(self, plan: MethodPlan, start_basis: Array | None, context: TaskContext) -> Components:
+        """Rounds of local steps."""
+        assert start_basis is not None
+        return partial(
+            LocalPower,
+            neighbours=context.neighbours,
+            begin=start_basis,
+            steps=plan.steps,
+            shares=plan.shares,
+            rank=context.rank,
+            align=context.align,
+            tolerance=plan.tolerance,
+            published=context.published,
+        )
+
+    def last_share(self, plan: MethodPlan) -> float:
+        """Every local step is a release with its own part of the round's share (decision 9)."""
+        return plan.shares[-1] / plan.steps[-1]
+
+    def noise_floor(self, dim: int, plan: MethodPlan, *, scale: float, spike: float, sites: int) -> float:
+        """The edge of the singular values of a product."""
+        entry, width = scale / math.sqrt(self.last_share(plan)), plan.width
+        return entry * spiked_edge(singular_edge(dim, width), spike=spike / entry, row=(dim + width) / 2)
+
+    def disclosure(self, width: int, *, role: str) -> str:
+        """Products, after steps that nobody sees."""
+        return f"products of the rows with {width} directions (after steps on these rows alone)"
+
+
+METHOD: Final = FedPower()

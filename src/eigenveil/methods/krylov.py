@@ -10,7 +10,8 @@ All products together determine the Gram matrix better than the last one alone (
 
 import math
 from dataclasses import dataclass
-from typing import final
+from functools import partial
+from typing import Final, final
 
 import numpy as np
 
@@ -21,10 +22,12 @@ from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, complement, orthonormal, signed, sines, top_eigen
 from eigenveil.linalg.blas import blas_threads
 from eigenveil.linalg.subspace import TOLD_APART, tie_at
-from eigenveil.methods.products import ProductTask, require_shares, ritz
+from eigenveil.methods.base import WORKING, Components, MethodPlan, PlanRequest, TaskContext
+from eigenveil.methods.products import ProductMethod, ProductTask, require_shares, ritz
+from eigenveil.methods.scene import Scene, found_in
 from eigenveil.tasks.base import Question
 
-__all__ = ["KeptProducts", "KeptState", "KrylovState", "KrylovSum", "ritz_of_all"]
+__all__ = ["METHOD", "KeptProducts", "KeptState", "KrylovState", "KrylovSum", "ritz_of_all"]
 
 # Both are relative to the largest Ritz value. Below the first, a direction of the residual is rounding noise. Below the second,
 # so is the residual of the leading vectors, where values tie and there is no gap to compare it with.
@@ -245,8 +248,6 @@ def _data_scale(span: Array, values: Array, rotation: Array, *, rank: int) -> Su
 # Directions of the stacked bases smaller than this, relatively, repeat others. We compute their squares, which keep half of the
 # digits.
 _REPEATED = 1e-4
-
-
 # How much larger than the average entry an important entry may be; and the least signal to assume, over the noise.
 _BOLD, _LEAST_SIGNAL = 3.0, 1e-3
 
@@ -453,3 +454,53 @@ def _variances(
     # A column of noise has a norm of about sqrt(dim * noise). An eigenvalue below that is not believed.
     last = max(float(np.linalg.eigvalsh((inner + inner.T) / 2)[-min(rank, width)]), math.sqrt(dim * noise))
     return noise, min(bold, last * last / dim)
+
+
+@final
+class Krylov(ProductMethod):
+    """All products count: exact to rounding in few rounds, or with noise on all of them."""
+
+    name = "krylov"
+    phrase = "a Krylov subspace"
+    places = ("sites", "peers", "remote peers")
+    settings = ("hub", "site", "masked", "peers", "peers-independent")
+    keeps_products = True
+    max_rounds = 60
+    # More rounds than where the last product counts alone, and a more even budget (docs/decisions/0009).
+    noisy_rounds, growth = 8, 1.3
+
+    def width(self, request: PlanRequest) -> int:
+        """Without noise a slightly wider block saves rounds."""
+        return request.wider(5) if request.budget is None else super().width(request)
+
+    def build_task(self, plan: MethodPlan, start_basis: Array | None, context: TaskContext) -> Components:
+        """Kept products under noise, a Krylov space without."""
+        assert start_basis is not None
+        near, shares, stop = context.neighbours, plan.shares, plan.tolerance
+        if context.private:
+            return partial(
+                KeptProducts, neighbours=near, begin=start_basis, shares=shares, rank=context.rank, tolerance=stop
+            )
+        return partial(
+            KrylovSum,
+            neighbours=near,
+            begin=start_basis,
+            rounds=plan.rounds,
+            rank=context.rank,
+            tolerance=stop,
+            shares=shares,
+        )
+
+    def memory(self, dim: int, plan: MethodPlan) -> int:
+        """A few products, and all bases with their products."""
+        return (WORKING + 2 * plan.rounds) * dim * plan.width
+
+    def simulate(self, plan: MethodPlan, scene: Scene, *, sites: int) -> Array:
+        """The real task. Only its last result matters, so intermediate ones are not computed."""
+        basis = self.start_basis(scene.dim, plan, scene.seed)
+        assert basis is not None
+        kept = partial(KeptProducts, neighbours=scene.neighbours, begin=basis, shares=plan.shares, rank=scene.rank)
+        return found_in(scene, partial(kept, tolerance=plan.tolerance, told=False))
+
+
+METHOD: Final = Krylov()

@@ -1,11 +1,12 @@
-"""`PowerIteration`: PPM Alg. 1, a noisy product with the Gram matrix per round, never the Gram matrix itself.
+"""Power: PPM Alg. 1, a noisy product with the Gram matrix per round, never the Gram matrix itself.
 
 Three things differ from the paper, each measured in benchmarks/plan/power_shares.py. The block is wider than the requested rank.
 Later rounds get more of the budget than earlier ones. The answer is computed from the last product by Ritz vectors.
 """
 
 from dataclasses import dataclass
-from typing import final
+from functools import partial
+from typing import Final, final
 
 import numpy as np
 
@@ -14,10 +15,11 @@ from eigenveil.core.sums import require_contraction
 from eigenveil.core.unit import Neighbours
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, orthonormal, signed, sines
-from eigenveil.methods.products import ProductTask, require_shares, ritz
+from eigenveil.methods.base import Components, MethodPlan, TaskContext
+from eigenveil.methods.products import ProductMethod, ProductTask, require_shares, ritz
 from eigenveil.tasks.base import Question
 
-__all__ = ["PowerIteration", "PowerState"]
+__all__ = ["METHOD", "PowerIteration", "PowerState"]
 
 
 @final
@@ -124,3 +126,29 @@ class PowerIteration(ProductTask[PowerState]):
         # values. They estimate eigenvalues; data scale needs their roots.
         rotation, values, _ = np.linalg.svd(state.basis.T @ state.product)
         return Subspace(signed(state.basis @ rotation[:, :rank]), np.sqrt(values[:rank]))
+
+
+@final
+class Power(ProductMethod):
+    """PPM Alg. 1 at one table, FedPower Alg. 1 with one local step at sites."""
+
+    name = "power"
+    phrase = "the private power method"
+    places = ("curator", "sites", "peers", "remote peers")
+    settings = ("curator", "hub", "site", "masked", "peers", "peers-independent")
+    takes_samples = True
+
+    def build_task(self, plan: MethodPlan, start_basis: Array | None, context: TaskContext) -> Components:
+        """One product per share."""
+        assert start_basis is not None
+        return partial(
+            PowerIteration,
+            neighbours=context.neighbours,
+            begin=start_basis,
+            shares=plan.shares,
+            rank=context.rank,
+            tolerance=plan.tolerance,
+        )
+
+
+METHOD: Final = Power()

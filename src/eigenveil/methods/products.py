@@ -1,8 +1,10 @@
 """`ProductTask`: the common part of tasks whose sites multiply their Gram matrix by a basis that the hub sends.
 
-And what is made of products: `ritz` reads directions off one, and `geometric_shares` divide a budget among several.
+`ProductMethod` is the common part of their leaves: a block that the hub sends, in rounds whose shares grow. `ritz` reads
+directions off one product.
 """
 
+import math
 from typing import TypeVar
 
 import numpy as np
@@ -13,12 +15,14 @@ from eigenveil.core.rows import Rows
 from eigenveil.core.sums import CONTRACTION, require_contraction
 from eigenveil.core.unit import Neighbours
 from eigenveil.errors import require
-from eigenveil.linalg import Array, Subspace, complement, signed, top_eigen
+from eigenveil.linalg import Array, Subspace, complement, product_edge, signed, spiked_edge, top_eigen
 from eigenveil.linalg.kernel import tall_product, tall_times
+from eigenveil.methods.base import TOLERANCE, WORKING, Method, MethodPlan, PlanRequest, TaskContext, block_norm
+from eigenveil.methods.scene import Scene, found_in
 from eigenveil.privacy import bounded_gram_times
 from eigenveil.tasks.base import Question, SumTask, require_step
 
-__all__ = ["ProductTask", "geometric_shares", "require_shares", "ritz"]
+__all__ = ["ProductMethod", "ProductTask", "geometric_shares", "require_shares", "ritz"]
 
 State = TypeVar("State")
 
@@ -52,6 +56,73 @@ class ProductTask(SumTask[State, Subspace]):
         width = question.arrays[0].shape[1]
         limits = f"{most}" if least == most else f"{least} to {most}"
         require(least <= width <= most, f"basis must have {limits} columns, got {width}")
+
+
+class ProductMethod(Method):
+    """A method of products with a block that the hub sends, in rounds whose shares grow."""
+
+    needs_start_basis: bool = True
+    fixed_rounds: int | None = None
+    max_rounds: int = 200  # Without noise, where it stops at a tolerance.
+    noisy_rounds: int = 4
+    # Each product gets this many times the budget of the one before: the last one makes the result.
+    # benchmarks/plan/power_shares.py.
+    growth: float = 1.6
+
+    def width(self, request: PlanRequest) -> int:
+        """Wider than the rank: under noise a wider block gains more than its noise costs."""
+        # Without noise it only has to contain the space.
+        return request.wider(max(10, request.rank if request.budget is None else 3 * request.rank))
+
+    def plan(self, request: PlanRequest, reason: str) -> MethodPlan:
+        """Rounds with growing shares."""
+        private = request.budget is not None
+        rounds = (self.noisy_rounds if private else self.max_rounds) if request.rounds is None else request.rounds
+        # With noise, shares are fixed in advance: a round that is left out would leave its share unused.
+        usual = 0.0 if private else TOLERANCE
+        return MethodPlan(
+            method=self.name,
+            width=self.width(request),
+            rounds=rounds,
+            shares=geometric_shares(rounds, growth=self.growth if private and not request.equal_shares else 1.0),
+            steps=self.steps(request, rounds),
+            tolerance=usual if request.tolerance is None else request.tolerance,
+            reason=reason,
+        )
+
+    def steps(self, request: PlanRequest, rounds: int) -> tuple[int, ...]:
+        """Local steps of each round."""
+        return (1,) * rounds
+
+    def message_size(self, dim: int, plan: MethodPlan) -> int:
+        """A product."""
+        return dim * plan.width
+
+    def memory(self, dim: int, plan: MethodPlan) -> int:
+        """A few products."""
+        return WORKING * dim * plan.width
+
+    def entry_noise(self, plan: MethodPlan) -> float:
+        """That of the last product."""
+        return float(plan.shares[-1] ** -0.5)
+
+    def noise_norm(self, dim: int, plan: MethodPlan, *, sites: int) -> float:
+        """That of the last product: the result is read off it."""
+        return block_norm(dim, plan.width) / math.sqrt(plan.shares[-1])
+
+    def noise_floor(self, dim: int, plan: MethodPlan, *, scale: float, spike: float, sites: int) -> float:
+        """The edge of the Ritz values of a product."""
+        entry = scale / math.sqrt(self.last_share(plan))
+        return entry * spiked_edge(product_edge(dim, plan.width), spike=spike / entry, row=dim - plan.width / 2)
+
+    def disclosure(self, width: int, *, role: str) -> str:
+        """Products."""
+        return f"products of the rows with {width} directions"
+
+    def simulate(self, plan: MethodPlan, scene: Scene, *, sites: int) -> Array:
+        """The real task, with noise on the sum."""
+        context = TaskContext(neighbours=scene.neighbours, rank=scene.rank, private=True)
+        return found_in(scene, self.build_task(plan, self.start_basis(scene.dim, plan, scene.seed), context))
 
 
 def require_shares(shares: tuple[float, ...]) -> None:

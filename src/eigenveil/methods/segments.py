@@ -1,4 +1,4 @@
-"""`Segments`: one component after another by power steps, each from a hidden random start.
+"""Segments: one component after another by power steps, each from a hidden random start.
 
 D-DP-PM Alg. 1 for peers without a hub, made private in the worst case. Each person has one number, their score, which stays with
 their peer. Peers add up d numbers per round. Three things differ from the paper. The sum itself is released through a mechanism:
@@ -8,11 +8,13 @@ directions are projected out, because the published deflation divides by a priva
 
 import math
 from dataclasses import dataclass
-from typing import final
+from functools import partial
+from typing import Final, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from eigenveil.core.accounting import Budget
 from eigenveil.core.domain import SHIFT, Domain
 from eigenveil.core.exact import minus_outer
 from eigenveil.core.mechanism import Bounded
@@ -22,14 +24,27 @@ from eigenveil.core.sums import CONTRACTION, require_contraction
 from eigenveil.core.unit import Neighbours
 from eigenveil.core.whole import Total
 from eigenveil.data.rows import Symmetric
-from eigenveil.errors import require
-from eigenveil.linalg import Array, Subspace, orthonormal, signed
-from eigenveil.methods.products import require_shares
+from eigenveil.errors import require, require_param
+from eigenveil.linalg import Array, Subspace, norm_edge, orthonormal, signed, spiked_edge
+from eigenveil.methods.base import (
+    TOLERANCE,
+    WORKING,
+    Components,
+    Method,
+    MethodPlan,
+    PlanRequest,
+    TaskContext,
+    block_norm,
+    refuse_oversample,
+)
+from eigenveil.methods.products import ProductMethod, geometric_shares, require_shares
+from eigenveil.methods.scene import Scene, gaussian, rows_of
 from eigenveil.privacy import bounded_gram_times
 from eigenveil.privacy.sums.clipped import dense, sparse
+from eigenveil.protocols.pooled import run_pooled
 from eigenveil.tasks.base import Question, SumTask, require_step
 
-__all__ = ["Segments", "SegmentsState"]
+__all__ = ["METHOD", "Segments", "SegmentsState"]
 
 # Bits of a hidden score. The grid of rows is finer than for products by the second number, so that rows of people with many rows
 # do not round to zero. An entry of a row then has 27 bits, and 2^10 rows times scores add up without rounding.
@@ -38,6 +53,15 @@ _SCORE_BITS, _FINER, _ROW_BITS, _AT_ONCE = 16, 2.0**-10, 27, 1 << 10
 _ORTHONORMAL = 1e-8
 # A product this much smaller than the largest is rounding: all rows lie in the directions already found.
 _NOTHING_LEFT = 1e-14
+# Without noise: the most products per component. With noise: the fewest and the most products that are planned.
+_MOST_PRODUCTS: Final = 200
+_FEWEST_NOISY, _MOST_NOISY = 4, 12
+# The start's part of its component's share. Even if noise drowns the start it is still random, and nothing more is
+# needed.
+_START: Final = 0.02
+# A start's scores are clipped at this many deviations. It loses 8% of their variance; the noise is a third less than
+# at three.
+_CLIP: Final = 2.0
 
 
 @final
@@ -345,3 +369,188 @@ def _ordered(basis: Array, values: Array) -> Subspace:
     """Directions, (d, k), by decreasing value: with noise or slow convergence they may be found in another order."""
     order = np.argsort(-values, kind="stable")
     return Subspace(signed(orthonormal(basis[:, order])), values[order])
+
+
+@final
+class SegmentsMethod(Method):
+    """One direction after another.
+
+    D-DP-PM's Corollary 1 needs eigenvalues of the data, which are private, and its experiments tuned everything on the data. Here
+    the spectrum is guessed instead, and scores get the deviation 1 / sqrt(people).
+    """
+
+    name = "segments"
+    phrase = "one component after the other"
+    places = ("peers",)
+    settings = ("peers", "peers-independent")
+    fixed_rounds, finds_one_by_one = None, True
+
+    def width(self, request: PlanRequest) -> int:
+        """One column."""
+        refuse_oversample(self, request)
+        return 1
+
+    def plan(self, request: PlanRequest, reason: str) -> MethodPlan:
+        """`request.rounds` is the number of products per component after its start, by default 4 to 12 under noise.
+
+        Each product gets only a part of the budget. Without noise products go on until a tolerance is met.
+
+        Components share the budget in proportion to 1 / sqrt(eigenvalue), so as sqrt(l) for the l-th. This loses the least
+        variance. Proof:
+        - Noise of size s on d numbers rotates a direction of eigenvalue v by a sine of about s sqrt(d) / v.
+        - That loses v (s sqrt(d) / v)^2 = d s^2 / v of variance, and s^2 is proportional to 1 / share.
+        - Under a fixed sum of shares, sum 1 / (share_l v_l) is least at share_l proportional to v_l^(-1/2).
+        Within a component each product gets more than the one before, as in the power method.
+        """
+        budget, rounds = request.budget, request.rounds
+        require_param(rounds is None or rounds >= 1, "{rounds} must be at least 1, got {@rounds}", rounds=rounds)
+        products = rounds
+        if products is None:
+            products = _MOST_PRODUCTS if budget is None else _products(request.eigenvalues, request.rank, budget)
+        # Without a budget shares carry no noise, and the first of hundreds of growing shares would underflow to nothing.
+        growth = 1.0 if budget is None else ProductMethod.growth
+        shares = _shares(request.eigenvalues[: request.rank], products, growth=growth)
+        usual = TOLERANCE if budget is None else 0.0
+        return MethodPlan(
+            method=self.name,
+            width=self.width(request),
+            # One more for the start.
+            rounds=products + 1,
+            shares=shares,
+            tolerance=usual if request.tolerance is None else request.tolerance,
+            reason=_reason(request, products, shares[-1]),
+            people=request.people,
+        )
+
+    def build_task(self, plan: MethodPlan, start_basis: Array | None, context: TaskContext) -> Components:
+        """The task of one peer, whose hidden scores nobody else knows."""
+        assert context.hidden is not None
+        deviation = 1.0 / math.sqrt(plan.people)
+        return partial(
+            Segments,
+            neighbours=context.neighbours,
+            rank=context.rank,
+            rounds=plan.rounds,
+            shares=plan.shares,
+            noise=context.hidden,
+            deviation=deviation,
+            clip=_CLIP * deviation,
+            tolerance=plan.tolerance,
+        )
+
+    def last_share(self, plan: MethodPlan) -> float:
+        """The last product of each component is its answer. The smallest share among these has the most noise."""
+        return min(plan.shares[plan.rounds - 1 :: plan.rounds])
+
+    def message_size(self, dim: int, plan: MethodPlan) -> int:
+        """One column."""
+        return dim
+
+    def longest_part(self, dim: int, plan: MethodPlan) -> int:
+        """All directions with their values, at the end."""
+        return (dim + 1) * _rank(plan) + 1
+
+    def memory(self, dim: int, plan: MethodPlan) -> int:
+        """A few columns for each direction."""
+        return WORKING * dim * (_rank(plan) + 1)
+
+    def entry_noise(self, plan: MethodPlan) -> float:
+        """That of the last product."""
+        return float(self.last_share(plan) ** -0.5)
+
+    def noise_norm(self, dim: int, plan: MethodPlan, *, sites: int) -> float:
+        """That of one column."""
+        return block_norm(dim, 1) / math.sqrt(self.last_share(plan))
+
+    def noise_floor(self, dim: int, plan: MethodPlan, *, scale: float, spike: float, sites: int) -> float:
+        """Each component is the norm of its own last product."""
+        entry = scale / math.sqrt(self.last_share(plan))
+        return entry * spiked_edge(norm_edge(dim, tries=_rank(plan)), spike=spike / entry, row=(dim + 1) / 2)
+
+    def disclosure(self, width: int, *, role: str) -> str:
+        """Products, one direction at a time."""
+        return "products of the rows with one direction at a time"
+
+    def simulate(self, plan: MethodPlan, scene: Scene, *, sites: int) -> Array:
+        """The directions, (d, k), that peers would find one after another.
+
+        A start is z = sum_j x_j q_j with hidden scores q_j of many people. It is normal, with covariance (variance of a
+        score) times the Gram matrix. The d rows here give the same law if their scores are normal and not clipped. So the
+        clip is multiplied by the radius that these rows of larger norm need, which puts it out of reach. The noise at a
+        start is then clip * radius * multiplier / radius^2 with a clip of radius times the true one: that of rows in the
+        unit ball.
+        """
+        rows, radius = rows_of(scene)
+        # The hidden scores must not share a stream with the noise below.
+        hidden = Noise.seeded((scene.seed << 8) + 1)
+        deviation = 1.0 / math.sqrt(plan.people)
+        task = Segments(
+            Domain(scene.dim, radius, claimed=False),
+            scene.neighbours,
+            scene.rank,
+            plan.rounds,
+            plan.shares,
+            hidden,
+            deviation * math.sqrt(_clipped_variance(_CLIP)),
+            _CLIP * deviation * radius,
+            plan.tolerance,
+        )
+        return run_pooled(task, rows, gaussian(scene.multiplier / radius**2, Noise.seeded(scene.seed))).basis
+
+
+METHOD: Final = SegmentsMethod()
+
+
+def _rank(plan: MethodPlan) -> int:
+    """How many directions a plan finds."""
+    return len(plan.shares) // plan.rounds
+
+
+def _products(values: Array, rank: int, budget: Budget) -> int:
+    """Two more products than it takes to bring a random start down to the noise.
+
+    Each product halves the error under the guessed spectrum. With growing shares the last product gets much the same
+    share however many there are. So extra products cost little, while too few cost much if the eigenvalues are closer
+    together than guessed.
+    """
+    share = (1 - 1 / ProductMethod.growth) * float(_across(values[:rank])[-1])
+    noise = math.sqrt(len(values) / share) / budget.mu / float(values[rank - 1])
+    return min(_MOST_NOISY, max(_FEWEST_NOISY, 2 + math.ceil(-math.log2(noise))))
+
+
+def _across(values: Array) -> Array:
+    """Each component's share of the budget, (rank,)."""
+    across: Array = values**-0.5 / (values**-0.5).sum()
+    return across
+
+
+def _shares(values: Array, products: int, *, growth: float) -> tuple[float, ...]:
+    within = np.array([_START, *((1 - _START) * np.array(geometric_shares(products, growth=growth)))])
+    shares = np.outer(_across(values), within).ravel()
+    return tuple((shares / shares.sum()).tolist())
+
+
+def _reason(request: PlanRequest, products: int, share: float) -> str:
+    """Why this many products, and how the last component compares with the noise under the guessed spectrum."""
+    budget, rank, values = request.budget, request.rank, request.eigenvalues
+    if budget is None:
+        why = "as requested" if request.rounds is not None else "enough for eigenvalues a tenth apart"
+        return f"up to {products} products per component, {why}; each stops when it has converged"
+    why = (
+        "as requested"
+        if request.rounds is not None
+        else "more than it takes to bring a start down to the noise if eigenvalues fall like 1, 1/2, 1/3"
+    )
+    noise = math.sqrt(len(values) / share) / budget.mu
+    side = "above" if values[rank - 1] > noise else "below"
+    return (
+        f"{products} products per component, {why}. In the guessed spectrum component {rank} has eigenvalue "
+        f"{values[rank - 1]:.3g} row_bound^2, {side} the noise that one curator would add to its last product ({noise:.3g})"
+    )
+
+
+def _clipped_variance(clip: float) -> float:
+    """The variance of a standard normal clipped at +-`clip`: E min(z^2, c^2)."""
+    inside = math.erf(clip / math.sqrt(2))
+    density = math.exp(-clip * clip / 2) / math.sqrt(2 * math.pi)
+    return inside - 2 * clip * density + clip * clip * (1 - inside)

@@ -1,4 +1,4 @@
-"""`SiteSpaces`: one round, in which each site sends the leading directions of its own rows instead of a d x d matrix.
+"""Merge, UDA and WDA: one round, in which each site sends the leading directions of its own rows instead of a d x d matrix.
 
 They are combined by one of three methods: FPCA's merge, which is exact while nothing was truncated, or one of the two averages of
 projectors that FedPower compares with. With privacy, a site first releases its Gram matrix with noise; the rest is
@@ -7,28 +7,38 @@ post-processing.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, final, get_args
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final, Literal, final, get_args
 
 import numpy as np
 
 from eigenveil.core.domain import Domain
-from eigenveil.core.mechanism import Bounded, Mechanism
+from eigenveil.core.mechanism import Bounded, Exact, Mechanism
+from eigenveil.core.noise import Noise
 from eigenveil.core.rows import Rows, block_size, is_elsewhere
 from eigenveil.core.unit import Neighbours
+from eigenveil.data.rows import Symmetric
 from eigenveil.errors import require
-from eigenveil.linalg import Array, Subspace, complement, merge_all, signed, top_eigen
+from eigenveil.linalg import Array, Subspace, complement, merge_all, merged_edge, signed, top_eigen
+from eigenveil.methods.base import Components, Method, MethodPlan, PlanRequest, TaskContext, refuse_oversample
+from eigenveil.methods.scene import ALL_PAIRS, Scene, gaussian, leading_under_noise, matrix_of
 from eigenveil.privacy import bounded_count, bounded_gram
 from eigenveil.privacy.sums.clipped import dense
 from eigenveil.tasks.base import Question, Task, require_array, require_step
 
-__all__ = ["SiteSpace", "SiteSpaces", "SpacesKind"]
+__all__ = ["METHODS", "SiteSpace", "SiteSpaces", "SpacesKind"]
 
 SpacesKind = Literal["merge", "uda", "wda"]
 
 # In data scale, relative to the largest value: below this, a direction of a Gram matrix is rounding.
 # Eigenvalues are good to about 1e-13 of the largest, and values are their roots.
 _NOTHING = 3e-7
+# Sites that are rehearsed one by one (`_FEW_SITES` for many columns). Further sites reuse that noise with other
+# signs.
+_SITES, _FEW_SITES = 16, 6
+# At a site with many columns, the directions that are only noise need not be found to the last digit.
+_BLOCKS: Final = 6
 
 
 @final
@@ -218,3 +228,106 @@ def _weighty(space: Subspace) -> Subspace:
 
 def _nothing(dim: int) -> Subspace:
     return Subspace(np.empty((dim, 0)), np.empty(0))
+
+
+@final
+class Spaces(Method):
+    """One of the three ways to combine directions of sites, each of which releases its own matrix."""
+
+    places = ("sites",)
+    is_additive, averages_subspaces = False, True
+
+    def __init__(self, kind: SpacesKind) -> None:
+        self.name, self.kind, merges = kind, kind, kind == "merge"
+        self.phrase = "merged subspaces" if merges else f"averaged subspaces ({kind.upper()})"
+        self.settings = ("site",) if merges else ()
+        self.runs_in_trees = merges
+
+    def width(self, request: PlanRequest) -> int:
+        """That of the answer; merges take more directions from each site."""
+        if self.kind == "merge":
+            return request.wider(max(10, request.rank))
+        refuse_oversample(self, request)
+        return request.rank
+
+    def build_task(self, plan: MethodPlan, start_basis: Array | None, context: TaskContext) -> Components:
+        """WDA as printed divides by a site's number of people, which must be public unless nothing is protected."""
+        public = context.neighbours.count_is_public or not context.private
+        return partial(
+            SiteSpaces,
+            neighbours=context.neighbours,
+            kind=self.kind,
+            rank=context.rank,
+            width=plan.width,
+            normalise=self.kind == "wda" and public,
+        )
+
+    def message_size(self, dim: int, plan: MethodPlan) -> int:
+        """The directions."""
+        return dim * plan.width
+
+    def memory(self, dim: int, plan: MethodPlan) -> int:
+        """A site's own matrix, its noise, its eigenvectors, and a copy."""
+        return 4 * dim * dim
+
+    def entry_noise(self, plan: MethodPlan) -> float:
+        """That of a matrix, off its diagonal."""
+        return math.sqrt(0.5)
+
+    def noise_norm(self, dim: int, plan: MethodPlan, *, sites: int) -> float:
+        """Every site has all of a matrix's noise."""
+        return math.sqrt(2 * dim * sites)
+
+    def noise_floor(self, dim: int, plan: MethodPlan, *, scale: float, spike: float, sites: int) -> float:
+        """The total noise comes from the sites in equal parts."""
+        return scale / math.sqrt(sites) * merged_edge(dim, plan.width, parts=sites) + spike
+
+    def disclosure(self, width: int, *, role: str) -> str:
+        """Directions."""
+        return f"the {width} leading directions of this {role}'s own rows"
+
+    def simulate(self, plan: MethodPlan, scene: Scene, *, sites: int) -> Array:
+        """All sites with their own noise."""
+        domain, rank = Domain(scene.dim, 1.0), scene.rank
+        return _combined(
+            SiteSpaces(domain, scene.neighbours, kind=self.kind, rank=rank, width=plan.width), scene, sites
+        )
+
+
+METHODS: Final = tuple(map(Spaces, get_args(SpacesKind)))
+
+
+def _combined(task: SiteSpaces, scene: Scene, sites: int) -> Array:
+    """Each site releases the matrix of its own rows and sends its leading directions. The real task combines them.
+
+    Beyond a few sites, noise that was drawn is reused with other signs. The law of the noise is the same for all
+    signs of the axes. With independent signs, every product of two different axes has over the sites the mean and the
+    variance of independent noise.
+    """
+    rng = np.random.default_rng(scene.seed)
+    shift = None if scene.shift is None else scene.shift / math.sqrt(sites)
+    parts: list[SiteSpace] = []
+    for site in range(min(sites, _SITES if scene.dim <= ALL_PAIRS else _FEW_SITES)):
+        one = replace(scene, gram=scene.gram / sites, shift=shift, seed=scene.seed * _SITES + site)
+        parts.extend(_sent(task, one))
+    spaces = [part.space for part in parts]
+    for site in range(len(parts), sites):
+        signs = rng.choice([-1.0, 1.0], scene.dim)
+        drawn = spaces[site % len(spaces)]
+        parts.append(SiteSpace(Subspace(drawn.basis * signs[:, None], drawn.values)))
+    return task.advance(None, tuple(parts), Exact(because="the sites have added noise")).basis
+
+
+def _sent(task: SiteSpaces, scene: Scene) -> tuple[SiteSpace, ...]:
+    if scene.dim <= ALL_PAIRS:
+        rows = Symmetric(matrix_of(scene), people=1)
+        return task.work(task.ask(None), rows, gaussian(scene.multiplier, Noise.seeded(scene.seed)))
+    values, vectors = leading_under_noise(
+        scene.gram,
+        scene.shift,
+        scale=scene.scale,
+        rank=task.sent,
+        noise=Noise.seeded(scene.seed),
+        blocks=_BLOCKS,
+    )
+    return (SiteSpace(Subspace(vectors, np.sqrt(np.maximum(values, 0.0)))),)

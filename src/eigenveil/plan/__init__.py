@@ -4,17 +4,16 @@ It uses public numbers alone and never sees a row. `choose` serves the estimator
 `plan`. It may import `trackers` and below, and runs the real tasks.
 """
 
-from eigenveil.plan.choose.choice import Choice, Plan, PrivateMethod, predict
-from eigenveil.plan.choose.gossip import SegmentsPlan, guessed_eigenvalues, plan_segments
+from eigenveil.plan.choose.choice import Choice, Plan, predict
 from eigenveil.plan.choose.masks import MasksPlan, masked_terms, plan_masks
-from eigenveil.plan.choose.sites import Method, SitesPlan, components_of, iterates, plan_sites
+from eigenveil.plan.choose.sites import plan_sites
 from eigenveil.plan.choose.stream import STREAM_MEAN_SHARES, StreamPlan, first_block, plan_stream, stream_split
 from eigenveil.plan.clipping import HiddenRows, LongRows, Norms, taken_by_clipping
 from eigenveil.plan.forecast.facts import METHODS, SETTINGS, Facts, Setting, methods_for, parts_of
 from eigenveil.plan.forecast.forecast import Forecast, Interval, curve, forecast
 from eigenveil.plan.forecast.params import FitParams, choice_of, estimator_of
 from eigenveil.plan.forecast.recommendation import Recommendation, Verdict, advise, hopeless
-from eigenveil.plan.spectrum import Spectrum
+from eigenveil.plan.spectrum import Spectrum, guessed_eigenvalues
 
 __all__ = [
     "METHODS",
@@ -28,32 +27,25 @@ __all__ = [
     "Interval",
     "LongRows",
     "MasksPlan",
-    "Method",
     "Norms",
     "Plan",
-    "PrivateMethod",
     "Recommendation",
-    "SegmentsPlan",
     "Setting",
-    "SitesPlan",
     "Spectrum",
     "StreamPlan",
     "Verdict",
     "advise",
     "choice_of",
-    "components_of",
     "curve",
     "estimator_of",
     "first_block",
     "forecast",
     "guessed_eigenvalues",
     "hopeless",
-    "iterates",
     "masked_terms",
     "methods_for",
     "parts_of",
     "plan_masks",
-    "plan_segments",
     "plan_sites",
     "plan_stream",
     "predict",

@@ -16,7 +16,7 @@ from eigenveil.core.rows import is_sparse
 from eigenveil.errors import require, require_param
 from eigenveil.linalg import Array
 
-__all__ = ["PUBLIC_SPREAD", "SPREAD_OF_GUESS", "Spectrum", "condensed", "require_rank"]
+__all__ = ["PUBLIC_SPREAD", "SPREAD_OF_GUESS", "Spectrum", "condensed", "guessed_eigenvalues", "require_rank"]
 
 FORMAT: Final = "eigenveil spectrum 1"
 # Relative error of the shape: where nothing is known, for a guess, and for a public table like the private one.
@@ -346,6 +346,18 @@ def condensed(values: Array, dim: int, *, rank: int) -> Array:
 def require_rank(rank: int, dim: int) -> None:
     """Refuse zero components, or more components than columns."""
     require_param(1 <= rank <= dim, f"{{rank}} must be from 1 to the {dim} columns, got {{@rank}}", rank=rank)
+
+
+def guessed_eigenvalues(*, dim: int, people: int) -> Array:
+    """Guessed eigenvalues of the Gram matrix, (dim,), in units of row_bound^2, for use where the real ones are
+    private.
+
+    >>> guessed_eigenvalues(dim=2, people=6).tolist()
+    [2.0, 1.0]
+    """
+    require_param(people >= 1, "{people} must be at least 1, got {@people}", people=people)
+    guess: Array = people * Spectrum.guessed(dim).values
+    return guess
 
 
 def _fill(fill: float | None) -> float:

@@ -149,7 +149,7 @@ def _encoded(value: Any) -> bytes:
         return digest("text" if isinstance(value, str) else "bytes", value)
     if isinstance(value, np.ndarray):
         # Little-endian, and with its shape, or two arrays with the same numbers would have one digest.
-        return digest("array", *value.shape, b"", np.ascontiguousarray(value, dtype="<f8").data.cast("B"))
+        return digest("array", *value.shape, b"", np.asarray(value, dtype="<f8").tobytes())
     if isinstance(value, Mapping):
         return digest("names", *(field for name in sorted(value) for field in (name, _encoded(value[name]))))
     if isinstance(value, Sequence):

@@ -4,12 +4,13 @@ import math
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from eigenveil.errors import require_param
 from eigenveil.linalg import Array, orthonormal
-from eigenveil.methods.covariance import CovarianceSum
-from eigenveil.methods.krylov import KeptProducts, KrylovSum
+from eigenveil.methods import TaskContext, method_of
+from eigenveil.methods.base import TOLERANCE
+from eigenveil.methods.krylov import KeptProducts
 from eigenveil.privacy import Histories
 from eigenveil.recommend.plan import ItemPlan, ItemTerms, pairs_memory
 from eigenveil.tasks import SumTask
@@ -17,13 +18,11 @@ from eigenveil.tasks import SumTask
 __all__ = ["default_delta", "directions", "require_room"]
 
 _LARGEST_DELTA = 1e-5
-# Without noise the result is accurate to rounding.
-_TOLERANCE = 1e-8
 
 
 def require_room(plan: ItemPlan, items: int) -> None:
     """Refuse a fit that does not fit in memory. Failing later would waste the budget of earlier releases."""
-    needed = pairs_memory(items) if plan.method == "covariance" else 0
+    needed = pairs_memory(items) if plan.releases_pairs else 0
     try:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
@@ -61,21 +60,19 @@ def directions(plan: ItemPlan, terms: ItemTerms, begin: Array) -> Callable[[Hist
 
     Iterative methods start from `begin`, (c, width).
     """
-    near, rank, shares = terms.neighbours, terms.rank, plan.shares
-    if plan.method == "covariance":
-        return partial(CovarianceSum, neighbours=near)
-    start = orthonormal(begin)
-    if plan.method == "krylov":
-        rounds = plan.rounds
-        return partial(
-            KrylovSum, neighbours=near, begin=start, rounds=rounds, rank=rank, tolerance=_TOLERANCE, shares=shares
-        )
+    leaf, private = method_of(plan.method), terms.budget is not None
+    start = orthonormal(begin) if leaf.needs_start_basis else None
+    if start is None or not private:
+        context = TaskContext(neighbours=terms.neighbours, rank=terms.rank, private=private)
+        # Tasks of sums take any `Region`, and histories are one.
+        task: Any = leaf.build_task(plan.for_sites(tolerance=TOLERANCE), start, context)
+        return cast("Callable[[Histories], SumTask[Any, Any]]", task)
     return partial(
         KeptProducts,
-        neighbours=near,
+        neighbours=terms.neighbours,
         begin=start,
-        shares=shares,
-        rank=rank,
+        shares=plan.shares,
+        rank=terms.rank,
         longest=plan.longest,
         told=False,
         name="power product",

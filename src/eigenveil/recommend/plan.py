@@ -7,7 +7,7 @@ claim takes its place. docs/decisions/0044 has the measurements behind the const
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, final
+from typing import Any, Final, final
 
 import numpy as np
 from scipy.special import ndtr
@@ -16,15 +16,16 @@ from eigenveil.core.accounting import Budget
 from eigenveil.core.unit import Neighbours
 from eigenveil.errors import ParameterWarning, require_param
 from eigenveil.linalg import Array, found_share
-from eigenveil.methods.fedpower import constant_steps
+from eigenveil.methods import MethodPlan, covariance, krylov, method_of, power
 from eigenveil.methods.products import geometric_shares
-from eigenveil.plan import PrivateMethod, SitesPlan
 from eigenveil.plan.choose.choice import MEMORY_LIMIT, in_mebibytes
 from eigenveil.privacy import Histories
 from eigenveil.privacy.sums.histories import interaction_products_sensitivity
 
 __all__ = ["ASSUMED_HISTORY", "Change", "ItemPlan", "ItemTerms", "Outcome", "pairs_memory", "plan_items"]
 
+# One release of all pairs of items; noisy products, all of which are kept; and products without noise.
+_PAIRS, _PRODUCTS, _EXACT = covariance.METHOD.name, power.METHOD.name, krylov.METHOD.name
 # The share of the budget for released item degrees. It is larger where they decide which items are used.
 _DEGREES_SHARE, _CHOICE_SHARE = 0.05, 0.1
 # Noisy products, all of which are kept: how many, how their shares grow, and how much wider than the rank. With
@@ -78,7 +79,7 @@ class ItemTerms:
     budget: Budget | None
     neighbours: Neighbours
     least: int
-    method: PrivateMethod
+    method: str
     degrees: bool
     history: float | None = None
     chosen: bool = False
@@ -135,7 +136,7 @@ class ItemPlan:
     `longest`.
     """
 
-    method: Literal["covariance", "power", "krylov"]
+    method: str
     width: int
     shares: tuple[float, ...]
     degrees_share: float
@@ -154,10 +155,22 @@ class ItemPlan:
         """Whether the forecast says that the result would be noise, or popularity and noise."""
         return self.expected is not None and self.expected.beyond < _LEAST_BEYOND
 
-    def for_sites(self) -> SitesPlan:
+    @property
+    def releases_pairs(self) -> bool:
+        """Whether all pairs of items are released, and not products."""
+        return method_of(self.method).releases_gram
+
+    def for_sites(self, *, tolerance: float = 0.0) -> MethodPlan:
         """The same plan in the form that a fit over sites uses."""
-        steps = () if self.method == "covariance" else constant_steps(1, self.rounds)
-        return SitesPlan(self.method, self.width, self.rounds, self.shares, steps, 0.0, self.reason)
+        return MethodPlan(
+            method=self.method,
+            width=self.width,
+            rounds=self.rounds,
+            shares=self.shares,
+            steps=() if self.releases_pairs else (1,) * self.rounds,
+            tolerance=tolerance,
+            reason=self.reason,
+        )
 
 
 def plan_items(terms: ItemTerms) -> ItemPlan:
@@ -183,33 +196,35 @@ def _planned(terms: ItemTerms) -> ItemPlan:
         rank=terms.rank,
     )
     if terms.method != "auto":
-        if terms.method == "power" and terms.budget is None:
-            return _by(terms, "krylov", "products without noise, all of which are kept")
+        if terms.method == _PRODUCTS and terms.budget is None:
+            return _by(terms, _EXACT, "products without noise, all of which are kept")
         return _by(terms, terms.method, f"{terms.method} was asked for")
     memory = pairs_memory(terms.kept)
     if memory > MEMORY_LIMIT:
         why = (
             f"all pairs of items would need {memory / 2**20:.0f} MiB, above the limit of {MEMORY_LIMIT / 2**20:.0f} MiB"
         )
-        return _by(terms, "krylov" if terms.budget is None else "power", f"power: {why}")
-    reason = f"covariance: one release of all pairs of items, which fit ({in_mebibytes(memory)} MiB)"
-    pairs = _by(terms, "covariance", reason)
+        return _by(terms, _EXACT if terms.budget is None else _PRODUCTS, f"{_PRODUCTS}: {why}")
+    reason = f"{_PAIRS}: one release of all pairs of items, which fit ({in_mebibytes(memory)} MiB)"
+    pairs = _by(terms, _PAIRS, reason)
     # One release of all pairs beats products nearly everywhere (docs/decisions/0009).
     if pairs.expected is None or pairs.expected.share >= _FAIR:
         return pairs
     products = _by(
-        terms, "power", "power: with this many items per direction, products need far less noise than all pairs"
+        terms,
+        _PRODUCTS,
+        f"{_PRODUCTS}: with this many items per direction, products need far less noise than all pairs",
     )
     quieter = _entry_noise(terms, products) < _QUIETER * _entry_noise(terms, pairs)
     return products if quieter and math.isfinite(products.longest) else pairs
 
 
-def _by(terms: ItemTerms, method: Literal["covariance", "power", "krylov"], reason: str) -> ItemPlan:
+def _by(terms: ItemTerms, method: str, reason: str) -> ItemPlan:
     width, shares, longest = terms.rank, geometric_shares(1, growth=1.0), math.inf
-    if method == "krylov":
+    if method == _EXACT:
         width = min(terms.kept, terms.rank + 5)
         shares = geometric_shares(_EXACT_ROUNDS, growth=1.0)
-    if method == "power":
+    if method == _PRODUCTS:
         capped = terms.neighbours is Neighbours.INTERACTION and terms.kept >= _ENOUGH * terms.rank
         width = min(terms.kept, terms.rank if capped else _WIDER * terms.rank)
         shares = geometric_shares(_CAPPED_ROUNDS if capped else _ROUNDS, growth=_KEPT_GROWTH)
@@ -282,7 +297,7 @@ def _entry_noise(terms: ItemTerms, plan: ItemPlan) -> float:
     assert terms.budget is not None
     sigma = terms.louder / (terms.budget.mu * math.sqrt(1 - plan.degrees_share))
     near = Histories(terms.kept, terms.least)
-    if plan.method == "covariance":
+    if plan.releases_pairs:
         return sigma * near.gram_sensitivity(terms.neighbours) / math.sqrt(2)
     sensitivity = near.gram_sensitivity(terms.neighbours)
     if terms.neighbours is Neighbours.INTERACTION:

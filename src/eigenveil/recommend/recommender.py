@@ -33,6 +33,7 @@ from eigenveil.estimators.rounds import Unfinished, Watch
 from eigenveil.estimators.settings import asked_settings, settings_of
 from eigenveil.estimators.sites import Columns
 from eigenveil.linalg import Array
+from eigenveil.methods import method_of
 from eigenveil.params import RecommenderParams, checked, param, parameters
 from eigenveil.params.declarations.groups import HERE
 from eigenveil.params.values import instance_of
@@ -233,11 +234,7 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
                 neighbours=request.neighbours,
                 components=directions(plan, terms, begin),
                 rank=terms.rank,
-                releases=(
-                    plan.shares,
-                    plan.rounds,
-                    kept * (kept + 1) // 2 if plan.method == "covariance" else kept * plan.width,
-                ),
+                releases=(plan.shares, plan.rounds, method_of(plan.method).message_size(kept, plan.for_sites())),
                 multiplier=setting.multiplier,
                 grid=setting.grid,
                 rounding=setting.rounding,

@@ -15,6 +15,7 @@ import numpy as np
 from eigenveil.core.accounting import Budget
 from eigenveil.core.rows import in_silence
 from eigenveil.core.unit import Neighbours
+from eigenveil.methods import METHODS
 from eigenveil.model import Model
 from eigenveil.privacy import Guarantee
 from eigenveil.show.charts import Span
@@ -206,7 +207,8 @@ def _intervals(model: Model) -> Iterator[Span]:
     the noise: no interval is known for these.
     """
     floor, settings = model.noise_floor, model.settings
-    if floor == 0 or settings.get("method") != "covariance" or "scale_from" in settings:
+    leaf = METHODS.get(str(settings.get("method")))
+    if floor == 0 or leaf is None or not leaf.releases_gram or "scale_from" in settings:
         return
     for variance in model.explained_variance.tolist():
         # No variance is negative, so the interval need not reach below zero.

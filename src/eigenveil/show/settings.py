@@ -71,7 +71,11 @@ def readable_settings(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     >>> dict(readable_settings({"method": "covariance", "row_bound": 2.0, "bound_from": "found privately", "rounds": 1}))
     {'method': 'one release of the covariance', 'row bound': '2, estimated privately'}
     """
-    covariance = settings.get("method") == "covariance"
+    # Here, because commands that show nothing need no methods.
+    from eigenveil.methods import METHODS
+
+    leaf = METHODS.get(str(settings.get("method")))
+    covariance = leaf is not None and leaf.releases_gram
     for name, value in settings.items():
         # A release of the covariance has no products, and a tolerance of zero stops nothing.
         if name in _ELSEWHERE or (covariance and name == "width") or (name == "tolerance" and value == 0):

@@ -6,7 +6,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import TYPE_CHECKING, Final
 
 from eigenveil.errors import require
 from eigenveil.network.study.words import Fact
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from eigenveil.estimators.federated.parties import Parties
     from eigenveil.estimators.gossip.parties import PeerParties
     from eigenveil.ledger.durable import DatasetState, StudyBudget
+    from eigenveil.methods import MethodPlan
     from eigenveil.network.policy import Policy
     from eigenveil.network.study.file import Place, StudyFile
-    from eigenveil.plan.choose.sites import Method
     from eigenveil.tasks.fit.bounds import RowBounds
 
 __all__ = [
@@ -54,8 +54,7 @@ def leaving_site(study: "StudyFile", parties: "Parties", *, above: "Place", addr
     yield Fact("Rounds", f"at most {parties.most_questions}. {each}{' and the keys of its masks' * study.masked}.")
     sums = _sums(
         study,
-        plan.method,
-        plan.width,
+        plan,
         count=task.people is None,
         center=task.center,
         trace=task.needs_trace,
@@ -69,22 +68,18 @@ def leaving_peer(
     study: "StudyFile", parties: "PeerParties", *, near: Sequence["Place"], listens: str
 ) -> Iterator[Fact]:
     """What leaves a peer, in how many rounds and to whom, from the terms that the peer itself has worked out."""
-    from eigenveil.plan import SitesPlan
-    from eigenveil.privacy.packed import packed_size
     from eigenveil.tasks.fit.search import NORMS
     from eigenveil.tasks.fit.split import split_budget
     from eigenveil.tasks.fit.units import ENTRIES
 
     request, plan, dim = parties.request, parties.request.plan, parties.request.bounds.dim
-    # Studies over the network find all components at once.
-    assert isinstance(plan, SitesPlan)
-    count, summed = request.people is None, plan.method == "covariance"
+    count, trace = request.people is None, not request.method.releases_gram
     bounds = request.bounds
     split = split_budget(
         mean=isinstance(request.center, str),
         search=bounds.search,
         count=count,
-        trace=not summed,
+        trace=trace,
         bound=bounds.find,
         units=bounds.units,
         observed=bounds.gaps is not None and bounds.gaps.divides,
@@ -93,8 +88,8 @@ def leaving_peer(
     rounds = len(split.mean) + plan.rounds + (split.extra > 0)
     # Without privacy nothing is charged, and a fit begins again each time a peer is lost.
     most = rounds + request.restarts if request.private else rounds * len(parties.names)
-    # Half of a symmetric matrix is sent. A sum of rows with its count has d + 1 numbers.
-    product = packed_size((dim, dim), symmetric=True) if summed else dim * plan.width
+    # A sum of rows with its count has d + 1 numbers.
+    product = request.method.message_size(dim, plan)
     times = parties.terms.among(()).mixing.steps
     again = (
         f" Of these, {request.restarts} may repeat a round with new noise when peers vanish. The cost includes them."
@@ -106,7 +101,7 @@ def leaving_peer(
     numbers = max(product, dim + 1 + seen, counted)
     each = f"In each, the peer sends at most {_numbers(numbers)} to each neighbour, {times} times"
     yield Fact("Rounds", f"at most {most}.{again} {each}, plus headers.")
-    sums = _sums(study, plan.method, plan.width, count=count, center=request.center, trace=not summed, bounds=bounds)
+    sums = _sums(study, plan, count=count, center=request.center, trace=trace, bounds=bounds)
     yield Fact("What leaves", f"{listed(sums)}. {_covered(study)}")
     names = listed([f"{place.name} at {place.address}" for place in near])
     yield Fact(
@@ -139,14 +134,15 @@ def _numbers(count: int) -> str:
 
 def _sums(
     study: "StudyFile",
-    method: "Method",
-    width: int,
+    plan: "MethodPlan",
     *,
     count: bool,
     center: object,
     trace: bool,
     bounds: "RowBounds",
 ) -> list[str]:
+    from eigenveil.methods import method_of
+
     people, role = study.unit.each == "person", "peer" if study.carrier == "gossip" else "site"
     whole = "complete " * (bounds.gaps is not None and bounds.gaps.drops)
     sums = [
@@ -159,18 +155,7 @@ def _sums(
     if bounds.gaps is not None and bounds.gaps.divides:
         each = "each column" if bounds.gaps.rule == "counts" else "each pair of groups of columns"
         sums.append(f"how many {'people' if people else 'rows'} have {each} (for missing values)")
-    match method:
-        case "covariance":
-            sums.append("the sums of products of every pair of columns")
-        case "merge" | "uda" | "wda":
-            sums.append(f"the {width} leading directions of this {role}'s own rows")
-        case "fedpower":
-            sums.append(f"products of the rows with {width} directions (after steps on these rows alone)")
-        case "krylov" | "power" | "dr-svd":
-            sums.append(f"products of the rows with {width} directions")
-        case _:
-            # A new method must say here what leaves before anyone can consent to it.
-            assert_never(method)
+    sums.append(method_of(plan.method).disclosure(plan.width, role=role))
     return sums + (["the sum of squares of all entries"] if trace else [])
 
 

@@ -13,6 +13,7 @@ from eigenveil.core.accounting import Budget, epsilon_of
 from eigenveil.core.ledger import Charge
 from eigenveil.core.unit import Neighbours, PrivacyUnit
 from eigenveil.ledger.durable import DurableLedger, StudyBudget
+from eigenveil.methods import MethodPlan
 from eigenveil.network.study.file import StudyFile
 from eigenveil.network.study.parties import parties_of, peer_parties_of
 from eigenveil.network.study.words import facts_of, who_learns
@@ -63,12 +64,10 @@ def test_the_methods_say_what_they_sum(tmp_path: Path) -> None:
 
 
 def test_a_method_that_nobody_described_is_an_error(tmp_path: Path) -> None:
-    unknown: Any = "a new one"
-    with pytest.raises(AssertionError, match="a new one"):
+    with pytest.raises(ValueError, match="no method 'a new one'"):
         _sums(
             Folders(tmp_path).study,
-            unknown,
-            5,
+            MethodPlan(method="a new one", width=5, rounds=1, shares=(1.0,)),
             count=True,
             center=None,
             trace=False,

@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 from eigenveil.commands.plan import COMMAND
 from eigenveil.core.accounting import Budget
 from eigenveil.plan import Facts, Forecast, Interval, Recommendation, Spectrum, Verdict, methods_for
-from eigenveil.plan.forecast.methods import method_plan
+from eigenveil.plan.forecast.methods import candidate_of
 
 ASKED = ("-n", "5000", "-k", "2", "--epsilon", "1", "--delta", "1e-6")
 SMALL = (*ASKED, "-d", "6")
@@ -40,7 +40,7 @@ def refused(*arguments: object) -> str:
 
 def expected(method: str, captured: float, **other: Any) -> Forecast:
     """An forecast of this name and captured variance, with figures that nothing else has."""
-    candidate = method_plan(Facts(6, 2, 5000, Budget(1.0, 1e-6), Spectrum.guessed(6), sites=4), method)
+    candidate = candidate_of(Facts(6, 2, 5000, Budget(1.0, 1e-6), Spectrum.guessed(6), sites=4), method)
     made = Forecast(
         method=method,
         captured=Interval(captured, captured - 0.03, captured + 0.02),

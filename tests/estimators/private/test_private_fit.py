@@ -308,7 +308,7 @@ def test_the_plan_is_kept_and_followed() -> None:
     assert pca.plan_.chosen.captured is None
     assert private(2, neighbours="zero-out").fit(rows()).plan_.chosen.captured is not None
     wide = private(2, method="power", oversample=1, rounds=3).fit(rows())
-    assert (wide.plan_.chosen.width, len(wide.plan_.chosen.shares)) == (3, 3)
+    assert (wide.plan_.chosen.plan.width, len(wide.plan_.chosen.plan.shares)) == (3, 3)
     assert wide.model_.settings["rounds"] == 3
 
 

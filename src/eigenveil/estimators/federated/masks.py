@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, Self, final
+from typing import Any, Literal, Self, final
 
 import numpy as np
 
@@ -20,10 +20,7 @@ from eigenveil.protocols.masked import MaskedTerms
 from eigenveil.tasks.fit.gaps import Rates
 from eigenveil.tasks.fit.task import WholeFit
 
-__all__ = ["MASKED_METHODS", "DeclaredBounds", "masked_room"]
-
-# Methods whose every round is a sum: masks cancel in sums only.
-MASKED_METHODS: Final = ("krylov", "power", "covariance", "dr-svd")
+__all__ = ["DeclaredBounds", "masked_room"]
 
 
 def masked_room(terms: MaskedTerms, study: WholeFit[Any, Any, Any]) -> float:

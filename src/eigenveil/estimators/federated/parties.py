@@ -22,8 +22,9 @@ from eigenveil.errors import ParameterWarning, require
 from eigenveil.estimators.federated.spec import FederatedSpec
 from eigenveil.estimators.settings import bound_settings, settings_of
 from eigenveil.estimators.verdict import FitVerdict, forewarned, noise_floor, released_of, verdict_of
+from eigenveil.methods import method_of
 from eigenveil.papers.noise_scales import fedpower_multiplier
-from eigenveil.plan import iterates, masked_terms
+from eigenveil.plan import masked_terms
 from eigenveil.privacy import Share
 from eigenveil.privacy.facts import NO_PRIVACY
 from eigenveil.protocols import Hub, HubRound, Member, Node, Sampling, Terms
@@ -221,14 +222,12 @@ class Parties:
 
     def noise_floor(self, found: FitResult, *, sites: int, weights: tuple[float, float]) -> float:
         """Gram eigenvalues below this cannot be told from noise, with so many `sites` in the sums and these `weights`."""
-        plan, study = self.request.plan, self.study
+        study = self.study
         if found.scale == 0 or not isinstance(study, Fit):
             return 0.0
         # The last round may have drawn few sites, weighted to stand for all.
         scale = found.scale * self._total_noise(*weights) / study.multiplier
-        # Every local step is a release with its own part of the round's share (decision 9).
-        last = plan.shares[-1] / plan.steps[-1] if plan.steps else 1.0
-        return noise_floor(study, replace(found, scale=scale), plan.method, width=plan.width, last=last, sites=sites)
+        return noise_floor(study, replace(found, scale=scale), self.request.plan, sites=sites)
 
     def _patience(self, name: str) -> Terms:
         """Twice the deadline at each level up: a node must give up on its sites before the level above gives up on it."""
@@ -399,7 +398,7 @@ def sites_settings(
         sites=sites,
         rounds=rounds,
         bytes=sent,
-        tolerance=plan.tolerance if iterates(plan.method) else None,
+        tolerance=plan.tolerance if method_of(plan.method).needs_start_basis else None,
         width=plan.width,
         **bound_settings(request.settings, parties.study.bounds, found.domain.radius, found.units),
     )

@@ -10,10 +10,9 @@ from typing import Any, Final, Literal, cast
 from eigenveil.core.accounting import Budget
 from eigenveil.core.unit import Neighbours
 from eigenveil.errors import ParameterError, require, require_param, verbatim
-from eigenveil.estimators.federated.masks import MASKED_METHODS
+from eigenveil.methods import METHODS, MethodPlan, method_of, methods_at
 from eigenveil.params import FederatedParams, RecommenderParams
 from eigenveil.params.values import Expected, number_or_share
-from eigenveil.plan import SitesPlan
 from eigenveil.protocols.masked import require_survivors
 
 __all__ = [
@@ -86,7 +85,7 @@ def masks_of(
     return survivors, asked.colluders
 
 
-def require_maskable(asked: FederatedParams, plan: SitesPlan, sites: int) -> None:
+def require_maskable(asked: FederatedParams, plan: MethodPlan, sites: int) -> None:
     """Refuse with masks what needs more than sums over enough sites."""
     if asked.trust != "masked":
         return
@@ -94,9 +93,11 @@ def require_maskable(asked: FederatedParams, plan: SitesPlan, sites: int) -> Non
         asked.topology == "star", "{trust=masked} needs {topology=star}: nodes of a tree would see sums over few sites"
     )
     require_param(asked.calibration == "exact", "{trust=masked} has exact accounting only. Use {calibration=exact}")
+    # Masks cancel in sums only.
+    additive = [name for name in methods_at("sites") if METHODS[name].is_additive]
     require_param(
-        plan.method in MASKED_METHODS,
-        f"{{trust=masked}} can only add, and {{method=}} does more. Use one of {', '.join(MASKED_METHODS)}",
+        plan.method in additive,
+        f"{{trust=masked}} can only add, and {{method=}} does more. Use one of {', '.join(additive)}",
         method=plan.method,
     )
     require_param(
@@ -107,7 +108,7 @@ def require_maskable(asked: FederatedParams, plan: SitesPlan, sites: int) -> Non
 
 def require_legal(
     asked: FederatedParams,
-    plan: SitesPlan,
+    plan: MethodPlan,
     participation: Participation | None,
     at_sites: Budget | None,
     at_hub: Budget | None,
@@ -115,12 +116,12 @@ def require_legal(
     private: bool,
 ) -> None:
     """Refuse guarantees that cannot be kept, and settings without meaning."""
-    method, published = plan.method, asked.calibration == "paper"
+    method, leaf, published = plan.method, method_of(plan.method), asked.calibration == "paper"
     # After the first local step a site's product depends on its rows in ways that the hub's noise is not calibrated for.
-    several = method == "fedpower" and max(plan.steps) > 1
+    several = max(plan.steps, default=1) > 1
     require_param(
-        not (private and method == "dr-svd"),
-        "{method=dr-svd} has no private form. Use {method=auto}, or {epsilon=None}",
+        not private or leaf.has_private_form,
+        f"{{method={method}}} has no private form. Use {{method=auto}}, or {{epsilon=None}}",
     )
     require_param(
         not (several and at_hub is not None and not published),
@@ -129,7 +130,7 @@ def require_legal(
         trust=asked.trust,
     )
     require_param(
-        not published or method == "fedpower",
+        not published or leaf.takes_local_steps,
         "{calibration=paper} is FedPower's noise, and this is {method=}. Use {method=fedpower}",
         method=method,
     )
@@ -137,13 +138,14 @@ def require_legal(
         not published or not isinstance(asked.center, str),
         "{calibration=paper} has no private mean. Use {center=None}, or public numbers",
     )
+    sampled = [name for name, one in METHODS.items() if one.takes_samples]
     require_param(
-        participation is None or method in ("power", "fedpower"),
-        f"{{participation}} is for power and fedpower: {method} needs the same sites in every round",
+        participation is None or leaf.takes_samples,
+        f"{{participation}} is for {' and '.join(sampled)}: {method} needs the same sites in every round",
     )
     require_param(participation is None or asked.topology == "star", "{participation} needs {topology=star}")
     require_param(
-        asked.topology == "star" or method not in ("uda", "wda"),
+        asked.topology == "star" or leaf.runs_in_trees,
         "{method=} averages at the hub. Use {topology=star}, or {method=merge} for a tree",
         method=method,
     )

@@ -3,13 +3,10 @@
 Rows are needed only for what `SiteInfo` says of them, so a network can make the same spec from declared sizes.
 """
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, Literal, cast, final
-
-import numpy as np
+from typing import Any, Literal, final
 
 from eigenveil.core.accounting import Budget
 from eigenveil.core.unit import Neighbours, PrivacyUnit
@@ -28,9 +25,10 @@ from eigenveil.estimators.federated.rules import (
 )
 from eigenveil.estimators.settings import asked_settings
 from eigenveil.estimators.sites import SiteInfo
-from eigenveil.linalg import Array, orthonormal
+from eigenveil.linalg import Array
+from eigenveil.methods import METHODS, MethodPlan, TaskContext, method_of
 from eigenveil.params import FederatedParams
-from eigenveil.plan import Method, SitesPlan, components_of, iterates, plan_sites
+from eigenveil.plan import plan_sites
 from eigenveil.plan.choose.choice import DIVIDED
 from eigenveil.protocols import Terms
 from eigenveil.tasks.fit.bounds import RowBounds
@@ -54,7 +52,7 @@ class FederatedSpec:
 
     design: Design
     neighbours: Neighbours
-    plan: SitesPlan
+    plan: MethodPlan
     at_sites: Budget | None
     at_hub: Budget | None
     terms: Terms
@@ -81,10 +79,6 @@ class FederatedSpec:
         return self.at_sites is not None or self.at_hub is not None
 
 
-# Methods that combine directions of sites, and not sums over rows.
-_AVERAGES: Final = ("merge", "uda", "wda")
-
-
 def budgets_of(asked: FederatedParams) -> tuple[Budget | None, Budget | None]:
     """The budgets at the sites and at the hub, None if no noise is added there."""
     epsilon, delta = asked.epsilon, asked.delta
@@ -100,8 +94,12 @@ def budgets_of(asked: FederatedParams) -> tuple[Budget | None, Budget | None]:
             )
     budget = budget_of(epsilon, delta)
     # No bound is known on how far one person moves a site's directions. Only its matrix can be covered, at the site.
-    at_site = asked.trust in ("site", "masked") or asked.method in _AVERAGES
+    at_site = asked.trust in ("site", "masked") or _averages(asked)
     return (budget, None) if at_site else (None, budget)
+
+
+def _averages(asked: FederatedParams) -> bool:
+    return asked.method in METHODS and METHODS[asked.method].averages_subspaces
 
 
 def _two_budgets(asked: FederatedParams) -> tuple[Budget | None, Budget | None]:
@@ -111,9 +109,7 @@ def _two_budgets(asked: FederatedParams) -> tuple[Budget | None, Budget | None]:
             "{epsilon} must be a pair with {trust=both}, against the hub and against everyone else. Got {@value}",
             value=epsilon,
         )
-    require_param(
-        asked.method not in _AVERAGES, "{method=} adds noise at the sites only. Use {trust=site}", method=asked.method
-    )
+    require_param(not _averages(asked), "{method=} adds noise at the sites only. Use {trust=site}", method=asked.method)
     # One delta for both budgets is usual.
     deltas = delta if isinstance(delta, tuple) else (delta, delta)
     return budget_of(epsilon[0], deltas[0]), budget_of(epsilon[1], deltas[1])
@@ -180,17 +176,17 @@ def _require_person_sites(person_sites: int, sites: int) -> None:
     )
 
 
-def _plan(asked: FederatedParams, dim: int, rank: int, budget: Budget | None, near: Neighbours) -> SitesPlan:
+def _plan(asked: FederatedParams, dim: int, rank: int, budget: Budget | None, near: Neighbours) -> MethodPlan:
     published = asked.calibration == "paper"
+    method = covariance_for(asked.missing, asked.method, dim)
+    if published and asked.method == "auto":
+        # The only method whose noise is reproduced here as a paper prints it.
+        method = next(leaf.name for leaf in METHODS.values() if leaf.takes_local_steps)
     found = plan_sites(
         dim=dim,
         rank=rank,
         budget=budget,
-        # The only method whose noise is reproduced here as a paper prints it.
-        method=cast(
-            "Method",
-            "fedpower" if published and asked.method == "auto" else covariance_for(asked.missing, asked.method, dim),
-        ),
+        method=method,
         neighbours=near,
         rounds=asked.rounds,
         tolerance=asked.tolerance,
@@ -260,52 +256,41 @@ def pca_fit(
 
     `people` is their number, if public.
     """
-    method = request.plan.method
-    products = method not in ("covariance",)
-    count = people is None
+    plan, leaf = request.plan, method_of(request.plan.method)
+    # A Gram matrix contains its trace, and FedPower as printed releases none.
+    trace = not leaf.releases_gram and not request.published
     split = split_budget(
         mean=isinstance(center, str),
         search=bounds.search,
-        count=count,
-        trace=products and not request.published,
+        count=people is None,
+        trace=trace,
         bound=bounds.find,
         units=bounds.units,
         observed=bounds.gaps is not None and bounds.gaps.divides,
     )
-    dim, width = bounds.dim, request.plan.width
-    # The first basis is public, and over a network all parties draw it from the same seed.
-    rng = np.random.default_rng(start)
-    begin = orthonormal(rng.standard_normal((dim, width))) if iterates(method) else None
+    context = TaskContext(
+        neighbours=request.neighbours,
+        rank=rank,
+        private=request.private,
+        align=align,
+        published=request.published,
+    )
     return Fit(
         bounds=bounds,
         neighbours=request.neighbours,
         center=center,
-        components=components_of(
-            request.plan,
-            begin,
-            neighbours=request.neighbours,
-            rank=rank,
-            private=request.private,
-            align=align,
-            published=request.published,
-        ),
+        # The first basis is public, and over a network all parties draw it from the same seed.
+        components=leaf.build_task(plan, leaf.start_basis(bounds.dim, plan, start), context),
         split=split,
         people=people,
         multiplier=setting.multiplier,
         rank=rank,
-        # A covariance contains its trace, and FedPower as printed releases none.
-        needs_trace=products and not request.published,
+        needs_trace=trace,
         # With a budget a restart would be charged twice, so the fit continues without the lost sites.
         begins_again=not request.private and request.participation is None,
         sizes=request.sizes if people is not None else None,
         grid=setting.grid,
         rounding=setting.rounding,
-        products=(
-            request.plan.shares,
-            request.plan.rounds,
-            # How many numbers a round releases: a symmetric matrix has its upper half.
-            dim * (dim + 1) // 2 if method == "covariance" else dim * width,
-        ),
-        # Sites of these methods release a matrix each, like a covariance.
-        entry=math.sqrt(0.5) if method in ("covariance", *_AVERAGES) else request.plan.shares[-1] ** -0.5,
+        products=(plan.shares, plan.rounds, leaf.message_size(bounds.dim, plan)),
+        entry=leaf.entry_noise(plan),
     )

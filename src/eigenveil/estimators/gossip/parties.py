@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, final
 
-import numpy as np
-
 from eigenveil.core.ledger import Ledger
 from eigenveil.core.mechanism import Exact, Gaussian
 from eigenveil.core.noise import Noise
@@ -20,8 +18,7 @@ from eigenveil.errors import ParameterWarning, require
 from eigenveil.estimators.gossip.spec import GossipSpec, directions_of
 from eigenveil.estimators.settings import bound_settings, settings_of
 from eigenveil.estimators.verdict import FitVerdict, forewarned, noise_floor, released_of, verdict_of
-from eigenveil.linalg import Array, orthonormal
-from eigenveil.plan import SegmentsPlan, SitesPlan, iterates
+from eigenveil.linalg import Array
 from eigenveil.privacy import PairedPart
 from eigenveil.protocols.gossip import GossipTerms, Outgoing, Paired, PairKeys, Peer, PeerNoise, PeerRound, Plain
 from eigenveil.protocols.keys import Identity, digest_of
@@ -67,16 +64,12 @@ class PeerParties:
         """Gram eigenvalues below this cannot be told from noise, with the peers `counted`."""
         if found.scale == 0:
             return 0.0
-        plan = self.request.plan
         # Fewer peers share the noise among themselves in another way.
         pairing = self.terms.among(set(self.names) - set(counted)).pairing
         multiplier = self._total_noise(len(counted), None if pairing is None else pairing.excess)
         found = replace(found, scale=found.scale * multiplier / self._planned_noise)
         study = next(iter(self.studies.values()))
-        if isinstance(plan, SegmentsPlan):
-            # The last product of each component is its answer. The smallest share among these has the most noise.
-            return noise_floor(study, found, "segments", width=self.request.rank, last=min(self._last_shares))
-        return noise_floor(study, found, plan.method, width=plan.width, last=plan.shares[-1])
+        return noise_floor(study, found, self.request.plan)
 
     def verdict(
         self,
@@ -121,7 +114,7 @@ class PeerParties:
         """The name of this setting and method in a plan."""
         request = self.request
         setting = "peers" if request.noise == "pairwise" else "peers-independent"
-        return f"{setting}/{'segments' if isinstance(request.plan, SegmentsPlan) else request.plan.method}"
+        return f"{setting}/{request.method}"
 
     @property
     def _planned_noise(self) -> float:
@@ -135,7 +128,7 @@ class PeerParties:
             mean=isinstance(request.center, str),
             search=request.bounds.search,
             count=request.people is None,
-            trace=request.method != "covariance" and not request.published,
+            trace=not request.method.releases_gram and not request.published,
             bound=request.bounds.find,
             units=request.bounds.units,
             observed=request.bounds.gaps is not None and request.bounds.gaps.divides,
@@ -143,11 +136,8 @@ class PeerParties:
 
     def _first_basis(self) -> Array | None:
         """The first basis, public and the same at all peers."""
-        plan = self.request.plan
-        if isinstance(plan, SegmentsPlan) or not iterates(plan.method):
-            return None
-        rng = np.random.default_rng(self._start)
-        return orthonormal(rng.standard_normal((self.request.bounds.dim, plan.width)))
+        request = self.request
+        return request.method.start_basis(request.bounds.dim, request.plan, self._start)
 
     def _terms(self, roster: Mapping[str, bytes], title: str) -> GossipTerms:
         request = self.request
@@ -179,13 +169,13 @@ class PeerParties:
             title=title,
             rank=request.rank,
             neighbours=request.neighbours.value,
-            method=request.method,
-            width=plan.width if isinstance(plan, SitesPlan) else 1,
+            method=plan.method,
+            width=plan.width,
             rounds=plan.rounds,
             shares=plan.shares,
             tolerance=plan.tolerance,
             published=request.published,
-            clip=plan.clip if isinstance(plan, SegmentsPlan) else None,
+            clip=2.0 / math.sqrt(plan.people) if plan.people else None,
             budget=None if request.budget is None else (request.budget.epsilon, request.budget.delta),
             restarts=request.restarts,
             sizes=request.sizes if request.people is not None else None,
@@ -240,17 +230,11 @@ class PeerParties:
             people=request.people,
             multiplier=self._planned_noise,
             rank=request.rank,
-            needs_trace=request.method != "covariance" and not request.published,
+            needs_trace=not request.method.releases_gram and not request.published,
             begins_again=not request.private and not request.published,
             sizes=request.sizes if request.people is not None else None,
-            entry=math.sqrt(0.5) if request.method == "covariance" else min(self._last_shares) ** -0.5,
+            entry=request.method.entry_noise(request.plan),
         )
-
-    @property
-    def _last_shares(self) -> tuple[float, ...]:
-        """The shares of the products that components are read off: the last, or the last of each component of segments."""
-        plan = self.request.plan
-        return plan.shares[plan.rounds - 1 :: plan.rounds] if isinstance(plan, SegmentsPlan) else plan.shares[-1:]
 
     def _noise(self, name: str, purpose: str) -> Noise:
         seed = self.request.seed
@@ -298,7 +282,7 @@ def peers_settings(
     request, plan = parties.request, parties.request.plan
     return settings_of(
         request.settings,
-        method=request.method,
+        method=plan.method,
         why=plan.reason,
         neighbours=request.neighbours if request.private else None,
         noise=request.noise,
@@ -307,7 +291,7 @@ def peers_settings(
         peers=peers,
         rounds=rounds,
         bytes=sent,
-        tolerance=plan.tolerance if request.method != "covariance" else None,
-        width=plan.width if isinstance(plan, SitesPlan) else 1,
+        tolerance=plan.tolerance if request.method.fixed_rounds is None else None,
+        width=plan.width,
         **bound_settings(request.settings, request.bounds, found.domain.radius, found.units),
     )

@@ -355,7 +355,7 @@ class GossipPCA(ColumnsParams, GossipParams, FittedPCA):
             with suppress(NotCopied):
                 self.scores_[name] = self._along(rows[name], self.model_.scores_of)
         self._ready = ReadyScores.of(gossip.request, rows, found)
-        if gossip.request.method != "segments":
+        if not gossip.request.method.finds_one_by_one:
             return
         self.segments_: dict[str, Array] = {}
         for name in self.peers_:

@@ -3,10 +3,11 @@
 Each parameter is checked by itself before. The rules here need several of them, or the number of peers.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, Literal, cast, final
+from typing import Any, Final, Literal, final
 
 from eigenveil.core.accounting import Budget
 from eigenveil.core.domain import Domain
@@ -19,13 +20,13 @@ from eigenveil.estimators.checks import covariance_for
 from eigenveil.estimators.federated.rules import share_of
 from eigenveil.linalg import Array
 from eigenveil.linalg.graphs import Graph
-from eigenveil.methods.segments import Segments
+from eigenveil.methods import METHODS, Method, MethodPlan, TaskContext, method_of
+from eigenveil.methods.base import Components
 from eigenveil.papers.d_dp_pm import PublishedSegments
 from eigenveil.params import GossipParams
-from eigenveil.plan import Method, SegmentsPlan, SitesPlan, components_of, plan_segments, plan_sites
+from eigenveil.plan import guessed_eigenvalues, plan_sites
 from eigenveil.protocols.gossip import Consensus
 from eigenveil.protocols.messages import LONGEST_NAME
-from eigenveil.tasks import Task
 from eigenveil.tasks.fit.bounds import RowBounds
 
 __all__ = ["GossipSpec", "NoiseKind", "directions_of", "noise_of", "peers_plan", "quorum_of", "require_people"]
@@ -44,7 +45,7 @@ class GossipSpec:
     bounds: RowBounds
     center: Array | Literal["private"] | None
     neighbours: Neighbours
-    plan: SitesPlan | SegmentsPlan
+    plan: MethodPlan
     budget: Budget | None
     noise: Literal["none", "independent", "pairwise", "published"]
     graph: Graph
@@ -80,9 +81,9 @@ class GossipSpec:
         return self.noise == "published"
 
     @property
-    def method(self) -> str:
+    def method(self) -> Method:
         """How directions are found."""
-        return "segments" if isinstance(self.plan, SegmentsPlan) else self.plan.method
+        return method_of(self.plan.method)
 
     @property
     def largest(self) -> float:
@@ -90,31 +91,33 @@ class GossipSpec:
         return max(self.plan.shares)
 
 
-def directions_of(request: GossipSpec, begin: Array | None, hidden: Noise) -> Callable[[Domain], Task[Any, Any, Any]]:
+def directions_of(request: GossipSpec, begin: Array | None, hidden: Noise) -> Components:
     """Makes one peer's task for the directions, from a domain. `hidden` is the source of what the peer keeps to itself."""
-    plan = request.plan
-    if not isinstance(plan, SegmentsPlan):
-        return components_of(plan, begin, neighbours=request.neighbours, rank=request.rank, private=request.private)
+    plan, dim, rank = request.plan, request.bounds.dim, request.rank
     if request.published:
-        return partial(
-            PublishedSegments.in_ball,
-            rank=request.rank,
-            rounds=plan.rounds,
-            alpha=plan.alpha,
-            sigma_q=plan.deviation,
-            sigma_p=plan.schedule,
-            noise=hidden,
-        )
+        return published_segments(plan, dim=dim, rank=rank, hidden=hidden)
+    context = TaskContext(neighbours=request.neighbours, rank=rank, private=request.private, hidden=hidden)
+    return request.method.build_task(plan, begin, context)
+
+
+def published_segments(
+    plan: MethodPlan, *, dim: int, rank: int, hidden: Noise
+) -> Callable[[Domain], PublishedSegments]:
+    """The same as D-DP-PM's Alg. 1 prints it, with Corollary 1 by guessed eigenvalues, as the real ones are private.
+
+    alpha = 1 / sqrt(mu1 mu2) lies in the middle of the corollary's interval, (1 / mu1, 1 / mu2). Its schedule is in units of a
+    score: deviation * (mu2 / mu1)^t. A score is about as large as the deviation, and noise of size one would drown it.
+    """
+    first, deviation = float(guessed_eigenvalues(dim=dim, people=plan.people)[0]), 1.0 / math.sqrt(plan.people)
     return partial(
-        Segments,
-        neighbours=request.neighbours,
-        rank=request.rank,
+        PublishedSegments.in_ball,
+        rank=rank,
         rounds=plan.rounds,
-        shares=plan.shares,
+        # The second guess is half of the first.
+        alpha=1.0 / math.sqrt(first * (first / 2)),
+        sigma_q=deviation,
+        sigma_p=tuple(deviation * 0.5**step for step in range(1, plan.rounds + 1)),
         noise=hidden,
-        deviation=plan.deviation,
-        clip=plan.clip,
-        tolerance=plan.tolerance,
     )
 
 
@@ -146,7 +149,7 @@ def noise_of(asked: GossipParams, budget: Budget | None) -> NoiseKind:
 
 def _require_as_published(asked: GossipParams) -> None:
     needs = []
-    if asked.method != "segments":
+    if not METHODS[asked.method].finds_one_by_one:
         needs.append("{method=segments}, as it is D-DP-PM's Alg. 1 (got {method=})")
     if isinstance(asked.center, str):
         needs.append("{center=None} or public numbers, as it has no private mean")
@@ -192,9 +195,9 @@ def require_people(peers: Mapping[str, Rows]) -> None:
 
 def peers_plan(
     asked: GossipParams, dim: int, rank: int, budget: Budget | None, *, people: float | None, peers: int
-) -> SitesPlan | SegmentsPlan:
+) -> MethodPlan:
     """The plan of a fit. `people` is their number, if public."""
-    tolerance, rounds = asked.tolerance, asked.rounds
+    tolerance, rounds, leaf = asked.tolerance, asked.rounds, METHODS[asked.method]
     covariance_for(asked.missing, asked.method, dim)
     require_param(
         asked.consensus != "tree" or asked.steps is None,
@@ -203,34 +206,31 @@ def peers_plan(
     # With a fixed number of steps each peer continues from another sum, so peers would not agree on when to stop.
     if asked.steps is not None:
         require_param(
-            asked.method != "krylov",
-            "{method=krylov} keeps all products, and with {steps=} peers would keep different ones. Leave out {steps}, or use "
+            not leaf.keeps_products,
+            "{method=} keeps all products, and with {steps=} peers would keep different ones. Leave out {steps}, or use "
             "{method=power} or {method=covariance}",
+            method=leaf.name,
             steps=asked.steps,
         )
-        # A covariance is one round, so there is nothing to agree on.
-        tolerance = 0.0 if asked.method != "covariance" else tolerance
-        if rounds is None and budget is None and asked.method in ("power", "segments"):
+        # In one round there is nothing to agree on.
+        tolerance = 0.0 if leaf.fixed_rounds is None else tolerance
+        if rounds is None and budget is None and leaf.fixed_rounds is None:
             rounds = _FIXED_ROUNDS
-    if asked.method == "segments":
-        require_param(asked.oversample is None, "{oversample} has no meaning for {method=segments}")
-        guess = asked.people if asked.people is not None else people
-        guess = _PEOPLE_OF_A_PEER * peers if guess is None else guess
-        # From the paper and never from the rows: a number of rounds tuned on private data would be a release of its
-        # own.
-        rounds = _PUBLISHED_ROUNDS if asked.noise == "published" and rounds is None else rounds
-        plan = plan_segments(dim=dim, rank=rank, people=max(2, int(guess)), budget=budget, rounds=rounds)
-        if asked.noise == "published":
-            return replace(plan, reason=f"{plan.rounds} rounds for each component, as published, scaled by guesses")
-        return plan if tolerance is None else replace(plan, tolerance=tolerance)
-    return plan_sites(
+    guess = asked.people if asked.people is not None else people
+    guess = _PEOPLE_OF_A_PEER * peers if guess is None else guess
+    published = asked.noise == "published"
+    plan = plan_sites(
         dim=dim,
         rank=rank,
         budget=budget,
-        method=cast("Method", asked.method),
+        method=leaf.name,
         neighbours=Neighbours(asked.neighbours),
-        rounds=rounds,
+        # From the paper and never from the rows: a number of rounds tuned on private data would be a release of its own.
+        rounds=_PUBLISHED_ROUNDS if published and rounds is None else rounds,
         tolerance=tolerance,
         oversample=asked.oversample,
-        local_steps=1,
+        guessed_people=max(2, int(guess)),
     )
+    if not published:
+        return plan
+    return replace(plan, reason=f"{plan.rounds} rounds for each component, as published, scaled by guesses")

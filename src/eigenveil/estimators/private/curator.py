@@ -2,9 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, Literal, final
 
 import numpy as np
@@ -20,11 +18,10 @@ from eigenveil.core.unit import Neighbours, gram_sensitivity
 from eigenveil.errors import ParameterWarning
 from eigenveil.estimators.settings import bound_settings, settings_of
 from eigenveil.estimators.verdict import FitVerdict, forewarned, noise_floor, released_of, verdict_of
-from eigenveil.linalg import Array, Subspace, orthonormal
-from eigenveil.methods.covariance import CovarianceSum
-from eigenveil.methods.power import PowerIteration
+from eigenveil.linalg import Array, Subspace
+from eigenveil.methods import Method, MethodPlan, TaskContext, method_of
 from eigenveil.papers.noise_scales import fpca_scale, ppm_multiplier
-from eigenveil.plan import Choice, Plan, PrivateMethod, predict
+from eigenveil.plan import Plan, predict
 from eigenveil.plan.choose.choice import DIVIDED
 from eigenveil.privacy import Guarantee, bounded_count
 from eigenveil.privacy.facts import (
@@ -36,7 +33,6 @@ from eigenveil.privacy.facts import (
     PublishedNoise,
 )
 from eigenveil.protocols import run_pooled
-from eigenveil.tasks import Task
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.split import split_budget
 from eigenveil.tasks.fit.task import Fit, FitResult
@@ -59,7 +55,7 @@ class PrivateSpec:
     bounds: RowBounds
     center: Array | Literal["private"] | None
     neighbours: Neighbours
-    method: PrivateMethod
+    method: str
     calibration: Calibration
     oversample: int | None
     rounds: int | None
@@ -129,13 +125,13 @@ class Curator:
 
     def _study(self, plan: Plan, public: float | None) -> Fit:
         """The whole fit as one task, for a public number of people or a private one."""
-        request, chosen = self.request, plan.chosen
-        power = chosen.method == "power"
+        request, chosen, leaf = self.request, plan.chosen.plan, method_of(plan.chosen.method)
+        context = TaskContext(neighbours=request.neighbours, rank=request.rank, private=self.budget is not None)
         split = split_budget(
             mean=isinstance(request.center, str),
             search=request.bounds.search,
             count=public is None,
-            trace=power,
+            trace=not leaf.releases_gram,
             bound=request.bounds.find,
             units=request.bounds.units,
             observed=request.bounds.gaps is not None and request.bounds.gaps.divides,
@@ -144,15 +140,15 @@ class Curator:
             bounds=request.bounds,
             neighbours=request.neighbours,
             center=request.center,
-            components=self._components(chosen),
+            components=leaf.build_task(chosen, leaf.start_basis(request.bounds.dim, chosen, self.rng), context),
             split=split,
             people=public,
             multiplier=0.0 if self.budget is None else 1.0 / self.budget.mu,
             rank=request.rank,
             # Before the ledger is touched, because a published calibration may refuse the budget.
             at_most=self._at_most(chosen),
-            needs_trace=power,
-            entry=1 / math.sqrt(self._shares(chosen)[-1]) if power else math.sqrt(0.5),
+            needs_trace=not leaf.releases_gram,
+            entry=leaf.entry_noise(chosen),
         )
 
     def _found(
@@ -164,20 +160,20 @@ class Curator:
         before: tuple[ParameterWarning, ...],
     ) -> PrivateFit:
         """What a fit found, with the verdict on it."""
-        request, chosen, space = self.request, plan.chosen, found.subspace
-        floor = noise_floor(study, found, chosen.method, width=chosen.width, last=self._shares(chosen)[-1])
+        request, space = self.request, found.subspace
+        floor = noise_floor(study, found, plan.chosen.plan)
         if request.rank is None:
             space = space.truncate(_rank_for(space, found.trace, request.fraction, floor))
         verdict = verdict_of(
             released_of(study, found, space=space, floor=floor) if floor > 0 else None,
             asked=request.settings,
             budget=self.budget,
-            method=f"curator/{chosen.method}",
+            method=f"curator/{plan.chosen.method}",
             neighbours=request.neighbours,
             names=names,
             before=before,
         )
-        guarantee = self._guarantee(found, chosen.method == "power")
+        guarantee = self._guarantee(found, method_of(plan.chosen.method))
         return PrivateFit(
             space,
             found.trace,
@@ -232,44 +228,34 @@ class Curator:
             oversample=request.oversample,
             rounds=request.rounds,
         )
+        if self.budget is not None and request.calibration == "paper":
+            # The paper's noise is the same in every round.
+            rounds = len(found.chosen.plan.shares)
+            chosen = replace(found.chosen, plan=replace(found.chosen.plan, shares=(1.0 / rounds,) * rounds))
+            found = replace(found, chosen=chosen)
         divided = request.bounds.gaps is not None and request.bounds.gaps.divides
         return replace(found, why=DIVIDED, asked=False) if divided else found
 
-    def _components(self, choice: Choice) -> Callable[[Domain], Task[Any, Any, Any]]:
-        """Makes the task from a domain: one release of the Gram matrix, or noisy products with a block of vectors."""
-        request = self.request
-        if choice.method == "covariance":
-            return partial(CovarianceSum, neighbours=request.neighbours)
-        begin = orthonormal(self.rng.standard_normal((request.bounds.dim, choice.width)))
-        shares = self._shares(choice)
-        return partial(PowerIteration, neighbours=request.neighbours, begin=begin, shares=shares, rank=request.rank)
-
-    def _shares(self, choice: Choice) -> tuple[float, ...]:
-        if self.budget is None or self.request.calibration != "paper":
-            return choice.shares
-        # The paper's noise is the same in every round.
-        return (1.0 / len(choice.shares),) * len(choice.shares)
-
-    def _published(self, choice: Choice) -> float | None:
+    def _published(self, plan: MethodPlan) -> float | None:
         """The noise multiplier as the paper of the chosen method prints it, None with exact calibration."""
         if self.budget is None or self.request.calibration != "paper":
             return None
-        if choice.method == "covariance":
+        if method_of(plan.method).releases_gram:
             # The paper prints a scale for rows in the unit ball. Over their sensitivity it is a multiplier for any
             # bound.
             return fpca_scale(self.budget, dim=self.request.bounds.dim) / gram_sensitivity(1.0, self.request.neighbours)
-        rounds = len(choice.shares)
+        rounds = len(plan.shares)
         # The paper's noise is that of each round. A mechanism enlarges its noise by sqrt(rounds) for a share of 1 /
         # rounds, so that comes off first.
         return ppm_multiplier(self.budget, rounds=rounds) / math.sqrt(rounds)
 
-    def _at_most(self, choice: Choice) -> float:
+    def _at_most(self, plan: MethodPlan) -> float:
         """The share of the budget that the components spend. A published calibration adds more noise and spends less."""
-        published = self._published(choice)
+        published = self._published(plan)
         # A multiplier of M spends mu = 1 / M, and shares are parts of the budget's mu^2.
         return 1.0 if published is None or self.budget is None else (self.budget.mu * published) ** -2
 
-    def _guarantee(self, found: FitResult, power: bool) -> Guarantee:
+    def _guarantee(self, found: FitResult, method: Method) -> Guarantee:
         request = self.request
         if self.budget is None or self._reserve is None:
             return Guarantee.none(NO_PRIVACY["fit"])
@@ -282,14 +268,16 @@ class Curator:
             released=COMPONENTS + request.bounds.released,
             charges=self._reserve.charges,
             reproducible=self.noise.reproducible,
-            published=self._published_noise(power),
+            published=self._published_noise(method),
             people=found.people,
         ).guarantee()
 
-    def _published_noise(self, power: bool) -> PublishedNoise | None:
+    def _published_noise(self, method: Method) -> PublishedNoise | None:
         if self.request.calibration == "exact":
             return None
-        return PublishedNoise("PPM Alg. 1 (zero-concentrated DP)" if power else "FPCA (17)", self._overshoot)
+        return PublishedNoise(
+            "FPCA (17)" if method.releases_gram else "PPM Alg. 1 (zero-concentrated DP)", self._overshoot
+        )
 
 
 def _rank_for(subspace: Subspace, trace: float, fraction: float, floor: float) -> int:
@@ -315,7 +303,7 @@ def curator_settings(
         method=plan.chosen.method,
         why=plan.reason,
         neighbours=request.neighbours if private else None,
-        width=plan.chosen.width,
-        rounds=len(plan.chosen.shares),
+        width=plan.chosen.plan.width,
+        rounds=len(plan.chosen.plan.shares),
         **bound_settings(request.settings, request.bounds, row_bound, scale),
     )

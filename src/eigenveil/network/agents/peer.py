@@ -130,7 +130,7 @@ class PeerAgent:
         self._keys, self._holding, self._durable_ledger, self._on_event = keys, holding, ledger, on_event
         self._withdrawn = withdrawn
         request = self.parties.request
-        require_policy(policy, study, holding, me=self.place.name, method=request.method)
+        require_policy(policy, study, holding, me=self.place.name, method=request.plan.method)
         budget = request.budget
         mu = 0.0 if budget is None else budget.mu
         self.account: StudyBudget = account_of(study, dataset, party=self.place.name, budget=budget, mu=mu)

@@ -345,8 +345,9 @@ class StudyFile:
         if isinstance(self.params, HubStudy):
             return FederatedPCA(**{name: getattr(self.params, name) for name in declared(FederatedParams)})
         given = {name: getattr(self.params, name) for name in declared(GossipParams)}
-        # Peers have no "auto" of their own: in a study file it stands for power.
-        return GossipPCA(**given | {"method": "power" if self.params.method == "auto" else self.params.method})
+        # Peers have no "auto" of their own: in a study file it stands for their default.
+        usual = declared(GossipParams)["method"].default
+        return GossipPCA(**given | {"method": usual if self.params.method == "auto" else self.params.method})
 
     def words(self) -> list[str]:
         """The study in plain sentences: what is computed, who takes part, who learns what, and at what cost."""

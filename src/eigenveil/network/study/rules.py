@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from eigenveil.errors import ParameterError, require, require_param
+from eigenveil.methods import METHODS
 from eigenveil.params import FederatedParams, SlotStreamParams, checked, declared
 from eigenveil.params.declarations.study import HubStudy, PeerStudy, StreamStudy
 from eigenveil.params.tables import missing
@@ -72,9 +73,11 @@ def require_said(params: HubStudy | PeerStudy, given: Collection[str]) -> None:
         "{trust=} says who adds the noise, and with {epsilon=None} nobody does; leave it out, or give {trust=masked}",
         trust=params.trust,
     )
+    local = [name for name, leaf in METHODS.items() if leaf.takes_local_steps]
     for name in ("local_steps", "align"):
-        if name in given and params.method != "fedpower":
-            raise ParameterError(f"{{{name}}} is for {{method=fedpower}}, got {{@given}}", given=getattr(params, name))
+        if name in given and params.method not in local:
+            only = " or ".join(f"{{method={one}}}" for one in local)
+            raise ParameterError(f"{{{name}}} is for {only}, got {{@given}}", given=getattr(params, name))
 
 
 def require_together(study: "StudyFile") -> None:
@@ -294,9 +297,10 @@ def method_of(study: "StudyFile") -> str:
     """The method that finds the components, where the study may say "auto"."""
     if study.streaming:
         # What leaves a site is the same: a sum of products, or the leading directions.
-        return "covariance" if study.private else "merge"
-    request = request_of(study)
-    return str(request.plan.method) if hasattr(request.plan, "method") else "segments"
+        return next(
+            leaf.name for leaf in METHODS.values() if (leaf.releases_gram if study.private else leaf.averages_subspaces)
+        )
+    return request_of(study).plan.method
 
 
 def request_of(study: "StudyFile") -> "FederatedSpec | GossipSpec":

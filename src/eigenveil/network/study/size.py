@@ -25,7 +25,7 @@ MEMORY: Final = 4 << 30
 # Measured, rounded up: how many arrays as long as the longest message exist at once while a party works on one. Sums in whole
 # numbers, their noise, the symmetric matrix, its eigenvectors and the bytes on their way are among them.
 _WORKING: Final = 16
-# The same for each round of Krylov's method, which keeps the products of all rounds and orthonormalises them together. With
+# The same for each round where the products of all rounds are kept and orthonormalised together. With
 # noise it also solves for what the products have in common.
 _KEPT, _KEPT_NOISY = 4, 10
 
@@ -43,18 +43,17 @@ def size_of(
 
     Where entries may be missing, `observed` counts of them go along with a sum.
     """
-    from eigenveil.plan import SegmentsPlan, iterates
+    from eigenveil.methods import method_of
     from eigenveil.tasks.fit.outliers import Outliers
     from eigenveil.tasks.fit.task import counted_at_once
     from eigenveil.tasks.tails import BEYOND
 
-    plan = request.plan
-    method, width = ("segments", rank) if isinstance(plan, SegmentsPlan) else (plan.method, plan.width)
+    plan, leaf = request.plan, method_of(request.plan.method)
     # A question has the center, the number of steps it took, and a bound or units that were found. A part has counts of norms
     # or entries, the sums for the mean, or a basis and its values.
     scale = dim if units else 0
-    question = dim + 2 + scale + (dim * width if iterates(method) else 0)
-    part = dim * (dim + 1) // 2 if method == "covariance" else dim * width + width + 1
+    question = dim + 2 + scale + dim * plan.width * leaf.needs_start_basis
+    part = leaf.longest_part(dim, plan)
     searched = counted_at_once(dim, find=find, units=units)
     # An answer then has the rate of each column, and two numbers more.
     rates = dim + 2 if observed else 0
@@ -65,11 +64,12 @@ def size_of(
 
 def memory_of(size: FitSize, request: "FederatedSpec | GossipSpec", *, parts: int) -> int:
     """About how many bytes a party needs that has `parts` parts of others in memory at once."""
-    from eigenveil.plan import SegmentsPlan
+    from eigenveil.methods import method_of
 
     plan, numbers = request.plan, max(size.question, size.part, size.answer)
-    krylov = not isinstance(plan, SegmentsPlan) and plan.method == "krylov"
-    kept = (_KEPT_NOISY if request.private else _KEPT) * plan.rounds if krylov else 0
+    kept = 0
+    if method_of(plan.method).keeps_products:
+        kept = (_KEPT_NOISY if request.private else _KEPT) * plan.rounds
     return 8 * numbers * (_WORKING + kept + parts)
 
 

@@ -3,35 +3,30 @@
 It never sees a row. The number of people enters only where the caller declared it public.
 """
 
-import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, final
+from typing import Final, final
 
 from eigenveil.core.accounting import Budget
 from eigenveil.core.unit import Neighbours, gram_sensitivity
 from eigenveil.errors import ParameterError, require
 from eigenveil.linalg import Array, found_share
-from eigenveil.methods.products import geometric_shares
+from eigenveil.methods import MethodPlan, PlanRequest, method_of, methods_in
 from eigenveil.plan.spectrum import Spectrum, require_rank
 
-__all__ = ["Choice", "Plan", "PrivateMethod", "in_mebibytes", "predict"]
+__all__ = ["Choice", "Plan", "in_mebibytes", "predict"]
 
 MEMORY_LIMIT: Final = 1 << 30
 # The reason where the caller left the method open, and values may be missing.
 DIVIDED: Final = "its entries can be divided by counts of what is there, and those of other methods cannot"
-# Each power product gets this many times the budget of the one before: the last one makes the result.
-# benchmarks/plan/power_shares.py.
-GROWTH: Final = 1.6
-ROUNDS: Final = 4
-EXACT_ROUNDS: Final = 24
-
-PrivateMethod = Literal["auto", "covariance", "power"]
+# Products of one table without noise: there is no tolerance at which they stop.
+_EXACT_ROUNDS: Final = 24
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One mechanism with its costs.
+    """One method as it is planned, with its costs.
 
     - `noise` is the expected spectral norm of the noise on the Gram matrix, in units of row_bound^2.
     - `captured` is the expected share of what exact PCA finds in the clipped rows, None where the number of people is not public.
@@ -40,12 +35,15 @@ class Choice:
     fit.
     """
 
-    method: Literal["covariance", "power"]
+    plan: MethodPlan
     noise: float
     memory: int
     captured: float | None
-    width: int
-    shares: tuple[float, ...]
+
+    @property
+    def method(self) -> str:
+        """The name of the method."""
+        return self.plan.method
 
     def __str__(self) -> str:
         guess = "" if self.captured is None else f", captured variance of the clipped rows about {self.captured:.2f}"
@@ -74,7 +72,7 @@ def predict(
     dim: int,
     rank: int,
     budget: Budget | None,
-    method: PrivateMethod = "auto",
+    method: str = "auto",
     neighbours: Neighbours = Neighbours.ADD_REMOVE,
     people: int | None = None,
     spectrum: Spectrum | Array | None = None,
@@ -97,34 +95,31 @@ def predict(
     'power'
     """
     require_rank(rank, dim)
-    width = _width(dim, rank, oversample, exact=budget is None)
-    rounds = rounds if rounds is not None else (EXACT_ROUNDS if budget is None else ROUNDS)
-    shares = geometric_shares(rounds, growth=GROWTH)
     sigma = 0.0 if budget is None else gram_sensitivity(1.0, neighbours) / budget.mu
-    last = sigma / math.sqrt(shares[-1])
-    known = _known(dim, spectrum)
-    covariance = Choice(
-        "covariance",
-        # A symmetric matrix whose off-diagonal entries have deviation s has norm about 2 s sqrt(d), and here s =
-        # sigma / sqrt(2).
-        noise=sigma * math.sqrt(2 * dim),
-        memory=4 * dim * dim * 8,
-        captured=_captured(known, people, rank, sigma / math.sqrt(2)),
-        width=rank,
-        shares=(1.0,),
-    )
-    power = Choice(
-        "power",
-        # The last product decides: the result is read off it. A d x w Gaussian block has norm about sqrt(d) +
-        # sqrt(w).
-        noise=last * (math.sqrt(dim) + math.sqrt(width)),
-        memory=6 * dim * width * 8,
-        captured=_captured(known, people, rank, last),
-        width=width,
-        shares=shares,
-    )
-    chosen, why = _choose(method, covariance, power, memory_limit)
-    return Plan(chosen, (covariance, power), why, asked=method != "auto")
+    known, considered = _known(dim, spectrum), []
+    usual = _EXACT_ROUNDS if budget is None else None
+    for leaf in map(method_of, methods_in("curator")):
+        chooses = leaf.fixed_rounds is None
+        request = PlanRequest(
+            dim=dim,
+            rank=rank,
+            budget=budget,
+            eigenvalues=known.values,
+            rounds=(usual if rounds is None else rounds) if chooses else None,
+            tolerance=0.0,
+            oversample=oversample if chooses else None,
+        )
+        plan = leaf.plan(request, "")
+        considered.append(
+            Choice(
+                plan,
+                noise=sigma * leaf.noise_norm(dim, plan, sites=1),
+                memory=8 * leaf.memory(dim, plan),
+                captured=_captured(known, people, rank, sigma * leaf.entry_noise(plan)),
+            )
+        )
+    chosen, why = _choose(method, considered, memory_limit)
+    return Plan(chosen, tuple(considered), why, asked=method != "auto")
 
 
 def in_mebibytes(size: float) -> str:
@@ -136,25 +131,25 @@ def in_mebibytes(size: float) -> str:
     return "less than 0.1" if size < 0.1 * 2**20 else f"{size / 2**20:.1f}"
 
 
-def _choose(method: PrivateMethod, covariance: Choice, power: Choice, limit: int) -> tuple[Choice, str]:
+def _choose(method: str, considered: Sequence[Choice], limit: int) -> tuple[Choice, str]:
+    """The choice and why. "auto" is the quietest that fits; of equals the first."""
     if method != "auto":
-        chosen = covariance if method == "covariance" else power
-        return chosen, "was asked for"
+        return next(choice for choice in considered if choice.method == method), "was asked for"
     allowed = f"{limit / 2**20:.0f} MiB allowed"
-    # Memory comes first: where the covariance fits, rehearsals never found products better.
-    if covariance.memory <= limit:
-        reason = "it is exact"
-        if covariance.noise > 0:
-            reason = f"its noise is {power.noise / covariance.noise:.1f} times lower than that of the power method"
-        return covariance, f"{reason}, and it fits ({in_mebibytes(covariance.memory)} of {allowed})"
-    return power, f"the covariance would need {covariance.memory / 2**20:.0f} MiB, more than the {allowed}"
-
-
-def _width(dim: int, rank: int, oversample: int | None, *, exact: bool) -> int:
-    if oversample is None:
-        # Under noise a wider block gains more than its noise costs. Without noise it only has to contain the space.
-        oversample = max(10, rank) if exact else max(10, 3 * rank)
-    return min(dim, rank + oversample)
+    by_noise = sorted(considered, key=lambda choice: choice.noise)
+    quietest = by_noise[0]
+    # Memory comes first: where all pairs of columns fit, rehearsals never found products better.
+    fitting = [choice for choice in by_noise if choice.memory <= limit]
+    chosen = fitting[0] if fitting else min(considered, key=lambda choice: choice.memory)
+    if chosen is not quietest or not fitting:
+        return chosen, f"the {quietest.method} would need {quietest.memory / 2**20:.0f} MiB, more than the {allowed}"
+    reason = "it is exact"
+    if chosen.noise > 0:
+        next_best = by_noise[1]
+        reason = (
+            f"its noise is {next_best.noise / chosen.noise:.1f} times lower than that of the {next_best.method} method"
+        )
+    return chosen, f"{reason}, and it fits ({in_mebibytes(chosen.memory)} of {allowed})"
 
 
 def _known(dim: int, spectrum: Spectrum | Array | None) -> Spectrum:

@@ -9,6 +9,7 @@ import numpy as np
 from eigenveil.core.accounting import Budget
 from eigenveil.core.unit import Neighbours
 from eigenveil.errors import ParameterError, require_param
+from eigenveil.methods import methods_in
 from eigenveil.params.values import Expected, Vector, center_value
 from eigenveil.plan.choose.choice import MEMORY_LIMIT
 from eigenveil.plan.clipping import Norms
@@ -20,16 +21,7 @@ __all__ = ["METHODS", "SETTINGS", "Facts", "Setting", "methods_for", "parts_of"]
 # Who is trusted with what.
 Setting = Literal["curator", "stream", "hub", "site", "masked", "peers", "peers-independent"]
 SETTINGS: Final[tuple[Setting, ...]] = get_args(Setting)
-_SUMS: Final = ("covariance", "krylov", "power")
-_METHODS: Final[dict[Setting, tuple[str, ...]]] = {
-    "curator": ("covariance", "power"),
-    "stream": PUBLISH,
-    "hub": _SUMS,
-    "site": (*_SUMS, "fedpower", "merge"),
-    "masked": _SUMS,
-    "peers": (*_SUMS, "segments"),
-    "peers-independent": (*_SUMS, "segments"),
-}
+_METHODS: Final = {setting: PUBLISH if setting == "stream" else methods_in(setting) for setting in SETTINGS}
 _PARTS: Final = {f"{setting}/{how}": (setting, how) for setting, every in _METHODS.items() for how in every}
 METHODS: Final = tuple(_PARTS)
 _ALONE: Final = ("curator", "stream")

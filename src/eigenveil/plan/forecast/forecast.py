@@ -13,7 +13,7 @@ from eigenveil.linalg import Array
 from eigenveil.plan.choose.stream import StreamPlan
 from eigenveil.plan.clipping import Norms, kept_by_clipping
 from eigenveil.plan.forecast.facts import Facts, Setting, parts_of
-from eigenveil.plan.forecast.methods import method_plan
+from eigenveil.plan.forecast.methods import candidate_of
 from eigenveil.plan.forecast.params import FitParams, call_of
 from eigenveil.plan.forecast.trials import RehearsalTrial, tried
 from eigenveil.plan.spectrum import Spectrum
@@ -116,7 +116,7 @@ def forecast(facts: Facts, method: str, *, fits: int | None = None, seed: int = 
     True
     """
     require(fits is None or fits >= 1, f"fits must be at least 1, got {fits}")
-    candidate = method_plan(facts, method)
+    candidate = candidate_of(facts, method)
     plain, doubted = tried(RehearsalTrial.of(facts, candidate), fits, seed)
     # A release in slices of columns depends on which columns vary, and nobody knows that beforehand.
     sliced = isinstance(candidate.plan, StreamPlan) and candidate.plan.kind.apart and facts.dim > _SLICE

@@ -1,19 +1,19 @@
-"""`method_plan`: how a method would run a fit, its noise, its costs and its guarantee.
+"""`candidate_of`: how a method would run a fit, its noise, its costs and its guarantee.
 
-The plans come from `plan_sites`, `plan_segments`, `plan_stream`, `plan_masks` and `split_budget`, as in a fit. So
+The plans come from `plan_sites`, `plan_stream`, `plan_masks` and `split_budget`, as in a fit. So
 what is rehearsed is what would run.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Final, cast, final
+from typing import Final, final
 
 from eigenveil.core.unit import Neighbours, gram_sensitivity
+from eigenveil.methods import Method, MethodPlan, method_of
 from eigenveil.plan.choose.choice import MEMORY_LIMIT, predict
-from eigenveil.plan.choose.gossip import SegmentsPlan, plan_segments
 from eigenveil.plan.choose.masks import plan_masks
-from eigenveil.plan.choose.sites import Method, SitesPlan, plan_sites
+from eigenveil.plan.choose.sites import plan_sites
 from eigenveil.plan.choose.stream import StreamPlan, plan_stream, stream_split
 from eigenveil.plan.forecast.facts import Facts, Setting, parts_of
 from eigenveil.plan.forecast.params import FitParams, params_of, unknown_of
@@ -24,7 +24,7 @@ from eigenveil.tasks.fit.units import ENTRIES, least_for_units
 from eigenveil.trackers import published_as
 from eigenveil.trackers.sums import MEAN_SHARE
 
-__all__ = ["MethodPlan", "method_plan"]
+__all__ = ["Candidate", "candidate_of"]
 
 # With pair noise, each peer's own noise is 0.1% above what the fewest honest peers need
 # (`eigenveil.privacy.Pairing`).
@@ -38,13 +38,11 @@ _SEES: Final[dict[Setting, str]] = {
     "peers": "against any {colluders} of the peers together, and all who listen in",
     "peers-independent": "against everybody outside a person's own peer",
 }
-# Temporary d x w matrices at one place, beside the products that are kept.
-_WORKING: Final = 6
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class MethodPlan:
+class Candidate:
     """A method as it would be run.
 
     - `split` divides the budget.
@@ -58,7 +56,7 @@ class MethodPlan:
     method: str
     params: FitParams
     unknown: tuple[str, ...]
-    plan: SitesPlan | SegmentsPlan | StreamPlan
+    plan: MethodPlan | StreamPlan
     split: Split
     louder: float
     neighbours: Neighbours
@@ -78,13 +76,13 @@ class MethodPlan:
         return self.louder / (mu * math.sqrt(self.split.main(steps)))
 
 
-def method_plan(facts: Facts, method: str) -> MethodPlan:
+def candidate_of(facts: Facts, method: str) -> Candidate:
     """How `method` would run a fit, given these `facts`.
 
     >>> from eigenveil.plan.spectrum import Spectrum
     >>> from eigenveil.core.accounting import Budget
     >>> facts = Facts(50, 3, 10_000, Budget(1.0, 1e-6), Spectrum.guessed(50), sites=16)
-    >>> method_plan(facts, "site/covariance").louder, round(method_plan(facts, "masked/covariance").louder, 3)
+    >>> candidate_of(facts, "site/covariance").louder, round(candidate_of(facts, "masked/covariance").louder, 3)
     (4.0, 1.0...)
     """
     setting, name = parts_of(method)
@@ -102,30 +100,19 @@ def _guarantee(setting: Setting, facts: Facts, neighbours: Neighbours) -> str:
     return f"each person, {against}: {budget}"
 
 
-def _sums(facts: Facts, setting: Setting, name: str) -> MethodPlan:
+def _sums(facts: Facts, setting: Setting, name: str) -> Candidate:
     """The plan of a method on rows at one curator, at sites or at peers."""
+    leaf = method_of(name)
     split = split_budget(
         mean=facts.center == "private",
         search=facts.search,
         count=not facts.neighbours.count_is_public,
-        trace=name != "covariance",
+        trace=not leaf.releases_gram,
         bound=facts.seeks == "bound",
         units=facts.seeks == "units",
     )
-    plan: SitesPlan | SegmentsPlan
-    if name == "segments":
-        plan = plan_segments(
-            dim=facts.dim,
-            rank=facts.rank,
-            people=facts.people,
-            budget=facts.budget,
-            rounds=_per_component(facts, split),
-        )
-        rounds, size, held = facts.rank * plan.rounds, facts.dim, _WORKING * facts.dim * (facts.rank + 1)
-    else:
-        plan = _sites_plan(facts, setting, name, split)
-        rounds, size = plan.rounds, _sent(facts.dim, plan)
-        held = _held(facts.dim, plan)
+    plan = _plan(facts, setting, leaf, split)
+    rounds, size, held = plan.exchanges, leaf.message_size(facts.dim, plan), leaf.memory(facts.dim, plan)
     around = len(split.mean) + (split.extra > 0)
     searched, counted = _searched(facts, split)
     held = max(held, 2 * counted)
@@ -136,13 +123,12 @@ def _sums(facts: Facts, setting: Setting, name: str) -> MethodPlan:
     louder, refused = _louder(
         facts,
         setting,
-        name,
-        split,
+        leaf,
         Extent.of(split, dim=facts.dim, shares=plan.shares, rounds=rounds, size=size, searched=counted),
     )
     method = f"{setting}/{name}"
     params = params_of(facts, method, plan, facts.neighbours)
-    return MethodPlan(
+    return Candidate(
         method,
         params,
         unknown_of(facts, params),
@@ -151,7 +137,7 @@ def _sums(facts: Facts, setting: Setting, name: str) -> MethodPlan:
         louder,
         facts.neighbours,
         # Sites that merge their own matrices still search together, each with a curator's noise.
-        mean_louder=math.sqrt(facts.sites) if name == "merge" else louder,
+        mean_louder=math.sqrt(facts.sites) if leaf.averages_subspaces else louder,
         memory=8 * held,
         rounds=rounds + around if setting != "curator" else 0,
         traffic=sent,
@@ -173,7 +159,7 @@ def _searched(facts: Facts, split: Split) -> tuple[int, int]:
     return len(split.mean) * total, 0
 
 
-def _least(candidate: MethodPlan, facts: Facts) -> int:
+def _least(candidate: Candidate, facts: Facts) -> int:
     """About how many people the search for a bound or units needs."""
     noise = candidate.mean_louder / facts.budget.mu
     match facts.seeks:
@@ -184,59 +170,36 @@ def _least(candidate: MethodPlan, facts: Facts) -> int:
     return 0
 
 
-def _sites_plan(facts: Facts, setting: Setting, name: str, split: Split) -> SitesPlan:
+def _plan(facts: Facts, setting: Setting, leaf: Method, split: Split) -> MethodPlan:
     if setting == "curator":
-        choice = predict(dim=facts.dim, rank=facts.rank, budget=facts.budget, method=cast("Any", name)).chosen
-        return SitesPlan(cast("Method", name), choice.width, len(choice.shares), choice.shares, (), 0.0, "")
+        return predict(dim=facts.dim, rank=facts.rank, budget=facts.budget, method=leaf.name).chosen.plan
 
-    def planned(rounds: int | None) -> SitesPlan:
+    def planned(rounds: int | None) -> MethodPlan:
         return plan_sites(
             dim=facts.dim,
             rank=facts.rank,
             budget=facts.budget,
-            method=cast("Method", name),
+            method=leaf.name,
             neighbours=facts.neighbours,
             rounds=rounds,
-            tolerance=None,
-            oversample=None,
-            local_steps=1,
+            guessed_people=facts.people,
         )
 
     # Fewer rounds than usual only where the limit asks for it: `rounds=None` keeps the estimator's own default.
     plan = planned(None)
-    room = None if facts.rounds is None else facts.rounds - len(split.mean) - (split.extra > 0)
-    fewer = room is not None and name in ("krylov", "power", "fedpower") and 1 <= room < plan.rounds
-    return planned(room) if fewer else plan
+    if facts.rounds is None or leaf.fixed_rounds is not None:
+        return plan
+    room, usual = facts.rounds - len(split.mean) - (split.extra > 0), plan.rounds
+    if leaf.finds_one_by_one:
+        # Each component takes one round for its start and the rest for products.
+        room, usual = room // facts.rank - 1, usual - 1
+    return planned(room) if 1 <= room < usual else plan
 
 
-def _per_component(facts: Facts, split: Split) -> int | None:
-    """Products per component, where the limit on rounds allows fewer than planned; None for the plan's own number."""
-    if facts.rounds is None:
-        return None
-    # After the rounds for the mean and the total, each component takes one round for its start and the rest for
-    # products.
-    each = (facts.rounds - len(split.mean) - 1) // facts.rank - 1
-    usual = plan_segments(dim=facts.dim, rank=facts.rank, people=facts.people, budget=facts.budget, rounds=None)
-    return each if 1 <= each < usual.rounds - 1 else None
-
-
-def _sent(dim: int, plan: SitesPlan) -> int:
-    """Numbers that a site sends in a round."""
-    return dim * (dim + 1) // 2 if plan.method == "covariance" else dim * plan.width
-
-
-def _held(dim: int, plan: SitesPlan) -> int:
-    """The most numbers in memory at one place."""
-    if plan.method in ("covariance", "merge"):
-        return 4 * dim * dim
-    kept = 2 * plan.rounds if plan.method == "krylov" else 0
-    return (_WORKING + kept) * dim * plan.width
-
-
-def _louder(facts: Facts, setting: Setting, name: str, split: Split, extent: Extent) -> tuple[float, str]:
+def _louder(facts: Facts, setting: Setting, leaf: Method, extent: Extent) -> tuple[float, str]:
     """How many times louder the noise is than one curator's, and why the setting is impossible, "" if it is not."""
     match setting:
-        case "site" if name == "merge":
+        case "site" if leaf.averages_subspaces:
             # One site's noise: the merge is rehearsed with all sites.
             return 1.0, ""
         case "site" | "peers-independent":
@@ -262,7 +225,7 @@ def _louder(facts: Facts, setting: Setting, name: str, split: Split, extent: Ext
     return 1.0, ""
 
 
-def _stream(facts: Facts, name: str) -> MethodPlan:
+def _stream(facts: Facts, name: str) -> Candidate:
     # A stream's number of rows is public, so a person's rows are blanked and not removed.
     near = facts.neighbours if facts.neighbours.count_is_public else Neighbours.ZERO_OUT
     oversample = max(10, facts.rank)
@@ -297,7 +260,7 @@ def _stream(facts: Facts, name: str) -> MethodPlan:
     if plan.kind.publishes != name:
         refused = refused or f"{published_as(name).too_large}: use stream/{plan.kind.publishes}"
     params = params_of(facts, f"stream/{name}", plan, near)
-    return MethodPlan(
+    return Candidate(
         f"stream/{name}",
         params,
         unknown_of(facts, params),
@@ -320,7 +283,7 @@ def _attempt(planned: Callable[[int | None], StreamPlan], limit: int | None) -> 
         return planned(1 << 62), str(error)
 
 
-def _noise(candidate: MethodPlan, facts: Facts) -> float:
+def _noise(candidate: Candidate, facts: Facts) -> float:
     """The expected spectral norm of the noise on the Gram matrix, in units of row_bound^2.
 
     A symmetric matrix with off-diagonal entries of size s / sqrt(2) has norm about s sqrt(2 d). A d x w block with
@@ -331,16 +294,10 @@ def _noise(candidate: MethodPlan, facts: Facts) -> float:
     plan, dim = candidate.plan, facts.dim
     if isinstance(plan, StreamPlan):
         return scale * math.sqrt(2 * dim * (plan.kind.noise_variance(candidate.blocks) if plan.kind.apart else 1))
-    if isinstance(plan, SegmentsPlan):
-        return scale / math.sqrt(min(plan.shares[plan.rounds - 1 :: plan.rounds])) * (math.sqrt(dim) + 1)
-    if plan.method == "covariance":
-        return scale * math.sqrt(2 * dim)
-    if plan.method == "merge":
-        return scale * math.sqrt(2 * dim * facts.sites)
-    return scale / math.sqrt(plan.shares[-1]) * (math.sqrt(dim) + math.sqrt(plan.width))
+    return scale * method_of(plan.method).noise_norm(dim, plan, sites=facts.sites)
 
 
-def _refused(candidate: MethodPlan, facts: Facts) -> str:
+def _refused(candidate: Candidate, facts: Facts) -> str:
     setting, _ = parts_of(candidate.method)
     if setting not in facts.settings:
         alone = facts.sites == 1 and setting not in ("curator", "stream")

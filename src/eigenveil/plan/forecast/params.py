@@ -5,10 +5,9 @@ from typing import Any, Final
 
 from eigenveil.core.unit import Neighbours
 from eigenveil.errors import in_python
+from eigenveil.methods import MethodPlan, method_of
 from eigenveil.params import FederatedParams, GossipParams, PrivateParams, StreamingParams
 from eigenveil.params.words import as_call
-from eigenveil.plan.choose.gossip import SegmentsPlan
-from eigenveil.plan.choose.sites import SitesPlan
 from eigenveil.plan.choose.stream import StreamPlan
 from eigenveil.plan.forecast.facts import Facts, parts_of
 from eigenveil.trackers import published_as
@@ -21,9 +20,7 @@ FitParams = PrivateParams | FederatedParams | GossipParams | StreamingParams
 _FEW_PEERS: Final = 6
 
 
-def params_of(
-    facts: Facts, method: str, plan: SitesPlan | SegmentsPlan | StreamPlan, neighbours: Neighbours
-) -> FitParams:
+def params_of(facts: Facts, method: str, plan: MethodPlan | StreamPlan, neighbours: Neighbours) -> FitParams:
     """The parameters that make an estimator do what was planned. The plan leaves all others at their defaults."""
     setting, how = parts_of(method)
     given: dict[str, Any] = {
@@ -53,7 +50,7 @@ def params_of(
                 graph="complete" if facts.sites <= _FEW_PEERS else "random-regular:4",
                 consensus="tree",
                 noise="pairwise" if pairwise else "independent",
-                people=facts.people if how == "segments" else None,
+                people=plan.people or None,
                 colluders=facts.colluders if pairwise else 1,
                 rounds=_rounds(plan, facts),
             )
@@ -108,13 +105,13 @@ def choice_of(params: FitParams) -> str:
     return ", ".join(in_python(name, getattr(params, name)) for name in estimator_of(params)[1])
 
 
-def _rounds(plan: SitesPlan | SegmentsPlan, facts: Facts) -> int | None:
+def _rounds(plan: MethodPlan, facts: Facts) -> int | None:
     """The number of rounds, where a limit may have reduced it; None for the default."""
-    if facts.rounds is None:
+    leaf = method_of(plan.method)
+    if facts.rounds is None or leaf.fixed_rounds is not None:
         return None
-    if isinstance(plan, SegmentsPlan):
-        return plan.rounds - 1
-    return plan.rounds if plan.method in ("krylov", "power", "fedpower") else None
+    # Each component has a round for its start, beside those that are asked for.
+    return plan.rounds - leaf.finds_one_by_one
 
 
 def _any(word: str) -> Any:

@@ -13,10 +13,11 @@ from eigenveil.linalg import found_share
 from eigenveil.params import StreamingParams
 from eigenveil.params.declare import declared
 from eigenveil.params.words import algorithm_phrase, method_phrase
+from eigenveil.plan.choose.choice import predict
 from eigenveil.plan.choose.sites import plan_sites
 from eigenveil.plan.forecast.facts import METHODS, Facts, Setting, methods_for, parts_of
 from eigenveil.plan.forecast.forecast import Forecast, forecast
-from eigenveil.plan.forecast.methods import method_plan
+from eigenveil.plan.forecast.methods import candidate_of
 from eigenveil.plan.forecast.params import FitParams
 from eigenveil.plan.forecast.trials import RehearsalTrial, glimpse
 from eigenveil.plan.spectrum import Spectrum
@@ -136,7 +137,7 @@ def hopeless(facts: Facts, method: str) -> tuple[float, float] | None:
     if nothing >= FAIR:
         return None
     # The norm of symmetric noise is 2 sqrt(d) of its entries.
-    candidate = method_plan(facts, method)
+    candidate = candidate_of(facts, method)
     entry = candidate.noise / (2 * math.sqrt(facts.dim))
     if found_share(facts.people * values, entry=entry, dim=facts.dim) - nothing >= 3 * _CLEAR * (1 - nothing):
         return None
@@ -175,18 +176,10 @@ def _automatic(facts: Facts, setting: Setting) -> str:
     """What method="auto" takes in this setting."""
     if setting == "stream":
         return str(declared(StreamingParams)["publish"].default)
-    plan = plan_sites(
-        dim=facts.dim,
-        rank=facts.rank,
-        budget=facts.budget,
-        method="auto",
-        neighbours=facts.neighbours,
-        rounds=None,
-        tolerance=None,
-        oversample=None,
-        local_steps=1,
-    )
-    return "power" if setting == "curator" and plan.method == "krylov" else plan.method
+    budget, near = facts.budget, facts.neighbours
+    if setting == "curator":
+        return predict(dim=facts.dim, rank=facts.rank, budget=budget, neighbours=near).chosen.method
+    return plan_sites(dim=facts.dim, rank=facts.rank, budget=budget, method="auto", neighbours=near).method
 
 
 def _source(facts: Facts) -> str:
@@ -225,7 +218,7 @@ def _instead_of_a_search(facts: Facts, known: Forecast) -> Iterator[str]:
     sought = "units" if facts.seeks == "units" else "a row bound"
 
     def possible(other: Facts) -> bool:
-        return not method_plan(other, method).refused
+        return not candidate_of(other, method).refused
 
     if facts.seeks == "units" and possible(replace(facts, scale=None, row_bound=None)):
         yield f"Without units, {words} can find a row bound: leave out the scale, or give one that is public."
@@ -235,7 +228,7 @@ def _instead_of_a_search(facts: Facts, known: Forecast) -> Iterator[str]:
     )
     if epsilon is not None:
         yield f"With epsilon = {epsilon:g} and all else the same, {words} can find {sought}."
-    people = method_plan(facts, method).least
+    people = candidate_of(facts, method).least
     if people > facts.people and possible(replace(facts, people=people)):
         yield f"With {people} people, {people / facts.people:.2g} times as many, {words} can find {sought}."
     yield (
@@ -298,7 +291,7 @@ def _reasons(facts: Facts, chosen: Forecast, forecasts: Sequence[Forecast]) -> l
 
 def _for_the_search(facts: Facts, method: str) -> list[str]:
     """What is spent before the components, where anything is searched for."""
-    split = method_plan(facts, method).split
+    split = candidate_of(facts, method).split
     found = {"units": "the units of the columns", "bound": "a row bound"}
     names = [found[facts.seeks]] if facts.seeks is not None else []
     names += ["the mean"] if facts.center == "private" else []
@@ -342,7 +335,7 @@ def _alternatives(facts: Facts, method: str) -> Iterator[str]:
     """Single changes of the `facts` that would make `method` capture a fair share, in full sentences."""
 
     def fair(other: Facts) -> bool:
-        candidate = method_plan(other, method)
+        candidate = candidate_of(other, method)
         # With few columns random directions capture much already, and a fair result must beat them clearly.
         least = max(FAIR, (1 + other.spectrum.at_random(other.rank)) / 2)
         return not candidate.refused and glimpse(RehearsalTrial.of(other, candidate)) >= least
@@ -384,7 +377,7 @@ def _other_trust(facts: Facts, method: str) -> Iterator[str]:
         if facts.sites == 1 or setting in facts.settings or other not in METHODS:
             continue
         wider = replace(facts, trust=(*facts.settings, setting))
-        candidate = method_plan(wider, other)
+        candidate = candidate_of(wider, other)
         if not candidate.refused and glimpse(RehearsalTrial.of(wider, candidate)) >= FAIR:
             yield f"If {setting!r} were acceptable, {method_phrase(other)} should capture {FAIR:g}: it guarantees "
             "{candidate.guarantee}."

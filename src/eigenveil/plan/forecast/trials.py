@@ -11,19 +11,16 @@ import numpy as np
 from eigenveil.core.unit import Neighbours
 from eigenveil.linalg import Array
 from eigenveil.linalg.blas import blas_threads
-from eigenveil.plan.choose.gossip import SegmentsPlan
-from eigenveil.plan.choose.sites import SitesPlan
+from eigenveil.methods import MethodPlan, covariance, method_of
+from eigenveil.methods.scene import Scene
 from eigenveil.plan.choose.stream import StreamPlan
 from eigenveil.plan.forecast.facts import Facts
-from eigenveil.plan.forecast.methods import MethodPlan
+from eigenveil.plan.forecast.methods import Candidate
 from eigenveil.plan.forecast.rehearsal import (
-    Scene,
     found_center,
     found_inside,
     judged,
     rehearse_blocks,
-    rehearse_segments,
-    rehearse_sites,
 )
 from eigenveil.plan.spectrum import Spectrum, condensed
 from eigenveil.tasks.fit.split import Split
@@ -48,7 +45,7 @@ _GLIMPSES: Final = ((150, 4), (1500, 2), (math.inf, 1))
 # Noise levels that differ by less than this, relatively, count as equal and are rehearsed once.
 _ALIKE: Final = 0.004
 # A stream that releases sums is rehearsed as one release, with the noise of its last sum.
-_ONE_RELEASE: Final = SitesPlan("covariance", 0, 1, (1.0,), (), 0.0, "")
+_ONE_RELEASE: Final = MethodPlan(method=covariance.METHOD.name, width=0, rounds=1, shares=(1.0,))
 
 
 @final
@@ -65,7 +62,7 @@ class RehearsalTrial:
     rank: int
     people: int
     mu: float
-    plan: SitesPlan | SegmentsPlan | StreamPlan
+    plan: MethodPlan | StreamPlan
     split: Split
     neighbours: Neighbours
     louder: float
@@ -75,7 +72,7 @@ class RehearsalTrial:
     means: tuple[int, ...] | None
 
     @classmethod
-    def of(cls, facts: Facts, candidate: MethodPlan) -> Self:
+    def of(cls, facts: Facts, candidate: Candidate) -> Self:
         """The trial of a planned method."""
         plan, split, merges = candidate.plan, candidate.split, False
         if isinstance(plan, StreamPlan):
@@ -84,9 +81,9 @@ class RehearsalTrial:
             fewest = 1 if facts.seeks is None else split.usual
             split = Split((), 0.0, (sum(split.mean[:fewest]) + sum(split.mean[: split.usual])) / 2)
             plan = plan if _sliced(plan) else _ONE_RELEASE
-        elif isinstance(plan, SitesPlan):
-            merges = plan.method == "merge"
-            plan = replace(plan, reason="", steps=(1,) * plan.rounds)
+        else:
+            merges = method_of(plan.method).averages_subspaces
+            plan = replace(plan, reason="")
         # Rounded, so that settings with almost the same noise are equal trials and hit the cache.
         louder = math.exp(round(math.log(candidate.louder) / _ALIKE) * _ALIKE)
         spectrum = facts.spectrum
@@ -115,8 +112,9 @@ class RehearsalTrial:
         least, most = next((least, most) for columns, least, most in _FITS if dim <= columns)
         if self.slow:
             most = min(most, next(fits for columns, fits in _SLOW if dim <= columns))
-        elif not isinstance(self.plan, SitesPlan) or self.plan.method == "krylov":
-            most = min(most, _MANY_PRODUCTS)
+        elif isinstance(self.plan, MethodPlan):
+            leaf = method_of(self.plan.method)
+            most = min(most, _MANY_PRODUCTS) if leaf.keeps_products or leaf.finds_one_by_one else most
         return min(least, most), most
 
     @property
@@ -225,11 +223,9 @@ def _outcome(trial: RehearsalTrial, values: Array, seed: int, *, louder: float) 
     scene = Scene(trial.people * values, shift, trial.rank, trial.neighbours, multiplier, seed)
     if isinstance(plan, StreamPlan):
         basis = rehearse_blocks(scene, share=plan.block / trial.people, oversample=trial.oversample)
-    elif isinstance(plan, SegmentsPlan):
-        basis = rehearse_segments(plan, scene)
     else:
-        width = min(plan.width, len(values))
-        basis = rehearse_sites(replace(plan, width=width), scene, sites=trial.sites)
+        fitting = replace(plan, width=min(plan.width, len(values)))
+        basis = method_of(plan.method).simulate(fitting, scene, sites=trial.sites)
     return judged(basis, values)
 
 
@@ -243,5 +239,5 @@ def _means(facts: Facts, split: Split) -> tuple[int, ...] | None:
     return None
 
 
-def _sliced(plan: SitesPlan | SegmentsPlan | StreamPlan) -> bool:
+def _sliced(plan: MethodPlan | StreamPlan) -> bool:
     return isinstance(plan, StreamPlan) and plan.kind.apart
