@@ -199,13 +199,14 @@ def _sites() -> Iterator[tuple[str, Callable[[], Any]]]:
         yield one(f"{method}, exact", method=method, **EXACT)
         yield one(f"{method}, exact, missing counts", gaps, method=method, missing="counts", **EXACT)
         yield one(f"{method}, tree", method=method, topology="tree", fanout=2, row_bound=12.0)
-        for name, choices in {
+        settings: dict[str, dict[str, Any]] = {
             "bound found": {"row_bound": "private"},
             "units": {"scale": "private", "row_bound": "private"},
             "not centered": {"center": None},
             "missing counts": {"missing": "counts"},
             "replace-one": {"neighbours": "replace-one"},
-        }.items():
+        }
+        for name, choices in settings.items():
             tables = gaps if "missing" in choices else sites
             yield one(f"{method}, site, {name}", tables, method=method, trust="site", **({"row_bound": 12.0} | choices))
     for trust in ("hub", "site", "masked"):
