@@ -17,10 +17,10 @@ import pytest
 from eigenveil import FederatedPCA, GossipPCA, Ledger, PrivatePCA, StreamingPCA, find_bounds
 from eigenveil.core.unit import Neighbours, PrivacyUnit
 from eigenveil.data.columns import ColumnChoice, looks_like_id, one_hot_columns
+from eigenveil.data.formats import TableParams
 from eigenveil.data.rows import DenseRows, NamedRows, WeightedRows
 from eigenveil.data.tables import read_table
 from eigenveil.errors import ColumnsError, ParameterError, ParameterWarning
-from eigenveil.params import TableParams
 from eigenveil.params.words import in_options
 
 SECRET = "8675309"

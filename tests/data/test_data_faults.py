@@ -19,6 +19,7 @@ from eigenveil import PrivatePCA, find_bounds
 from eigenveil.data import faults
 from eigenveil.data.faults import to_drop
 from eigenveil.data.formats import csv as csv_format
+from eigenveil.data.formats import text as text_format
 from eigenveil.data.streams import open_source
 from eigenveil.data.tables import read_table
 from eigenveil.errors import ColumnsError
@@ -37,8 +38,8 @@ def table(**more: Any) -> dict[str, Any]:
 
 def as_csv(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The table as text, read in many blocks."""
-    monkeypatch.setattr(csv_format, "_BYTES_OF_FILE", 4096)
-    monkeypatch.setattr(csv_format, "_BYTES", 4096)
+    monkeypatch.setattr(text_format, "BYTES_OF_FILE", 4096)
+    monkeypatch.setattr(text_format, "_BYTES", 4096)
     note, remark = ["x" if i == 10 else "1" for i in range(N)], ["y" if i > 3900 else "2" for i in range(N)]
     path = folder / "people.csv"
     pd.DataFrame(table(note=note, remark=remark)).to_csv(path, index=False)

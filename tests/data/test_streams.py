@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import dump_svmlight_file
 
-from eigenveil.data.formats import csv as sources
+from eigenveil.data.formats import text as sources
 from eigenveil.data.streams import Source, open_source
 from eigenveil.linalg import Array
 
@@ -136,6 +136,10 @@ BROKEN: dict[str, tuple[bytes, str]] = {
         b"a,b\n1,2,987654.321\n",
         "cannot be read after row 0: the next line has 3 fields and the header has 2",
     ),
+    "decimal commas between commas": (
+        b"a,b\n1,5,2,987654\n",
+        "4 fields and the header has 2. Correct that line. If its numbers have decimal commas, quote them, or put semicolons",
+    ),
     "one field less": (
         b"a,b\n987654.321\n",
         "cannot be read after row 0: the next line has 1 fields and the header has 2",
@@ -171,7 +175,7 @@ def test_a_header_alone_is_an_empty_stream() -> None:
 
 
 def test_a_line_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "_LONGEST_LINE", 1000)
+    monkeypatch.setattr(sources, "LONGEST_LINE", 1000)
     refused(lambda: csv(b"a," * 600), "has a line longer than 1000 bytes")
     refused(lambda: all_of(open_source(Dripping(b"a,b\n" + b"1" * 1200, 100), kind="csv")), "line longer than 1000")
 

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from eigenveil.data.formats import PIPES, TableParams
 from eigenveil.errors import ParameterError, Words, require, verbatim
-from eigenveil.params.declarations.reading import TableParams
 from eigenveil.params.declare import Declared, checked, declared, refusal
 from eigenveil.params.values import Expected, Whole
 from eigenveil.params.words import flag, in_options, option_help
@@ -22,7 +22,7 @@ from eigenveil.params.words import flag, in_options, option_help
 __all__ = ["typed_settings", "with_options", "written_out"]
 
 # Values of required parameters that an error shows as an example.
-_USUAL: Final = {"n_components": "5", "epsilon": "1", "delta": "1e-6", "kind": "csv"}
+_USUAL: Final = {"n_components": "5", "epsilon": "1", "delta": "1e-6", "kind": PIPES[0]}
 
 
 def with_options(

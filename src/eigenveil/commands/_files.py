@@ -7,7 +7,7 @@ accident is worse.
 import os
 import shlex
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -17,16 +17,15 @@ from typing import TYPE_CHECKING, Any, final
 import typer
 
 from eigenveil.commands._ending import somebody_is_there
-from eigenveil.data.archive import SVMLIGHT, TABLES, ending_of
+from eigenveil.data.formats import PIPES, SHARED, FileParams, Format, TableParams, by_ending, format_of, open_named
 from eigenveil.errors import ParameterError, listed, require, require_param, verbatim
-from eigenveil.params.declarations.reading import FileParams, TableParams
 from eigenveil.params.declare import declared
 from eigenveil.params.words import as_options
 from eigenveil.show.console import busy, output
 
 if TYPE_CHECKING:
     from eigenveil.data.columns import ColumnChoice
-    from eigenveil.data.formats.base import NamedTable
+    from eigenveil.data.formats import NamedTable
     from eigenveil.data.tables import Table
 
 __all__ = [
@@ -43,10 +42,10 @@ __all__ = [
 ]
 
 
-def require_input(path: Path, *, endings: Collection[str]) -> None:
-    """Refuse an input that does not exist or has an unknown ending, at once, before anything heavy is imported."""
+def require_input(path: Path) -> None:
+    """Refuse a table that does not exist or has an unknown ending, at once, before anything heavy is imported."""
     require_file(path)
-    ending_of(path, endings)
+    by_ending(path)
 
 
 def require_file(path: Path) -> None:
@@ -117,7 +116,7 @@ class Reading:
     @property
     def words(self) -> list[str]:
         """The options with which another command reads the same table."""
-        return as_options(self.asked)
+        return [*as_options(self.asked), *(word for name in self.carry for word in ("--carry", name))]
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -151,15 +150,12 @@ class Reading:
             )
         if is_stdin(path):
             require_param(
-                self.asked.kind is not None, "{kind} is missing. A pipe does not say what it carries: csv or arrow"
+                self.asked.kind is not None,
+                f"{{kind}} is missing. A pipe does not say what it carries: {' or '.join(PIPES)}",
             )
             return
         require_path(path)
-        if self.asked.kind is None and not path.is_dir():
-            try:
-                ending_of(path, TABLES)
-            except ValueError as error:
-                raise ParameterError(f"{verbatim(str(error))}, or give its format with {{kind}}") from None
+        self.format(path)
 
     def require_passes(self, path: Path, settings: Mapping[str, Any]) -> None:
         """Refuse a pipe, which can be read once, for a command that passes over the rows more than once."""
@@ -184,50 +180,40 @@ class Reading:
                 "stream -`, which reads them once"
             )
 
+    def format(self, path: Path) -> Format:
+        """The format of the table."""
+        return format_of(path, self.asked, piped=is_stdin(path))
+
     def counted(self, path: Path) -> bool:
         """Whether the number of columns was read from the rows themselves."""
         # A number that comes from the rows is not public, and the guarantee must say so.
-        svmlight = self.asked.kind == "svm" or (self.asked.kind is None and path.suffix.lower() in SVMLIGHT)
-        return svmlight and self.asked.features is None
-
-    def named(self, path: Path) -> bool:
-        """Whether the format of the file has column names."""
-        kind = self.asked.kind or ("parquet" if path.is_dir() else TABLES[ending_of(path, TABLES)])
-        return kind in ("csv", "parquet", "arrow", "xlsx", "jsonl")
+        return not self.format(path).states_width and self.asked.features is None
 
     def table(self, path: Path) -> "Table":
         """The table in `path`. Every error names the file and shows no value."""
         # A csv is read whole, which can take a minute.
         with busy("reading the table"):
-            from eigenveil.data.formats.registry import open_named
             from eigenveil.data.tables import Table, read_named, read_table
 
-            asked, piped = self.asked, is_stdin(path)
-            if self.processes is not None and path.suffix.lower() == ".npy":
+            asked, format_ = self.asked, self.format(path)
+            chosen: dict[str, Any] = {
+                "person": self.person,
+                "columns": asked.columns,
+                "drop": asked.drop or (),
+                "one_hot": asked.one_hot,
+                "gaps": self.gaps,
+            }
+            if not format_.is_shared:
+                self._require_here(path)
+            if not format_.has_names:
+                # Without names there is no layout to ask about.
+                if self.processes is None:
+                    self._require_here(path)
+                    return read_table(path, carry=self.carry, **chosen, **self.files)
                 from eigenveil.data.engines.pool import rows_in_processes
 
-                # Without names there is no layout to ask about, so the pool gets the options as they are.
-                chosen = {
-                    "person": self.person,
-                    "columns": asked.columns,
-                    "drop": asked.drop or (),
-                    "one_hot": asked.one_hot,
-                }
-                how = {"na_values": asked.na_values}
-                return Table(rows_in_processes(path, processes=self.processes, gaps=self.gaps, **chosen, **how).inner)
-            if not piped and not self.named(path):
-                self._require_here(path)
-                return read_table(
-                    path,
-                    person=self.person,
-                    columns=asked.columns,
-                    drop=asked.drop or (),
-                    one_hot=asked.one_hot,
-                    carry=self.carry,
-                    gaps=self.gaps,
-                    **self.files,
-                )
-            found = open_named(standard_input() if piped else path, asked)
+                return Table(rows_in_processes(path, processes=self.processes, **chosen, **self.files).inner)
+            found = open_named(standard_input() if is_stdin(path) else path, asked)
         choice = self.settled(found)
         with busy("reading the table"):
             if self.dask or self.processes is not None:
@@ -238,24 +224,20 @@ class Reading:
         """Refuse a file that only one process can read, where others were asked for."""
         word = "a cluster" if self.dask else "several processes"
         alone = not self.dask and self.processes is None
-        require(alone, f"{source} cannot be shared by {word}. Convert it to Parquet first")
+        require(alone, f"{source} cannot be shared by {word}. Convert it to {SHARED} first")
 
-    def _elsewhere(self, table: "NamedTable", choice: "ColumnChoice") -> "Table":
-        """The table, with its rows on a cluster or in other processes."""
-        from eigenveil.data.formats.parquet import ParquetTable
+    def _elsewhere(self, table: Any, choice: "ColumnChoice") -> "Table":
+        """The table, a `SharedTable`, with its rows on a cluster or in other processes."""
         from eigenveil.data.tables import Table
 
-        if not isinstance(table, ParquetTable):
-            self._require_here(table.source)
-        assert isinstance(table, ParquetTable)
         if self.dask:
             with needs_dask():
-                from eigenveil.data.engines.dask_rows import parquet_rows
-            rows = parquet_rows(table, choice, gaps=self.gaps)
+                from eigenveil.data.engines.dask_rows import table_rows
+            rows = table_rows(table, choice, gaps=self.gaps)
         else:
-            from eigenveil.data.engines.pool import parquet_in_processes
+            from eigenveil.data.engines.pool import table_in_processes
 
-            rows = parquet_in_processes(table, choice, processes=self.processes or 1, gaps=self.gaps)
+            rows = table_in_processes(table, choice, processes=self.processes or 1, gaps=self.gaps)
         return Table(rows.inner, rows.names, len(table.names))
 
     def settled(self, table: "NamedTable") -> "ColumnChoice":
@@ -379,8 +361,6 @@ def _to_leave_out(source: Any, ids: tuple[str, ...]) -> list[str]:
 
 def column_names(path: Path) -> tuple[str, ...] | None:
     """The column names of a file; None for formats without names."""
-    from eigenveil.data.formats.registry import NAMED, kind_of, open_named
-
     # Only the header is read: this is used for files whose rows must not be looked at.
     said = TableParams()
-    return open_named(path, said).names if kind_of(path, said) in NAMED else None
+    return open_named(path, said).names if format_of(path, said).has_names else None

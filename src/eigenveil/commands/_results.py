@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 from eigenveil.commands._ending import wrote
 from eigenveil.commands.transform import beside, scores_of
 from eigenveil.data.archive import whole_file
-from eigenveil.data.formats.scores import ENDINGS, write_scores
+from eigenveil.data.formats import OUTPUTS, write_scores
 from eigenveil.show.live.contents import PageBudget
 from eigenveil.show.progress import Voice
 from eigenveil.show.words import left_words, rounded
@@ -44,11 +44,11 @@ class Results:
         stem = f"{study.stem}-{file_stem(party)}"
         target = Path(f"{stem}.safetensors") if model is None else model
         guarantee = target.with_name(f"{target.stem}.guarantee.txt")
-        return cls(target, guarantee, (scores or Path(f"{stem}-scores.csv")) if scored else None)
+        return cls(target, guarantee, (scores or Path(f"{stem}-scores{next(iter(OUTPUTS))}")) if scored else None)
 
     def outputs(self) -> Sequence[tuple[str, Path, Sequence[str]]]:
         """Each output with its option and the endings it may have."""
-        private = () if self.scores is None else (("--scores", self.scores, list(ENDINGS)),)
+        private = () if self.scores is None else (("--scores", self.scores, list(OUTPUTS)),)
         return (("--output", self.model, [".safetensors"]), ("the guarantee", self.guarantee, [".txt"]), *private)
 
     def write(self, model: "Model", rows: "Rows", carried: Any = None) -> None:

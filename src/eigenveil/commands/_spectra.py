@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
 from eigenveil.commands._files import Reading
+from eigenveil.data.formats import TableParams
 from eigenveil.errors import ParameterError, require, require_param
-from eigenveil.params import PlanParams, TableParams
+from eigenveil.params import PlanParams
 from eigenveil.params.words import as_options
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class KnownSpectrum:
         """What is asked, with the row bound of a file of bounds, and how rows fill it."""
         if self.bounds is None:
             return self.asked
-        from eigenveil.commands._bounds_file import BoundsFile
+        from eigenveil.estimators.bounds.saved import BoundsFile
 
         found = BoundsFile.read(self.bounds)
         require(
@@ -116,7 +117,7 @@ class KnownSpectrum:
 
         bound = self.asked.row_bound
         if self.bounds is not None:
-            from eigenveil.commands._bounds_file import BoundsFile
+            from eigenveil.estimators.bounds.saved import BoundsFile
 
             found = BoundsFile.read(self.bounds)
             known = Norms.read(found.norms, found.outliers)

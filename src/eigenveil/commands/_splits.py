@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from eigenveil.commands._files import Reading, is_stdin
+from eigenveil.commands._files import Reading
 from eigenveil.errors import require, require_param
 from eigenveil.show.console import busy, watched
 
@@ -84,7 +84,7 @@ def part(
     from eigenveil.data.rows import NamedRows
     from eigenveil.data.tables import person_ids
 
-    named = is_stdin(path) or reading.named(path)
+    named = reading.format(path).has_names
     require(
         rule.column is None or named,
         f"--split by:{rule.column} needs a table with column names, such as csv or parquet",

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
-import typer
-
 from eigenveil.commands._files import column_names
+from eigenveil.commands._option import argument, flag, option
+from eigenveil.data.formats import known_format
 from eigenveil.errors import listed, require
 from eigenveil.params.declarations.gossip import PEERS
 
@@ -23,76 +23,57 @@ _PEERS: Final = f"{PEERS} (with --graph)"
 # A list of column names is never larger than this; a larger file is something else.
 _LARGEST: Final = 4 << 20
 
-File: TypeAlias = Annotated[Path, typer.Argument(metavar="FILE", help="The study file, a .toml.", show_default=False)]
-Force: TypeAlias = Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")]
+File: TypeAlias = Annotated[Path, argument("FILE", "The study file, a .toml.")]
+Force: TypeAlias = Annotated[bool, flag("--force", "Overwrite the file if it exists.")]
 Authority: TypeAlias = Annotated[
     Path,
-    typer.Option(
-        metavar="FOLDER",
-        help="The coordinator's folder, with authority.crt, hub.crt and the signed .crt of each other party. Private keys in "
+    option(
+        "FOLDER",
+        "The coordinator's folder, with authority.crt, hub.crt and the signed .crt of each other party. Private keys in "
         "it are not read.",
-        rich_help_panel=_WHO,
+        shows=True,
+        panel=_WHO,
     ),
 ]
 # In the order given, because sums run in that order, and so do their last bits.
 Site: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="NAME",
-        help="A site, or peer, that takes part; repeat it for several, in order.",
-        rich_help_panel=_WHO,
-        show_default="all in the folder, by name",
+    option(
+        "NAME",
+        "A site, or peer, that takes part; repeat it for several, in order.",
+        unset="all in the folder, by name",
+        panel=_WHO,
     ),
 ]
 Address: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        metavar="HOST:PORT", help="Where sites reach the hub.", rich_help_panel=_WHO, show_default="none with --graph"
-    ),
+    str | None, option("HOST:PORT", "Where sites reach the hub.", unset="none with --graph", panel=_WHO)
 ]
 NodeAddress: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="NAME=HOST:PORT",
-        help="Where a node of the tree listens; repeat it for each.",
-        rich_help_panel=_WHO,
-        show_default=False,
-    ),
+    option("NAME=HOST:PORT", "Where a node of the tree listens; repeat it for each.", panel=_WHO),
 ]
 Columns: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAMES",
-        help="The columns by name, such as age,weight. All parties use them in this order.",
-        show_default=False,
-    ),
+    str | None, option("NAMES", "The columns by name, such as age,weight. All parties use them in this order.")
 ]
 ColumnsFrom: TypeAlias = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="Read the column names from a .csv or .parquet, or from a text file with one name on each line. Only names are "
+    option(
+        "FILE",
+        "Read the column names from a .csv or .parquet, or from a text file with one name on each line. Only names are "
         "read.",
-        show_default=False,
     ),
 ]
 Size: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="NAME=PEOPLE",
-        help="The number of people at a site, if --neighbours makes it public. Repeat it for each site.",
-        rich_help_panel=_PRIVACY,
-        show_default=False,
+    option(
+        "NAME=PEOPLE",
+        "The number of people at a site, if --neighbours makes it public. Repeat it for each site.",
+        panel=_PRIVACY,
     ),
 ]
 PeerAddress: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="NAME=HOST:PORT",
-        help="Where a peer listens; repeat it for each.",
-        rich_help_panel=_PEERS,
-        show_default=False,
-    ),
+    option("NAME=HOST:PORT", "Where a peer listens; repeat it for each.", panel=_PEERS),
 ]
 
 
@@ -107,7 +88,7 @@ def columns_of(text: str | None, source: Path | None, *, person: str | None) -> 
         return [name.strip() for name in text.split(",")]
     assert source is not None
     require(source.is_file(), f"--columns-from {source} does not exist or is not a file")
-    if source.suffix.lower() in (".csv", ".parquet"):
+    if known_format(source) is not None:
         names = column_names(source)
         require(names is not None, f"--columns-from {source}: its column names cannot be read")
         # The person column says whose row it is. It is no variable of the study.
@@ -117,7 +98,7 @@ def columns_of(text: str | None, source: Path | None, *, person: str | None) -> 
         # With or without a byte order mark, which would become part of the first name.
         lines = source.read_text(encoding="utf-8-sig").splitlines()
     except UnicodeDecodeError:
-        raise ValueError(f"--columns-from {source} must be UTF-8 text, .csv or .parquet") from None
+        raise ValueError(f"--columns-from {source} must be UTF-8 text, or a table with column names") from None
     return [line.strip() for line in lines if line.strip() and line.strip() != person]
 
 

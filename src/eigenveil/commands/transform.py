@@ -6,58 +6,59 @@ Scores are raw data: the file is readable by its owner only, and the command say
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, final
+from typing import TYPE_CHECKING, Annotated, Any, Final, final
 
-import typer
-
-from eigenveil.commands._command import Command
+from eigenveil.commands._command import Answer, Command
 from eigenveil.commands._ending import wrote
 from eigenveil.commands._files import Reading, is_stdin, require_file, require_output, standard_input
+from eigenveil.commands._option import flag, option
 from eigenveil.commands._options import Carry, Data, Force
 from eigenveil.data.archive import whole_file
-from eigenveil.data.formats.scores import ENDINGS, Scored, write_scores
+from eigenveil.data.formats import (
+    OUTPUTS,
+    Scored,
+    TableParams,
+    open_named,
+    require_carried,
+    write_scores,
+)
 from eigenveil.errors import ColumnsError, listed, require
-from eigenveil.params import TableParams
-from eigenveil.show.console import busy, output
+from eigenveil.show.console import Line, busy
 
 if TYPE_CHECKING:
     from eigenveil.core.rows import Rows
     from eigenveil.data.columns import ColumnLayout
-    from eigenveil.data.formats.base import NamedTable
+    from eigenveil.data.formats import NamedTable
     from eigenveil.linalg import Array
     from eigenveil.model import Model
+    from eigenveil.show.console import View
 
-__all__ = ["COMMAND", "beside", "require_carried", "scores_of"]
+__all__ = ["COMMAND", "beside", "require_own_names", "scores_of"]
 
 # Rows that are scored at once, fewer where they are wide.
 _AT_ONCE, _NUMBERS_AT_ONCE = 1 << 16, 1 << 21
+_ENDINGS: Final = tuple(OUTPUTS)
 
 
 def transform(
     data: Data,
     settings: dict[str, Any],
-    model: Annotated[
-        Path, typer.Option("--model", "-m", help="The model: a .safetensors file that `fit` wrote.", show_default=False)
-    ],
+    model: Annotated[Path, option("--model", "-m", None, "The model: a .safetensors file that `fit` wrote.")],
     scores: Annotated[
         Path,
-        typer.Option(
+        option(
             "--output",
             "-o",
-            metavar="FILE",
-            help="Write the scores to this file: .csv, .tsv, .xlsx, .jsonl, .parquet, .feather or .npy.",
-            show_default=False,
+            "FILE",
+            f"Write the scores to this file: {', '.join(_ENDINGS[:-1])} or {_ENDINGS[-1]}.",
         ),
     ],
     carry: Carry = None,
     clip: Annotated[
-        bool,
-        typer.Option(
-            "--clip", help="First clip rows as the fit did. The variances of a private model are of clipped rows."
-        ),
+        bool, flag("--clip", "First clip rows as the fit did. The variances of a private model are of clipped rows.")
     ] = False,
     force: Force = False,
-) -> None:
+) -> Answer:
     """Project rows on the components of a model: the scores of each row.
 
     Use it as the next step of your own analysis, where the rows may be
@@ -79,11 +80,9 @@ def transform(
     read.require(data)
     require_file(model)
     inputs = [model] if is_stdin(data) else [data, model]
-    require_output(scores, endings=ENDINGS, force=force, inputs=inputs)
-    require(
-        not carry or scores.suffix.lower() != ".npy",
-        "--carry needs --output .csv, .xlsx or .parquet: .npy has numbers only",
-    )
+    require_output(scores, endings=_ENDINGS, force=force, inputs=inputs)
+    if carry:
+        require_carried(scores.suffix.lower(), option="--output")
     from eigenveil.model import Model
 
     learned = Model.load(model)
@@ -93,7 +92,7 @@ def transform(
     with busy("scoring rows"), whole_file(scores) as temporary:
         write_scores(temporary, scores.suffix.lower(), names, job.scored)
     wrote(scores)
-    _show(data, scores, learned, job)
+    return Answer(view=lambda: _view(data, scores, learned, job))
 
 
 @final
@@ -106,21 +105,22 @@ class _ScoreJob:
     left_out: tuple[str, ...] = ()
 
 
-def _show(data: Path, scores: Path, model: "Model", job: _ScoreJob) -> None:
+def _view(data: Path, scores: Path, model: "Model", job: _ScoreJob) -> "View":
+    from rich.text import Text
+
     from eigenveil.show.terminal import plain, scores_warning
 
-    console = output()
     if job.left_out:
-        console.print(f"left out, because the model does not have them: {plain(listed(job.left_out))}", style="dim")
+        yield Text(f"left out, because the model does not have them: {plain(listed(job.left_out))}", style="dim")
     noted = model.settings.get("carry")
     kept = [name for name in job.left_out if _noted(name, noted)] if isinstance(noted, list) else []
     if kept and not job.carried:
-        console.print(f"the fit set some of them aside: --carry {plain(','.join(kept))} writes them too", style="dim")
-    console.print(f"scores written to {scores}, one column per component", soft_wrap=True)
+        yield Text(f"the fit set some of them aside: --carry {plain(','.join(kept))} writes them too", style="dim")
+    yield Line(f"scores written to {scores}, one column per component")
     whose = "standard input" if is_stdin(data) else str(data)
     beside = f", and has their {plain(listed(job.carried))}" if job.carried else ""
-    console.print(f"it is raw data of the people in {whose}{beside}; only you can read it", soft_wrap=True)
-    console.print(scores_warning())
+    yield Line(f"it is raw data of the people in {whose}{beside}; only you can read it")
+    yield scores_warning()
 
 
 def _noted(name: str, entries: list[Any]) -> bool:
@@ -133,32 +133,30 @@ def _noted(name: str, entries: list[Any]) -> bool:
 
 def _matched(path: Path, model: "Model", reading: Reading, *, clip: bool) -> _ScoreJob:
     """The scores of a table whose columns fit the model."""
-    from eigenveil.data.formats.registry import kind_of, open_named
     from eigenveil.data.tables import read_table
 
-    piped, dim = is_stdin(path), model.components.shape[1]
-    noted = model.settings.get("na_values")
-    if reading.asked.na_values is None and isinstance(noted, list):
-        # What stood for a missing value in the fit does so here, too.
-        reading = replace(reading, asked=replace(reading.asked, na_values=_missing_words(noted)))
+    dim = model.components.shape[1]
+    if reading.asked.na_values is None and model.marks:
+        # What stood for a missing value in the fit does so here, too: words in columns of text are known only while reading.
+        reading = replace(reading, asked=replace(reading.asked, na_values=model.marks.words))
     # The model remembers how its own table counted, and another table is read the same way.
     one_based = reading.asked.one_based or bool(model.settings.get("one_based", False))
-    if not piped and not reading.named(path):
-        svmlight = kind_of(path, reading.asked) == "svm"
-        files = {**reading.files, "one_based": one_based and svmlight}
+    format_ = reading.format(path)
+    if not format_.has_names:
+        files = {**reading.files, "one_based": one_based and "one_based" in format_.options}
         chosen = {"columns": reading.asked.columns, "drop": reading.asked.drop or (), "carry": reading.carry}
         rows = read_table(path, **chosen, **files).rows
-        rows = _widened(rows, dim) if svmlight else rows
+        rows = rows if format_.states_width else _widened(rows, dim)
         _require_dim(path, rows.shape[1], dim)
         return _ScoreJob(beside(scores_of(model, rows, clip=clip), None))
-    table = open_named(standard_input() if piped else path, reading.asked)
+    table = open_named(standard_input() if is_stdin(path) else path, reading.asked)
     layout, left_out = _laid_out(table, model, reading)
     _require_dim(table.source, len(layout.names), dim)
-    require_carried(layout.carry, len(model.components))
+    require_own_names(layout.carry, len(model.components))
     return _ScoreJob(_scored(table, layout, model, clip=clip), layout.carry, left_out)
 
 
-def require_carried(names: Sequence[str], rank: int) -> None:
+def require_own_names(names: Sequence[str], rank: int) -> None:
     """Refuse to carry a column that is called like one of `rank` columns of scores."""
     taken = {f"component{i}" for i in range(1, rank + 1)}.intersection(names)
     require(not taken, f"--carry {', '.join(sorted(taken))} has the name of a column of scores. Rename it first")
@@ -187,17 +185,6 @@ def _laid_out(table: "NamedTable", model: "Model", reading: Reading) -> tuple["C
     layout = known.laid_out(table.source, table.names, table.kinds, offered=frozenset(offered))
     read = {*layout.read, *said.carry}
     return replace(layout, carry=said.carry), tuple(name for name in said.read if name not in read)
-
-
-def _missing_words(noted: list[Any]) -> tuple[str, ...] | None:
-    """What a model says stood for a missing value. The model may come from anybody."""
-    from eigenveil.params.declarations.reading import missing_words
-    from eigenveil.params.values import Expected
-
-    try:
-        return missing_words(noted)
-    except Expected:
-        raise ValueError("the model's settings have na_values that cannot be read. Ask for another model") from None
 
 
 def _widened(rows: "Rows", dim: int) -> "Rows":

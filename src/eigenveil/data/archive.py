@@ -1,14 +1,14 @@
-"""Files that are written whole or not at all, their kinds by the ending of the name, and archives.
+"""Files that are written whole or not at all, and archives.
 
-An archive is a safetensors file: arrays with a JSON header. There is no pickle anywhere. Nothing heavy is imported here, so
-that a wrong name is refused at once. Models, stream states and recommenders are stored as archives.
+An archive is a safetensors file: arrays with a JSON header. There is no pickle anywhere. Models, stream states and recommenders
+are stored as archives.
 """
 
 import errno
 import json
 import os
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +17,8 @@ from typing import Any, Final, TypeVar, final
 from eigenveil.errors import EigenveilError, require
 
 __all__ = [
-    "HISTORIES",
     "ITEMS_FORMAT",
-    "SVMLIGHT",
-    "TABLES",
     "ArchiveKind",
-    "ending_of",
     "format_of",
     "sync_folder",
     "whole_file",
@@ -36,36 +32,6 @@ _KEY = "eigenveil"
 _MOST_DIGITS: Final = 300
 # The format name in the header of a recommender's file: `inspect` checks it before it loads a recommender.
 ITEMS_FORMAT = "eigenveil-items"
-
-SVMLIGHT: Final = (".svm", ".svmlight", ".libsvm")
-# Endings of tables, with the format of each. Files of the format csv may be compressed.
-_PLAIN: Final = {".csv": "csv", ".tsv": "csv", ".parquet": "parquet", ".xlsx": "xlsx", ".npy": "npy", ".npz": "npz"}
-_ARROW: Final = dict.fromkeys((".arrow", ".arrows", ".feather", ".ipc"), "arrow")
-_PACKED: Final = dict.fromkeys((".csv.gz", ".csv.zst", ".tsv.gz", ".tsv.zst"), "csv")
-_LINES: Final = (".jsonl", ".ndjson")
-_JSON: Final = dict.fromkeys((*_LINES, *(f"{ending}{more}" for ending in _LINES for more in (".gz", ".zst"))), "jsonl")
-TABLES: Final = {**_PLAIN, ".xlsm": "xlsx", **_PACKED, **_JSON, **_ARROW, **dict.fromkeys(SVMLIGHT, "svm")}
-HISTORIES: Final = tuple(TABLES)
-# Endings of spreadsheets that no reader here knows.
-_SHEETS: Final = (".xls", ".xlsb", ".ods", ".numbers")
-
-
-def ending_of(path: Path, known: Collection[str]) -> str:
-    """Which of the `known` endings the name of a file has.
-
-    >>> ending_of(Path("plays.CSV.gz"), HISTORIES)
-    '.csv.gz'
-    """
-    found = next((ending for ending in known if path.name.lower().endswith(ending)), None)
-    if found is None and ".xlsx" in known and path.suffix.lower() in _SHEETS:
-        raise ValueError(f"{path} has the unknown ending {path.suffix!r}. Save the sheet as .xlsx or .csv")
-    if found is None and ".jsonl" in known and path.suffix.lower() == ".json":
-        raise ValueError(
-            f"{path} has the unknown ending '.json'. Write one object per line to a .jsonl file, such as with jq -c '.[]'"
-        )
-    if found is None:
-        raise ValueError(f"{path} has the unknown ending {path.suffix!r}; use one of {', '.join(sorted(known))}")
-    return found
 
 
 @contextmanager

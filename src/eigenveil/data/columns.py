@@ -9,15 +9,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from typing import Any, Final, final
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Final, final
 
 from eigenveil.data.faults import to_drop
 from eigenveil.errors import ColumnsError, ParameterError, listed, require, verbatim
-from eigenveil.linalg import Array
 from eigenveil.params.declarations.reading import ColumnsParams
 from eigenveil.params.declare import checked
+
+if TYPE_CHECKING:
+    from eigenveil.linalg import Array
 
 __all__ = [
     "PANDAS_INDEX",
@@ -157,8 +157,10 @@ class ColumnLayout:
         carried = (name for name in self.carry if name not in plain)
         return tuple(dict.fromkeys((*(name for name in self.read if name in self.one_hot), *beside, *carried)))
 
-    def numbers(self, batch: Any, *, gaps: bool) -> Array:
+    def numbers(self, batch: Any, *, gaps: bool) -> "Array":
         """The analysed columns of an Arrow batch, (b, d). Missing numbers are refused, or are NaN if `gaps` are allowed."""
+        import numpy as np
+
         if not self.one_hot:
             return as_numbers(batch.select(list(self.read)), gaps=gaps)
         plain = as_numbers(batch.select(list(self.plain)), gaps=gaps)
@@ -283,7 +285,7 @@ def _named(read: Sequence[str], one_hot: Mapping[str, Sequence[str]]) -> Iterato
         yield from (f"{name}_{level}" for level in one_hot[name]) if name in one_hot else (name,)
 
 
-def one_hot_columns(column: Any, name: str, levels: Sequence[str]) -> list[Array]:
+def one_hot_columns(column: Any, name: str, levels: Sequence[str]) -> "list[Array]":
     """One column of 0 and 1, (n,), for each level. A value that is missing or not listed is 0 in all of them.
 
     Every row has at most a single 1, because levels differ. So a row's part here has norm 0 or 1, however many levels there are.
@@ -293,6 +295,7 @@ def one_hot_columns(column: Any, name: str, levels: Sequence[str]) -> list[Array
     >>> [column.tolist() for column in one_hot_columns(pa.array(["f", None, "x", "m"]), "sex", ("f", "m"))]
     [[1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]]
     """
+    import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -333,8 +336,9 @@ def _level_as_number(name: str, level: str) -> float:
         raise ValueError(f"column {name!r} has numbers, and its public level {level!r} is not a number") from None
 
 
-def as_numbers(piece: Any, *, gaps: bool = False) -> Array:
+def as_numbers(piece: Any, *, gaps: bool = False) -> "Array":
     """A block of an Arrow table as float64, (b, d). Missing values are refused, or become NaN if `gaps` are allowed."""
+    import numpy as np
     import pyarrow as pa
 
     out = np.empty((piece.num_rows, piece.num_columns))
@@ -353,6 +357,7 @@ def as_numbers(piece: Any, *, gaps: bool = False) -> Array:
 
 def _as_array(chunk: Any) -> Any:
     """An Arrow array of numbers as one of numpy."""
+    import numpy as np
     import pyarrow as pa
 
     if chunk.null_count or not (pa.types.is_integer(chunk.type) or pa.types.is_floating(chunk.type)):
@@ -361,14 +366,17 @@ def _as_array(chunk: Any) -> Any:
     return np.from_dlpack(chunk)
 
 
-def require_entries(values: Array, names: Sequence[Any], *, gaps: bool) -> None:
+def require_entries(values: "Array", names: Sequence[Any], *, gaps: bool) -> None:
     """Refuse infinite entries, and missing ones unless `gaps` are allowed, with the names of all columns that have any.
 
+    >>> import numpy as np
     >>> require_entries(np.array([[1.0, np.nan], [np.inf, 2.0]]), ["age", "pulse"], gaps=False)
     Traceback (most recent call last):
     ...
     eigenveil.errors.ColumnsError: column 'age' has infinite values. They are never taken for missing ones. Correct them, ...
     """
+    import numpy as np
+
     # One sum tells nearly always that all is well. Numbers near the largest one may overflow, and are then looked at.
     with np.errstate(all="ignore"):
         if np.isfinite(values.sum()):

@@ -9,13 +9,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
-import numpy as np
+if TYPE_CHECKING:
+    from eigenveil.data.formats import FileParams
 
-from eigenveil.params.declarations.reading import FileParams
-
-__all__ = ["GAPS", "NO_MARKS", "MissingMarks", "NumberFormat", "could_be_number", "texts_are_numbers"]
+__all__ = ["GAPS", "NO_MARKS", "MissingMarks", "NumberFormat", "could_be_names", "could_be_number", "texts_are_numbers"]
 
 # What stands for a missing number: pyarrow's own list, and what pandas and Python write.
 GAPS: Final = (
@@ -38,6 +37,11 @@ class MissingMarks:
 
     words: tuple[str, ...] = ()
 
+    @classmethod
+    def of(cls, how: "FileParams") -> "MissingMarks":
+        """As the options of a file say."""
+        return cls(how.na_values or ())
+
     @cached_property
     def numbers(self) -> tuple[float, ...]:
         """The numbers among the words."""
@@ -49,9 +53,12 @@ class MissingMarks:
     def without(self, values: Any) -> Any:
         """An array of real numbers with NaN in their place; the array itself if it has none.
 
+        >>> import numpy as np
         >>> MissingMarks(("-9999",)).without(np.array([[1, -9999]])).tolist()
         [[1.0, nan]]
         """
+        import numpy as np
+
         if not self.numbers:
             return values
         marked = np.isin(values, self._as_stored(values.dtype))
@@ -59,6 +66,8 @@ class MissingMarks:
 
     def _as_stored(self, kind: Any) -> Any:
         """The numbers as an array of this type would have them: -99.9 in single precision is another number."""
+        import numpy as np
+
         narrow = kind.kind == "f" and kind.itemsize < np.dtype(float).itemsize
         with np.errstate(over="ignore"):
             return np.array(self.numbers, kind).astype(float) if narrow else np.array(self.numbers)
@@ -81,6 +90,7 @@ class MissingMarks:
 
     def _marked(self, column: Any) -> Any:
         """Which values of an Arrow column are marks; None for a column of another kind than numbers and text."""
+        import numpy as np
         import pyarrow as pa
         import pyarrow.compute as pc
         import pyarrow.types as types
@@ -120,9 +130,9 @@ class NumberFormat:
     missing: MissingMarks = NO_MARKS
 
     @classmethod
-    def of(cls, how: FileParams) -> "NumberFormat":
+    def of(cls, how: "FileParams") -> "NumberFormat":
         """As the options of a file say."""
-        return cls(how.decimal, how.thousands, MissingMarks(how.na_values or ()))
+        return cls(how.decimal, how.thousands, MissingMarks.of(how))
 
     @property
     def is_usual(self) -> bool:
@@ -225,3 +235,12 @@ def could_be_number(text: str) -> float | None:
 def texts_are_numbers(texts: Sequence[str]) -> bool:
     """Whether any of the texts could be a number or a truth value."""
     return any(text.lower() in _TRUTH or could_be_number(text) is not None for text in texts)
+
+
+def could_be_names(names: Sequence[str]) -> bool:
+    """Whether the numbers among the names count up from 0, from 1 or from a year, as names do and data seldom does."""
+    found = [number for number in map(could_be_number, names) if number is not None]
+    if len(found) < 2:
+        return True
+    start = found[0]
+    return (start in {0, 1} or 1800 <= start <= 2200) and found == [start + i for i in range(len(found))]

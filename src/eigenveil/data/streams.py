@@ -11,11 +11,9 @@ from typing import Any, Final, final
 
 from eigenveil.data.columns import ColumnChoice, ColumnLayout
 from eigenveil.data.faults import named_in_full
-from eigenveil.data.formats.base import NamedTable, require_readable
-from eigenveil.data.formats.registry import NAMED, kind_of, open_named
+from eigenveil.data.formats import FileParams, NamedTable, format_of, open_named, require_readable
 from eigenveil.data.tables import laid_out, read_table
 from eigenveil.linalg import Array
-from eigenveil.params.declarations.reading import FileParams
 from eigenveil.params.declare import checked
 
 __all__ = ["Source", "follow_named", "open_source"]
@@ -62,7 +60,7 @@ def open_source(
     piped = not isinstance(source, str | Path)
     if not piped:
         require_readable(Path(source))
-    if piped or kind_of(Path(source), said) in NAMED:
+    if piped or format_of(Path(source), said).has_names:
         levels = {name: tuple(map(str, every)) for name, every in (one_hot or {}).items()}
         wanted = None if columns is None else tuple(columns)
         return follow_named(open_named(source, said), ColumnChoice(wanted, tuple(drop), levels, person))

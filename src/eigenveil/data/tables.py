@@ -11,18 +11,16 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from eigenveil.core.rows import Block, Rows, is_sparse, require_real
+from eigenveil.core.rows import Block, Rows, is_sparse
 from eigenveil.data.columns import ColumnChoice, ColumnLayout, as_numbers, require_numbers
 from eigenveil.data.faults import ColumnFaults, named_in_full
-from eigenveil.data.formats.base import NamedTable, require_readable
-from eigenveil.data.formats.registry import NAMED, kind_of, open_named, require_option
-from eigenveil.data.formats.unpacked import UnpacksTooMuch, require_columns, require_members, require_plain
+from eigenveil.data.formats import FileParams, NamedTable, format_of, open_named, require_options, require_readable
+from eigenveil.data.formats.unpacked import require_columns
 from eigenveil.data.number_texts import MissingMarks
 from eigenveil.data.people import Marks, identifiers, marks_of, require_ids
 from eigenveil.data.rows import DenseRows, SparseRows, WeightedRows
 from eigenveil.errors import ColumnsError, ParameterError, require, verbatim
 from eigenveil.linalg import Array
-from eigenveil.params.declarations.reading import FileParams
 from eigenveil.params.declare import checked
 
 __all__ = [
@@ -37,7 +35,6 @@ __all__ = [
     "person_marks",
     "read_named",
     "read_table",
-    "require_arrays",
     "with_gaps",
 ]
 
@@ -271,31 +268,28 @@ def read_table(
     path = Path("the stream") if piped else Path(source)
     if not piped:
         require_readable(path)
-    kind = kind_of(path, said, piped=piped)
-    if kind in NAMED or piped:
+    format_ = format_of(path, said, piped=piped)
+    if format_.has_names or piped:
         levels = {name: tuple(map(str, every)) for name, every in (one_hot or {}).items()}
         wanted = None if columns is None else tuple(columns)
         choice = ColumnChoice(wanted, tuple(drop), levels, person, tuple(carry), literal)
         return read_named(open_named(source, said), choice, gaps=gaps)
-    require_option(path, said, kind)
+    require_options(path, said, format_)
     asked = {"person": person, "drop": drop, "one_hot": one_hot, "columns": None if literal else columns}
     for name, value in asked.items():
         if value:
-            raise ParameterError(f"{verbatim(str(path))} is {kind} and has no column names. Leave out {{{name}}}")
-    require(not carry, f"{path} is {kind} and has no column names to carry")
-    missing = MissingMarks(said.na_values or ())
-    if kind == "svm":
-        return Table(with_gaps(_read_svmlight(path, said.features, one_based=said.one_based), missing))
-    if kind == "npz":
-        require_arrays(path)
-    try:
-        rows = _read_npy(path) if kind == "npy" else _read_npz(path)
-    except Exception as error:
-        # For a damaged file, numpy, zipfile, zlib and tokenize raise almost any error.
-        raise ValueError(f"{path} cannot be read as {kind}: {error}") from error
-    if kind == "npz":
-        require_columns(path, rows.shape[1], advice="Leave out those that nobody has, or fit the matrix in Python")
-    return Table(with_gaps(rows, missing))
+            raise ParameterError(
+                f"{verbatim(str(path))} is {format_.word} and has no column names. Leave out {{{name}}}"
+            )
+    require(not carry, f"{path} is {format_.word} and has no column names to carry")
+    assert format_.rows is not None
+    rows = format_.rows(path, said)
+    if rows.sparse and said.features is None:
+        advice = "Leave out those that nobody has, or fit the matrix in Python"
+        if "features" in format_.options:
+            advice = "If that is right, say so with {features}"
+        require_columns(path, rows.shape[1], advice=advice)
+    return Table(with_gaps(rows, MissingMarks.of(said)))
 
 
 def read_named(table: NamedTable, choice: ColumnChoice, *, gaps: bool = False) -> Table:
@@ -417,71 +411,3 @@ def _people(table: Any, person: str) -> tuple[Any, Any]:
         for start in range(0, len(names), _NAMES_AT_ONCE):
             require_ids(names.slice(start, _NAMES_AT_ONCE).to_numpy(zero_copy_only=False), what=what)
     return names, codes.indices.to_numpy(zero_copy_only=False)
-
-
-def require_arrays(path: Path) -> None:
-    """Refuse an npz archive whose arrays unpack to too much. What is no archive is refused by the reader."""
-    try:
-        require_members(path, advice="If you trust it, store its array as .npy, which is not compressed")
-    except UnpacksTooMuch:
-        raise
-    except Exception:
-        # For a damaged list of members zipfile raises almost any error.
-        return
-
-
-def _read_npy(path: Path) -> Rows:
-    # A pickle in the file could execute code of its author.
-    array = np.load(path, mmap_mode="r", allow_pickle=False)
-    require(isinstance(array, np.ndarray), "it is an npz archive, not an npy array")
-    return _dense(array)
-
-
-def _read_npz(path: Path) -> Rows:
-    loaded = np.load(path, allow_pickle=False)
-    require(not isinstance(loaded, np.ndarray), "it is a single npy array, not an npz archive")
-    with loaded as archive:
-        names = sorted(archive.files)
-        require(len(names) > 0, "it contains no array")
-        # These are names that scipy's `save_npz` writes.
-        if {"format", "shape"} <= set(names):
-            return _read_sparse(path)
-        name = "X" if "X" in names else names[0]
-        require(name == "X" or len(names) == 1, f"it contains several arrays and none is called X: {', '.join(names)}")
-        return _dense(archive[name])
-
-
-def _read_sparse(path: Path) -> Rows:
-    import scipy.sparse as sp
-
-    try:
-        matrix = sp.csr_array(sp.load_npz(path))
-    except (KeyError, TypeError, IndexError, NotImplementedError) as error:
-        raise ValueError("it looks like a scipy sparse matrix but is incomplete") from error
-    # The file is not trusted: compiled code would follow an index that points outside the matrix.
-    matrix.check_format(full_check=True)
-    require_real(matrix.dtype, "it")
-    return SparseRows(matrix)
-
-
-def _dense(array: Any) -> Rows:
-    require(isinstance(array, np.ndarray), "its content is not an array")
-    require(array.ndim == 2, f"it must contain a two-dimensional array, got {array.ndim} dimensions")
-    require_real(array.dtype, "it")
-    return DenseRows(array)
-
-
-def _read_svmlight(path: Path, features: int | None, *, one_based: bool) -> Rows:
-    import scipy.sparse as sp
-    from sklearn.datasets import load_svmlight_file
-
-    require_plain(path)
-    try:
-        matrix, _ = load_svmlight_file(str(path), n_features=features, zero_based=not one_based)
-    except (ValueError, IndexError, OverflowError):
-        # The reader's own message quotes indices and values.
-        fitting = "" if features is None else f" with {features} columns"
-        raise ValueError(f"{path} cannot be read as svmlight text{fitting} counted from {int(one_based)}") from None
-    if features is None:
-        require_columns(path, matrix.shape[1], advice="If that is right, say so with {features}")
-    return SparseRows(sp.csr_array(matrix))

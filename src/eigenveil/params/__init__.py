@@ -10,7 +10,7 @@ from eigenveil.params.declarations.federated import FederatedParams
 from eigenveil.params.declarations.gossip import GossipParams
 from eigenveil.params.declarations.plan import PlanParams
 from eigenveil.params.declarations.private import PrivateParams
-from eigenveil.params.declarations.reading import ColumnsParams, FileParams, TableParams
+from eigenveil.params.declarations.reading import ColumnsParams
 from eigenveil.params.declarations.recommend import InteractionsParams, ReadingParams, RecommenderParams
 from eigenveil.params.declarations.simulate import SimulateParams
 from eigenveil.params.declarations.slots import SlotStreamParams
@@ -22,7 +22,6 @@ __all__ = [
     "ColumnBoundsParams",
     "ColumnsParams",
     "FederatedParams",
-    "FileParams",
     "GossipParams",
     "InteractionsParams",
     "Param",
@@ -34,7 +33,6 @@ __all__ = [
     "SlotStreamParams",
     "SpectrumParams",
     "StreamingParams",
-    "TableParams",
     "checked",
     "declared",
     "param",

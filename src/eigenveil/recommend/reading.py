@@ -3,37 +3,40 @@ shown."""
 
 import csv
 import re
-import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from eigenveil.data.archive import HISTORIES, TABLES, ending_of
 from eigenveil.data.columns import as_numbers, require_kinds, require_names
-from eigenveil.data.formats.base import NamedTable
-from eigenveil.data.formats.registry import kind_of, open_named
-from eigenveil.data.formats.unpacked import require_bearable, require_columns
+from eigenveil.data.formats import (
+    FORMATS,
+    FileParams,
+    Format,
+    NamedTable,
+    by_ending,
+    format_of,
+    open_named,
+    require_options,
+)
+from eigenveil.data.formats.unpacked import UnpacksTooMuch, require_columns
+from eigenveil.data.number_texts import MissingMarks
 from eigenveil.data.people import require_ids
-from eigenveil.data.tables import read_table, require_arrays
+from eigenveil.data.tables import with_gaps
 from eigenveil.errors import ColumnsError, ParameterError, listed, require, require_param, verbatim
-from eigenveil.params import FileParams, InteractionsParams, declared, takes
+from eigenveil.params import InteractionsParams, takes
 from eigenveil.recommend.interactions import Interactions, is_whole, ones_at, require_names_of_one_line
 
-__all__ = ["MATRICES", "columns_not_read", "interactions_in", "kind_of_histories", "read_interactions"]
+__all__ = ["columns_not_read", "format_of_histories", "interactions_in", "read_interactions"]
 
 # A csv's first line is shown in an error only if its names look like this. Identifiers usually contain one of the
 # excluded characters, so a missing header does not leak somebody's line.
 _NAME = re.compile(r"[^\d\t;|:@]*")
-# Endings that are read here, where the types of all columns are given. Others are read as tables are.
-_OWN = (".csv", ".csv.gz")
-# Formats without column names: one row for each user.
-MATRICES = ("npz", "npy", "svm")
+# Formats with a line for each interaction.
+_NAMED = " or ".join(format_.word for format_ in FORMATS if format_.has_names)
 _AT_ONCE = 1 << 16
 # Whole numbers as usually written: "007" is a name and not seven.
 _WHOLE_NUMBER = re.compile("0|-?[1-9][0-9]{0,99}")
@@ -82,15 +85,17 @@ def interactions_in(source: Any, asked: InteractionsParams, how: FileParams) -> 
     """As `read_interactions`, of a file that is written as `how` says, a folder of Parquet files, or an open binary file."""
     path = source if isinstance(source, Path) else Path("the stream")
     require(not isinstance(source, Path) or path.exists(), f"{path} does not exist or is not a file")
-    kind = kind_of_histories(source, how)
+    format_ = format_of_histories(source, how)
     user, item, value, at_least = asked.user, asked.item, asked.value, asked.at_least
     listed = None if asked.items is None else _listed(asked.items, item)
-    if kind in MATRICES:
+    if not format_.has_names:
         named = (user, item, value) != ("user", "item", None)
-        require(not named, f"{kind} files have no named columns: leave these options out, or use csv or parquet")
-        return _read_matrix(path, kind, how, at_least, listed)
-    with _reading(path, value):
-        opened = _opened(source, kind, how)
+        require(
+            not named,
+            f"{format_.word} files have no named columns: leave these options out, or use {_NAMED}",
+        )
+        return _read_matrix(path, format_, how, at_least, listed)
+    opened = open_named(source, how)
     names = opened.names
     value = "value" if value is None and "value" in names else value
     wanted = [user, item] if value is None else [user, item, value]
@@ -99,10 +104,9 @@ def interactions_in(source: Any, asked: InteractionsParams, how: FileParams) -> 
         f"{{user}}, {{item}} and {{value}} must be different columns, got {verbatim(', '.join(wanted))}",
     )
     require_param(at_least is None or value is not None, "{at_least} needs a column of values: name it with {value}")
-    # Parquet and Arrow declare their names. What stands in the first line of a text or a sheet may be somebody's.
-    _require_columns(path, names, wanted, header=kind in ("csv", "xlsx"))
-    with _reading(path, value):
-        table = _lines(opened, user, item, value)
+    # What stands in the first line of a text or a sheet may be somebody's. Other formats declare their names.
+    _require_columns(path, names, wanted, header=format_.has_header)
+    table = _lines(opened, user, item, value)
     require(table.num_rows > 0, f"{path} has column names but no rows")
     rows, users = _coded(table[user], user, named=False)
     columns, known = _coded(table[item], item, named=True)
@@ -115,44 +119,31 @@ def interactions_in(source: Any, asked: InteractionsParams, how: FileParams) -> 
     return Interactions(ones_at(rows[kept], columns[kept], (len(users), len(known))), users, known)
 
 
-def kind_of_histories(source: Any, how: FileParams) -> str:
+def format_of_histories(source: Any, how: FileParams) -> Format:
     """The format of a file of histories: what was said, or by the ending of its name."""
     piped = not isinstance(source, Path)
     if not piped and how.kind is None and not source.is_dir():
-        return TABLES[ending_of(source, HISTORIES)]
-    return kind_of(Path("the stream") if piped else source, how, piped=piped)
-
-
-def _said(how: FileParams) -> dict[str, Any]:
-    """What was said of a file, without what is so anyway."""
-    plain = FileParams()
-    return {name: value for name in declared(FileParams) if (value := getattr(how, name)) != getattr(plain, name)}
-
-
-def _matrix_in(path: Path, kind: str, how: FileParams) -> Any:
-    if kind == "npz" and not _said(how):
-        try:
-            return sp.load_npz(path)
-        except ValueError:
-            # Not a sparse matrix. Perhaps there is a dense one in it.
-            pass
-    # Blocks as they are, and sparse ones stay so.
-    rows = read_table(path, **_said(how)).rows
-    return sp.csr_array(sp.vstack([sp.csr_array(block.values) for block in rows.blocks(_AT_ONCE)], format="csr"))
+        return by_ending(source)
+    return format_of(Path("the stream") if piped else source, how, piped=piped)
 
 
 def _read_matrix(
-    path: Path, kind: str, how: FileParams, at_least: float | None, items: tuple[str, ...] | None
+    path: Path, format_: Format, how: FileParams, at_least: float | None, items: tuple[str, ...] | None
 ) -> Interactions:
-    if kind == "npz":
-        require_arrays(path)
+    require_options(path, how, format_)
+    assert format_.rows is not None
     try:
-        matrix = _matrix_in(path, kind, how)
+        # Blocks as they are, and sparse ones stay so.
+        rows = with_gaps(format_.rows(path, how), MissingMarks.of(how))
+        matrix = sp.csr_array(sp.vstack([sp.csr_array(block.values) for block in rows.blocks(_AT_ONCE)], format="csr"))
+    except UnpacksTooMuch:
+        raise
     except Exception:
         # Catch everything: on a damaged file numpy, zipfile, zlib and tokenize raise almost anything, and scipy
         # quotes indices.
-        way = "write it with `scipy.sparse.save_npz`" if kind == "npz" else "it is damaged, or has no matrix of numbers"
-        raise ValueError(f"{path} cannot be read as {kind}: {way}") from None
+        raise ValueError(
+            f"{path} cannot be read as {format_.word}: it is damaged, or has no matrix of numbers"
+        ) from None
     require(
         items is None or matrix.ndim != 2 or len(items) == matrix.shape[1],
         f"the list of items must name each of the {matrix.shape[-1]} columns of {path}, got {len(items or ())} names",
@@ -164,75 +155,6 @@ def _read_matrix(
     return Interactions(matrix, None, items)
 
 
-@contextmanager
-def _reading(path: Path, value: str | None) -> Iterator[None]:
-    """Replace what pyarrow raises by a `ValueError` without its cause, because pyarrow quotes the data."""
-    import pyarrow as pa
-
-    try:
-        yield
-    except (pa.ArrowException, OSError, EOFError, zlib.error) as error:
-        # Never pyarrow's whole message, which quotes lines of the file.
-        numeric = value is not None and "conversion error to double" in str(error)
-        why = f"column {value!r} must contain numbers" if numeric else _first_line(error)
-        if "invalid UTF8" in str(error):
-            why = "it is not UTF-8 text"
-        raise ValueError(f"{path} cannot be read: {why}") from None
-
-
-def _first_line(error: Exception) -> str:
-    """The first line of a library's message, truncated before it quotes the data."""
-    return str(error).splitlines()[0].partition(":")[0] if str(error) else type(error).__name__
-
-
-def _opened(source: Any, kind: str, how: FileParams) -> "NamedTable | _PlainCsv":
-    # A csv without any option is read whole by pyarrow, which is fast, unless its header says that it has other separators.
-    own = kind == "csv" and not _said(how) and isinstance(source, Path) and source.name.lower().endswith(_OWN)
-    return _PlainCsv.of(source) if own and _has_commas(source) else open_named(source, how)
-
-
-def _has_commas(path: Path) -> bool:
-    """Whether the header may have commas between names: it has one, or none of the other separators."""
-    import pyarrow as pa
-
-    with pa.input_stream(str(path), compression="detect") as opened:
-        head = opened.read(1 << 16).partition(b"\n")[0]
-    # Excel writes a line that states the separator.
-    if head.removeprefix(b"\xef\xbb\xbf").lower().startswith((b"sep=", b'"sep=')):
-        return False
-    return b"," in head or not any(mark in head for mark in (b";", b"\t", b"|"))
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class _PlainCsv:
-    """A csv with commas and a header."""
-
-    source: Path
-    names: tuple[str, ...]
-
-    @classmethod
-    def of(cls, path: Path) -> "_PlainCsv":
-        import pyarrow.csv as pc
-
-        require_bearable(path)
-        with pc.open_csv(
-            path,
-            parse_options=pc.ParseOptions(newlines_in_values=True),
-        ) as reader:
-            return cls(path, tuple(reader.schema.names))
-
-    def read(self, types: Mapping[str, Any]) -> Any:
-        """The columns of these types."""
-        import pyarrow.csv as pc
-
-        return pc.read_csv(
-            self.source,
-            parse_options=pc.ParseOptions(newlines_in_values=True),
-            convert_options=pc.ConvertOptions(include_columns=list(types), column_types=types),
-        )
-
-
 def columns_not_read(
     path: str | Path, *, user: str, item: str, value: str | None, how: FileParams | None = None
 ) -> list[str]:
@@ -241,11 +163,9 @@ def columns_not_read(
     If one of them contains ratings, every line counts, even where the user disliked the item.
     """
     said = FileParams() if how is None else how
-    kind = kind_of_histories(Path(path), said)
-    if kind in MATRICES:
+    if not format_of_histories(Path(path), said).has_names:
         return []
-    with _reading(Path(path), value):
-        names = _opened(Path(path), kind, said).names
+    names = open_named(Path(path), said).names
     return [name for name in names if name not in (user, item, value) and not (value is None and name == "value")]
 
 
@@ -263,14 +183,12 @@ def _require_columns(path: Path, names: Sequence[str], wanted: Sequence[str], *,
     require_names(path, names, wanted)
 
 
-def _lines(opened: "NamedTable | _PlainCsv", user: str, item: str, value: str | None) -> Any:
+def _lines(opened: NamedTable, user: str, item: str, value: str | None) -> Any:
     """The named columns as an Arrow table. In csv, identifiers are always read as text."""
     import pyarrow as pa
 
     # Otherwise pyarrow would guess a type, and users 007 and 7 would become one.
     types = {user: pa.string(), item: pa.string()} | ({} if value is None else {value: pa.float64()})
-    if isinstance(opened, _PlainCsv):
-        return opened.read(types)
     numbers = [] if value is None else [value]
     try:
         if opened.kinds is not None:

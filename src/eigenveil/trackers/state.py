@@ -1,7 +1,7 @@
-"""A tracker's state as arrays and plain values, and back: the content of a state file. Nothing else can be restored.
+"""What a stream knows as named arrays and plain values, and back: the content of a state file. Nothing else can be restored.
 
 States are raw data unless their tracker says otherwise, and so is everything made from them here. Names of these classes and
-of their fields are part of the file format.
+of their fields are part of the format.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from eigenveil.trackers.sums import Sums
 
 __all__ = ["restored", "taken_apart"]
 
-# Parts of states. A file can name only these and the states of the registry, so reading one never executes anything else.
+# A file can name only these, the states of the registry, and what its reader expects. Reading one executes nothing else.
 _PARTS: Final = (Subspace, Sketch, Sums, Levels)
 
 
@@ -44,23 +44,23 @@ def taken_apart(value: Any) -> tuple[Any, dict[str, Array]]:
     return walk(value), arrays
 
 
-def restored(tree: Any, arrays: Mapping[str, Array]) -> Any:
-    """The original value; a `ValueError` for a tree that `taken_apart` cannot have made."""
+def restored(tree: Any, arrays: Mapping[str, Array], *, more: tuple[type, ...] = ()) -> Any:
+    """The original value, of states and `more` dataclasses; a `ValueError` for a tree that `taken_apart` cannot have made."""
     match tree:
-        case None | bool() | int() | float():
+        case None | bool() | int() | float() | str():
             return tree
         case list():
             # JSON has no tuples, and a state has no lists: every list was a tuple.
-            return tuple(restored(item, arrays) for item in tree)
+            return tuple(restored(item, arrays, more=more) for item in tree)
         case {"array": str(name), **rest} if not rest:
             require(name in arrays, f"the array {name!r} is missing")
             return arrays[name]
         case {"type": str(name), "fields": dict(parts), **rest} if not rest:
-            known = {part.__name__: part for part in (*_PARTS, *(kind.state for kind in TRACKERS.values()))}
+            known = {part.__name__: part for part in (*_PARTS, *more, *(kind.state for kind in TRACKERS.values()))}
             require(name in known, f"there is no state of type {name!r}")
             kind: Any = known[name]
             expected = {f.name for f in fields(kind)}
             # All of them: without `apart`, sums would take its default of zero and claim too small a sensitivity.
             require(set(parts) == expected, f"a {name} has the parts {sorted(expected)}, got {sorted(parts)}")
-            return kind(**{key: restored(part, arrays) for key, part in parts.items()})
+            return kind(**{key: restored(part, arrays, more=more) for key, part in parts.items()})
     raise ValueError("the state was not saved by this program")

@@ -13,7 +13,7 @@ from commands.network.network_folders import COLUMNS, Folders
 from eigenveil import Guarantee, Model
 from eigenveil.commands._network import of_this_study
 from eigenveil.commands._results import Results
-from eigenveil.commands.transform import require_carried
+from eigenveil.commands.transform import require_own_names
 from eigenveil.data.rows import DenseRows
 from eigenveil.network.agents.site_data import SiteData
 from eigenveil.show.progress import Voice
@@ -30,7 +30,7 @@ def test_outputs_are_checked_before_anything_starts(folders: Folders) -> None:
     folder = folders.of(ME)
     for option, name, words in [
         ("-o", "model.txt", "--output must end in .safetensors"),
-        ("--scores", "scores.txt", "--scores must end in .csv or .parquet or .npy"),
+        ("--scores", "scores.txt", "--scores must end in .csv or .tsv or .parquet"),
         ("--scores", "nowhere/scores.csv", "the folder"),
         ("--scores", "people.parquet", "is also an input of this command"),
     ]:
@@ -78,7 +78,7 @@ def test_a_column_of_the_study_can_be_carried_too(folders: Folders) -> None:
     assert found.rows.shape[1] == len(COLUMNS)
     np.testing.assert_array_equal(found.carried[COLUMNS[1]].to_numpy(), folders.tables[ME][:, 1])
     with pytest.raises(ValueError, match="has the name of a column of scores"):
-        require_carried(["component2"], 2)
+        require_own_names(["component2"], 2)
 
 
 def test_the_model_of_this_very_study_may_be_written_again(folders: Folders) -> None:

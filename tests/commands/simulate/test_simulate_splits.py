@@ -8,8 +8,8 @@ import numpy as np
 from commands.command_tables import COUNT, NAMES, rows, written
 from eigenveil.commands._files import Reading
 from eigenveil.commands._splits import SplitRule, part
+from eigenveil.data.formats import TableParams
 from eigenveil.data.rows import NamedRows
-from eigenveil.params import TableParams
 
 READING: dict[str, Any] = {"reading": Reading(TableParams()), "person_sites": 1, "exact": {}}
 

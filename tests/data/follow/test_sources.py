@@ -8,8 +8,8 @@ from typing import BinaryIO
 import pytest
 
 from eigenveil.data.follow import Followed, FollowedFile, FollowedFolder, FollowedPipe, Offset, follow
+from eigenveil.data.formats import FileParams
 from eigenveil.errors import ColumnsError, ParameterError, SourceChanged
-from eigenveil.params.declarations.reading import FileParams
 
 PLAIN = FileParams()
 

@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eigenveil.data.formats.csv import CsvHeader
-from eigenveil.data.formats.csv_lines import TextRows, preamble, whole_records
+from eigenveil.data.formats import FileParams
+from eigenveil.data.formats.csv import CsvHeader, TextRows, preamble, whole_records
 from eigenveil.data.streams import open_source
 from eigenveil.errors import ColumnsError
 from eigenveil.linalg import Array
-from eigenveil.params.declarations.reading import FileParams
 from eigenveil.params.declare import checked
 
 FIELDS = (

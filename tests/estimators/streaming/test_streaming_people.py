@@ -98,7 +98,7 @@ def test_the_share_that_the_found_bound_clips_is_told_and_kept(tmp_path: Path) -
     assert pca.model_.settings["clipped"] == pca.clipped_
     first = pca._stream.terms.plan.first_block
     norms = np.linalg.norm(values[:first] - values[:first].mean(axis=0), axis=1)
-    assert pca.clipped_ == pytest.approx(np.mean(norms > pca._stream.bound), abs=0.1)
+    assert pca.clipped_ == pytest.approx(np.mean(norms > pca._stream.place.bound), abs=0.1)
     found, seen = pca.clipped_, pca.model_.settings["norms"]
     assert seen
     pca.save_state(tmp_path / "state")

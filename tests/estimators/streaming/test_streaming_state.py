@@ -217,7 +217,7 @@ def drop(name: str) -> Callable[[dict[str, Any], dict[str, Any]], None]:
 
 
 FOREIGN: dict[str, tuple[Callable[[dict[str, Any], dict[str, Any]], Any], bool, str]] = {
-    "another version": (lambda h, a: h.update(version=9), True, "of version 9. This program reads version 2"),
+    "another version": (lambda h, a: h.update(version=9), True, "of version 9. This program reads version 3"),
     "another format": (lambda h, a: h.update(format="eigenveil-model"), True, "not the state of an Eigenveil stream"),
     "no digest": (drop("digest"), False, "its contents are not those that were saved"),
     "a count changed": (lambda h, a: h["counts"].update(rows=999), False, "its contents are not those that were saved"),

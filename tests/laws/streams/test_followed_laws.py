@@ -1,9 +1,10 @@
 """Laws of rows that are followed by the clock: a row of one person is in one slot, and moves no other row to another slot.
 
 Neighbouring worlds are replayed through the real reader and the real sums, with readers that are slow, stopped and killed at
-other moments in each of the two.
+other moments in each of the two. EIGENVEIL_PAIRS=1000 replays as many pairs of each kind.
 """
 
+import os
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from laws.strategies import PERSONAL
 from laws.streams.followed_worlds import SECONDS, Noted, Row, Seen, World, neighbour, run, task_of, text, world
 
 SLOTS = 8
+PAIRS = int(os.environ.get("EIGENVEIL_PAIRS", "12"))
 
 
 def differ(one: Seen, other: Seen) -> list[float]:
@@ -48,7 +50,7 @@ def test_a_row_of_one_person_is_in_one_slot_whatever_the_reader_does(
     neighbours: Neighbours, folder: bool, tmp_path: Path
 ) -> None:
     apart = []
-    for seed in range(12):
+    for seed in range(PAIRS):
         rng = np.random.default_rng([seed, folder])
         made = world(rng, folder=folder, slots=SLOTS, rows=60)
         (here := tmp_path / f"{seed}").mkdir()

@@ -1,12 +1,13 @@
 """The case of a followed file whose slots end by the clock: what a site sends of each slot, where rows come faster than it reads.
 
 The real `Follower` reads a real file in simulated time. It looks a few times in each slot, so a backlog and a burst wait over
-several slots. The canary is the first row of the file, which stands before all others.
+several slots. The canary is the first row of the file, which stands before all others. It is there or not. Or a row of zeros is
+in its place, in a text so long that it nearly fills a read by itself, and the numbers of rows are public.
 """
 
 import tempfile
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final, Protocol, final
 
@@ -18,6 +19,7 @@ from eigenveil.audit.case import Case, Claim, Trial, mu_of
 from eigenveil.audit.cases.canaries import moved_by_one, require_guarantee, symmetric_noise, tossed
 from eigenveil.audit.cases.curator_seen import BUDGET
 from eigenveil.core.accounting import Budget
+from eigenveil.core.unit import Neighbours
 from eigenveil.data.follow import ByClock, Closed, Follower, Instant, SlotEnd, follow, watcher
 from eigenveil.estimators.slots.answer import slot_guarantee
 from eigenveil.estimators.slots.parties import SlotParties
@@ -26,6 +28,7 @@ from eigenveil.linalg import Array
 from eigenveil.params import SlotStreamParams, checked
 from eigenveil.privacy.packed import packed_side, unpack
 from eigenveil.tasks import Question, SlotSums
+from eigenveil.tasks.slots import ClosedSlot
 
 __all__ = ["CASES", "Reader", "followed_file"]
 
@@ -34,6 +37,10 @@ _SLOTS: Final = 6
 _SITES: Final = ("site 0", "site 1")
 # The squared norm of a row with its constant entry, 1/8: what one person moves a slot by.
 _WIDE: Final = 1 + 2.0**-6
+# Blanks before a row of zeros. A read of as many bytes as are read at most holds it, and few other rows.
+_BLANKS: Final = (1 << 22) - 64
+# Noise that hides the count of a slot would have this deviation: there is none, so that any other count is far away.
+_NO_NOISE: Final = 1e-3
 # Rows that wait at first and that come in the third slot, rows that are read at a look, and looks in each slot.
 _BACKLOG, _BURST, _MOST, _LOOKS = 35, 25, 5, 2
 
@@ -64,34 +71,54 @@ class _Ends:
 
 
 def followed_file(
-    budget: Budget, rng: Generator, state: int | None, *, reader: Callable[..., Reader] = Follower
+    budget: Budget,
+    rng: Generator,
+    state: int | None,
+    *,
+    neighbours: Neighbours = Neighbours.ADD_REMOVE,
+    reader: Callable[..., Reader] = Follower,
 ) -> Trial:
-    """All matrices that a site sends, where a canary is the first row of its file or not there, and a `reader` reads it."""
+    """All matrices that a site sends, and the counts if they are public, where a canary is the first row of its file, or there is
+    none or a long row of zeros in its place, and a `reader` reads it."""
     present = tossed(1, rng)
     # By the second account: measured by the package's own numbers, a wrong calibration would confirm itself.
     deviation = _WIDE / mu_of(budget)
 
+    def closed(parties: SlotParties, there: NDArray[np.bool_]) -> list[tuple[int, ClosedSlot]]:
+        found = []
+        for slot, rows in _read_by(reader, neighbours, bool(there[0])):
+            filled = parties.task.open()
+            filled.add(rows)
+            found.append((slot, filled.close()))
+        return found
+
     def sent(there: NDArray[np.bool_], seed: int | None) -> list[Array]:
-        parties = _parties(budget, seed)
+        parties = _parties(budget, neighbours, seed)
         site = parties.member(_SITES[0])
         found: list[Array] = []
-        for slot, closed in _closed(parties, there, reader):
-            part = site.close(slot, closed)
+        for slot, rows in closed(parties, there):
+            part = site.close(slot, rows)
             assert part is not None
             found.append(unpack(part[0], (packed_side(len(part[0])),) * 2, symmetric=True))
         require_guarantee(slot_guarantee(parties, parties.ledgers[_SITES[0]].charges, apart=True), budget)
         return found
 
     def exact(there: NDArray[np.bool_]) -> list[Array]:
-        parties = _parties(budget, 0)
+        parties = _parties(budget, neighbours, 0)
         task = parties.task
         assert isinstance(task, SlotSums)
-        return [
-            np.asarray(task.private(Question(slot), closed).value) for slot, closed in _closed(parties, there, reader)
-        ]
+        return [np.asarray(task.private(Question(slot), rows).value) for slot, rows in closed(parties, there)]
 
-    moved = moved_by_one(lambda there, seed: [one / deviation for one in sent(there, seed)], present, rng)
-    absent, whole = (exact(np.array([there])) for there in (False, True))
+    def counts(there: NDArray[np.bool_]) -> Array:
+        sizes = [float(len(rows)) for _, rows in _read_by(reader, neighbours, bool(there[0]))]
+        return np.array(sizes) if neighbours.count_is_public else np.zeros(0)
+
+    def seen(there: NDArray[np.bool_], seed: int) -> list[Array]:
+        return [*(one / deviation for one in sent(there, seed)), counts(there) / _NO_NOISE]
+
+    moved = moved_by_one(seen, present, rng)
+    worlds = [np.array([there]) for there in (False, True)]
+    absent, whole = map(exact, worlds)
     ways = [one - other for one, other in zip(whole, absent, strict=True)]
     released = sent(present, state)
     known = whole if present[0] else absent
@@ -102,8 +129,8 @@ def followed_file(
     return Trial(score, present, np.concatenate(noise), tuple(map(len, noise)), moved)
 
 
-def _parties(budget: Budget, seed: int | None) -> SlotParties:
-    terms: dict[str, Any] = {"slots": _SLOTS, "trust": "site", "row_bound": 1.0, "neighbours": "add-remove"}
+def _parties(budget: Budget, neighbours: Neighbours, seed: int | None) -> SlotParties:
+    terms: dict[str, Any] = {"slots": _SLOTS, "trust": "site", "row_bound": 1.0, "neighbours": neighbours.value}
     asked = checked(SlotStreamParams, SlotStreamParams(1, epsilon=budget.epsilon, delta=budget.delta, **terms))
     return SlotParties(slot_spec(asked, _SITES, dim=_DIM, budget=budget, seed=seed), roster={})
 
@@ -115,22 +142,25 @@ def _lines(first: int, count: int) -> str:
     )
 
 
-def _closed(parties: SlotParties, there: NDArray[np.bool_], reader: Callable[..., Reader]) -> list[tuple[int, Any]]:
-    """The slots of a site that looks a few times in each, and in the end until it is through."""
+@lru_cache(maxsize=8)
+def _read_by(
+    reader: Callable[..., Reader], neighbours: Neighbours, there: bool
+) -> tuple[tuple[int, NDArray[np.float64]], ...]:
+    """The rows of each slot that is closed, by a reader that looks a few times in each, and in the end until it is through."""
     with tempfile.TemporaryDirectory() as folder:
-        path, ends, task = Path(folder) / "rows.csv", _Ends(), parties.task
+        path, ends, held, found = Path(folder) / "rows.csv", _Ends(), list[Array](), list[tuple[int, Array]]()
+        blank = f"{' ' * _BLANKS}{','.join(['0.0'] * _DIM)}\n" if neighbours.count_is_public else ""
         canary = f"{','.join(['0.0'] * (_DIM - 1))},1000.0\n"
-        path.write_text(f"a,b,c,d\n{canary if there[0] else ''}{_lines(0, _BACKLOG)}")
-        follower, filled, found = reader(follow(path), ByClock(0.0, 1.0, _SLOTS), ends=ends), task.open(), list[Any]()
+        path.write_text(f"a,b,c,d\n{canary if there else blank}{_lines(0, _BACKLOG)}")
+        follower = reader(follow(path), ByClock(0.0, 1.0, _SLOTS), ends=ends)
 
         def look(now: float) -> None:
-            nonlocal filled
             event = follower.poll(Instant(now, now), most=_MOST)
             if isinstance(event, Closed):
-                found.append((event.slot, filled.close()))
-                filled = task.open()
+                found.append((event.slot, np.concatenate([np.empty((0, _DIM)), *held])))
+                held.clear()
             elif event is not None:
-                filled.add(event.rows)
+                held.append(event.rows)
 
         for slot in range(_SLOTS):
             if slot == 2:
@@ -143,7 +173,7 @@ def _closed(parties: SlotParties, there: NDArray[np.bool_], reader: Callable[...
         now = float(_SLOTS)
         while not follower.over:
             look(now := float(np.nextafter(now, np.inf)))
-        return found
+        return tuple(found)
 
 
 def _claim(budget: Budget) -> Claim:
@@ -160,6 +190,20 @@ CASES: Final = (
         BUDGET,
         _claim,
         partial(followed_file),
+        quick=300,
+        full=3000,
+        threshold=0.5,
+    ),
+    Case(
+        "stream/followed-long",
+        "shipped",
+        "a site that follows a file by the clock, with a backlog and a burst: every matrix that it sends and the size of every "
+        "slot, seen by the hub",
+        "the first row of the file, a thousand times the bound, or a row of zeros in four megabytes of text",
+        ("curve", "noise"),
+        BUDGET,
+        _claim,
+        partial(followed_file, neighbours=Neighbours.ZERO_OUT),
         quick=300,
         full=3000,
         threshold=0.5,

@@ -1,6 +1,7 @@
 """The specimen of followed files: a reader that puts a row into the slot in which it is read, as followers did at first.
 
-While more rows wait than it reads in a slot, one row more pushes the last row of every later slot into the next one.
+While more rows wait than it reads in a slot, one row more pushes the last row of every later slot into the next one. A long text
+ends a read early, and the slot has fewer rows.
 """
 
 from functools import partial
@@ -10,6 +11,7 @@ from eigenveil.audit.case import Case, Claim
 from eigenveil.audit.cases.curator_seen import BUDGET
 from eigenveil.audit.cases.followed import followed_file
 from eigenveil.core.accounting import Budget
+from eigenveil.core.unit import Neighbours
 from eigenveil.data.follow import ByClock, Closed, Followed, FollowedRows, Instant, SlotEnds, SlotStart
 
 __all__ = ["CASES", "AsRead"]
@@ -57,6 +59,19 @@ CASES: Final = (
         BUDGET,
         _claim,
         partial(followed_file, reader=AsRead),
+        quick=120,
+        full=1500,
+        threshold=0.5,
+    ),
+    Case(
+        "wrong/slots-as-read-long",
+        "specimen",
+        "the same site, where the number of rows of every slot is public: every matrix and every number, seen by the hub",
+        "the first row of the file, a thousand times the bound, or a row of zeros in four megabytes of text",
+        ("curve", "noise"),
+        BUDGET,
+        _claim,
+        partial(followed_file, reader=AsRead, neighbours=Neighbours.ZERO_OUT),
         quick=120,
         full=1500,
         threshold=0.5,

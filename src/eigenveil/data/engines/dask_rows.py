@@ -26,13 +26,13 @@ from eigenveil.data.elsewhere import is_dask, refuse_to_copy
 from eigenveil.data.engines import partitions as there
 from eigenveil.data.engines.partitions import ArrayPlan, FramePlan, Partition, PartitionFacts, PartitionPlan
 from eigenveil.data.engines.pieces import answer_of, attempted
-from eigenveil.data.formats.parquet import ParquetTable
+from eigenveil.data.formats import SharedTable
 from eigenveil.data.number_texts import NO_MARKS, MissingMarks
 from eigenveil.data.rows import NamedRows, WeightedRows, person_weights
 from eigenveil.errors import EngineLost, require
 from eigenveil.linalg import Array
 
-__all__ = ["DaskRows", "PartitionRows", "array_rows", "connected", "frame_rows", "parquet_rows"]
+__all__ = ["DaskRows", "PartitionRows", "array_rows", "connected", "frame_rows", "table_rows"]
 
 _Sums = TypeVar("_Sums")
 # Seconds that a cluster may be without any worker before it counts as lost, and between two looks at it.
@@ -358,13 +358,9 @@ def frame_rows(
     return NamedRows(rows, layout.names, layout.person), layout
 
 
-def parquet_rows(table: ParquetTable, choice: ColumnChoice, *, gaps: bool = False) -> NamedRows:
-    """The chosen columns of Parquet files that the workers can read by the same paths. Dask cuts them at row groups."""
-    import dask.dataframe as dd
-
-    frame = dd.read_parquet([str(part) for part in table.parts])
-    found, _ = frame_rows(frame, choice, gaps=gaps, missing=table.missing)
-    return found
+def table_rows(table: SharedTable, choice: ColumnChoice, *, gaps: bool = False) -> NamedRows:
+    """The chosen columns of files that the workers can read by the same paths."""
+    return frame_rows(table.dask_frame(), choice, gaps=gaps, missing=table.missing)[0]
 
 
 @contextmanager

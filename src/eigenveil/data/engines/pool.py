@@ -17,18 +17,15 @@ from eigenveil.core.threads import cores
 from eigenveil.data.columns import ColumnChoice, ColumnLayout
 from eigenveil.data.elsewhere import refuse_to_copy
 from eigenveil.data.engines.pieces import PieceRefusal, answer_of, attempted
-from eigenveil.data.formats.base import reading, require_readable
-from eigenveil.data.formats.parquet import ParquetTable
-from eigenveil.data.formats.registry import kind_of
-from eigenveil.data.number_texts import NO_MARKS, MissingMarks
+from eigenveil.data.formats import SHARED, FileParams, SharedTable, format_of, open_named, require_readable
+from eigenveil.data.number_texts import MissingMarks
 from eigenveil.data.rows import CheckedRows, DenseRows, NamedRows, WeightedRows, person_weights
-from eigenveil.data.tables import FileRows, beside, person_ids, read_table, with_gaps
+from eigenveil.data.tables import FileRows, beside, person_ids, with_gaps
 from eigenveil.errors import ColumnsError, EngineLost, require
 from eigenveil.linalg import Array
-from eigenveil.params.declarations.reading import FileParams
 from eigenveil.params.declare import checked
 
-__all__ = ["PoolRows", "parquet_in_processes", "rows_in_processes"]
+__all__ = ["PoolRows", "rows_in_processes", "table_in_processes"]
 
 _Sums = TypeVar("_Sums")
 # More pieces than processes, so that a slow one does not keep the others waiting. Each costs one message.
@@ -63,38 +60,49 @@ class FileMark:
 
 @final
 @dataclass(frozen=True, slots=True)
-class ParquetPiece:
-    """Some row groups of one Parquet file, and the columns of them that are analysed."""
+class TablePiece:
+    """A piece of a table with column names, and its columns that are analysed."""
 
     mark: FileMark
+    table: SharedTable
     layout: ColumnLayout
-    groups: tuple[int, ...]
-    count: int
-    missing: MissingMarks = NO_MARKS
+
+    @property
+    def count(self) -> int:
+        """Its rows."""
+        assert self.table.count is not None
+        return self.table.count
 
     def rows(self, *, gaps: bool) -> Rows:
         """The rows, read a block at a time."""
-        part = replace(ParquetTable.open(self.mark.path, self.missing), groups=self.groups, count=self.count)
-        return CheckedRows(FileRows(part, self.layout, gaps, most=_BLOCK_NUMBERS), gaps)
+        return CheckedRows(FileRows(self.table, self.layout, gaps, most=_BLOCK_NUMBERS), gaps)
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class ArrayPiece:
-    """The rows from `start` on, `count` of them, of an npy file."""
+    """The rows from `start` on, `count` of them, of a file without column names that a process can map to memory."""
 
     mark: FileMark
+    how: FileParams
     start: int
     count: int
-    missing: MissingMarks = NO_MARKS
 
     def rows(self, *, gaps: bool) -> Rows:
         """The rows in a memory map."""
-        array = np.load(self.mark.path, mmap_mode="r", allow_pickle=False)
-        return CheckedRows(with_gaps(DenseRows(array[self.start : self.start + self.count]), self.missing), gaps)
+        rows = mapped(self.mark.path, self.how).values[self.start : self.start + self.count]
+        return CheckedRows(with_gaps(DenseRows(rows), MissingMarks.of(self.how)), gaps)
 
 
-FilePiece = ParquetPiece | ArrayPiece
+def mapped(path: Path, how: FileParams) -> DenseRows:
+    """All rows of such a file."""
+    read = format_of(path, how).rows
+    rows = None if read is None else read(path, how)
+    assert isinstance(rows, DenseRows)
+    return rows
+
+
+FilePiece = TablePiece | ArrayPiece
 
 
 @final
@@ -218,62 +226,49 @@ def rows_in_processes(
     require(count >= 1, f"processes must be at least 1, got {processes}")
     path = Path(path)
     require_readable(path)
-    kind = kind_of(path, said)
-    missing = MissingMarks(said.na_values or ())
-    if kind == "npy":
+    format_ = format_of(path, said)
+    require(
+        format_.is_shared,
+        f"{path} is {format_.word}, which several processes cannot share. Convert it to {SHARED} first",
+    )
+    if not format_.has_names:
         require(
             not (person or columns or drop or one_hot),
-            f"{path} is npy and has no column names. Leave out person, columns, drop and one_hot",
+            f"{path} is {format_.word} and has no column names. Leave out person, columns, drop and one_hot",
         )
-        return NamedRows(replace(_array_rows(path, count, missing), gaps=gaps), None)
-    require(kind == "parquet", f"{path} is {kind}, which several processes cannot share. Convert it to Parquet first")
+        return NamedRows(replace(_array_rows(path, count, said), gaps=gaps), None)
     levels = {name: tuple(map(str, every)) for name, every in (one_hot or {}).items()}
     wanted = None if columns is None else tuple(columns)
     choice = ColumnChoice(wanted, tuple(drop), levels, person, literal=literal)
-    return parquet_in_processes(ParquetTable.open(path, missing), choice, processes=count, gaps=gaps)
+    table: Any = open_named(path, said)
+    return table_in_processes(table, choice, processes=count, gaps=gaps)
 
 
-def parquet_in_processes(table: ParquetTable, choice: ColumnChoice, *, processes: int, gaps: bool = False) -> NamedRows:
-    """The chosen columns of a Parquet table whose names and types were checked. With `gaps`, missing values are NaN."""
+def table_in_processes(table: SharedTable, choice: ColumnChoice, *, processes: int, gaps: bool = False) -> NamedRows:
+    """The chosen columns of a table whose names and types were checked. With `gaps`, missing values are NaN."""
     try:
         layout = choice.laid_out(table.source, table.names, table.kinds)
     except ColumnsError as error:
         raise error.at(str(table.source)) from None
-    rows = PoolRows(_parquet_pieces(table, layout, processes), len(layout.names), processes, gaps=gaps)
+    rows = PoolRows(_table_pieces(table, layout, processes), len(layout.names), processes, gaps=gaps)
     if layout.person is not None:
         rows = rows.by_person(person_ids(beside(table, (layout.person,)), layout.person))
     return NamedRows(rows, layout.names, layout.person)
 
 
-def _parquet_pieces(table: ParquetTable, layout: ColumnLayout, processes: int) -> tuple[FilePiece, ...]:
-    """Runs of row groups of about the same number of rows, none across two files."""
-    import pyarrow.parquet as pq
-
-    most, pieces = -(-table.count // (processes * _PIECES_EACH)), []
-    for path in table.parts:
-        with reading(path, "parquet"):
-            found = pq.read_metadata(path)
-        sizes = [found.row_group(at).num_rows for at in range(found.num_row_groups)]
-        mark, count = FileMark.of(path), 0
-        groups: list[int] = []
-        for at, size in enumerate(sizes):
-            if groups and count + size > most:
-                pieces.append(ParquetPiece(mark, layout, tuple(groups), count, table.missing))
-                groups, count = [], 0
-            groups.append(at)
-            count += size
-        if groups:
-            pieces.append(ParquetPiece(mark, layout, tuple(groups), count, table.missing))
+def _table_pieces(table: SharedTable, layout: ColumnLayout, processes: int) -> tuple[FilePiece, ...]:
+    """Pieces of about the same number of rows."""
+    assert table.count is not None
+    pieces = table.pieces(-(-table.count // (processes * _PIECES_EACH)))
     require(len(pieces) > 0, f"{table.source} has no rows")
-    return tuple(pieces)
+    return tuple(TablePiece(FileMark.of(piece.source), piece, layout) for piece in pieces)
 
 
-def _array_rows(path: Path, processes: int, missing: MissingMarks) -> PoolRows:
-    """Equal ranges of an npy file."""
-    rows = read_table(path).rows
-    count, dim = rows.shape
+def _array_rows(path: Path, processes: int, how: FileParams) -> PoolRows:
+    """Equal ranges of an array in a file."""
+    count, dim = mapped(path, how).shape
     require(count > 0, f"{path} has no rows")
     each, mark = -(-count // (processes * _PIECES_EACH)), FileMark.of(path)
     starts = range(0, count, each)
-    pieces = tuple(ArrayPiece(mark, at, min(each, count - at), missing) for at in starts)
+    pieces = tuple(ArrayPiece(mark, how, start, min(each, count - start)) for start in starts)
     return PoolRows(pieces, dim, processes)

@@ -19,23 +19,30 @@ from typing import Any, Final, Protocol, TypeAlias, final
 import numpy as np
 
 from eigenveil.data.follow import watcher
-from eigenveil.data.formats.base import require_readable
-from eigenveil.data.formats.csv import CsvHeader
-from eigenveil.data.formats.csv_lines import LONGEST_LINE, TextRows, preamble, whole_records
+from eigenveil.data.formats import FileParams, followed_format, require_readable
+from eigenveil.data.formats.csv import CsvHeader, TextRows, preamble, whole_records
+from eigenveil.data.formats.text import BOM, LONGEST_LINE
+from eigenveil.data.formats.unpacked import PACKED
 from eigenveil.errors import ParameterError, SourceChanged, require, verbatim
 from eigenveil.linalg import Array
-from eigenveil.params.declarations.reading import FileParams
 
-__all__ = ["Followed", "FollowedFile", "FollowedFolder", "FollowedPipe", "Offset", "Reach", "follow", "require_sized"]
+__all__ = [
+    "Followed",
+    "FollowedFile",
+    "FollowedFolder",
+    "FollowedPipe",
+    "Offset",
+    "Reach",
+    "follow",
+    "follow_text",
+    "require_sized",
+]
 
 # How far a source reaches: names and sizes of its files, in the order in which they are read. A single file has no name.
 Reach: TypeAlias = tuple[tuple[str, int], ...]
 
-_BOM: Final = b"\xef\xbb\xbf"
 # What is read at first, and at most at once unless a single line is longer.
 _BYTES, _MOST_BYTES = 1 << 16, 1 << 22
-# Endings of files that are no text of fields, or have no line of column names.
-_OTHER_KINDS: Final = (".parquet", ".pq", ".jsonl", ".ndjson", ".json", ".xlsx", ".feather", ".arrow")
 # How much before an offset is compared after a restart.
 _TAIL: Final = 64
 
@@ -157,26 +164,28 @@ def follow(
     ([[1.0, 2.0]], [[3.0, 4.0]])
     """
     said = FileParams() if how is None else how
-    if said.kind not in (None, "csv"):
-        raise ParameterError("only csv can be followed, got {kind=}", kind=said.kind)
+    format_ = followed_format(source, said)
+    assert format_.follow is not None
+    return format_.follow(source, columns=columns, how=said, sized=sized)
+
+
+def follow_text(source: Path | Any, *, columns: Sequence[str] | None, how: FileParams, sized: bool) -> Followed:
+    """The same for a source of csv."""
     # Line ends are searched for as bytes, and in UTF-16 such a byte may be half of another letter.
-    if "\n".encode(said.encoding) != b"\n":
-        raise ParameterError("text in {encoding=} cannot be followed line by line", encoding=said.encoding)
+    if "\n".encode(how.encoding) != b"\n":
+        raise ParameterError("text in {encoding=} cannot be followed line by line", encoding=how.encoding)
     if not isinstance(source, Path):
         if sized:
             raise _no_size(Path("the stream"))
-        return FollowedPipe(source, Path("the stream"), said, columns)
+        return FollowedPipe(source, Path("the stream"), how, columns)
     require_readable(source)
     if source.is_dir():
-        return FollowedFolder.open(source, said, columns)
+        return FollowedFolder.open(source, how, columns)
     if not source.is_file():
         if sized:
             raise _no_size(source)
-        return FollowedPipe(source.open("rb", buffering=0), source, said, columns)
-    if said.kind is None and source.suffix.lower() in _OTHER_KINDS:
-        # Its first line is no line of names, and an error must not quote it.
-        raise ValueError(f"{source} is no csv file, and only csv can be followed. Append the rows to a csv file")
-    return FollowedFile.open(source, said, columns)
+        return FollowedPipe(source.open("rb", buffering=0), source, how, columns)
+    return FollowedFile.open(source, how, columns)
 
 
 @final
@@ -194,7 +203,7 @@ class FollowedFile:
     @classmethod
     def open(cls, path: Path, how: FileParams, columns: Sequence[str] | None = None) -> "FollowedFile":
         """The first line is read and checked now."""
-        if path.suffix.lower() in (".gz", ".zst"):
+        if path.suffix.lower() in PACKED:
             raise ValueError(f"{path} is compressed, so it cannot be followed as it grows. Give the plain file")
         head = _head(path, how)
         require(
@@ -479,7 +488,7 @@ def _text_rows(head: bytes, path: Path, how: FileParams, columns: Sequence[str] 
     if separator is not None and how.separator is None:
         how = replace(how, separator=separator)
     try:
-        line = head[at:].removeprefix(_BOM).rstrip(b"\n").decode(how.encoding).encode()
+        line = head[at:].removeprefix(BOM).rstrip(b"\n").decode(how.encoding).encode()
     except UnicodeDecodeError:
         raise ParameterError(f"{verbatim(str(path))} is not {how.encoding} text. Give its {{encoding}}") from None
     return TextRows.of(CsvHeader.of(line, path, how), columns)
@@ -540,11 +549,11 @@ def _at(file: Any, begin: int, size: int) -> bytes:
 def _above(head: bytes, how: FileParams) -> bytes:
     """What is above the first line of a table: lines that are skipped, or else the byte-order mark, if a file begins with one."""
     at, _ = preamble(head, how) or (len(head), None)
-    return head[:at] or (_BOM if head.startswith(_BOM) else b"")
+    return head[:at] or (BOM if head.startswith(BOM) else b"")
 
 
 def _digest(head: bytes) -> str:
-    line = head.removeprefix(_BOM).rstrip(b"\r\n")
+    line = head.removeprefix(BOM).rstrip(b"\r\n")
     return sha256(line).hexdigest()[:16] if line else ""
 
 

@@ -1,5 +1,58 @@
-"""Files of tables: one module for each format, found through `registry`.
+"""Files of tables: one module for each format, listed in `registry`.
 
-Commands, estimators and the rest of `data` open tables here. A format may import the columns, faults and numbers of `data`, and
-what they may import. Nothing heavy is imported with it.
+Commands, estimators and the rest of `data` open tables here and ask a `Format` what they need to know of it. A new format is a
+module that makes one, and its line in the registry. A format may import the columns, faults and numbers of `data`, and what they
+may import. Nothing heavy is imported with it: `--help` lists the formats.
 """
+
+from eigenveil.data.formats.base import (
+    Format,
+    NamedTable,
+    Scored,
+    SharedTable,
+    matching,
+    reading,
+    require_readable,
+)
+from eigenveil.data.formats.params import FileParams, TableParams, missing_words
+from eigenveil.data.formats.registry import (
+    FORMATS,
+    OUTPUTS,
+    PIPES,
+    SHARED,
+    WORDS,
+    by_ending,
+    followed_format,
+    format_of,
+    known_format,
+    open_named,
+    require_carried,
+    require_options,
+    write_scores,
+)
+
+__all__ = [
+    "FORMATS",
+    "OUTPUTS",
+    "PIPES",
+    "SHARED",
+    "WORDS",
+    "FileParams",
+    "Format",
+    "NamedTable",
+    "Scored",
+    "SharedTable",
+    "TableParams",
+    "by_ending",
+    "followed_format",
+    "format_of",
+    "known_format",
+    "matching",
+    "missing_words",
+    "open_named",
+    "reading",
+    "require_carried",
+    "require_options",
+    "require_readable",
+    "write_scores",
+]

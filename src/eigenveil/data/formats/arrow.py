@@ -2,19 +2,21 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from eigenveil.data.columns import kinds_of, require_names
 from eigenveil.data.faults import ColumnFaults
-from eigenveil.data.formats.base import reading
+from eigenveil.data.formats.base import AT_ONCE, Format, Output, reading
+from eigenveil.data.formats.scores import write_tables
 from eigenveil.data.formats.unpacked import require_batches
 from eigenveil.data.number_texts import NO_MARKS, MissingMarks
 
-__all__ = ["ArrowTable"]
+if TYPE_CHECKING:
+    from eigenveil.data.formats.params import FileParams
 
-# Rows that are looked at together for an error.
-_AT_ONCE: Final = 1 << 14
+__all__ = ["ARROW"]
 
 
 @final
@@ -62,7 +64,7 @@ class ArrowTable:
 
     def faults(self, numbers: Sequence[str]) -> ColumnFaults:
         """Of the columns that are numbers by type."""
-        return ColumnFaults.of_batches(self.batches(numbers, (), _AT_ONCE), numbers)
+        return ColumnFaults.of_batches(self.batches(numbers, (), AT_ONCE), numbers)
 
     def _of(self, reader: Any, wanted: list[str], size: int) -> Iterator[Any]:
         # One batch at a time, so that an error can say after which row the file is damaged.
@@ -92,3 +94,27 @@ def _arrow_reader(file: Any) -> Any:
     if seekable:
         file.seek(0)
     return pa.ipc.open_stream(file)
+
+
+def _open(source: Any, path: Path, how: "FileParams") -> ArrowTable:
+    return ArrowTable.open(source, path, MissingMarks.of(how))
+
+
+def _writer(path: Path, schema: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.ipc.new_file(path, schema)
+
+
+_FILE: Final = Output(write=partial(write_tables, _writer), has_nested=True)
+ARROW: Final = Format(
+    word="arrow",
+    title="Arrow",
+    suffixes=(".arrow", ".arrows", ".feather", ".ipc"),
+    open=_open,
+    rows=None,
+    options=frozenset(),
+    follow=None,
+    outputs={".feather": _FILE, ".arrow": _FILE},
+    comes_through_pipe=True,
+)

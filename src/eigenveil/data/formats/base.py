@@ -1,15 +1,88 @@
-"""What every format of files has in common: the table it opens, paths and patterns, and errors that quote nothing."""
+"""What a format of files is, the tables it opens, and what all formats have in common: paths, patterns and errors."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, final
 
-from eigenveil.data.faults import ColumnFaults
 from eigenveil.errors import require
 
-__all__ = ["NamedTable", "matching", "reading", "require_readable"]
+if TYPE_CHECKING:
+    from eigenveil.core.rows import Rows
+    from eigenveil.data.faults import ColumnFaults
+    from eigenveil.data.follow.sources import Followed
+    from eigenveil.data.formats.params import FileParams
+    from eigenveil.data.number_texts import MissingMarks
+    from eigenveil.linalg import Array
+
+__all__ = [
+    "AT_ONCE",
+    "Format",
+    "NamedTable",
+    "Output",
+    "Scored",
+    "SharedTable",
+    "matching",
+    "reading",
+    "require_readable",
+]
+
+# Rows that are looked at together for an error.
+AT_ONCE: Final = 1 << 14
+# Scores of some rows, (b, k), and the columns that are carried beside them: an Arrow table, or None.
+Scored: TypeAlias = "tuple[Array, Any]"
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Output:
+    """How scores are written to files whose names have one ending."""
+
+    write: Callable[[Path, list[str], Iterator[Scored]], None]  # Block by block, under these column names.
+    has_text: bool = True  # Whether columns can be carried beside the scores, such as names.
+    has_nested: bool = False  # Whether a cell can hold a list or a table.
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Format:
+    """One format of files, and its answer to every question that the library asks. Nothing else compares its words.
+
+    A leaf makes one and `registry` lists it. What has no default must be answered.
+    """
+
+    word: str  # What --format calls it.
+    title: str  # What sentences call it.
+    suffixes: tuple[str, ...]  # How names of such files end, in lower case.
+    open: (
+        Callable[[Any, Path, "FileParams"], "NamedTable"] | None
+    )  # A path, or an open file if it comes through a pipe.
+    rows: Callable[[Path, "FileParams"], "Rows"] | None  # In place of `open`, for a format without column names.
+    options: frozenset[str]  # The fields of `FileParams` that it reads, besides those for every format.
+    follow: Callable[..., "Followed"] | None  # Rows that are read as they are appended (`follow.sources.follow`).
+    outputs: Mapping[str, Output]  # How scores are written, by ending.
+    advice: Mapping[str, str] = field(
+        default_factory=dict
+    )  # What to do with files of other endings that could be meant.
+    comes_through_pipe: bool = False  # Whether a pipe can carry it.
+    is_folder: bool = False  # Whether a folder is a table of this format.
+    is_shared: bool = False  # Whether several processes can read pieces of a table: a `SharedTable`, or a memory map.
+    states_width: bool = True  # Whether a file says how many columns it has.
+
+    def __post_init__(self) -> None:
+        assert (self.open is None) != (self.rows is None)
+
+    @property
+    def has_names(self) -> bool:
+        """Whether its columns have names."""
+        return self.open is not None
+
+    @property
+    def has_header(self) -> bool:
+        """Whether its names are on a line that people write, and that may be a row in truth."""
+        return "header" in self.options
 
 
 class NamedTable(Protocol):
@@ -49,9 +122,26 @@ class NamedTable(Protocol):
         """Arrow tables or batches of at most `size` rows with these columns. A file without types gives `texts` as text."""
         ...
 
-    def faults(self, numbers: Sequence[str]) -> ColumnFaults:
+    def faults(self, numbers: Sequence[str]) -> "ColumnFaults":
         """What is wrong with columns that should be numbers, from another look at the file. Those that are not by type are not
         among `numbers`."""
+        ...
+
+
+class SharedTable(NamedTable, Protocol):
+    """A table of which several processes or machines can read pieces."""
+
+    @property
+    def missing(self) -> "MissingMarks":
+        """What stands for a missing value."""
+        ...
+
+    def pieces(self, most: int) -> Sequence["SharedTable"]:
+        """Tables of at most `most` rows, or a little more, in order; the `source` of each is a file."""
+        ...
+
+    def dask_frame(self) -> Any:
+        """A Dask dataframe of the same files, which the workers of a cluster can read by the same paths."""
         ...
 
 

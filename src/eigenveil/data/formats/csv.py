@@ -1,35 +1,39 @@
-"""csv text as Arrow batches: its header, its dialect, and blocks whose types are given and never inferred.
+"""csv text: its header, its dialect, and blocks whose types are given and never inferred.
 
 The separator is read from the header line, which is public. Decimal mark, quotes and encoding are options. A field is a number,
 a truth value (true or false), or missing, by the same rule in every block, so that no row decides how another one is read. Lines
 are parsed as they arrive. Errors name columns and places, never a value.
+
+There are two parsers with the same rules, which a test compares: `CsvTable` makes Arrow batches of files of any size, and
+`TextRows` reads lines with Python and numpy alone, for devices that have no memory for pyarrow.
 """
 
-import codecs
 import csv
 import io
 import re
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
-from eigenveil.data.columns import advice_for
+from eigenveil.data.columns import ColumnChoice, advice_for, require_entries
 from eigenveil.data.faults import LOOKED_AT, ColumnFaults, to_drop
+from eigenveil.data.formats.base import Format, Output
+from eigenveil.data.formats.scores import write_tables
+from eigenveil.data.formats.text import BOM, BYTES_OF_FILE, LONGEST_LINE, below, chunks_of, whole_lines
 from eigenveil.data.formats.unpacked import PACKED, require_bearable
-from eigenveil.data.number_texts import NumberFormat, could_be_number, texts_are_numbers
+from eigenveil.data.number_texts import NumberFormat, could_be_names, could_be_number, texts_are_numbers
 from eigenveil.errors import ColumnsError, ParameterError, listed, require, verbatim
-from eigenveil.params.declarations.reading import FileParams
 
-__all__ = ["CsvHeader", "CsvTable", "could_be_names", "lines_of", "separator_said", "split_line"]
+if TYPE_CHECKING:
+    from eigenveil.data.formats.params import FileParams
+    from eigenveil.linalg import Array
 
-_BOM: Final = b"\xef\xbb\xbf"
-# What is read at once: of a file more, because every block of a very wide table takes a second, however short it is.
-_BYTES, _BYTES_OF_FILE = 1 << 20, 1 << 23
-# A longer line is not a header or a row: the file is not csv.
-_LONGEST_LINE = 1 << 24
+__all__ = ["CSV", "CsvHeader", "CsvTable", "TextRows", "preamble", "whole_records"]
+
 # How much of a file is looked at for a header further down.
 _TOP, _TOP_BYTES = 40, 1 << 16
 _SEPARATORS: Final = (",", ";", "\t", "|")
@@ -47,6 +51,16 @@ _OTHERS: Final = {
 }
 # What Excel writes above the header to say which separator follows.
 _SAID: Final = re.compile(rb'"?sep=([^\w\s"]|\t)"?\r?\n?', re.IGNORECASE)
+# Numbers as people write them, and a sign alone: with nothing else in a cell they start no formula.
+_HARMLESS: Final = (
+    r"^[ ]*[+-]?[ ]*(?:(?:[0-9][0-9.,' \x{a0}\x{202f}\x{2019}]*|[.,][0-9]+)(?:[eE][+-]?[0-9]+)?[ ]*%?)?[ ]*$"
+)
+# Where a formula may begin: in front, and behind a character at which a program in another language splits cells, also after a
+# quote that it takes for an empty cell. The wide signs count in East Asian programs.
+_STARTS: Final = r'(^|[;|\t\r\n])([ "]*[=+\-@\x{ff1d}\x{ff0b}\x{ff0d}\x{ff20}])'
+_LEADING: Final = r"^([\t\r\n])"
+# Where a line has no other bytes, Python reads its numbers by the same rules. It is most lines, and four times as fast.
+_PLAIN: Final = b'0123456789+-.eE \t,;|"\r\n'
 
 Begin = Callable[[], tuple[Iterator[bytes], bytes]]
 
@@ -73,10 +87,10 @@ class CsvHeader:
     names: tuple[str, ...]
     named: bool
     separator: str
-    how: FileParams
+    how: "FileParams"
 
     @classmethod
-    def of(cls, line: bytes, name: Path, how: FileParams) -> "CsvHeader":
+    def of(cls, line: bytes, name: Path, how: "FileParams") -> "CsvHeader":
         """From the first line, in UTF-8, of the file `name`."""
         for begin, said in _OTHERS.items():
             if line.startswith(begin):
@@ -137,12 +151,12 @@ class CsvTable:
     names: tuple[str, ...]
     named: bool
     separator: str
-    how: FileParams
+    how: "FileParams"
     begin: Begin
     once: bool
 
     @classmethod
-    def open(cls, file: Any, name: Path, how: FileParams) -> "CsvTable":
+    def open(cls, file: Any, name: Path, how: "FileParams") -> "CsvTable":
         """The table in a file by its path, or in an open binary file. Its header line is read and checked now."""
         if isinstance(file, Path) and not file.is_fifo():
             require_bearable(file)
@@ -155,7 +169,7 @@ class CsvTable:
         return cls._of(head, name, how, lambda: _begun(file, name, how)[:2], once=False)
 
     @classmethod
-    def _of(cls, head: bytes, name: Path, how: FileParams, begin: Begin, *, once: bool) -> "CsvTable":
+    def _of(cls, head: bytes, name: Path, how: "FileParams", begin: Begin, *, once: bool) -> "CsvTable":
         found = CsvHeader.of(head.partition(b"\n")[0], name, how)
         return cls(name, found.names, found.named, found.separator, how, begin, once)
 
@@ -219,20 +233,20 @@ class CsvTable:
         rest = head.partition(b"\n")[2] if self.named else head
         form = NumberFormat.of(self.how)
         try:
-            for table in _Blocks(self, (), numbers).of(islice(lines, LOOKED_AT // _BYTES_OF_FILE), rest):
+            for table in _Blocks(self, (), numbers).of(islice(lines, LOOKED_AT // BYTES_OF_FILE), rest):
                 yield from ((name, form.column(table.column(name))) for name in numbers)
         except ValueError:
             # It is said when the table is read.
             return
 
 
-def _begun(file: Any, name: Path, how: FileParams) -> tuple[Any, bytes, str | None]:
+def _begun(file: Any, name: Path, how: "FileParams") -> tuple[Any, bytes, str | None]:
     """The lines of a file in UTF-8, the chunk that begins with its first line that is not blank, and a separator stated above."""
     quote = None if how.quote is None else how.quote.encode()
-    chunks = _below(_chunks(file, name, how), how.skip_rows)
+    chunks = below(chunks_of(file, name, how), how.skip_rows)
     if how.comment is not None:
         chunks = _uncommented(chunks, how.comment.encode(), quote)
-    lines = _whole_lines(chunks, name, quote)
+    lines = whole_lines(chunks, name, quote)
     head, separator = _first(lines), None
     line, _, rest = head.partition(b"\n")
     if (separator := separator_said(line)) is not None:
@@ -242,14 +256,9 @@ def _begun(file: Any, name: Path, how: FileParams) -> tuple[Any, bytes, str | No
     return lines, head, separator
 
 
-def lines_of(file: Any, name: Path, how: FileParams) -> Iterator[bytes]:
-    """Complete lines in UTF-8 without a byte-order mark, many at once, of text in which quotes have no meaning."""
-    return _whole_lines(_below(_chunks(file, name, how), 0), name, None)
-
-
-def _names_below(path: Path, how: FileParams) -> int | None:
+def _names_below(path: Path, how: "FileParams") -> int | None:
     """How many lines are above the first line of names that has numbers below it, among the first of a file; None without one."""
-    head = next(_below(_chunks(path, path, how), 0), b"")[:_TOP_BYTES].decode(errors="replace")
+    head = next(below(chunks_of(path, path, how), 0), b"")[:_TOP_BYTES].decode(errors="replace")
     lines = [line.rstrip("\r") for line in head.split("\n")[:_TOP]]
     for place in range(how.skip_rows + 1, len(lines) - 1):
         try:
@@ -267,26 +276,6 @@ def _first(lines: Iterator[bytes]) -> bytes:
     return next((text for chunk in lines if (text := chunk.lstrip(b"\r\n"))), b"")
 
 
-def _below(chunks: Iterator[bytes], skip: int) -> Iterator[bytes]:
-    """What comes after the byte-order mark and `skip` lines."""
-    held, first = b"", True
-    for chunk in chunks:
-        held += chunk
-        if first and len(held) < len(_BOM):
-            continue
-        # A byte-order mark would become part of the first column's name.
-        held, first = held.removeprefix(_BOM) if first else held, False
-        start = 0
-        while skip and (end := held.find(b"\n", start) + 1):
-            start, skip = end, skip - 1
-        # The beginning of a line that is skipped need not be held.
-        if not skip and start < len(held):
-            yield held[start:]
-        held = b""
-    if held and not skip:
-        yield held
-
-
 def _uncommented(chunks: Iterator[bytes], comment: bytes, quote: bytes | None) -> Iterator[bytes]:
     """Complete lines without those that begin with `comment`. Between quotes no line is a comment."""
     held, inside = b"", False
@@ -300,7 +289,7 @@ def _uncommented(chunks: Iterator[bytes], comment: bytes, quote: bytes | None) -
                 inside ^= quote is not None and line.count(quote) % 2 == 1
         if kept:
             yield b"\n".join([*kept, b""])
-        if len(held) > _LONGEST_LINE:
+        if len(held) > LONGEST_LINE:
             # Handed on, to be refused as no line.
             yield held
             held = b""
@@ -308,79 +297,7 @@ def _uncommented(chunks: Iterator[bytes], comment: bytes, quote: bytes | None) -
         yield held
 
 
-def _chunks(file: Any, name: Path, how: FileParams) -> Iterator[bytes]:
-    """What arrives, in UTF-8, until the end. A file that is opened here, by its path, is closed here."""
-    opened = _opened(file) if isinstance(file, Path) else file
-    try:
-        # `read1` and raw reads return what is there; a plain read would wait for a full buffer.
-        read = getattr(opened, "read1", None) or opened.read
-        # UTF-8 is checked column by column: a column that is left out may hold anything.
-        decode = None if how.encoding == "utf-8" else codecs.getincrementaldecoder(how.encoding)()
-        size = _BYTES_OF_FILE if isinstance(file, Path) else _BYTES
-        while chunk := _read(read, name, size):
-            yield chunk if decode is None else _decoded(decode, chunk, name, how)
-        if decode is not None:
-            yield _decoded(decode, b"", name, how, final=True)
-    finally:
-        if isinstance(file, Path):
-            opened.close()
-
-
-def _opened(path: Path) -> Any:
-    packed = PACKED.get(path.suffix.lower())
-    if packed is None:
-        # Python's own file for plain text: it gives out what a named pipe has, without waiting for more.
-        return path.open("rb")
-    import pyarrow as pa
-
-    return pa.input_stream(str(path), compression=packed)
-
-
-def _read(read: Callable[[int], Any], name: Path, size: int) -> bytes:
-    import pyarrow as pa
-
-    try:
-        chunk = read(size)
-    except (pa.ArrowException, OSError) as error:
-        why = "it is damaged or ends too early" if not isinstance(error, PermissionError) else "you may not read it"
-        raise ValueError(f"{name} cannot be read as text: {why}") from None
-    require(
-        isinstance(chunk, bytes),
-        f"{name} must be opened in binary mode, and reads must block until bytes arrive: a read gave {type(chunk).__name__}",
-    )
-    return bytes(chunk)
-
-
-def _decoded(decode: Any, chunk: bytes, name: Path, how: FileParams, *, final: bool = False) -> bytes:
-    try:
-        return str(decode.decode(chunk, final)).encode()
-    except UnicodeDecodeError:
-        raise ParameterError(f"{verbatim(str(name))} is not {how.encoding} text. Give its {{encoding}}") from None
-
-
-def _whole_lines(chunks: Iterator[bytes], name: Path, quote: bytes | None) -> Iterator[bytes]:
-    """Complete lines as soon as they arrive; a last line without a line end is yielded when the file ends.
-
-    A line end between quotes, as in notes that people typed, is no end of a row.
-    """
-    held = b""
-    for chunk in chunks:
-        held += chunk
-        end = held.rfind(b"\n") + 1
-        inside = quote is not None and held.count(quote, 0, end) % 2 == 1
-        while end and inside:
-            # Each byte is counted once more only: one stray quote must not cost a pass over the chunk for each line.
-            end, after = held.rfind(b"\n", 0, end - 1) + 1, end
-            inside ^= quote is not None and held.count(quote, end, after) % 2 == 1
-        require(len(held) - end <= _LONGEST_LINE, f"{name} has a line longer than {_LONGEST_LINE} bytes")
-        if end:
-            yield held[:end]
-            held = held[end:]
-    if held:
-        yield held + b"\n"
-
-
-def _separator(first: str, name: Path, how: FileParams) -> str:
+def _separator(first: str, name: Path, how: "FileParams") -> str:
     """The separator that the header line has most often outside quotes; a comma if it has none."""
     bare = first if how.quote is None else "".join(first.split(how.quote)[::2])
     counts = {mark: bare.count(mark) for mark in _SEPARATORS}
@@ -397,27 +314,18 @@ def _separator(first: str, name: Path, how: FileParams) -> str:
     return found[0]
 
 
-def _fields(line: str, separator: str, how: FileParams, name: Path) -> list[str]:
+def _fields(line: str, separator: str, how: "FileParams", name: Path) -> list[str]:
     try:
         return split_line(line, separator, how)
     except csv.Error:
         raise ValueError(f"{name} has a first line that is not separated values: a quote is open") from None
 
 
-def split_line(line: str, separator: str, how: FileParams) -> list[str]:
+def split_line(line: str, separator: str, how: "FileParams") -> list[str]:
     """The fields of one line."""
     quoting = {"quoting": csv.QUOTE_NONE} if how.quote is None else {"quotechar": how.quote, "strict": True}
     (fields,) = csv.reader(line.splitlines(keepends=True), delimiter=separator, skipinitialspace=True, **quoting)
     return fields
-
-
-def could_be_names(names: Sequence[str]) -> bool:
-    """Whether the numbers among the names count up from 0, from 1 or from a year, as names do and data seldom does."""
-    found = [number for number in map(could_be_number, names) if number is not None]
-    if len(found) < 2:
-        return True
-    start = found[0]
-    return (start in {0, 1} or 1800 <= start <= 2200) and found == [start + i for i in range(len(found))]
 
 
 @final
@@ -430,7 +338,7 @@ class _Blocks:
         self.table, self.numbers, self.texts = table, numbers, texts
         self.seen, self.worded, self.bad = 0, frozenset[str](), tuple[str, ...]()
         # pyarrow needs a whole line in one block, so the block is as long as the longest line that is accepted.
-        self.reading = pc.ReadOptions(column_names=list(table.names), use_threads=False, block_size=_LONGEST_LINE)
+        self.reading = pc.ReadOptions(column_names=list(table.names), use_threads=False, block_size=LONGEST_LINE)
         self.parsing = pc.ParseOptions(
             delimiter=table.separator, quote_char=table.how.quote or False, newlines_in_values=True
         )
@@ -589,6 +497,9 @@ class _Blocks:
                     f"{len(table.names)}. Make a file of each part"
                 )
             words = f"{where}: the next line has {len(fields)} fields and the header has {len(table.names)}. Correct that line"
+            if table.separator == "," and len(fields) > len(table.names) and None not in map(could_be_number, fields):
+                # Where a comma is both, nobody can tell which of them it is.
+                words += ". If its numbers have decimal commas, quote them, or put semicolons between columns"
             return ParameterError(verbatim(words) + above)
         if fields == list(table.names):
             return ValueError(f"{where}: the next line is the header once more. Remove it")
@@ -620,3 +531,218 @@ def _words() -> Any:
     import pyarrow as pa
 
     return pa.array(["true", "false"])
+
+
+def preamble(data: bytes, how: "FileParams") -> tuple[int, str | None] | None:
+    """Where the header line begins, below what an option skips, comments and a line such as sep=;, and the separator it states.
+
+    None if the lines above the header are not complete. A byte-order mark in front of them is not looked at.
+
+    >>> from eigenveil.data.formats import FileParams
+    >>> preamble(b"# sensor 7\\nsep=;\\na;b\\n", FileParams(comment="#"))
+    (17, ';')
+    """
+    at, separator = 0, None
+    skip, comment = how.skip_rows, None if how.comment is None else how.comment.encode()
+    while end := data.find(b"\n", at) + 1:
+        line = data[at:end]
+        if skip:
+            skip -= 1
+        elif comment is None or not line.removeprefix(BOM).startswith(comment):
+            said = separator_said(line.removeprefix(BOM))
+            if said is None or separator is not None:
+                return at, separator
+            separator = said
+        at = end
+    return None
+
+
+def whole_records(data: bytes, *, most: int, comment: bytes | None = None) -> tuple[list[bytes], list[int]]:
+    """The first complete records, at most `most`, and where each ends. Blank lines are no records, and neither are comments.
+
+    A record is one line, also where a quote is open: otherwise the text of one row, such as 5" pipe, would take all rows after
+    it for its own until the next quote comes. What has no line end yet is incomplete.
+
+    >>> whole_records(b'1,2\\n\\n"a\\nb",3\\n4,', most=5)
+    ([b'1,2\\n', b'"a\\n', b'b",3\\n'], [4, 8, 13])
+    """
+    found: list[bytes] = []
+    ends: list[int] = []
+    end = 0
+    while len(found) < most:
+        start, end = end, data.find(b"\n", end) + 1
+        if not end:
+            break
+        # Only an empty line is no record: tabs and blanks alone may be a row of missing values.
+        if data[start:end].strip(b"\r\n") and not (comment is not None and data.startswith(comment, start)):
+            found.append(data[start:end])
+            ends.append(end)
+    return found, ends
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class TextRows:
+    """How the lines under one header become rows: the columns `names`, which are at `places` in each line."""
+
+    header: CsvHeader
+    names: tuple[str, ...]
+    places: tuple[int, ...]
+    form: NumberFormat
+
+    @classmethod
+    def of(cls, header: CsvHeader, columns: Sequence[str] | None) -> "TextRows":
+        """The columns in the order given, or all. Without a header line, they are taken to be those of the file."""
+        if not header.named:
+            count = len(header.names)
+            require(
+                columns is None or len(columns) == count,
+                f"{header.source} has {count} unnamed columns, and {len(columns or ())} are needed",
+            )
+            return cls(header, tuple(columns or header.names), tuple(range(count)), NumberFormat.of(header.how))
+        wanted = None if columns is None else tuple(columns)
+        read = ColumnChoice(wanted, literal=True).laid_out(header.source, header.names).read
+        at = {name: place for place, name in enumerate(header.names)}
+        return cls(header, read, tuple(at[name] for name in read), NumberFormat.of(header.how))
+
+    @property
+    def comment(self) -> bytes | None:
+        """What a line of comments begins with."""
+        return None if self.header.how.comment is None else self.header.how.comment.encode()
+
+    def rows(self, records: Sequence[bytes], *, seen: int) -> "Array":
+        """The rows, (n, d), of these records; only those before a bad record, unless that is the first.
+
+        `seen` is how many rows of the source came before, for the error.
+        """
+        import numpy as np
+
+        out = np.empty((len(records), len(self.places)))
+        # Row by row, so that the fields of a wide block are never in memory together.
+        for count, record in enumerate(records):
+            row = self._row(record)
+            if row is None:
+                if count == 0:
+                    raise self._refusal(records[0], seen)
+                return self._checked(out[:count])
+            out[count] = row
+        return self._checked(out)
+
+    def _checked(self, rows: "Array") -> "Array":
+        """Refuse infinite numbers here, where the columns have names. A gap is for the stream to judge."""
+        try:
+            require_entries(rows, [self.header.names[place] for place in self.places], gaps=True)
+        except ColumnsError as error:
+            raise error.at(str(self.header.source)) from None
+        return rows
+
+    def _row(self, record: bytes) -> list[float] | None:
+        """The numbers of a record, None if it is bad in any way."""
+        try:
+            fields = split_line(self._text(record), self.header.separator, self.header.how)
+        except (csv.Error, ValueError):
+            return None
+        return self._numbers(fields, record) if len(fields) == len(self.header.names) else None
+
+    def _text(self, record: bytes) -> str:
+        how = self.header.how
+        # A column that is left out may hold anything, also bytes that are no UTF-8. A number is ASCII.
+        return record.strip(b"\r\n").decode(how.encoding, "surrogateescape" if how.encoding == "utf-8" else "strict")
+
+    def _numbers(self, fields: Sequence[str], record: bytes) -> list[float] | None:
+        """The numbers at the places that are read, None if one of them is not a number."""
+        form = self.form
+        if form.is_usual and not record.translate(None, _PLAIN):
+            try:
+                return [float(fields[place]) for place in self.places]
+            except ValueError:
+                # A gap, or no number: the slower way below tells them apart.
+                pass
+        found = [form.number(fields[place]) for place in self.places]
+        return None if any(one is None for one in found) else [one for one in found if one is not None]
+
+    def _refusal(self, record: bytes, seen: int) -> ValueError:
+        header, where = self.header, f"{self.header.source} cannot be read after row {seen}"
+        try:
+            fields = split_line(self._text(record), header.separator, header.how)
+        except UnicodeDecodeError:
+            return ParameterError(
+                f"{verbatim(where)}: the next line is not {header.how.encoding} text. Give the {{encoding}} of the file"
+            )
+        except (csv.Error, ValueError):
+            return ParameterError(
+                f"{verbatim(where)}: the next line has an open quote, or another {{separator}}. Each row must be one line"
+            )
+        if len(fields) != len(header.names):
+            words = f"{where}: the next line has {len(fields)} fields and the header has {len(header.names)}. Correct that line"
+            marked = header.how.comment is None and (record.startswith(b"#") or header.names[0].startswith("#"))
+            return ParameterError(
+                verbatim(words) + ". If lines that begin with # are comments, give {comment} '#'" * marked
+            )
+        read = zip(self.names, self.places, strict=True)
+        bad = tuple(name for name, place in read if self.form.number(fields[place]) is None)
+        which = f"column{'s' * (len(bad) > 1)} {listed(map(repr, bad))}"
+        comma = any("," in fields[place] for place in self.places) or header.separator != ","
+        advice = advice_for(dict.fromkeys(bad, "text")) + (self.form.advice if comma else "")
+        return ColumnsError(f"{where}: not a number in {which}", bad, advice=advice)
+
+
+def as_plain_text(column: Any) -> Any:
+    """An Arrow column of text in which no cell starts a formula: an apostrophe stands in front. Numbers stay as they are.
+
+    >>> import pyarrow as pa
+    >>> as_plain_text(pa.array(["=1+1", "-2.5", "a;=b", "ann"])).to_pylist()
+    ["'=1+1", '-2.5', "a;'=b", 'ann']
+    """
+    import pyarrow.compute as pc
+
+    safe = pc.replace_substring_regex(column, pattern=_STARTS, replacement=r"\1'\2")
+    safe = pc.replace_substring_regex(safe, pattern=_LEADING, replacement=r"'\1")
+    return pc.if_else(pc.match_substring_regex(column, _HARMLESS), column, safe)
+
+
+def _without_formulas(table: Any) -> Any:
+    """The table with plain text in its cells and names."""
+    import pyarrow as pa
+    import pyarrow.types as types
+
+    for place, field in enumerate(table.schema):
+        column, kind = table.column(place), field.type
+        if types.is_dictionary(kind):
+            column, kind = column.cast(kind.value_type), kind.value_type
+        if types.is_string(kind) or types.is_large_string(kind):
+            table = table.set_column(place, field.name, as_plain_text(column))
+    return table.rename_columns(as_plain_text(pa.array(table.schema.names, pa.string())).to_pylist())
+
+
+def _writer(separator: str, path: Path, schema: Any) -> Any:
+    import pyarrow.csv as pc
+
+    return pc.CSVWriter(path, schema, write_options=pc.WriteOptions(delimiter=separator))
+
+
+def _open(source: Any, path: Path, how: "FileParams") -> CsvTable:
+    return CsvTable.open(source, path, how)
+
+
+def _follow(*given: Any, **more: Any) -> Any:
+    from eigenveil.data.follow.sources import follow_text
+
+    return follow_text(*given, **more)
+
+
+_SUFFIXES: Final = {".csv": ",", ".tsv": "\t"}
+CSV: Final = Format(
+    word="csv",
+    title="csv",
+    suffixes=(*_SUFFIXES, *(f"{suffix}{packed}" for suffix in _SUFFIXES for packed in PACKED)),
+    open=_open,
+    rows=None,
+    options=frozenset({"header", "skip_rows", "comment", "separator", "decimal", "thousands", "quote", "encoding"}),
+    follow=_follow,
+    outputs={
+        suffix: Output(write=partial(write_tables, partial(_writer, separator), change=_without_formulas))
+        for suffix, separator in _SUFFIXES.items()
+    },
+    comes_through_pipe=True,
+)

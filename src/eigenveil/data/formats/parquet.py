@@ -1,22 +1,23 @@
 """Parquet files, and folders of them with the same columns."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
-from eigenveil.core.threads import cores
 from eigenveil.data.columns import kinds_of, require_names
 from eigenveil.data.faults import ColumnFaults
-from eigenveil.data.formats.base import matching, reading, require_readable
+from eigenveil.data.formats.base import AT_ONCE, Format, Output, matching, reading, require_readable
+from eigenveil.data.formats.scores import write_tables
 from eigenveil.data.formats.unpacked import require_groups
 from eigenveil.data.number_texts import NO_MARKS, MissingMarks
 from eigenveil.errors import listed, require
 
-__all__ = ["ParquetTable"]
+if TYPE_CHECKING:
+    from eigenveil.data.formats.params import FileParams
 
-# Rows that are looked at together for an error.
-_AT_ONCE: Final = 1 << 14
+__all__ = ["PARQUET"]
 
 
 @final
@@ -62,6 +63,8 @@ class ParquetTable:
         """Batches of each part."""
         import pyarrow.parquet as pq
 
+        from eigenveil.core.threads import cores
+
         wanted = [*numbers, *texts]
         # Without buffers ahead of the reader, which would keep the whole file in memory until its end.
         with_care = {"pre_buffer": False, "page_checksum_verification": True}
@@ -82,7 +85,36 @@ class ParquetTable:
 
     def faults(self, numbers: Sequence[str]) -> ColumnFaults:
         """Of the columns that are numbers by type."""
-        return ColumnFaults.of_batches(self.batches(numbers, (), _AT_ONCE), numbers)
+        return ColumnFaults.of_batches(self.batches(numbers, (), AT_ONCE), numbers)
+
+    def pieces(self, most: int) -> Sequence["ParquetTable"]:
+        """Runs of row groups of at most `most` rows where groups are that small, none across two files."""
+        import pyarrow.parquet as pq
+
+        found = []
+        for part in self.parts:
+            with reading(part, "parquet"):
+                metadata = pq.read_metadata(part)
+            groups, count = list[int](), 0
+            for group in range(metadata.num_row_groups):
+                size = metadata.row_group(group).num_rows
+                if groups and count + size > most:
+                    found.append(self._piece(part, groups, count))
+                    groups, count = [], 0
+                groups.append(group)
+                count += size
+            if groups:
+                found.append(self._piece(part, groups, count))
+        return found
+
+    def _piece(self, part: Path, groups: Sequence[int], count: int) -> "ParquetTable":
+        return replace(self, source=part, parts=(part,), groups=tuple(groups), count=count)
+
+    def dask_frame(self) -> Any:
+        """The same files as Dask reads them, cut at row groups."""
+        import dask.dataframe as dd
+
+        return dd.read_parquet([str(part) for part in self.parts])
 
 
 def _parts(path: Path) -> tuple[Path, ...]:
@@ -116,3 +148,28 @@ def _require_same(part: Path, kinds: dict[str, str], first: Path, expected: dict
     require(
         not other, f"{part} has columns of another type than {first.name}: {listed(other)}. Write them with one type"
     )
+
+
+def _open(source: Path, path: Path, how: "FileParams") -> ParquetTable:
+    return ParquetTable.open(path, MissingMarks.of(how))
+
+
+def _writer(path: Path, schema: Any) -> Any:
+    import pyarrow.parquet as pq
+
+    return pq.ParquetWriter(path, schema)
+
+
+PARQUET: Final = Format(
+    word="parquet",
+    title="Parquet",
+    suffixes=(".parquet",),
+    open=_open,
+    rows=None,
+    options=frozenset(),
+    follow=None,
+    outputs={".parquet": Output(write=partial(write_tables, _writer), has_nested=True)},
+    advice={".pq": "Rename it to end in .parquet"},
+    is_folder=True,
+    is_shared=True,
+)

@@ -1,77 +1,162 @@
-"""Tables whose columns have names: csv, Parquet, Arrow and xlsx files, folders of Parquet, and pipes of csv or Arrow.
+"""The formats of files, and which of them a file has: by its option, or by the ending of its name, never by what is in it.
 
-`open_named` reads names and types, checks them, and gives the rows out as Arrow batches, as often as they are asked for; from a
-pipe once. A file is read again for every pass, so it may be larger than memory.
+Names and types of a table are read and checked when it is opened. Its rows come in batches as often as they are asked for; from
+a pipe once. A file is read again for every pass, so it may be larger than memory.
 """
 
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from eigenveil.data.archive import TABLES, ending_of
-from eigenveil.data.formats.arrow import ArrowTable
-from eigenveil.data.formats.base import NamedTable, require_readable
-from eigenveil.data.formats.cells import JsonTable, SheetTable
-from eigenveil.data.formats.csv import CsvTable
-from eigenveil.data.formats.parquet import ParquetTable
-from eigenveil.data.number_texts import MissingMarks
-from eigenveil.errors import ParameterError, require, verbatim
-from eigenveil.params.declarations.reading import FileParams
+from eigenveil.data.formats.arrow import ARROW
+from eigenveil.data.formats.base import Format, NamedTable, Output, Scored, require_readable
+from eigenveil.data.formats.csv import CSV
+from eigenveil.data.formats.jsonl import JSONL
+from eigenveil.data.formats.npy import NPY
+from eigenveil.data.formats.npz import NPZ
+from eigenveil.data.formats.parquet import PARQUET
+from eigenveil.data.formats.svm import SVM
+from eigenveil.data.formats.xlsx import XLSX
+from eigenveil.errors import ParameterError, listed, require, verbatim
 
-__all__ = ["NAMED", "kind_of", "open_named", "require_option"]
+if TYPE_CHECKING:
+    from eigenveil.data.formats.params import FileParams
 
-# The formats whose columns have names, and those that a pipe can carry.
-NAMED: Final = ("csv", "parquet", "arrow", "xlsx", "jsonl")
-_PIPES: Final = ("csv", "arrow")
+__all__ = [
+    "FORMATS",
+    "OUTPUTS",
+    "PIPES",
+    "SHARED",
+    "WORDS",
+    "by_ending",
+    "followed_format",
+    "format_of",
+    "known_format",
+    "open_named",
+    "require_carried",
+    "require_options",
+    "write_scores",
+]
+
+FORMATS: Final = (CSV, PARQUET, ARROW, JSONL, NPY, NPZ, SVM, XLSX)
+
+WORDS: Final = tuple(format_.word for format_ in FORMATS)
+PIPES: Final = tuple(format_.word for format_ in FORMATS if format_.comes_through_pipe)
+# How scores are written, by the ending of a file.
+OUTPUTS: Final[dict[str, Output]] = {ending: output for each in FORMATS for ending, output in each.outputs.items()}
+# What to convert a table to that several processes should read.
+SHARED: Final = " or ".join(format_.title for format_ in FORMATS if format_.is_shared and format_.has_names)
 
 
-def kind_of(path: Path, how: FileParams, *, piped: bool = False) -> str:
-    """The format of a file: what was said, or by the ending of its name. A folder is Parquet."""
+def known_format(path: Path) -> Format | None:
+    """The format of a file by the ending of its name; None if no format here has it.
+
+    >>> known_format(Path("plays.CSV.gz")) is CSV
+    True
+    """
+    return next((format_ for format_ in FORMATS if path.name.lower().endswith(format_.suffixes)), None)
+
+
+def by_ending(path: Path) -> Format:
+    """The same; a `ValueError` for an unknown ending."""
+    name, format_ = path.name.lower(), known_format(path)
+    if format_ is not None:
+        return format_
+    advice = [text for one in FORMATS for ending, text in one.advice.items() if name.endswith(ending)]
+    every = ", ".join(sorted(ending for one in FORMATS for ending in one.suffixes))
+    raise ValueError(
+        f"{path} has the unknown ending {path.suffix!r}" + (f". {advice[0]}" if advice else f"; use one of {every}")
+    )
+
+
+def format_of(path: Path, how: "FileParams", *, piped: bool = False) -> Format:
+    """The format of a file: what was said, or by the ending of its name."""
     if how.kind is not None:
-        return how.kind
+        return FORMATS[WORDS.index(how.kind)]
     if piped:
-        raise ParameterError(f"the format of a pipe must be given: {{kind}} {' or '.join(_PIPES)}")
+        raise ParameterError(f"the format of a pipe must be given: {{kind}} {' or '.join(PIPES)}")
     if path.is_dir():
-        return "parquet"
+        return next(format_ for format_ in FORMATS if format_.is_folder)
     try:
-        return TABLES[ending_of(path, TABLES)]
+        return by_ending(path)
     except ValueError as error:
-        raise ParameterError(f"{verbatim(str(error))}, or give its format with {{kind}}, such as csv") from None
+        raise ParameterError(f"{verbatim(str(error))}, or give its format with {{kind}}") from None
 
 
-def open_named(source: Any, how: FileParams) -> NamedTable:
+def followed_format(source: Any, how: "FileParams") -> Format:
+    """The format of a source whose rows are read as they are appended. A text may have any ending."""
+    able = [format_ for format_ in FORMATS if format_.follow is not None]
+    words = " or ".join(format_.word for format_ in able)
+    if how.kind is not None:
+        format_ = format_of(Path(), how)
+        if format_ not in able:
+            raise ParameterError(f"only {words} can be followed, got {{kind=}}", kind=how.kind)
+        return format_
+    name = source.name.lower() if isinstance(source, Path) and source.is_file() else ""
+    others = [ending for one in FORMATS if one not in able for ending in (*one.suffixes, *one.advice)]
+    if name.endswith(tuple(others)):
+        # Its first line is no line of names, and an error must not quote it.
+        raise ValueError(
+            f"{source} is no {words} file, and only {words} can be followed. Append the rows to a {words} file"
+        )
+    return next((format_ for format_ in able if name.endswith(format_.suffixes)), able[0])
+
+
+def open_named(source: Any, how: "FileParams") -> NamedTable:
     """A table from a path or an open binary file. Names, types and order of all its parts are checked now."""
     piped = not isinstance(source, str | Path)
     path = Path("the stream") if piped else Path(source)
-    kind = kind_of(path, how, piped=piped)
-    require_option(path, how, kind)
+    format_ = format_of(path, how, piped=piped)
+    require_options(path, how, format_)
     if piped:
-        require(kind in _PIPES, f"{kind} cannot be read from a pipe; use a file, or send csv or arrow through the pipe")
+        require(
+            format_.comes_through_pipe,
+            f"{format_.word} cannot be read from a pipe; use a file, or send {' or '.join(PIPES)} through the pipe",
+        )
     else:
         require_readable(path)
+        folders = [one.title for one in FORMATS if one.is_folder]
         require(
-            not path.is_dir() or kind == "parquet",
-            f"{path} is a folder. Give a file in it, or a folder of Parquet files",
+            not path.is_dir() or format_.is_folder,
+            f"{path} is a folder. Give a file in it, or a folder of {' or '.join(folders)} files",
         )
-    if kind == "csv":
-        return CsvTable.open(source if piped else path, path, how)
-    missing = MissingMarks(how.na_values or ())
-    if kind == "arrow":
-        return ArrowTable.open(source if piped else path, path, missing)
-    if kind == "parquet":
-        return ParquetTable.open(path, missing)
-    return JsonTable.open(path, how) if kind == "jsonl" else SheetTable.open(path, how)
+    assert format_.open is not None
+    return format_.open(source if piped else path, path, how)
 
 
-def require_option(path: Path, how: FileParams, kind: str) -> None:
-    """Refuse an option that the format of the file has no use for: it would be read differently than the caller thinks."""
-    own: dict[str, tuple[str, ...]] = dict.fromkeys(
-        ("separator", "decimal", "thousands", "quote", "encoding", "comment"), ("csv",)
-    )
-    own |= dict.fromkeys(("header", "skip_rows"), ("csv", "xlsx"))
-    own |= {"sheet": ("xlsx",)} | dict.fromkeys(("features", "one_based"), ("svm",))
+def require_options(path: Path, how: "FileParams", format_: Format) -> None:
+    """Refuse an option that the format has no use for: it would be read differently than the caller thinks."""
     # Compared with the defaults, because options that were not given have these.
-    plain = FileParams()
-    for name, kinds in own.items():
-        if kind not in kinds and getattr(how, name) != getattr(plain, name):
-            words = " and ".join("svmlight" if one == "svm" else one for one in kinds)
-            raise ParameterError(f"{{{name}}} is for {words} files, and {verbatim(str(path))} is {kind}. Leave it out")
+    plain = type(how)()
+    for name in sorted(set().union(*(one.options for one in FORMATS)) - format_.options):
+        if getattr(how, name) != getattr(plain, name):
+            titles = " and ".join(one.title for one in FORMATS if name in one.options)
+            raise ParameterError(
+                f"{{{name}}} is for {titles} files, and {verbatim(str(path))} is {format_.word}. Leave it out"
+            )
+
+
+def require_carried(ending: str, schema: Any = None, *, option: str) -> None:
+    """Refuse to carry columns beside scores that a file of this ending has no cells for. An Arrow `schema` has their types."""
+    import pyarrow.types as types
+
+    output = OUTPUTS[ending]
+    fitting = [other for other, each in OUTPUTS.items() if each.has_text]
+    require(
+        output.has_text, f"--carry needs {option} {', '.join(fitting[:-1])} or {fitting[-1]}: {ending} has numbers only"
+    )
+    nested = [] if schema is None or output.has_nested else [one.name for one in schema if types.is_nested(one.type)]
+    fitting = [other for other, each in OUTPUTS.items() if each.has_nested]
+    require(
+        not nested,
+        f"--carry {listed(nested)}: {ending} has no cells for lists or tables. Write the scores to {' or '.join(fitting)}",
+    )
+
+
+def write_scores(path: Path, ending: str, names: list[str], scored: Iterator[Scored]) -> None:
+    """Write scores, and what is carried beside them, block by block, in the format of this ending."""
+    first = next(scored, None)
+    if first is not None and first[1] is not None:
+        require_carried(ending, first[1].schema, option="--output")
+    OUTPUTS[ending].write(path, names, scored if first is None else chain((first,), scored))

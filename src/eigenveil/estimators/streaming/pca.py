@@ -445,7 +445,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         divisor = divisor_of(view.sketch.weight)
         return Model(
             components=space.basis.T,
-            mean=view.mean(stream.scale),
+            mean=view.mean(stream.place.scale),
             values=space.values,
             explained_variance=eigenvalues / divisor,
             explained_variance_ratio=shares_of(eigenvalues, total=view.sketch.energy, noise_floor=verdict.noise_floor),
@@ -453,7 +453,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
             columns=self._names(),
             settings=_settings(stream, view, verdict, divisor),
             warnings=tuple(str(warning) for warning in verdict.warned),
-            scale=stream.scale,
+            scale=stream.place.scale,
             clipping=stream.clipping(),
         )
 
@@ -480,7 +480,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
     @property
     def mean_(self) -> Array:
         """The mean that is subtracted, (d,), in the units of the columns. Zero without centring."""
-        return self._view().mean(self._begun("").scale)
+        return self._view().mean(self._begun("").place.scale)
 
     @property
     def explained_variance_(self) -> Array:
@@ -640,12 +640,12 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
             steps = sum(charge.label.startswith(("mean", "norms")) for charge in stream.charges)
             split = stream_split(center=terms.center, bound=terms.bounds.find)
             seen = replace(view, unclear=self._unclear()).released(
-                radius=terms.bounds.row_bound if stream.bound is None else stream.bound,
-                at_edge=at_edge(terms.bounds, view.mean(stream.scale), steps=steps, most=len(split.mean)),
-                flat=flat_columns(terms.bounds, stream.scale),
-                clipped=stream.clipped,
-                norms=stream.norms,
-                outliers=stream.outliers,
+                radius=terms.bounds.row_bound if stream.place.bound is None else stream.place.bound,
+                at_edge=at_edge(terms.bounds, view.mean(stream.place.scale), steps=steps, most=len(split.mean)),
+                flat=flat_columns(terms.bounds, stream.place.scale),
+                clipped=stream.place.clipped,
+                norms=stream.place.norms,
+                outliers=stream.place.outliers,
                 scaled=scaled_by(terms.bounds),
             )
         return verdict_of(
@@ -661,7 +661,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
     def _unclear(self) -> tuple[int, ...]:
         """Columns in which the first block showed hardly any entries."""
         stream, terms = self._begun(""), self._begun("").terms
-        gaps, rates = terms.bounds.gaps, None if stream.rates is None else stream.rates.columns
+        gaps, rates = terms.bounds.gaps, None if stream.place.rates is None else stream.place.rates.columns
         if gaps is None or terms.budget is None:
             return ()
         split = stream_split(
@@ -774,7 +774,7 @@ def _settings(stream: Stream, view: Answer, verdict: FitVerdict, divisor: float)
         releases=stream.releases,
         noise_floor=verdict.noise_floor / divisor,
         **released_settings(verdict),
-        **bound_settings(terms.settings, terms.bounds, stream.bound, stream.scale),
+        **bound_settings(terms.settings, terms.bounds, stream.place.bound, stream.place.scale),
     )
 
 

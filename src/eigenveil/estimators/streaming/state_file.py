@@ -19,7 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from glob import escape
 from pathlib import Path
 from typing import IO, Any, Final
@@ -36,6 +36,7 @@ from eigenveil.errors import StateFileError, require
 from eigenveil.estimators.streaming.buffer import OpenBlock
 from eigenveil.estimators.streaming.merged import Merged
 from eigenveil.estimators.streaming.people import PeopleSeen
+from eigenveil.estimators.streaming.placement import Placement
 from eigenveil.estimators.streaming.spec import StreamSpec
 from eigenveil.estimators.streaming.stream import RAW_STATE, Stream
 from eigenveil.linalg import Array
@@ -46,13 +47,9 @@ from eigenveil.trackers.state import restored, taken_apart
 
 __all__ = ["is_private", "notes_in", "resumed", "taken_from", "write_stream_file"]
 
-_KIND: Final = ArchiveKind("eigenveil-stream", 2, "the state of an Eigenveil stream", StateFileError)
+_KIND: Final = ArchiveKind("eigenveil-stream", 3, "the state of an Eigenveil stream", StateFileError)
 # A new name for the file is the claim: the file system lets only one of several processes rename it.
 _CLAIMED: Final = ".resumed"
-# The fields of `Merged` beside its sketch, whose arrays are stored with those of the state.
-_MERGED: Final = ("floor", "fade", "shown", "epsilon", "delta", "seeded", "rows", "streams")
-# What a search that waits for more rows has found, beside arrays.
-_SEARCH: Final = ("people", "steps", "far", "bound", "clipped", "norms", "outliers", "doubt", "poor")
 _COUNTS: Final = ("rows", "covered", "draws")
 
 
@@ -61,7 +58,10 @@ def write_stream_file(path: Path, stream: Stream, facts: Mapping[str, Any], *, s
     stream.require_open()
     path = path.resolve()
     _require_own(path, stream)
-    tree, arrays = taken_apart((stream.state, None if stream.merged is None else stream.merged.sketch))
+    domain = None if stream.tracker is None else stream.tracker.domain
+    center = None if domain is None else domain.center
+    place = stream.place.found(stream.terms)
+    tree, arrays = taken_apart((stream.state, stream.merged, place, center, stream.searching, stream.unseen))
     arrays = {name: np.ascontiguousarray(array) for name, array in (arrays | _more_arrays(stream)).items()}
     header = _header(stream, facts, tree)
     if header["moves"]:
@@ -107,22 +107,10 @@ def write_stream_file(path: Path, stream: Stream, facts: Mapping[str, Any], *, s
 
 
 def _more_arrays(stream: Stream) -> dict[str, Array]:
-    """What a stream has found, holds and waits for, beside the state of its tracker. Rows among it are raw data."""
+    """Who was seen, and the rows of the open block: raw data."""
     arrays: dict[str, Array] = {}
-    domain = None if stream.tracker is None else stream.tracker.domain
-    if domain is not None and domain.center is not None:
-        arrays["center"] = domain.center
-    if stream.terms.bounds.units and stream.tracker is not None and stream.scale is not None:
-        arrays["units"] = stream.scale
-    if stream.rates is not None:
-        arrays["rates"] = stream.rates.columns
-        if stream.rates.joint is not None:
-            arrays["rates.joint"] = stream.rates.joint
     if stream.people is not None:
         arrays |= stream.people.arrays()
-    if stream.searching is not None:
-        kept = {"search.center": stream.searching.center, "search.observed": stream.searching.observed}
-        arrays |= {name: array for name, array in kept.items() if array is not None}
     pending = stream.pending.rows
     if pending is not None and sp.issparse(pending):
         arrays |= {"pending.data": pending.data, "pending.indices": pending.indices, "pending.indptr": pending.indptr}
@@ -133,7 +121,6 @@ def _more_arrays(stream: Stream) -> dict[str, Array]:
 
 def _header(stream: Stream, facts: Mapping[str, Any], tree: Any) -> dict[str, Any]:
     """What is no array: the public `facts`, the shape of the state, counts, charges, and whether the stream moves to the file."""
-    others = stream.merged
     return {
         "raw": RAW_STATE,
         "facts": dict(facts),
@@ -141,15 +128,8 @@ def _header(stream: Stream, facts: Mapping[str, Any], tree: Any) -> dict[str, An
         "counts": {name: getattr(stream, name) for name in _COUNTS},
         "held": stream.held,
         "begun": stream.tracker is not None,
-        "bound": stream.bound if stream.terms.bounds.find else None,
-        "clipped": stream.clipped,
-        "norms": stream.norms,
-        "outliers": stream.outliers,
-        "search": None if stream.searching is None else {name: getattr(stream.searching, name) for name in _SEARCH},
         "identifiers": None if stream.people is None else stream.people.kind,
-        "unseen": None if stream.unseen is None else [bool(gap) for gap in stream.unseen],
         "series": stream.series,
-        "merged": None if others is None else {name: getattr(others, name) for name in _MERGED},
         "charges": [asdict(charge) for charge in stream.charges],
         "ledger": _ledger_facts(stream),
         "shared": stream.shared,
@@ -295,70 +275,48 @@ def resumed(terms: StreamSpec, arrays: Mapping[str, Any], header: Mapping[str, A
     stream.series = str(header["series"])
     stream.charges = _charges(header["charges"])
     stream.reserve_name = header.get("reserve")
-    if terms.bounds.find and header["begun"]:
-        # Found in the first block, which is not there any more.
-        stream.bound = float(header["bound"])
-        require(SMALLEST <= stream.bound <= LARGEST, "its bound is not one that a search can find")
-        stream.clipped, stream.norms = header["clipped"], _norms(header)
-        stream.outliers = Outliers.read(header["outliers"])
-    if terms.bounds.units and header["begun"]:
-        stream.scale = arrays["units"]
-        good = stream.scale.shape == (terms.bounds.dim,) and stream.scale.dtype == np.float64
-        require(
-            good and bool(((stream.scale >= SMALLEST) & (stream.scale <= LARGEST)).all()),
-            "its units are not those that a search can find",
-        )
-    if header["search"] is not None:
-        stream.searching = _search(header["search"], arrays, terms)
-    gaps = terms.bounds.gaps
-    if gaps is not None and gaps.values is None and header["begun"]:
-        joint, groups = arrays.get("rates.joint"), gaps.groups
-        good = joint is None if gaps.rule == "counts" else joint is not None and joint.shape == (groups, groups)
-        rates = arrays["rates"]
-        require(
-            good and rates.shape == (terms.bounds.dim,) and bool(((rates > 0) & (rates <= 1)).all()),
-            "its rates of entries are not those that a stream can have found",
-        )
-        stream.rates = Rates(rates, joint, gaps.group)
     if stream.people is not None:
         stream.people = PeopleSeen.restored(terms.person_blocks, arrays, header["identifiers"])
+    state, merged, place, center, searching, unseen = _parts(header["tree"], arrays)
     if header["begun"]:
-        stream.begin(arrays.get("center"))
-    stream.state, others = restored(header["tree"], arrays)
-    if others is not None:
-        kept = header["merged"]
-        stream.merged = Merged(others, **{**kept, "streams": tuple(map(str, kept["streams"]))})
-    if header["unseen"] is not None:
-        stream.unseen = np.array(header["unseen"], dtype=bool)
-        require(stream.unseen.shape == (terms.bounds.dim,), "its columns are not those of the stream")
+        stream.place = place.resumed(terms)
+        stream.begin(center)
+    stream.state, stream.merged = state, merged
+    if searching is not None:
+        stream.searching = _search(searching, terms)
+    if unseen is not None:
+        require(unseen.dtype == bool and unseen.shape == (terms.bounds.dim,), "its columns are not those of the stream")
+        stream.unseen = unseen
     stream.pending = _pending(arrays, int(header["held"]), terms.bounds.dim)
     return stream
 
 
-def _search(kept: Mapping[str, Any], arrays: Mapping[str, Any], terms: StreamSpec) -> Center:
+def _parts(tree: Any, arrays: Mapping[str, Any]) -> tuple[Any, Merged | None, Placement, Any, Center | None, Any]:
+    """The tracker's state, what was merged, where rows lie and around what, the search that waits, columns without an entry."""
+    state, merged, place, center, searching, unseen = restored(tree, arrays, more=(Merged, Placement, Center, Rates))
+    for part, kind in ((merged, Merged), (center, np.ndarray), (searching, Center), (unseen, np.ndarray)):
+        require(part is None or isinstance(part, kind), "its parts are not those of a stream")
+    require(isinstance(place, Placement), "its parts are not those of a stream")
+    return state, merged, place, center, searching, unseen
+
+
+def _search(found: Center, terms: StreamSpec) -> Center:
     """The search that waits for more rows."""
-    center, observed = arrays["search.center"], arrays.get("search.observed")
     gaps = terms.bounds.gaps
     entries = gaps.entries if gaps is not None and gaps.divides else 0
     require(
-        center.shape == (terms.bounds.dim,)
-        and bool(np.isfinite(center).all())
-        and (observed is None) == (entries == 0)
-        and (observed is None or observed.shape == (entries,))
+        found.center is not None
+        and found.center.shape == (terms.bounds.dim,)
+        and bool(np.isfinite(found.center).all())
+        and (found.observed is None) == (entries == 0)
+        and (found.observed is None or found.observed.shape == (entries,))
         and terms.plan.search_rows > 0
-        and SMALLEST <= float(kept["bound"]) <= LARGEST
-        and math.isfinite(float(kept["doubt"])),
+        and found.bound is not None
+        and SMALLEST <= found.bound <= LARGEST
+        and math.isfinite(found.doubt),
         "its search is not one that a stream can have begun",
     )
-    plain = {name: kept[name] for name in _SEARCH if name not in ("norms", "outliers")}
-    outliers = Outliers.read(kept["outliers"])
-    return Center(center, observed=observed, norms=_norms(kept), outliers=outliers, **plain)
-
-
-def _norms(kept: Mapping[str, Any]) -> tuple[float, ...] | None:
-    """The norms that a search has seen."""
-    norms = kept["norms"]
-    return None if norms is None else tuple(map(float, norms))
+    return replace(found, outliers=Outliers.read(found.outliers))
 
 
 def _ledger(header: Mapping[str, Any], given: Ledger | None, unit: PrivacyUnit) -> Ledger | None:

@@ -24,7 +24,6 @@ from eigenveil.core.domain import Domain, Gaps
 from eigenveil.core.ledger import Charge, Ledger, Purpose, Reserve
 from eigenveil.core.mechanism import Gaussian, Mechanism
 from eigenveil.core.noise import Noise
-from eigenveil.core.rows import Rows
 from eigenveil.core.threads import this_process
 from eigenveil.data.people import Marks
 from eigenveil.errors import EigenveilError, require, require_param
@@ -32,19 +31,12 @@ from eigenveil.estimators.streaming.answer import Answer
 from eigenveil.estimators.streaming.buffer import OpenBlock, in_units, placed, still_unseen
 from eigenveil.estimators.streaming.merged import Merged
 from eigenveil.estimators.streaming.people import PeopleSeen
+from eigenveil.estimators.streaming.placement import Placement, search, units_in
 from eigenveil.estimators.streaming.spec import StreamSpec, stream_guarantee
 from eigenveil.linalg import Array
 from eigenveil.model import Model, clipping_of
-from eigenveil.plan import stream_split
 from eigenveil.privacy import Guarantee
-from eigenveil.protocols import run_pooled
-from eigenveil.tasks import Totals
-from eigenveil.tasks.fit.center import Center, CenterSearch
-from eigenveil.tasks.fit.gaps import Rates
-from eigenveil.tasks.fit.outliers import Outliers
-from eigenveil.tasks.fit.search import BoundSearch
-from eigenveil.tasks.fit.split import Portion
-from eigenveil.tasks.fit.units import UnitSearch, deviations
+from eigenveil.tasks.fit.center import Center
 from eigenveil.trackers import (
     NOTHING_ASKED,
     Sketch,
@@ -54,16 +46,10 @@ from eigenveil.trackers import (
     merge_sketches,
 )
 from eigenveil.trackers.missing import filled, has_gaps
-from eigenveil.trackers.sums import as_block_rows
 
 __all__ = ["Stream", "UnfinishedStream"]
 
 _ROUNDS_OF_FILLING: Final = 3
-# A bound is chosen for a stream of so many first blocks, if nobody says how long it will be.
-_BLOCKS_TO_COME: Final = 10.0
-# After so many steps in the first block, a search that has not reached the mean waits for more rows. The steps that are left are
-# then as much finer as there are more rows.
-_PAUSE: Final = 6
 RAW_STATE: Final = "This is raw data of the people in the stream. Only what was released is covered by a guarantee."
 
 
@@ -104,17 +90,8 @@ class Stream:
         self.reserve_name: str | None = None
         # Random, because slots of two streams on one ledger must not have the same name.
         self.series = f"stream {secrets.token_hex(8)}"
-        # The norm to clip at: given, or None until the first block has found one.
-        self.bound = None if terms.bounds.find or terms.bounds.low is not None else terms.bounds.row_bound
-        # About how many people of the first block have rows beyond a bound that was found there.
-        self.clipped: float | None = None
-        self.norms: tuple[float, ...] | None = None
-        self.outliers: Outliers | None = None
-        # The units of the columns, (d,): given, or None until the first block has found them. Rows are divided by them before
-        # a tracker gets them. So the tracker, its center and its sketch are in these units, and rows that wait are not.
-        self.scale = terms.bounds.scale
-        # The rates of entries that may be missing, None until the first block has counted them, or if none are.
-        self.rates: Rates | None = None
+        # Where rows lie. Rows that wait are in the units of the columns.
+        self.place = Placement.given(terms)
         # How far the search for the mean came in the first block, if it waits for more rows.
         self.searching: Center | None = None
         self.tracker: SketchTracker[Any] | None = None
@@ -237,8 +214,9 @@ class Stream:
         """Make the tracker around a center, (d,), in the units of the stream. In a private stream the center is public."""
         if self.terms.bounds.low is not None and self.private:
             # The farthest corner of the box bounds its rows, once the center is known.
-            placed_at = center if center is None or self.scale is None else center * self.scale
-            self.bound = self.terms.bounds.around(placed_at).radius
+            scale = self.place.scale
+            placed_at = center if center is None or scale is None else center * scale
+            self.place = replace(self.place, bound=self.terms.bounds.around(placed_at).radius)
         self.tracker = self._tracker(center)
         self.state = self.tracker.start(self.terms.bounds.dim)
 
@@ -328,10 +306,12 @@ class Stream:
         require(mine.center == theirs.center, "one of the streams is centered and the other is not")
         for one in (self, other):
             require(
-                one.scale is not None or not one.terms.bounds.units,
+                one.place.scale is not None or not one.terms.bounds.units,
                 "the units of a stream are found in its first block, which is not full yet. Merge it afterwards",
             )
-        ours, others = (np.ones(mine.bounds.dim) if one.scale is None else one.scale for one in (self, other))
+        ours, others = (
+            np.ones(mine.bounds.dim) if one.place.scale is None else one.place.scale for one in (self, other)
+        )
         require_param(
             np.array_equal(ours, others),
             "streams in different units cannot be merged. Give all of them the same public {scale}",
@@ -349,7 +329,7 @@ class Stream:
 
     def guarantee(self) -> Guarantee:
         """The guarantee of everything released so far."""
-        return stream_guarantee(self.terms, self.charges, self.merged, rows=self.rows, bound=self.bound)
+        return stream_guarantee(self.terms, self.charges, self.merged, rows=self.rows, bound=self.place.bound)
 
     def _cover(self, *, released: bool = False) -> None:
         """Note that all rows so far have been released, after a release or after a block that is a release by itself."""
@@ -388,11 +368,23 @@ class Stream:
             return True
         # Also without a center to find: a ledger that cannot pay for the whole stream refuses here.
         self._reserved()
-        found = self._found_in(rows, last=last)
-        if found is not None:
-            center = found.center
-            self.begin(center if center is None or self.scale is None else center / self.scale)
-        return found is not None
+        terms = self.terms
+        with self._paid():
+            found, rates, waits = search(
+                rows, terms, lambda: self._mechanism(1.0 / self._mu, "search"), begun=self.searching, last=last
+            )
+        self.searching = found if waits else None
+        if waits:
+            return False
+        self.place = replace(self.place, rates=rates)
+        if terms.bounds.find:
+            more = {name: getattr(found, name) for name in ("bound", "clipped", "norms", "outliers")}
+            self.place = replace(self.place, **more)
+        if terms.bounds.units:
+            self.place = replace(self.place, scale=found.scale)
+        scale = self.place.scale
+        self.begin(found.center if found.center is None or scale is None else found.center / scale)
+        return True
 
     def _take(self, rows: Any) -> None:
         """Give a block to the tracker."""
@@ -401,7 +393,7 @@ class Stream:
             self.tracker, self.state = self._after(rows)
             self.unseen = still_unseen(self.unseen, rows) if first or self.unseen is not None else None
         else:
-            inside = in_units(self._boxed(rows), self.scale, private=True)
+            inside = in_units(self._boxed(rows), self.place.scale, private=True)
             self._released(lambda tracker, through: tracker.step(self.state, inside, through))
         # `forget` multiplies singular values, and weights are of their squares.
         self.merged = None if self.merged is None else self.merged.later(self.terms.forget**2)
@@ -464,8 +456,8 @@ class Stream:
         tracker, state = self.tracker, self.state
         if tracker is None and self.terms.bounds.units:
             # Of the first block, as in a private stream. A look at an open block is of what is there, and the next one is anew.
-            self.scale = _units_in(rows)
-        rows = in_units(self._boxed(rows), self.scale, private=False)
+            self.place = replace(self.place, scale=units_in(rows))
+        rows = in_units(self._boxed(rows), self.place.scale, private=False)
         gaps = not sp.issparse(rows) and has_gaps(rows)
         if gaps:
             # A row without entries says nothing, and would count in the mean.
@@ -554,8 +546,8 @@ class Stream:
         # Without privacy nothing is clipped.
         radius = math.inf
         if self.private:
-            assert self.bound is not None
-            radius = self.bound
+            assert self.place.bound is not None
+            radius = self.place.bound
         sums = SumTerms(
             Domain(terms.bounds.dim, radius, center, gaps=self._gaps),
             terms.neighbours,
@@ -564,7 +556,7 @@ class Stream:
             terms.forget,
             terms.adapt,
             self.series,
-            self.rates,
+            self.place.rates,
         )
         return plan.kind.make(
             TrackerTerms(
@@ -581,7 +573,7 @@ class Stream:
         domain = None if self.tracker is None else self.tracker.domain
         if domain is None:
             return {}
-        found, units = clipping_of(domain), self.scale
+        found, units = clipping_of(domain), self.place.scale
         if found and units is not None:
             found |= {"center": found["center"] * units, "scale": units}
         low, high = self.terms.bounds.low, self.terms.bounds.high
@@ -591,9 +583,9 @@ class Stream:
     def _gaps(self) -> Gaps | None:
         """The rule for missing values, in the units of the stream."""
         gaps = self.terms.bounds.gaps
-        if gaps is None or gaps.values is None or self.scale is None:
+        if gaps is None or gaps.values is None or self.place.scale is None:
             return gaps
-        return Gaps.filled(gaps.values / self.scale)
+        return Gaps.filled(gaps.values / self.place.scale)
 
     def _exact_center(self, rows: Any) -> Array | None:
         """A point near the rows. Squares around it lose fewer digits to rounding."""
@@ -604,88 +596,6 @@ class Stream:
             mean: Array = np.asarray(rows, dtype=np.float64).mean(axis=0)
         require(bool(np.isfinite(mean).all()), "rows must be finite, and not too large to square")
         return mean
-
-    def _found_in(self, rows: Any, *, last: bool) -> Center | None:
-        """The center of the clipping ball, from the first block: its mean, in the units of the columns.
-
-        Where nobody knows it, the norm to clip at is found as well, or the units. None if the search waits for more rows, which
-        the `last` rows cannot.
-        """
-        terms, find, units = self.terms, self.terms.bounds.find, self.terms.bounds.units
-        gaps = terms.bounds.gaps
-        seen, drops = gaps is not None and gaps.divides, gaps is not None and gaps.drops
-        if not terms.center and not find and not seen and not drops:
-            return Center(None, None, 0)
-        block = as_block_rows(rows)
-        found = Center(None, None, 0)
-        with self._paid():
-            multiplier, count = 1.0 / self._mu, float(block.shape[0])
-            waits = self.searching is None and not last and terms.plan.search_rows > 0
-            split = stream_split(center=terms.center, bound=find, units=units, observed=seen, count=drops)
-            # The number of rows is public in a stream, so no budget goes to a count, unless incomplete rows are left out.
-            people = None if drops else count
-            search: CenterSearch | BoundSearch | UnitSearch
-            if units:
-                search = UnitSearch(terms.bounds, terms.neighbours, split, people, multiplier)
-            elif find:
-                search = BoundSearch(
-                    terms.bounds,
-                    terms.neighbours,
-                    "private" if terms.center else None,
-                    split,
-                    people,
-                    multiplier,
-                    rank=terms.rank,
-                    entry=math.sqrt(0.5),
-                    crowd=self._crowd(count),
-                    pause=_PAUSE if waits else None,
-                )
-            else:
-                search = CenterSearch(
-                    terms.bounds, terms.neighbours, split.mean, split.count, people, multiplier, split.observed
-                )
-            if terms.center or find:
-                begun = None if self.searching is None else _of_more(self.searching, count / terms.plan.first_block)
-                found = run_pooled(search, block, self._mechanism(multiplier, "search"), begun=begun)
-            self.searching = found if waits and found.poor else None
-            if self.searching is not None:
-                return None
-            if (seen or drops) and not terms.center:
-                found = self._counted(found, block, split.extra, multiplier)
-            self.rates = self._rates(found, count, split.for_observed, multiplier)
-        if find:
-            self.bound, self.clipped = found.bound, found.clipped
-            self.norms, self.outliers = found.norms, found.outliers
-        self.scale = found.scale if units else self.scale
-        return found
-
-    def _counted(self, found: Center, block: Rows, share: float, multiplier: float) -> Center:
-        """What the first block found, with a count of its complete rows, or of the entries that are there."""
-        terms, gaps = self.terms, self.terms.bounds.gaps
-        assert gaps is not None
-        name = "count" if gaps.drops else "observed entries"
-        # Counts depend on no ball. One of finite radius claims privacy for them.
-        domain = Domain(terms.bounds.dim, 1.0, gaps=gaps)
-        weights = {"count_weight": 1.0} if gaps.drops else {"observed_weight": 1.0}
-        task = Totals(domain, terms.neighbours, name=name, **weights)
-        totals = run_pooled(task, block, Portion(self._mechanism(multiplier, "search"), share))
-        return replace(found, people=totals.count or float(block.shape[0]), observed=totals.observed)
-
-    def _rates(self, found: Center, count: float, share: float, multiplier: float) -> Rates | None:
-        """The rates of entries, from what the first block of `count` rows found; None if nothing is to be divided."""
-        gaps = self.terms.bounds.gaps
-        if gaps is not None and gaps.drops:
-            assert found.people is not None
-            return Rates.of_complete(gaps, found.people / count)
-        return replace(found, people=count).rates(self.terms.bounds, multiplier=multiplier, share=share)
-
-    def _crowd(self, first: float) -> float:
-        """How many rows one release will be of, as far as anyone knows."""
-        terms = self.terms
-        if terms.plan.kind.apart:
-            return max(first, float(terms.plan.block))
-        usual = _BLOCKS_TO_COME * min(first, float(terms.plan.first_block))
-        return max(first, usual if terms.horizon is None else float(terms.horizon))
 
     @property
     def _mu(self) -> float:
@@ -732,26 +642,3 @@ class Stream:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self.busy = threading.RLock()
-
-
-def _units_in(rows: Any) -> Array:
-    """The standard deviation of each column, (d,), of the entries that are there: for a stream without privacy."""
-    from sklearn.utils.sparsefuncs import mean_variance_axis
-
-    if sp.issparse(rows):
-        mean, variances = mean_variance_axis(rows.astype(np.float64), axis=0)
-    else:
-        there = ~np.isnan(rows)
-        count = np.maximum(there.sum(axis=0), 1)
-        with np.errstate(over="ignore", invalid="ignore"):
-            mean = np.where(there, rows, 0.0).sum(axis=0) / count
-            variances = np.square(np.where(there, rows - mean, 0.0)).sum(axis=0) / count
-    return deviations(np.nan_to_num(variances), np.nan_to_num(mean), people=float(rows.shape[0]))
-
-
-def _of_more(found: Center, times: float) -> Center:
-    """What a search has found, to go on among this many times the rows."""
-    people = None if found.people is None else found.people * times
-    # Among many more rows another pass pays, even if the last one did not.
-    far = found.far or times >= 2
-    return replace(found, people=people, far=far, observed=None if found.observed is None else found.observed * times)

@@ -1,8 +1,7 @@
-"""How a table is read: which of its columns are analysed, and how its file is written."""
+"""How a table is read: which of its columns are analysed, and what becomes of missing values."""
 
 from __future__ import annotations
 
-import codecs
 import csv
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -10,13 +9,12 @@ from typing import Any, Final, Literal
 
 from eigenveil.params.declarations.groups import OFFLINE
 from eigenveil.params.declare import param, parameters
-from eigenveil.params.texts import numbers_from, text_of
-from eigenveil.params.values import Expected, finite_numbers, whole
+from eigenveil.params.texts import numbers_from
+from eigenveil.params.values import Expected, finite_numbers
 
-__all__ = ["ColumnsParams", "FileParams", "MissingParams", "TableParams"]
+__all__ = ["ColumnsParams", "MissingParams"]
 
 COLUMNS: Final = "Columns"
-FILES: Final = "Reading the table"
 MISSING_VALUES: Final = "Missing values"
 # More levels than a table has columns are a mistake, such as a list of people.
 _MOST_LEVELS: Final = 10_000
@@ -94,60 +92,6 @@ def public_numbers(value: Any) -> Any:
     return finite_numbers(value.tolist() if hasattr(value, "tolist") else value)
 
 
-def one_character(value: Any) -> str:
-    """One character; the word tab is one too."""
-    # A shell passes on \t as two characters, and a real tab is hard to type.
-    text = {"tab": "\t", "\\t": "\t"}.get(value, value) if isinstance(value, str) else ""
-    if len(text) != 1 or not text.isascii() or text.isalnum() or text in "\r\n":
-        raise Expected("one character that is neither a letter nor a digit, or the word tab")
-    return str(text)
-
-
-def decimal_mark(value: Any) -> str:
-    """A point or a comma."""
-    if value not in (".", ","):
-        raise Expected("a point or a comma")
-    return str(value)
-
-
-def thousands_mark(value: Any) -> str:
-    """A point, a comma, an apostrophe or a space; the word space is one too."""
-    text = {"space": " ", "\u00a0": " ", "\u202f": " ", "\u2009": " ", "\u2019": "'"}.get(value, value)
-    if text not in (".", ",", "'", " "):
-        raise Expected("a point, a comma, an apostrophe or the word space")
-    return str(text)
-
-
-def missing_words(value: Any) -> tuple[str, ...]:
-    """What stands for a missing value: numbers and words, as texts. One may stand for a list of one."""
-    every = [value] if isinstance(value, str) or not isinstance(value, Sequence) else value
-    texts = tuple(text_of(one) if isinstance(one, int | float) else one for one in every)
-    if not texts or not all(isinstance(text, str) and text.strip() and "," not in text for text in texts):
-        raise Expected("numbers such as -9999 or -9.5, or words without a comma, that stand for a missing value")
-    return tuple(dict.fromkeys(text.strip() for text in texts))
-
-
-def missing_words_from(texts: Sequence[str]) -> tuple[str, ...]:
-    """The same from texts with commas between.
-
-    >>> missing_words_from(["-9999,unknown", "-1"])
-    ('-9999', 'unknown', '-1')
-    """
-    return tuple(word for text in texts for word in text.split(","))
-
-
-def known_encoding(value: Any) -> str:
-    """An encoding of text that Python knows, by its usual name."""
-    try:
-        found = codecs.lookup(value)
-    except (LookupError, TypeError):
-        raise Expected("the name of an encoding, such as utf-8, latin-1 or cp1252") from None
-    # Python's codecs also convert bytes to bytes, which is no text.
-    if not found._is_text_encoding:
-        raise Expected("the name of an encoding of text, such as utf-8, latin-1 or cp1252")
-    return found.name
-
-
 # Not for studies, whose files list the columns that all sites have.
 _list_of_columns = partial(
     param,
@@ -160,8 +104,6 @@ _list_of_columns = partial(
     recorded=False,  # A model has the names of its columns.
     surfaces=OFFLINE,
 )
-# In Python a table is read before it is handed over, and a study must not say how a site's file is written.
-_of_a_file = partial(param, surfaces=frozenset({"cli"}))
 
 
 @parameters(panel=COLUMNS)
@@ -240,93 +182,3 @@ class MissingParams:
         only="missing=fill",
         recorded=True,
     )
-
-
-@parameters(panel=FILES)
-class FileParams:
-    """How the file of a table is written. Nothing of it is guessed from rows."""
-
-    # By name or by this option, never by content: what the first bytes look like may depend on one person's row.
-    kind: Literal["csv", "parquet", "arrow", "jsonl", "npy", "npz", "svm", "xlsx"] | None = _of_a_file(
-        "The format: csv, parquet, arrow, jsonl, npy, npz, svm or xlsx. Needed for a pipe, which can be csv or arrow.",
-        default=None,
-        called="format",
-        metavar="WHICH",
-        unset="by the ending of the name",
-    )
-    header: bool = _of_a_file(
-        "The csv or sheet has no line of column names.", default=True, switch=("--no-header", False)
-    )
-    # By number and never by what the lines look like. Only the line that is then the first must be public.
-    skip_rows: int = _of_a_file(
-        "Leave out so many lines of a csv, or rows of a sheet, above the column names.",
-        default=0,
-        check=whole(0),
-        metavar="N",
-    )
-    comment: str | None = _of_a_file(
-        "Leave out the lines of a csv that begin with this character, such as #.",
-        default=None,
-        check=one_character,
-        metavar="CHARACTER",
-        unset="none",
-    )
-    # Guessed from the header line only: it has names, which are public.
-    separator: str | None = _of_a_file(
-        "The separator of columns in a csv: one character, or tab.",
-        default=None,
-        check=one_character,
-        metavar="CHARACTER",
-        unset="read from the header line: comma, semicolon, tab or |",
-    )
-    # Never guessed: 1,5 may be one number or two, and only rows could tell.
-    decimal: str = _of_a_file(
-        "The decimal mark of a csv, a point or a comma.", default=".", check=decimal_mark, metavar="CHARACTER"
-    )
-    # Never guessed either: 1.243 may be a thousand or one and a bit.
-    thousands: str | None = _of_a_file(
-        "The mark between thousands in a csv: a point, a comma, an apostrophe or the word space. Without this option such "
-        "numbers are refused.",
-        default=None,
-        check=thousands_mark,
-        metavar="CHARACTER",
-        unset="none",
-    )
-    na_values: Any = _of_a_file(
-        "Numbers or words that stand for a missing value in this file, such as -9999.",
-        default=None,
-        said="list or None",
-        check=missing_words,
-        parse=missing_words_from,
-        many=True,
-        metavar="VALUES",
-        written="-9999,unknown",
-    )
-    quote: str | None = _of_a_file(
-        "The quote character of a csv, or none.",
-        default='"',
-        check=one_character,
-        parse=str,
-        none="none",
-        metavar="CHARACTER",
-    )
-    encoding: str = _of_a_file(
-        "The encoding of a csv, such as latin-1 or cp1252.", default="utf-8", check=known_encoding, metavar="NAME"
-    )
-    sheet: str | None = _of_a_file("The sheet of an xlsx file.", default=None, metavar="NAME", unset="the only one")
-    features: int | None = _of_a_file(
-        "The number of columns of an svmlight file, which does not state it. Without this option it is the largest index in the "
-        "file, a number from the data.",
-        default=None,
-        check=whole(1),
-        short="-d",
-        metavar="D",
-    )
-    one_based: bool = _of_a_file(
-        "The svmlight file counts its columns from one.", default=False, switch=("--one-based", True)
-    )
-
-
-@parameters()
-class TableParams(FileParams, ColumnsParams):
-    """How a command reads a table: its columns, and its file."""

@@ -1,0 +1,145 @@
+"""Lines of JSON objects, one for each row."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, final
+
+from eigenveil.data.faults import ColumnFaults
+from eigenveil.data.formats.base import AT_ONCE, Format, Output, Scored
+from eigenveil.data.formats.cells import cell_batches, cell_faults
+from eigenveil.data.formats.scores import lines_in, tables_of
+from eigenveil.data.formats.text import lines_of
+from eigenveil.data.formats.unpacked import PACKED, Padding, require_bearable
+from eigenveil.data.number_texts import MissingMarks
+from eigenveil.errors import require
+
+if TYPE_CHECKING:
+    from eigenveil.data.formats.params import FileParams
+
+__all__ = ["JSONL"]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class JsonTable:
+    """Lines of JSON objects. The keys of the first are the column names, and no other line may have more."""
+
+    source: Path
+    names: tuple[str, ...]
+    how: "FileParams"
+    named: bool = True
+    kinds: None = None
+    count: None = None
+    once: bool = False
+
+    @classmethod
+    def open(cls, path: Path, how: "FileParams") -> "JsonTable":
+        """The first line is read now."""
+        # Lines are read more than once, and a pipe would lose the first of them.
+        require(
+            path.is_file(),
+            f"{path}: jsonl cannot be read from a pipe. Use a file, or send csv or arrow through the pipe",
+        )
+        require_bearable(path)
+        first = next(_objects(path, how), None)
+        require(first is not None, f"{path} is empty. It needs a JSON object on each line")
+        assert first is not None
+        require(len(first) > 0, f"{path}: the first line has no keys. They are the column names")
+        return cls(path, tuple(first), how)
+
+    def batches(self, numbers: Sequence[str], texts: Sequence[str], size: int) -> Iterator[Any]:
+        """Batches of values, the `numbers` as float64."""
+        yield from cell_batches(self, self._blocks(size), numbers, texts)
+
+    def faults(self, numbers: Sequence[str]) -> ColumnFaults:
+        """Of all lines."""
+        return cell_faults(self, self._blocks(AT_ONCE), numbers)
+
+    @property
+    def missing(self) -> MissingMarks:
+        """What stands for a missing value besides null."""
+        return MissingMarks.of(self.how)
+
+    def _blocks(self, size: int) -> "Iterator[tuple[int, Mapping[str, list[Any]]]]":
+        known, padding, seen = frozenset(self.names), Padding(self.source, len(self.names)), 0
+        objects = _objects(self.source, self.how)
+        while block := list(islice(objects, size)):
+            for place, one in enumerate(block):
+                require(
+                    known.issuperset(one),
+                    f"{self.source} cannot be read after row {seen + place}: the next line has a key that the first one lacks. "
+                    "The first line must have all keys, with null where a value is missing",
+                )
+                padding.add(len(one))
+            yield seen, {name: [one.get(name) for one in block] for name in self.names}
+            seen += len(block)
+
+
+class _Twice(ValueError):
+    """An object of JSON has two members of one name."""
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise _Twice
+    return found
+
+
+def _objects(path: Path, how: "FileParams") -> Iterator[dict[str, Any]]:
+    seen = 0
+    for chunk in lines_of(path, path, how):
+        for line in chunk.split(b"\n"):
+            if not line.strip():
+                continue
+            try:
+                found = json.loads(line, object_pairs_hook=_members)
+            except _Twice:
+                raise ValueError(
+                    f"{path} cannot be read after row {seen}: the next line has a key twice. Which of its values counts is not "
+                    "guessed. Remove one of them"
+                ) from None
+            except (ValueError, RecursionError):
+                found = None
+            if not isinstance(found, dict):
+                whole = ". It is JSON in one piece: write one object per line, such as with jq -c '.[]'"
+                raise ValueError(
+                    f"{path} cannot be read after row {seen}: the next line is not a JSON object"
+                    + (whole if seen == 0 and line.lstrip()[:1] in (b"[", b"{") else "")
+                )
+            yield found
+            seen += 1
+
+
+def _open(source: Path, path: Path, how: "FileParams") -> JsonTable:
+    return JsonTable.open(path, how)
+
+
+def _write(path: Path, names: list[str], scored: Iterator[Scored]) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        for table in tables_of(names, scored):
+            for line in lines_in(table):
+                cells = dict(zip(table.schema.names, map(_in_json, line), strict=True))
+                file.write(json.dumps(cells, ensure_ascii=False, default=str) + "\n")
+
+
+def _in_json(cell: Any) -> Any:
+    return None if isinstance(cell, float) and not math.isfinite(cell) else cell
+
+
+_SUFFIXES: Final = (".jsonl", ".ndjson")
+JSONL: Final = Format(
+    word="jsonl",
+    title="jsonl",
+    suffixes=(*_SUFFIXES, *(f"{suffix}{packed}" for suffix in _SUFFIXES for packed in PACKED)),
+    open=_open,
+    rows=None,
+    options=frozenset(),
+    follow=None,
+    outputs={".jsonl": Output(write=_write, has_nested=True)},
+    advice={".json": "Write one object per line to a .jsonl file, such as with jq -c '.[]'"},
+)
