@@ -97,7 +97,7 @@ def test_rows_that_cannot_be_read_are_free_and_a_fit_that_goes_on_is_charged_onc
     ledger = Ledger(epsilon=9.0, delta=1e-5)
     with pytest.raises(ValueError):
         FederatedPCA(2, ledger=ledger, **FIT).fit(SITES | {"s3": np.full((50, 4), np.nan)})
-    assert ledger.charges == () and ledger.reserved_mu == 0
+    assert ledger.spent_mu == ledger.reserved_mu == 0
     fit = FederatedPCA(2, method="power", rounds=3, ledger=ledger, faults=Faults(dies={"s3": 2}), **FIT)
     with pytest.raises(QuorumLost):
         fit.fit(SITES)
