@@ -102,7 +102,8 @@ def test_rows_that_cannot_be_read_are_free_and_a_fit_that_goes_on_is_charged_onc
     with pytest.raises(QuorumLost):
         fit.fit(SITES)
     assert len(ledger.charges) == 1
-    fit.set_params(faults=None).resume()
+    fit.faults = None
+    fit.resume()
     assert len(ledger.charges) == 1 and ledger.spent_mu == pytest.approx(MU)
 
 
