@@ -207,7 +207,7 @@ class PeerAgent:
             order = [place.name for place in self.study.peers]
             self._on_event(Event("waiting", "", f"for {len(order) - 1} others to connect"))
             # All of them, not only neighbours: a peer that begins without one far away would leave it behind.
-            await runner.gather(order, seconds=network.join)
+            await runner.gather(order, seconds=network.join, patience=network.deadline)
             self._on_event(Event("began"))
             await runner.begin()
             await runner.run(lambda: durable.over)

@@ -99,6 +99,8 @@ class Runner:
         )
         # Those whose connection this runner has handled; the transport may know of more.
         self._present: set[str] = set()
+        # Those who were present before this party began, and are not any more.
+        self._lost: set[str] = set()
         self._greeting, self._there, self._other = greet, there, other
         self._early: list[Got] = []
         self._early_room, self._early_bytes = early, Counter[str]()
@@ -107,8 +109,14 @@ class Runner:
         self._wait: Wait | None = None
         self._until = math.inf
 
-    async def gather(self, names: Collection[str], *, seconds: float, enough: int | None = None) -> None:
-        """Wait until all of `names` are present. After `seconds` go on if `enough` are; otherwise an error."""
+    async def gather(
+        self, names: Collection[str], *, seconds: float, enough: int | None = None, patience: float = 0.0
+    ) -> None:
+        """Wait until all of `names` are present. After `seconds` go on if `enough` are; otherwise an error.
+
+        A message says that its sender has begun, and saw all of them. Then those who were lost since are not waited for, and the
+        others no longer than `patience`: whoever has begun would soon take this party for lost, too.
+        """
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
         while missing := self._missing(names):
@@ -117,23 +125,27 @@ class Runner:
             except TimeoutError:
                 here = len(names) - len(missing)
                 # Not all are here, but as many as the study needs.
-                if enough is not None and here >= enough:
+                if self._early or (enough is not None and here >= enough):
                     break
                 raise ProtocolError(
                     f"{', '.join(sorted(missing)[:10])} did not join within {seconds:g} seconds, and nobody was asked anything"
                 ) from None
             await self._heard(event)
             if isinstance(event, Joined):
+                self._lost.discard(event.name)
                 await self._greet(event.name)
-            elif isinstance(event, Got) and event.kind == MESSAGE:
-                self._keep_early(event)
+            elif isinstance(event, Left):
+                self._lost.add(event.name)
+            elif isinstance(event, Got) and event.kind == MESSAGE and self._keeps_early(event):
+                until = min(until, loop.time() + patience)
 
-    def _keep_early(self, event: Got) -> None:
+    def _keeps_early(self, event: Got) -> bool:
         """Keep a message whose sender has begun already, if there is room. Dropped, it is missed until somebody asks again."""
         needed = self._early_bytes[event.name] + len(event.data) + _COST
         if needed <= self._early_room:
             self._early_bytes[event.name] = needed
             self._early.append(event)
+        return needed <= self._early_room
 
     async def _heard(self, event: TransportEvent) -> None:
         """Handle connections, and notes between agents."""
@@ -202,7 +214,7 @@ class Runner:
             await self._greeting(name)
 
     def _missing(self, names: Collection[str]) -> set[str]:
-        return set(names) - set(self._there(self._present))
+        return set(names) - set(self._there(self._present | self._lost if self._early else self._present))
 
     async def linger(self, *, seconds: float, over: Callable[[], bool]) -> None:
         """Stay until the others have the result, but no longer than `seconds`."""
