@@ -34,7 +34,7 @@ from typing import Any
 
 from benchmarks.datasets import heading, line
 from benchmarks.network.study import Shape, run_hub, run_site, signed_in, written_study
-from eigenveil.network.agents.site_data import credentials_of
+from eigenveil.network.agents.runner import credentials_of
 from eigenveil.network.identity.authority import Authority
 from eigenveil.network.identity.certificates import Keys, recogniser
 from eigenveil.network.study.file import StudyFile

@@ -11,7 +11,7 @@ from eigenveil.errors import OtherStudy, ProtocolError
 from eigenveil.ledger.durable import DurableLedger
 from eigenveil.network.agents.hub import HubAgent
 from eigenveil.network.agents.node import NodeAgent
-from eigenveil.network.agents.site_data import credentials_of
+from eigenveil.network.agents.runner import credentials_of
 from eigenveil.network.identity.certificates import Certificate, Keys
 from eigenveil.network.policy import PolicyRefusal
 from eigenveil.network.study.file import StudyFile

@@ -109,7 +109,7 @@ def lost_sites_leave_no_trace() -> None:
 
 
 def halves_arrive() -> None:
-    message = Message("a", "hub", Give(0, (np.array([[1.0, -0.0], [-0.0, 2.0]]),), symmetric=True))
+    message = Message("a", "hub", Give(0, (np.array([[1.0, -0.0], [-0.0, 2.0]]),), half=True))
     assert picture(decode(encode(message))) == picture(message)
 
 

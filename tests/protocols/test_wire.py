@@ -67,16 +67,14 @@ def test_every_message_arrives_to_the_last_bit_and_has_the_size_that_was_told(me
 
 def test_half_of_a_symmetric_matrix_is_sent() -> None:
     matrix = np.arange(10_000.0).reshape(100, 100)
-    half, whole = (
-        Message("a", "hub", Give(0, (matrix + matrix.T,), symmetric=symmetric)) for symmetric in (True, False)
-    )
+    half, whole = (Message("a", "hub", Give(0, (matrix + matrix.T,), half=symmetric)) for symmetric in (True, False))
     assert size(whole) - size(half) == 8 * 100 * 99 // 2 + 1  # "true" is a letter shorter than "false"
 
 
 @given(symmetric_arrays(), WHOLE)
 def test_a_packed_matrix_has_the_bytes_of_the_whole_one(arrays: tuple[Array, ...], round_: int) -> None:
     flat = tuple(pack(array, symmetric=True) if len(array) else np.empty(0) for array in arrays)
-    whole, packed = (Message("a", "hub", Give(round_, given, symmetric=True)) for given in (arrays, flat))
+    whole, packed = (Message("a", "hub", Give(round_, given, half=True)) for given in (arrays, flat))
     assert encode(packed) == encode(whole)
     assert size(packed) == size(whole)
 

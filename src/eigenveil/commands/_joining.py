@@ -6,13 +6,14 @@ disk before the study is closed in the ledger.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, TypeVar, final
 
 from eigenveil.commands import _consent as consent
-from eigenveil.commands import _network as option
+from eigenveil.commands import _network as network
 from eigenveil.commands._files import on_cluster
 from eigenveil.commands._outputs import ENDINGS, require_report, write
 from eigenveil.commands._parties import TOO_FEW, carried, refused, say_red
@@ -30,22 +31,24 @@ if TYPE_CHECKING:
     from eigenveil.model import Model
     from eigenveil.network.agents.peer import PeerAgent
     from eigenveil.network.agents.site import SiteAgent
+    from eigenveil.network.agents.site_data import Holder, SiteData
     from eigenveil.network.policy import PolicyRefusal
     from eigenveil.network.study.file import StudyFile
+    from eigenveil.network.study.places import Place
     from eigenveil.network.study.words import Fact
     from eigenveil.show.live.address import PageAddress
     from eigenveil.show.values import Report
 
-__all__ = ["Given", "Joining", "Kind", "allowed_agent", "take_part", "withdrawn_in"]
+__all__ = ["Given", "Joining", "Kind", "opening", "take_part"]
 
 _REFUSED: Final = 2
 
 Agent = TypeVar("Agent", "SiteAgent", "PeerAgent")
-Made = TypeVar("Made")
+AnyAgent = TypeVar("AnyAgent", bound="Holder")
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
     """The options that `eigenveil site` and `eigenveil peer` share, as they were given."""
 
@@ -116,10 +119,6 @@ class Kind(ABC, Generic[Agent]):
         """The agent, before it has sent or spent anything."""
 
     @abstractmethod
-    def calls(self, agent: Agent) -> Collection[str]:
-        """The parties that it calls; others call it."""
-
-    @abstractmethod
     def leaving(self, agent: Agent) -> Iterator["Fact"]:
         """What leaves, and to whom."""
 
@@ -142,83 +141,137 @@ class Kind(ABC, Generic[Agent]):
         """What to say if other parties are missing; None if the error is another one."""
 
 
-def take_part(given: Given, kind: Kind[Agent]) -> None:
-    """From the study file to the results, with consent in between."""
-    with on_cluster(given.dask):
-        _take_part(given, kind)
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening(Generic[AnyAgent]):
+    """A study at the ledger of the party that is asked to take part. Nothing is connected, reserved or spent."""
+
+    agent: AnyAgent
+    ledger: "DurableLedger"
+    known: "StudyReplay | None"  # The study in the ledger. None if it was not joined before.
+    rows: Any  # What `read` gave.
+    voice: Voice
+    view: PartyView
 
 
-def _take_part(given: Given, kind: Kind[Agent]) -> None:
-    from eigenveil.data.fingerprints import source_of
-    from eigenveil.network.agents.site_data import SiteData, place_of
+@contextmanager
+def opening(
+    given: Given,
+    role: Literal["site", "peer"],
+    make: Callable[..., AnyAgent],
+    read: Callable[["StudyFile", "Place"], Any],
+    *,
+    require_joinable: Callable[["StudyReplay"], object] = lambda known: None,
+) -> Iterator[Opening[AnyAgent]]:
+    """Open what a party needs, cheap refusals first. `read` is called for its rows before the ledger is opened, which makes it.
+
+    `make` is called with the study, the rows and settings, for the agent.
+    """
+    from eigenveil.network.agents.runner import place_of
     from eigenveil.network.policy import Policy
     from eigenveil.network.study.file import StudyFile
 
-    study, role = StudyFile.read(given.study), kind.role
+    study = StudyFile.read(given.study)
     secret = passphrase_from(given.passphrase_file)
-    keys = option.keys_beside(given.study, study, given.keys, role=role, passphrase=secret)
-    # The wrong command or an old certificate is found here, before the table is read.
+    keys = network.keys_beside(given.study, study, given.keys, role=role, passphrase=secret)
+    # The wrong command or an old certificate is found here, before a row is read.
     place = place_of(study, keys, role=role)
-    # Cheap refusals come first: nothing is opened or read yet.
     consent.require_rehearsal(study, given.rehearsal)
-    rules = None if given.policy is None else Policy.read(given.policy)
-    if given.yes and rules is not None and given.policy is not None:
-        consent.require_unit(study, rules, given.policy)
-    results = _results(given, study, place.name)
+    policy = None if given.policy is None else Policy.read(given.policy)
+    # With --yes nobody is asked, so the policy must have said who is protected.
+    if given.yes and policy is not None and given.policy is not None:
+        consent.require_unit(study, policy, given.policy)
     if not given.ledger.exists():
         # Refuse a missing name before an empty ledger is made.
         consent.dataset_named(given.ledger, None, given.dataset, None, role=role)
-    # Before the ledger is opened, which may make it: a table that cannot be read leaves nothing behind.
+    # Before that too: a table that cannot be read leaves nothing behind.
+    rows = read(study, place)
+    view = PartyView(voice := Voice())
+    with consent.opened_ledger(given.ledger, head=given.require_head, dry_run=given.dry_run) as ledger:
+        known = consent.known_study(ledger, study.digest, role=role)
+        if known is not None:
+            require_joinable(known)
+        dataset = consent.dataset_named(given.ledger, ledger, given.dataset, known, role=role)
+        if known is None:
+            consent.require_own_ledger(voice, ledger, place.name, dataset, yes=given.yes, dry_run=given.dry_run)
+        settings: dict[str, Any] = {"keys": keys, "ledger": ledger, "dataset": dataset, "policy": policy}
+        settings |= {"memory": given.memory, "on_event": view.on_event}
+        if given.policy is not None:
+            # The file is read anew each time, so a pin can be withdrawn while the study runs.
+            settings["withdrawn"] = partial(_withdrawn_in, given.policy)
+        agent = _allowed(lambda: make(study, rows, **settings), None if given.dry_run else ledger, study, role)
+        # A person should not be asked about a study that the ledger would refuse anyway.
+        ledger.afford(agent.account, life=agent.life)
+        yield Opening(agent=agent, ledger=ledger, known=known, rows=rows, voice=voice, view=view)
+
+
+def take_part(given: Given, kind: Kind[Agent]) -> None:
+    """From the study file to the results, with consent in between."""
+
+    def read(study: "StudyFile", place: "Place") -> tuple["SiteData", Results]:
+        results = _results(given, study, place.name)
+        return _table(given, study, results), results
+
+    def make(study: "StudyFile", rows: tuple["SiteData", Results], **settings: Any) -> Agent:
+        return kind.agent(study, holding=rows[0], **settings)
+
+    with on_cluster(given.dask), opening(given, kind.role, make, read, require_joinable=kind.joined) as opened:
+        _take_part(given, kind, opened)
+
+
+def _table(given: Given, study: "StudyFile", results: Results) -> "SiteData":
+    """The columns of the study, and those to write beside the scores."""
+    from eigenveil.network.agents.site_data import SiteData
+
     holding = SiteData.read(given.data, study, dask=given.dask is not None, carry=given.carry, **given.reading)
     if holding.carried is not None:
         # No study has more components than columns.
         require_own_names(holding.carried.schema.names, len(study.columns))
         if results.scores is not None:
             require_carried(results.scores.suffix.lower(), holding.carried.schema, option="--scores")
-    view = PartyView(voice := Voice())
-    with consent.opened_ledger(given.ledger, head=given.require_head, dry_run=given.dry_run) as ledger:
-        known = consent.known_study(ledger, study.digest, role=role)
-        joined = None if known is None else kind.joined(known)
-        dataset = consent.dataset_named(given.ledger, ledger, given.dataset, known, role=role)
-        if known is None:
-            consent.require_own_ledger(voice, ledger, place.name, dataset, yes=given.yes, dry_run=given.dry_run)
-        settings = {"keys": keys, "holding": holding, "ledger": ledger, "dataset": dataset, "memory": given.memory}
-        settings |= {"policy": rules, "on_event": view.on_event}
-        if given.policy is not None:
-            settings["withdrawn"] = withdrawn_in(given.policy)
-        agent = allowed_agent(lambda: kind.agent(study, **settings), None if given.dry_run else ledger, study)
-        title, spends = f'Study "{study.name}", at {place.name}', partial(spending_of, ledger, agent.account)
-        view.of(agent, calls=kind.calls(agent), title=title, spends=spends)
-        life = None if rules is None else rules.life
-        # A person should not be asked about a study that the ledger would refuse anyway.
-        ledger.afford(agent.account, life=life)
-        places = {"data": given.data, "ledger": given.ledger}
-        disclose(voice, agent, holding, ledger, leaving=kind.leaving(agent), joined=joined, **places)
-        # This reads all rows, so missing values are found here, in a dry run too.
-        prints, source = holding.fingerprints(), source_of(given.data, given.reading.get("sheet"))
-        names = consent.Names(ledger.read_as(dataset, source), ledger.known_as(dataset, *prints))
-        if given.dry_run:
-            _say_dry_run(voice, names.all)
-            return
-        if known is None:
-            # Before the rows are declared: a second name that nobody agreed to is not kept as one.
-            consent.require_names(voice, study, ledger, dataset, names, rules=rules, yes=given.yes)
-        warnings = ledger.declare(dataset, *prints, source=source)
-        note = _agreed(voice, given, study, ledger, warnings, again=known is not None)
+    return holding
 
-        def deliver(model: "Model") -> None:
-            results.write(model, holding.rows, holding.carried)
-            view.found(model)
 
-        with live_page(given.page, view.page, say=voice.happen, secret=voice.terminal) as voice.page:
-            learned = _carried(kind, agent, view, voice, ledger, results, deliver, note)
-        results.show(voice, learned, role=role)
-        write(
-            given.report,
-            lambda: _report(study, place.name, role, learned),
-            say=lambda words: voice.say(words, whole=True),
-        )
-        say_spent(voice, ledger, agent.account, life=life)
+def _take_part(given: Given, kind: Kind[Agent], opened: Opening[Agent]) -> None:
+    from eigenveil.data.fingerprints import source_of
+
+    agent, ledger, voice, view = opened.agent, opened.ledger, opened.voice, opened.view
+    study, name, dataset = agent.study, agent.place.name, agent.account.dataset
+    holding, results = opened.rows
+    view.of(
+        agent,
+        calls=agent.calls,
+        title=f'Study "{study.name}", at {name}',
+        spends=partial(spending_of, ledger, agent.account),
+    )
+    joined = None if opened.known is None else kind.joined(opened.known)
+    places = {"data": given.data, "ledger": given.ledger}
+    disclose(voice, agent, holding, ledger, leaving=kind.leaving(agent), joined=joined, **places)
+    # This reads all rows, so missing values are found here, in a dry run too.
+    prints, source = holding.fingerprints(), source_of(given.data, given.reading.get("sheet"))
+    names = consent.Names(ledger.read_as(dataset, source), ledger.known_as(dataset, *prints))
+    if given.dry_run:
+        _say_dry_run(voice, names.all)
+        return
+    if opened.known is None:
+        # Before the rows are declared: a second name that nobody agreed to is not kept as one.
+        consent.require_names(voice, study, ledger, dataset, names, rules=agent.policy, yes=given.yes)
+    warnings = ledger.declare(dataset, *prints, source=source)
+    note = _agreed(voice, given, study, ledger, warnings, again=opened.known is not None)
+
+    def deliver(model: "Model") -> None:
+        results.write(model, holding.rows, holding.carried)
+        view.found(model)
+
+    with live_page(given.page, view.page, say=voice.happen, secret=voice.terminal) as voice.page:
+        learned = _carried(kind, opened, results, deliver, note)
+    results.show(voice, learned, role=kind.role)
+    write(
+        given.report,
+        lambda: _report(study, name, kind.role, learned),
+        say=lambda words: voice.say(words, whole=True),
+    )
+    say_spent(voice, ledger, agent.account, life=agent.life)
 
 
 def _agreed(
@@ -260,13 +313,6 @@ def _report(study: "StudyFile", name: str, role: str, model: "Model") -> "Report
     return model_report(model, kind="study", title=title, study=study.name, digest=study.digest, facts=facts)
 
 
-def withdrawn_in(policy: Path) -> Callable[[], tuple[str, ...]]:
-    """The withdrawn pins as the policy has them when it is asked."""
-    from eigenveil.network.policy import Policy
-
-    return lambda: Policy.read(policy).pins.withdrawn
-
-
 def _results(given: Given, study: "StudyFile", name: str) -> Results:
     """Where results go, after checking that they can be written."""
     results = Results.named(given.study, name, given.model, given.scores, scored=given.dask is None)
@@ -274,25 +320,31 @@ def _results(given: Given, study: "StudyFile", name: str) -> Results:
         require_carried(results.scores.suffix.lower(), option="--scores")
     require_report(given.report, force=True, inputs=[given.study, given.data, given.ledger])
     # A run that was stopped between its results and the end of the study writes the same results again.
-    again = option.of_this_study(results.model, study.digest)
+    again = network.of_this_study(results.model, study.digest)
     more = [] if given.report is None else [("--report", given.report, ENDINGS)]
-    option.require_outputs(
+    network.require_outputs(
         [*results.outputs(), *more], force=given.force or again, inputs=[given.study, given.data, given.ledger]
     )
     return results
 
 
-def allowed_agent(made: Callable[[], Made], noted_in: "DurableLedger | None", study: "StudyFile") -> Made:
+def _withdrawn_in(policy: Path) -> tuple[str, ...]:
+    from eigenveil.network.policy import Policy
+
+    return Policy.read(policy).pins.withdrawn
+
+
+def _allowed(make: Callable[[], AnyAgent], noted_in: "DurableLedger | None", study: "StudyFile", role: str) -> AnyAgent:
     """The agent; if its policy refuses, all reasons on the screen and in its ledger."""
     from eigenveil.network.policy import PolicyRefusal
 
     try:
-        return made()
+        return make()
     except PolicyRefusal as error:
         # A refusal is worth a line for the privacy officer, unless this is a dry run. It may be about the number of rows.
         if noted_in is not None:
             noted_in.log(study.digest, str(error))
-        _refuse(error, "peer" if study.carrier == "gossip" else "site")
+        _refuse(error, role)
 
 
 def _refuse(error: "PolicyRefusal", role: str) -> NoReturn:
@@ -305,21 +357,19 @@ def _refuse(error: "PolicyRefusal", role: str) -> NoReturn:
 
 def _carried(
     kind: Kind[Agent],
-    agent: Agent,
-    view: PartyView,
-    voice: Voice,
-    ledger: "DurableLedger",
+    opened: Opening[Agent],
     results: Results,
     deliver: Callable[["Model"], None],
     note: str | None,
 ) -> "Model":
     """The model; if the run ends early, a line says how to go on and the command exits."""
+    agent, voice, view = opened.agent, opened.voice, opened.view
 
     def standing() -> Joining:
         digest = agent.study.digest
         # Read from disk when asked, because the run may have ended anywhere.
-        model = results.model if option.of_this_study(results.model, digest) else None
-        return Joining(consent.study_in(ledger, digest), model, view.began)
+        model = results.model if network.of_this_study(results.model, digest) else None
+        return Joining(consent.study_in(opened.ledger, digest), model, view.began)
 
     try:
         with voice.under(view):

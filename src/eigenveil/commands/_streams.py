@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from eigenveil.commands import _consent as consent
-from eigenveil.commands import _network as option
-from eigenveil.commands._joining import Given, allowed_agent, withdrawn_in
+from eigenveil.commands._joining import Given, opening
 from eigenveil.commands._parties import carried
-from eigenveil.commands._passphrase import passphrase_from
 from eigenveil.errors import require
 from eigenveil.show import words
 from eigenveil.show.progress import PartyView, Voice
@@ -24,6 +22,7 @@ if TYPE_CHECKING:
     from eigenveil.network.agents.slot_site import SlotSiteAgent
     from eigenveil.network.identity.certificates import Keys
     from eigenveil.network.study.file import StudyFile
+    from eigenveil.network.study.places import Place
 
 __all__ = ["followed", "lines_beside", "lines_in", "served"]
 
@@ -65,63 +64,34 @@ def _told(line: str) -> dict[str, Any]:
 
 def followed(given: Given, source: Path, *, connect: str | None) -> None:
     """Take part in a study of streams, from the study file to the end, with consent in between."""
-    from eigenveil.data.follow import ByClock, follow
+    from eigenveil.data.follow import ByClock, Followed, follow
     from eigenveil.data.formats import FileParams
-    from eigenveil.network.agents.site_data import place_of
     from eigenveil.network.agents.slot_site import SlotSiteAgent
-    from eigenveil.network.policy import Policy
-    from eigenveil.network.study.file import StudyFile
     from eigenveil.network.study.streams import rule_of
 
+    def read(study: "StudyFile", place: "Place") -> Followed:
+        require(study.streaming, f"{given.study} is a study of tables: give --data, and not --follow")
+        how, sized = FileParams(**given.reading), isinstance(rule_of(study), ByClock)
+        return follow(sys.stdin.buffer if str(source) == "-" else source, columns=study.columns, how=how, sized=sized)
+
+    def make(study: "StudyFile", rows: Followed, **settings: Any) -> SlotSiteAgent:
+        return SlotSiteAgent(study, **settings)
+
     _give_back_memory()
-    study = StudyFile.read(given.study)
-    require(study.streaming, f"{given.study} is a study of tables: give --data, and not --follow")
-    keys = option.keys_beside(
-        given.study, study, given.keys, role="site", passphrase=passphrase_from(given.passphrase_file)
-    )
-    # Called for its refusals: keys of somebody else, or out of date, end the command before a row is read.
-    place = place_of(study, keys, role="site")
-    consent.require_rehearsal(study, given.rehearsal)
-    rules = None if given.policy is None else Policy.read(given.policy)
-    # With --yes nobody is asked, so the policy must have said who is protected.
-    if given.yes and rules is not None and given.policy is not None:
-        consent.require_unit(study, rules, given.policy)
-    if not given.ledger.exists():
-        # Refuse a missing name before an empty ledger is made.
-        consent.dataset_named(given.ledger, None, given.dataset, None, role="site")
-    # Before the ledger is opened, which may make it: a source that cannot be read leaves nothing behind.
-    how = FileParams(**given.reading)
-    sized = isinstance(rule_of(study), ByClock)
-    rows = follow(sys.stdin.buffer if str(source) == "-" else source, columns=study.columns, how=how, sized=sized)
-    view = PartyView(voice := Voice())
-    with consent.opened_ledger(given.ledger, head=given.require_head, dry_run=given.dry_run) as ledger:
-        known = consent.known_study(ledger, study.digest, role="site")
-        dataset = consent.dataset_named(given.ledger, ledger, given.dataset, known, role="site")
-        if known is None:
-            consent.require_own_ledger(voice, ledger, place.name, dataset, yes=given.yes, dry_run=given.dry_run)
-        settings: dict[str, Any] = {"keys": keys, "ledger": ledger, "dataset": dataset, "policy": rules}
-        # The file is read anew each time, so a key can be withdrawn while the stream runs.
-        if given.policy is not None:
-            settings["withdrawn"] = withdrawn_in(given.policy)
-        agent: SlotSiteAgent = allowed_agent(
-            lambda: SlotSiteAgent(study, memory=given.memory, on_event=view.on_event, **settings),
-            None if given.dry_run else ledger,
-            study,
-        )
-        view.of(agent, calls={agent.above})
-        # A person should not be asked about a study that the ledger would refuse anyway.
-        ledger.afford(agent.account, life=None if rules is None else rules.life)
-        _disclose(voice, agent, ledger, source=source, kept=given.ledger, joined=known is not None)
+    with opening(given, "site", make, read) as opened:
+        agent, ledger, voice, view = opened.agent, opened.ledger, opened.voice, opened.view
+        view.of(agent, calls=agent.calls)
+        _disclose(voice, agent, ledger, source=source, kept=given.ledger, joined=opened.known is not None)
         if given.dry_run:
             voice.say("This was a dry run: nothing was written and nobody was called.")
             return
         note = None
         # After a restart the ledger knows the study, and nobody has to agree twice.
-        if known is None:
-            note = consent.agreed(voice, study, ledger, rules=given.policy if given.yes else None)
+        if opened.known is None:
+            note = consent.agreed(voice, agent.study, ledger, rules=given.policy if given.yes else None)
         with voice.under(view):
             carried(
-                lambda: agent.run(rows, address=connect, note=note),
+                lambda: agent.run(opened.rows, address=connect, note=note),
                 voice,
                 left=lambda: (
                     "nothing is lost: the same command goes on where it stopped. What was charged stays charged"
@@ -161,8 +131,7 @@ def _disclose(
     voice.gap()
     voice.item("Stream", f"{'standard input' if str(source) == '-' else source}, columns {listed_columns(study)}")
     state = next((one for one in ledger.datasets() if one.name == account.dataset), None)
-    life = None if agent.policy is None else agent.policy.life
-    cost = words.cost_fact(account, state, life=life, joined=joined)
+    cost = words.cost_fact(account, state, life=agent.life, joined=joined)
     voice.item(cost.label, cost.words)
     # What was said above, in words for this very site, is not repeated.
     for fact in facts_of(study):

@@ -1,12 +1,12 @@
 """`eigenveil peer`: take part in a study without a hub, with one's own table, after a person or a policy has agreed."""
 
 import shlex
-from collections.abc import Callable, Collection, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, final
 
-from eigenveil.commands import _network as option
+from eigenveil.commands import _network as network
 from eigenveil.commands._command import Command
 from eigenveil.commands._files import require_file
 from eigenveil.commands._joining import Given, Joining, Kind, take_part
@@ -33,25 +33,25 @@ _NOTHING: Final = "nothing was sent and nothing was charged"
 
 
 def peer(
-    study: option.Study,
-    data: option.Data,
+    study: network.Study,
+    data: network.Data,
     settings: dict[str, Any],
-    keys: option.Keys = None,
-    policy: option.PolicyFile = None,
-    ledger: option.Ledger = Path("ledger.db"),
-    dataset: option.Dataset = None,
-    listen: option.Listen = None,
-    yes: option.Yes = False,
-    model: option.HeldModel = None,
-    scores: option.Scores = None,
-    carry: option.OwnCarry = None,
-    report: option.OwnReport = None,
-    rehearsal: option.Rehearsal = False,
-    dry_run: option.DryRun = False,
-    memory: option.Memory = option.MEMORY,
-    force: option.Force = False,
+    keys: network.Keys = None,
+    policy: network.PolicyFile = None,
+    ledger: network.Ledger = Path("ledger.db"),
+    dataset: network.Dataset = None,
+    listen: network.Listen = None,
+    yes: network.Yes = False,
+    model: network.HeldModel = None,
+    scores: network.Scores = None,
+    carry: network.OwnCarry = None,
+    report: network.OwnReport = None,
+    rehearsal: network.Rehearsal = False,
+    dry_run: network.DryRun = False,
+    memory: network.Memory = network.MEMORY,
+    force: network.Force = False,
     passphrase_file: PassphraseFile = None,
-    require_head: option.RequireHead = None,
+    require_head: network.RequireHead = None,
     page: Page = None,
     page_token: PageToken = None,
 ) -> None:
@@ -88,22 +88,22 @@ def peer(
     """
     require_file(study)
     require_grpc()
-    allowed = option.bytes_allowed(memory)
+    allowed = network.bytes_allowed(memory)
     given = Given(
-        study,
-        data,
-        keys,
-        policy,
-        ledger,
-        dataset,
-        yes,
-        model,
-        scores,
-        rehearsal,
-        dry_run,
-        force,
-        allowed,
-        settings,
+        study=study,
+        data=data,
+        keys=keys,
+        policy=policy,
+        ledger=ledger,
+        dataset=dataset,
+        yes=yes,
+        model=model,
+        scores=scores,
+        rehearsal=rehearsal,
+        dry_run=dry_run,
+        force=force,
+        memory=allowed,
+        reading=settings,
         passphrase_file=passphrase_file,
         require_head=require_head,
         page=page_at(page, page_token),
@@ -111,7 +111,7 @@ def peer(
         carry=tuple(carry or ()),
     )
     # Refused before the table is read, which may take minutes.
-    option.require_listen(listen)
+    network.require_listen(listen)
     take_part(given, _Peer(listen, ledger))
 
 
@@ -132,14 +132,8 @@ class _Peer(Kind["PeerAgent"]):
 
         return PeerAgent(study, **settings)
 
-    def calls(self, agent: "PeerAgent") -> Collection[str]:
-        # The same rule as in `PeerAgent`: of two neighbours the later one in the study file calls.
-        order = [place.name for place in agent.study.peers]
-        # One of two neighbours calls, so that a pair has one connection.
-        return {name for name in agent.near if order.index(name) < order.index(agent.place.name)}
-
     def leaving(self, agent: "PeerAgent") -> Iterator["Fact"]:
-        near = [agent.study.place(name) for name in agent.near]
+        near = [agent.study.place(name) for name in agent.hears]
         return words.leaving_peer(agent.study, agent.parties, near=near, listens=self._where(agent))
 
     def joined(self, state: "StudyReplay") -> str:
@@ -195,7 +189,7 @@ class _Peer(Kind["PeerAgent"]):
 
     def _where(self, agent: "PeerAgent") -> str:
         assert agent.place.address is not None
-        return option.listening_address(self.listen, agent.place.address)
+        return network.listening_address(self.listen, agent.place.address)
 
 
 def _neighbours(agent: "PeerAgent") -> str:

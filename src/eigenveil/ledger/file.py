@@ -498,5 +498,4 @@ def _why(error: sqlite3.Error | UnicodeDecodeError) -> str:
             return "it is not a ledger of Eigenveil"
         case ["CORRUPT", *_]:
             return f"the file is damaged ({error})"
-        case _:
-            return str(error)
+    return str(error)

@@ -7,7 +7,7 @@ is longer, and no limit is much larger than the longest message.
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, TypeAlias, final
+from typing import Final, Literal, TypeAlias, assert_never, final
 
 from eigenveil.protocols.keys import KEY, POINT, SIGNATURE
 from eigenveil.protocols.masked.dealing import MARK, Dealing
@@ -31,8 +31,9 @@ from eigenveil.protocols.messages import (
 )
 from eigenveil.protocols.wire import KindLimit, MessageLimits, name_bytes
 
-__all__ = ["FitSize", "hub_limits", "node_limits", "peer_limits", "site_limits"]
+__all__ = ["FitSize", "Role", "limits_for"]
 
+Role: TypeAlias = Literal["hub", "site", "node", "peer"]
 Kinds: TypeAlias = Mapping[tuple[type[Body], str], KindLimit]
 # An answer has directions, values, a center, numbers, units and their factors. A question and a part have no more arrays.
 _ARRAYS: Final = 6
@@ -50,35 +51,30 @@ class FitSize:
     answer: int
 
 
-def hub_limits(size: FitSize, names: Iterable[str], masked: MaskedTerms | None = None) -> MessageLimits:
-    """What sites, or nodes of a tree, may send to the hub. `names` are all parties."""
-    return MessageLimits(_parts(size, _names(names)) if masked is None else _masked_parts(size, masked, _names(names)))
-
-
-def site_limits(size: FitSize, names: Iterable[str], masked: MaskedTerms | None = None) -> MessageLimits:
-    """What the hub, or a node of a tree, may send to a site."""
+def limits_for(role: Role, size: FitSize, names: Iterable[str], masked: MaskedTerms | None = None) -> MessageLimits:
+    """What may come to a party in this role: to a node of a tree from above and from below. `names` are all parties."""
     listed = _names(names)
-    return MessageLimits({**_questions(size, listed), **({} if masked is None else _briefs(masked, listed))})
+    match role:
+        case "hub":
+            return MessageLimits(_parts(size, listed) if masked is None else _masked_parts(size, masked, listed))
+        case "site":
+            return MessageLimits({**_questions(size, listed), **({} if masked is None else _briefs(masked, listed))})
+        case "node":
+            return MessageLimits({**_questions(size, listed), **_parts(size, listed)})
+        case "peer":
+            return MessageLimits(_between_peers(size, listed))
+        case _:
+            assert_never(role)
 
 
-def node_limits(size: FitSize, names: Iterable[str]) -> MessageLimits:
-    """What may come to a node of a tree, from above and from below."""
-    listed = _names(names)
-    return MessageLimits({**_questions(size, listed), **_parts(size, listed)})
-
-
-def peer_limits(size: FitSize, names: Iterable[str]) -> MessageLimits:
-    """What a neighbour may send to a peer."""
-    listed = _names(names)
-    return MessageLimits(
-        {
-            (Pass, ""): KindLimit(size.part, 1, data=_TERMS, names=listed),
-            (Again, ""): KindLimit(data=_TERMS, names=listed),
-            (Here, ""): KindLimit(names=listed),
-            (Leave, ""): KindLimit(data=_TERMS, names=listed),
-            (PeerKey, ""): KindLimit(data=POINT + SIGNATURE + _TERMS, names=listed),
-        }
-    )
+def _between_peers(size: FitSize, names: int) -> Kinds:
+    return {
+        (Pass, ""): KindLimit(numbers=size.part, arrays=1, data=_TERMS, names=names),
+        (Again, ""): KindLimit(data=_TERMS, names=names),
+        (Here, ""): KindLimit(names=names),
+        (Leave, ""): KindLimit(data=_TERMS, names=names),
+        (PeerKey, ""): KindLimit(data=POINT + SIGNATURE + _TERMS, names=names),
+    }
 
 
 def _names(names: Iterable[str]) -> int:
@@ -90,13 +86,16 @@ def _names(names: Iterable[str]) -> int:
 
 def _questions(size: FitSize, names: int) -> Kinds:
     return {
-        (Ask, ""): KindLimit(size.question, _ARRAYS, names=names),
-        (Done, ""): KindLimit(size.answer, _ARRAYS, names=names),
+        (Ask, ""): KindLimit(numbers=size.question, arrays=_ARRAYS, names=names),
+        (Done, ""): KindLimit(numbers=size.answer, arrays=_ARRAYS, names=names),
     }
 
 
 def _parts(size: FitSize, names: int) -> Kinds:
-    return {(Give, ""): KindLimit(size.part, _ARRAYS, names=names), (Decline, ""): KindLimit(names=names)}
+    return {
+        (Give, ""): KindLimit(numbers=size.part, arrays=_ARRAYS, names=names),
+        (Decline, ""): KindLimit(names=names),
+    }
 
 
 # Of the masked steps, the bytes besides the table, the entries of the table, and the bytes of each. `protocols.masked` has what
@@ -139,7 +138,10 @@ def _masked_parts(size: FitSize, terms: MaskedTerms, names: int) -> Kinds:
     }
     # Every answer is signed, and every step can be declined.
     signed = {step: (max(data, len(DECLINED)) + SIGNATURE, *table) for step, (data, *table) in steps.items()}
-    return {(Masked, ""): KindLimit(size.part, 1, data=SIGNATURE, names=names), **_steps(Return, signed, names)}
+    return {
+        (Masked, ""): KindLimit(numbers=size.part, arrays=1, data=SIGNATURE, names=names),
+        **_steps(Return, signed, names),
+    }
 
 
 def _steps(body: type[Body], steps: Mapping[str, tuple[int, ...]], names: int) -> Kinds:

@@ -9,8 +9,8 @@ import io
 import json
 import math
 import struct
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, final
 
@@ -36,7 +36,6 @@ from eigenveil.protocols.messages import (
     Pass,
     PeerKey,
     Return,
-    Table,
 )
 from eigenveil.tasks import Question
 
@@ -121,7 +120,7 @@ def encode(message: Message) -> bytes:
     """
     head, arrays = _head(message)
     text = _text(head)
-    half = isinstance(message.body, Give) and message.body.symmetric
+    half = isinstance(message.body, Give) and message.body.half
     numbers = [_triangle(array) if half and array.ndim == 2 else array for array in arrays]
     kind = _NUMBERS[isinstance(message.body, Masked)]
     raw = (np.ascontiguousarray(array, dtype=kind).reshape(-1).view(np.uint8).data for array in numbers)
@@ -150,7 +149,7 @@ def in_round(pieces: Iterable[bytes], round_: int) -> bytes:
 def size(message: Message) -> int:
     """The number of bytes that `encode` would make, without making them."""
     head, arrays = _head(message)
-    half = isinstance(message.body, Give) and message.body.symmetric
+    half = isinstance(message.body, Give) and message.body.half
     numbers = sum(8 * (_half(len(a)) if half and a.ndim == 2 else a.size) for a in arrays)
     return _FRAME.size + _head_size(tuple(head.items())) + sum(map(len, _pieces(message.body))) + numbers
 
@@ -186,73 +185,42 @@ def _decode(data: bytes, limits: MessageLimits | None) -> Message:
     if _text(head) != text:
         # One message has one encoding. JSON would read a repeated field or other spacing as the same head.
         raise ValueError("its head is not in the canonical form")
-    if not isinstance(head, dict) or head.get("kind") not in _MORE:
+    body = _BODIES.get(head["kind"]) if isinstance(head, dict) else None
+    if body is None:
         raise ValueError("its kind is unknown")
+    form = _FORMS[body]
     # Exactly these fields. An unknown one would be dropped unread, and one message would have several encodings.
-    if set(head) != {"kind", "from", "to", "round", "shapes", *_MORE[head["kind"]]}:
+    if set(head) != {"kind", "from", "to", "round", "shapes", *form.head, *(("lengths",) if form.pieces else ())}:
         raise ValueError("its head has unknown fields, or lacks some")
     if limits is not None:
         _require_within(head, length, limits)
     sender, receiver = _name(head["from"]), _name(head["to"])
     pieces = _split(data, start, head.get("lengths", []))
     start += sum(map(len, pieces))
-    kind = _NUMBERS[head["kind"] == "masked"]
+    kind = _NUMBERS[body is Masked]
     arrays = _arrays(data, start, head["shapes"], half=bool(head.get("half", False)), kind=kind)
-    return Message(sender, receiver, _body(head, arrays, pieces))
+    return Message(sender, receiver, _body(body, head, arrays, pieces))
 
 
-# The name of each message on the wire. These words belong to version 2 of the format: ledgers and hub logs keep such bytes, so
-# renaming a class must not change them.
-_KINDS: Final[dict[type[Body], str]] = {
-    Ask: "ask",
-    Give: "give",
-    Decline: "decline",
-    Done: "done",
-    Brief: "brief",
-    Return: "return",
-    Masked: "masked",
-    Pass: "pass",
-    Again: "again",
-    Here: "here",
-    Leave: "leave",
-    PeerKey: "key",
-}
-# The fields of each kind's head, besides those that all kinds have.
-_MORE: Final = {
-    "ask": ("step", "stage", "without"),
-    "give": ("missing", "half"),
-    "decline": (),
-    "done": (),
-    "brief": ("step", "names", "lengths"),
-    "return": ("step", "names", "lengths"),
-    "masked": ("lengths",),
-    "pass": ("step", "stage", "without", "base", "lengths"),
-    "again": ("step", "without", "base", "lengths"),
-    "here": (),
-    "leave": ("gone", "lengths"),
-    "key": ("origin", "target", "again", "lengths"),
-}
-_BODIES: Final = {kind: body for body, kind in _KINDS.items()}
-# How many of the pieces of each kind are not entries of its table.
-_OWN: Final = {"brief": 1, "return": 2, "masked": 1, "pass": 1, "again": 1, "leave": 1, "key": 3}
 _NUMBERS: Final = {False: "<f8", True: "<u8"}
 _MOST_PIECES: Final = 1 << 17
 
 
 def _require_within(head: dict[str, Any], length: int, limits: MessageLimits) -> None:
     """Refuse a head that announces more than a message of its kind may have, before anything is copied or made."""
-    kind = head["kind"]
-    limit = limits.kinds.get((_BODIES[kind], str(head["step"]) if kind in ("brief", "return") else ""))
+    body = _BODIES[head["kind"]]
+    form = _FORMS[body]
+    limit, own_pieces = limits.kinds.get((body, str(head["step"]) if form.has_table else "")), len(form.pieces)
     if limit is None:
-        raise ValueError(f"no message of the kind {kind!r}, or of this step, is expected here")
+        raise ValueError(f"no message of the kind {form.kind!r}, or of this step, is expected here")
     shapes, pieces = head["shapes"], head.get("lengths", [])
     if not isinstance(shapes, list) or not isinstance(pieces, list):
         raise ValueError("a list was expected in its head")
-    if length > limit.head or len(shapes) > limit.arrays or len(pieces) > _OWN.get(kind, 0) + limit.entries:
+    if length > limit.head or len(shapes) > limit.arrays or len(pieces) > own_pieces + limit.entries:
         raise ValueError("it has more names, arrays or entries than this study needs")
     half = head.get("half") is True
     numbers = sum(_half(_whole(shape[0])) if half else math.prod(map(_whole, shape)) for shape in shapes)
-    own, entries = pieces[: _OWN.get(kind, 0)], pieces[_OWN.get(kind, 0) :]
+    own, entries = pieces[:own_pieces], pieces[own_pieces:]
     if numbers > limit.numbers or sum(map(_whole, own)) > limit.data:
         raise ValueError("it has more numbers or bytes than this study needs")
     if any(_whole(piece) > limit.entry for piece in entries):
@@ -265,119 +233,53 @@ def _text(head: Any) -> bytes:
 
 def _pieces(body: Body) -> list[bytes]:
     """What is already bytes, in the order sent."""
-    match body:
-        case Masked():
-            return [body.signature]
-        case Brief():
-            return [body.data, *(piece for _, piece in body.table)]
-        case Return():
-            return [body.signature, body.data, *(piece for _, piece in body.table)]
-        case Pass() | Again() | Leave():
-            return [body.terms]
-        case PeerKey():
-            return [body.key, body.signature, body.terms]
-        case _:
-            return []
+    pieces = [getattr(body, name) for name in _FORMS[type(body)].pieces]
+    return [*pieces, *(piece for _, piece in body.table)] if isinstance(body, Brief | Return) else pieces
 
 
 def _head(message: Message) -> tuple[dict[str, Any], tuple[NDArray[Any], ...]]:
     body = message.body
-    head: dict[str, Any] = {
-        "kind": _KINDS[type(body)],
-        "from": message.sender,
-        "to": message.receiver,
-        "round": body.round,
-    }
-    arrays: tuple[NDArray[Any], ...] = ()
-    match body:
-        case Ask():
-            arrays = body.question.arrays
-            head |= {"step": body.question.step, "stage": body.question.stage, "without": body.without}
-        case Give():
-            arrays = body.arrays
-            head |= {"missing": body.missing, "half": body.symmetric}
-        case Done():
-            arrays = body.arrays
-        case Masked():
-            arrays = (body.words,)
-        case Brief() | Return():
-            head |= {"step": body.step, "names": tuple(name for name, _ in body.table)}
-        case Pass():
-            arrays = (body.values,)
-            head |= {"step": body.step, "stage": body.stage, "without": body.without, "base": body.base}
-        case Again():
-            head |= {"step": body.step, "without": body.without, "base": body.base}
-        case Leave():
-            head |= {"gone": body.gone}
-        case PeerKey():
-            head |= {"origin": body.origin, "target": body.target, "again": body.again}
-    pieces = _pieces(body)
+    form, pieces = _FORMS[type(body)], _pieces(body)
+    head = {"kind": form.kind, "from": message.sender, "to": message.receiver, "round": body.round}
+    head |= {name: getattr(_with_field(body, name), name) for name in form.head}
     if pieces:
         head["lengths"] = tuple(map(len, pieces))
+    arrays = (getattr(body, form.vector),) if form.vector else getattr(_with_field(body, "arrays"), "arrays", ())
     # The shape of a packed matrix is that of the whole one: how much of it is sent is said by `half`.
-    packed = isinstance(body, Give) and body.symmetric
+    packed = isinstance(body, Give) and body.half
     head["shapes"] = tuple((packed_side(len(a)),) * 2 if packed and a.ndim == 1 else a.shape for a in arrays)
     return head, arrays
 
 
-def _body(head: dict[str, Any], arrays: tuple[NDArray[Any], ...], pieces: list[bytes]) -> Body:
-    round_ = _whole(head["round"])
-    match head["kind"]:
-        case "pass" | "again" | "here" | "leave" | "key":
-            return _between_peers(head, round_, arrays, pieces)
-        case "masked":
-            if len(arrays) != 1 or arrays[0].ndim != 1 or len(pieces) != 1:
-                raise ValueError("a masked part must be one vector and a signature")
-            return Masked(round_, arrays[0], pieces[0])
-        case "brief" | "return" if arrays:
-            raise ValueError("a step between questions must carry no numbers")
-        case "brief":
-            data, table = _table(head, pieces)
-            return Brief(round_, _name(head["step"]), data, table)
-        case "return":
-            data, table = _table(head, pieces[1:])
-            return Return(round_, _name(head["step"]), data, table, pieces[0])
-        case "ask":
-            return Ask(round_, Question(_whole(head["step"]), arrays, _stage(head)), _names(head["without"]))
-        case "give":
-            if not isinstance(head["half"], bool):
-                raise ValueError("half must be true or false")
-            return Give(round_, arrays, _names(head["missing"]), head["half"])
-        case "done":
-            return Done(round_, arrays)
-        case _:
-            if arrays:
-                raise ValueError("a decline must carry no numbers")
-            return Decline(round_)
+def _with_field(body: Body, name: str) -> Body | Question:
+    """What has this field of a message: a question has three of its own."""
+    return body.question if isinstance(body, Ask) and name in ("step", "stage", "arrays") else body
 
 
-def _between_peers(
-    head: dict[str, Any], round_: int, arrays: tuple[NDArray[Any], ...], pieces: list[bytes]
-) -> Pass | Again | Here | Leave | PeerKey:
-    kind = head["kind"]
-    if len(arrays) != (kind == "pass") or len(pieces) != {"here": 0, "key": 3}.get(kind, 1):
-        raise ValueError("it carries other things than a message of its kind does")
-    match kind:
-        case "pass":
-            if arrays[0].ndim != 1:
-                raise ValueError("numbers passed between peers must be one vector")
-            step, without, base = _whole(head["step"]), _names(head["without"]), _whole(head["base"])
-            return Pass(round_, step, arrays[0], _stage(head), without, pieces[0], base)
-        case "again":
-            return Again(round_, _whole(head["step"]), _names(head["without"]), pieces[0], _whole(head["base"]))
-        case "leave":
-            return Leave(round_, _names(head["gone"]), pieces[0])
-        case "key":
-            if not isinstance(head["again"], bool):
-                raise ValueError("again must be true or false")
-            origin, target = _name(head["origin"]), _name(head["target"])
-            return PeerKey(round_, origin, target, pieces[0], pieces[1], pieces[2], head["again"])
-        case _:
-            return Here(round_)
+def _body(body: type[Body], head: dict[str, Any], arrays: tuple[NDArray[Any], ...], pieces: list[bytes]) -> Body:
+    form = _FORMS[body]
+    values = {name: read(head[name]) for name, read in form.head.items()} | {"round": _whole(head["round"])}
+    own, entries = pieces[: len(form.pieces)], pieces[len(form.pieces) :]
+    names = values.pop("names", ())
+    if len(own) < len(form.pieces) or len(entries) != len(names) or len(set(names)) != len(names):
+        raise ValueError("a message of its kind has other pieces, or each name in it must have one piece")
+    values |= zip(form.pieces, own, strict=True)
+    if form.has_table:
+        values["table"] = tuple(zip(names, entries, strict=True))
+    if form.vector:
+        if len(arrays) != 1 or arrays[0].ndim != 1:
+            raise ValueError("the numbers of a message of its kind must be one vector")
+        values[form.vector] = arrays[0]
+    elif form.has_arrays:
+        values["arrays"] = arrays
+    elif arrays:
+        raise ValueError("a message of its kind must carry no numbers")
+    if body is Ask:
+        values["question"] = Question(step=values.pop("step"), arrays=values.pop("arrays"), stage=values.pop("stage"))
+    return body(**values)
 
 
-def _stage(head: dict[str, Any]) -> str:
-    stage = head["stage"]
+def _stage(stage: Any) -> str:
     if not isinstance(stage, str) or len(stage) > LONGEST_NAME:
         raise ValueError("its stage is not a short text")
     # A lone surrogate is valid JSON and not valid text: encoding raises a ValueError.
@@ -396,13 +298,6 @@ def _split(data: bytes, start: int, lengths: Any) -> list[bytes]:
         pieces.append(data[start : start + length])
         start += length
     return pieces
-
-
-def _table(head: dict[str, Any], pieces: list[bytes]) -> tuple[bytes, Table]:
-    names = _names(head["names"])
-    if len(pieces) != 1 + len(names) or len(set(names)) != len(names):
-        raise ValueError("each name in it must have one piece")
-    return pieces[0], tuple(zip(names, pieces[1:], strict=True))
 
 
 def _arrays(data: bytes, start: int, shapes: Any, *, half: bool, kind: str) -> tuple[NDArray[Any], ...]:
@@ -466,3 +361,50 @@ def _names(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list):
         raise ValueError("a list of names was expected in its head")
     return tuple(_name(name) for name in value)
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("half and again must be true or false")
+    return value
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Form:
+    """How one kind of message is written: its name, and what comes after its sender, receiver and round."""
+
+    kind: str
+    head: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)  # Fields of the head, and what reads each.
+    has_arrays: bool = False
+    vector: str = ""  # The field that is one vector. "" for none.
+    pieces: tuple[str, ...] = ()  # The fields that are bytes.
+    has_table: bool = False  # An entry of bytes for each of its names.
+
+
+# The names belong to version 2 of the format: ledgers and hub logs keep such bytes, so renaming a class or a field must not
+# change them.
+_FORMS: Final[Mapping[type[Body], _Form]] = {
+    Ask: _Form(kind="ask", head={"step": _whole, "stage": _stage, "without": _names}, has_arrays=True),
+    Give: _Form(kind="give", head={"missing": _names, "half": _flag}, has_arrays=True),
+    Decline: _Form(kind="decline"),
+    Done: _Form(kind="done", has_arrays=True),
+    Brief: _Form(kind="brief", head={"step": _name, "names": _names}, pieces=("data",), has_table=True),
+    Return: _Form(kind="return", head={"step": _name, "names": _names}, pieces=("signature", "data"), has_table=True),
+    Masked: _Form(kind="masked", vector="words", pieces=("signature",)),
+    Pass: _Form(
+        kind="pass",
+        head={"step": _whole, "stage": _stage, "without": _names, "base": _whole},
+        vector="values",
+        pieces=("terms",),
+    ),
+    Again: _Form(kind="again", head={"step": _whole, "without": _names, "base": _whole}, pieces=("terms",)),
+    Here: _Form(kind="here"),
+    Leave: _Form(kind="leave", head={"gone": _names}, pieces=("terms",)),
+    PeerKey: _Form(
+        kind="key",
+        head={"origin": _name, "target": _name, "again": _flag},
+        pieces=("key", "signature", "terms"),
+    ),
+}
+_BODIES: Final = {form.kind: body for body, form in _FORMS.items()}

@@ -54,14 +54,13 @@ def disclose(
     voice.say(learned.words, style=_style(learned))
     voice.gap()
     state = next((one for one in accounts.datasets() if one.name == account.dataset), None)
-    life = None if agent.policy is None else agent.policy.life
     voice.item("Columns used", _columns(study, holding, data))
     if voice.terminal:
         # How many rows and people there are is private: for the person at this terminal, never for a log.
         voice.item("Rows", _rows(study, holding))
     _show(voice, (fact for fact in facts_of(study) if fact.label == "People"))
-    _show(voice, [words.cost_fact(account, state, life=life, joined=joined is not None)])
-    if account.private and life is None:
+    _show(voice, [words.cost_fact(account, state, life=agent.life, joined=joined is not None)])
+    if account.private and agent.life is None:
         none = "none is set, so nothing limits what all studies together may cost."
         voice.item("Total budget", none, style="yellow")
     _show(voice, leaving)

@@ -212,7 +212,8 @@ def _loadings(part: ComponentsPart) -> str:
         (names[at], *(f"{numbers[at]:.4g}" for _, numbers in around), *(f"{one[at]:+.4f}" for one in few))
         for at in order
     ]
-    left = f" The other {rank - len(few)} are in the JSON report." if rank > len(few) else ""
+    more = rank - len(few)
+    left = f" The other {more} are in the JSON report." if more > 1 else " The last is in the JSON report." * more
     which = "every column" if len(order) == len(names) else f"the {len(order)} of {len(names)} columns that matter most"
     said = f"<p>Weights of {which} in {'the component' if rank == 1 else f'the first {len(few)} components'}.{left}"
     said += " This mean was subtracted from the columns first." * bool(part.mean)

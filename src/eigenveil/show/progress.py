@@ -405,7 +405,7 @@ class HubView:
     def _missing(self) -> str:
         if self._agent is None:
             return ""
-        names = [name for name in self._agent.below if name not in self._here]
+        names = [name for name in self._agent.hears if name not in self._here]
         return f"; missing: {shown_names(names)}" if names else "; all are here"
 
     def _left(self) -> str:
@@ -437,7 +437,7 @@ class HubView:
             f'Study "{agent.study.name}", at the hub',
             f"Waiting {self._now}{self._left()}" if self._model is None else over,
             facts=tuple(self._facts()),
-            parties=tuple((name, name in self._here) for name in agent.below),
+            parties=tuple((name, name in self._here) for name in agent.hears),
             rounds=rounds,
             spending=self._spending(),
             variances=variances,
@@ -463,7 +463,7 @@ class HubView:
     def _presence(self) -> Iterator[tuple[str, str]]:
         if self._agent is None:
             return
-        below, here = self._agent.below, self._here
+        below, here = self._agent.hears, self._here
         yield "here", f"{len(here)} of {len(below)}: {shown_names([name for name in below if name in here])}"
         yield "missing", shown_names([name for name in below if name not in here])
         yield "waiting", self._now + self._left()

@@ -6,7 +6,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, assert_never
 
 from eigenveil.errors import require
 from eigenveil.network.study.words import Fact
@@ -121,8 +121,10 @@ def _covered(study: "StudyFile") -> str:
             return "They leave with this peer's own noise, and with noise that it shares in pairs."
         case "independent":
             return "They leave with this peer's own noise."
-        case _:
+        case "none" | "hub":
             return "They leave under masks, without noise." if study.masked else "They leave without noise."
+        case _:
+            assert_never(study.trust)
 
 
 def _numbers(count: int) -> str:

@@ -270,7 +270,7 @@ from eigenveil.commands._parties import carried
 from eigenveil.show.progress import Voice
 from eigenveil.commands._ending import errors_as_lines
 from eigenveil.network.agents.durable.party import DurableParty
-from eigenveil.network.agents.runner import Runner
+from eigenveil.network.agents.runner import Agent, Runner
 from eigenveil.runtimes.grpc import Inbox
 import typer
 
@@ -280,6 +280,7 @@ class Board:
 
 class Busy(DurableParty):
     party = None
+    def __init__(self): pass
     over = False
     def begin(self):
         print("busy", flush=True)
@@ -296,7 +297,7 @@ class Busy(DurableParty):
 @errors_as_lines
 def command(seconds: float) -> None:
     async def work():
-        runner = Runner(Busy(), Board(), on_event=lambda _: None)
+        runner = Runner(Agent.__new__(Agent), Busy(), Board())
         try:
             await runner.begin()
         finally:

@@ -21,7 +21,7 @@ from eigenveil.network.agents.durable.slot_site import DurableSlotSite, SlotsBef
 from eigenveil.privacy.packed import packed_size
 from eigenveil.protocols import Ask, Decline, Give, Message
 from eigenveil.protocols.keys import Identity
-from eigenveil.protocols.limits import FitSize, hub_limits, site_limits
+from eigenveil.protocols.limits import FitSize, limits_for
 from eigenveil.protocols.wire import decode, encode
 from eigenveil.tasks import Question
 from protocols.slots.test_slot_parties import BASE, DIM, NAMES, SLOTS, SPECS, matrix, rows, run
@@ -57,7 +57,7 @@ class World:
             self.log.close()
         self.log = HubLog.open(self.folder / "hub.log", study=STUDY, wheel="slots 1")
         self.hub_parties = self.parties()
-        limits = hub_limits(SIZE, [*NAMES, "hub"], self.hub_parties.masked)
+        limits = limits_for("hub", SIZE, [*NAMES, "hub"], self.hub_parties.masked)
         self.hub = DurableSlotHub(self.hub_parties, self.log, limits=limits)
 
     def start_site(self, name: str) -> None:
@@ -100,8 +100,8 @@ class World:
             study=STUDY,
             above="hub",
             window=self.spec.window,
-            limits=site_limits(SIZE, [*NAMES, "hub"], masked),
-            most=200,
+            limits=limits_for("site", SIZE, [*NAMES, "hub"], masked),
+            questions=200,
             whole=None if at_site else Charge("the whole study", budget.mu),
         )
 

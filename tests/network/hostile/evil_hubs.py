@@ -11,8 +11,7 @@ from eigenveil.network.agents.durable.hub import DurableHub
 from eigenveil.network.agents.durable.hub_log import HubLog
 from eigenveil.network.agents.durable.party import DurableParty, Outgoing
 from eigenveil.network.agents.hub import HubAgent
-from eigenveil.network.agents.runner import MESSAGE
-from eigenveil.network.agents.site_data import credentials_of
+from eigenveil.network.agents.runner import MESSAGE, credentials_of
 from eigenveil.network.identity.certificates import recogniser
 from eigenveil.network.study.parties import parties_of
 from eigenveil.protocols import wire

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eigenveil.network.agents.site_data import credentials_of
+from eigenveil.network.agents.runner import credentials_of
 from eigenveil.network.identity.authority import new_request, write_new
 from eigenveil.network.identity.certificates import Keys, recogniser
 from eigenveil.network.policy import PolicyRefusal

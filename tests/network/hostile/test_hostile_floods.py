@@ -14,8 +14,7 @@ import pytest
 from eigenveil.ledger.durable import DurableLedger, StudyBudget
 from eigenveil.network.agents.durable.party import DurableParty
 from eigenveil.network.agents.hub import HubAgent
-from eigenveil.network.agents.runner import MESSAGE, Runner
-from eigenveil.network.agents.site_data import credentials_of
+from eigenveil.network.agents.runner import MESSAGE, Agent, Runner, credentials_of
 from eigenveil.protocols.messages import Brief, Decline, Message
 from eigenveil.protocols.wire import encode
 from eigenveil.runtimes.grpc import Got, Inbox, Joined, Left, Transport
@@ -88,6 +87,15 @@ def test_answers_of_ever_new_rounds_take_no_memory_at_a_hub(tmp_path: Path) -> N
         assert len(agent.durable.traffic) == 1
 
 
+class Forgetful(Agent):
+    """A party with room for few early messages, and nobody who looks at its events."""
+
+    early_bytes = 10_000
+
+    def __init__(self) -> None:
+        self._on_event = lambda event: None
+
+
 def test_messages_before_the_beginning_are_kept_up_to_a_number_of_bytes_for_each_sender() -> None:
     async def gathered() -> list[tuple[str, int]]:
         inbox, told = Inbox(room=1 << 20), list[tuple[str, int]]()
@@ -98,9 +106,7 @@ def test_messages_before_the_beginning_are_kept_up_to_a_number_of_bytes_for_each
 
         durable = SimpleNamespace(take=take, party=SimpleNamespace(waiting=None))
         transport = SimpleNamespace(events=inbox)
-        runner = Runner(
-            cast("DurableParty", durable), cast("Transport", transport), on_event=lambda event: None, early=10_000
-        )
+        runner = Runner(Forgetful(), cast("DurableParty", durable), cast("Transport", transport))
         for size in (4000, 4000, 4000, 100):
             inbox.put(Got("a", MESSAGE, bytes(size)))
         inbox.put(Got("b", MESSAGE, bytes(9000)))

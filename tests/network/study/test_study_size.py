@@ -18,6 +18,7 @@ from eigenveil.network.study.file import StudyFile
 from eigenveil.network.study.parties import parties_of, peer_parties_of
 from eigenveil.network.study.size import MEMORY, limits_of
 from eigenveil.protocols import Brief, Done, Give, Message, Party, Return
+from eigenveil.protocols.limits import Role
 from eigenveil.protocols.wire import KindLimit, MessageLimits, decode, encode
 from network.network_studies import Company, PeerCompany, keys_of
 
@@ -49,7 +50,9 @@ def around_hub(study: StudyFile) -> tuple[dict[str, Party], dict[str, MessageLim
     parties |= {name: found.node(name) for name in found.layout.nodes}
     for at, name in enumerate(found.names):
         parties[name] = found.member(name, rows_of(at), identity=keys_of(name, "site").identity)
-    roles = {name: "hub" if name == hub else "node" if name in found.layout.nodes else "site" for name in parties}
+    roles: dict[str, Role] = {
+        name: "hub" if name == hub else "node" if name in found.layout.nodes else "site" for name in parties
+    }
     limits = {role: limits_of(study, found.request, role, found.masked) for role in set(roles.values())}
     return parties, {name: limits[role] for name, role in roles.items()}
 
@@ -143,7 +146,7 @@ def head_of(raw: bytes, **changes: Any) -> bytes:
 
 GIVE = encode(Message("a", "hub", Give(0, (np.zeros(100),))))
 BRIEF = encode(Message("hub", "a", Brief(0, "keys", bytes(32), (("b", bytes(1000)),))))
-SYMMETRIC = encode(Message("a", "hub", Give(0, (np.zeros((13, 13)),), symmetric=True)))
+SYMMETRIC = encode(Message("a", "hub", Give(0, (np.zeros((13, 13)),), half=True)))
 TOO_MUCH: dict[str, tuple[bytes, MessageLimits]] = {
     "one number more": (encode(Message("a", "hub", Give(0, (np.zeros(101),)))), limit_of()),
     "an array more": (encode(Message("a", "hub", Give(0, (np.zeros(50), np.zeros(50))))), limit_of()),

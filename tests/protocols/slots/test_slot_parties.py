@@ -278,7 +278,7 @@ def asking() -> Any:
     return hub
 
 
-GOOD = Give(0, (np.eye(DIM + 1),), symmetric=True)
+GOOD = Give(0, (np.eye(DIM + 1),), half=True)
 
 
 @pytest.mark.parametrize(

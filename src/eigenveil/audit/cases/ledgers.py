@@ -37,7 +37,7 @@ from eigenveil.ledger.store import FileStore
 from eigenveil.linalg import Array
 from eigenveil.network.agents.durable.slot_site import DurableSlotSite, StoredParts
 from eigenveil.protocols import Terms
-from eigenveil.protocols.limits import FitSize, site_limits
+from eigenveil.protocols.limits import FitSize, limits_for
 
 __all__ = ["BUDGET", "CASES", "SLOTS", "seen_in_export", "stream_on_a_ledger"]
 
@@ -144,7 +144,7 @@ def stream_on_a_ledger(
         study=study,
         above="hub",
         window=SLOTS,
-        limits=site_limits(FitSize(0, (_DIM + 1) ** 2, 100), [*spec.names, "hub"], None),
+        limits=limits_for("site", FitSize(0, (_DIM + 1) ** 2, 100), [*spec.names, "hub"]),
         whole=Charge("the whole study", budget.mu),
     )
     read = 0

@@ -1,25 +1,50 @@
-"""`Runner`: one party over the network. It waits for messages and deadlines, and sends what the durable party returns.
+"""`Agent` and `Runner`: a party over the network. A role says in an `Agent` where it differs; `Runner` carries all of them.
 
-Every agent has one. A message to a party that is not connected is dropped: after it reconnects, both ends say what they
-still wait for. The party works on a thread of its own, so connections stay alive however long a step takes.
+| role         | who connects   | whom it calls        | it begins when     | on disk      | it stays until
+| ------------ | -------------- | -------------------- | ------------------ | ------------ | --------------
+| hub          | those below it | nobody               | enough have joined | a transcript | all below have the result
+| hub, streams | those below it | nobody               | a slot is due      | a log        | the same
+| node         | those below it | the one above        | it is asked        | nothing      | the same, and then says so above
+| site         | nobody         | the one above        | it is asked        | its ledger   | it has said thanks for the result
+| site, stream | nobody         | the one above        | a slot is closed   | its ledger   | the same
+| peer         | neighbours     | neighbours before it | all have connected | its ledger   | its neighbours have the result
+
+A message to a party that is not connected is dropped: after it reconnects, both ends say what they still wait for. The party
+works on a thread of its own, so connections stay alive however long a step takes.
 """
 
 import asyncio
 import math
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Set
+from collections.abc import AsyncIterator, Callable, Collection, Set
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, TypeVar, final
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Final, TypeVar, assert_never, final
 
 from eigenveil.core.rows import in_silence
-from eigenveil.errors import ProtocolError
+from eigenveil.errors import OtherStudy, ProtocolError, require
 from eigenveil.network.agents.durable.party import DurableParty, Event, OnEvent, Outgoing
+from eigenveil.network.identity.certificates import Keys, recogniser
+from eigenveil.network.study.file import Place, StudyFile
 from eigenveil.protocols import Wait
 from eigenveil.protocols.wire import MessageLimits
-from eigenveil.runtimes.grpc import Got, Joined, Left, Transport, TransportEvent
+from eigenveil.runtimes.grpc import Credentials, Got, Joined, Left, Transport, TransportEvent
 
-__all__ = ["MESSAGE", "NOTE", "READY", "STOPPED", "THANKS", "Runner", "accepted", "progress_in", "progress_note"]
+__all__ = [
+    "MESSAGE",
+    "NOTE",
+    "READY",
+    "STOPPED",
+    "THANKS",
+    "Agent",
+    "Runner",
+    "credentials_of",
+    "place_of",
+    "progress_in",
+    "progress_note",
+]
 
 # What a frame carries: a message between parties, or a note between the agents that run them.
 MESSAGE: Final = 0
@@ -38,6 +63,8 @@ _LONGEST_NOTE: Final = 16
 _LITTLE: Final = 1 << 16
 # What a message costs besides its bytes, so that a flood of empty ones is bounded too.
 _COST: Final = 512
+# How long a party tries to say THANKS. It has its result already, so nothing depends on it.
+_GOODBYE: Final = 5.0
 
 Done = TypeVar("Done")
 
@@ -57,53 +84,151 @@ def progress_in(words: bytes) -> tuple[int, bool] | None:
     return None if found is None else (int(found[2]), found[1] == b"ended")
 
 
-def accepted(limits: MessageLimits, *, note: int = _LONGEST_NOTE) -> dict[int, int]:
-    """The longest frame of each kind that a party takes: messages that fit its study, and notes of up to `note` bytes.
+def place_of(study: StudyFile, keys: Keys, *, role: str) -> Place:
+    """The place in the study that these keys belong to; a `ValueError` if it has none, another role, or is out of date."""
+    mine = keys.certificate
+    # By the identity that others pin, not by the name: an authority could sign a second party of that name.
+    place = next((one for one in study.places if one.certificate.public == mine.public), None)
+    require(
+        place is not None, f"these are the keys of {mine.name!r}, who does not take part in the study {study.name!r}"
+    )
+    assert place is not None
+    require(
+        place.certificate.key_digest == mine.key_digest,
+        f"the certificate of {place.name!r} beside its key differs from the one in the study file: one of them is out of date",
+    )
+    require(
+        place.certificate.role == role,
+        f"{place.name!r} is a {place.certificate.role} in this study: run `eigenveil {place.certificate.role}`",
+    )
+    # Only our own date is checked here. Those of others are checked when they connect.
+    place.certificate.require_current()
+    return place
 
-    A longer one ends the connection. One that is only a little too long is refused when it is decoded, and noted.
+
+def credentials_of(study: StudyFile, keys: Keys) -> Credentials:
+    """What the party shows to others, and whose signature it accepts."""
+    # The certificate in the study file, not the one beside the key: others accept that one only, and after a renewal the
+    # two differ in their dates.
+    listed = (place.certificate for place in study.places)
+    mine = next((one for one in listed if one.public == keys.certificate.public), keys.certificate)
+    return Credentials(keys.tls_key, mine.pem.encode(), study.authority.encode())
+
+
+class Agent:
+    """One party of a `study` over the network, with the `place` that its keys have there. Changes in place.
+
+    Nothing is connected before it runs. What is here holds for every role; a role overrides what it does otherwise.
     """
-    return {MESSAGE: max(limits.largest, _LITTLE), NOTE: note}
+
+    limits: MessageLimits  # What may come.
+    hears: tuple[str, ...] = ()  # Who may connect.
+    calls: tuple[str, ...] = ()  # Whom it connects to.
+    longest_note: int = _LONGEST_NOTE  # In bytes.
+    reply_seconds: float = 0.0  # Answers take a multiple of it. 0: no longer than they need.
+    # How many bytes of messages each sender may have waiting before this party has begun. What is more is dropped, and asked
+    # for again when it is needed. Where nobody speaks first there is none.
+    early_bytes: int = 0
+
+    def __init__(self, study: StudyFile, *, keys: Keys, role: str, on_event: OnEvent) -> None:
+        self.study, self.place = study, place_of(study, keys, role=role)
+        self._keys, self._on_event = keys, on_event
+        # The connections, while it runs.
+        self.transport: Transport | None = None
+
+    @property
+    def above(self) -> str | None:
+        """Who asks this party: a hub, or a node of a tree. None if nobody is above it."""
+        return None
+
+    def on_event(self, event: Event) -> None:
+        """Show what happens."""
+        self._on_event(event)
+
+    async def on_joined(self, runner: "Runner", name: str) -> None:
+        """A party has connected: greet it."""
+
+    async def on_note(self, runner: "Runner", sender: str, words: bytes) -> None:
+        """The agent of another party has sent a note. Any organisation may have chosen these bytes."""
+
+    def may_connect(self, name: str) -> bool:
+        """Whether a party that may call this one still may."""
+        return True
+
+    def counts_as_present(self, connected: Set[str]) -> Collection[str]:
+        """Which parties count as present while others are awaited."""
+        return connected
+
+    def on_other_study(self, name: str, greeting: bytes) -> str:
+        """A party works on another study: that in words, or an error."""
+        differs = self.study.differs(greeting)
+        # Those beside or below may be set right meanwhile. Without the one above there is nothing to do.
+        if name == self.above:
+            raise OtherStudy(
+                f"{name}: {differs}. Compare both with `eigenveil study show`, and ask the coordinator which is right. "
+                "If yours is wrong, `eigenveil ledger close` frees what was reserved for it"
+            )
+        return differs
+
+    @asynccontextmanager
+    async def connected(
+        self,
+        durable: DurableParty,
+        *,
+        listen: str | None = None,
+        address: str | None = None,
+        ready: Callable[[int], None] = lambda port: None,
+    ) -> AsyncIterator["Runner"]:
+        """Listen at `listen`, call, and carry messages of the durable party.
+
+        `address` is where to reach the party above, if not where the study file says. `ready` is called with the port.
+        """
+        transport = self.transport = Transport(
+            self.place.name,
+            credentials=credentials_of(self.study, self._keys),
+            greeting=self.study.greeting,
+            # A longer frame ends the connection. One that is only a little too long is refused when it is decoded, and noted.
+            accepts={MESSAGE: max(self.limits.largest, _LITTLE), NOTE: self.longest_note},
+        )
+        runner = Runner(self, durable, transport)
+        # The transport refuses everyone else.
+        known = recogniser([self.study.place(name).certificate for name in self.hears])
+
+        def recognise(pem: bytes) -> str | None:
+            name = known(pem)
+            return name if name is not None and self.may_connect(name) else None
+
+        try:
+            if listen is not None:
+                ready(await transport.listen(listen, recognise=recognise))
+            for place in map(self.study.place, self.calls):
+                if place.name == self.above:
+                    whom = f"for {len(self.hears)} to join below, then for" if self.hears else "for"
+                    where = address or place.address
+                    self.on_event(Event("waiting", "" if self.hears else place.name, f"{whom} {place.name} at {where}"))
+                else:
+                    where = place.address
+                assert where is not None
+                certificate = place.certificate
+                transport.dial(
+                    place.name, where, certificate=certificate.pem.encode(), server_name=certificate.server_name
+                )
+            yield runner
+        finally:
+            await transport.close()
+            runner.close()
 
 
 @final
 class Runner:
-    """Carries the messages of one party. Changes in place.
+    """Carries the messages of one party in the role of its `agent`. Changes in place."""
 
-    - `notes` is called with notes from others, and `greet` with the name of each party that connects.
-    - `reply` is a fixed time in seconds that answers take, or 0.
-    - `there` says which of the connected parties count as present while others are awaited.
-    - `other` is called with a party that works on another study, and its greeting. It says so in words, or raises.
-    - `early` is how many bytes of messages each sender may have waiting before this party has begun. What is more is dropped, and
-      asked for again when it is needed. Where nobody speaks first there is none.
-    """
-
-    def __init__(
-        self,
-        durable: DurableParty,
-        transport: Transport,
-        *,
-        on_event: OnEvent,
-        notes: Callable[[str, bytes], Awaitable[None]] | None = None,
-        greet: Callable[[str], Awaitable[None]] | None = None,
-        there: Callable[[Set[str]], Collection[str]] = lambda present: present,
-        other: Callable[[str, bytes], str] | None = None,
-        reply: float = 0.0,
-        early: int = 0,
-    ) -> None:
-        self._durable, self._transport, self._on_event, self._notes, self._reply = (
-            durable,
-            transport,
-            on_event,
-            notes,
-            reply,
-        )
+    def __init__(self, agent: Agent, durable: DurableParty, transport: Transport) -> None:
+        self._agent, self._durable, self._transport = agent, durable, transport
         # Those whose connection this runner has handled; the transport may know of more.
         self._present: set[str] = set()
-        # Those who were present before this party began, and are not any more.
-        self._lost: set[str] = set()
-        self._greeting, self._there, self._other = greet, there, other
         self._early: list[Got] = []
-        self._early_room, self._early_bytes = early, Counter[str]()
+        self._early_bytes = Counter[str]()
         # One thread only: a party is not made for two calls at once.
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="party")
         self._wait: Wait | None = None
@@ -119,7 +244,10 @@ class Runner:
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
-        while missing := self._missing(names):
+        lost: set[str] = set()
+        while missing := set(names) - set(
+            self._agent.counts_as_present(self._present | lost if self._early else self._present)
+        ):
             try:
                 event = await asyncio.wait_for(self._transport.events.get(), max(0.0, until - loop.time()))
             except TimeoutError:
@@ -131,41 +259,45 @@ class Runner:
                     f"{', '.join(sorted(missing)[:10])} did not join within {seconds:g} seconds, and nobody was asked anything"
                 ) from None
             await self._heard(event)
-            if isinstance(event, Joined):
-                self._lost.discard(event.name)
-                await self._greet(event.name)
-            elif isinstance(event, Left):
-                self._lost.add(event.name)
-            elif isinstance(event, Got) and event.kind == MESSAGE and self._keeps_early(event):
-                until = min(until, loop.time() + patience)
+            match event:
+                case Joined(name=name):
+                    await self._agent.on_joined(self, name)
+                case Left(name=name):
+                    lost.add(name)
+                case Got(kind=kind) if kind == MESSAGE:
+                    self._keep_early(event)
+                    until = min(until, loop.time() + patience) if self._early else until
+                case _:
+                    continue
 
-    def _keeps_early(self, event: Got) -> bool:
+    def _keep_early(self, event: Got) -> None:
         """Keep a message whose sender has begun already, if there is room. Dropped, it is missed until somebody asks again."""
         needed = self._early_bytes[event.name] + len(event.data) + _COST
-        if needed <= self._early_room:
+        if needed <= self._agent.early_bytes:
             self._early_bytes[event.name] = needed
             self._early.append(event)
-        return needed <= self._early_room
 
     async def _heard(self, event: TransportEvent) -> None:
         """Handle connections, and notes between agents."""
         match event:
             case Joined(name=name):
                 self._present.add(name)
-                self._on_event(Event("joined", name))
+                self._agent.on_event(Event("joined", name))
             case Left(name=name, why=why, greeting=greeting):
                 self._present.discard(name)
-                if greeting is not None and self._other is not None:
-                    why = self._other(name, greeting)
-                self._on_event(Event("left", name, why))
+                if greeting is not None:
+                    why = self._agent.on_other_study(name, greeting)
+                self._agent.on_event(Event("left", name, why))
             # Another organisation chose these bytes. The transport has refused notes that are too long.
             case Got(name=name, kind=kind, data=data):
-                if kind == NOTE and self._notes is not None:
-                    await self._notes(name, data)
+                if kind == NOTE:
+                    await self._agent.on_note(self, name, data)
+            case _:
+                assert_never(event)
 
     async def begin(self) -> None:
         """Send the party's first messages."""
-        await self._send(await self._work(self._durable.begin))
+        await self._send(await self.do(self._durable.begin))
         self._watch()
 
     async def run(self, over: Callable[[], bool]) -> None:
@@ -185,36 +317,26 @@ class Runner:
             except TimeoutError:
                 # Forget the wait, so that the next one starts its own clock even with the same number.
                 self._wait = None
-                await self._send(await self._work(self._durable.wait_over))
+                await self._send(await self.do(self._durable.wait_over))
                 self._watch()
                 continue
             await self._heard(event)
-            match event:
-                case Joined(name=name):
-                    await self._greet(name)
-                    # What was sent while it was away was dropped. This says again what it still needs.
-                    await self._send(await self._work(lambda: self._durable.rejoined(name)))
-                    self._watch()
-                case Got(kind=kind) if kind == MESSAGE:
-                    await self._opened(event)
-                case _:
-                    continue
+            if isinstance(event, Joined):
+                await self._agent.on_joined(self, event.name)
+                # What was sent while it was away was dropped. This says again what it still needs.
+                await self._send(await self.do(partial(self._durable.rejoined, event.name)))
+                self._watch()
+            elif isinstance(event, Got) and event.kind == MESSAGE:
+                await self._opened(event)
 
     async def _opened(self, event: Got) -> None:
         """Hand a message to the durable party, and send its answers."""
         came = asyncio.get_running_loop().time()
-        outgoing = await self._work(lambda: self._durable.take(event.name, event.data))
+        outgoing = await self.do(lambda: self._durable.take(event.name, event.data))
         # After the work and before the send: everything is on disk by now, and only the sending is delayed.
         await self._in_time(came)
         await self._send(outgoing)
         self._watch()
-
-    async def _greet(self, name: str) -> None:
-        if self._greeting is not None:
-            await self._greeting(name)
-
-    def _missing(self, names: Collection[str]) -> set[str]:
-        return set(names) - set(self._there(self._present | self._lost if self._early else self._present))
 
     async def linger(self, *, seconds: float, over: Callable[[], bool]) -> None:
         """Stay until the others have the result, but no longer than `seconds`."""
@@ -224,12 +346,16 @@ class Runner:
             return
 
     async def do(self, move: Callable[[], Done]) -> Done:
-        """Run `move` on the party's thread, between two of its messages."""
-        return await self._work(move)
+        """Run `move` on the party's thread, between two of its messages.
+
+        An interrupt does not stop it half-way, or the disk could lack what was said.
+        """
+        future = asyncio.get_running_loop().run_in_executor(self._worker, in_silence(move))
+        return await asyncio.shield(future)
 
     async def act(self, move: Callable[[], list[Outgoing]]) -> None:
         """The same, and send what the party says then."""
-        outgoing = await self._work(move)
+        outgoing = await self.do(move)
         if outgoing:
             # Of what nobody has just asked for, the time that it took is not known. Whole multiples tell nothing of it either.
             await self._in_time(0.0)
@@ -238,9 +364,19 @@ class Runner:
         # `run` may be waiting without the deadline that has just been set. A note of nobody wakes it.
         self._transport.events.put(Got("", NOTE, b""))
 
-    async def note(self, name: str, words: bytes) -> None:
-        """Send a note to the agent of another party."""
-        await self._transport.send(name, NOTE, words)
+    async def note(self, words: bytes, *names: str) -> None:
+        """Send a note to the agents of other parties."""
+        for name in names:
+            await self._transport.send(name, NOTE, words)
+
+    async def thank(self, name: str) -> None:
+        """Say that the result is here."""
+        try:
+            async with asyncio.timeout(_GOODBYE):
+                await self.note(THANKS, name)
+        except TimeoutError:
+            # The result is on disk, so nothing is lost if the other does not hear the thanks.
+            return
 
     def close(self) -> None:
         """Let the thread end."""
@@ -256,17 +392,13 @@ class Runner:
         elif self._wait is None or wait.number != self._wait.number:
             self._wait, self._until = wait, asyncio.get_running_loop().time() + wait.seconds
 
-    async def _work(self, move: Callable[[], Done]) -> Done:
-        """Run `move` on the party's thread. An interrupt does not stop it half-way, or the disk could lack what was said."""
-        future = asyncio.get_running_loop().run_in_executor(self._worker, in_silence(move))
-        return await asyncio.shield(future)
-
     async def _in_time(self, came: float) -> None:
         """Wait for a whole multiple of the fixed reply time, so that the time of an answer tells nothing about the rows."""
-        if self._reply > 0:
+        reply = self._agent.reply_seconds
+        if reply > 0:
             now = asyncio.get_running_loop().time()
-            periods = max(1, math.ceil((now - came) / self._reply))
-            await asyncio.sleep(came + periods * self._reply - now)
+            periods = max(1, math.ceil((now - came) / reply))
+            await asyncio.sleep(came + periods * reply - now)
 
     async def _send(self, outgoing: list[Outgoing]) -> None:
         if len(outgoing) == 1:

@@ -3,49 +3,32 @@
 `eigenveil site` runs it. It spends only what its ledger allows; `durable/site.py` has the states of a round.
 """
 
-import asyncio
 import math
 from collections.abc import Callable, Collection
-from dataclasses import replace
-from typing import Final, final
+from typing import final
 
-from eigenveil.core.accounting import Budget
 from eigenveil.core.ledger import Charge
-from eigenveil.errors import ProtocolError, require
+from eigenveil.errors import require
 from eigenveil.ledger.durable import DurableLedger, Opened, StudyBudget
 from eigenveil.model import Model
 from eigenveil.network.agents.durable.party import Event, OnEvent
 from eigenveil.network.agents.durable.site import DurableSite
-from eigenveil.network.agents.runner import STOPPED, THANKS, Runner, accepted
-from eigenveil.network.agents.site_data import (
-    SiteData,
-    account_of,
-    credentials_of,
-    other_study,
-    place_of,
-    require_not_withdrawn,
-    require_policy,
-)
+from eigenveil.network.agents.site_data import Holder, SiteData, account_of
 from eigenveil.network.identity.certificates import Keys
 from eigenveil.network.policy import Policy
 from eigenveil.network.study.file import StudyFile
 from eigenveil.network.study.parties import federated_model, found_in, parties_of
 from eigenveil.network.study.size import MEMORY, limits_of
-from eigenveil.protocols.wire import MessageLimits
-from eigenveil.runtimes.grpc import Transport
 
 __all__ = ["SiteAgent"]
 
-# How long a site tries to say THANKS. It has its result already, so nothing depends on it.
-_GOODBYE: Final = 5.0
-
 
 @final
-class SiteAgent:
+class SiteAgent(Holder):
     """One site: its place in the `study`, its table, its ledger, and the name of its `dataset` there.
 
-    Changes in place: it spends. Nothing is connected and nothing is spent before `run`. `withdrawn` has the pins that are
-    void by now: it is asked at every connection. A study that needs more than `memory` bytes is refused.
+    Changes in place: it spends. Nothing is connected and nothing is spent before `run`. A study that needs more than `memory`
+    bytes is refused.
     """
 
     def __init__(
@@ -62,34 +45,32 @@ class SiteAgent:
         on_event: OnEvent = lambda event: None,
     ) -> None:
         require(study.carrier != "gossip", f"{study.name!r} is a study between peers: run `eigenveil peer`")
-        self.study, self.policy = study, policy
-        self.place = place_of(study, keys, role="site")
-        self.parties = parties_of(study, memory=memory)
-        self._keys, self._holding, self._durable_ledger, self._on_event = keys, holding, ledger, on_event
-        self._withdrawn = withdrawn
+        super().__init__(
+            study, keys=keys, role="site", ledger=ledger, policy=policy, withdrawn=withdrawn, on_event=on_event
+        )
+        self.parties, self._holding = parties_of(study, memory=memory), holding
+        request, self.calls = self.parties.request, (self.above,)
+        self.limits = limits_of(study, request, "site", self.parties.masked)
         # Before any connection and any charge: a study that is refused learns nothing.
-        require_policy(policy, study, holding, me=self.place.name, method=self.parties.request.plan.method)
+        self.require_allowed(holding, method=request.plan.method)
         self.account = self._account(dataset)
-        # The connections, while `run` runs.
-        self.transport: Transport | None = None
 
     @property
     def above(self) -> str:
-        """Who asks this site: the hub, or a node of the tree."""
+        """The hub, or a node of the tree."""
         return self.parties.above[self.place.name]
 
     def _account(self, dataset: str) -> StudyBudget:
         request, masked = self.parties.request, self.parties.masked
         # With trust "both" the site is charged for its own noise: that budget holds against the hub, which sees most.
         budget = request.at_sites if request.at_sites is not None else request.at_hub
-        if masked is not None and masked.lattice.gaussian is not None and budget is not None:
+        gaussian = None if masked is None else masked.lattice.gaussian
+        if budget is None or gaussian is None:
+            mu, masked = 0.0 if budget is None else budget.mu, None
+        else:
             # Masks may take a part of delta, and then the noise is for the rest: `gaussian` is that smaller budget.
-            gaussian = masked.lattice.gaussian
-            account = account_of(self.study, dataset, party=self.place.name, budget=budget, mu=gaussian.mu)
-            # The probability that masks fail adds to delta, at any epsilon.
-            return account if not account.private else replace(account, beyond=masked.lattice.failure)
-        mu = 0.0 if budget is None else budget.mu
-        return account_of(self.study, dataset, party=self.place.name, budget=budget, mu=mu)
+            mu = gaussian.mu
+        return account_of(self.study, dataset, party=self.place.name, budget=budget, mu=mu, masks=masked)
 
     @property
     def _whole(self) -> Charge | None:
@@ -110,23 +91,18 @@ class SiteAgent:
         `address` is where to reach the hub or node above, if not where the study file says. `note` is for the ledger,
         such as who consented.
         """
-        life: Budget | None = None if self.policy is None else self.policy.life
-        # Two processes of one site would answer the same question with two different noises.
-        with self._durable_ledger.lock(self.study.digest):
-            entered = self._durable_ledger.join(self.account, life=life)
-            if entered.finished:
-                raise ProtocolError(f"this site has finished the study {self.study.name!r}, and has written its model")
-            if note is not None:
-                self._durable_ledger.note(self.study.digest, note)
+        with self.entered(note) as entered:
             durable = self._durable(entered)
             if not entered.fresh:
-                self._on_event(Event("resumed", self.place.name, f"{len(entered.steps)} steps are in the ledger"))
+                self.on_event(Event("resumed", self.place.name, f"{len(entered.steps)} steps are in the ledger"))
             # A site that was stopped after the result came has it in the ledger, and need not call anyone.
             if not durable.over:
-                await self._carry(durable, address)
+                async with self.connected(durable, address=address) as runner:
+                    await runner.run(lambda: durable.over)
+                    await runner.thank(self.above)
             assert durable.party.result is not None
-            found = found_in(self.parties, durable.party.result)
-            model = federated_model(self.study, self.parties, found, sites=len(self.parties.names), rounds=None)
+            result = found_in(self.parties, durable.party.result)
+            model = federated_model(self.study, self.parties, result, sites=len(self.parties.names), rounds=None)
             # First the model on disk, then the end in the ledger: that wipes the bytes from which the model could be made
             # again.
             deliver(model)
@@ -134,7 +110,7 @@ class SiteAgent:
             return model
 
     def _durable(self, entered: Opened) -> DurableSite:
-        whole, request = self._whole, self.parties.request
+        whole, request, study = self._whole, self.parties.request, self.study
         # A share under masks is charged for the whole sum, which counts a person's rows at all their sites. A part with the
         # site's own noise is charged for this site alone, so it is multiplied.
         stretch = 1.0 if self.parties.masked is not None else math.sqrt(request.person_sites)
@@ -144,65 +120,17 @@ class SiteAgent:
         party = self.parties.member(
             self.place.name, self._holding.rows, identity=self._keys.identity, secret=entered.secret, charges=spent
         )
+        takes = limits_of(study, request, "hub" if study.fanout is None else "node", self.parties.masked)
         return DurableSite(
             party,
             self.parties,
             self._durable_ledger,
             entered,
-            study=self.study.digest,
+            study=study.digest,
             above=self.above,
-            limits=self._limits("site"),
-            most=self._limits("hub" if self.study.fanout is None else "node").largest,
+            limits=self.limits,
+            most=takes.largest,
             whole=whole,
             stretch=stretch,
-            on_event=self._on_event,
+            on_event=self.on_event,
         )
-
-    def _limits(self, role: str) -> MessageLimits:
-        return limits_of(self.study, self.parties.request, role, self.parties.masked)
-
-    async def _carry(self, durable: DurableSite, address: str | None) -> None:
-        above = self.study.place(self.above)
-        transport = self.transport = Transport(
-            self.place.name,
-            credentials=credentials_of(self.study, self._keys),
-            greeting=self.study.greeting,
-            accepts=accepted(self._limits("site")),
-        )
-        reply = 0.0 if self.policy is None else self.policy.reply_seconds
-
-        async def greet(name: str) -> None:
-            # Asked at every connection: a pin may be withdrawn while a study runs, and nothing more must go there.
-            require_not_withdrawn(above, self._withdrawn())
-
-        def other(name: str, greeting: bytes) -> str:
-            raise other_study(self.study, name, greeting)
-
-        runner = Runner(
-            durable, transport, on_event=self._on_event, notes=self._noted, greet=greet, other=other, reply=reply
-        )
-        try:
-            where = address or above.address
-            assert where is not None
-            self._on_event(Event("waiting", above.name, f"for {above.name} at {where}"))
-            transport.dial(
-                above.name,
-                where,
-                certificate=above.certificate.pem.encode(),
-                server_name=above.certificate.server_name,
-            )
-            await runner.run(lambda: durable.over)
-            async with asyncio.timeout(_GOODBYE):
-                await runner.note(above.name, THANKS)
-        except TimeoutError:
-            # The result is in the ledger, so nothing is lost if the hub does not hear the thanks.
-            pass
-        finally:
-            await transport.close()
-            runner.close()
-
-    async def _noted(self, sender: str, words: bytes) -> None:
-        if words == STOPPED:
-            self._on_event(
-                Event("waiting", sender, f"{sender} has stopped. The study goes on when it is started again")
-            )

@@ -1,10 +1,11 @@
-"""What a site or peer has before it takes part: its place in the study, its table, its policy and its account.
+"""`Holder`: an agent with rows, which spends. And what it has before it takes part: its table, its policy and its account.
 
-The agents call it first. Nothing here sends anything, and a study that must be refused is refused here.
+Nothing here sends anything, and a study that must be refused is refused here.
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
@@ -16,56 +17,19 @@ from eigenveil.data.fingerprints import fingerprints
 from eigenveil.data.formats import SHARED, FileParams, format_of, open_named
 from eigenveil.data.rows import CheckedRows
 from eigenveil.data.tables import read_table
-from eigenveil.errors import ColumnsError, OtherStudy, ParameterError, require
+from eigenveil.errors import ColumnsError, ParameterError, ProtocolError, require
 from eigenveil.estimators.sites import people_at
-from eigenveil.ledger.durable import StudyBudget
+from eigenveil.ledger.durable import DurableLedger, Opened, StudyBudget
+from eigenveil.network.agents.durable.party import Event, OnEvent
+from eigenveil.network.agents.runner import STOPPED, Agent, Runner
 from eigenveil.network.identity.certificates import Keys
 from eigenveil.network.policy import Policy, PolicyRefusal
-from eigenveil.network.study.file import Place, StudyFile
+from eigenveil.network.study.file import StudyFile
 from eigenveil.params.declarations.study import said_in_file
-from eigenveil.runtimes.grpc import Credentials
+from eigenveil.protocols.masked import MaskedTerms
 from eigenveil.tasks.fit.bounds import RowBounds
 
-__all__ = [
-    "SiteData",
-    "account_of",
-    "credentials_of",
-    "other_study",
-    "place_of",
-    "require_not_withdrawn",
-    "require_policy",
-]
-
-
-def place_of(study: StudyFile, keys: Keys, *, role: str) -> Place:
-    """The place in the study that these keys belong to; a `ValueError` if it has none, another role, or is out of date."""
-    mine = keys.certificate
-    # By the identity that others pin, not by the name: an authority could sign a second party of that name.
-    place = next((one for one in study.places if one.certificate.public == mine.public), None)
-    require(
-        place is not None, f"these are the keys of {mine.name!r}, who does not take part in the study {study.name!r}"
-    )
-    assert place is not None
-    require(
-        place.certificate.key_digest == mine.key_digest,
-        f"the certificate of {place.name!r} beside its key differs from the one in the study file: one of them is out of date",
-    )
-    require(
-        place.certificate.role == role,
-        f"{place.name!r} is a {place.certificate.role} in this study: run `eigenveil {place.certificate.role}`",
-    )
-    # Only our own date is checked here. Those of others are checked when they connect.
-    place.certificate.require_current()
-    return place
-
-
-def credentials_of(study: StudyFile, keys: Keys) -> Credentials:
-    """What the party shows to others, and whose signature it accepts."""
-    # The certificate in the study file, not the one beside the key: others accept that one only, and after a renewal the
-    # two differ in their dates.
-    listed = (place.certificate for place in study.places)
-    mine = next((one for one in listed if one.public == keys.certificate.public), keys.certificate)
-    return Credentials(keys.tls_key, mine.pem.encode(), study.authority.encode())
+__all__ = ["Holder", "SiteData", "account_of"]
 
 
 @final
@@ -145,7 +109,7 @@ class SiteData:
         if rows.sparse:
             _require_sparse(study)
         # The number of people is for this site's own policy and screen. It is not sent anywhere.
-        return cls(CheckedRows(rows, study.params.missing != "refuse"), round(people_at(rows)), named)
+        return cls(rows=CheckedRows(rows, study.params.missing != "refuse"), people=round(people_at(rows)), named=named)
 
     def fingerprints(self) -> tuple[bytes, ...]:
         """Digests of the rows for the site alone, to know the table again (`data.fingerprints`)."""
@@ -161,44 +125,105 @@ def _require_sparse(study: StudyFile) -> None:
         raise ValueError(f"the table is sparse, which this study does not allow: {why}") from error
 
 
-def require_policy(policy: Policy | None, study: StudyFile, holding: SiteData, *, me: str, method: str) -> None:
-    """Refuse a study that does not fit the table, or that the policy does not allow, with all reasons at once."""
-    if study.sizes is not None:
-        what = "people" if study.unit.each == "person" else "rows"
-        # Others rely on the declared number, which is public. The true one is not, so the error does not say it.
-        require(
-            study.sizes[me] == holding.people,
-            f"[sizes] in the study file says that {me} has {study.sizes[me]} {what}, and this table has another number",
-        )
-    if policy is None:
-        return
-    reasons = [*policy.refusals(study, me=me, method=method), *policy.refusals_of_rows(holding.people, study.unit)]
-    # A table without names cannot be checked against a list of allowed columns, so it fails closed.
-    if policy.limits.columns is not None and not holding.named:
-        reasons.append("[limits] columns: the table does not name its columns, so they cannot be checked")
-    if reasons:
-        raise PolicyRefusal(reasons)
+class Holder(Agent):
+    """An agent with rows, with its policy, and the `account` of the study in its ledger. Changes in place: it spends.
+
+    Nothing is spent before it runs. `withdrawn` has the pins that are void by now: it is asked at every connection.
+    """
+
+    account: StudyBudget
+
+    def __init__(
+        self,
+        study: StudyFile,
+        *,
+        keys: Keys,
+        role: str,
+        ledger: DurableLedger,
+        policy: Policy | None,
+        withdrawn: Callable[[], Collection[str]],
+        on_event: OnEvent,
+    ) -> None:
+        super().__init__(study, keys=keys, role=role, on_event=on_event)
+        self.policy, self._durable_ledger, self._withdrawn = policy, ledger, withdrawn
+        self.reply_seconds = 0.0 if policy is None else policy.reply_seconds
+
+    def require_allowed(self, holding: SiteData | None, *, method: str) -> None:
+        """Refuse a study that does not fit the table, or that the policy does not allow, with all reasons at once."""
+        study, policy, me = self.study, self.policy, self.place.name
+        if study.sizes is not None and holding is not None:
+            what = "people" if study.unit.each == "person" else "rows"
+            # Others rely on the declared number, which is public. The true one is not, so the error does not say it.
+            require(
+                study.sizes[me] == holding.people,
+                f"[sizes] in the study file says that {me} has {study.sizes[me]} {what}, and this table has another number",
+            )
+        if policy is None:
+            return
+        reasons = [*policy.refusals(study, me=me, method=method)]
+        if holding is not None:
+            reasons += policy.refusals_of_rows(holding.people, study.unit)
+            # A table without names cannot be checked against a list of allowed columns, so it fails closed.
+            if policy.limits.columns is not None and not holding.named:
+                reasons.append("[limits] columns: the table does not name its columns, so they cannot be checked")
+        if reasons:
+            raise PolicyRefusal(reasons)
+
+    @property
+    def life(self) -> Budget | None:
+        """The total budget of the dataset, which the policy sets."""
+        return None if self.policy is None else self.policy.life
+
+    def require_can_go_on(self, entered: Opened) -> None:
+        """Refuse to take part again in a study that this party has joined before."""
+
+    @contextmanager
+    def entered(self, note: str | None) -> Iterator[Opened]:
+        """The study in the ledger, for this process alone. `note` is for the ledger, such as who consented."""
+        ledger, digest = self._durable_ledger, self.study.digest
+        # Two processes of one party would answer the same question with two different noises.
+        with ledger.lock(digest):
+            entered = ledger.join(self.account, life=self.life)
+            if entered.finished:
+                written = "" if self.study.streaming else ", and has written its model"
+                role = self.place.certificate.role
+                raise ProtocolError(f"this {role} has finished the study {self.study.name!r}{written}")
+            self.require_can_go_on(entered)
+            if note is not None:
+                ledger.note(digest, note)
+            yield entered
+
+    async def on_joined(self, runner: Runner, name: str) -> None:
+        """Refuse a connection to a party whose pin was withdrawn after the study was checked."""
+        # Asked at every connection: a pin may be withdrawn while a study runs, and nothing more must go there.
+        pin = self.study.place(name).pin
+        if pin in self._withdrawn():
+            raise PolicyRefusal([f"[pins] withdrawn: the pin {pin} of {name!r} was withdrawn"])
+
+    async def on_note(self, runner: Runner, sender: str, words: bytes) -> None:
+        """Show that the party above has stopped."""
+        if words == STOPPED:
+            self.on_event(Event("waiting", sender, f"{sender} has stopped. The study goes on when it is started again"))
 
 
-def other_study(study: StudyFile, above: str, greeting: bytes) -> OtherStudy:
-    """The error of a party whose hub, or node above, `above`, has another study file."""
-    return OtherStudy(
-        f"{above}: {study.differs(greeting)}. Compare both with `eigenveil study show`, and ask the coordinator which is right. "
-        "If yours is wrong, `eigenveil ledger close` frees what was reserved for it"
-    )
-
-
-def require_not_withdrawn(place: Place, withdrawn: Collection[str]) -> None:
-    """Refuse a connection to a party whose pin was withdrawn after the study was checked."""
-    if place.pin in withdrawn:
-        raise PolicyRefusal([f"[pins] withdrawn: the pin {place.pin} of {place.name!r} was withdrawn"])
-
-
-def account_of(study: StudyFile, dataset: str, *, party: str, budget: Budget | None, mu: float) -> StudyBudget:
+def account_of(
+    study: StudyFile, dataset: str, *, party: str, budget: Budget | None, mu: float, masks: MaskedTerms | None = None
+) -> StudyBudget:
     """What the study may spend of a dataset: `mu`, for a guarantee of `budget`; infinite if it protects nobody."""
     epsilon, delta = (None, None) if budget is None else (budget.epsilon, budget.delta)
     if study.seed is not None:
         # Noise from a seed in the study file protects nobody: anyone can compute it again.
         epsilon = delta = None
-    terms = (study.digest, study.name, dataset, study.trust, epsilon, delta)
-    return StudyBudget(*terms, math.inf if epsilon is None else mu, party=party, unit=study.unit)
+    return StudyBudget(
+        study=study.digest,
+        title=study.name,
+        dataset=dataset,
+        trust=study.trust,
+        epsilon=epsilon,
+        delta=delta,
+        mu=math.inf if epsilon is None else mu,
+        # The probability that masks fail adds to delta, at any epsilon.
+        beyond=0.0 if masks is None or epsilon is None else masks.lattice.failure,
+        party=party,
+        unit=study.unit,
+    )

@@ -22,14 +22,12 @@ from eigenveil.model import Model
 from eigenveil.network.agents.durable.hub_log import HubLog
 from eigenveil.network.agents.durable.party import Event, OnEvent
 from eigenveil.network.agents.durable.slot_hub import DurableSlotHub
-from eigenveil.network.agents.runner import STOPPED, THANKS, Runner, accepted, progress_in
-from eigenveil.network.agents.site_data import credentials_of, place_of
-from eigenveil.network.identity.certificates import Keys, recogniser
+from eigenveil.network.agents.runner import STOPPED, THANKS, Agent, Runner, progress_in
+from eigenveil.network.identity.certificates import Keys
 from eigenveil.network.study.file import StudyFile
 from eigenveil.network.study.parties import study_settings
 from eigenveil.network.study.size import MEMORY
 from eigenveil.network.study.streams import rule_of, slot_limits_of, slot_parties_of
-from eigenveil.runtimes.grpc import Transport
 
 __all__ = ["SlotHubAgent", "current_line"]
 
@@ -42,7 +40,7 @@ _LOOK: Final = 1.0
 
 
 @final
-class SlotHubAgent:
+class SlotHubAgent(Agent):
     """The hub: it asks for slots, folds them, and keeps a snapshot and the tail of its log. Changes in place.
 
     Started again, it goes on from there and asks nobody for what it has.
@@ -58,18 +56,17 @@ class SlotHubAgent:
         on_event: OnEvent = lambda event: None,
     ) -> None:
         require(study.streaming, f"{study.name!r} is not a study of streams: run `eigenveil hub` without --serve")
-        self.study, self.place = study, place_of(study, keys, role="hub")
+        super().__init__(study, keys=keys, role="hub", on_event=on_event)
         self.parties = slot_parties_of(study, memory=memory)
-        self._keys, self._on_event = keys, on_event
-        self._limits = slot_limits_of(study, self.parties, "hub")
+        self.limits = slot_limits_of(study, self.parties, "hub")
+        # The parties that talk to the hub: sites or nodes.
+        self.hears = tuple(self.parties.layout.below[self.place.name])
         self._thanks: set[str] = set()
-        self.transport: Transport | None = None
-        self._runner: Runner | None = None
         # When the clock was last looked at.
         self._last: Instant | None = None
         # This replays the log, so one that does not fit is refused before anyone connects.
         self.durable = DurableSlotHub(
-            self.parties, log, limits=self._limits, on_event=on_event, answer=lambda state: self.answer.arrays()
+            self.parties, log, limits=self.limits, on_event=on_event, answer=lambda state: self.answer.arrays()
         )
         self.answer: Answer = answer_of(self.parties, self.durable.party.state)
 
@@ -77,11 +74,6 @@ class SlotHubAgent:
     def log_for(cls, path: Path, study: StudyFile) -> HubLog:
         """The log at `path`, new or of a study that was interrupted, also by another version of the program."""
         return HubLog.open(path, study=study.digest, wheel=_FORMAT)
-
-    @property
-    def below(self) -> tuple[str, ...]:
-        """The parties that talk to the hub: sites or nodes."""
-        return tuple(self.parties.layout.below[self.place.name])
 
     async def run(
         self,
@@ -91,42 +83,22 @@ class SlotHubAgent:
         ready: Callable[[int], None] = lambda port: None,
     ) -> None:
         """Serve until the last slot and its window are over. `show` is called after each tick, with this agent."""
-        transport = self.transport = Transport(
-            self.place.name,
-            credentials=credentials_of(self.study, self._keys),
-            greeting=self.study.greeting,
-            accepts=accepted(self._limits),
-        )
-        runner = Runner(
-            self.durable,
-            transport,
-            on_event=self._noticed,
-            notes=self._noted,
-            other=lambda _, greeting: self.study.differs(greeting),
-        )
-        self._runner = runner
-        seen = [self.study.place(name).certificate for name in self.below]
-        carrying: asyncio.Future[None] | None = None
-        try:
-            ready(await transport.listen(listen, recognise=recogniser(seen)))
+        async with self.connected(self.durable, listen=listen, ready=ready) as runner:
             if self.durable.party.newest >= 0:
-                self._on_event(Event("resumed", self.place.name, f"after slot {self.durable.party.newest + 1}"))
+                self.on_event(Event("resumed", self.place.name, f"after slot {self.durable.party.newest + 1}"))
             carrying = asyncio.ensure_future(runner.run(lambda: False))
-            await self._serve(runner, carrying, show)
-            # Those who are connected have the result now. Others get it when the hub is started again.
-            until = time.monotonic() + self.study.params.deadline
-            while self._thanks < set(self.below) and time.monotonic() < until:
-                await asyncio.sleep(_SHORTEST)
-        finally:
-            # Sites are told, so that their operators know why nothing is asked and leave them running.
-            if not self.durable.over:
-                for name in self.below:
-                    await runner.note(name, STOPPED)
-            if carrying is not None:
+            try:
+                await self._serve(runner, carrying, show)
+                # Those who are connected have the result now. Others get it when the hub is started again.
+                until = time.monotonic() + self.study.params.deadline
+                while self._thanks < set(self.hears) and time.monotonic() < until:
+                    await asyncio.sleep(_SHORTEST)
+            finally:
+                # Sites are told, so that their operators know why nothing is asked and leave them running.
+                if not self.durable.over:
+                    await runner.note(STOPPED, *self.hears)
                 carrying.cancel()
                 await asyncio.gather(carrying, return_exceptions=True)
-            await transport.close()
-            runner.close()
 
     async def _serve(
         self, runner: Runner, carrying: "asyncio.Future[None]", show: Callable[["SlotHubAgent"], None]
@@ -190,18 +162,20 @@ class SlotHubAgent:
         )
         return replace(found, settings=study_settings(self.study, dict(found.settings)))
 
-    def _noticed(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
+        """A site that has left is not waited for."""
         if event.what == "left":
             self.durable.party.left(event.who)
-        self._on_event(event)
+        super().on_event(event)
 
-    async def _noted(self, sender: str, words: bytes) -> None:
+    async def on_note(self, runner: Runner, sender: str, words: bytes) -> None:
+        """Whoever has the result says thanks, and sites say how far their streams are."""
         progress = progress_in(words)
         if words == THANKS:
             self._thanks.add(sender)
-        elif progress is not None and self._runner is not None:
+        elif progress is not None:
             closed, ended = progress
-            await self._runner.do(lambda: self.durable.heard(sender, closed, ended=ended))
+            await runner.do(lambda: self.durable.heard(sender, closed, ended=ended))
 
 
 def current_line(agent: SlotHubAgent) -> str:

@@ -16,11 +16,9 @@ keeps the thread that looks at the clock for so long. What is left is how long t
 import asyncio
 from collections.abc import Callable, Collection
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Final, final
 
-from eigenveil.core.accounting import Budget
 from eigenveil.core.ledger import Charge
 from eigenveil.data.follow import (
     ByClock,
@@ -38,22 +36,15 @@ from eigenveil.errors import ProtocolError, require
 from eigenveil.ledger.durable import DurableLedger, Opened
 from eigenveil.network.agents.durable.party import Event, OnEvent, Outgoing
 from eigenveil.network.agents.durable.slot_site import DurableSlotSite, SlotsBefore, StoredParts
-from eigenveil.network.agents.runner import STOPPED, THANKS, Runner, accepted, progress_note
-from eigenveil.network.agents.site_data import (
-    account_of,
-    credentials_of,
-    other_study,
-    place_of,
-    require_not_withdrawn,
-)
+from eigenveil.network.agents.runner import Runner, progress_note
+from eigenveil.network.agents.site_data import Holder, account_of
 from eigenveil.network.identity.certificates import Keys
-from eigenveil.network.policy import Policy, PolicyRefusal
+from eigenveil.network.policy import Policy
 from eigenveil.network.study.file import StudyFile
 from eigenveil.network.study.rules import method_of
 from eigenveil.network.study.size import MEMORY
 from eigenveil.network.study.streams import rule_of, slot_limits_of, slot_parties_of
 from eigenveil.protocols.slots import MaskedSlotMember, SlotMember
-from eigenveil.runtimes.grpc import Transport
 
 __all__ = ["SlotSiteAgent"]
 
@@ -65,12 +56,10 @@ _SHORT: Final = 0.05
 _STOOD_STILL: Final = 5.0
 # At most so many rows, and numbers, are read at a time.
 _MOST_ROWS, _NUMBERS = 200, 1 << 14
-# How long a site tries to say THANKS. It has its result already, so nothing depends on it.
-_GOODBYE: Final = 5.0
 
 
 @final
-class SlotSiteAgent:
+class SlotSiteAgent(Holder):
     """One site of a study of streams: its place in the `study`, its ledger, and the name of its `dataset` there.
 
     Changes in place: it spends. Nothing is connected and nothing is spent before `run`.
@@ -89,29 +78,31 @@ class SlotSiteAgent:
         on_event: OnEvent = lambda event: None,
     ) -> None:
         require(study.streaming, f"{study.name!r} is not a study of streams: run `eigenveil site` with --data")
-        self.study, self.policy = study, policy
-        self.place = place_of(study, keys, role="site")
-        self.parties = slot_parties_of(study, memory=memory)
-        self._keys, self._durable_ledger, self._on_event, self._withdrawn = keys, ledger, on_event, withdrawn
+        super().__init__(
+            study, keys=keys, role="site", ledger=ledger, policy=policy, withdrawn=withdrawn, on_event=on_event
+        )
+        self.parties = parties = slot_parties_of(study, memory=memory)
+        self.limits, self.calls = slot_limits_of(study, parties, "site"), (self.above,)
         # Before any connection and any charge: a study that is refused learns nothing.
-        reasons = [] if policy is None else [*policy.refusals(study, me=self.place.name, method=method_of(study))]
-        if reasons:
-            raise PolicyRefusal(reasons)
-        masked = self.parties.masked
-        account = account_of(study, dataset, party=self.place.name, budget=self.parties.spec.budget, mu=self.parties.mu)
-        # The probability that masks fail adds to delta, at any epsilon.
-        beyond = 0.0 if masked is None or not account.private else masked.lattice.failure
-        self.account = replace(account, beyond=beyond)
-        # The connections, while `run` runs.
-        self.transport: Transport | None = None
+        self.require_allowed(None, method=method_of(study))
+        self.account = account_of(
+            study,
+            dataset,
+            party=self.place.name,
+            budget=parties.spec.budget,
+            mu=parties.mu,
+            masks=parties.masked,
+        )
         # Set when the party above has greeted with the same study.
         self._met = asyncio.Event()
+        # What is kept of the stream, and who reads it, while `run` runs.
+        self._following: tuple[DurableSlotSite, Follower] | None = None
         # By the clock: since when ends are noted, and this process runs without a stop. None before.
         self._since: float | None = None
 
     @property
     def above(self) -> str:
-        """Who asks this site: the hub, or a node of the tree."""
+        """The hub, or a node of the tree."""
         return self.parties.above[self.place.name]
 
     async def run(self, source: Followed, *, address: str | None = None, note: str | None = None) -> None:
@@ -120,21 +111,14 @@ class SlotSiteAgent:
         `address` is where to reach the hub or node above, if not where the study file says. `note` is for the ledger, such as
         who consented.
         """
-        life: Budget | None = None if self.policy is None else self.policy.life
         rule = rule_of(self.study)
         if isinstance(rule, ByClock):
             # Before anything is charged or reserved.
             require_sized(source)
-        # Two processes of one site would make two different parts of the same slot.
-        with self._durable_ledger.lock(self.study.digest):
-            entered = self._durable_ledger.join(self.account, life=life)
-            if entered.finished:
-                raise ProtocolError(f"this site has finished the study {self.study.name!r}")
-            if note is not None:
-                self._durable_ledger.note(self.study.digest, note)
+        with self.entered(note) as entered:
             durable, start = self._durable(entered)
             if not entered.fresh:
-                self._on_event(Event("resumed", self.place.name, f"from slot {start.slot + 1} on"))
+                self.on_event(Event("resumed", self.place.name, f"from slot {start.slot + 1} on"))
             if not durable.over:
                 ends = None
                 if isinstance(rule, ByClock):
@@ -172,8 +156,7 @@ class SlotSiteAgent:
         else:
             identity, secret = self._keys.identity, entered.secret
             party = self.parties.masked_member(name, identity=identity, secret=secret, ledger=before.ledger, kept=parts)
-            # Three messages and a slot in each round, and five in each exchange of keys.
-            most = 4 * masked.most_rounds + 6 * masked.sessions
+            most = masked.most_messages
         durable = DurableSlotSite(
             party,
             self._durable_ledger,
@@ -183,11 +166,11 @@ class SlotSiteAgent:
             study=self.study.digest,
             above=self.above,
             window=spec.window,
-            limits=slot_limits_of(self.study, self.parties, "site"),
+            limits=self.limits,
             whole=whole,
-            most=most,
+            questions=most,
             clock=isinstance(rule_of(self.study), ByClock),
-            on_event=self._on_event,
+            on_event=self.on_event,
         )
         return durable, SlotStart.from_text(before.then) if before.then else SlotStart()
 
@@ -199,60 +182,32 @@ class SlotSiteAgent:
         watching: ExitStack,
         address: str | None,
     ) -> None:
-        above = self.study.place(self.above)
-        transport = self.transport = Transport(
-            self.place.name,
-            credentials=credentials_of(self.study, self._keys),
-            greeting=self.study.greeting,
-            accepts=accepted(slot_limits_of(self.study, self.parties, "site")),
-        )
+        async with self.connected(durable, address=address) as runner:
+            self._following = durable, follower
+            tasks = [
+                # First, because the others may fail once it has given the study up.
+                asyncio.ensure_future(self._answer_when_due(runner, durable, ends)),
+                asyncio.ensure_future(self._follow(runner, durable, follower, ends, watching)),
+                asyncio.ensure_future(runner.run(lambda: durable.over)),
+            ]
+            try:
+                # The end comes from above. A follower that fails ends the site, and its slots stay as they are.
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+                for task in tasks:
+                    if task.done():
+                        task.result()
+                await runner.thank(self.above)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
 
-        async def greet(name: str) -> None:
-            # Asked at every connection: a pin may be withdrawn while a study runs, and nothing more must go there.
-            require_not_withdrawn(above, self._withdrawn())
-            self._met.set()
-            # Whatever was said before may be forgotten there.
-            await self._tell(runner, durable, follower)
-
-        def other(name: str, greeting: bytes) -> str:
-            raise other_study(self.study, name, greeting)
-
-        reply = 0.0 if self.policy is None else self.policy.reply_seconds
-        runner = Runner(
-            durable, transport, on_event=self._on_event, notes=self._noted, greet=greet, other=other, reply=reply
-        )
-        where = address or above.address
-        assert where is not None
-        self._on_event(Event("waiting", above.name, f"for {above.name} at {where}"))
-        tasks = [
-            # First, because the others may fail once it has given the study up.
-            asyncio.ensure_future(self._answer_when_due(runner, durable, ends)),
-            asyncio.ensure_future(self._follow(runner, durable, follower, ends, watching)),
-            asyncio.ensure_future(runner.run(lambda: durable.over)),
-        ]
-        try:
-            transport.dial(
-                above.name,
-                where,
-                certificate=above.certificate.pem.encode(),
-                server_name=above.certificate.server_name,
-            )
-            # The end comes from above. A follower that fails ends the site, and its slots stay as they are.
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-            for task in tasks:
-                if task.done():
-                    task.result()
-            async with asyncio.timeout(_GOODBYE):
-                await runner.note(above.name, THANKS)
-        except TimeoutError:
-            # The result is in the ledger, so nothing is lost if the hub does not hear the thanks.
-            pass
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            await transport.close()
-            runner.close()
+    async def on_joined(self, runner: Runner, name: str) -> None:
+        """The party above has this very study. Whatever was said before may be forgotten there."""
+        await super().on_joined(runner, name)
+        self._met.set()
+        assert self._following is not None
+        await self._tell(runner, *self._following)
 
     async def _follow(
         self,
@@ -283,7 +238,7 @@ class SlotSiteAgent:
                 filled = task.open()
                 durable.party.skip(event.then.slot)
                 moved.append(event.then.slot)
-                self._on_event(
+                self.on_event(
                     Event(
                         "waiting",
                         self.above,
@@ -294,13 +249,13 @@ class SlotSiteAgent:
             elif isinstance(event, Closed):
                 if event.slot > before:
                     words = f"{before + 1} to {event.slot}" if event.slot > before + 1 else f"{event.slot}"
-                    self._on_event(
+                    self.on_event(
                         Event("waiting", self.above, f"skipped, because its end was not noted here: slot {words}")
                     )
                 durable.close(event.slot, filled, then=event.then.to_text())
                 # A new slot is opened after the commit. If that fails, the site ends and nothing is half counted.
                 filled = task.open()
-                self._on_event(Event("said", self.above, f"slot {event.slot + 1} is closed and charged"))
+                self.on_event(Event("said", self.above, f"slot {event.slot + 1} is closed and charged"))
                 moved.append(event.slot)
             else:
                 filled.add(event.rows)
@@ -365,7 +320,7 @@ class SlotSiteAgent:
         """Say how far the stream is, where no clock says it."""
         if isinstance(follower.rule, ByCount) and not durable.over:
             ended = follower.over and follower.start.slot < follower.rule.horizon
-            await runner.note(self.above, progress_note(follower.start.slot, ended=ended))
+            await runner.note(progress_note(follower.start.slot, ended=ended), self.above)
 
     async def _end(self, runner: Runner, durable: DurableSlotSite, follower: Follower) -> None:
         """The source has no more rows for this study: say so, and answer for what is closed until the hub ends."""
@@ -375,17 +330,11 @@ class SlotSiteAgent:
             await runner.act(durable.held)
         if isinstance(follower.rule, ByCount) and follower.start.slot < follower.rule.horizon and not durable.over:
             # Rows that came for this slot count nowhere: their number decides that it is not closed.
-            self._on_event(
+            self.on_event(
                 Event(
                     "waiting",
                     self.above,
                     f"{follower.source.source} has ended, so slot {follower.start.slot + 1} cannot be filled: its rows are in no "
                     "slot. Slots that are closed are still answered for",
                 )
-            )
-
-    async def _noted(self, sender: str, words: bytes) -> None:
-        if words == STOPPED:
-            self._on_event(
-                Event("waiting", sender, f"{sender} has stopped. The study goes on when it is started again")
             )

@@ -87,7 +87,7 @@ class CertificateRequest:
         claim.require_signed(key)
         # Written out again, so that the same request has one text however its PEM was laid out.
         text = found.public_bytes(Encoding.PEM).decode()
-        return cls(claim.name, claim.role, claim.public, claim.hosts, text)
+        return cls(name=claim.name, role=claim.role, public=claim.public, hosts=claim.hosts, pem=text)
 
     @classmethod
     def load(cls, path: Path) -> "CertificateRequest":
@@ -171,11 +171,10 @@ class Authority:
         private, public = folder / f"{AUTHORITY}.key", folder / f"{AUTHORITY}.crt"
         both = private.is_file() and public.is_file()
         require(both, f"there is no authority in {folder}. Make one with: eigenveil keys init {folder}")
-        match private_keys_in(private, passphrase=passphrase):
-            case [EllipticCurvePrivateKey() as key]:
-                pass
-            case _:
-                raise ValueError(f"{private} is not the private key file of an authority")
+        keys = private_keys_in(private, passphrase=passphrase)
+        key = keys[0] if len(keys) == 1 else None
+        if not isinstance(key, EllipticCurvePrivateKey):
+            raise ValueError(f"{private} is not the private key file of an authority")
         return in_file(public, lambda pem: cls(pem, key))
 
     def private_pem(self, passphrase: bytes | None = None) -> bytes:
@@ -278,7 +277,7 @@ def free_place(folder: Path, request: CertificateRequest) -> Path:
                 raise ValueError(
                     f"{path} is of the same identity with the name {found.name!r}. Each party needs its own identity"
                 )
-            case _:
+            case False, False:
                 require(
                     path != target, f"{path} is of {found.name!r}, and {request.name!r} would have the same file name"
                 )

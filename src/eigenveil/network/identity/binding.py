@@ -86,7 +86,7 @@ class CertificateClaim:
         """The claim of `identity` about the TLS `key`, given as its SubjectPublicKeyInfo in DER."""
         every = (server_name_of(identity.public), *hosts)
         signature = identity.sign(_statement(key, checked_name(name, role), role, every))
-        return cls(name, role, identity.public, every, signature)
+        return cls(name=name, role=role, public=identity.public, hosts=every, signature=signature)
 
     @classmethod
     def of(cls, subject: x509.Name, extensions: x509.Extensions) -> "CertificateClaim":
@@ -105,7 +105,13 @@ class CertificateClaim:
             name = raw[_HEAD:].decode()
         except UnicodeDecodeError:
             raise ValueError("the name in it is not UTF-8 text") from None
-        claim = cls(name, ROLES[raw[1]], raw[2 : 2 + KEY], tuple(map(_host_of, listed)), raw[2 + KEY : _HEAD])
+        claim = cls(
+            name=name,
+            role=ROLES[raw[1]],
+            public=raw[2 : 2 + KEY],
+            hosts=tuple(map(_host_of, listed)),
+            signature=raw[2 + KEY : _HEAD],
+        )
         # Other programs show the common name, so it must not say something else.
         require(subject == common_name(name), "its common name differs from the name in its identity")
         return claim
@@ -237,11 +243,9 @@ def _general_name(host: str) -> x509.GeneralName:
 
 
 def _host_of(listed: x509.GeneralName) -> str:
-    match listed:
-        case x509.IPAddress(value=ipaddress.IPv4Address() | ipaddress.IPv6Address()):
-            return str(listed.value)
-        # An address in the place of a DNS name is refused: the text alone could not tell the two apart.
-        case x509.DNSName() if _general_name(listed.value) == listed:
-            return listed.value
-        case _:
-            raise ValueError("a host in it is neither a DNS name nor an IP address")
+    if isinstance(listed, x509.IPAddress) and isinstance(listed.value, ipaddress.IPv4Address | ipaddress.IPv6Address):
+        return str(listed.value)
+    # An address in the place of a DNS name is refused: the text alone could not tell the two apart.
+    if isinstance(listed, x509.DNSName) and _general_name(listed.value) == listed:
+        return listed.value
+    raise ValueError("a host in it is neither a DNS name nor an IP address")

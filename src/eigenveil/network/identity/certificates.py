@@ -163,11 +163,10 @@ class Keys:
         # Keys of another party would fail only in the middle of a study, so they are compared here.
         own = self.identity.public == self.certificate.public
         require(own, f"the identity is not the one in the certificate of {self.certificate.name!r}")
-        match _private_keys(self.tls_key):
-            case [EllipticCurvePrivateKey() as key] if _digest_of(key) == self.certificate.key_digest:
-                pass
-            case _:
-                raise ValueError(f"the TLS key is not the one in the certificate of {self.certificate.name!r}")
+        keys = _private_keys(self.tls_key)
+        key = keys[0] if len(keys) == 1 else None
+        if not isinstance(key, EllipticCurvePrivateKey) or _digest_of(key) != self.certificate.key_digest:
+            raise ValueError(f"the TLS key is not the one in the certificate of {self.certificate.name!r}")
 
     @classmethod
     def load(cls, path: Path, *, passphrase: Passphrase | None = None) -> "Keys":
@@ -192,8 +191,7 @@ def party_keys_in(
         # This order tells a party's file from an authority's, which has one ECDSA key and nothing else.
         case [Ed25519PrivateKey() as identity, EllipticCurvePrivateKey() as key]:
             return Identity(identity.private_bytes_raw()), pem_of(key)
-        case _:
-            raise ValueError(f"{path} is not the private key file of a party")
+    raise ValueError(f"{path} is not the private key file of a party")
 
 
 def pem_of(key: PrivateKeyTypes, passphrase: bytes | None = None) -> bytes:

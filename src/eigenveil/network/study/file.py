@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, final
 
 from eigenveil.core.accounting import Budget
 from eigenveil.core.unit import Neighbours, PrivacyUnit
@@ -78,6 +78,9 @@ _EXPLAINED: Final = {
     "topology": "it is called carrier here, and belongs in [study]",
     "private": "give epsilon and delta in [privacy], or none = true",
 }
+
+# Where noise is added, and by whom. "none" if nobody adds any.
+Trust: TypeAlias = Literal["hub", "site", "both", "masked", "pairwise", "independent", "none"]
 
 
 @final
@@ -269,11 +272,14 @@ class StudyFile:
         return self.params.epsilon is not None
 
     @property
-    def trust(self) -> str:
+    def trust(self) -> Trust:
         """Where noise is added: "hub", "site", "both" or "masked"; between peers "pairwise" or "independent"; or "none"."""
         if not self.private:
             return "none"
-        return str(self.params.noise if isinstance(self.params, PeerStudy) else self.params.trust)
+        if isinstance(self.params, PeerStudy):
+            # `require_together` refuses peers with a budget and no noise.
+            return self.params.noise or "none"
+        return self.params.trust
 
     @property
     def title(self) -> str:
@@ -318,6 +324,11 @@ class StudyFile:
     def fewest(self) -> int:
         """The fewest organisations in any sum that others see: survivors under masks, otherwise the quorum."""
         return fewest_of(self)
+
+    @property
+    def patience(self) -> float:
+        """Seconds that a party waits for an answer, with all its tries."""
+        return self.params.deadline * (1 + self.params.retries)
 
     def place(self, name: str) -> Place:
         """The party of this name, or a `ValueError` that lists those who take part."""

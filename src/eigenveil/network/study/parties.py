@@ -99,8 +99,8 @@ def _parties_of(study: StudyFile, memory: int) -> Parties:
         hub=study.layout().hub,
     )
     # A limit of the study's own that is too small would show only after everyone was charged.
-    for role in ("hub", "site"):
-        limits_of(study, request, role, parties.masked)
+    limits_of(study, request, "hub", parties.masked)
+    limits_of(study, request, "site", parties.masked)
     return parties
 
 

@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from eigenveil.errors import require_param
-from eigenveil.protocols.limits import FitSize, hub_limits, node_limits, peer_limits, site_limits
+from eigenveil.protocols.limits import FitSize, Role, limits_for
 from eigenveil.protocols.wire import LIMIT, MessageLimits
 from eigenveil.tasks.fit.gaps import gaps_of
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from eigenveil.network.study.file import StudyFile
     from eigenveil.protocols.masked import MaskedTerms
 
-__all__ = ["MEMORY", "limits_of", "memory_of", "require_size", "size_of"]
+__all__ = ["MEMORY", "limits_of", "limits_within", "memory_of", "require_size", "size_of"]
 
 # The most memory that a party gives to a study, unless its operator allows more. A covariance of 8000 columns takes as much.
 MEMORY: Final = 4 << 30
@@ -93,27 +93,23 @@ def require_size(study: "StudyFile", request: "FederatedSpec | GossipSpec", *, m
 
 
 def limits_of(
-    study: "StudyFile", request: "FederatedSpec | GossipSpec", role: str, masked: "MaskedTerms | None" = None
+    study: "StudyFile", request: "FederatedSpec | GossipSpec", role: Role, masked: "MaskedTerms | None" = None
 ) -> MessageLimits:
     """What may come to a party in this `role`, checked against the limit that the study sets itself."""
-    names, size = [place.name for place in study.places], _size(study, request)
-    match role:
-        case "hub":
-            found = hub_limits(size, names, masked)
-        case "site":
-            found = site_limits(size, names, masked)
-        case "node":
-            found = node_limits(size, names)
-        case _:
-            found = peer_limits(size, names)
+    return limits_within(study, _size(study, request), role, masked)
+
+
+def limits_within(study: "StudyFile", size: FitSize, role: Role, masked: "MaskedTerms | None" = None) -> MessageLimits:
+    """The same for messages of this size."""
+    limits = limits_for(role, size, [place.name for place in study.places], masked)
     largest = LIMIT if study.params.largest is None else study.params.largest
     require_param(
-        found.largest <= largest,
+        limits.largest <= largest,
         "{largest} must be at least {@needed} for this study, whose messages have that many bytes, got {@given}",
-        needed=found.largest,
+        needed=limits.largest,
         given=largest,
     )
-    return found
+    return limits
 
 
 def _size(study: "StudyFile", request: "FederatedSpec | GossipSpec") -> FitSize:

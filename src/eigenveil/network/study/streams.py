@@ -5,9 +5,10 @@ from eigenveil.errors import require_param
 from eigenveil.estimators.slots.parties import SlotParties
 from eigenveil.network.study.file import StudyFile
 from eigenveil.network.study.rules import slots_of
+from eigenveil.network.study.size import limits_within
 from eigenveil.params.declarations.study import HubStudy
-from eigenveil.protocols.limits import FitSize, hub_limits, node_limits, site_limits
-from eigenveil.protocols.wire import LIMIT, MessageLimits
+from eigenveil.protocols.limits import FitSize, Role
+from eigenveil.protocols.wire import MessageLimits
 from eigenveil.tasks import SlotSums
 
 __all__ = ["rule_of", "slot_limits_of", "slot_parties_of"]
@@ -34,21 +35,9 @@ def slot_parties_of(study: StudyFile, *, memory: int) -> SlotParties:
     return parties
 
 
-def slot_limits_of(study: StudyFile, parties: SlotParties, role: str) -> MessageLimits:
+def slot_limits_of(study: StudyFile, parties: SlotParties, role: Role) -> MessageLimits:
     """What may come to a party in this `role`, checked against the limit that the study sets itself."""
-    names, size = [place.name for place in study.places], _size(parties)
-    if role == "node":
-        found = node_limits(size, names)
-    else:
-        found = (hub_limits if role == "hub" else site_limits)(size, names, parties.masked)
-    largest = LIMIT if study.params.largest is None else study.params.largest
-    require_param(
-        found.largest <= largest,
-        "{largest} must be at least {@needed} for this study, whose messages have that many bytes, got {@given}",
-        needed=found.largest,
-        given=largest,
-    )
-    return found
+    return limits_within(study, _size(parties), role, parties.masked)
 
 
 def rule_of(study: StudyFile) -> ByClock | ByCount:

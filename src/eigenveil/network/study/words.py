@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, assert_never
 
 from eigenveil.params.declarations.study import HubStudy, PeerStudy
 
@@ -94,13 +94,15 @@ def who_learns(study: "StudyFile", *, whose: str) -> str:
                 f"{loud} {own.upper()} WITHOUT NOISE. The hub at {study.hub.address} must be trusted with them: it adds "
                 "noise only to what it passes on."
             )
-        case _ if study.masked:
+        case "none" if study.masked:
             return (
                 f"{loud} EXACT {over.upper()}. No noise is added, and nobody is protected. The hub at "
                 f"{study.hub.address} never sees {own}, even if {told}."
             )
-        case _:
+        case "none" | "pairwise" | "independent":
             return f"{loud} {own.upper()} WITHOUT NOISE. The hub is at {study.hub.address}. Nobody is protected."
+        case _:
+            assert_never(study.trust)
 
 
 def _peers_learn(study: "StudyFile", whose: str) -> str:
@@ -117,8 +119,10 @@ def _peers_learn(study: "StudyFile", whose: str) -> str:
                 f"The other peers will learn {own}, with noise that the peer adds before they leave. That noise alone "
                 "keeps the guarantee, even if everyone sees the sums."
             )
-        case _:
+        case "none" | "hub" | "site" | "both" | "masked":
             return f"THE OTHER PEERS WILL LEARN {own.upper()} WITHOUT NOISE. Nobody is protected."
+        case _:
+            assert_never(study.trust)
 
 
 def _task(study: "StudyFile") -> Iterator[Fact]:
@@ -274,8 +278,10 @@ def _gaps(study: "StudyFile") -> str:
             return (
                 f"rows that lack a value are left out. How many {_counted(study)} are left is protected like the rows."
             )
-        case _:
+        case "fill" | "refuse":
             return "public values in the study file take the place of missing ones."
+        case _:
+            assert_never(study.params.missing)
     return f"they are put at the {center}, where they add nothing. With noise, {what}" if study.private else what
 
 

@@ -70,7 +70,16 @@ class Mixing:
                 "{steps} has no effect with {consensus=tree}: a sum takes one pass up and one down the tree",
             )
             tree = graph.spanning_tree()
-            return cls(graph, consensus, None, 2 * max(1, tree.depth), 0.0, 0.0, 0.0, tree)
+            return cls(
+                graph=graph,
+                consensus=consensus,
+                weights=None,
+                steps=2 * max(1, tree.depth),
+                low=0.0,
+                high=0.0,
+                left=0.0,
+                tree=tree,
+            )
         weights = metropolis(graph) if weights is None else weights
         values = np.linalg.eigvalsh(weights)
         # The largest eigenvalue, one, belongs to the mean. How fast differences shrink depends on the others.
@@ -89,7 +98,16 @@ class Mixing:
                 consensus=consensus,
             )
             found = graph.spanning_tree()
-        return cls(graph, consensus, weights, steps, low, high, contraction(consensus, low, high, steps), found)
+        return cls(
+            graph=graph,
+            consensus=consensus,
+            weights=weights,
+            steps=steps,
+            low=low,
+            high=high,
+            left=contraction(consensus, low, high, steps),
+            tree=found,
+        )
 
     def row(self, name: str) -> tuple[float, dict[str, float]]:
         """The weight of a peer's own numbers, and that of each of its neighbours'."""

@@ -394,7 +394,16 @@ class Peer(Party):
         moved = None
         if before is not None and self._estimate is not None and before.rank and self._estimate.rank == before.rank:
             moved = float(sines(before.basis, self._estimate.basis)[0])
-        self.rounds.append(PeerRound(self._round, question.stage, question.step, self.counted, moved, self._restarted))
+        self.rounds.append(
+            PeerRound(
+                number=self._round,
+                stage=question.stage,
+                step=question.step,
+                counted=self.counted,
+                movement=moved,
+                restarted=self._restarted,
+            )
+        )
         if self._watch is not None:
             self._watch(self, self.rounds[-1])
 
@@ -514,13 +523,21 @@ class Peer(Party):
             Message(
                 self._name,
                 self._hop(other),
-                PeerKey(0, self._name, other, keys.public, keys.signature, self._terms.digest, again),
+                PeerKey(
+                    round=0,
+                    origin=self._name,
+                    target=other,
+                    key=keys.public,
+                    signature=keys.signature,
+                    terms=self._terms.digest,
+                    again=again,
+                ),
             )
             for other in to
         ]
 
     def _again(self, to: tuple[str, ...], step: int) -> list[Message]:
-        body = Again(self._round, step, self._without, self._terms.digest, self._base)
+        body = Again(round=self._round, step=step, without=self._without, terms=self._terms.digest, base=self._base)
         return [Message(self._name, other, body) for other in to]
 
     def _hop(self, other: str) -> str:
@@ -537,6 +554,14 @@ class Peer(Party):
             key = (step, id(values))
             if key not in bodies:
                 stage, digest = self._stages[round_], self._terms.digest
-                bodies[key] = Pass(round_, step, values, stage, self._without, digest, self._base)
+                bodies[key] = Pass(
+                    round=round_,
+                    step=step,
+                    values=values,
+                    stage=stage,
+                    without=self._without,
+                    terms=digest,
+                    base=self._base,
+                )
             messages.append(Message(self._name, receiver, bodies[key]))
         return messages

@@ -148,7 +148,7 @@ def _sparse(sites: int, *, survivors: int, colluders: int, failure: float) -> Ma
         if chance > failure:
             return None
         abort = abort_bound(sites, survivors=survivors, holders=holders, threshold=threshold)
-        return MaskGraph(holders, threshold, loss, chance, abort, complete=False)
+        return MaskGraph(holders=holders, threshold=threshold, loss=loss, failure=chance, abort=abort, complete=False)
 
     # Bisection for the fewest holders that keep `failure`.
     few, many = 0, sites // _CHEAPER - 1

@@ -29,7 +29,7 @@ The next round begins at `mask` while the session has keys for it, and enough of
 
 import math
 from collections.abc import Iterable, Mapping, Sequence, Set
-from typing import Any, Final, Literal, NoReturn, final, get_args
+from typing import Any, Final, Literal, NoReturn, assert_never, final, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -268,19 +268,24 @@ class MaskedExchange(Exchange):
             case "mask":
                 return self._ask
             case "packets":
-                return Brief(self.round, "packets", b"", self._keys_for(name))
+                return Brief(round=self.round, step="packets", data=b"", table=self._keys_for(name))
             case "roster":
-                return Brief(self.round, "roster", self._shared_brief().data, self._bundles_to(name))
+                return Brief(
+                    round=self.round, step="roster", data=self._shared_brief().data, table=self._bundles_to(name)
+                )
             # Each site drew its own places, so each gets other signatures.
             case "seal" | "open" if self._terms.checks > 0:
-                return Brief(self.round, self._step, b"", self._wanted(name))
-            case _:
+                return Brief(round=self.round, step=self._step, data=b"", table=self._wanted(name))
+            case "keys" | "roster claim" | "seal" | "survivors" | "list claim" | "open" | "done":
                 return self._shared_brief()
+            case _:
+                assert_never(self._step)
 
     def _shared_brief(self) -> Brief:
         """The message that is the same for every site in this step."""
         if self._common is None:
-            self._common = Brief(self.round, self._step, *self._content())
+            data, table = self._content()
+            self._common = Brief(round=self.round, step=self._step, data=data, table=table)
         return self._common
 
     def _content(self) -> tuple[bytes, Table]:
@@ -293,8 +298,10 @@ class MaskedExchange(Exchange):
                 return self._lists(), ()
             case "roster claim" | "list claim":
                 return self._terms.bits(name for name, _ in self._signatures) + self._tree.root, ()
-            case _:
+            case "packets" | "seal" | "mask" | "open" | "done":
                 return b"", self._signatures
+            case _:
+                assert_never(self._step)
 
     def _wanted(self, name: str) -> Table:
         """The signatures that a site has asked to see, each with its path to the root."""
@@ -375,8 +382,10 @@ class MaskedExchange(Exchange):
                 size = self._terms.bytes_of_bits
                 lists = self._shared_brief().data
                 return list_digest(self._digest, lists[:size], lists[size:])
-            case _:
+            case "keys" | "packets" | "roster claim" | "seal" | "mask" | "list claim" | "open" | "done":
                 return return_digest(body.data, body.table)
+            case _:
+                assert_never(self._step)
 
     def _require_signed(self, sender: str, what: bytes, signature: bytes) -> None:
         if not self._terms.signed(sender, self._keys.said(self.round, self._step, what), signature):

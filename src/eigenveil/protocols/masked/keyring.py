@@ -44,7 +44,11 @@ class Keyring:
     def stored(self) -> Return:
         """All that later rounds need of sealed keys: each site's public keys, and what is known of the shares that it dealt."""
         return Return(
-            self.first, "keyring", self.nonce, tuple((name, self._kept_of(name)) for name in self.public), b""
+            round=self.first,
+            step="keyring",
+            data=self.nonce,
+            table=tuple((name, self._kept_of(name)) for name in self.public),
+            signature=b"",
         )
 
     def _kept_of(self, name: str) -> bytes:

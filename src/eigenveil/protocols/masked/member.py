@@ -182,22 +182,26 @@ class MaskedMember(Party):
         asked = question_digest(ask.question)
         # Derived from the secret, so that a site that restarts asks to see the same signatures.
         seed = None if self._secret is None else digest("looks", self._secret, ask.round, asked)
-        return _SiteRound(ask.round, ask.question, asked, SignatureCheck(self._terms, seed))
+        return _SiteRound(
+            number=ask.round, question=ask.question, digest=asked, check=SignatureCheck(self._terms, seed)
+        )
 
     def recall(self, message: Message, said: list[Message]) -> None:
         """Take the steps again, with the same secrets. A part is restored, not made again."""
-        match message.body, [one.body for one in said]:
-            case Ask() as ask, [(Masked() | Return()) as answer]:
-                if self._now is None or self._now.number != ask.round:
-                    self._now = self._opened(ask)
-                if isinstance(answer, Masked) and self._now.masked is None:
-                    self._now.masked = answer
-            case _:
-                self.receive(message)
+        ask, answers = message.body, [answer.body for answer in said]
+        if not isinstance(ask, Ask) or len(answers) != 1 or not isinstance(answers[0], Masked | Return):
+            self.receive(message)
+            return
+        if self._now is None or self._now.number != ask.round:
+            self._now = self._opened(ask)
+        if isinstance(answers[0], Masked) and self._now.masked is None:
+            self._now.masked = answers[0]
 
     def _declined(self, session: Session, round_: int, step: str) -> Return:
         """Signed, so that nobody on the way can decline for this site."""
-        return Return(round_, step, DECLINED, (), session.sign(round_, step, digest("declined")))
+        return Return(
+            round=round_, step=step, data=DECLINED, table=(), signature=session.sign(round_, step, digest("declined"))
+        )
 
     def _require_round(self, round_: int) -> None:
         if round_ < self._round:
@@ -273,7 +277,9 @@ class MaskedMember(Party):
         what = session.enrol(brief.data, brief.table)
         if what is None:
             return self._declined(session, brief.round, brief.step)
-        return Return(brief.round, brief.step, b"", (), session.sign(brief.round, "roster", what))
+        return Return(
+            round=brief.round, step=brief.step, data=b"", table=(), signature=session.sign(brief.round, "roster", what)
+        )
 
     def _roster_claim(self, brief: Brief) -> Body:
         session = self._begun(brief)
@@ -303,7 +309,7 @@ class MaskedMember(Party):
 
     def _returned(self, session: Session, brief: Brief, data: bytes, table: Table = ()) -> Return:
         signature = session.sign(brief.round, brief.step, return_digest(data, table))
-        return Return(brief.round, brief.step, data, table, signature)
+        return Return(round=brief.round, step=brief.step, data=data, table=table, signature=signature)
 
     # The end of a round.
 
@@ -321,7 +327,13 @@ class MaskedMember(Party):
         self._require_me(named)
         # Recorded before it is signed, so that no second list can be.
         now.alive, now.listed = named, listed
-        return Return(brief.round, brief.step, b"", (), session.sign(brief.round, brief.step, listed))
+        return Return(
+            round=brief.round,
+            step=brief.step,
+            data=b"",
+            table=(),
+            signature=session.sign(brief.round, brief.step, listed),
+        )
 
     # By two lists the hub could ask for both the seed and the mask key of one site, and read its part.
     def _require_one_list(self, now: _SiteRound, listed: bytes) -> None:

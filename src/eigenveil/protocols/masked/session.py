@@ -85,11 +85,11 @@ class Session:
         self._seeds = [draw_key(self._draw) for _ in range(terms.rounds)]
         self._blind = draw_key(self._draw)
         self.public = PublicKeys(
-            public_of(bundles),
-            tuple(public_of(key) for key in self._keys),
-            tuple(public_of(seed) for seed in self._seeds),
-            public_of(self._blind),
-            self._draw_holders(),
+            bundles=public_of(bundles),
+            keys=tuple(public_of(key) for key in self._keys),
+            seeds=tuple(public_of(seed) for seed in self._seeds),
+            blind=public_of(self._blind),
+            holders=self._draw_holders(),
         )
         self._raw = self.public.encode(terms)
         self._keys_of: dict[str, PublicKeys] = {}

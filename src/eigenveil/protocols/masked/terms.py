@@ -95,6 +95,11 @@ class MaskedTerms:
         passes = (((sites + self.colluders) // 2) / self.survivors) ** self.checks
         return sites * (self.sessions * self.graph.failure + (self.most_rounds + self.sessions) * passes)
 
+    @property
+    def most_messages(self) -> int:
+        """What an honest hub sends to a site: three messages and a part in each round, and five in each exchange of keys."""
+        return 4 * self.most_rounds + 6 * self.sessions
+
     @cached_property
     def names(self) -> tuple[str, ...]:
         """The sites, in the order of their places."""
@@ -249,7 +254,7 @@ class PublicKeys:
                 "signed keys name impossible holders",
             )
         keys, seeds = tuple(pieces[1 : 1 + rounds]), tuple(pieces[1 + rounds : -1])
-        return cls(pieces[0], keys, seeds, pieces[-1], frozenset(holders))
+        return cls(bundles=pieces[0], keys=keys, seeds=seeds, blind=pieces[-1], holders=frozenset(holders))
 
 
 def said_in(context: bytes, round_: int, step: str, what: bytes) -> bytes:

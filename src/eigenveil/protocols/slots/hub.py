@@ -302,7 +302,15 @@ class SlotHub(Party):
         require(self._now is None, "a hub can be stored between two slots only")
         counted = {slot: self.counted(slot) for slot in self._counted}
         state, unsettled = self._state, dict(self._unsettled)
-        return HubSnapshot(self._round, self._newest, counted, dict(self._folds), state, unsettled, self._horizon)
+        return HubSnapshot(
+            round=self._round,
+            newest=self._newest,
+            counted=counted,
+            folds=dict(self._folds),
+            state=state,
+            unsettled=unsettled,
+            horizon=self._horizon,
+        )
 
     def restore(self, snapshot: HubSnapshot) -> None:
         """Go on from a snapshot. Nothing is released or charged again."""
@@ -428,7 +436,16 @@ class SlotHub(Party):
 
     def _note(self, answered: tuple[str, ...], skipped: str = "") -> None:
         again = self._slot < self._newest
-        self.rounds.append(SlotRound(self._round, self._slot, answered, self.missing(self._slot), again, skipped))
+        self.rounds.append(
+            SlotRound(
+                number=self._round,
+                slot=self._slot,
+                answered=answered,
+                missing=self.missing(self._slot),
+                again=again,
+                skipped=skipped,
+            )
+        )
         if self._watch is not None:
             self._watch(self.rounds[-1])
 

@@ -158,4 +158,4 @@ class SlotMember(SlotParty[tuple[Array, ...]]):
         # The hub is not told why: the slot may be open, or left out, or its charge was refused.
         if slot not in self._kept:
             return Decline(round_)
-        return Give(round_, self._kept[slot], symmetric=self._task.halved(question))
+        return Give(round_, self._kept[slot], half=self._task.halved(question))

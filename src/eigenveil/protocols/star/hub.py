@@ -315,7 +315,15 @@ class Hub(Party, Generic[Result]):
         variances = () if found is None else tuple((found.values**2).tolist())
         self.rounds.append(
             HubRound(
-                now.round, question.stage, question.step, tuple(answered), missing, moved, spread, restarted, variances
+                number=now.round,
+                stage=question.stage,
+                step=question.step,
+                answered=tuple(answered),
+                missing=missing,
+                movement=moved,
+                spread=spread,
+                restarted=restarted,
+                variances=variances,
             )
         )
         if self._watch is not None:

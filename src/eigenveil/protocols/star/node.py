@@ -137,6 +137,6 @@ class Node(Party):
             self._answer = Decline(now.round)
         else:
             arrays = self._task.arrays(self._task.condense(total))
-            self._answer = Give(now.round, arrays, missing, symmetric=self._task.halved(now.question))
+            self._answer = Give(round=now.round, arrays=arrays, missing=missing, half=self._task.halved(now.question))
         self._gathering = None
         return [Message(self._name, self._above, self._answer)]

@@ -75,13 +75,14 @@ class Member(Party):
 
     def recall(self, message: Message, said: list[Message]) -> None:
         """Restore the question and the answer to it."""
-        match message.body, [one.body for one in said]:
-            case Ask(round=round_, question=question), [(Give() | Decline()) as answer]:
-                # A site that restarts must not answer more questions than the study has.
-                self._questions += self._asked is None or not question.same(self._asked)
-                self._round, self._asked, self._answer = round_, question, answer if isinstance(answer, Give) else None
-            case _:
-                self.receive(message)
+        ask, answers = message.body, [answer.body for answer in said]
+        if not isinstance(ask, Ask) or len(answers) != 1 or not isinstance(answers[0], Give | Decline):
+            self.receive(message)
+            return
+        # A site that restarts must not answer more questions than the study has.
+        self._questions += self._asked is None or not ask.question.same(self._asked)
+        self._round, self._asked = ask.round, ask.question
+        self._answer = answers[0] if isinstance(answers[0], Give) else None
 
     def _answered(self, round_: int, question: Question, hub: str) -> Give | Decline:
         if self.result is not None:
@@ -118,4 +119,4 @@ class Member(Party):
             self.error = error
             return Decline(round_)
         self.error = None
-        return Give(round_, arrays, symmetric=self._task.halved(question))
+        return Give(round_, arrays, half=self._task.halved(question))

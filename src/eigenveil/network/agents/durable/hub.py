@@ -12,7 +12,7 @@ from eigenveil.errors import BudgetExceeded, PeerError, ProtocolError
 from eigenveil.estimators.federated.parties import Parties
 from eigenveil.estimators.rounds import Round, round_of
 from eigenveil.network.agents.durable.hub_log import HubLog, LogEntry
-from eigenveil.network.agents.durable.party import DurableParty, Event, OnEvent, Outgoing, opened
+from eigenveil.network.agents.durable.party import Cause, DurableParty, Event, OnEvent, Outgoing
 from eigenveil.network.agents.durable.replay import ReplayMechanism
 from eigenveil.network.study.parties import found_in
 from eigenveil.protocols import Ask, Done, Hub, HubRound, Message
@@ -28,6 +28,7 @@ class DurableHub(DurableParty):
     """The hub of `parties`, brought to where the transcript ends. Changes in place."""
 
     def __init__(self, parties: Parties, transcript: HubLog, *, limits: MessageLimits, on_event: OnEvent) -> None:
+        super().__init__(limits=limits, on_event=on_event)
         self.party: Hub[Any] = parties.hub(
             masking=parties.masking(secret=transcript.secret),
             watch=self._note,
@@ -36,7 +37,7 @@ class DurableHub(DurableParty):
         )
         # While it replays: the question that the next move must ask. Otherwise: the question that a move has come to.
         self._asked: Question | None = None
-        self._parties, self._transcript, self._limits, self._on_event = parties, transcript, limits, on_event
+        self._parties, self._transcript = parties, transcript
         self.rounds: list[Round] = []
         self.traffic: defaultdict[int, Traffic] = defaultdict(Traffic)
         self.stopped: ProtocolError | None = None
@@ -77,7 +78,7 @@ class DurableHub(DurableParty):
     def begin(self) -> list[Outgoing]:
         """The first question; after a crash what is still missing; after a lost quorum that round's question again."""
         if not self.begun:
-            return self._moved(LogEntry("begin"), self.party.start)
+            return super().begin()
         if self.stopped is not None:
             # Resuming would ask for parts that the budget no longer covers, so the study must end here.
             if self._parties.request.private and self.party.paid_in_vain:
@@ -86,43 +87,34 @@ class DurableHub(DurableParty):
                     "study. Nothing more was charged. Start a new study with a budget of its own"
                 )
             self.stopped = None
-            return self._moved(LogEntry("resume"), self.party.resume)
+            return self._move(Cause(kind="resume"), self.party.resume)
         # For those who are connected already. The others get it when they join.
         return [one for name in self._parties.layout.below[self.party.name] for one in self.rejoined(name)]
-
-    def take(self, sender: str, data: bytes) -> list[Outgoing]:
-        """What the hub sends after a part."""
-        try:
-            message = opened(data, sender=sender, me=self.party.name, limits=self._limits)
-            # Counted before the party accepts it: bytes that were refused have been on the line too. A sender could name ever
-            # new rounds, and each would take memory, so others count in this one.
-            self.traffic[min(message.body.round, self.party.round)].up += len(data)
-            return self._moved(LogEntry("message", sender, data), lambda: self.party.receive(message))
-        except PeerError as error:
-            self.refused += 1
-            self._on_event(Event("refused", error.peer, error.why))
-            return []
-
-    def wait_over(self) -> list[Outgoing]:
-        """Ask the silent ones once more, or go on without them."""
-        return self._moved(LogEntry("timeout"), self.party.timeout)
 
     def rejoined(self, other: str) -> list[Outgoing]:
         """What a party that is back still owes, or the final result."""
         # Not in the log: it repeats what the hub has said, and moves it nowhere.
         return self._outgoing(self.party.rejoined(other))
 
-    def _moved(self, event: LogEntry, move: Callable[[], list[Message]]) -> list[Outgoing]:
+    def _refuse(self, error: PeerError) -> None:
+        self.refused += 1
+        super()._refuse(error)
+
+    def _move(self, cause: Cause, step: Callable[[], list[Message]]) -> list[Outgoing]:
         """Let the hub move, log why it did, and return what it sends."""
+        if cause.message is not None:
+            # Counted before the party accepts it: bytes that were refused have been on the line too. A sender could name ever
+            # new rounds, and each would take memory, so others count in this one.
+            self.traffic[min(cause.message.body.round, self.party.round)].up += len(cause.data)
         said: list[Message] = []
         try:
-            said = move()
+            said = step()
         except ProtocolError as error:
             # A lost quorum, for one. It is logged too, so that a resumed hub is in the same state.
             self.stopped = error
         # One log entry has the cause and what the hub released because of it, so a crash cannot separate them.
         released = None if self._memory is None else self._memory.taken()
-        self._transcript.add(LogEntry(event.kind, event.sender, event.data, released, self._came_to()))
+        self._transcript.add(LogEntry.of(cause, released, asked=self._came_to()))
         return self._outgoing(said)
 
     def _came_to(self) -> bytes | None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, Literal, Self, cast, final
 
 from eigenveil.errors import EigenveilError
+from eigenveil.network.agents.durable.party import Cause
 
 __all__ = ["HubLog", "LogEntry", "TranscriptError"]
 
@@ -49,6 +50,12 @@ class LogEntry:
     data: bytes = b""
     released: bytes | None = None
     asked: bytes | None = None
+
+    @classmethod
+    def of(cls, cause: Cause, released: bytes | None, *, asked: bytes | None = None) -> "LogEntry":
+        """The entry of a move with this cause."""
+        # What is "due" or "rejoined" moves no hub.
+        return cls(kind=cast("Kind", cause.kind), sender=cause.sender, data=cause.data, released=released, asked=asked)
 
 
 @final
@@ -144,7 +151,7 @@ class HubLog:
             for kind, sender, data, released, asked in cursor.execute(
                 "SELECT kind, sender, data, released, asked FROM events ORDER BY number"
             ):
-                yield LogEntry(cast("Kind", kind), sender, bytes(data), released, asked)
+                yield LogEntry(kind=cast("Kind", kind), sender=sender, data=bytes(data), released=released, asked=asked)
 
     def add(self, event: LogEntry) -> None:
         """Write what happened. It is on disk when this returns; after a `TranscriptError` nothing was written."""

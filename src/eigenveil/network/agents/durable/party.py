@@ -4,20 +4,17 @@
 everything that had to be written first is on disk by then.
 """
 
-import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Literal, final
+from typing import Literal, final
 
 from eigenveil.errors import PeerError, ProtocolError
 from eigenveil.protocols import Message, Party
-from eigenveil.protocols.wire import MessageLimits, decode
+from eigenveil.protocols.wire import MessageLimits, decode, encode
 
-__all__ = ["DurableParty", "Event", "OnEvent", "Outgoing", "Repeats", "opened"]
+__all__ = ["Cause", "DurableParty", "Event", "OnEvent", "Outgoing", "opened", "outgoing_of"]
 
-# How many answers stay in memory to be repeated byte for byte. The party itself can repeat older ones.
-_AT_HAND: Final = 4
 # The receiver's name, and the bytes for it.
 Outgoing = tuple[str, bytes]
 
@@ -35,51 +32,71 @@ class Event:
 OnEvent = Callable[[Event], None]
 
 
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """Why a party moves. "due" is a message that had to wait until its time, and "resume" a hub that goes on."""
+
+    kind: Literal["begin", "message", "due", "timeout", "rejoined", "resume", "tick"]
+    sender: str = ""  # Who sent the message.
+    data: bytes = b""  # The message as it came.
+    message: Message | None = None  # None without a message.
+
+
 class DurableParty(ABC):
-    """One party and what must be kept on disk of it. Changes in place."""
+    """One party and what must be kept on disk of it. Changes in place.
+
+    Each role says in `_move` what it writes before its messages leave. The default is for a party that keeps nothing.
+    """
 
     party: Party
+
+    def __init__(self, *, limits: MessageLimits, on_event: OnEvent) -> None:
+        self._limits, self._on_event = limits, on_event
 
     @property
     @abstractmethod
     def over(self) -> bool:
         """Whether there is a result, or there never will be."""
 
-    @abstractmethod
     def begin(self) -> list[Outgoing]:
         """The first messages, once all parties are connected."""
+        return self._move(Cause(kind="begin"), self.party.start)
 
-    @abstractmethod
     def take(self, sender: str, data: bytes) -> list[Outgoing]:
         """The answers to a message. A refused message changes nothing; it is only reported."""
+        return self._receive(sender, data, kind="message")
 
-    @abstractmethod
     def wait_over(self) -> list[Outgoing]:
         """What the party sends when its deadline has passed."""
+        return self._move(Cause(kind="timeout"), self.party.timeout)
 
-    @abstractmethod
     def rejoined(self, other: str) -> list[Outgoing]:
         """What the party sends to another that has reconnected."""
+        return self._move(Cause(kind="rejoined"), lambda: self.party.rejoined(other))
+
+    def _receive(self, sender: str, data: bytes, *, kind: Literal["message", "due"]) -> list[Outgoing]:
+        try:
+            message = opened(data, sender=sender, me=self.party.name, limits=self._limits)
+            cause = Cause(kind=kind, sender=sender, data=data, message=message)
+            return self._move(cause, lambda: self.party.receive(message))
+        except PeerError as error:
+            # No reply: the sender must not learn why, and the party goes on.
+            self._refuse(error)
+            return []
+
+    def _move(self, cause: Cause, step: Callable[[], list[Message]]) -> list[Outgoing]:
+        """What leaves after this step of the party, once it is on disk. A `PeerError` means that nothing has changed."""
+        return outgoing_of(step())
+
+    def _refuse(self, error: PeerError) -> None:
+        """Report a message that was refused."""
+        self._on_event(Event("refused", error.peer, error.why))
 
 
-@final
-class Repeats:
-    """The latest answers, by the message that each was for. Changes in place."""
-
-    def __init__(self) -> None:
-        self._said: dict[bytes, list[Outgoing]] = {}
-
-    def to(self, data: bytes) -> list[Outgoing] | None:
-        """What was said to a message; None if that is not known here."""
-        return self._said.get(hashlib.sha256(data).digest()) if self._said else None
-
-    def add(self, data: bytes, outgoing: list[Outgoing]) -> None:
-        """Remember an answer."""
-        self._said[hashlib.sha256(data).digest()] = outgoing
-        # Answers can have megabytes, so only the latest few stay in memory.
-        while len(self._said) > _AT_HAND:
-            # The first key is the oldest, because dicts keep the order of insertion.
-            del self._said[next(iter(self._said))]
+def outgoing_of(messages: list[Message]) -> list[Outgoing]:
+    """The messages in bytes."""
+    return [(message.receiver, encode(message)) for message in messages]
 
 
 def opened(data: bytes, *, sender: str, me: str, limits: MessageLimits) -> Message:

@@ -21,7 +21,7 @@ from eigenveil.errors import PeerError, ProtocolError
 from eigenveil.estimators.slots.parties import SlotParties
 from eigenveil.linalg import Array, Sketch, Subspace
 from eigenveil.network.agents.durable.hub_log import HubLog, LogEntry
-from eigenveil.network.agents.durable.party import DurableParty, Event, OnEvent, Outgoing, opened
+from eigenveil.network.agents.durable.party import Cause, DurableParty, Event, OnEvent, Outgoing, outgoing_of
 from eigenveil.network.agents.durable.replay import ReplayMechanism
 from eigenveil.protocols import Give, Message, Return
 from eigenveil.protocols.slots import HubSnapshot, SlotHub, SlotRound
@@ -72,13 +72,13 @@ def snapshot_from(text: str, arrays: tuple[Array, ...]) -> HubSnapshot:
     left = iter([np.array(array) for array in arrays])
     states = {kept["slot"]: _state_from(kept, left) for kept in facts["states"]}
     return HubSnapshot(
-        facts["round"],
-        facts["newest"],
-        {int(slot): tuple(sites) for slot, sites in facts["counted"].items()},
-        {int(slot): int(often) for slot, often in facts["folds"].items()},
-        states.pop(None),
-        states,
-        facts["horizon"],
+        round=facts["round"],
+        newest=facts["newest"],
+        counted={int(slot): tuple(sites) for slot, sites in facts["counted"].items()},
+        folds={int(slot): int(often) for slot, often in facts["folds"].items()},
+        state=states.pop(None),
+        unsettled=states,
+        horizon=facts["horizon"],
     )
 
 
@@ -87,11 +87,12 @@ def _state_from(kept: dict[str, Any], arrays: Iterator[Array]) -> SlotState:
     value: Any = None
     if kept["kind"] == "sketch":
         basis, values, mean = next(arrays), next(arrays), next(arrays)
-        value = Sketch(Subspace(basis, values), mean, *kept["numbers"])
+        weight, energy = kept["numbers"]
+        value = Sketch(subspace=Subspace(basis, values), mean=mean, weight=weight, energy=energy)
     elif kept["kind"] == "sums":
         value = next(arrays)
-    levels = Levels(*(next(arrays) for _ in fields(Levels))) if kept["levels"] else None
-    return SlotState(value, kept["reference"], kept["parts"], kept["noise"], levels=levels)
+    levels = Levels(**{part.name: next(arrays) for part in fields(Levels)}) if kept["levels"] else None
+    return SlotState(value=value, reference=kept["reference"], parts=kept["parts"], noise=kept["noise"], levels=levels)
 
 
 @final
@@ -108,7 +109,8 @@ class DurableSlotHub(DurableParty):
         watch: Callable[[SlotRound], None] = lambda done: None,
         answer: Callable[[SlotState], tuple[Array, ...]] = lambda state: (),
     ) -> None:
-        self._parties, self._log, self._limits, self._on_event, self._watch = parties, log, limits, on_event, watch
+        super().__init__(limits=limits, on_event=on_event)
+        self._parties, self._log, self._watch = parties, log, watch
         self._memory: ReplayMechanism | None = None
         self._masking = parties.masking(secret=log.secret)
         # The round in which the keys in the log were exchanged.
@@ -128,38 +130,25 @@ class DurableSlotHub(DurableParty):
         """After a crash in the middle of a slot: what is still missing of it."""
         # Nobody is back yet: who is connected shows later.
         below = self._parties.layout.below[self.party.name]
-        return [one for name in below for one in _outgoing(self.party.owed(name))]
+        return [one for name in below for one in outgoing_of(self.party.owed(name))]
 
     def tick(self) -> list[Outgoing]:
         """Open the next slot."""
-        return self._moved(LogEntry("tick"), self.party.tick)
-
-    def take(self, sender: str, data: bytes) -> list[Outgoing]:
-        """What the hub sends after a part."""
-        try:
-            message = opened(data, sender=sender, me=self.party.name, limits=self._limits)
-            return self._moved(LogEntry("message", sender, data), lambda: self.party.receive(message))
-        except PeerError as error:
-            self._on_event(Event("refused", error.peer, error.why))
-            return []
-
-    def wait_over(self) -> list[Outgoing]:
-        """Ask the silent ones once more, or go on without them."""
-        return self._moved(LogEntry("timeout"), self.party.timeout)
+        return self._move(Cause(kind="tick"), self.party.tick)
 
     def rejoined(self, other: str) -> list[Outgoing]:
         """What a party that is back still owes, or the final result."""
         # In the log, because the next slot may exchange keys anew for it, and a replay must do the same.
         if self._masking is not None and not self.over and self._masking.back(other):
             self._log.add(LogEntry("back", other))
-        return _outgoing(self.party.rejoined(other))
+        return outgoing_of(self.party.rejoined(other))
 
     def heard(self, name: str, closed: int, *, ended: bool) -> None:
         """What a site says of its stream. It is not in the log: sites say it again whenever they connect."""
         try:
             self.party.heard(name, closed, ended=ended)
         except PeerError as error:
-            self._on_event(Event("refused", error.peer, error.why))
+            self._refuse(error)
 
     def shorten(self) -> None:
         """End the study early if too few sources go on. That is on disk when this returns."""
@@ -168,9 +157,9 @@ class DurableSlotHub(DurableParty):
             slots = f"{self.party.horizon} of {self._parties.spec.slots} slots"
             self._on_event(Event("waiting", "", f"sources have ended, so there are {slots}"))
 
-    def _moved(self, event: LogEntry, move: Callable[[], list[Message]]) -> list[Outgoing]:
+    def _move(self, cause: Cause, step: Callable[[], list[Message]]) -> list[Outgoing]:
         # The party moves first: a message that it refuses must not get into the log.
-        said = move()
+        said = step()
         if self.party.idle:
             # Everything up to here is in the snapshot, so one entry replaces all others.
             if self._memory is not None:
@@ -179,8 +168,8 @@ class DurableSlotHub(DurableParty):
         else:
             # One entry has the cause and what the hub released because of it, so a crash cannot separate them.
             released = None if self._memory is None else self._memory.taken()
-            self._log.add(LogEntry(event.kind, event.sender, event.data, released))
-        return _outgoing(said)
+            self._log.add(LogEntry.of(cause, released))
+        return outgoing_of(said)
 
     def _store(self) -> None:
         """Replace the log by a snapshot, and by the keys of the masks where they are new."""
@@ -263,7 +252,3 @@ class DurableSlotHub(DurableParty):
             again = " late" if done.again else ""
             self._on_event(Event("round", f"slot {done.slot + 1}", f"{len(done.answered)} answered{again}{missing}"))
         self._watch(done)
-
-
-def _outgoing(messages: list[Message]) -> list[Any]:
-    return [(message.receiver, encode(message)) for message in messages]

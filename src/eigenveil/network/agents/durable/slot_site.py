@@ -24,15 +24,15 @@ lost.
 import json
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from dataclasses import dataclass
-from typing import Any, Final, final
+from typing import Any, Final, Literal, final
 
 from eigenveil.core.accounting import Budget
 from eigenveil.core.ledger import Charge, Ledger
 from eigenveil.core.unit import PrivacyUnit
-from eigenveil.errors import PeerError, ProtocolError, require
+from eigenveil.errors import PeerError, require
 from eigenveil.ledger.durable import DurableLedger, Opened, StudyStep
-from eigenveil.network.agents.durable.party import DurableParty, Event, OnEvent, Outgoing, Repeats, opened
-from eigenveil.network.agents.durable.refusals import Refusals, is_refusal
+from eigenveil.network.agents.durable.party import Cause, DurableParty, Event, OnEvent, Outgoing
+from eigenveil.network.agents.durable.steps import LedgerSteps
 from eigenveil.protocols import Ask, Brief, Done, Give, Masked, Message
 from eigenveil.protocols.slots import MaskedSlotMember, SlotMember
 from eigenveil.protocols.wire import MessageLimits, decode, encode, in_round
@@ -44,8 +44,6 @@ __all__ = ["DurableSlotSite", "SlotsBefore", "StoredParts"]
 _SLOT: Final = "slot"
 _MESSAGE: Final = "message"
 _RESULT: Final = "result"
-# How often a masked study may be asked the same in other bytes, on top of what it asks. Each time fills the disk a little.
-_RESUMED: Final = 50
 # The steps of an exchange of keys, as they are called on the wire.
 _SETUP: Final = ("keys", "packets", "roster", "roster claim", "seal")
 
@@ -142,7 +140,7 @@ class DurableSlotSite(DurableParty):
     """The slots of one site, and the messages between it and the hub or node `above`. Changes in place.
 
     The `parts` are those of the party. `whole` is for studies in which the hub adds the noise: the first slot is charged with all
-    that the study may cost. Under masks, `most` messages are what an honest hub sends. With `clock` a question waits until `held`
+    that the study may cost. Under masks, `questions` are what an honest hub asks. With `clock` a question waits until `held`
     is called. Slots of more than `window` before the last that was asked for are dropped from the disk; digests and charges stay.
     """
 
@@ -159,20 +157,19 @@ class DurableSlotSite(DurableParty):
         window: int,
         limits: MessageLimits,
         whole: Charge | None = None,
-        most: int = 0,
+        questions: int = 0,
         clock: bool = False,
         on_event: OnEvent = lambda event: None,
     ) -> None:
         self.party: SlotMember | MaskedSlotMember = party
-        self._parts = parts
-        self._durable_ledger, self._ledger, self._study, self._above = durable_ledger, ledger, study, above
-        self._window, self._limits, self._whole, self._on_event = window, limits, whole, on_event
-        self._refusals, self._clock = Refusals(durable_ledger, study, on_event), clock
-        self._number, self._ahead = len(joined.steps), False
-        # Under masks: answers to repeat, a question that came early, and where the keys and the last round are in the ledger.
-        self._said = Repeats()
+        super().__init__(limits=limits, on_event=on_event)
+        self._parts, self._ledger, self._above = parts, ledger, above
+        self._window, self._whole, self._clock = window, whole, clock
+        self._in_ledger = LedgerSteps(
+            durable_ledger, study, number=len(joined.steps), questions=questions, on_event=on_event
+        )
+        # A question that came early: its slot and its bytes. Under masks, where the keys and the last round are in the ledger.
         self._held: tuple[int, bytes] | None = None
-        self._most = _RESUMED + 4 * most
         self._setup: list[int] = []
         self._round: list[int] = []
         self._newest_round = -1
@@ -190,25 +187,12 @@ class DurableSlotSite(DurableParty):
         """Whether the final result is here."""
         return self.party.result is not None
 
-    def begin(self) -> list[Outgoing]:
-        """Nothing: a site waits to be asked."""
-        return []
-
-    def wait_over(self) -> list[Outgoing]:
-        """Nothing: a site has no deadline of its own."""
-        return []
-
-    def rejoined(self, other: str) -> list[Outgoing]:
-        """Nothing: the hub or node above asks for what it lacks."""
-        return []
-
     def close(self, slot: int, filled: OpenSlot, *, then: str) -> None:
         """Close a slot: when this returns, its part, its charge and where to read on are on disk, and its sums are gone."""
-        self._require_level()
+        self._in_ledger.require_level("a slot")
         ledger = self._ledger()
         before = 0 if ledger is None else len(ledger.charges)
-        # From here until the commit the party knows more than the disk: any error must end this process.
-        self._ahead = True
+        self._in_ledger.is_ahead = True
         # Nothing else holds what `filled` becomes, so the sums are freed before their part is written.
         part = self.party.close(slot, filled.close())
         # It is asked for again, because a site's ledger is made at its first release.
@@ -228,15 +212,15 @@ class DurableSlotSite(DurableParty):
         said = [] if part is None else [encode(Message(self.party.name, self._above, self._stored(slot, part)))]
         if part is not None:
             # Before the commit, which needs the memory. If it fails, this process ends, and nobody asks for the slot.
-            self._parts.stored(slot, self._number)
+            self._parts.stored(slot, self._in_ledger.number)
             del part
         self._commit(record, said, charges)
-        self._steps[slot] = self._number - 1
+        self._steps[slot] = self._in_ledger.number - 1
         if not isinstance(self.party, MaskedSlotMember):
             self._drop(slot)
         if self.party.error is not None:
             words = f"this site has no part of slot {slot + 1} to give: {self.party.error}"
-            self._refusals.write(words)
+            self._in_ledger.log(words)
             self._on_event(Event("said", self._above, words))
 
     def _stored(self, slot: int, part: Any) -> Give | Masked:
@@ -244,7 +228,7 @@ class DurableSlotSite(DurableParty):
             # Not masked yet: in a message it would need a round, whose masks are added when that is asked for.
             return Masked(0, part, b"")
         # Sums are symmetric, and half of a matrix is enough to repeat it.
-        return Give(0, part, symmetric=self.party.halved(slot))
+        return Give(0, part, half=self.party.halved(slot))
 
     def end(self) -> None:
         """The source has ended, so nothing is to be waited for."""
@@ -258,49 +242,47 @@ class DurableSlotSite(DurableParty):
     def held(self) -> list[Outgoing]:
         """The answer to a question that waits. By the clock its slot is due; without, it waits on while its slot is open."""
         held, self._held = self._held, None
-        return [] if held is None else self._take(self._above, held[1], due=True)
+        return [] if held is None else self._receive(self._above, held[1], kind="due")
 
-    def take(self, sender: str, data: bytes) -> list[Outgoing]:
+    def _receive(self, sender: str, data: bytes, *, kind: Literal["message", "due"]) -> list[Outgoing]:
+        self._in_ledger.require_level("a slot")
+        if sender == self._above and (repeated := self._in_ledger.answer_to(data)) is not None:
+            return repeated
+        return super()._receive(sender, data, kind=kind)
+
+    def _move(self, cause: Cause, step: Callable[[], list[Message]]) -> list[Outgoing]:
         """The answer to a question, from what is on disk already. Under masks, the message and the answer are written first."""
-        return self._take(sender, data, due=not self._clock)
-
-    def _take(self, sender: str, data: bytes, *, due: bool) -> list[Outgoing]:
-        self._require_level()
-        # The same bytes again, after a lost connection say.
-        if sender == self._above and (said := self._said.to(data)) is not None:
-            return said
-        sessions = 0
-        try:
-            message = opened(data, sender=sender, me=self.party.name, limits=self._limits)
-            if sender == self._above and isinstance(message.body, Ask) and not (due and self._is_ready(message)):
-                # One at a time: a hub that has asked for another slot does not wait for this one any more.
-                self._held = message.body.question.step, data
-                return []
-            if isinstance(self.party, MaskedSlotMember):
-                self._require_few(message)
-                sessions = self.party.sessions
-            answers = self.party.receive(message)
-            # From here until the commit the party knows more than the disk: any error must end this process.
-            self._ahead = isinstance(self.party, MaskedSlotMember) and bool(answers)
-        except PeerError as error:
-            # No reply: the sender must not learn why, and the site goes on.
-            self._refusals.note(error)
+        message = cause.message
+        # A site waits to be asked: it has no deadline of its own, and the party above asks for what it lacks.
+        if message is None:
             return []
-        if isinstance(message.body, Done):
-            # The party has the result and the disk has not, so an error in between must end this process.
-            self._ahead = True
-            self._commit({"what": _RESULT}, [data], ())
+        body, is_due = message.body, cause.kind == "due" or not self._clock
+        if message.sender == self._above and isinstance(body, Ask) and not (is_due and self._is_ready(message)):
+            # One at a time: a hub that has asked for another slot does not wait for this one any more.
+            self._held = body.question.step, cause.data
+            return []
+        is_masked, sessions = isinstance(self.party, MaskedSlotMember), 0
+        if isinstance(self.party, MaskedSlotMember):
+            self._in_ledger.require_few(message)
+            sessions = self.party.sessions
+        answers = step()
+        self._in_ledger.is_ahead = is_masked and bool(answers)
+        if isinstance(body, Done):
+            # The party has the result and the disk has not.
+            self._in_ledger.is_ahead = True
+            self._commit({"what": _RESULT}, [cause.data], ())
             self._on_event(Event("over", self._above, "the result is here"))
         outgoing = [(answer.receiver, self._encoded(answer)) for answer in answers]
         if isinstance(self.party, MaskedSlotMember) and answers:
-            self._commit({"what": _MESSAGE, "sessions": sessions}, [raw for _, raw in outgoing], (), message=data)
+            self._commit({"what": _MESSAGE, "sessions": sessions}, [raw for _, raw in outgoing], (), message=cause.data)
             # A new round, or new keys: what came before them is not needed any more.
-            if self._place(self._number - 1, message, keys=self.party.sessions > sessions):
+            if self._place(self._in_ledger.number - 1, message, keys=self.party.sessions > sessions):
                 self._drop(self.party.newest)
-            # A decline is not repeated from memory: the slot may be closed by the next time.
-            if not any(is_refusal(answer) for answer in answers):
-                self._said.add(data, outgoing)
+            self._in_ledger.remember(cause.data, answers, outgoing)
         return outgoing
+
+    def _refuse(self, error: PeerError) -> None:
+        self._in_ledger.refuse(error)
 
     def _is_ready(self, message: Message) -> bool:
         """Whether a question is answered now. Under masks a decline would lose a slot that may still close."""
@@ -311,11 +293,6 @@ class DurableSlotSite(DurableParty):
         if isinstance(answer.body, Give) and isinstance(self.party, SlotMember):
             return self._parts.said(self.party.asked, answer.body.round)
         return encode(answer)
-
-    def _require_few(self, message: Message) -> None:
-        """Refuse a flood of questions. Repeating one in other bytes costs no budget, but it fills the disk."""
-        if self._number >= self._most and not isinstance(message.body, Done):
-            raise PeerError(message.sender, f"has asked {self._most} times, more often than this study needs")
 
     def _place(self, number: int, message: Message, *, keys: bool) -> bool:
         """Note where in the ledger the keys and the last round are. Whether this message begins one of them.
@@ -343,9 +320,7 @@ class DurableSlotSite(DurableParty):
             # In every entry, because the one in which a slot was given is dropped in time.
             record = {**record, "first": self.party.first}
         came = json.dumps(record, sort_keys=True).encode() + (b"\n" + message if message else b"")
-        # The step's number makes a second process on the same ledger fail here instead of charging twice.
-        self._durable_ledger.commit(self._study, self._number, came=came, said=said, charges=charges)
-        self._number, self._ahead = self._number + 1, False
+        self._in_ledger.commit(came, said, charges)
 
     def _drop(self, slot: int) -> None:
         """Drop the bytes of slots that nobody may ask for any more. The last step stays: it says where to read on."""
@@ -354,11 +329,11 @@ class DurableSlotSite(DurableParty):
         masked = isinstance(self.party, MaskedSlotMember)
         first = min(slot, self.party.closed, self.party.newest - (0 if masked else self._window))
         old = [number for number in self._steps if number < first]
-        before = self._number if masked else 1 + max((self._steps[number] for number in old), default=-1)
+        before = self._in_ledger.number if masked else 1 + max((self._steps[number] for number in old), default=-1)
         for number in old:
             del self._steps[number]
         if before > 0:
-            self._durable_ledger.prune(self._study, before, keep={*self._steps.values(), *self._setup, *self._round})
+            self._in_ledger.prune(before, keep={*self._steps.values(), *self._setup, *self._round})
 
     def _read_back(self, number: int, record: dict[str, Any], came: bytes, said: tuple[bytes, ...]) -> None:
         self._take_back(number, record, came, said)
@@ -376,8 +351,8 @@ class DurableSlotSite(DurableParty):
             message, answers = decode(came, limits=self._limits), [decode(raw) for raw in said]
             self.party.recall(message, answers, sessions=record["sessions"])
             self._place(number, message, keys=self.party.sessions > record["sessions"])
-            if not any(is_refusal(answer) for answer in answers):
-                self._said.add(came, [(answer.receiver, raw) for answer, raw in zip(answers, said, strict=True)])
+            outgoing = [(answer.receiver, raw) for answer, raw in zip(answers, said, strict=True)]
+            self._in_ledger.remember(came, answers, outgoing)
             return
         slot = record["slot"]
         require(isinstance(slot, int), "a step of the ledger names no slot")
@@ -386,7 +361,3 @@ class DurableSlotSite(DurableParty):
             self._parts.stored(slot, number)
         self.party.restore(slot)
         self._steps[slot] = number
-
-    def _require_level(self) -> None:
-        if self._ahead:
-            raise ProtocolError("a slot of this site could not be written to its ledger: start the site again")

@@ -1,0 +1,95 @@
+"""`LedgerSteps`: what a site or peer has said, step after step in its ledger, and what it has refused."""
+
+import hashlib
+from collections.abc import Collection
+from typing import Final, final
+
+from eigenveil.core.ledger import Charge
+from eigenveil.errors import PeerError, ProtocolError
+from eigenveil.ledger.durable import DurableLedger
+from eigenveil.network.agents.durable.party import Event, OnEvent, Outgoing
+from eigenveil.protocols import Decline, Done, Message, Return
+from eigenveil.protocols.masked.terms import DECLINED
+
+__all__ = ["LedgerSteps"]
+
+# How many answers stay in memory to be repeated byte for byte. The party itself can repeat older ones.
+_AT_HAND: Final = 4
+# Lines in the log for one run of a party. A flood of bad messages must not fill the disk.
+_LOGGED: Final = 100
+# How often a study may be resumed on top of what it asks. Each time a question is asked and answered once more.
+_RESUMED: Final = 50
+
+
+@final
+class LedgerSteps:
+    """The steps of a `study` in the ledger of one party, of which there are `number`. Changes in place.
+
+    Refused messages are on the screen and in the ledger's log, where the party's own people find them. Nobody else learns of
+    them: a reason, or how many there are, could tell about the rows. So they are not among the entries, which may be exported.
+    """
+
+    def __init__(
+        self, ledger: DurableLedger, study: str, *, number: int = 0, questions: int = 0, on_event: OnEvent
+    ) -> None:
+        self._durable_ledger, self._study, self._on_event = ledger, study, on_event
+        self.number = number
+        # The party has said something that the ledger does not have. Any error before the commit must end this process.
+        self.is_ahead = False
+        # What an honest hub asks, four times over: room for restarts, and still a bound on what fills the disk.
+        self._most = _RESUMED + 4 * questions
+        self._answers: dict[bytes, list[Outgoing]] = {}
+        self._log_lines = 0
+
+    def require_level(self, what: str) -> None:
+        """Refuse to go on if `what` the party said last is not in the ledger."""
+        if self.is_ahead:
+            raise ProtocolError(f"{what} of this site could not be written to its ledger: start the site again")
+
+    def require_few(self, message: Message) -> None:
+        """Refuse a flood of questions. Repeating one in other bytes costs no budget, but it fills the disk."""
+        # The result is exempt: a study that reached its end must be able to end.
+        if self.number >= self._most and not isinstance(message.body, Done):
+            raise PeerError(message.sender, f"has asked {self._most} times, more often than this study needs")
+
+    def commit(self, came: bytes, said: list[bytes], charges: tuple[Charge, ...]) -> None:
+        """Write the next step. It is on disk when this returns."""
+        # The step's number makes a second process on the same ledger fail here instead of charging twice.
+        self._durable_ledger.commit(self._study, self.number, came=came, said=said, charges=charges)
+        self.number, self.is_ahead = self.number + 1, False
+
+    def prune(self, before: int, *, keep: Collection[int]) -> None:
+        """Drop the bytes of the steps before this one, except those to `keep`. Digests and charges stay."""
+        self._durable_ledger.prune(self._study, before, keep=keep)
+
+    def answer_to(self, data: bytes) -> list[Outgoing] | None:
+        """What was said to the same bytes before, as after a lost connection; None if that is not known here."""
+        return self._answers.get(hashlib.sha256(data).digest()) if self._answers else None
+
+    def remember(self, data: bytes, answers: Collection[Message], outgoing: list[Outgoing]) -> None:
+        """Keep the answers to a message, to repeat them."""
+        # A site that had no part may have one after it was repaired, so its refusal is not repeated from memory.
+        if any(map(_is_refusal, answers)):
+            return
+        self._answers[hashlib.sha256(data).digest()] = outgoing
+        # Answers can have megabytes, so only the latest few stay in memory.
+        while len(self._answers) > _AT_HAND:
+            # The first key is the oldest, because dicts keep the order of insertion.
+            del self._answers[next(iter(self._answers))]
+
+    def refuse(self, error: PeerError) -> None:
+        """Say what was refused and why, here and nowhere else."""
+        # On the screen every time, in the ledger up to the limit: a screen does not fill a disk.
+        self._on_event(Event("refused", error.peer, error.why))
+        self.log(f"refused a message from {error.peer}: {error.why}")
+
+    def log(self, words: str) -> None:
+        """Write it to the ledger's log, unless there are too many such lines."""
+        self._log_lines += 1
+        if self._log_lines <= _LOGGED:
+            self._durable_ledger.log(self._study, words)
+
+
+def _is_refusal(message: Message) -> bool:
+    """Whether a message says that the site has no part to give."""
+    return isinstance(message.body, Decline) or (isinstance(message.body, Return) and message.body.data == DECLINED)
