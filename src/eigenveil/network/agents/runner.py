@@ -267,8 +267,9 @@ class Runner:
                 case Got(kind=kind) if kind == MESSAGE:
                     self._keep_early(event)
                     until = min(until, loop.time() + patience) if self._early else until
-                case _:
-                    continue
+                case Got():
+                    # A note, which has been heard.
+                    pass
 
     def _keep_early(self, event: Got) -> None:
         """Keep a message whose sender has begun already, if there is room. Dropped, it is missed until somebody asks again."""
