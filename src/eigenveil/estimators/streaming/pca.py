@@ -25,7 +25,6 @@ from eigenveil.errors import EigenveilError, ParameterWarning, StateFileError, r
 from eigenveil.estimators.checks import warn_if_weak
 from eigenveil.estimators.likelihood import Likelihood, RowCovariance, noise_variance
 from eigenveil.estimators.reading import chosen, column_names
-from eigenveil.estimators.released import divisor_of, released_settings, shares_of
 from eigenveil.estimators.settings import bound_settings, settings_of
 from eigenveil.estimators.streaming.answer import Answer
 from eigenveil.estimators.streaming.buffer import as_kind, checked_batch, in_units
@@ -439,23 +438,14 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         """The components, what is needed to apply them, and the guarantee."""
         view = self._view()
         stream = self._begun("")
-        space, verdict = view.subspace, self._judged(view)
-        eigenvalues = np.square(space.values)
-        # A single row, or strong forgetting, would leave nothing to divide by.
-        divisor = divisor_of(view.sketch.weight)
-        return Model(
-            components=space.basis.T,
-            mean=view.mean(stream.place.scale),
-            values=space.values,
-            explained_variance=eigenvalues / divisor,
-            explained_variance_ratio=shares_of(eigenvalues, total=view.sketch.energy, noise_floor=verdict.noise_floor),
-            guarantee=stream.guarantee(),
-            columns=self._names(),
-            settings=_settings(stream, view, verdict, divisor),
-            warnings=tuple(str(warning) for warning in verdict.warned),
+        model = view.model(
+            self._judged(view),
+            stream.guarantee(),
             scale=stream.place.scale,
-            clipping=stream.clipping(),
+            columns=self._names(),
+            settings=_settings(stream, view),
         )
+        return replace(model, clipping=stream.clipping())
 
     @property
     def subspace_(self) -> Subspace:
@@ -760,7 +750,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         self._stream = Stream(terms, ledger, shared=asked.ledger is not None)
 
 
-def _settings(stream: Stream, view: Answer, verdict: FitVerdict, divisor: float) -> dict[str, Any]:
+def _settings(stream: Stream, view: Answer) -> dict[str, Any]:
     terms, plan = stream.terms, stream.terms.plan
     return settings_of(
         terms.settings,
@@ -772,8 +762,6 @@ def _settings(stream: Stream, view: Answer, verdict: FitVerdict, divisor: float)
         oversample=terms.oversample,
         rows=view.rows,
         releases=stream.releases,
-        noise_floor=verdict.noise_floor / divisor,
-        **released_settings(verdict),
         **bound_settings(terms.settings, terms.bounds, stream.place.bound, stream.place.scale),
     )
 
