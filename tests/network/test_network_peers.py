@@ -110,8 +110,10 @@ def test_a_peer_that_is_lost_as_the_study_begins_costs_nobody_the_study(
             raise Gone
 
     monkeypatch.setattr(Transport, "dial", late)
-    sections = {"graph": {"kind": "complete"}, "network": {"deadline": 3.0, "quorum": 3}}
-    company = PeerCompany(tmp_path, 5, sections=sections | {"privacy": {"restarts": 1}})
+    network = {"deadline": 3.0, "quorum": 3}
+    company = PeerCompany(
+        tmp_path, 5, sections={"graph": {"kind": "complete"}, "network": network, "privacy": {"restarts": 1}}
+    )
     ends = company.run(changes={"peer 4": {"on_event": stop}})
     assert isinstance(ends.pop(), Gone)
     assert ends == [None] * 4
@@ -121,7 +123,7 @@ def test_a_peer_that_is_away_before_anybody_has_begun_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was started with something wrong, say. Without it nobody is charged."""
-    company, lives = PeerCompany(tmp_path), []
+    company, lives = PeerCompany(tmp_path), list[str]()
 
     async def twice(name: str, **changes: Any) -> None:
         if name == "peer 3" and not lives:
