@@ -16,7 +16,6 @@ from eigenveil.data.formats import TableParams
 from eigenveil.errors import require, require_param
 from eigenveil.params import PlanParams, checked
 from eigenveil.params.declarations.plan import SHOWN, SPECTRUM
-from eigenveil.params.words import method_words
 from eigenveil.show.console import Line, is_seen, output
 
 if TYPE_CHECKING:
@@ -280,6 +279,8 @@ def _draw(answer: "PlanAnswer", path: Path) -> None:
 
     facts = answer.facts
     about = f"{facts.rank} components of {facts.dim} columns, about {facts.people} people, {answer.note}"
+    from eigenveil.plan import method_words
+
     title = f"What an epsilon buys: {method_words(answer.plotted or '')}"
     chart = plan_chart(answer.curve, asked=facts.budget.epsilon, title=title, note=about, of=facts.denominator)
     write_picture(chart, path)

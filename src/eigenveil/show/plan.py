@@ -10,9 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from eigenveil.errors import plain
-from eigenveil.methods import methods_at
 from eigenveil.params import GossipParams, PrivateParams, StreamingParams
-from eigenveil.params.words import as_options, method_phrase, method_words
+from eigenveil.params.words import as_options
 from eigenveil.show.charts import Point
 from eigenveil.show.console import Line, output
 from eigenveil.show.curve import CurveChart, span
@@ -89,7 +88,7 @@ class PlanAnswer:
 
     def sentences(self) -> Iterator[str]:
         """The answer in one or two sentences."""
-        from eigenveil.plan import choice_of
+        from eigenveil.plan import choice_of, method_phrase
 
         facts, best, verdict = self.facts, self.recommendation.best, self.recommendation.verdict
         asked = f"epsilon = {facts.budget.epsilon:g}"
@@ -261,6 +260,8 @@ def command_of(facts: "Facts", chosen: "Forecast") -> str:
 
     Sites in different organisations write a study. `rehearsal_of` runs the same fit in one process.
     """
+    from eigenveil.methods import methods_at
+
     params = chosen.params
     options = _options(params, chosen.unknown)
     if isinstance(params, PrivateParams):
@@ -376,6 +377,8 @@ def _interval_values(found: "Interval") -> dict[str, float] | None:
 def plan_report(answer: PlanAnswer) -> Report:
     """The plan as a report: the answer, every method, the curve, and what it all depends on."""
     facts, recommendation = answer.facts, answer.recommendation
+    from eigenveil.plan import method_words
+
     first, *rest = answer.sentences()
     possible = [found for found in recommendation.forecasts if not found.refused]
     rows = tuple(
@@ -435,6 +438,8 @@ def plan_view(answer: PlanAnswer) -> "View":
     if chosen is not None:
         yield from _listed("why this one", answer.recommendation.reasons)
     if answer.points:
+        from eigenveil.plan import method_words
+
         how = method_words(answer.plotted or "")
         yield _heading(f"what an epsilon buys: captured variance of {_rows(answer.points[0][1])}, {how}")
         yield CurveChart(answer.curve, answer.facts.budget.epsilon)
