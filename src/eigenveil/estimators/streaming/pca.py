@@ -18,6 +18,7 @@ from sklearn.exceptions import NotFittedError
 from eigenveil.core.ledger import Ledger
 from eigenveil.core.rows import in_silence
 from eigenveil.data.elsewhere import is_dask
+from eigenveil.data.formats import PIPES
 from eigenveil.data.people import Marks
 from eigenveil.data.streams import Source, open_source
 from eigenveil.data.tables import person_marks
@@ -228,7 +229,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
     def _opened(self, X: Any) -> Source:
         """The rows of a file or pipe with the columns that were chosen."""
         asked = checked(ColumnsParams, self)
-        kind = "csv" if hasattr(X, "read") else None
+        kind = PIPES[0] if hasattr(X, "read") else None
         chosen_columns = {"columns": asked.columns, "drop": asked.drop or (), "one_hot": asked.one_hot}
         return open_source(X, **chosen_columns, person=self.person, kind=kind)
 
