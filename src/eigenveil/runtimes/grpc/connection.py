@@ -1,4 +1,4 @@
-"""`Connection`: one connection to one party, from the greeting to the farewell; and `Inbox`: what happened on all of them, in order."""
+"""`Connection`: one connection to one party, from the greeting to the farewell. `Inbox`: what happened, in order."""
 
 import asyncio
 from asyncio import FIRST_COMPLETED
