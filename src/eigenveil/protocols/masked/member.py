@@ -269,9 +269,7 @@ class MaskedMember(Party):
         what = session.enrol(brief.data, brief.table)
         if what is None:
             return self._declined(session, brief.round, brief.step)
-        return Return(
-            round=brief.round, step=brief.step, data=b"", table=(), signature=session.sign(brief.round, "roster", what)
-        )
+        return self._returned(session, brief, what=what)
 
     def _roster_claim(self, brief: Brief) -> Body:
         session = self._begun(brief)
@@ -299,8 +297,11 @@ class MaskedMember(Party):
         require(before == asked, "this step was taken before, with other data")
         return said
 
-    def _returned(self, session: Session, brief: Brief, data: bytes, table: Table = ()) -> Return:
-        signature = session.sign(brief.round, brief.step, return_digest(data, table))
+    def _returned(
+        self, session: Session, brief: Brief, data: bytes = b"", table: Table = (), *, what: bytes | None = None
+    ) -> Return:
+        """An answer, signed: its own contents, or `what` it is about."""
+        signature = session.sign(brief.round, brief.step, return_digest(data, table) if what is None else what)
         return Return(round=brief.round, step=brief.step, data=data, table=table, signature=signature)
 
     # The end of a round.
@@ -319,13 +320,7 @@ class MaskedMember(Party):
         self._require_me(named)
         # Recorded before it is signed, so that no second list can be.
         now.alive, now.listed = named, listed
-        return Return(
-            round=brief.round,
-            step=brief.step,
-            data=b"",
-            table=(),
-            signature=session.sign(brief.round, brief.step, listed),
-        )
+        return self._returned(session, brief, what=listed)
 
     # By two lists the hub could ask for both the seed and the mask key of one site, and read its part.
     def _require_one_list(self, now: _SiteRound, listed: bytes) -> None:
