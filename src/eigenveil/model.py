@@ -19,8 +19,10 @@ from eigenveil.core.rows import Block, in_silence, is_sparse
 from eigenveil.data.archive import ArchiveKind
 from eigenveil.data.elsewhere import is_dask, require_here
 from eigenveil.data.engines.gpu import is_on_device, rows_on_device
+from eigenveil.data.formats import missing_words
 from eigenveil.data.known import KnownColumns
-from eigenveil.errors import ModelFileError, require
+from eigenveil.data.number_texts import NO_MARKS, MissingMarks
+from eigenveil.errors import ModelFileError, listed, require
 from eigenveil.linalg import Array, Subspace
 from eigenveil.params.declarations.reading import public_levels
 from eigenveil.params.values import Expected
@@ -214,6 +216,15 @@ class Model:
                 "the model's settings have levels of columns that cannot be read. Ask for another model"
             ) from None
 
+    @property
+    def marks(self) -> MissingMarks:
+        """What stood for a missing value in the table of the fit. A `ValueError` if a file has something else in its place."""
+        noted = self.settings.get("na_values")
+        try:
+            return MissingMarks(missing_words(noted)) if noted else NO_MARKS
+        except Expected:
+            raise ValueError("the model's settings have na_values that cannot be read. Ask for another model") from None
+
     @in_silence
     def clipped(self, rows: Any) -> Any:
         """Checked rows, (b, d), clipped as in the fit, in the units of the columns; as they are where a fit has no bounds."""
@@ -250,8 +261,9 @@ class Model:
         """`rows`, (n, d), with missing entries handled as in the fit: put at the mean, where they add nothing to a score.
 
         With the rule fill they get their public value. With drop they stay missing, so that incomplete rows have no scores. A
-        model that refuses missing values leaves rows as they are.
+        model that refuses missing values leaves rows as they are. What stood for a missing value in the fit does so here.
         """
+        rows = self._without_marks(rows)
         # Settings may come from a file, which is checked here like a parameter.
         gaps = gaps_of(_Settings(self.settings), len(self.mean), names=self.columns, sparse=is_sparse(rows))
         if gaps is None or gaps.drops:
@@ -265,6 +277,24 @@ class Model:
             return whole
         given = np.asarray(rows)
         return np.where(gaps.gone(given), values, given)
+
+    def _without_marks(self, rows: Any) -> Any:
+        """Rows with NaN where a number stood for a missing value in the table of the fit: here it does, too."""
+        if not self.marks.numbers:
+            return rows
+        if not is_sparse(rows):
+            cleaned = values = self.marks.without(np.asarray(rows))
+        else:
+            import scipy.sparse as sp
+
+            cleaned = sp.csr_array(rows).astype(np.float64)
+            cleaned.data = values = self.marks.without(cleaned.data)
+        require(
+            self._gaps or not np.isnan(values).any(),
+            f"some rows have {listed(self.marks.words)}, which stood for a missing value in the fit. Fill in or remove such "
+            "rows first",
+        )
+        return cleaned
 
     @in_silence
     def inverse_transform(self, scores: Array) -> Array:

@@ -3,6 +3,7 @@
 import re
 import stat
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.parquet as pq
 import pytest
+import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,7 +30,7 @@ from commands.command_tables import (
     rows,
     written,
 )
-from eigenveil import Model
+from eigenveil import Model, PrivatePCA
 from eigenveil.data.formats.csv import as_plain_text
 
 
@@ -137,12 +139,22 @@ def test_what_stood_for_a_missing_value_in_the_fit_does_so_in_other_tables(tmp_p
     plain = tmp_path / "plain.safetensors"
     assert eigenveil("fit", source, "-k", 1, "--no-privacy", "-o", plain).exit_code == 0
     assert np.abs(Model.load(plain).components[0, 1]) > 0.99 > np.abs(Model.load(model).components[0, 1])
+    found = np.empty(0)
     for more in ((), ("--na-values", "-9999"), ("--na-values=-9999",)):
         assert eigenveil("transform", source, "-m", model, "-o", target, "--force", *more).exit_code == 0
         found = scores_of_one(target)
         gone = values.copy()
         gone[::7, 1] = np.nan
         np.testing.assert_allclose(found, Model.load(model).transform(gone)[:, 0])
+    # In Python, too: a table in memory still has its sentinels.
+    for learned in (Model.load(model), PrivatePCA.load(model)):
+        for table in (values, sp.csr_array(values), pd.DataFrame(values, columns=NAMES)):
+            np.testing.assert_allclose(learned.transform(table)[:, 0], found)
+    strict = replace(Model.load(model), settings={**Model.load(model).settings, "missing": "refuse"})
+    with pytest.raises(ValueError, match=r"-9999\.0, \?, which stood for a missing value in the fit"):
+        strict.transform(values)
+    with pytest.raises(ValueError, match="na_values that cannot be read"):
+        replace(strict, settings={"na_values": {"a": 1}}).transform(values)
     line = refusal("fit", source, "-k", 1, "--no-privacy", "--na-values", "-9999", "-o", tmp_path / "b.safetensors")
     assert "column 'income' has missing values" in line
 

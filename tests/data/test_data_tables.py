@@ -15,12 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from sklearn.datasets import dump_svmlight_file
 
 from eigenveil.core.rows import Rows
-from eigenveil.data.rows import DenseRows, WeightedRows
+from eigenveil.data.rows import DenseRows
 from eigenveil.data.tables import as_rows, is_arrow_like, person_ids, read_table
 from eigenveil.linalg import Array
 
@@ -140,63 +137,6 @@ def test_nulls_are_refused_when_they_are_read(make: Callable[[dict[str, Any]], A
     assert SECRET not in str(caught.value)
 
 
-def write_csv(path: Path, values: Array) -> None:
-    """Comma-separated, with a header."""
-    pd.DataFrame(columns(values)).to_csv(path, index=False)
-
-
-def write_parquet(path: Path, values: Array) -> None:
-    """In row groups of two rows."""
-    pq.write_table(pa.table(columns(values)), path, row_group_size=2)
-
-
-def write_npy(path: Path, values: Array) -> None:
-    """One array."""
-    np.save(path, values)
-
-
-def write_npz(path: Path, values: Array) -> None:
-    """One array among others, compressed."""
-    np.savez_compressed(path, X=values, y=np.zeros(3))
-
-
-def write_sparse(path: Path, values: Array) -> None:
-    """A scipy sparse matrix in column form."""
-    sp.save_npz(path, sp.csc_array(values))
-
-
-def write_svmlight(path: Path, values: Array) -> None:
-    """Text with labels, which are left out."""
-    dump_svmlight_file(values, np.arange(len(values)), str(path), zero_based=False)
-
-
-Writer = Callable[[Path, Array], None]
-WRITERS: dict[str, Writer] = {
-    "a.csv": write_csv,
-    "a.CSV": write_csv,
-    "a.parquet": write_parquet,
-    "a.npy": write_npy,
-    "a.npz": write_npz,
-    "sparse.npz": write_sparse,
-    "a.svm": write_svmlight,
-    "a.svmlight": write_svmlight,
-    "a.libsvm": write_svmlight,
-}
-BINARY = ["a.parquet", "a.npy", "a.npz", "sparse.npz"]
-
-
-@pytest.mark.parametrize("name", WRITERS)
-@pytest.mark.parametrize("size", [1, 2, 100])
-def test_every_format_gives_back_what_was_written(name: str, size: int, tmp_path: Path) -> None:
-    values = SMALL / 8
-    WRITERS[name](tmp_path / name, values)
-    table = read_table(tmp_path / name, one_based="svm" in name)
-    assert table.rows.shape == values.shape
-    assert np.array_equal(numbers(table.rows, size), values)
-    assert table.columns == (tuple(NAMES) if name.lower().endswith(("csv", "parquet")) else None)
-    assert table.rows.sparse == (name == "sparse.npz" or "svm" in name)
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_npy_files_of_any_real_type_are_mapped(dtype: str, tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.asfortranarray(SMALL.astype(dtype)))
@@ -208,18 +148,6 @@ def test_npy_files_of_any_real_type_are_mapped(dtype: str, tmp_path: Path) -> No
 def test_an_npz_archive_of_one_array_needs_no_name(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", whatever=SMALL)
     assert np.array_equal(numbers(read_table(tmp_path / "a.npz").rows), SMALL)
-
-
-@pytest.mark.parametrize("ending", ["csv", "parquet"])
-def test_columns_can_be_dropped_and_one_can_name_people(ending: str, tmp_path: Path) -> None:
-    frame = pd.DataFrame(columns()).assign(note="text", who=["b", "a", "b", "c", "b"])
-    path = tmp_path / f"a.{ending}"
-    frame.to_csv(path, index=False) if ending == "csv" else frame.to_parquet(path, index=False)
-    table = read_table(path, person="who", drop=["note", "dose"])
-    assert table.columns == ("age", "weight")
-    assert isinstance(table.rows, WeightedRows)
-    assert table.rows.weights.tolist() == [1 / 3, 1.0, 1 / 3, 1.0, 1 / 3]
-    assert np.array_equal(numbers(table.rows), SMALL[:, [0, 2]])
 
 
 def test_a_dropped_column_whose_name_starts_like_another_stays_dropped(tmp_path: Path) -> None:
@@ -292,7 +220,8 @@ def test_the_text_of_a_row_swallows_no_rows_below_it(text: str, rows: int | None
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_columns_that_are_not_there_are_named(ending: str, tmp_path: Path) -> None:
     path = tmp_path / f"a.{ending}"
-    (write_csv if ending == "csv" else write_parquet)(path, SMALL)
+    frame = pd.DataFrame(columns())
+    frame.to_csv(path, index=False) if ending == "csv" else frame.to_parquet(path, index=False)
     refuses(path, "has no column 'who'; it has age, dose, weight", person="who")
     refuses(path, "has no column 'x', 'y'; it has age", drop=["x", "age", "y"])
     refuses(path, "has no columns left to analyse", drop=["age", "dose"], person="weight")
@@ -358,9 +287,9 @@ def test_archives_that_hold_something_else_are_refused(tmp_path: Path) -> None:
     refuses(path, "it contains several arrays and none is called X: a, b")
     np.savez(path)
     refuses(path, "it contains no array")
-    write_npy(tmp_path / "b.npy", SMALL)
+    np.save(tmp_path / "b.npy", SMALL)
     refuses((tmp_path / "b.npy").rename(path), "it is a single npy array")
-    write_npz(path, SMALL)
+    np.savez_compressed(path, X=SMALL)
     refuses(path.rename(tmp_path / "c.npy"), "it is an npz archive, not an npy array")
 
 
@@ -405,38 +334,6 @@ def test_paths_that_lead_to_no_table_are_refused(tmp_path: Path) -> None:
     for name in ("a.doc", "a", "a.csv.zip"):
         (tmp_path / name).write_text("a,b\n1,2\n")
         refuses(tmp_path / name, f"{name} has the unknown ending .*; use one of .arrow, .*or give its format with kind")
-    write_npy(tmp_path / "a.npy", SMALL)
-    refuses(tmp_path / "a.npy", "is npy and has no column names. Leave out drop", drop=["a"])
-    refuses(tmp_path / "a.npy", "is npy and has no column names. Leave out person", person="a")
-
-
-@pytest.mark.parametrize("name", BINARY)
-def test_a_file_cut_short_is_refused_wherever_it_was_cut(name: str, tmp_path: Path) -> None:
-    path = tmp_path / name
-    WRITERS[name](path, SMALL / 8)
-    whole = path.read_bytes()
-    for cut in [*range(0, len(whole) - 1, 1 + len(whole) // 60), len(whole) - 1]:
-        path.write_bytes(whole[:cut])
-        refuses(path, f"{name} cannot be read as {name[-3:] if 'np' in name else 'parquet'}: ")
-
-
-@pytest.mark.parametrize("name", BINARY)
-@given(data=st.data())
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_damaged_file_is_read_or_refused_and_never_anything_else(
-    name: str, data: st.DataObject, tmp_path: Path
-) -> None:
-    path = tmp_path / name
-    WRITERS[name](path, SMALL / 8)
-    content = bytearray(path.read_bytes())
-    for _ in range(data.draw(st.integers(1, 3))):
-        content[data.draw(st.integers(0, len(content) - 1))] ^= data.draw(st.integers(1, 255))
-    path.write_bytes(bytes(content))
-    try:
-        found = numbers(read_table(path).rows)
-    except ValueError:
-        return
-    assert found.dtype == np.float64 and found.ndim == 2
 
 
 IDS = ["b", "a", "b", "c", "b"]
@@ -510,9 +407,3 @@ def test_where_svmlight_columns_count_from_is_said_and_never_guessed(tmp_path: P
         with pytest.raises(ValueError, match="cannot be read as svmlight text") as caught:
             read_table(tmp_path / name, **more)
         assert "index" not in str(caught.value) and "features" not in str(caught.value)
-
-
-def test_features_are_for_svmlight_alone(tmp_path: Path) -> None:
-    write_npy(tmp_path / "a.npy", SMALL)
-    with pytest.raises(ValueError, match="features is for svmlight"):
-        read_table(tmp_path / "a.npy", features=3)

@@ -136,6 +136,10 @@ BROKEN: dict[str, tuple[bytes, str]] = {
         b"a,b\n1,2,987654.321\n",
         "cannot be read after row 0: the next line has 3 fields and the header has 2",
     ),
+    "decimal commas between commas": (
+        b"a,b\n1,5,2,987654\n",
+        "4 fields and the header has 2. Correct that line. If its numbers have decimal commas, quote them, or put semicolons",
+    ),
     "one field less": (
         b"a,b\n987654.321\n",
         "cannot be read after row 0: the next line has 1 fields and the header has 2",

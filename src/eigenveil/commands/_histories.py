@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
-import typer
-
 from eigenveil.commands._files import is_stdin, require_input, require_path, standard_input
+from eigenveil.commands._option import argument, flag, option
 from eigenveil.data.formats import PIPES, FileParams, TableParams
 from eigenveil.errors import require, require_param
 from eigenveil.params import InteractionsParams, ReadingParams, RecommenderParams, checked, declared, parameters
@@ -45,59 +44,46 @@ ITEMS_READ: Final = (
 # Several files are several sites, so that masks and noise at sites can be tried on one machine.
 Files: TypeAlias = Annotated[
     list[Path],
-    typer.Argument(
-        metavar="FILE...",
-        help="Histories: csv (also .tsv, .gz, .zst), Parquet (a file or a folder), Arrow, .xlsx or .jsonl with one interaction "
+    argument(
+        "FILE...",
+        "Histories: csv (also .tsv, .gz, .zst), Parquet (a file or a folder), Arrow, .xlsx or .jsonl with one interaction "
         "per line, or a matrix of users and items: .npz, .npy or .svm; or - for standard input. Each file is one site, "
         "named after the file. A user must be in one file only.",
-        show_default=False,
     ),
 ]
 Output: TypeAlias = Annotated[
-    Path, typer.Option("--output", "-o", metavar="FILE", help="Write the item space to this .safetensors file.")
+    Path, option("--output", "-o", "FILE", "Write the item space to this .safetensors file.", shows=True)
 ]
-AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+AsJson: TypeAlias = Annotated[bool, flag("--json", "Print JSON, for programs.")]
 # Twenty, as papers on recommenders measure it.
-First: TypeAlias = Annotated[int, typer.Option("--first", min=1, metavar="N", help="How many items to show.")]
+First: TypeAlias = Annotated[int, option("--first", "N", "How many items to show.", shows=True, min=1)]
 
 ItemsFile: TypeAlias = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="The public list of items, one per line. Interactions with other items are left out. Without it the items "
+    option(
+        "FILE",
+        "The public list of items, one per line. Interactions with other items are left out. Without it the items "
         "are those in the file, and which ones occur is assumed public. Several csv or parquet files need it.",
-        rich_help_panel=_FILES,
-        show_default=False,
+        panel=_FILES,
     ),
 ]
 Share: TypeAlias = Annotated[
     float | None,
-    typer.Option(
-        help="The share of each user's items to hold out, chosen at random.",
-        rich_help_panel=_JUDGING,
-        show_default="0.2",
-    ),
+    option(None, "The share of each user's items to hold out, chosen at random.", unset="0.2", panel=_JUDGING),
 ]
 TestFile: TypeAlias = Annotated[
     Path | None,
-    typer.Option(
+    option(
         "--test",
-        metavar="FILE",
-        help="Held-out items in a file like the others, instead of a share. Users are matched by name, or in npz by row.",
-        rich_help_panel=_JUDGING,
-        show_default=False,
+        "FILE",
+        "Held-out items in a file like the others, instead of a share. Users are matched by name, or in npz by row.",
+        panel=_JUDGING,
     ),
 ]
 # Without the warning of other seeds: figures of an evaluation may not be published anyway.
 SeedOfEvaluation: TypeAlias = Annotated[
     int | None,
-    typer.Option(
-        "--seed",
-        metavar="INTEGER",
-        help="Seed of the split and of the noise: figures are reproducible.",
-        rich_help_panel=_JUDGING,
-        show_default=False,
-    ),
+    option("--seed", "INTEGER", "Seed of the split and of the noise: figures are reproducible.", panel=_JUDGING),
 ]
 
 

@@ -3,15 +3,12 @@
 An evaluation is computed from the histories themselves. No guarantee covers its figures, and every output says so.
 """
 
-import json
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, final
-
-import typer
+from typing import TYPE_CHECKING, Any, final
 
 from eigenveil.commands import _histories as choice
 from eigenveil.commands._ending import leaves
@@ -27,16 +24,7 @@ if TYPE_CHECKING:
     from eigenveil.linalg import Array
     from eigenveil.recommend import Interactions, ItemSpace, PrivateRecommender, Quality
 
-__all__ = ["Parts", "fitted_on", "given_split", "held_out", "judged", "progress", "show_quality"]
-
-NOT_COVERED: Final = (
-    "NOT COVERED BY THE GUARANTEE: these figures were computed from the histories themselves. Show them only to "
-    "people who may see those, and never publish them. Settings chosen by them reveal something about the histories too."
-)
-SPENT: Final = (
-    "The private item space of this evaluation was discarded, so it spends no budget. "
-    "`eigenveil recommend fit` spends its own."
-)
+__all__ = ["Parts", "fitted_on", "given_split", "held_out", "judged", "progress"]
 
 
 @final
@@ -212,32 +200,3 @@ def _quality(space: "ItemSpace", parts: Parts, n: int, view: RecommendView) -> "
     view.say("recommending to every user")
     require(parts.test.nnz > 0, "nothing is held out: no user has two items or more, or the test file has none")
     return evaluate(space, parts.train, parts.test, n=n)
-
-
-def show_quality(found: Mapping[str, "Quality"], notes: Sequence[str], *, n: int, as_json: bool) -> None:
-    """Print a table or JSON, always with the warning that no guarantee covers it."""
-    # Three results: a private filter was fitted, besides the exact one and popularity.
-    spent = [SPENT] if len(found) > 2 else []
-    if as_json:
-        figures = {name: {"recall": quality.recall, "ndcg": quality.ndcg} for name, quality in found.items()}
-        typer.echo(json.dumps({"n": n, "found": figures, "notes": [NOT_COVERED, *spent, *notes]}, indent=2))
-        return
-    from rich import box
-    from rich.table import Table
-
-    from eigenveil.show.terminal import warning_panel
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    table.add_column("filter")
-    for name in (f"recall@{n}", f"ndcg@{n}"):
-        table.add_column(name, justify="right")
-    for name, quality in found.items():
-        table.add_row(name, f"{quality.recall:.4f}", f"{quality.ndcg:.4f}")
-    console = output()
-    console.print(table)
-    for note in notes:
-        console.print(note, style="yellow")
-    console.print()
-    console.print(warning_panel(NOT_COVERED))
-    for words in spent:
-        console.print(words, style="dim")

@@ -7,8 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
-import typer
-
+from eigenveil.commands._option import flag, option
 from eigenveil.errors import ParameterError, require, require_param
 from eigenveil.params import FederatedParams, GossipParams, checked, declared
 from eigenveil.params.declarations.gossip import PEERS
@@ -37,69 +36,49 @@ _WITHOUT_HUB: Final = {
 
 Output: TypeAlias = Annotated[
     Path | None,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="FILE",
-        help="Write the model to this .safetensors file.",
-        show_default="no model is written",
-    ),
+    option("--output", "-o", "FILE", "Write the model to this .safetensors file.", unset="no model is written"),
 ]
-ShowGuarantee: TypeAlias = Annotated[
-    bool, typer.Option("--guarantee", help="Print the whole guarantee, with its ledger.")
-]
+ShowGuarantee: TypeAlias = Annotated[bool, flag("--guarantee", "Print the whole guarantee, with its ledger.")]
 # Three values: on, off, and by whether there is a budget.
 Compare: TypeAlias = Annotated[
     bool | None,
-    typer.Option(
+    option(
         "--compare/--no-compare",
-        help="Compare with the exact components of the whole table. The guarantee does not cover the comparison.",
-        show_default="only with --no-privacy",
+        None,
+        "Compare with the exact components of the whole table. The guarantee does not cover the comparison.",
+        unset="only with --no-privacy",
     ),
 ]
-Sites: TypeAlias = Annotated[
-    int | None,
-    typer.Option(
-        min=1, metavar="M", help="How many sites to deal the rows out to.", rich_help_panel=_SITES, show_default=False
-    ),
-]
+Sites: TypeAlias = Annotated[int | None, option("M", "How many sites to deal the rows out to.", panel=_SITES, min=1)]
 # Sites of real studies differ. A method that fails there should fail in a simulation first.
 Split: TypeAlias = Annotated[
     str,
-    typer.Option(
-        metavar="HOW",
-        help="Which site gets which rows. iid: rows are shuffled and dealt out evenly. by:COLUMN: one site for each value "
+    option(
+        "HOW",
+        "Which site gets which rows. iid: rows are shuffled and dealt out evenly. by:COLUMN: one site for each value "
         "of a column of a csv or parquet file. That column is left out of the data. skewed: site i, counted "
         "from 0, gets a share in proportion to 1 / (i + 1). Rows are sorted along the first principal direction of the table, "
         "except for a random half, so populations differ too. With --person, a person's rows stay together.",
-        rich_help_panel=_SITES,
+        shows=True,
+        panel=_SITES,
     ),
 ]
 Loss: TypeAlias = Annotated[
-    float,
-    typer.Option(
-        metavar="SHARE", help="The chance that a message is lost. It is then sent again.", rich_help_panel=_FAULTS
-    ),
+    float, option("SHARE", "The chance that a message is lost. It is then sent again.", shows=True, panel=_FAULTS)
 ]
 Duplicate: TypeAlias = Annotated[
-    float, typer.Option(metavar="SHARE", help="The chance that a message arrives twice.", rich_help_panel=_FAULTS)
+    float, option("SHARE", "The chance that a message arrives twice.", shows=True, panel=_FAULTS)
 ]
 Delay: TypeAlias = Annotated[
-    float,
-    typer.Option(
-        metavar="SECONDS",
-        help="The longest time a message takes, in simulated seconds.",
-        rich_help_panel=_FAULTS,
-    ),
+    float, option("SECONDS", "The longest time a message takes, in simulated seconds.", shows=True, panel=_FAULTS)
 ]
 Dead: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="SITE",
-        help="A site that never answers: its name or number, or its value with --split by:COLUMN. SITE@3 stops after three "
+    option(
+        "SITE",
+        "A site that never answers: its name or number, or its value with --split by:COLUMN. SITE@3 stops after three "
         "messages. any:2 is two random sites. May be repeated.",
-        rich_help_panel=_FAULTS,
-        show_default=False,
+        panel=_FAULTS,
     ),
 ]
 

@@ -6,9 +6,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
-import typer
-
 from eigenveil.commands._files import column_names
+from eigenveil.commands._option import argument, flag, option
 from eigenveil.data.formats import known_format
 from eigenveil.errors import listed, require
 from eigenveil.params.declarations.gossip import PEERS
@@ -24,76 +23,57 @@ _PEERS: Final = f"{PEERS} (with --graph)"
 # A list of column names is never larger than this; a larger file is something else.
 _LARGEST: Final = 4 << 20
 
-File: TypeAlias = Annotated[Path, typer.Argument(metavar="FILE", help="The study file, a .toml.", show_default=False)]
-Force: TypeAlias = Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")]
+File: TypeAlias = Annotated[Path, argument("FILE", "The study file, a .toml.")]
+Force: TypeAlias = Annotated[bool, flag("--force", "Overwrite the file if it exists.")]
 Authority: TypeAlias = Annotated[
     Path,
-    typer.Option(
-        metavar="FOLDER",
-        help="The coordinator's folder, with authority.crt, hub.crt and the signed .crt of each other party. Private keys in "
+    option(
+        "FOLDER",
+        "The coordinator's folder, with authority.crt, hub.crt and the signed .crt of each other party. Private keys in "
         "it are not read.",
-        rich_help_panel=_WHO,
+        shows=True,
+        panel=_WHO,
     ),
 ]
 # In the order given, because sums run in that order, and so do their last bits.
 Site: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="NAME",
-        help="A site, or peer, that takes part; repeat it for several, in order.",
-        rich_help_panel=_WHO,
-        show_default="all in the folder, by name",
+    option(
+        "NAME",
+        "A site, or peer, that takes part; repeat it for several, in order.",
+        unset="all in the folder, by name",
+        panel=_WHO,
     ),
 ]
 Address: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        metavar="HOST:PORT", help="Where sites reach the hub.", rich_help_panel=_WHO, show_default="none with --graph"
-    ),
+    str | None, option("HOST:PORT", "Where sites reach the hub.", unset="none with --graph", panel=_WHO)
 ]
 NodeAddress: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="NAME=HOST:PORT",
-        help="Where a node of the tree listens; repeat it for each.",
-        rich_help_panel=_WHO,
-        show_default=False,
-    ),
+    option("NAME=HOST:PORT", "Where a node of the tree listens; repeat it for each.", panel=_WHO),
 ]
 Columns: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAMES",
-        help="The columns by name, such as age,weight. All parties use them in this order.",
-        show_default=False,
-    ),
+    str | None, option("NAMES", "The columns by name, such as age,weight. All parties use them in this order.")
 ]
 ColumnsFrom: TypeAlias = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="Read the column names from a .csv or .parquet, or from a text file with one name on each line. Only names are "
+    option(
+        "FILE",
+        "Read the column names from a .csv or .parquet, or from a text file with one name on each line. Only names are "
         "read.",
-        show_default=False,
     ),
 ]
 Size: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="NAME=PEOPLE",
-        help="The number of people at a site, if --neighbours makes it public. Repeat it for each site.",
-        rich_help_panel=_PRIVACY,
-        show_default=False,
+    option(
+        "NAME=PEOPLE",
+        "The number of people at a site, if --neighbours makes it public. Repeat it for each site.",
+        panel=_PRIVACY,
     ),
 ]
 PeerAddress: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="NAME=HOST:PORT",
-        help="Where a peer listens; repeat it for each.",
-        rich_help_panel=_PEERS,
-        show_default=False,
-    ),
+    option("NAME=HOST:PORT", "Where a peer listens; repeat it for each.", panel=_PEERS),
 ]
 
 

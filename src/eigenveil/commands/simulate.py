@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, final
 
 import typer
 
-from eigenveil.commands import _options as option
+from eigenveil.commands import _options as common
 from eigenveil.commands import _simulate_options as simulating
 from eigenveil.commands import _simulate_peers as peers
-from eigenveil.commands._bounds_file import was_given
-from eigenveil.commands._command import Command
+from eigenveil.commands._command import Answer, Command
 from eigenveil.commands._ending import despite_noise, leaves, wrote
 from eigenveil.commands._files import Reading, require_output
 from eigenveil.commands._options import Page, PageToken, page_at
-from eigenveil.commands._outputs import require_report, write_model
+from eigenveil.commands._outputs import report_of, require_report, written_model
 from eigenveil.commands._splits import Parted, SplitRule, part
 from eigenveil.data.formats import TableParams
 from eigenveil.errors import BudgetExceeded, PeersLost, QuorumLost, require_param
@@ -34,12 +33,12 @@ from eigenveil.show.live.contents import PageBudget, PageState, scree_words
 from eigenveil.show.live.live import live_page
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.text import Text
 
     from eigenveil.estimators import FederatedPCA, GossipPCA
     from eigenveil.estimators.rounds import Round
     from eigenveil.model import Model
+    from eigenveil.show.console import View
 
     Estimator: TypeAlias = FederatedPCA | GossipPCA
 
@@ -87,12 +86,12 @@ class _Job:
 
 def simulate(
     context: typer.Context,
-    data: option.Data,
+    data: common.Data,
     settings: dict[str, Any],
     reading: TableParams,
     sites: simulating.Sites = None,
     split: simulating.Split = "iid",
-    carry: option.Carry = None,
+    carry: common.Carry = None,
     loss: simulating.Loss = 0.0,
     delay: simulating.Delay = 0.0,
     duplicate: simulating.Duplicate = 0.0,
@@ -100,12 +99,12 @@ def simulate(
     compare: simulating.Compare = None,
     guarantee: simulating.ShowGuarantee = False,
     model: simulating.Output = None,
-    report: option.ReportFile = None,
-    force: option.Force = False,
-    even_if_noise: option.EvenIfNoise = False,
+    report: common.ReportFile = None,
+    force: common.Force = False,
+    even_if_noise: common.EvenIfNoise = False,
     page: Page = None,
     page_token: PageToken = None,
-) -> None:
+) -> Answer:
     """Try a federated fit on one table, dealt out to simulated sites.
 
     Use it before a study across organisations, to see how many rounds and
@@ -152,13 +151,13 @@ def simulate(
     charge.
     """
     read = Reading(reading, settings["person"], tuple(carry or ()), gaps=settings["missing"] != "refuse")
-    asked = simulating.asked_of(settings, was_given(context, tuple(settings)))
+    asked = simulating.asked_of(settings, common.was_given(context, tuple(settings)))
     read.require(data)
     read.require_passes(data, settings)
     if model is not None:
         require_output(model, endings=(".safetensors",), force=force, inputs=[data])
     require_report(report, force=force, inputs=[data, *([] if model is None else [model])])
-    _run(
+    return _run(
         _Job(
             data,
             SplitRule.read(split, sites),
@@ -179,7 +178,7 @@ def simulate(
     )
 
 
-def _run(job: _Job) -> None:
+def _run(job: _Job) -> Answer:
     view = _View(job)
 
     def say(words: str) -> None:
@@ -197,16 +196,11 @@ def _run(job: _Job) -> None:
     if job.compare:
         with busy("comparing with the exact components"):
             compared = _comparison(job, parted, pca)
-    _show(output(), job, pca, model, compared)
-    _show_guarantee(output(), job, model)
     # What was compared with the exact components is not in the report: no guarantee covers it.
-    write_model(
-        job.report,
-        model,
-        data=job.data,
-        rounds=pca.transcript_,
-        refused=len(pca.refused_),
-        among=_among(job, parted),
+    more: dict[str, Any] = {"rounds": pca.transcript_, "refused": len(pca.refused_), "among": _among(job, parted)}
+    return Answer(
+        view=lambda: _shown(job, pca, model, compared),
+        report=lambda: report_of(model, data=job.data, **more),
     )
 
 
@@ -423,7 +417,9 @@ class _View:
         return int(time.monotonic() - self._began)
 
 
-def _show(console: "Console", job: _Job, pca: "Estimator", model: "Model", compared: str | None) -> None:
+def _shown(job: _Job, pca: "Estimator", model: "Model", compared: str | None) -> "View":
+    from rich.text import Text
+
     from eigenveil.show.terminal import (
         above_floor,
         fill_line,
@@ -436,23 +432,24 @@ def _show(console: "Console", job: _Job, pca: "Estimator", model: "Model", compa
     )
 
     if job.private and job.asked.random_state is not None:
-        console.print(warning_panel(option.SEEDED))
+        yield warning_panel(common.SEEDED)
     if nothing_stands_out(model):
-        console.print(nothing_found())
-    console.print(rounds_table(pca.transcript_))
-    console.print()
+        yield nothing_found()
+    yield rounds_table(pca.transcript_)
+    yield ""
     facts = list(_facts(job, pca))
-    console.print(labelled(facts if compared is None else [*facts, ("captured", compared)]))
+    yield labelled(facts if compared is None else [*facts, ("captured", compared)])
     if job.private and compared is not None:
-        console.print(_COMPARED, style="yellow")
+        yield Text(_COMPARED, style="yellow")
     if model.noise_floor > 0:
-        console.print(above_floor(model))
-    for line in (*fill_line(model), *warned(model)):
-        console.print(line)
+        yield above_floor(model)
+    yield from fill_line(model)
+    yield from warned(model)
     if pca.tied_:
-        console.print("The last component is not unique: the next direction has the same variance.", style="yellow")
+        yield Text("The last component is not unique: the next direction has the same variance.", style="yellow")
     if job.private and job.reading.counted(job.data):
-        console.print(warning_panel(option.COUNTED))
+        yield warning_panel(common.COUNTED)
+    yield from _guarantee(job, model)
 
 
 def _facts(job: _Job, pca: "Estimator") -> Iterator[tuple[str, str]]:
@@ -511,22 +508,21 @@ def _comparison(job: _Job, parted: Parted, pca: "Estimator") -> str:
     )
 
 
-def _show_guarantee(console: "Console", job: _Job, model: "Model") -> None:
+def _guarantee(job: _Job, model: "Model") -> "View":
     from rich.text import Text
 
     from eigenveil.show.terminal import guarantee_panel
 
     guarantee = model.guarantee
-    console.print()
+    yield ""
     if job.guarantee:
-        console.print(guarantee_panel(guarantee))
+        yield guarantee_panel(guarantee)
     else:
-        console.print(Text(guarantee.headline, style=f"bold {'green' if guarantee.private else 'red'}"))
+        yield Text(guarantee.headline, style=f"bold {'green' if guarantee.private else 'red'}")
         if guarantee.epsilon is not None:
-            console.print("--guarantee shows all of it: from whom it protects, and what it assumes", style="dim")
+            yield Text("--guarantee shows all of it: from whom it protects, and what it assumes", style="dim")
     if job.target is not None:
-        console.print(f"\nmodel written to {job.target}", soft_wrap=True)
-        console.print(f"show it again with: eigenveil inspect {job.target}", style="dim", soft_wrap=True)
+        yield from written_model(job.target)
 
 
 COMMAND = Command(

@@ -4,24 +4,23 @@ import math
 import secrets
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from eigenveil.commands import _options as option
+from eigenveil.commands import _options as common
 from eigenveil.commands import _study_options as choice
-from eigenveil.commands._command import Command, Group
+from eigenveil.commands._command import Answer, Command, Group
 from eigenveil.commands._ending import despite_noise, wrote
 from eigenveil.commands._network import MEMORY, Memory, bytes_allowed
 from eigenveil.errors import require, require_param
 from eigenveil.params.declarations.study import NewStudy, in_new
-from eigenveil.show.console import output
+from eigenveil.show.console import Line
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from eigenveil.network.identity.certificates import Certificate
     from eigenveil.network.study.file import StudyFile
+    from eigenveil.show.console import View
 
 __all__ = ["COMMAND"]
 
@@ -53,8 +52,8 @@ def new(
     peer_address: choice.PeerAddress = None,
     memory: Memory = MEMORY,
     force: choice.Force = False,
-    even_if_noise: option.EvenIfNoise = False,
-) -> None:
+    even_if_noise: common.EvenIfNoise = False,
+) -> Answer:
     """Write the file of a study, from certificates and public numbers.
 
     Example: hospitals whose certificates are in the folder study. The
@@ -112,7 +111,7 @@ def new(
     else:
         require(not peer_address, "--peer-address is for --graph: peers with no hub")
         parties |= _around_hub(authority, site, address, given.get("fanout"), node_address)
-    _write(file, given, parties, memory=allowed, even_if_noise=even_if_noise)
+    return _write(file, given, parties, memory=allowed, even_if_noise=even_if_noise)
 
 
 def _carried(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -131,7 +130,7 @@ def _carried(given: Mapping[str, Any]) -> dict[str, Any]:
     return {"topology": carrier} | ({"trust": given.get("trust", trust)} if private else {})
 
 
-def show(file: choice.File) -> None:
+def show(file: choice.File) -> Answer:
     """Check a study file, and show in words what the study is.
 
     It shows what is computed, who takes part, who learns what, and at
@@ -142,12 +141,10 @@ def show(file: choice.File) -> None:
       eigenveil study show heart.toml
     """
     from eigenveil.network.study.file import StudyFile
-    from eigenveil.network.study.words import facts_of
+    from eigenveil.show.study import study_view
 
-    found, console = StudyFile.read(file), output()
-    for fact in facts_of(found):
-        console.print(f"{fact.label}: {fact.words}", style="bold red" if fact.alarming else None)
-    _show_parties(console, found)
+    found = StudyFile.read(file)
+    return Answer(view=lambda: study_view(found))
 
 
 def _require_new(file: Path, *, force: bool) -> None:
@@ -242,7 +239,7 @@ def _between_peers(
 
 def _write(
     file: Path, given: Mapping[str, Any], parties: Mapping[str, Any], *, memory: int, even_if_noise: bool
-) -> None:
+) -> Answer:
     from eigenveil.data.archive import whole_file
     from eigenveil.network.study.file import StudyFile
     from eigenveil.network.study.parties import said_before
@@ -266,15 +263,17 @@ def _write(
         # For everyone to read. Parties refuse a study file that others than its owner may change.
         temporary.chmod(0o644)
     wrote(file)
-    console = output()
-    for sentence in found.words():
-        console.print(sentence)
-    for words in warned:
-        console.print(f"warning: {words}", style="yellow")
-    console.print(f"\nstudy written to {file}, with the digest {found.digest}", soft_wrap=True)
-    console.print(
-        f"send it to every party; they can read it with: eigenveil study show {file.name}", style="dim", soft_wrap=True
-    )
+
+    def view() -> "View":
+        yield from found.words()
+        for words in warned:
+            yield Text(f"warning: {words}", style="yellow")
+        yield Line(f"\nstudy written to {file}, with the digest {found.digest}")
+        yield Line(f"send it to every party; they can read it with: eigenveil study show {file.name}", "dim")
+
+    from rich.text import Text
+
+    return Answer(view=view)
 
 
 def _surviving(found: "StudyFile", given: Mapping[str, Any], parties: Mapping[str, Any]) -> "StudyFile":
@@ -303,29 +302,6 @@ def _surviving(found: "StudyFile", given: Mapping[str, Any], parties: Mapping[st
             break
     # Where no choice of ours helps, nothing is reserved for it. `study show` says so.
     return best
-
-
-def _show_parties(console: "Console", found: "StudyFile") -> None:
-    from eigenveil.network.identity.certificates import pin_words
-    from eigenveil.show.terminal import labelled
-
-    console.print()
-    for place in found.places:
-        where = "" if place.address is None else f" at {place.address}"
-        console.print(f"{place.certificate.role} {place.name}{where}", style="bold", soft_wrap=True)
-        console.print(labelled(_facts(place.certificate, pin_words(place.pin))))
-        # Shown, not raised: a study is still the same study when a certificate has ended.
-        try:
-            place.certificate.require_current()
-        except ValueError as error:
-            console.print(str(error), style="red", soft_wrap=True)
-    console.print(f"\ndigest {pin_words(found.digest)}", soft_wrap=True)
-    console.print("all who see this digest have the same study; compare pins by telephone", style="dim")
-
-
-def _facts(certificate: "Certificate", pin: str) -> Iterator[tuple[str, str]]:
-    yield "pin", pin
-    yield "certificate", f"from {certificate.begins:%Y-%m-%d} to {certificate.ends:%Y-%m-%d}"
 
 
 COMMAND = Group(

@@ -8,24 +8,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, final
 
-import typer
-
-from eigenveil.commands._command import Command
+from eigenveil.commands._command import Answer, Command
 from eigenveil.commands._ending import wrote
 from eigenveil.commands._files import Reading, is_stdin, require_file, require_output, standard_input
+from eigenveil.commands._option import flag, option
 from eigenveil.commands._options import Carry, Data, Force
 from eigenveil.data.archive import whole_file
 from eigenveil.data.formats import (
     OUTPUTS,
     Scored,
     TableParams,
-    missing_words,
     open_named,
     require_carried,
     write_scores,
 )
 from eigenveil.errors import ColumnsError, listed, require
-from eigenveil.show.console import busy, output
+from eigenveil.show.console import Line, busy
 
 if TYPE_CHECKING:
     from eigenveil.core.rows import Rows
@@ -33,6 +31,7 @@ if TYPE_CHECKING:
     from eigenveil.data.formats import NamedTable
     from eigenveil.linalg import Array
     from eigenveil.model import Model
+    from eigenveil.show.console import View
 
 __all__ = ["COMMAND", "beside", "require_own_names", "scores_of"]
 
@@ -44,28 +43,22 @@ _ENDINGS: Final = tuple(OUTPUTS)
 def transform(
     data: Data,
     settings: dict[str, Any],
-    model: Annotated[
-        Path, typer.Option("--model", "-m", help="The model: a .safetensors file that `fit` wrote.", show_default=False)
-    ],
+    model: Annotated[Path, option("--model", "-m", None, "The model: a .safetensors file that `fit` wrote.")],
     scores: Annotated[
         Path,
-        typer.Option(
+        option(
             "--output",
             "-o",
-            metavar="FILE",
-            help=f"Write the scores to this file: {', '.join(_ENDINGS[:-1])} or {_ENDINGS[-1]}.",
-            show_default=False,
+            "FILE",
+            f"Write the scores to this file: {', '.join(_ENDINGS[:-1])} or {_ENDINGS[-1]}.",
         ),
     ],
     carry: Carry = None,
     clip: Annotated[
-        bool,
-        typer.Option(
-            "--clip", help="First clip rows as the fit did. The variances of a private model are of clipped rows."
-        ),
+        bool, flag("--clip", "First clip rows as the fit did. The variances of a private model are of clipped rows.")
     ] = False,
     force: Force = False,
-) -> None:
+) -> Answer:
     """Project rows on the components of a model: the scores of each row.
 
     Use it as the next step of your own analysis, where the rows may be
@@ -99,7 +92,7 @@ def transform(
     with busy("scoring rows"), whole_file(scores) as temporary:
         write_scores(temporary, scores.suffix.lower(), names, job.scored)
     wrote(scores)
-    _show(data, scores, learned, job)
+    return Answer(view=lambda: _view(data, scores, learned, job))
 
 
 @final
@@ -112,21 +105,22 @@ class _ScoreJob:
     left_out: tuple[str, ...] = ()
 
 
-def _show(data: Path, scores: Path, model: "Model", job: _ScoreJob) -> None:
+def _view(data: Path, scores: Path, model: "Model", job: _ScoreJob) -> "View":
+    from rich.text import Text
+
     from eigenveil.show.terminal import plain, scores_warning
 
-    console = output()
     if job.left_out:
-        console.print(f"left out, because the model does not have them: {plain(listed(job.left_out))}", style="dim")
+        yield Text(f"left out, because the model does not have them: {plain(listed(job.left_out))}", style="dim")
     noted = model.settings.get("carry")
     kept = [name for name in job.left_out if _noted(name, noted)] if isinstance(noted, list) else []
     if kept and not job.carried:
-        console.print(f"the fit set some of them aside: --carry {plain(','.join(kept))} writes them too", style="dim")
-    console.print(f"scores written to {scores}, one column per component", soft_wrap=True)
+        yield Text(f"the fit set some of them aside: --carry {plain(','.join(kept))} writes them too", style="dim")
+    yield Line(f"scores written to {scores}, one column per component")
     whose = "standard input" if is_stdin(data) else str(data)
     beside = f", and has their {plain(listed(job.carried))}" if job.carried else ""
-    console.print(f"it is raw data of the people in {whose}{beside}; only you can read it", soft_wrap=True)
-    console.print(scores_warning())
+    yield Line(f"it is raw data of the people in {whose}{beside}; only you can read it")
+    yield scores_warning()
 
 
 def _noted(name: str, entries: list[Any]) -> bool:
@@ -142,10 +136,9 @@ def _matched(path: Path, model: "Model", reading: Reading, *, clip: bool) -> _Sc
     from eigenveil.data.tables import read_table
 
     dim = model.components.shape[1]
-    noted = model.settings.get("na_values")
-    if reading.asked.na_values is None and isinstance(noted, list):
-        # What stood for a missing value in the fit does so here, too.
-        reading = replace(reading, asked=replace(reading.asked, na_values=_missing_words(noted)))
+    if reading.asked.na_values is None and model.marks:
+        # What stood for a missing value in the fit does so here, too: words in columns of text are known only while reading.
+        reading = replace(reading, asked=replace(reading.asked, na_values=model.marks.words))
     # The model remembers how its own table counted, and another table is read the same way.
     one_based = reading.asked.one_based or bool(model.settings.get("one_based", False))
     format_ = reading.format(path)
@@ -192,16 +185,6 @@ def _laid_out(table: "NamedTable", model: "Model", reading: Reading) -> tuple["C
     layout = known.laid_out(table.source, table.names, table.kinds, offered=frozenset(offered))
     read = {*layout.read, *said.carry}
     return replace(layout, carry=said.carry), tuple(name for name in said.read if name not in read)
-
-
-def _missing_words(noted: list[Any]) -> tuple[str, ...] | None:
-    """What a model says stood for a missing value. The model may come from anybody."""
-    from eigenveil.params.values import Expected
-
-    try:
-        return missing_words(noted)
-    except Expected:
-        raise ValueError("the model's settings have na_values that cannot be read. Ask for another model") from None
 
 
 def _widened(rows: "Rows", dim: int) -> "Rows":

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from eigenveil.model import SCORES_ARE_RAW
+from eigenveil.plan import method_words
 from eigenveil.privacy import Guarantee
 from eigenveil.show.charts import (
     MOST_BARS,
@@ -26,7 +27,6 @@ from eigenveil.show.charts import (
 )
 from eigenveil.show.html import figure, listing, page, prose, table
 from eigenveil.show.marks import Cell, Chart, escaped, in_bytes
-from eigenveil.show.settings import method_words
 from eigenveil.show.values import ComponentsPart, PlanPart, Report, RoundPart, TablePart
 
 __all__ = ["charts_of", "cumulative_of", "plan_of", "scree_of", "to_html"]
@@ -212,7 +212,8 @@ def _loadings(part: ComponentsPart) -> str:
         (names[at], *(f"{numbers[at]:.4g}" for _, numbers in around), *(f"{one[at]:+.4f}" for one in few))
         for at in order
     ]
-    left = f" The other {rank - len(few)} are in the JSON report." if rank > len(few) else ""
+    more = rank - len(few)
+    left = f" The other {more} are in the JSON report." if more > 1 else " The last is in the JSON report." * more
     which = "every column" if len(order) == len(names) else f"the {len(order)} of {len(names)} columns that matter most"
     said = f"<p>Weights of {which} in {'the component' if rank == 1 else f'the first {len(few)} components'}.{left}"
     said += " This mean was subtracted from the columns first." * bool(part.mean)

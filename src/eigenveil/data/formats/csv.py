@@ -497,6 +497,9 @@ class _Blocks:
                     f"{len(table.names)}. Make a file of each part"
                 )
             words = f"{where}: the next line has {len(fields)} fields and the header has {len(table.names)}. Correct that line"
+            if table.separator == "," and len(fields) > len(table.names) and None not in map(could_be_number, fields):
+                # Where a comma is both, nobody can tell which of them it is.
+                words += ". If its numbers have decimal commas, quote them, or put semicolons between columns"
             return ParameterError(verbatim(words) + above)
         if fields == list(table.names):
             return ValueError(f"{where}: the next line is the header once more. Remove it")

@@ -110,7 +110,7 @@ class FederatedPCA(ColumnsParams, FederatedParams, FittedPCA):
         For trust='masked': how many sites may tell the hub all they know. The noise is calibrated for the others.
     person_sites : int, default 1
         The largest number of sites at which one person has rows.
-    method : "auto", "krylov", "power", "fedpower", "covariance", "merge", "uda", "wda" or "dr-svd", default 'auto'
+    method : "auto", "covariance", "krylov", "power", "fedpower", "merge", "uda", "wda" or "dr-svd", default 'auto'
         How the components are found. Without privacy auto is krylov. With privacy it is one noisy covariance if that
         fits in memory, and noisy products otherwise.
     rounds : int or None, default None: planned

@@ -175,7 +175,7 @@ class PeerParties:
             shares=plan.shares,
             tolerance=plan.tolerance,
             published=request.published,
-            clip=2.0 / math.sqrt(plan.people) if plan.people else None,
+            people=plan.people,
             budget=None if request.budget is None else (request.budget.epsilon, request.budget.delta),
             restarts=request.restarts,
             sizes=request.sizes if request.people is not None else None,

@@ -152,7 +152,7 @@ class GossipPCA(ColumnsParams, GossipParams, FittedPCA):
     whiten : bool, default False
         Divide scores by the root of the explained variance, so that every component has variance 1. As in scikit-
         learn's PCA. It costs nothing.
-    method : "power", "krylov", "covariance" or "segments", default 'power'
+    method : "covariance", "krylov", "power" or "segments", default 'power'
         power: products with a block of directions. krylov: the same with all products kept. covariance: one
         covariance. segments: one direction at a time (D-DP-PM).
     people : int or None, default None
