@@ -278,18 +278,15 @@ class FederatedStream(ColumnsParams, SlotStreamParams, FittedPCA):
         shown = getattr(self, "feature_names_in_", None)
         names = None if shown is None else tuple(map(str, shown))
         verdict = slot_verdict(parties, answer, settings, names)
-        self._show(
-            answer.subspace,
-            trace=answer.sketch.energy,
-            people=answer.sketch.weight,
-            center=answer.mean(parties.spec.scale),
-            verdict=verdict,
-            guarantee=self.guarantee_,
+        model = answer.model(
+            verdict,
+            self.guarantee_,
             scale=parties.spec.scale,
+            columns=names,
             settings=slot_settings(parties, hub, settings),
-            gram=None,
-            observed=answer.rates,
         )
+        sketch = answer.sketch
+        self._show_model(model, trace=sketch.energy, people=sketch.weight, gram=None, observed=answer.rates)
         for warning in verdict.warned:
             warnings.warn(warning, stacklevel=5)
         return self
