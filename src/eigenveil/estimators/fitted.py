@@ -206,9 +206,15 @@ class FittedPCA(Likelihood, TransformerMixin, BaseEstimator):
             settings=settings,
             domain=domain,
         )
+        self._show_model(model, trace=trace, people=people, gram=gram, observed=observed)
+
+    def _show_model(
+        self, model: Model, *, trace: float, people: float, gram: Array | None, observed: Array | None
+    ) -> None:
+        """The same from a model of released numbers."""
         rest = noise_variance(model, trace=trace, people=people)
         self._adopt(replace(model, estimator=record_of(self, noise_variance=rest, observed=observed)))
-        warn_if_weak(guarantee, people)
+        warn_if_weak(model.guarantee, people)
         # For `get_covariance`. A saved model has the components alone.
         self._whole = None if gram is None else (gram, people)
 

@@ -8,7 +8,6 @@ import numpy as np
 
 from eigenveil.core.accounting import epsilon_of
 from eigenveil.core.ledger import Charge
-from eigenveil.estimators.released import model_of
 from eigenveil.estimators.settings import settings_of
 from eigenveil.estimators.slots.parties import SlotParties
 from eigenveil.estimators.streaming.answer import Answer
@@ -212,13 +211,9 @@ def slot_model(
 ) -> Model:
     """The model of the answer so far, over a network. `asked` are the settings that were asked for."""
     spec = parties.spec
-    return model_of(
-        answer.subspace,
-        trace=answer.sketch.energy,
-        people=answer.sketch.weight,
-        center=answer.mean(spec.scale),
-        verdict=slot_verdict(parties, answer, asked, columns),
-        guarantee=slot_guarantee(parties, charges, apart=True),
+    return answer.model(
+        slot_verdict(parties, answer, asked, columns),
+        slot_guarantee(parties, charges, apart=True),
         scale=spec.scale,
         columns=columns,
         settings=slot_settings(parties, hub, asked),
