@@ -577,7 +577,11 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         # Before the first release there is no model to show.
         shown = stream.view().sketch.subspace.rank > 0
         self.unfinished_ = UnfinishedStream(
-            stream.rows, stream.releases, self.model_ if shown else None, stream.guarantee(), stream.ledger
+            rows=stream.rows,
+            releases=stream.releases,
+            model=self.model_ if shown else None,
+            guarantee=stream.guarantee(),
+            ledger=stream.ledger,
         )
 
     def _require_finished(self) -> None:
