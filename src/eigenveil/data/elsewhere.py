@@ -8,8 +8,8 @@ To add an engine, write a class with the five members of `RowsElsewhere`, and le
 - Cut the rows into pieces that are `Rows` where they lie, call `work.of(piece)` there, and `work.joined` on the results, in the
   order of the pieces. Clipping, grids, weights and checks then happen at the pieces, because `work.of` contains them.
 - Recognise the class of a work, which is a frozen dataclass of public numbers, and compute the same whole numbers by other means.
-Both must give the bits that `work.of` gives for all rows in memory. Sums of whole numbers do not depend on the cuts. An `Engine` of
-`data.engines` makes such rows of what a caller has.
+Both must give the bits that `work.of` gives for all rows in memory. Sums of whole numbers do not depend on the cuts. An `Engine`
+of `data.engines` makes such rows of what a caller has.
 """
 
 from typing import Any, NoReturn
