@@ -138,7 +138,7 @@ def test_every_component_up_to_the_tenth_has_bars(rank: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rank", "left"), [(6, None), (7, "The last is in the JSON report."), (9, "The other 3 are in the JSON report.")]
+    ("rank", "left"), [(7, None), (8, "The last is in the JSON report."), (10, "The other 3 are in the JSON report.")]
 )
 def test_weights_that_the_table_leaves_out_are_counted(rank: int, left: str | None) -> None:
     weights = to_html(model_report(made_model(rank, 12))).partition("Every weight")[2]

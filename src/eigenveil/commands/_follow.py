@@ -4,6 +4,7 @@ The run may end because the rows end, a line is bad or somebody presses Ctrl-C. 
 steps, and that state is saved.
 """
 
+import hashlib
 import json
 import os
 import sys
@@ -12,6 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, final
@@ -22,7 +24,6 @@ from eigenveil.commands._files import Reading
 from eigenveil.commands._interrupts import Interrupts, heard, is_pipe, open_pipe
 from eigenveil.commands._options import COUNTED, SEEDED
 from eigenveil.commands._outputs import report_of
-from eigenveil.commands._rows_read import RowsRead, rest_of
 from eigenveil.commands._spending import LastingLedger, stands
 from eigenveil.errors import ParameterWarning, listed, require, require_param
 from eigenveil.params import StreamingParams
@@ -550,3 +551,63 @@ def _what_came(rows: int, seconds: float, job: Job, *, before: int) -> "View":
     if job.state is not None:
         yield Line(f"state written to {job.state}, {_RAW}")
         yield Line(f"continue from it with: --state {job.state} --resume", "dim")
+
+
+@final
+class RowsRead:
+    """How many rows of one source were read, and a digest that tells them from others. Changes in place.
+
+    The digest is of raw data, and is kept with it only. It does not depend on the sizes of batches.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._digests: dict[str, Any] = {}
+
+    def add(self, rows: Any) -> None:
+        """Take the next rows: an array, a CSR matrix, or a table whose last column names people."""
+        self.count += rows.shape[0]
+        for name, data in _bytes_of(rows):
+            self._digests.setdefault(name, hashlib.sha256()).update(data)
+
+    def facts(self) -> dict[str, Any]:
+        """For a state, as plain JSON."""
+        return {"rows": self.count, "digests": {name: digest.hexdigest() for name, digest in self._digests.items()}}
+
+
+def rest_of(source: "Source", facts: Mapping[str, Any]) -> "tuple[Source, RowsRead] | None":
+    """What follows in a source that begins with the rows that were read; None if it begins with others, and is used up."""
+    read, batches = RowsRead(), iter(source.batches)
+    while read.count < facts["rows"]:
+        batch = next(batches, None)
+        if batch is None:
+            return None
+        first, others = _parted(batch, facts["rows"] - read.count)
+        read.add(first)
+        batches = batches if others is None else chain([others], batches)
+    return (replace(source, batches=batches), read) if read.facts() == facts else None
+
+
+def _parted(batch: Any, count: int) -> tuple[Any, Any]:
+    """The first rows of a batch, and the others, None if there are none."""
+    if batch.shape[0] <= count:
+        return batch, None
+    if hasattr(batch, "schema"):
+        return batch.slice(0, count), batch.slice(count)
+    return batch[:count], batch[count:]
+
+
+def _bytes_of(rows: Any) -> Iterator[tuple[str, bytes]]:
+    # Here, so that --help does not wait for it.
+    import numpy as np
+
+    if hasattr(rows, "schema"):
+        *values, people = (column.combine_chunks() for column in rows.columns)
+        yield "values", np.column_stack([value.to_numpy(zero_copy_only=False) for value in values]).tobytes()
+        yield "people", "".join(f"{person!r}\n" for person in people.to_pylist()).encode()
+    elif hasattr(rows, "indptr"):
+        yield "values", rows.data.tobytes()
+        yield "places", rows.indices.astype(np.int64).tobytes()
+        yield "lengths", np.diff(rows.indptr).astype(np.int64).tobytes()
+    else:
+        yield "values", np.ascontiguousarray(rows).tobytes()

@@ -92,7 +92,7 @@ def _read(path: Path) -> "Report":
             return read_report(path)
         case ".toml":
             # Imported here: the report of a model does not need the code of studies.
-            from eigenveil.commands._report_study import study_report
+            from eigenveil.show.study import study_report
 
             return study_report(path)
         case ".safetensors":

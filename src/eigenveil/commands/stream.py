@@ -7,18 +7,18 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 
 from eigenveil.commands import _options as common
 from eigenveil.commands import _spending as kept
-from eigenveil.commands import _stream_options as streaming
 from eigenveil.commands._command import Answer, Command
 from eigenveil.commands._derived import typed_settings, written_out
 from eigenveil.commands._ending import leaves, wrote
 from eigenveil.commands._files import Reading, require_output
 from eigenveil.commands._follow import Job, outputs_in, require_source, run, spare_names
+from eigenveil.commands._option import argument, flag, option
 from eigenveil.commands._options import Page, PageToken, page_at
 from eigenveil.commands._outputs import require_report
 from eigenveil.data.formats import TableParams
@@ -34,28 +34,88 @@ if TYPE_CHECKING:
 
 __all__ = ["COMMAND"]
 
+_PRIVACY: Final = "Privacy"
+_KEEPING: Final = "Stopping and resuming"
+
+Source: TypeAlias = Annotated[
+    Path, argument("SOURCE", "Where the rows come from: a file, a named pipe, or - for standard input.")
+]
+# A count of rows, not of seconds: how many rows come in an hour may be private.
+SyncEvery: TypeAlias = Annotated[
+    int | None,
+    option(
+        "ROWS",
+        "Also release after every so many rows, and rewrite the model. The schedule is public. For --publish sync; without "
+        "privacy it only rewrites the model.",
+        unset="at the end only",
+        panel=_PRIVACY,
+        min=1,
+    ),
+]
+AsJson: TypeAlias = Annotated[
+    bool, flag("--json", "Print a line of JSON for every release, and nothing else, on stdout.")
+]
+# A file that lasts only if it was asked for. Otherwise it is a rescue, beside the output.
+State: TypeAlias = Annotated[
+    Path | None,
+    option(
+        "--state",
+        "FILE",
+        "Save the stream to this file at every release and when it ends or is interrupted, to resume later. RAW DATA that "
+        "only you can read. Without this option, a private stream that runs or is interrupted is saved beside the output.",
+        panel=_KEEPING,
+    ),
+]
+NoState: TypeAlias = Annotated[
+    bool,
+    flag(
+        "--no-state",
+        "Save no state, not even when interrupted. A release that was charged is then lost if the command is killed.",
+        panel=_KEEPING,
+    ),
+]
+# An option of the same command, because what is merged goes on as a stream.
+Merge: TypeAlias = Annotated[
+    list[Path] | None,
+    option(
+        "--merge",
+        "FILE",
+        "Merge the stream in this state with the one in SOURCE, which is a state, too. No rows are read. May be repeated.",
+        panel=_KEEPING,
+    ),
+]
+Resume: TypeAlias = Annotated[
+    bool,
+    flag(
+        "--resume",
+        "Continue the stream in --state, or beside the output, with the rows of SOURCE. A file may begin with the rows that "
+        "the stream has read; of a pipe give new ones only. All settings come from the state: give no others.",
+        panel=_KEEPING,
+    ),
+]
+
 
 def stream(
     context: typer.Context,
-    source: streaming.Source,
+    source: Source,
     settings: dict[str, Any] | None,
     reading: TableParams,
     bounds: common.BoundsPath = None,
     carry: common.Carry = None,
-    sync_every: streaming.SyncEvery = None,
+    sync_every: SyncEvery = None,
     model: common.Output = Path("model.safetensors"),
     report: common.ReportFile = None,
     force: common.Force = False,
     even_if_noise: common.EvenIfNoise = False,
-    as_json: streaming.AsJson = False,
+    as_json: AsJson = False,
     ledger: kept.LedgerPath = None,
     dataset: kept.Dataset = None,
     life_epsilon: kept.LifeEpsilon = None,
     life_delta: kept.LifeDelta = None,
-    state: streaming.State = None,
-    no_state: streaming.NoState = False,
-    resume: streaming.Resume = False,
-    merge: streaming.Merge = None,
+    state: State = None,
+    no_state: NoState = False,
+    resume: Resume = False,
+    merge: Merge = None,
     page: Page = None,
     page_token: PageToken = None,
 ) -> Answer:
