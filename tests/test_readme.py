@@ -79,7 +79,7 @@ def test_what_a_reader_is_sent_to_is_there(file: str, name: str) -> None:
 
 
 def test_five_questions_are_answered_from_the_readme() -> None:
-    asked = ("noise is added", "clipped", "charge is written", "study file may contain", "new task is added")
+    asked = ("noise is added", "clipped", "charge is written", "study file may contain", "new method is added")
     answers = README.partition("## Where to look")[2]
     for question in asked:
         (line,) = (line for line in answers.splitlines() if question in line)

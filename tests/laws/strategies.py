@@ -1,21 +1,21 @@
 """Hypothesis strategies that the law suites share: tables, their neighbours, and the tasks to run on them."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from hypothesis import strategies as st
 
+from eigenveil.core.accounting import Budget
 from eigenveil.core.domain import Domain, Gaps
 from eigenveil.core.rows import Rows
 from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows, SparseRows, WeightedRows
 from eigenveil.linalg import Array, orthonormal
-from eigenveil.methods.covariance import CovarianceSum
-from eigenveil.methods.dr_svd import RandomisedSvd
-from eigenveil.methods.krylov import KeptProducts, KrylovSum
-from eigenveil.methods.power import PowerIteration
+from eigenveil.methods import METHODS, PlanRequest, TaskContext
 from eigenveil.tasks import Question, SlotSums, SumTask, Totals
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.search import BoundSearch
@@ -165,32 +165,44 @@ def _plain(gaps: Gaps | None) -> Gaps | None:
     return None if gaps is None else replace(gaps, less_half=False)
 
 
+def tasks_of_methods(
+    domain: Domain, neighbours: Neighbours, rng: np.random.Generator
+) -> Iterator[tuple[SumTask[Any, Any], Question]]:
+    """The task of every method at sites that adds, with noise and without, at its first question and at a later one."""
+    # Half as wide as it could be, because a Krylov run that has found the whole space stops and spends less.
+    width = int(rng.integers(1, max(2, domain.dim // 2 + 1)))
+    for leaf, private in product(METHODS.values(), (True, False)):
+        if "sites" not in leaf.places or not leaf.is_additive:
+            continue
+        request = PlanRequest(
+            dim=domain.dim,
+            rank=1,
+            budget=Budget(1.0, 1e-6) if private else None,
+            eigenvalues=1.0 / np.arange(1.0, domain.dim + 1),
+            rounds=2 if leaf.fixed_rounds is None else None,
+            oversample=width - 1 if leaf.needs_start_basis else None,
+        )
+        plan, context = leaf.plan(request, ""), TaskContext(neighbours=neighbours, rank=1, private=private)
+        task: Any = leaf.build_task(plan, leaf.start_basis(domain.dim, plan, rng), context)(domain)
+        yield task, task.ask(task.start())
+        if len(plan.shares) > 1:
+            yield task, Question(1, (orthonormal(rng.standard_normal((domain.dim, width))) * 0.7,))
+
+
 def all_tasks(
     domain: Domain, neighbours: Neighbours, rng: np.random.Generator
 ) -> list[tuple[SumTask[Any, Any], Question]]:
-    """Every task that releases sums, each with the questions whose releases are attacked. A new task is added here."""
-    width = int(rng.integers(1, domain.dim + 1))
-    basis = orthonormal(rng.standard_normal((domain.dim, width)))
+    """Every task that releases sums, each with the questions whose releases are attacked: those of all methods, and others.
+
+    A new task of no method is added here.
+    """
     drops = domain.gaps is not None and domain.gaps.drops
     private_count = 0.0 if neighbours.count_is_public and not drops else 1.0
     seen = float(domain.gaps is not None and domain.gaps.divides)
-    power = PowerIteration(domain, neighbours, basis, shares=(0.25, 0.75))
-    later = Question(1, (orthonormal(rng.standard_normal((domain.dim, width))) * 0.7,))
-    # Half as wide, because a Krylov run that has found the whole space stops and spends less.
-    krylov = KrylovSum(domain, neighbours, basis[:, : max(1, width // 2)], rounds=2, rank=1, shares=(0.25, 0.75))
-    kept = KeptProducts(domain, neighbours, basis, shares=(0.25, 0.75), rank=1)
-    randomised = RandomisedSvd(domain, neighbours, basis, rank=1)
     plain = [replace(domain, gaps=_plain(domain.gaps))] if isinstance(domain, Domain) else []
     return [
         *((SlotSums(one, neighbours, slots=4, person_slots=2), Question(2)) for one in plain),
-        (krylov, krylov.ask(krylov.start())),
-        (krylov, Question(1, (krylov.begin * 0.7,))),
-        (kept, kept.ask(kept.start())),
-        (kept, later),
-        (randomised, randomised.ask(randomised.start())),
-        (CovarianceSum(domain, neighbours), Question()),
-        (power, power.ask(power.start())),
-        (power, later),
+        *tasks_of_methods(domain, neighbours, rng),
         (Totals(domain, neighbours, sum_weight=1.0), Question()),
         (Totals(domain, neighbours, sum_weight=10.0, count_weight=private_count, trace_weight=0.5), Question()),
         (Totals(domain, neighbours, count_weight=private_count, trace_weight=1.0), Question()),

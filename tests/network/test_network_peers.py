@@ -90,6 +90,57 @@ def test_no_peer_begins_before_its_own_neighbours_are_connected(
     assert lost == []
 
 
+def test_a_peer_that_is_lost_as_the_study_begins_costs_nobody_the_study(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three of five have begun when it goes. The other two, which are not connected to each other yet, must begin without it."""
+    dial = Transport.dial
+
+    def late(self: Transport, name: str, *given: Any, **more: Any) -> None:
+        if (self.me, name) == ("peer 1", "peer 0"):
+            asyncio.get_running_loop().call_later(1.0, lambda: dial(self, name, *given, **more))
+        else:
+            dial(self, name, *given, **more)
+
+    class Gone(Exception):
+        pass
+
+    def stop(event: Any) -> None:
+        if event.what == "began":
+            raise Gone
+
+    monkeypatch.setattr(Transport, "dial", late)
+    network = {"deadline": 3.0, "quorum": 3}
+    company = PeerCompany(
+        tmp_path, 5, sections={"graph": {"kind": "complete"}, "network": network, "privacy": {"restarts": 1}}
+    )
+    ends = company.run(changes={"peer 4": {"on_event": stop}})
+    assert isinstance(ends.pop(), Gone)
+    assert ends == [None] * 4
+
+
+def test_a_peer_that_is_away_before_anybody_has_begun_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was started with something wrong, say. Without it nobody is charged."""
+    company, lives = PeerCompany(tmp_path), list[str]()
+
+    async def twice(name: str, **changes: Any) -> None:
+        if name == "peer 3" and not lives:
+            lives.append(name)
+            alone = asyncio.ensure_future(run_peer(name, **changes))
+            await asyncio.sleep(0.5)
+            alone.cancel()
+            await asyncio.gather(alone, return_exceptions=True)
+        if name == "peer 2":
+            await asyncio.sleep(1.5)
+        await run_peer(name, **changes)
+
+    run_peer = company.run_peer
+    monkeypatch.setattr(company, "run_peer", twice)
+    assert company.run() == [None] * 4
+
+
 def test_a_peer_that_is_gone_is_left_behind_and_the_rest_may_say_why_they_stop(tmp_path: Path) -> None:
     company = PeerCompany(tmp_path, sections={"network": {"deadline": 0.5, "retries": 1}})
 

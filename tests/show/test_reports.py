@@ -138,7 +138,7 @@ def test_every_component_up_to_the_tenth_has_bars(rank: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rank", "left"), [(6, None), (7, "The last is in the JSON report."), (9, "The other 3 are in the JSON report.")]
+    ("rank", "left"), [(7, None), (8, "The last is in the JSON report."), (10, "The other 3 are in the JSON report.")]
 )
 def test_weights_that_the_table_leaves_out_are_counted(rank: int, left: str | None) -> None:
     weights = to_html(model_report(made_model(rank, 12))).partition("Every weight")[2]
@@ -176,8 +176,7 @@ def test_no_word_of_a_report_needs_the_source_to_be_understood() -> None:
 
 
 def test_every_method_of_the_planner_has_words() -> None:
-    from eigenveil.plan import METHODS
-    from eigenveil.show.settings import method_words
+    from eigenveil.plan import METHODS, method_words
 
     found = [method_words(method) for method in METHODS]
     assert len(set(found)) == len(METHODS) and not any("/" in words for words in found)

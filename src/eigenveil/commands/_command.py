@@ -51,7 +51,10 @@ class Answer:
     view: "Callable[[], View]"  # For a person.
     values: Callable[[], Any] | None = None  # For a program: plain values, printed with --json.
     report: "Callable[[], Report] | None" = None  # For --report.
+    after: Callable[[], None] | None = None  # What else is done, once this is printed.
     code: int = 0  # The exit code.
+    alone: bool = False  # Whether nothing else may be printed on stdout, as with --json.
+    indent: int | None = 2  # Of the JSON; None for one line.
 
 
 @final
@@ -139,12 +142,14 @@ def program(name: str, commands: "Iterable[Command | Group]", **settings: Any) -
 def _show(answer: Answer, *, as_json: bool, report: "Path | None") -> None:
     if as_json and answer.values is not None:
         # NaN is not JSON, and other programs refuse it.
-        typer.echo(json.dumps(answer.values(), indent=2, allow_nan=False))
+        typer.echo(json.dumps(answer.values(), indent=answer.indent, allow_nan=False))
     else:
         draw(answer.view())
     if answer.report is not None:
         # Beside JSON on stdout nothing else is printed.
-        write(report, answer.report, say=(lambda _: None) if as_json else None)
+        write(report, answer.report, say=(lambda _: None) if as_json or answer.alone else None)
+    if answer.after is not None:
+        answer.after()
     if answer.code:
         raise typer.Exit(answer.code)
 

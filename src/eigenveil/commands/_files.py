@@ -117,7 +117,7 @@ class Reading:
     @property
     def words(self) -> list[str]:
         """The options with which another command reads the same table."""
-        return as_options(self.asked)
+        return [*as_options(self.asked), *(word for name in self.carry for word in ("--carry", name))]
 
     @property
     def facts(self) -> dict[str, Any]:

@@ -4,6 +4,7 @@ The run may end because the rows end, a line is bad or somebody presses Ctrl-C. 
 steps, and that state is saved.
 """
 
+import hashlib
 import json
 import os
 import sys
@@ -12,21 +13,22 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, final
 
+from eigenveil.commands._command import Answer
 from eigenveil.commands._ending import despite_noise, leaves, message_of, wrote
 from eigenveil.commands._files import Reading
 from eigenveil.commands._interrupts import Interrupts, heard, is_pipe, open_pipe
 from eigenveil.commands._options import COUNTED, SEEDED
-from eigenveil.commands._outputs import write_model
-from eigenveil.commands._rows_read import RowsRead, rest_of
+from eigenveil.commands._outputs import report_of
 from eigenveil.commands._spending import LastingLedger, stands
 from eigenveil.errors import ParameterWarning, listed, require, require_param
 from eigenveil.params import StreamingParams
 from eigenveil.params.words import in_options
-from eigenveil.show.console import busy, output
+from eigenveil.show.console import Line, busy, output
 from eigenveil.show.live.address import PageAddress
 from eigenveil.show.stream import LiveView, live_view
 
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from eigenveil.ledger.spending import StreamSpending
     from eigenveil.model import Model
     from eigenveil.plan import StreamPlan
+    from eigenveil.show.console import View
 
 __all__ = ["Job", "outputs_in", "require_source", "run", "spare_names"]
 
@@ -80,8 +83,8 @@ def require_source(path: Path, reading: Reading) -> None:
     reading.require(Path("-") if is_pipe(path) else path)
 
 
-def run(job: Job) -> None:
-    """Follow the stream to its end, write the model and print a summary."""
+def run(job: Job) -> Answer:
+    """Follow the stream to its end, and write the model. What is left is a summary."""
     with busy("starting"):
         from eigenveil.estimators.streaming.pca import StreamingPCA
 
@@ -129,15 +132,17 @@ def run(job: Job) -> None:
             elif writer.state is not None:
                 # Kept for a process that is killed, and nobody asked for it.
                 writer.state.unlink(missing_ok=True)
-    if job.as_json:
-        # The terminal is for lines of JSON alone.
-        write_model(job.report, model, data=job.source, say=lambda _: None)
-        return
-    _show(pca, model, job, reason=reason)
-    if spending.state is not None and spending.lasting is not None:
-        output().print(f"\n{stands(spending.state, job.ledger.path or spending.lasting.path)}", soft_wrap=True)
-    _show_what_came(_rows(pca) - before, seconds, job, before=before)
-    write_model(job.report, model, data=job.source)
+
+    def shown() -> "View":
+        if job.as_json:
+            # The terminal is for lines of JSON alone.
+            return
+        yield from _summary(pca, model, job, reason=reason)
+        if spending.state is not None and spending.lasting is not None:
+            yield Line(f"\n{stands(spending.state, job.ledger.path or spending.lasting.path)}")
+        yield from _what_came(_rows(pca) - before, seconds, job, before=before)
+
+    return Answer(view=shown, report=lambda: report_of(model, data=job.source))
 
 
 @final
@@ -528,23 +533,81 @@ def _rows(pca: "StreamingPCA") -> int:
         return 0
 
 
-def _show(pca: "StreamingPCA", model: "Model", job: Job, *, reason: str) -> None:
+def _summary(pca: "StreamingPCA", model: "Model", job: Job, *, reason: str) -> "View":
     from eigenveil.show.terminal import model_summary, warning_panel
 
-    console = output()
     if pca.epsilon is not None and pca.random_state is not None:
-        console.print(warning_panel(SEEDED))
-    console.print(model_summary(model, reason=reason))
+        yield warning_panel(SEEDED)
+    yield model_summary(model, reason=reason)
     if pca.epsilon is not None and job.reading.counted(job.source):
-        console.print(warning_panel(COUNTED))
+        yield warning_panel(COUNTED)
 
 
-def _show_what_came(rows: int, seconds: float, job: Job, *, before: int) -> None:
-    console = output()
+def _what_came(rows: int, seconds: float, job: Job, *, before: int) -> "View":
     earlier = f", after {before} rows in earlier runs," if before else ""
-    console.print(f"\n{rows} rows{earlier} in {seconds:.1f} s, {rows / max(seconds, 1e-9):.0f} rows/s")
-    console.print(f"model written to {job.target}", soft_wrap=True)
-    console.print(f"show it again with: eigenveil inspect {job.target}", style="dim", soft_wrap=True)
+    yield f"\n{rows} rows{earlier} in {seconds:.1f} s, {rows / max(seconds, 1e-9):.0f} rows/s"
+    yield Line(f"model written to {job.target}")
+    yield Line(f"show it again with: eigenveil inspect {job.target}", "dim")
     if job.state is not None:
-        console.print(f"state written to {job.state}, {_RAW}", soft_wrap=True)
-        console.print(f"continue from it with: --state {job.state} --resume", style="dim", soft_wrap=True)
+        yield Line(f"state written to {job.state}, {_RAW}")
+        yield Line(f"continue from it with: --state {job.state} --resume", "dim")
+
+
+@final
+class RowsRead:
+    """How many rows of one source were read, and a digest that tells them from others. Changes in place.
+
+    The digest is of raw data, and is kept with it only. It does not depend on the sizes of batches.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._digests: dict[str, Any] = {}
+
+    def add(self, rows: Any) -> None:
+        """Take the next rows: an array, a CSR matrix, or a table whose last column names people."""
+        self.count += rows.shape[0]
+        for name, data in _bytes_of(rows):
+            self._digests.setdefault(name, hashlib.sha256()).update(data)
+
+    def facts(self) -> dict[str, Any]:
+        """For a state, as plain JSON."""
+        return {"rows": self.count, "digests": {name: digest.hexdigest() for name, digest in self._digests.items()}}
+
+
+def rest_of(source: "Source", facts: Mapping[str, Any]) -> "tuple[Source, RowsRead] | None":
+    """What follows in a source that begins with the rows that were read; None if it begins with others, and is used up."""
+    read, batches = RowsRead(), iter(source.batches)
+    while read.count < facts["rows"]:
+        batch = next(batches, None)
+        if batch is None:
+            return None
+        first, others = _parted(batch, facts["rows"] - read.count)
+        read.add(first)
+        batches = batches if others is None else chain([others], batches)
+    return (replace(source, batches=batches), read) if read.facts() == facts else None
+
+
+def _parted(batch: Any, count: int) -> tuple[Any, Any]:
+    """The first rows of a batch, and the others, None if there are none."""
+    if batch.shape[0] <= count:
+        return batch, None
+    if hasattr(batch, "schema"):
+        return batch.slice(0, count), batch.slice(count)
+    return batch[:count], batch[count:]
+
+
+def _bytes_of(rows: Any) -> Iterator[tuple[str, bytes]]:
+    # Here, so that --help does not wait for it.
+    import numpy as np
+
+    if hasattr(rows, "schema"):
+        *values, people = (column.combine_chunks() for column in rows.columns)
+        yield "values", np.column_stack([value.to_numpy(zero_copy_only=False) for value in values]).tobytes()
+        yield "people", "".join(f"{person!r}\n" for person in people.to_pylist()).encode()
+    elif hasattr(rows, "indptr"):
+        yield "values", rows.data.tobytes()
+        yield "places", rows.indices.astype(np.int64).tobytes()
+        yield "lengths", np.diff(rows.indptr).astype(np.int64).tobytes()
+    else:
+        yield "values", np.ascontiguousarray(rows).tobytes()

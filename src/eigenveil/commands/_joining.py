@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, TypeVar, final
 
 from eigenveil.commands import _consent as consent
-from eigenveil.commands import _network as option
+from eigenveil.commands import _network as network
 from eigenveil.commands._files import on_cluster
 from eigenveil.commands._outputs import ENDINGS, require_report, write
 from eigenveil.commands._parties import TOO_FEW, carried, refused, say_red
@@ -173,7 +173,7 @@ def opening(
 
     study = StudyFile.read(given.study)
     secret = passphrase_from(given.passphrase_file)
-    keys = option.keys_beside(given.study, study, given.keys, role=role, passphrase=secret)
+    keys = network.keys_beside(given.study, study, given.keys, role=role, passphrase=secret)
     # The wrong command or an old certificate is found here, before a row is read.
     place = place_of(study, keys, role=role)
     consent.require_rehearsal(study, given.rehearsal)
@@ -320,9 +320,9 @@ def _results(given: Given, study: "StudyFile", name: str) -> Results:
         require_carried(results.scores.suffix.lower(), option="--scores")
     require_report(given.report, force=True, inputs=[given.study, given.data, given.ledger])
     # A run that was stopped between its results and the end of the study writes the same results again.
-    again = option.of_this_study(results.model, study.digest)
+    again = network.of_this_study(results.model, study.digest)
     more = [] if given.report is None else [("--report", given.report, ENDINGS)]
-    option.require_outputs(
+    network.require_outputs(
         [*results.outputs(), *more], force=given.force or again, inputs=[given.study, given.data, given.ledger]
     )
     return results
@@ -368,7 +368,7 @@ def _carried(
     def standing() -> Joining:
         digest = agent.study.digest
         # Read from disk when asked, because the run may have ended anywhere.
-        model = results.model if option.of_this_study(results.model, digest) else None
+        model = results.model if network.of_this_study(results.model, digest) else None
         return Joining(consent.study_in(opened.ledger, digest), model, view.began)
 
     try:

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
-import typer
-
 from eigenveil.commands._files import require_output
+from eigenveil.commands._option import argument, flag, option
 from eigenveil.errors import require
 from eigenveil.params.texts import bytes_from
 from eigenveil.params.values import Expected
@@ -27,190 +26,154 @@ __all__ = [
     "require_outputs",
 ]
 
-Study: TypeAlias = Annotated[
-    Path, typer.Argument(metavar="STUDY", help="The study file, a .toml from the coordinator.", show_default=False)
-]
+Study: TypeAlias = Annotated[Path, argument("STUDY", "The study file, a .toml from the coordinator.")]
 # The study file says where others reach a party. Behind a router or in a container it listens elsewhere.
 Listen: TypeAlias = Annotated[
     str | None,
-    typer.Option(
-        metavar="HOST:PORT",
-        help="Where to listen.",
-        show_default="the port in the study file, on all interfaces, or on loopback if the study says loopback",
+    option(
+        "HOST:PORT",
+        "Where to listen.",
+        unset="the port in the study file, on all interfaces, or on loopback if the study says loopback",
     ),
 ]
 Connect: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        metavar="HOST:PORT",
-        help="Where to reach the hub, or the node above.",
-        show_default="the address in the study file",
-        rich_help_panel=None,
-    ),
+    str | None, option("HOST:PORT", "Where to reach the hub, or the node above.", unset="the address in the study file")
 ]
 HubKeys: TypeAlias = Annotated[
-    Path | None,
-    typer.Option("--keys", metavar="FILE", help="The hub's keys.", show_default="hub.key beside the study file"),
+    Path | None, option("--keys", "FILE", "The hub's keys.", unset="hub.key beside the study file")
 ]
 Keys: TypeAlias = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="The keys of this party, NAME.key.",
-        show_default="the only .key file beside the study file that belongs to the study",
+    option(
+        "FILE",
+        "The keys of this party, NAME.key.",
+        unset="the only .key file beside the study file that belongs to the study",
     ),
 ]
 Transcript: TypeAlias = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="Where everything that happens is written, so that a stopped hub can go on. Never overwritten.",
-        show_default="STUDY.transcript beside the study file",
+    option(
+        "FILE",
+        "Where everything that happens is written, so that a stopped hub can go on. Never overwritten.",
+        unset="STUDY.transcript beside the study file",
     ),
 ]
 # Models go to the current folder and the transcript beside the study: one is for people, the other for the next run.
 HubModel: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(
-        "--output", "-o", metavar="FILE", help="Where the model goes.", show_default="STUDY.safetensors in this folder"
-    ),
+    Path | None, option("--output", "-o", "FILE", "Where the model goes.", unset="STUDY.safetensors in this folder")
 ]
 Report: TypeAlias = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="Where the model, the rounds, their traffic and charges go, all public: .json, .html, or .pdf if Chromium is "
+    option(
+        "FILE",
+        "Where the model, the rounds, their traffic and charges go, all public: .json, .html, or .pdf if Chromium is "
         "installed.",
-        show_default="MODEL.report.json beside the model",
+        unset="MODEL.report.json beside the model",
     ),
 ]
 # Optional for `site` alone, which may have --follow instead. A peer always has a table.
 SiteSource: TypeAlias = Annotated[
     Path | None,
-    typer.Option(
+    option(
         "--data",
-        metavar="FILE",
-        help="Your table: csv (also .gz, .zst), Parquet (a file or a folder), Arrow, xlsx, jsonl, .npy or .npz. Columns that the "
+        "FILE",
+        "Your table: csv (also .gz, .zst), Parquet (a file or a folder), Arrow, xlsx, jsonl, .npy or .npz. Columns that the "
         "study does not name are not read.",
-        show_default=False,
     ),
 ]
 Follow: TypeAlias = Annotated[
     Path | None,
-    typer.Option(
-        metavar="WHERE",
-        help="For a study of streams, in place of --data: a csv file that grows, or a folder of csv files. Where slots have so "
+    option(
+        "WHERE",
+        "For a study of streams, in place of --data: a csv file that grows, or a folder of csv files. Where slots have so "
         "many rows, also a pipe, or - for standard input.",
-        show_default=False,
     ),
 ]
 Serve: TypeAlias = Annotated[
-    bool,
-    typer.Option(
-        "--serve", help="For a study of streams: ask for slot after slot, and keep the current answer on disk."
-    ),
+    bool, flag("--serve", "For a study of streams: ask for slot after slot, and keep the current answer on disk.")
 ]
 Data: TypeAlias = Annotated[
     Path,
-    typer.Option(
+    option(
         "--data",
-        metavar="FILE",
-        help="Your table: csv (also .gz, .zst), Parquet (a file or a folder), Arrow, xlsx, jsonl, .npy or .npz. Columns that the "
+        "FILE",
+        "Your table: csv (also .gz, .zst), Parquet (a file or a folder), Arrow, xlsx, jsonl, .npy or .npz. Columns that the "
         "study does not name are not read.",
-        show_default=False,
     ),
 ]
 PolicyFile: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(
-        "--policy",
-        metavar="FILE",
-        help="Your rules; `eigenveil policy new` writes them.",
-        show_default="none",
-    ),
+    Path | None, option("--policy", "FILE", "Your rules; `eigenveil policy new` writes them.", unset="none")
 ]
-Ledger: TypeAlias = Annotated[
-    Path, typer.Option(metavar="FILE", help="Your ledger: what all studies have spent in total.")
-]
+Ledger: TypeAlias = Annotated[Path, option("FILE", "Your ledger: what all studies have spent in total.", shows=True)]
 # Only a copy kept elsewhere shows that an old ledger was put back.
 RequireHead: TypeAlias = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="Refuse a ledger without the head in this file, and bring the file up to date. `eigenveil ledger head --to` "
+    option(
+        "FILE",
+        "Refuse a ledger without the head in this file, and bring the file up to date. `eigenveil ledger head --to` "
         "writes it.",
-        show_default="none",
+        unset="none",
     ),
 ]
 # No default from the file name: a copy of the table under another name would get a second budget.
 Dataset: TypeAlias = Annotated[
     str | None,
-    typer.Option(
-        metavar="NAME",
-        help="Your name for the people in the table. Budgets attach to this name for as long as it is used.",
-        show_default="the only name in the ledger",
+    option(
+        "NAME",
+        "Your name for the people in the table. Budgets attach to this name for as long as it is used.",
+        unset="the only name in the ledger",
     ),
 ]
 Yes: TypeAlias = Annotated[
-    bool,
-    typer.Option(
-        "--yes", help="Do not ask: --policy, which must say who is protected, consents to what it does not refuse."
-    ),
+    bool, flag("--yes", "Do not ask: --policy, which must say who is protected, consents to what it does not refuse.")
 ]
 HeldModel: TypeAlias = Annotated[
     Path | None,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="FILE",
-        help="Where the model goes.",
-        show_default="STUDY-NAME.safetensors in this folder",
-    ),
+    option("--output", "-o", "FILE", "Where the model goes.", unset="STUDY-NAME.safetensors in this folder"),
 ]
 Scores: TypeAlias = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="Where the scores of your rows go: .csv, .xlsx, .jsonl, .parquet or .npy. They are raw data and stay here.",
-        show_default="STUDY-NAME-scores.csv in this folder",
+    option(
+        "FILE",
+        "Where the scores of your rows go: .csv, .xlsx, .jsonl, .parquet or .npy. They are raw data and stay here.",
+        unset="STUDY-NAME-scores.csv in this folder",
     ),
 ]
 OwnCarry: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
         "--carry",
-        metavar="NAMES",
-        help="Columns that are written beside your scores, such as an id or a label: names or patterns. They stay here, and "
+        "NAMES",
+        "Columns that are written beside your scores, such as an id or a label: names or patterns. They stay here, and "
         "nobody is sent them. May be repeated.",
-        show_default=False,
     ),
 ]
 Rehearsal: TypeAlias = Annotated[
-    bool, typer.Option("--rehearsal", help="Take part in a study with a test seed, WHICH PROTECTS NOBODY.")
+    bool, flag("--rehearsal", "Take part in a study with a test seed, WHICH PROTECTS NOBODY.")
 ]
 DryRun: TypeAlias = Annotated[
-    bool, typer.Option("--dry-run", help="Show what would be revealed, and stop. Nothing is written or sent.")
+    bool, flag("--dry-run", "Show what would be revealed, and stop. Nothing is written or sent.")
 ]
 OwnReport: TypeAlias = Annotated[
     Path | None,
-    typer.Option(
+    option(
         "--report",
-        metavar="FILE",
-        help="At the end, write a report of the result to show and sign: .html, .json, or .pdf if Chromium is installed. "
+        "FILE",
+        "At the end, write a report of the result to show and sign: .html, .json, or .pdf if Chromium is installed. "
         "It has no scores.",
-        show_default=False,
     ),
 ]
 # A study file may ask for anything, so each party says what it can spare before it agrees.
 Memory: TypeAlias = Annotated[
     str,
-    typer.Option(
-        metavar="BYTES",
-        help="The most memory that a study may take at one party, such as 8GB. A study that needs more is refused.",
+    option(
+        "BYTES",
+        "The most memory that a study may take at one party, such as 8GB. A study that needs more is refused.",
+        shows=True,
     ),
 ]
 MEMORY: Final = "4GiB"
-Force: TypeAlias = Annotated[bool, typer.Option("--force", help="Overwrite outputs that exist; never a ledger.")]
+Force: TypeAlias = Annotated[bool, flag("--force", "Overwrite outputs that exist; never a ledger.")]
 
 
 def bytes_allowed(memory: str) -> int:
@@ -308,7 +271,7 @@ def of_this_study(model: Path, digest: str) -> bool:
 
 def require_outputs(outputs: Sequence[tuple[str, Path, Sequence[str]]], *, force: bool, inputs: Sequence[Path]) -> None:
     """Refuse outputs that cannot be written, or are the same file. Each is an option, a path and its endings."""
-    for option, path, endings in outputs:
-        require_output(path, endings=endings, force=force, inputs=inputs, option=option)
+    for name, path, endings in outputs:
+        require_output(path, endings=endings, force=force, inputs=inputs, option=name)
     paths = [path.resolve() for _, path, _ in outputs]
     require(len(set(paths)) == len(paths), "two outputs would go to the same file; give each its own name")

@@ -1,14 +1,16 @@
 """Options that several commands share, each with its help, and two warnings that several commands print."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Final, TypeAlias
 
 import typer
 
+from eigenveil.commands._option import argument, flag, option
 from eigenveil.errors import require
 from eigenveil.show.live.address import PageAddress
 
-__all__ = ["COUNTED", "SEEDED", "page_at"]
+__all__ = ["COUNTED", "SEEDED", "page_at", "was_given"]
 
 # Panels have the titles that declarations use, so that these options stand among the derived ones.
 _PRIVACY: Final = "Privacy"
@@ -25,100 +27,95 @@ COUNTED: Final = (
 
 Data: TypeAlias = Annotated[
     Path,
-    typer.Argument(
-        metavar="DATA",
-        help="The table: csv (also .gz, .zst), Parquet (a file or a folder), Arrow, xlsx, jsonl, .npy, .npz (dense or scipy "
+    argument(
+        "DATA",
+        "The table: csv (also .gz, .zst), Parquet (a file or a folder), Arrow, xlsx, jsonl, .npy, .npz (dense or scipy "
         "sparse), .svm; or - for standard input.",
-        show_default=False,
     ),
 ]
 # Never both: a cluster has its own processes, and `Reading.require` refuses the combination.
 DaskCluster: TypeAlias = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--dask",
-        metavar="SCHEDULER",
-        help="Work on the Dask cluster whose scheduler is at this address, such as tcp://head:8786. DATA is then Parquet that "
+        "SCHEDULER",
+        "Work on the Dask cluster whose scheduler is at this address, such as tcp://head:8786. DATA is then Parquet that "
         "all workers can read: a file, a folder, or a pattern in quotes. Rows stay on the workers.",
-        rich_help_panel="Where the rows are",
-        show_default=False,
+        panel="Where the rows are",
     ),
 ]
 Processes: TypeAlias = Annotated[
     int | None,
-    typer.Option(
+    option(
         "--processes",
-        metavar="N",
+        "N",
+        "Read Parquet or npy in N processes of this machine, each with one block of rows in memory.",
+        unset="one",
+        panel="Where the rows are",
         min=1,
-        help="Read Parquet or npy in N processes of this machine, each with one block of rows in memory.",
-        rich_help_panel="Where the rows are",
-        show_default="one",
     ),
 ]
 Output: TypeAlias = Annotated[
-    Path, typer.Option("--output", "-o", metavar="FILE", help="Write the model to this .safetensors file.")
+    Path, option("--output", "-o", "FILE", "Write the model to this .safetensors file.", shows=True)
 ]
 # A budget is lost for good, so noise is the one outcome that a fit asks about beforehand.
 EvenIfNoise: TypeAlias = Annotated[
     bool,
-    typer.Option(
+    flag(
         "--even-if-noise",
-        help="Go on without asking where `eigenveil plan` calls the budget hopeless. That is known beforehand only where the "
+        "Go on without asking where `eigenveil plan` calls the budget hopeless. That is known beforehand only where the "
         "number of people is public.",
-        rich_help_panel=_PRIVACY,
+        panel=_PRIVACY,
     ),
 ]
 ReportFile: TypeAlias = Annotated[
     Path | None,
-    typer.Option(
+    option(
         "--report",
-        metavar="FILE",
-        help="At the end, write a report to show and sign: .html, .json, or .pdf if Chromium is installed.",
-        show_default=False,
+        "FILE",
+        "At the end, write a report to show and sign: .html, .json, or .pdf if Chromium is installed.",
     ),
 ]
-Force: TypeAlias = Annotated[bool, typer.Option("--force", help="Overwrite the output if it exists.")]
+Force: TypeAlias = Annotated[bool, flag("--force", "Overwrite the output if it exists.")]
 # Carried columns never reach an estimator. The model records their names only, for `transform`.
 Carry: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
         "--carry",
-        metavar="NAMES",
-        help="Columns that are not analysed and that `transform --carry` writes beside the scores, such as an id or a label: "
+        "NAMES",
+        "Columns that are not analysed and that `transform --carry` writes beside the scores, such as an id or a label: "
         "names or patterns. May be repeated.",
-        rich_help_panel="Columns",
-        show_default=False,
+        panel="Columns",
     ),
 ]
 Seed: TypeAlias = Annotated[
     int | None,
-    typer.Option(
-        metavar="INTEGER",
-        help="Reproducible, NOT PRIVATE: anyone who knows the seed can subtract the noise. For tests only.",
-        rich_help_panel=_PRIVACY,
-        show_default=False,
+    option(
+        "INTEGER",
+        "Reproducible, NOT PRIVATE: anyone who knows the seed can subtract the noise. For tests only.",
+        panel=_PRIVACY,
     ),
 ]
 Page: TypeAlias = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--page",
-        metavar="HOST:PORT",
-        help="Show what happens in a browser as well, at this address, such as 127.0.0.1:8080. The page is read-only and shows "
+        "HOST:PORT",
+        "Show what happens in a browser as well, at this address, such as 127.0.0.1:8080. The page is read-only and shows "
         "what this terminal shows. A port alone is on this machine; port 0 takes any that is free.",
-        show_default="no page",
-        rich_help_panel=_PAGE,
+        unset="no page",
+        panel=_PAGE,
     ),
 ]
 PageToken: TypeAlias = Annotated[
     Path | None,
-    typer.Option(
+    option(
         "--page-token",
-        metavar="FILE",
-        help="The token that readers of the page must have, needed unless --page is on this machine alone. Made if there is no "
+        "FILE",
+        "The token that readers of the page must have, needed unless --page is on this machine alone. Made if there is no "
         "such file, and only you can read it. Keep the file, and an open page goes on after a restart.",
-        show_default="none",
-        rich_help_panel=_PAGE,
+        unset="none",
+        panel=_PAGE,
     ),
 ]
 
@@ -127,3 +124,30 @@ def page_at(given: str | None, token: Path | None) -> PageAddress | None:
     """The address of a page, if one was asked for. Refused before anything else is done."""
     require(token is None or given is not None, "--page-token is for a live page. Say where with --page HOST:PORT")
     return None if given is None else PageAddress.read(given, token)
+
+
+Total: TypeAlias = Annotated[
+    float | None,
+    option(
+        "EPSILON",
+        "The epsilon that this command and the fit may spend together. Shows what is left for the fit.",
+        unset="1, if --epsilon is less",
+        panel="Privacy",
+    ),
+]
+BoundsPath: TypeAlias = Annotated[
+    Path | None,
+    option(
+        "--bounds",
+        "FILE",
+        "A file that `eigenveil bounds --output` wrote. It sets the bound, with the mean or the column ranges that were "
+        "found, in place of the options here.",
+        panel="Where rows lie (found privately, or public knowledge)",
+    ),
+]
+
+
+def was_given(context: typer.Context, names: Sequence[str]) -> tuple[str, ...]:
+    """The options among these that the user typed on the command line."""
+    found = ((name, context.get_parameter_source(name)) for name in names)
+    return tuple(name for name, source in found if source is not None and source.name == "COMMANDLINE")

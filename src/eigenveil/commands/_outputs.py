@@ -1,19 +1,30 @@
 """The option --report: checked before any budget is spent, and written at the end."""
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from eigenveil.commands._ending import wrote
 from eigenveil.commands._files import require_output
-from eigenveil.show.console import busy, output
+from eigenveil.show.console import Line, busy, output
 
 if TYPE_CHECKING:
     from eigenveil.model import Model
     from eigenveil.show.marks import Chart
     from eigenveil.show.values import Report
 
-__all__ = ["ENDINGS", "PICTURES", "require_picture", "require_report", "write", "write_model", "write_picture"]
+__all__ = [
+    "ENDINGS",
+    "PICTURES",
+    "report_of",
+    "require_picture",
+    "require_report",
+    "write",
+    "write_json",
+    "write_picture",
+    "written_model",
+]
 
 # Written here too, so that a wrong name is refused before anything heavy is imported. A test compares them.
 ENDINGS: Final = (".html", ".json", ".pdf")
@@ -48,27 +59,21 @@ def write(path: Path | None, made: "Callable[[], Report]", *, say: Callable[[str
         say(words)
 
 
-def write_model(
-    path: Path | None,
-    model: "Model",
-    *,
-    data: Path,
-    dataset: str | None = None,
-    say: Callable[[str], None] | None = None,
-    **more: Any,
-) -> None:
-    """Write the report of a `model`, with what else `model_report` takes, and `say` where it is.
+def report_of(model: "Model", *, data: Path, dataset: str | None = None, **more: Any) -> "Report":
+    """The report of a `model`, with what else `model_report` takes.
 
     Without a name for the `dataset`, the report has the name of the file `data`. Whoever asked for the report chose that name,
     and the model does not have it. A pipe has none.
     """
+    from eigenveil.show.report import model_report
 
-    def made() -> "Report":
-        from eigenveil.show.report import model_report
+    return model_report(model, dataset=dataset or (data.name if data.exists() else "") or None, **more)
 
-        return model_report(model, dataset=dataset or (data.name if data.exists() else "") or None, **more)
 
-    write(path, made, say=say)
+def written_model(path: Path) -> Iterator[Line]:
+    """Where a model is, and how to look at it."""
+    yield Line(f"\nmodel written to {path}")
+    yield Line(f"show it again with: eigenveil inspect {path}", "dim")
 
 
 def require_picture(path: Path, *, force: bool, inputs: Sequence[Path]) -> None:
@@ -97,3 +102,13 @@ def write_picture(chart: "Chart", path: Path) -> None:
         # Readable by all: it shows public numbers only.
         temporary.chmod(0o644)
     wrote(path)
+
+
+def write_json(path: Path, plain: Mapping[str, Any]) -> None:
+    """Write plain values completely or not at all. They were released, so everybody may read them."""
+    from eigenveil.data.archive import whole_file
+
+    with whole_file(path) as temporary:
+        temporary.write_text(json.dumps(plain, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+        # `whole_file` makes files for their owner alone, and these are meant to be shared.
+        temporary.chmod(0o644)

@@ -10,8 +10,7 @@ import unicodedata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
-import typer
-
+from eigenveil.commands._option import flag, option
 from eigenveil.errors import require
 
 if TYPE_CHECKING:
@@ -27,15 +26,15 @@ _LONGEST: Final = 1000
 
 PassphraseFile: TypeAlias = Annotated[
     Path | None,
-    typer.Option(
+    option(
         "--passphrase-file",
-        metavar="FILE",
-        help="A file with the passphrase of the keys, that only you may read.",
-        show_default=f"the variable {_VARIABLE}, or asked at the terminal",
+        "FILE",
+        "A file with the passphrase of the keys, that only you may read.",
+        unset=f"the variable {_VARIABLE}, or asked at the terminal",
     ),
 ]
 NewPassphrase: TypeAlias = Annotated[
-    bool, typer.Option("--passphrase", help="Protect the private keys with a passphrase, which is asked for twice.")
+    bool, flag("--passphrase", "Protect the private keys with a passphrase, which is asked for twice.")
 ]
 
 

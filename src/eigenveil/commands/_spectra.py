@@ -95,7 +95,7 @@ class KnownSpectrum:
         """What is asked, with the row bound of a file of bounds, and how rows fill it."""
         if self.bounds is None:
             return self.asked
-        from eigenveil.commands._bounds_file import BoundsFile
+        from eigenveil.estimators.bounds.saved import BoundsFile
 
         found = BoundsFile.read(self.bounds)
         require(
@@ -117,7 +117,7 @@ class KnownSpectrum:
 
         bound = self.asked.row_bound
         if self.bounds is not None:
-            from eigenveil.commands._bounds_file import BoundsFile
+            from eigenveil.estimators.bounds.saved import BoundsFile
 
             found = BoundsFile.read(self.bounds)
             known = Norms.read(found.norms, found.outliers)

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, final
 
-import typer
-
-from eigenveil.errors import require
-from eigenveil.show.console import output
+from eigenveil.commands._option import option
+from eigenveil.errors import require, require_param
+from eigenveil.show.console import Line, output
 
 if TYPE_CHECKING:
     from eigenveil.core.accounting import Budget
@@ -26,7 +25,16 @@ if TYPE_CHECKING:
     from eigenveil.ledger.spending import StreamSpending
     from eigenveil.ledger.store import FileStore
 
-__all__ = ["Dataset", "FitSpending", "LastingLedger", "LedgerPath", "LifeDelta", "LifeEpsilon", "stands"]
+__all__ = [
+    "Dataset",
+    "FitSpending",
+    "LastingLedger",
+    "LedgerPath",
+    "LifeDelta",
+    "LifeEpsilon",
+    "left_for_fit",
+    "stands",
+]
 
 _PANEL: Final = "A ledger for all releases about these people"
 _NO_LIFE: Final = (
@@ -36,43 +44,40 @@ _NO_LIFE: Final = (
 
 LedgerPath: TypeAlias = Annotated[
     Path | None,
-    typer.Option(
+    option(
         "--ledger",
-        metavar="FILE",
-        help="Charge this release to the ledger in this file, such as ledger.db, and refuse it if the budget is used up. The "
+        "FILE",
+        "Charge this release to the ledger in this file, such as ledger.db, and refuse it if the budget is used up. The "
         "file is made if there is none. A site's ledger will do.",
-        rich_help_panel=_PANEL,
-        show_default=False,
+        panel=_PANEL,
     ),
 ]
 Dataset: TypeAlias = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--dataset",
-        metavar="NAME",
-        help="Your name for the people in the table. Their budget belongs to this name. Not needed if the ledger has only one.",
-        rich_help_panel=_PANEL,
-        show_default=False,
+        "NAME",
+        "Your name for the people in the table. Their budget belongs to this name. Not needed if the ledger has only one.",
+        panel=_PANEL,
     ),
 ]
 LifeEpsilon: TypeAlias = Annotated[
     float | None,
-    typer.Option(
+    option(
         "--life-epsilon",
-        metavar="NUMBER",
-        help="The most that all releases about these people may ever cost together. Give it at the first use.",
-        rich_help_panel=_PANEL,
-        show_default=False,
+        "NUMBER",
+        "The most that all releases about these people may ever cost together. Give it at the first use.",
+        panel=_PANEL,
     ),
 ]
 LifeDelta: TypeAlias = Annotated[
     float | None,
-    typer.Option(
+    option(
         "--life-delta",
-        metavar="NUMBER",
-        help="The delta at which --life-epsilon is counted.",
-        rich_help_panel=_PANEL,
-        show_default="--delta of the first use",
+        "NUMBER",
+        "The delta at which --life-epsilon is counted.",
+        unset="--delta of the first use",
+        panel=_PANEL,
     ),
 ]
 
@@ -89,10 +94,10 @@ class FitSpending:
     released: bytes = b""
     words: str | None = None
 
-    def show(self) -> None:
-        """Print how the dataset stands."""
+    def lines(self) -> Iterator[Line]:
+        """How the dataset stands."""
         if self.words is not None:
-            output().print(f"\n{self.words}", soft_wrap=True)
+            yield Line(f"\n{self.words}")
 
 
 @final
@@ -251,6 +256,37 @@ class LastingLedger:
             f"budget. Use --dataset {shlex.quote(names[0] if names else '')}. If other people are in the file now, give it "
             "another name",
         )
+
+
+def left_for_fit(total: float | None, epsilon: float | None, delta: float | None) -> tuple[float, float] | None:
+    """The total epsilon, and what a fit may still spend of it at the same delta. The mu of Gaussian releases add up
+    in squares.
+
+    Rounded down to four digits. None where no total was given and none can be suggested.
+
+    >>> left_for_fit(None, 0.1, 1e-6)
+    (1.0, 0.9926)
+    """
+    from eigenveil.core.accounting import epsilon_of, mu_for
+    from eigenveil.estimators.checks import budget_of
+
+    spent = budget_of(epsilon, delta)
+    if spent is None:
+        require_param(total is None, "--total has no meaning with {epsilon=None}: leave it out")
+        return None
+    if total is None and spent.epsilon >= 1:
+        return None
+    # Epsilon 1 is what most studies spend, so it is suggested where nothing was said.
+    whole = 1.0 if total is None else total
+    require(
+        math.isfinite(whole) and whole > spent.epsilon,
+        f"--total must be more than --epsilon, because it includes it, got {whole:g} and {spent.epsilon:g}",
+    )
+    # Squares of mu add up, so what is left is their difference.
+    left = epsilon_of(math.sqrt(mu_for(whole, spent.delta) ** 2 - spent.mu**2), spent.delta)
+    # Rounded down, so that both together never exceed the total.
+    digits = 3 - math.floor(math.log10(left))
+    return whole, math.floor(left * 10**digits) / 10**digits
 
 
 def stands(state: "DatasetState", path: Path) -> str:

@@ -1,46 +1,61 @@
 """`eigenveil bounds`: finds a bound for a fit privately, shows the trade-off, and prints the command to run next."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-import typer
-
-from eigenveil.commands import _options as option
+from eigenveil.commands import _options as common
 from eigenveil.commands import _spending as kept
-from eigenveil.commands import _steps as bounding
-from eigenveil.commands._command import Command
+from eigenveil.commands._command import Answer, Command
 from eigenveil.commands._ending import wrote
 from eigenveil.commands._files import Reading, require_output
+from eigenveil.commands._option import flag, option
+from eigenveil.commands._outputs import write_json
 from eigenveil.data.formats import TableParams
 from eigenveil.errors import require, require_param
 from eigenveil.params import BoundsParams
-from eigenveil.show.console import output, watched
+from eigenveil.show.console import Line, watched
 
 if TYPE_CHECKING:
     from eigenveil.estimators.bounds.columns import FoundColumnBounds
     from eigenveil.estimators.bounds.found import FoundBounds
+    from eigenveil.show.bounds import BoundsAnswer
+    from eigenveil.show.console import View
 
 __all__ = ["COMMAND"]
 
+PerColumn: TypeAlias = Annotated[
+    bool, flag("--per-column", "Find a range for each column instead, with sqrt(columns) times the noise.")
+]
+Rank: TypeAlias = Annotated[
+    int | None,
+    option(
+        "--components", "-k", "K", "How many components the fit will have. Shows what each bound would capture.", min=1
+    ),
+]
+AsJson: TypeAlias = Annotated[bool, flag("--json", "Print the answer as JSON.")]
+BoundsOutput: TypeAlias = Annotated[
+    Path | None,
+    option("--output", "-o", "FILE", "Also write the answer to a .json file, for `eigenveil fit --bounds`."),
+]
+
 
 def bounds(
-    data: option.Data,
+    data: common.Data,
     settings: dict[str, Any],
     reading: TableParams,
-    per_column: bounding.PerColumn = False,
-    total: bounding.Total = None,
-    components: bounding.Rank = None,
-    carry: option.Carry = None,
+    per_column: PerColumn = False,
+    total: common.Total = None,
+    components: Rank = None,
+    carry: common.Carry = None,
     ledger: kept.LedgerPath = None,
     dataset: kept.Dataset = None,
     life_epsilon: kept.LifeEpsilon = None,
     life_delta: kept.LifeDelta = None,
-    target: bounding.BoundsOutput = None,
-    force: option.Force = False,
-    as_json: bounding.AsJson = False,
-) -> None:
+    target: BoundsOutput = None,
+    force: common.Force = False,
+    as_json: AsJson = False,
+) -> Answer:
     """Find a bound on rows privately, for a fit that needs one.
 
     A fit needs a bound that was not read off its rows. If you know none, a
@@ -78,35 +93,47 @@ def bounds(
         "{origin} is where the search for the mean starts, and only {center=private} searches: leave out one of them",
     )
     # Worked out first: a total that is too small must be refused before this release spends its part.
-    left = bounding.left_for_fit(total, settings["epsilon"], settings["delta"])
-    from eigenveil.commands._bounds_shown import Asked, BoundsAnswer
-    from eigenveil.show.terminal import warning_panel
+    left = kept.left_for_fit(total, settings["epsilon"], settings["delta"])
+    from eigenveil.show.bounds import Asked, BoundsAnswer
 
     found, names, spending = _found(
         data, settings, read, lasting, columns=per_column, listed=target is not None or as_json
     )
-    answer = BoundsAnswer.of(found, Asked(data, settings, read, left, components, names, target))
+    answer = BoundsAnswer.of(found, Asked(data, settings, read.words, left, components, names, target))
     if target is not None:
-        bounding.write_json(target, answer.plain)
+        write_json(target, answer.plain)
         wrote(target)
-    if as_json:
-        typer.echo(json.dumps(answer.plain, indent=2, allow_nan=False))
-    else:
-        console = output()
-        if settings["random_state"] is not None and settings["epsilon"] is not None:
-            console.print(warning_panel(option.SEEDED))
-        console.print(answer.view)
-        if answer.steps:
-            console.print()
-        bounding.show_steps(console, answer.steps)
-        if settings["epsilon"] is not None and read.counted(data):
-            console.print(warning_panel(option.COUNTED))
-        spending.show()
-        if target is not None:
-            console.print(f"\nwritten to {target}", soft_wrap=True)
-    # After everything is printed and written: the budget is spent, so what was learned is shown all the same.
-    if not answer.named:
-        raise typer.Exit(1)
+    return Answer(
+        view=lambda: _view(answer, settings, spending, target, counted=read.counted(data)),
+        values=lambda: answer.plain,
+        # The budget is spent, so what was learned is shown all the same.
+        code=int(not answer.named),
+    )
+
+
+def _view(
+    answer: "BoundsAnswer",
+    settings: Mapping[str, Any],
+    spending: kept.FitSpending,
+    target: Path | None,
+    *,
+    counted: bool,
+) -> "View":
+    from eigenveil.show.bounds import step_lines
+    from eigenveil.show.terminal import warning_panel
+
+    private = settings["epsilon"] is not None
+    if settings["random_state"] is not None and private:
+        yield warning_panel(common.SEEDED)
+    yield answer.view
+    if answer.steps:
+        yield ""
+    yield from step_lines(answer.steps)
+    if private and counted:
+        yield warning_panel(common.COUNTED)
+    yield from spending.lines()
+    if target is not None:
+        yield Line(f"\nwritten to {target}")
 
 
 def _found(
@@ -125,6 +152,7 @@ def _found(
     from eigenveil.data.rows import NamedRows
     from eigenveil.estimators.bounds.columns import find_column_bounds
     from eigenveil.estimators.bounds.rows import find_bounds
+    from eigenveil.show.bounds import WIDEST
 
     # A copy, because what is passed on differs from what the answer shows.
     given = dict(settings)
@@ -132,7 +160,7 @@ def _found(
     dim = table.rows.shape[1]
     require(
         # Refused before the release: afterwards the budget would be spent on ranges that cannot be passed on.
-        not columns or listed or dim <= bounding.WIDEST,
+        not columns or listed or dim <= WIDEST,
         f"ranges of {dim} columns do not fit on a command line. Add --output bounds.json, and run `eigenveil fit "
         "--bounds bounds.json` afterwards. Nothing was released",
     )

@@ -12,11 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, final
 
-import typer
-
 from eigenveil.commands._command import Command
 from eigenveil.commands._ending import wrote
 from eigenveil.commands._files import require_output
+from eigenveil.commands._option import option
 from eigenveil.commands._options import Force, Seed
 from eigenveil.errors import ModelFileError
 from eigenveil.show.console import busy, output
@@ -69,11 +68,12 @@ class DemoFit:
 def demo(
     model: Annotated[
         Path,
-        typer.Option(
+        option(
             "--output",
             "-o",
-            metavar="FILE",
-            help="Write the model of the whole table to this .safetensors file, and the report beside it.",
+            "FILE",
+            "Write the model of the whole table to this .safetensors file, and the report beside it.",
+            shows=True,
         ),
     ] = Path("demo-model.safetensors"),
     force: Force = False,

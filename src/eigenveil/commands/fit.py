@@ -10,43 +10,44 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from eigenveil.commands import _options as option
+from eigenveil.commands import _options as common
 from eigenveil.commands import _spending as kept
-from eigenveil.commands._bounds_file import BoundsFile, BoundsPath, show_bounds, was_given
-from eigenveil.commands._command import Command
+from eigenveil.commands._command import Answer, Command
 from eigenveil.commands._ending import despite_noise, wrote
 from eigenveil.commands._files import Reading, on_cluster, require_output
-from eigenveil.commands._outputs import require_report, write_model
+from eigenveil.commands._outputs import report_of, require_report, written_model
 from eigenveil.data.formats import TableParams
+from eigenveil.estimators.bounds.saved import BoundsFile
 from eigenveil.params import PrivateParams
 from eigenveil.params.words import in_options
-from eigenveil.show.console import busy, output, watched
+from eigenveil.show.console import busy, watched
 
 if TYPE_CHECKING:
     from eigenveil.data.tables import Table
     from eigenveil.estimators import PrivatePCA
+    from eigenveil.show.console import View
 
 __all__ = ["COMMAND"]
 
 
 def fit(
     context: typer.Context,
-    data: option.Data,
+    data: common.Data,
     settings: dict[str, Any],
     reading: TableParams,
-    bounds: BoundsPath = None,
-    carry: option.Carry = None,
-    dask: option.DaskCluster = None,
-    processes: option.Processes = None,
+    bounds: common.BoundsPath = None,
+    carry: common.Carry = None,
+    dask: common.DaskCluster = None,
+    processes: common.Processes = None,
     ledger: kept.LedgerPath = None,
     dataset: kept.Dataset = None,
     life_epsilon: kept.LifeEpsilon = None,
     life_delta: kept.LifeDelta = None,
-    model: option.Output = Path("model.safetensors"),
-    report: option.ReportFile = None,
-    force: option.Force = False,
-    even_if_noise: option.EvenIfNoise = False,
-) -> None:
+    model: common.Output = Path("model.safetensors"),
+    report: common.ReportFile = None,
+    force: common.Force = False,
+    even_if_noise: common.EvenIfNoise = False,
+) -> Answer:
     """Fit principal components of a table, with a privacy guarantee.
 
     Use it when one file has all the rows. This finds five components. The
@@ -86,13 +87,13 @@ def fit(
     read.require_passes(data, settings)
     known = None if bounds is None else BoundsFile.read(bounds)
     if known is not None:
-        settings = known.merged(settings, was_given(context, tuple(settings)))
+        settings = known.merged(settings, common.was_given(context, tuple(settings)))
     # An output must not replace one of these, not even with --force.
     inputs = [path for path in (data, bounds, ledger) if path]
     require_output(model, endings=(".safetensors",), force=force, inputs=inputs)
     require_report(report, force=force, inputs=[*inputs, model])
     with on_cluster(dask):
-        _run(data, settings, read, known, lasting, target=model, report=report, even_if_noise=even_if_noise)
+        return _run(data, settings, read, known, lasting, target=model, even_if_noise=even_if_noise)
 
 
 def _run(
@@ -103,11 +104,8 @@ def _run(
     lasting: kept.LastingLedger,
     *,
     target: Path,
-    report: Path | None,
     even_if_noise: bool,
-) -> None:
-    from eigenveil.show.terminal import model_summary, warning_panel
-
+) -> Answer:
     # Read the table first: scikit-learn takes seconds to import, and a bad file should be refused before that.
     table = reading.table(data)
     # Bounds of other columns would clip the wrong ones, and nothing in the result would show it.
@@ -123,18 +121,23 @@ def _run(
     # Only after the charges are written: a crash in between loses a result, never a charge.
     model.save(target)
     wrote(target)
-    console = output()
-    if settings["random_state"] is not None and settings["epsilon"] is not None:
-        console.print(warning_panel(option.SEEDED))
-    console.print(model_summary(model, reason=pca.plan_.reason))
-    if reading.counted(data) and settings["epsilon"] is not None:
-        console.print(warning_panel(option.COUNTED))
-    if known is not None and settings["epsilon"] is not None:
-        show_bounds(console, known, settings, model.guarantee.protects)
-    spending.show()
-    console.print(f"\nmodel written to {target}", soft_wrap=True)
-    console.print(f"show it again with: eigenveil inspect {target}", style="dim", soft_wrap=True)
-    write_model(report, model, data=data, dataset=lasting.dataset)
+
+    def view() -> "View":
+        from eigenveil.show.bounds import shared_cost
+        from eigenveil.show.terminal import model_summary, warning_panel
+
+        private = settings["epsilon"] is not None
+        if settings["random_state"] is not None and private:
+            yield warning_panel(common.SEEDED)
+        yield model_summary(model, reason=pca.plan_.reason)
+        if reading.counted(data) and private:
+            yield warning_panel(common.COUNTED)
+        if known is not None and private:
+            yield from shared_cost(known, settings, model.guarantee.protects)
+        yield from spending.lines()
+        yield from written_model(target)
+
+    return Answer(view=view, report=lambda: report_of(model, data=data, dataset=lasting.dataset))
 
 
 def _fitted(

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from eigenveil.commands import _network as option
+from eigenveil.commands import _network as network
 from eigenveil.commands._command import Command
 from eigenveil.commands._ending import wrote
 from eigenveil.commands._files import require_file
@@ -30,15 +30,15 @@ _SERVE = "this is a study of streams: add --serve, and the hub asks for slot aft
 
 
 def hub(
-    study: option.Study,
-    keys: option.HubKeys = None,
-    listen: option.Listen = None,
-    transcript: option.Transcript = None,
-    model: option.HubModel = None,
-    report: option.Report = None,
-    memory: option.Memory = option.MEMORY,
-    force: option.Force = False,
-    serve: option.Serve = False,
+    study: network.Study,
+    keys: network.HubKeys = None,
+    listen: network.Listen = None,
+    transcript: network.Transcript = None,
+    model: network.HubModel = None,
+    report: network.Report = None,
+    memory: network.Memory = network.MEMORY,
+    force: network.Force = False,
+    serve: network.Serve = False,
     passphrase_file: PassphraseFile = None,
     page: Page = None,
     page_token: PageToken = None,
@@ -76,16 +76,16 @@ def hub(
     from eigenveil.show.files import require_printer
 
     # Wrong options are refused before a file is read, and files before a transcript is made.
-    option.require_listen(listen)
+    network.require_listen(listen)
     shown_at = page_at(page, page_token)
-    allowed = option.bytes_allowed(memory)
+    allowed = network.bytes_allowed(memory)
     found = StudyFile.read(study)
     # Asked for before anybody waits for this hub.
     secret = passphrase_from(passphrase_file)
     mine = Keys.load(study.parent / "hub.key" if keys is None else keys, passphrase=secret)
     address = place_of(found, mine, role="hub").address
     assert address is not None
-    where = option.listening_address(listen, address)
+    where = network.listening_address(listen, address)
     target = Path(f"{study.stem}.safetensors") if model is None else model
     # Beside the study file, whatever the current folder is: a later run must find it again.
     kept = study.with_suffix(".transcript") if transcript is None else transcript
@@ -103,8 +103,8 @@ def hub(
         return
     told = target.with_suffix(".report.json") if report is None else report
     # A hub that was stopped after it wrote its model may overwrite it: it is the same model.
-    again = option.of_this_study(target, found.digest)
-    option.require_outputs(
+    again = network.of_this_study(target, found.digest)
+    network.require_outputs(
         [("--output", target, [".safetensors"]), ("--report", told, [".json", ".html", ".pdf"])],
         force=force or again,
         inputs=[study, kept, *([] if keys is None else [keys])],

@@ -11,39 +11,36 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eigenveil.commands._command import Command, Group
+from eigenveil.commands._command import Answer, Command, Group
 from eigenveil.commands._ending import wrote
+from eigenveil.commands._option import argument, flag, option
 from eigenveil.commands._passphrase import NewPassphrase, PassphraseFile, new_passphrase, passphrase_from
 from eigenveil.errors import require
+from eigenveil.show.console import Line
 from eigenveil.show.keys import dates_of, facts_in, facts_of, say, say_next, show_facts
 
 if TYPE_CHECKING:
     from eigenveil.network.identity.certificates import Role
+    from eigenveil.show.console import View
 
 __all__ = ["COMMAND"]
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of this party in the study.", show_default=False)]
-Folder = Annotated[Path, typer.Option(metavar="FOLDER", help="Where its files go; made if it does not exist.")]
+Name = Annotated[str, argument("NAME", "The name of this party in the study.")]
+Folder = Annotated[Path, option("FOLDER", "Where its files go; made if it does not exist.", shows=True)]
 AtOnce = Annotated[
     Path | None,
-    typer.Option(
+    option(
         "--authority",
-        metavar="FOLDER",
-        help="To try things out on one machine: the coordinator's folder. The request is signed at once.",
-        show_default=False,
+        "FOLDER",
+        "To try things out on one machine: the coordinator's folder. The request is signed at once.",
     ),
 ]
 # Certificates bind names to keys, so whoever is called must say at which names.
-_HOSTS = typer.Option(
-    "--host",
-    metavar="HOST",
-    help="A DNS name or IP address where others reach it, without a port; may be repeated.",
-    show_default=False,
-)
+_HOSTS = option("--host", "HOST", "A DNS name or IP address where others reach it, without a port; may be repeated.")
 OptionalHosts = Annotated[list[str] | None, _HOSTS]
 NeededHosts = Annotated[list[str], _HOSTS]
 DaysAtOnce = Annotated[
-    int | None, typer.Option("--days", help="With --authority: how long the certificate lasts.", show_default="365")
+    int | None, option("--days", None, "With --authority: how long the certificate lasts.", unset="365")
 ]
 
 
@@ -74,10 +71,10 @@ def group() -> None:
 
 
 def init(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new folder for the study.", show_default=False)],
+    folder: Annotated[Path, argument("FOLDER", "A new folder for the study.")],
     host: OptionalHosts = None,
-    days: Annotated[int, typer.Option(help="How long the authority and the hub's certificate last.")] = 825,
-    hub: Annotated[str, typer.Option(metavar="NAME", help="The name of the hub in the study.")] = "hub",
+    days: Annotated[int, option(None, "How long the authority and the hub's certificate last.", shows=True)] = 825,
+    hub: Annotated[str, option("NAME", "The name of the hub in the study.", shows=True)] = "hub",
     passphrase: NewPassphrase = False,
     passphrase_file: PassphraseFile = None,
 ) -> None:
@@ -183,13 +180,13 @@ def node(
 
 
 def sign(
-    request: Annotated[
-        Path, typer.Argument(metavar="FILE.request", help="What the site, peer or node sent.", show_default=False)
-    ],
-    authority: Annotated[Path, typer.Option(metavar="FOLDER", help="Your folder of the study.", show_default=False)],
-    pin: Annotated[str | None, typer.Option(metavar="HEX", help="The pin they told you; spaces do not matter.")] = None,
-    days: Annotated[int, typer.Option(help="How long the certificate lasts, at most as long as the authority.")] = 365,
-    yes: Annotated[bool, typer.Option("--yes", help="Sign without asking, and so without comparing the pin.")] = False,
+    request: Annotated[Path, argument("FILE.request", "What the site, peer or node sent.")],
+    authority: Annotated[Path, option("FOLDER", "Your folder of the study.")],
+    pin: Annotated[str | None, option("HEX", "The pin they told you; spaces do not matter.", shows=True)] = None,
+    days: Annotated[
+        int, option(None, "How long the certificate lasts, at most as long as the authority.", shows=True)
+    ] = 365,
+    yes: Annotated[bool, flag("--yes", "Sign without asking, and so without comparing the pin.")] = False,
     passphrase_file: PassphraseFile = None,
 ) -> None:
     """Sign the request of a site, peer or node, after comparing its pin.
@@ -237,13 +234,13 @@ def sign(
 
 
 def renew(
-    authority: Annotated[Path, typer.Option(metavar="FOLDER", help="Your folder of the study.", show_default=False)],
+    authority: Annotated[Path, option("FOLDER", "Your folder of the study.")],
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[FILE.crt]...", help="The certificates to renew.", show_default="all in the folder"),
+        argument("[FILE.crt]...", "The certificates to renew.", unset="all in the folder"),
     ] = None,
     days: Annotated[
-        int | None, typer.Option(help="How long they last from now.", show_default="825 for authority and hub, or 365")
+        int | None, option(None, "How long they last from now.", unset="825 for authority and hub, or 365")
     ] = None,
     passphrase_file: PassphraseFile = None,
 ) -> None:
@@ -297,11 +294,9 @@ def renew(
 
 
 def show(
-    files: Annotated[
-        list[Path], typer.Argument(metavar="FILE...", help="A .crt, .request or .key file.", show_default=False)
-    ],
+    files: Annotated[list[Path], argument("FILE...", "A .crt, .request or .key file.")],
     passphrase_file: PassphraseFile = None,
-) -> None:
+) -> Answer:
     """Show what is in certificates, requests and key files.
 
     Example:
@@ -311,10 +306,16 @@ def show(
     For a private key it shows whose it is and whether the file is safe,
     never the key itself.
     """
-    for at, path in enumerate(files):
-        facts = facts_in(path, passphrase_from(passphrase_file))
-        say(f"\n{path}" if at else str(path))
-        show_facts(facts)
+
+    def view() -> "View":
+        for at, path in enumerate(files):
+            facts = facts_in(path, passphrase_from(passphrase_file))
+            yield Line(f"\n{path}" if at else str(path))
+            yield labelled(facts)
+
+    from eigenveil.show.terminal import labelled
+
+    return Answer(view=view)
 
 
 def _new_party(

@@ -1,42 +1,34 @@
 """`eigenveil ledger`: what a site has spent, entry by entry, and whether its ledger was changed."""
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
 
-from eigenveil.commands import _options as option
-from eigenveil.commands._command import Command, Group
+from eigenveil.commands import _options as common
+from eigenveil.commands._command import Answer, Command, Group
 from eigenveil.commands._ending import wrote
 from eigenveil.commands._files import require_output
 from eigenveil.commands._network import RequireHead
+from eigenveil.commands._option import argument, flag, option
 from eigenveil.errors import require
-from eigenveil.show.console import output
-from eigenveil.show.words import rounded
+from eigenveil.show.console import Line, output
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
-    from eigenveil.ledger.durable import DatasetState, Entry, StudyReplay
+    from eigenveil.ledger.durable import StudyReplay
+    from eigenveil.show.console import View
 
 __all__ = ["COMMAND"]
 
-# Used where neither the policy nor a study says at which delta to count.
-_USUAL_DELTA: Final = 1e-6
 _EXPORT: Final = ".jsonl"
 # Of a reserve that no study has: one that a process left when it was killed, or that is in use.
 _KILLED: Final = (
     "Every charge was written before its noise was drawn. So if its process was killed, it may have released what it was charged "
     "for, and nothing else. If the process still runs, its next charge is refused."
 )
-_SHOWN_DIGITS: Final = 16
 
-LedgerPath: TypeAlias = Annotated[
-    Path, typer.Argument(metavar="LEDGER", help="The ledger of this site, such as ledger.db.", show_default=False)
-]
+LedgerPath: TypeAlias = Annotated[Path, argument("LEDGER", "The ledger of this site, such as ledger.db.")]
 
 
 def group() -> None:
@@ -57,14 +49,11 @@ def group() -> None:
 
 def show(
     path: LedgerPath,
-    dataset: Annotated[str | None, typer.Option(metavar="NAME", help="This dataset only.", show_default=False)] = None,
-    delta: Annotated[
-        float | None,
-        typer.Option(metavar="NUMBER", help="The delta to count at; the policy's if not given.", show_default=False),
-    ] = None,
-    lines: Annotated[bool, typer.Option("--lines", help="Show every entry of the ledger as well.")] = False,
+    dataset: Annotated[str | None, option("NAME", "This dataset only.")] = None,
+    delta: Annotated[float | None, option("NUMBER", "The delta to count at; the policy's if not given.")] = None,
+    lines: Annotated[bool, flag("--lines", "Show every entry of the ledger as well.")] = False,
     require_head: RequireHead = None,
-) -> None:
+) -> Answer:
     """Show what was spent and what is reserved, dataset by dataset.
 
     Examples:
@@ -98,24 +87,28 @@ def show(
         written = [line for line in written if line.dataset == dataset]
         of_these = {study.account.study for study in studies}
         logged = [line for line in logged if line[1] in of_these]
-    console = output()
-    if not found:
-        console.print("No dataset yet: no study was joined and nothing was spent.")
-    for state in found:
-        _show_dataset(console, state, [study for study in studies if study.account.dataset == state.name], delta)
-    if lines:
-        _show_entries(console, written)
-        _show_log(console, logged)
+    from eigenveil.show.ledger import dataset_view, entry_table, log_view
+
+    def view() -> "View":
+        if not found:
+            yield "No dataset yet: no study was joined and nothing was spent."
+        for state in found:
+            yield from dataset_view(state, [study for study in studies if study.account.dataset == state.name], delta)
+        if lines:
+            yield entry_table(written)
+            yield from log_view(logged)
+
+    return Answer(view=view)
 
 
 def export(
     path: LedgerPath,
     target: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="Where the entries go, a .jsonl file.")
+        Path, option("--output", "-o", "FILE", "Where the entries go, a .jsonl file.", shows=True)
     ] = Path("ledger.jsonl"),
-    force: option.Force = False,
+    force: common.Force = False,
     require_head: RequireHead = None,
-) -> None:
+) -> Answer:
     """Write every entry to a file that others may see and check.
 
     Example:
@@ -146,19 +139,14 @@ def export(
             file.write(text)
             count += 1
     wrote(target)
-    output().print(f"{target}: {_counted(count - 1)} and the head")
+    return Answer(view=lambda: [f"{target}: {_counted(count - 1)} and the head"])
 
 
 def verify(
-    path: Annotated[
-        Path, typer.Argument(metavar="LEDGER", help="A ledger, or the .jsonl file of an export.", show_default=False)
-    ],
-    head: Annotated[
-        str | None,
-        typer.Option(metavar="HASH", help="A head noted earlier, which must be in the ledger.", show_default=False),
-    ] = None,
+    path: Annotated[Path, argument("LEDGER", "A ledger, or the .jsonl file of an export.")],
+    head: Annotated[str | None, option("HASH", "A head noted earlier, which must be in the ledger.")] = None,
     require_head: RequireHead = None,
-) -> None:
+) -> Answer:
     """Check every hash, every balance and every stored byte of a ledger.
 
     Examples:
@@ -197,24 +185,25 @@ def verify(
         # It may be damaged: that is what this command is for.
         with DurableLedger.reading(path, damaged=True) as opened:
             last = opened.verify(noted)
-    console = output()
-    console.print(f"{_counted(last.number)}: every hash and every balance is right", style="bold green")
-    if noted is not None:
-        console.print("The noted head is in it: no entry up to there was changed or removed.")
-    console.print(f"head {last.hash}", soft_wrap=True)
-    console.print("Note the head elsewhere; --head checks later that nothing was forgotten.", style="dim")
+    from rich.text import Text
+
+    def view() -> "View":
+        yield Text(f"{_counted(last.number)}: every hash and every balance is right", style="bold green")
+        if noted is not None:
+            yield "The noted head is in it: no entry up to there was changed or removed."
+        yield Line(f"head {last.hash}")
+        yield Text("Note the head elsewhere; --head checks later that nothing was forgotten.", style="dim")
+
+    return Answer(view=view)
 
 
 def head_of(
     path: LedgerPath,
     to: Annotated[
-        Path | None,
-        typer.Option("--to", metavar="FILE", help="Where the head goes, on another system.", show_default="the screen"),
+        Path | None, option("--to", "FILE", "Where the head goes, on another system.", unset="the screen")
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Overwrite the head in FILE even if the ledger does not have it.")
-    ] = False,
-) -> None:
+    force: Annotated[bool, flag("--force", "Overwrite the head in FILE even if the ledger does not have it.")] = False,
+) -> Answer:
     """Note the head of a ledger, one line of JSON, where others keep it.
 
     Example, as a routine, each night:
@@ -238,20 +227,13 @@ def head_of(
         noted = NotedHead.of(opened.last) if to is None else note_head(opened, to)
     if to is not None:
         wrote(to)
-    output().print(noted.text().strip(), soft_wrap=True)
+    return Answer(view=lambda: [Line(noted.text().strip())])
 
 
 def close(
     path: LedgerPath,
-    study: Annotated[
-        str,
-        typer.Argument(
-            metavar="STUDY",
-            help="Its name, or the first digits of its digest, as `show` prints them.",
-            show_default=False,
-        ),
-    ],
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    study: Annotated[str, argument("STUDY", "Its name, or the first digits of its digest, as `show` prints them.")],
+    yes: Annotated[bool, flag("--yes", "Do not ask.")] = False,
     require_head: RequireHead = None,
 ) -> None:
     """Close for good a study, or a fit whose process was killed.
@@ -268,6 +250,7 @@ def close(
     from eigenveil.ledger.budget import CURATOR
     from eigenveil.ledger.durable import DurableLedger
     from eigenveil.ledger.head import with_head
+    from eigenveil.show.ledger import SHOWN_DIGITS, study_epsilon
 
     with with_head(path, require_head, lambda at: DurableLedger.open(at, create=False), writes=True) as opened:
         found = _found(study, opened.studies())
@@ -276,14 +259,14 @@ def close(
         with opened.lock(account.study):
             if not yes:
                 console = output()
-                console.print(f"{account.title} ({account.study[:_SHOWN_DIGITS]}) of dataset {account.dataset}:")
-                console.print(f"  spent, and stays spent: {_study_epsilon(found, found.spent)}")
-                console.print(f"  reserved, and otherwise becomes free: {_study_epsilon(found, standing.mu)}")
+                console.print(f"{account.title} ({account.study[:SHOWN_DIGITS]}) of dataset {account.dataset}:")
+                console.print(f"  spent, and stays spent: {study_epsilon(found, found.spent)}")
+                console.print(f"  reserved, and otherwise becomes free: {study_epsilon(found, standing.mu)}")
                 if account.trust == CURATOR:
                     console.print(_KILLED)
                 _confirm("It can never be joined again. Close it?")
             opened.abandon(account.study)
-    output().print(f"{account.title} is closed; what it spent stays spent: {_study_epsilon(found, found.spent)}")
+    output().print(f"{account.title} is closed; what it spent stays spent: {study_epsilon(found, found.spent)}")
     if yes and account.trust == CURATOR:
         output().print(_KILLED)
 
@@ -300,124 +283,22 @@ def _confirm(question: str) -> None:
 
 def _found(words: str, studies: "Sequence[StudyReplay]") -> "StudyReplay":
     """The one open study that `words` mean: its name, or the beginning of its digest."""
+    from eigenveil.show.ledger import SHOWN_DIGITS
+
     still = [study for study in studies if study.state == "open"]
     wanted = words.strip().lower()
     # Only open studies can be closed, so a name that a finished study had too is not ambiguous.
     matching = [
         study for study in still if study.account.title == words or (wanted and study.account.study.startswith(wanted))
     ]
-    names = ", ".join(f"{study.account.title!r} ({study.account.study[:_SHOWN_DIGITS]})" for study in matching or still)
+    names = ", ".join(f"{study.account.title!r} ({study.account.study[:SHOWN_DIGITS]})" for study in matching or still)
     require(len(matching) > 0, f"no open study is called {words!r}; open studies: {names or 'none'}")
     require(len(matching) == 1, f"{words!r} fits several open studies: {names}; give more digits")
     return matching[0]
 
 
-def _show_dataset(
-    console: "Console", state: "DatasetState", studies: "Sequence[StudyReplay]", delta: float | None
-) -> None:
-    from rich.text import Text
-
-    # One delta for the whole table: the given one, the policy's, or the largest of the studies.
-    told = [study.account.delta for study in studies if study.account.delta is not None]
-    at = delta or (state.life.delta if state.life is not None else max(told, default=_USUAL_DELTA))
-    console.print(Text.assemble("dataset ", (state.name, "bold")))
-    if state.unit is not None:
-        console.print(f"  protects  {state.unit}")
-    open_words = f"{state.open} open {'study' if state.open == 1 else 'studies'}"
-    # Always rounded up. What is shown here is what an officer reports.
-    console.print(f"  spent     epsilon {rounded(state.epsilon(at))} at delta {at:g}")
-    console.print(f"  reserved  epsilon {rounded(state.epsilon(at, mu=state.reserved))} by {open_words}")
-    console.print(f"  counted   epsilon {rounded(state.epsilon(at, mu=state.counted))}")
-    if state.beyond > 0:
-        console.print(f"  of delta  {state.beyond:.3g} is taken by masks that may fail")
-    if not studies:
-        console.print("  in total  no limit is known before a study is joined under a policy")
-    elif state.life is None:
-        console.print("  in total  the policy sets no limit")
-    else:
-        console.print(f"  in total  epsilon {state.life.epsilon:g} at delta {state.life.delta:g} is allowed")
-    if state.void:
-        console.print("  VOID: a study without privacy was joined, so there is no guarantee any more", style="bold red")
-    if not studies:
-        console.print("  no study yet\n")
-        return
-    table = _table("study", "name", "trust", "state", "steps", "guarantee", "spent")
-    for study in studies:
-        account = study.account
-        digits, guarantee = account.study[:_SHOWN_DIGITS], _guarantee(study)
-        spent = _study_epsilon(study, study.spent)
-        table.add_row(digits, account.title, account.trust, study.state, str(study.steps), guarantee, spent)
-    console.print(table)
-    console.print()
-
-
-def _show_entries(console: "Console", entries: "Sequence[Entry]") -> None:
-    table = _table("entry", "time", "kind", "study", "dataset", "what", "hash")
-    for entry in entries:
-        study = (entry.study or "")[:8]
-        row = (str(entry.number), entry.time, entry.kind, study, entry.dataset or "", _what(entry), entry.hash[:8])
-        table.add_row(*row)
-    console.print(table)
-
-
-def _show_log(console: "Console", logged: Sequence[tuple[str, str, str]]) -> None:
-    if not logged:
-        return
-    console.print("\nFor this site alone. This may depend on rows, and is in no export:")
-    table = _table("time", "study", "what")
-    for time, study, words in logged:
-        table.add_row(time, study[:8], words)
-    console.print(table)
-
-
-def _what(entry: "Entry") -> str:
-    body: dict[str, Any] = dict(entry.body)
-    match entry.kind:
-        case "commit":
-            # How many messages, and never what or how long: an entry has marks alone.
-            count = len(body["said"])
-            costs = ", ".join(f"{label}: mu = {mu:.4g}" for label, mu in body["charges"]) or "no charge"
-            return f"step {body['number']}, {count} {'message' if count == 1 else 'messages'}; {costs}"
-        case "join":
-            return str(body["account"]["title"])
-        case "note":
-            return str(body["words"])
-        case "life":
-            return "joined again under another total budget"
-        case _:
-            return ""
-
-
-def _guarantee(study: "StudyReplay") -> str:
-    account = study.account
-    return f"({account.epsilon:g}, {account.delta:g})" if account.private else "no privacy"
-
-
-def _study_epsilon(study: "StudyReplay", mu: float) -> str:
-    """The epsilon of `mu` at the study's own delta."""
-    from eigenveil.core.accounting import epsilon_of
-
-    account = study.account
-    if account.delta is None or math.isinf(mu):
-        # A study without privacy that said nothing has cost nothing.
-        return "nothing" if mu == 0 else "no privacy"
-    # Masks take their part of delta at any epsilon, so only the rest is for mu.
-    left = account.delta - account.beyond
-    return f"epsilon {rounded(epsilon_of(mu, left) if left > 0 else math.inf)}"
-
-
 def _counted(count: int) -> str:
     return f"{count} {'entry' if count == 1 else 'entries'}"
-
-
-def _table(*names: str) -> "Table":
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for name in names:
-        table.add_column(name, overflow="fold")
-    return table
 
 
 COMMAND = Group(

@@ -1,6 +1,6 @@
 """`eigenveil node`: an inner node of a tree, between the hub and its sites. It has no rows and keeps nothing."""
 
-from eigenveil.commands import _network as option
+from eigenveil.commands import _network as network
 from eigenveil.commands._command import Command
 from eigenveil.commands._files import require_file
 from eigenveil.commands._parties import TOO_FEW, carried, refused, require_grpc
@@ -13,12 +13,12 @@ __all__ = ["COMMAND"]
 
 
 def node(
-    study: option.Study,
-    keys: option.Keys = None,
-    listen: option.Listen = None,
-    connect: option.Connect = None,
+    study: network.Study,
+    keys: network.Keys = None,
+    listen: network.Listen = None,
+    connect: network.Connect = None,
     passphrase_file: PassphraseFile = None,
-    memory: option.Memory = option.MEMORY,
+    memory: network.Memory = network.MEMORY,
 ) -> None:
     """Run a node of a tree: add up what comes from below, and pass it on.
 
@@ -40,17 +40,17 @@ def node(
     from eigenveil.network.study.places import address
 
     # Options are checked before the study file, and that before anything is connected.
-    option.require_listen(listen)
-    allowed = option.bytes_allowed(memory)
+    network.require_listen(listen)
+    allowed = network.bytes_allowed(memory)
     found = StudyFile.read(study)
     above = None if connect is None else address("--connect", connect)
     voice = Voice()
     view = PartyView(voice)
-    mine = option.keys_beside(study, found, keys, role="node", passphrase=passphrase_from(passphrase_file))
+    mine = network.keys_beside(study, found, keys, role="node", passphrase=passphrase_from(passphrase_file))
     agent = NodeAgent(found, keys=mine, memory=allowed, on_event=view.on_event)
     view.of(agent, calls=agent.calls)
     assert agent.place.address is not None
-    where = option.listening_address(listen, agent.place.address)
+    where = network.listening_address(listen, agent.place.address)
     voice.say(words.title_words(found), style="bold")
     voice.say(f"This is the node {agent.place.name!r}, at {where}. Below it: {', '.join(agent.hears)}.")
     try:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, final
 
-from eigenveil.commands import _network as option
+from eigenveil.commands import _network as network
 from eigenveil.commands._command import Command
 from eigenveil.commands._files import require_file
 from eigenveil.commands._joining import Given, Joining, Kind, take_part
@@ -33,25 +33,25 @@ _NOTHING: Final = "nothing was sent and nothing was charged"
 
 
 def peer(
-    study: option.Study,
-    data: option.Data,
+    study: network.Study,
+    data: network.Data,
     settings: dict[str, Any],
-    keys: option.Keys = None,
-    policy: option.PolicyFile = None,
-    ledger: option.Ledger = Path("ledger.db"),
-    dataset: option.Dataset = None,
-    listen: option.Listen = None,
-    yes: option.Yes = False,
-    model: option.HeldModel = None,
-    scores: option.Scores = None,
-    carry: option.OwnCarry = None,
-    report: option.OwnReport = None,
-    rehearsal: option.Rehearsal = False,
-    dry_run: option.DryRun = False,
-    memory: option.Memory = option.MEMORY,
-    force: option.Force = False,
+    keys: network.Keys = None,
+    policy: network.PolicyFile = None,
+    ledger: network.Ledger = Path("ledger.db"),
+    dataset: network.Dataset = None,
+    listen: network.Listen = None,
+    yes: network.Yes = False,
+    model: network.HeldModel = None,
+    scores: network.Scores = None,
+    carry: network.OwnCarry = None,
+    report: network.OwnReport = None,
+    rehearsal: network.Rehearsal = False,
+    dry_run: network.DryRun = False,
+    memory: network.Memory = network.MEMORY,
+    force: network.Force = False,
     passphrase_file: PassphraseFile = None,
-    require_head: option.RequireHead = None,
+    require_head: network.RequireHead = None,
     page: Page = None,
     page_token: PageToken = None,
 ) -> None:
@@ -88,7 +88,7 @@ def peer(
     """
     require_file(study)
     require_grpc()
-    allowed = option.bytes_allowed(memory)
+    allowed = network.bytes_allowed(memory)
     given = Given(
         study=study,
         data=data,
@@ -111,7 +111,7 @@ def peer(
         carry=tuple(carry or ()),
     )
     # Refused before the table is read, which may take minutes.
-    option.require_listen(listen)
+    network.require_listen(listen)
     take_part(given, _Peer(listen, ledger))
 
 
@@ -189,7 +189,7 @@ class _Peer(Kind["PeerAgent"]):
 
     def _where(self, agent: "PeerAgent") -> str:
         assert agent.place.address is not None
-        return option.listening_address(self.listen, agent.place.address)
+        return network.listening_address(self.listen, agent.place.address)
 
 
 def _neighbours(agent: "PeerAgent") -> str:

@@ -1,44 +1,112 @@
 """`eigenveil plan`: shows what a budget will buy before it is spent. It uses public facts and never reads a private
 file."""
 
-import json
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
-import typer
-
-from eigenveil.commands import _options as option
-from eigenveil.commands import _plan_options as planning
-from eigenveil.commands._command import Command
-from eigenveil.commands._outputs import require_picture, require_report, write, write_picture
-from eigenveil.commands._plan_shown import PlanAnswer, as_report, as_values, show
+from eigenveil.commands import _options as common
+from eigenveil.commands._command import Answer, Command
+from eigenveil.commands._option import flag, option
+from eigenveil.commands._outputs import require_picture, require_report, write_picture
 from eigenveil.commands._spectra import KnownSpectrum
 from eigenveil.data.formats import TableParams
+from eigenveil.errors import require, require_param
 from eigenveil.params import PlanParams, checked
-from eigenveil.params.words import method_words
-from eigenveil.show.console import is_seen, output
+from eigenveil.params.declarations.plan import SHOWN, SPECTRUM
+from eigenveil.show.console import Line, is_seen, output
 
 if TYPE_CHECKING:
     from eigenveil.plan import Facts, Forecast
+    from eigenveil.show.console import View
+    from eigenveil.show.plan import PlanAnswer
 
 __all__ = ["COMMAND"]
+
+# Half a decade apart: from where nearly nothing is found to where nearly nothing is hidden.
+DEFAULT_EPSILONS: Final = "0.1,0.3,1,3,10"
+
+SpectrumFile: TypeAlias = Annotated[
+    Path | None,
+    option(
+        "--spectrum",
+        "FILE",
+        "A spectrum released by `eigenveil spectrum`, .json. Or public variances in the units of --row-bound: "
+        "numbers in a .csv or .txt file or a .json list.",
+        panel=SPECTRUM,
+    ),
+]
+# The one option that reads rows without a guarantee, so its help says PUBLIC in capitals.
+PublicData: TypeAlias = Annotated[
+    Path | None,
+    option(
+        "TABLE",
+        "A PUBLIC table like the private one: last decade's, another country's. It is read without noise "
+        "and nobody in it is protected, so never pass the private table.",
+        panel=SPECTRUM,
+    ),
+]
+FromModel: TypeAlias = Annotated[
+    Path | None,
+    option(
+        "MODEL", "An earlier .safetensors model of similar rows, whose variances are already public.", panel=SPECTRUM
+    ),
+]
+BoundsJson: TypeAlias = Annotated[
+    Path | None,
+    option(
+        "--bounds",
+        "FILE",
+        "What `eigenveil bounds --output` wrote, for a fit with --bounds: its row bound, and norms, which narrow what is "
+        "forecast of the loss by clipping.",
+        panel=SPECTRUM,
+    ),
+]
+Epsilons: TypeAlias = Annotated[
+    str,
+    option(
+        "NUMBERS",
+        "Epsilons to plot, separated by commas. The one of --epsilon is always included.",
+        shows=True,
+        panel=SHOWN,
+    ),
+]
+Plot: TypeAlias = Annotated[
+    Path | None,
+    option(
+        "FILE", "Also draw accuracy against epsilon to this .svg file, or .png if matplotlib is installed.", panel=SHOWN
+    ),
+]
+# Its own wording: a plan has two files to overwrite.
+Force: TypeAlias = Annotated[
+    bool, flag("--force", "Overwrite the files of --plot and --report if they exist.", panel=SHOWN)
+]
+# For scripts that try many budgets. `chosen` tells them whether to go on.
+AsJson: TypeAlias = Annotated[
+    bool,
+    flag(
+        "--json",
+        "Print JSON: every method, the curve, the assumptions. `chosen` is null if nothing can work.",
+        panel=SHOWN,
+    ),
+]
 
 
 def plan(
     settings: dict[str, Any],
     reading: TableParams,
-    spectrum: planning.SpectrumFile = None,
-    public_data: planning.PublicData = None,
-    from_model: planning.FromModel = None,
-    bounds: planning.BoundsJson = None,
-    epsilons: planning.Epsilons = planning.DEFAULT_EPSILONS,
-    plot: planning.Plot = None,
-    report: option.ReportFile = None,
-    force: planning.Force = False,
-    as_json: planning.AsJson = False,
-) -> None:
+    spectrum: SpectrumFile = None,
+    public_data: PublicData = None,
+    from_model: FromModel = None,
+    bounds: BoundsJson = None,
+    epsilons: Epsilons = DEFAULT_EPSILONS,
+    plot: Plot = None,
+    report: common.ReportFile = None,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> Answer:
     """What a budget will buy, before it is spent.
 
     It uses public facts only: how many people and columns, and what you
@@ -75,7 +143,7 @@ def plan(
     known = KnownSpectrum(asked, spectrum, public_data, from_model, reading, bounds)
     known.require_files()
     # A typing error here is found before the rehearsals, too.
-    drawn = planning.epsilons_from(epsilons, asked=asked.epsilon)
+    drawn = epsilons_from(epsilons, asked=asked.epsilon)
     if plot is not None:
         # Refused before the rehearsals, which take seconds.
         require_picture(plot, force=force, inputs=known.files)
@@ -85,17 +153,47 @@ def plan(
         answer = _answer(facts, known, drawn, watch)
     if plot is not None and answer.points:
         _draw(answer, plot)
-    if as_json:
-        typer.echo(json.dumps(as_values(answer), indent=2, allow_nan=False))
-        # Beside JSON on stdout nothing else is printed.
-        write(report, lambda: as_report(answer), say=lambda words: None)
-        return
-    console = output()
-    show(console, answer)
-    if plot is not None:
-        words = f"plot written to {plot}" if answer.points else "no plot was written: no method is possible"
-        console.print(f"\n{words}", soft_wrap=True)
-    write(report, lambda: as_report(answer))
+    from eigenveil.show.plan import plan_report, plan_values, plan_view
+
+    def view() -> "View":
+        yield from plan_view(answer)
+        if plot is not None:
+            words = f"plot written to {plot}" if answer.points else "no plot was written: no method is possible"
+            yield Line(f"\n{words}")
+
+    return Answer(view=view, values=lambda: plan_values(answer), report=lambda: plan_report(answer))
+
+
+def epsilons_from(text: str, *, asked: float) -> tuple[float, ...]:
+    """The epsilons of the curve, sorted, each once, including the `asked` one.
+
+    >>> epsilons_from("3,0.3", asked=1.0)
+    (0.3, 1.0, 3.0)
+    """
+    try:
+        found = [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"--epsilons must be numbers separated by commas, such as 0.1,1,10, got {text!r}") from None
+    good = all(math.isfinite(number) and number > 0 for number in found)
+    require(good, f"--epsilons must be positive and finite, got {text}")
+    # With the epsilon that was asked for, so that the curve goes through the answer.
+    return tuple(sorted({*found, asked}))
+
+
+def methods_from(texts: Sequence[str], known: Mapping[str, str]) -> tuple[str, ...]:
+    """The names in `known`, a table from name to algorithm, that match one of `texts` by name or by algorithm.
+
+    >>> methods_from(["power", "b/sync"], {"a/power": "power", "b/power": "power", "b/sync": "sync"})
+    ('a/power', 'b/power', 'b/sync')
+    """
+    for text in texts:
+        require_param(
+            text in known or text in known.values(),
+            f"{{methods}} must be one of {', '.join(sorted({*known.values()}))}, or name the setting too, such as "
+            f"{next(iter(known))}, got {{@text}}",
+            text=text,
+        )
+    return tuple(method for method, how in known.items() if {method, how} & {*texts})
 
 
 def _facts(asked: PlanParams, known: KnownSpectrum) -> "Facts":
@@ -139,13 +237,14 @@ def _survivors(asked: PlanParams) -> int | None:
 
 def _answer(
     facts: "Facts", known: KnownSpectrum, epsilons: Sequence[float], watch: Callable[[str], None]
-) -> PlanAnswer:
+) -> "PlanAnswer":
     from eigenveil.plan import advise, curve, methods_for, parts_of
+    from eigenveil.show.plan import PlanAnswer
 
     # Which names there are depends on the setting, so --method can be checked only now.
     names = {method: parts_of(method)[1] for method in methods_for(facts)}
     asked = known.asked.methods
-    recommendation = advise(facts, methods=planning.methods_from(asked, names) if asked else None, watch=watch)
+    recommendation = advise(facts, methods=methods_from(asked, names) if asked else None, watch=watch)
     points: list[tuple[float, Forecast]] = []
     if recommendation.best is not None:
         for epsilon in epsilons:
@@ -153,7 +252,15 @@ def _answer(
             # At the requested epsilon the curve shows the forecast that was compared, not a second one.
             same = epsilon == facts.budget.epsilon
             points += [(epsilon, recommendation.best)] if same else curve(facts, recommendation.best.method, [epsilon])
-    return PlanAnswer(facts, recommendation, tuple(points), known)
+    return PlanAnswer(
+        facts=facts,
+        recommendation=recommendation,
+        points=tuple(points),
+        guessed=known.guessed,
+        explained=known.asked.explained is not None,
+        fill_known=known.fill_known,
+        from_file=known.file is not None,
+    )
 
 
 @contextmanager
@@ -167,11 +274,13 @@ def _watching() -> "Iterator[Callable[[str], None]]":
         yield lambda words: status.update(f"rehearsing {words}")
 
 
-def _draw(answer: PlanAnswer, path: Path) -> None:
+def _draw(answer: "PlanAnswer", path: Path) -> None:
     from eigenveil.show.charts import plan_chart
 
     facts = answer.facts
     about = f"{facts.rank} components of {facts.dim} columns, about {facts.people} people, {answer.note}"
+    from eigenveil.plan import method_words
+
     title = f"What an epsilon buys: {method_words(answer.plotted or '')}"
     chart = plan_chart(answer.curve, asked=facts.budget.epsilon, title=title, note=about, of=facts.denominator)
     write_picture(chart, path)

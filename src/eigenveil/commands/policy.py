@@ -3,22 +3,22 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from eigenveil.commands._command import Command, Group
+from eigenveil.commands._command import Answer, Command, Group
 from eigenveil.commands._ending import wrote
 from eigenveil.commands._network import MEMORY, Memory, bytes_allowed
+from eigenveil.commands._option import argument, flag, option
 from eigenveil.errors import require
-from eigenveil.show.console import output
+from eigenveil.show.console import Line
 
 if TYPE_CHECKING:
     from eigenveil.network.study.file import StudyFile
+    from eigenveil.show.console import View
 
 __all__ = ["COMMAND"]
 
 _REFUSED = 2
 
-File = Annotated[Path, typer.Argument(metavar="FILE", help="The policy of this site, a .toml.", show_default=False)]
+File = Annotated[Path, argument("FILE", "The policy of this site, a .toml.")]
 
 
 def group() -> None:
@@ -34,12 +34,9 @@ def group() -> None:
 
 def new(
     file: File,
-    study: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="List the pins of this study, as comments.", show_default=False),
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")] = False,
-) -> None:
+    study: Annotated[Path | None, option("FILE", "List the pins of this study, as comments.")] = None,
+    force: Annotated[bool, flag("--force", "Overwrite the file if it exists.")] = False,
+) -> Answer:
     """Write a policy with safe defaults and an explanation of each key.
 
       eigenveil policy new policy.toml --study heart.toml
@@ -64,20 +61,21 @@ def new(
     with whole_file(file) as temporary:
         temporary.write_text(text, encoding="utf-8")
     wrote(file)
-    console = output()
-    console.print(f"policy written to {file}; only you may read or change it", soft_wrap=True)
     pins = "compare the pins in it with their owners, by telephone," if study is not None else "write pins into it,"
-    console.print(f"{pins} then run: eigenveil policy check {file} STUDY --as NAME", style="dim", soft_wrap=True)
+    return Answer(
+        view=lambda: [
+            Line(f"policy written to {file}; only you may read or change it"),
+            Line(f"{pins} then run: eigenveil policy check {file} STUDY --as NAME", "dim"),
+        ]
+    )
 
 
 def check(
     file: File,
-    study: Annotated[Path, typer.Argument(metavar="STUDY", help="The study file, a .toml.", show_default=False)],
-    name: Annotated[
-        str, typer.Option("--as", metavar="NAME", help="The name of this site in the study.", show_default=False)
-    ],
+    study: Annotated[Path, argument("STUDY", "The study file, a .toml.")],
+    name: Annotated[str, option("--as", "NAME", "The name of this site in the study.")],
     memory: Memory = MEMORY,
-) -> None:
+) -> Answer:
     """Say whether the policy allows a study, and if not, every reason.
 
       eigenveil policy check policy.toml heart.toml --as north
@@ -102,22 +100,18 @@ def check(
     # A study that cannot run at all is not one to compare with rules.
     require_possible(found, memory=allowed)
     reasons = rules.refusals(found, me=name, method=method_of(found))
-    console = output()
-    if not reasons:
-        console.print(f"{name} would take part in {found.name}: the policy allows it", style="green", soft_wrap=True)
-        console.print(
-            f"[limits] rows: the table must have at least {rules.limits.rows} {_counted(found)}",
-            style="dim",
-            soft_wrap=True,
-        )
+
+    def view() -> "View":
+        if reasons:
+            yield Line(f"{name} would refuse {found.name}:", "red")
+            yield from (Line(f"- {reason}") for reason in reasons)
+            return
+        yield Line(f"{name} would take part in {found.name}: the policy allows it", "green")
+        yield Line(f"[limits] rows: the table must have at least {rules.limits.rows} {_counted(found)}", "dim")
         if rules.limits.unit is None:
-            missing = "[limits] unit is not set: a person must agree at a terminal, and --yes is refused"
-            console.print(missing, style="yellow", soft_wrap=True)
-        return
-    console.print(f"{name} would refuse {found.name}:", style="red", soft_wrap=True)
-    for reason in reasons:
-        console.print(f"- {reason}", soft_wrap=True)
-    raise typer.Exit(_REFUSED)
+            yield Line("[limits] unit is not set: a person must agree at a terminal, and --yes is refused", "yellow")
+
+    return Answer(view=view, code=_REFUSED if reasons else 0)
 
 
 def _counted(study: "StudyFile") -> str:

@@ -1,37 +1,34 @@
 """`eigenveil recommend`: learns a private item space from histories, recommends items to a user, and measures
 quality."""
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import typer
-
 from eigenveil.commands import _histories as choice
-from eigenveil.commands import _options as option
-from eigenveil.commands._command import Command, Group
+from eigenveil.commands import _options as common
+from eigenveil.commands._command import Answer, Command, Group
 from eigenveil.commands._ending import wrote
 from eigenveil.commands._files import require_output
-from eigenveil.commands._recommend_runs import fitted_on, given_split, held_out, judged, progress, show_quality
+from eigenveil.commands._histories import fitted_on, given_split, held_out, judged, progress
+from eigenveil.commands._option import argument, option
 from eigenveil.data.formats import TableParams
-from eigenveil.errors import require, require_param
+from eigenveil.errors import plain, require, require_param
 from eigenveil.params import ReadingParams
-from eigenveil.show.console import output
+from eigenveil.show.console import Line, output
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from eigenveil.recommend import Interactions, ItemSpace, PrivateRecommender
+    from eigenveil.recommend import ItemSpace, PrivateRecommender
+    from eigenveil.show.console import View
 
 __all__ = ["COMMAND"]
 
-_ONE_PROGRAM: Final = (
-    "one program read the files of all sites, so the guarantee does not protect against the person who ran it"
-)
 _FOR_THAT_USER: Final = (
     "for this user alone: the list was made from their own history and would reveal it to anybody else"
+)
+_ONE_PROGRAM: Final = (
+    "one program read the files of all sites, so the guarantee does not protect against the person who ran it"
 )
 
 
@@ -56,8 +53,8 @@ def fit(
     reading: TableParams,
     items_file: choice.ItemsFile = None,
     target: choice.Output = Path("items.safetensors"),
-    force: option.Force = False,
-) -> None:
+    force: common.Force = False,
+) -> Answer:
     """Learn which items go together, with a privacy guarantee.
 
     Example: one user and item per line, protecting the whole history of
@@ -95,46 +92,40 @@ def fit(
     space = replace(_space(fitted, items_read=items_read), warnings=tuple(notes))
     space.save(target)
     wrote(target)
-    console = output()
-    _show(console, sites, fitted, notes)
-    for note in choice.unread(files, columns, reading):
-        console.print(note, style="yellow", soft_wrap=True)
-    _show_guarantee(console, space, items_read=items_read)
-    console.print(f"\nitem space written to {target}", soft_wrap=True)
-    console.print(f"use it with: eigenveil recommend top {target} --have ITEM", style="dim", soft_wrap=True)
+
+    def shown() -> "View":
+        from eigenveil.show.recommend import fit_view
+        from eigenveil.show.terminal import guarantee_panel, warning_panel
+
+        yield from fit_view(sites, fitted, notes, seeded=common.SEEDED)
+        for note in choice.unread(files, columns, reading):
+            yield Line(note, "yellow")
+        yield ""
+        yield guarantee_panel(space.guarantee)
+        if items_read and space.guarantee.epsilon is not None:
+            yield warning_panel(choice.ITEMS_READ)
+        yield Line(f"\nitem space written to {target}")
+        yield Line(f"use it with: eigenveil recommend top {target} --have ITEM", "dim")
+
+    return Answer(view=shown)
 
 
 def top(
     settings: dict[str, Any],
     reading: TableParams,
-    model: Annotated[
-        Path, typer.Argument(metavar="ITEMS", help="An item space that `recommend fit` wrote.", show_default=False)
-    ],
+    model: Annotated[Path, argument("ITEMS", "An item space that `recommend fit` wrote.")],
     have: Annotated[
         list[str] | None,
-        typer.Option(metavar="ITEM", help="An item that the user has. Repeat for several.", show_default=False),
+        option("ITEM", "An item that the user has. Repeat for several."),
     ] = None,
-    have_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The user's items, one on each line.", show_default=False)
-    ] = None,
+    have_file: Annotated[Path | None, option("FILE", "The user's items, one on each line.")] = None,
     source: Annotated[
-        Path | None,
-        typer.Option(
-            "--from",
-            metavar="FILE",
-            help="A table of histories as for `recommend fit`. Needs --who.",
-            show_default=False,
-        ),
+        Path | None, option("--from", "FILE", "A table of histories as for `recommend fit`. Needs --who.")
     ] = None,
-    who: Annotated[
-        str | None,
-        typer.Option(
-            metavar="USER", help="The user in --from: a name, or for npz a row number from 0.", show_default=False
-        ),
-    ] = None,
+    who: Annotated[str | None, option("USER", "The user in --from: a name, or for npz a row number from 0.")] = None,
     first: choice.First = 20,
     as_json: choice.AsJson = False,
-) -> None:
+) -> Answer:
     """The best items for one user, best first, without those they have.
 
     Give the user's items one by one, in a file, or from a table:
@@ -164,7 +155,20 @@ def top(
             row = _row_of(str(who), source, space, settings, reading)
     else:
         row = _history(_given(have, have_file), space)
-    _show_top(space, row, first, as_json=as_json)
+    # Places beyond the last item are marked with -1 where there are fewer.
+    numbers = [at for at in space.top(row, n=first)[0].tolist() if at >= 0]
+    items = numbers if space.items is None else [space.items[at] for at in numbers]
+    popular = (row if space.columns is None else row[:, space.columns]).nnz == 0
+
+    def view() -> "View":
+        if popular:
+            words = "this user has none of the items in use, so these are popular items"
+            output(stderr=True).print(words, style="yellow", soft_wrap=True)
+        output(stderr=True).print(_FOR_THAT_USER, style="dim", soft_wrap=True)
+        # The file may come from anywhere, and a terminal would obey its control characters.
+        yield from (Line(plain(item)) for item in items)
+
+    return Answer(view=view, values=lambda: {"items": items, "popular": popular, "note": _FOR_THAT_USER})
 
 
 def evaluate(
@@ -177,7 +181,7 @@ def evaluate(
     first: choice.First = 20,
     seed: choice.SeedOfEvaluation = None,
     as_json: choice.AsJson = False,
-) -> None:
+) -> Answer:
     """Measure recommendations at a budget. For those who may see the data.
 
     Example: hold out a fifth of each user's items and fit the rest:
@@ -205,24 +209,11 @@ def evaluate(
         parts = held_out(sites, share or 0.2, seed) if test is None else given_split(sites, test, reading, columns)
         found, notes = judged(parts, {**settings, "random_state": seed}, first, view)
     notes = [*notes, *choice.unread(files, columns, reading)]
-    show_quality(found, notes, n=first, as_json=as_json)
+    from eigenveil.show.recommend import quality_values, quality_view
 
-
-def _show(
-    console: "Console", sites: Mapping[str, "Interactions"], fitted: "PrivateRecommender", notes: Sequence[str]
-) -> None:
-    from eigenveil.show.terminal import labelled, nothing_found, nothing_stands_out, rounds_table, warning_panel
-
-    if nothing_stands_out(fitted.space_):
-        console.print(nothing_found())
-    if fitted.random_state is not None and fitted.epsilon is not None:
-        console.print(warning_panel(option.SEEDED))
-    if len(sites) > 1:
-        console.print(rounds_table(fitted.transcript_))
-        console.print()
-    console.print(labelled([*_facts(sites, fitted), *([] if notes else _expected(fitted))]))
-    for note in notes:
-        console.print(note, style="yellow")
+    return Answer(
+        view=lambda: quality_view(found, notes, n=first), values=lambda: quality_values(found, notes, n=first)
+    )
 
 
 def _space(fitted: "PrivateRecommender", *, items_read: bool) -> "ItemSpace":
@@ -234,42 +225,6 @@ def _space(fitted: "PrivateRecommender", *, items_read: bool) -> "ItemSpace":
     # Where one program had everything, masks protected nobody from it. The guarantee must not suggest otherwise.
     more = [_ONE_PROGRAM] * (len(fitted.sites_) > 1) + [choice.ITEMS_READ_CAVEAT] * items_read
     return replace(space, guarantee=replace(space.guarantee, caveats=(*space.guarantee.caveats, *more)))
-
-
-def _show_guarantee(console: "Console", space: "ItemSpace", *, items_read: bool) -> None:
-    from eigenveil.show.terminal import guarantee_panel, warning_panel
-
-    console.print()
-    console.print(guarantee_panel(space.guarantee))
-    if items_read and space.guarantee.epsilon is not None:
-        console.print(warning_panel(choice.ITEMS_READ))
-
-
-def _facts(sites: Mapping[str, "Interactions"], fitted: "PrivateRecommender") -> Iterator[tuple[str, str]]:
-    space = fitted.space_
-    rank, count = space.components.shape
-    yield "method", fitted.plan_.reason
-    floor = "" if space.noise_floor == 0 else f", {space.n_above_noise} of them above the noise floor"
-    yield "directions", f"{rank}{floor}"
-    yield "items", f"{space.dim}" if count == space.dim else f"the {count} most popular of {space.dim}"
-    if fitted.unit == "item" or fitted.neighbours != "add-remove":
-        yield "users", str(sum(plays.matrix.shape[0] for plays in sites.values()))
-    if len(sites) > 1:
-        yield "sites", ", ".join(sites)
-
-
-def _expected(fitted: "PrivateRecommender") -> Iterator[tuple[str, str]]:
-    """The forecast of a private fit, where the planner has not already warned."""
-    expected = fitted.plan_.expected
-    if expected is not None:
-        about = "from public numbers" if fitted.users_at_least is None else f"for {fitted.users_at_least} users"
-        yield (
-            "expected",
-            f"by estimate {about}, {expected.share:.0%} of the filter was found, and {expected.above} of "
-            f"{fitted.n_components} directions are above the noise",
-        )
-    elif fitted.epsilon is not None:
-        yield "expected", "unknown, because nothing is known of the number of users. Pass --users-at-least"
 
 
 def _given(have: Sequence[str] | None, history: Path | None) -> list[tuple[str, str]]:
@@ -300,27 +255,6 @@ def _row_of(who: str, source: Path, space: "ItemSpace", columns: Mapping[str, An
     numbers = None if choice.is_matrix(source, how) else range(space.dim)
     plays = choice.read_histories(source, how, items=space.items if space.items is not None else numbers, **columns)
     return plays.row(int(who) if plays.users is None and who.isdecimal() else who)
-
-
-def _show_top(space: "ItemSpace", row: Any, n: int, *, as_json: bool) -> None:
-    from rich.text import Text
-
-    from eigenveil.show.terminal import plain
-
-    # Places beyond the last item are marked with -1 where there are fewer than n.
-    numbers = [at for at in space.top(row, n=n)[0].tolist() if at >= 0]
-    items = numbers if space.items is None else [space.items[at] for at in numbers]
-    popular = (row if space.columns is None else row[:, space.columns]).nnz == 0
-    if as_json:
-        typer.echo(json.dumps({"items": items, "popular": popular, "note": _FOR_THAT_USER}, indent=2))
-        return
-    said = output(stderr=True)
-    if popular:
-        said.print("this user has none of the items in use, so these are popular items", style="yellow", soft_wrap=True)
-    said.print(_FOR_THAT_USER, style="dim", soft_wrap=True)
-    for item in items:
-        # The file may come from anywhere, and a terminal would obey its control characters.
-        output().print(Text(plain(item)), soft_wrap=True)
 
 
 COMMAND = Group(

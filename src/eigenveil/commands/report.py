@@ -4,11 +4,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
-import typer
-
-from eigenveil.commands import _options as option
+from eigenveil.commands import _options as common
 from eigenveil.commands._command import Command
 from eigenveil.commands._files import require_file, require_output
+from eigenveil.commands._option import argument, option
 from eigenveil.commands._outputs import ENDINGS, require_report, write
 from eigenveil.errors import require
 
@@ -24,40 +23,30 @@ _MOST_DOTS: Final = 5000
 def report(
     source: Annotated[
         Path,
-        typer.Argument(
-            metavar="MODEL|RUN|STUDY",
-            help="A .safetensors model, a .json report of a run, or the .toml file of a study.",
-            show_default=False,
-        ),
+        argument("MODEL|RUN|STUDY", "A .safetensors model, a .json report of a run, or the .toml file of a study."),
     ],
     target: Annotated[
         Path | None,
-        typer.Option(
+        option(
             "--output",
             "-o",
-            metavar="FILE",
-            help="Write to this file: .html, .json, or .pdf if Chromium is installed.",
-            show_default="the same name, with .html",
+            "FILE",
+            "Write to this file: .html, .json, or .pdf if Chromium is installed.",
+            unset="the same name, with .html",
         ),
     ] = None,
     scores: Annotated[
         Path | None,
-        typer.Option(
+        option(
             "--raw-scores",
-            metavar="FILE",
-            help="For the owner of the rows only: also draw the scores in this .csv file. THE REPORT IS THEN RAW DATA.",
-            show_default=False,
+            "FILE",
+            "For the owner of the rows only: also draw the scores in this .csv file. THE REPORT IS THEN RAW DATA.",
         ),
     ] = None,
     title: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TEXT",
-            help="The title, such as the name of the dataset. Everybody who sees the report sees it.",
-            show_default=False,
-        ),
+        str | None, option("TEXT", "The title, such as the name of the dataset. Everybody who sees the report sees it.")
     ] = None,
-    force: option.Force = False,
+    force: common.Force = False,
 ) -> None:
     """Write a report of a model, a run or a study: one file, to show and sign.
 
@@ -103,7 +92,7 @@ def _read(path: Path) -> "Report":
             return read_report(path)
         case ".toml":
             # Imported here: the report of a model does not need the code of studies.
-            from eigenveil.commands._report_study import study_report
+            from eigenveil.show.study import study_report
 
             return study_report(path)
         case ".safetensors":

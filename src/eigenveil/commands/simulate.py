@@ -5,28 +5,29 @@ The fit runs around a hub (`FederatedPCA`) or, with --graph, between peers (`Gos
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, final
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TypeAlias, TypeVar, final
 
 import typer
 
-from eigenveil.commands import _options as option
-from eigenveil.commands import _simulate_options as simulating
+from eigenveil.commands import _options as common
 from eigenveil.commands import _simulate_peers as peers
-from eigenveil.commands._bounds_file import was_given
-from eigenveil.commands._command import Command
+from eigenveil.commands._command import Answer, Command
 from eigenveil.commands._ending import despite_noise, leaves, wrote
 from eigenveil.commands._files import Reading, require_output
+from eigenveil.commands._option import flag, option
 from eigenveil.commands._options import Page, PageToken, page_at
-from eigenveil.commands._outputs import require_report, write_model
+from eigenveil.commands._outputs import report_of, require_report, written_model
 from eigenveil.commands._splits import Parted, SplitRule, part
 from eigenveil.data.formats import TableParams
-from eigenveil.errors import BudgetExceeded, PeersLost, QuorumLost, require_param
-from eigenveil.params import FederatedParams, GossipParams, SimulateParams, declared
+from eigenveil.errors import BudgetExceeded, ParameterError, PeersLost, QuorumLost, require, require_param
+from eigenveil.params import FederatedParams, GossipParams, SimulateParams, checked, declared
+from eigenveil.params.declarations.gossip import PEERS
 from eigenveil.params.declarations.reading import MissingParams
+from eigenveil.params.declarations.simulate import FOR_HUBS, FOR_PEERS
 from eigenveil.params.words import in_options
 from eigenveil.show.console import busy, is_seen, output
 from eigenveil.show.live.address import PageAddress
@@ -34,16 +35,176 @@ from eigenveil.show.live.contents import PageBudget, PageState, scree_words
 from eigenveil.show.live.live import live_page
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.text import Text
 
     from eigenveil.estimators import FederatedPCA, GossipPCA
     from eigenveil.estimators.rounds import Round
     from eigenveil.model import Model
+    from eigenveil.show.console import View
 
     Estimator: TypeAlias = FederatedPCA | GossipPCA
 
 __all__ = ["COMMAND"]
+
+Kind = TypeVar("Kind")
+_SITES: Final = "Sites"
+_PEERS: Final = f"{PEERS} (with --graph)"
+_FAULTS: Final = "Faults (simulated network and clock)"
+# This command's panels in place of those in the declarations.
+PANELS: Final = {PEERS: _PEERS, "Waiting": _FAULTS}
+# Why a parameter of a fit around a hub does not apply between peers.
+_WITHOUT_HUB: Final = {
+    "topology": "the graph says who talks to whom",
+    "fanout": "the graph says who talks to whom",
+    "trust": "there is no hub to trust. Choose the noise with {noise}",
+    "survivors": "use {quorum} for how many peers must be left",
+    "local_steps": "fedpower needs a hub",
+    "align": "fedpower needs a hub",
+    "participation": "there is no hub that could choose sites",
+    "calibration": "the published noise for peers is {noise=published}",
+    "person_sites": "each person has rows at one peer only",
+}
+
+Output: TypeAlias = Annotated[
+    Path | None,
+    option("--output", "-o", "FILE", "Write the model to this .safetensors file.", unset="no model is written"),
+]
+ShowGuarantee: TypeAlias = Annotated[bool, flag("--guarantee", "Print the whole guarantee, with its ledger.")]
+# Three values: on, off, and by whether there is a budget.
+Compare: TypeAlias = Annotated[
+    bool | None,
+    option(
+        "--compare/--no-compare",
+        None,
+        "Compare with the exact components of the whole table. The guarantee does not cover the comparison.",
+        unset="only with --no-privacy",
+    ),
+]
+Sites: TypeAlias = Annotated[int | None, option("M", "How many sites to deal the rows out to.", panel=_SITES, min=1)]
+# Sites of real studies differ. A method that fails there should fail in a simulation first.
+Split: TypeAlias = Annotated[
+    str,
+    option(
+        "HOW",
+        "Which site gets which rows. iid: rows are shuffled and dealt out evenly. by:COLUMN: one site for each value "
+        "of a column of a csv or parquet file. That column is left out of the data. skewed: site i, counted "
+        "from 0, gets a share in proportion to 1 / (i + 1). Rows are sorted along the first principal direction of the table, "
+        "except for a random half, so populations differ too. With --person, a person's rows stay together.",
+        shows=True,
+        panel=_SITES,
+    ),
+]
+Loss: TypeAlias = Annotated[
+    float, option("SHARE", "The chance that a message is lost. It is then sent again.", shows=True, panel=_FAULTS)
+]
+Duplicate: TypeAlias = Annotated[
+    float, option("SHARE", "The chance that a message arrives twice.", shows=True, panel=_FAULTS)
+]
+Delay: TypeAlias = Annotated[
+    float, option("SECONDS", "The longest time a message takes, in simulated seconds.", shows=True, panel=_FAULTS)
+]
+Dead: TypeAlias = Annotated[
+    list[str] | None,
+    option(
+        "SITE",
+        "A site that never answers: its name or number, or its value with --split by:COLUMN. SITE@3 stops after three "
+        "messages. any:2 is two random sites. May be repeated.",
+        panel=_FAULTS,
+    ),
+]
+
+
+def asked_of(settings: Mapping[str, Any], given: Collection[str]) -> FederatedParams | GossipParams:
+    """The checked parameters of the fit: around a hub, or between peers if there is a graph. `given` are those typed."""
+    return _around_a_hub(settings, given) if settings["graph"] is None else _between_peers(settings, given)
+
+
+def _around_a_hub(settings: Mapping[str, Any], given: Collection[str]) -> FederatedParams:
+    for name in settings:
+        if name in FOR_PEERS and name in given:
+            raise ParameterError(
+                f"{{{name}}} is for peers without a hub. Leave it out, or give {{graph}}, such as ring"
+            )
+    # Rules on how options go together. What a single option may be was checked when it was read.
+    masked = settings["trust"] == "masked"
+    require_param(
+        settings["method"] in declared(FederatedParams)["method"].words,
+        "{method=} is for peers without a hub. Give {graph}, such as ring, or another {method}",
+        method=settings["method"],
+    )
+    require_param(
+        "trust" not in given or masked or settings["epsilon"] is not None,
+        "{trust} says who adds the noise, and with {epsilon=None} there is none. Leave it out",
+    )
+    require_param(
+        "colluders" not in given or masked,
+        "{colluders} is for {trust=masked} or {graph}. Leave it out, or give one of them",
+    )
+    return _checked(FederatedParams, settings, given)
+
+
+def _between_peers(settings: Mapping[str, Any], given: Collection[str]) -> GossipParams:
+    for name in settings:
+        if name in FOR_HUBS and name in given:
+            raise ParameterError(f"{{{name}}} does not apply with {{graph}}: {_WITHOUT_HUB[name]}")
+    known = declared(GossipParams)["method"]
+    method = known.default if settings["method"] == "auto" else settings["method"]
+    *most, last = known.words
+    require_param(
+        method in (*most, last),
+        f"{{method=}} needs a hub. With {{graph}} use {', '.join(most)} or {last}",
+        method=method,
+    )
+    private, noise = settings["epsilon"] is not None, settings["noise"]
+    require_param(
+        "noise" not in given or private or noise == "published",
+        "{noise=} needs a budget, and {epsilon=None} says there is none. Leave out one of them",
+        noise=noise,
+    )
+    require_param(
+        not private or noise != "published",
+        "{noise=published} gives no guarantee, so it takes no {epsilon}. Give {epsilon=None} instead",
+    )
+    require_param(
+        "colluders" not in given or (private and noise == "pairwise"),
+        "{colluders} is for {noise=pairwise} with a budget. Leave it out",
+    )
+    return _checked(GossipParams, {**settings, "method": method}, given)
+
+
+def _checked(kind: type[Kind], settings: Mapping[str, Any], given: Collection[str]) -> Kind:
+    # `simulate` has the parameters of both kinds of fit. Each kind takes its own.
+    own = {name: settings[name] for name in declared(kind) if name in settings}
+    return checked(kind, kind(**own), given=given)
+
+
+def dead_from(texts: Sequence[str], names: Sequence[str], *, stem: str, rng: Any) -> dict[str, int]:
+    """Which of the sites `names` stop, and after how many messages. A name may be given without its `stem`.
+
+    >>> dead_from(["2", "site 0@3"], ["site 0", "site 1", "site 2"], stem="site ", rng=None)
+    {'site 2': 0, 'site 0': 3}
+    """
+    found: dict[str, int] = {}
+    for text in texts:
+        name, at, after = text.rpartition("@")
+        # A site may have an @ in its name.
+        which, messages = (name, int(after)) if at and after.isdecimal() else (text, 0)
+        for site in _called(which, names, stem, rng):
+            found[site] = messages
+    return found
+
+
+def _called(which: str, names: Sequence[str], stem: str, rng: Any) -> list[str]:
+    for name in (which, f"{stem}{which}"):
+        if name in names:
+            return [name]
+    kind, colon, count = which.partition(":")
+    if colon and kind == "any" and count.isdecimal():
+        require(int(count) <= len(names), f"--dead {which}: there are only {len(names)} sites")
+        return [names[place] for place in sorted(rng.choice(len(names), size=int(count), replace=False).tolist())]
+    shown = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
+    raise ValueError(f"--dead {which}: no site has this name. The sites are {shown}")
+
 
 _QUORUM_LOST: Final = 3
 _NAMED: Final = 10
@@ -87,25 +248,25 @@ class _Job:
 
 def simulate(
     context: typer.Context,
-    data: option.Data,
+    data: common.Data,
     settings: dict[str, Any],
     reading: TableParams,
-    sites: simulating.Sites = None,
-    split: simulating.Split = "iid",
-    carry: option.Carry = None,
-    loss: simulating.Loss = 0.0,
-    delay: simulating.Delay = 0.0,
-    duplicate: simulating.Duplicate = 0.0,
-    dead: simulating.Dead = None,
-    compare: simulating.Compare = None,
-    guarantee: simulating.ShowGuarantee = False,
-    model: simulating.Output = None,
-    report: option.ReportFile = None,
-    force: option.Force = False,
-    even_if_noise: option.EvenIfNoise = False,
+    sites: Sites = None,
+    split: Split = "iid",
+    carry: common.Carry = None,
+    loss: Loss = 0.0,
+    delay: Delay = 0.0,
+    duplicate: Duplicate = 0.0,
+    dead: Dead = None,
+    compare: Compare = None,
+    guarantee: ShowGuarantee = False,
+    model: Output = None,
+    report: common.ReportFile = None,
+    force: common.Force = False,
+    even_if_noise: common.EvenIfNoise = False,
     page: Page = None,
     page_token: PageToken = None,
-) -> None:
+) -> Answer:
     """Try a federated fit on one table, dealt out to simulated sites.
 
     Use it before a study across organisations, to see how many rounds and
@@ -152,13 +313,13 @@ def simulate(
     charge.
     """
     read = Reading(reading, settings["person"], tuple(carry or ()), gaps=settings["missing"] != "refuse")
-    asked = simulating.asked_of(settings, was_given(context, tuple(settings)))
+    asked = asked_of(settings, common.was_given(context, tuple(settings)))
     read.require(data)
     read.require_passes(data, settings)
     if model is not None:
         require_output(model, endings=(".safetensors",), force=force, inputs=[data])
     require_report(report, force=force, inputs=[data, *([] if model is None else [model])])
-    _run(
+    return _run(
         _Job(
             data,
             SplitRule.read(split, sites),
@@ -179,7 +340,7 @@ def simulate(
     )
 
 
-def _run(job: _Job) -> None:
+def _run(job: _Job) -> Answer:
     view = _View(job)
 
     def say(words: str) -> None:
@@ -197,16 +358,11 @@ def _run(job: _Job) -> None:
     if job.compare:
         with busy("comparing with the exact components"):
             compared = _comparison(job, parted, pca)
-    _show(output(), job, pca, model, compared)
-    _show_guarantee(output(), job, model)
     # What was compared with the exact components is not in the report: no guarantee covers it.
-    write_model(
-        job.report,
-        model,
-        data=job.data,
-        rounds=pca.transcript_,
-        refused=len(pca.refused_),
-        among=_among(job, parted),
+    more: dict[str, Any] = {"rounds": pca.transcript_, "refused": len(pca.refused_), "among": _among(job, parted)}
+    return Answer(
+        view=lambda: _shown(job, pca, model, compared),
+        report=lambda: report_of(model, data=job.data, **more),
     )
 
 
@@ -225,7 +381,7 @@ def _fitted(job: _Job, view: "_View") -> tuple[Parted, "Estimator", list[str]]:
     rng = np.random.default_rng(None if seed is None else [seed, 2])
     several = job.asked.person_sites if isinstance(job.asked, FederatedParams) else 1
     parted = part(job.data, job.rule, job.reading, person_sites=several, exact=job.exact, rng=rng)
-    dead = simulating.dead_from(job.dead, list(parted.sites), stem=job.rule.stem, rng=rng)
+    dead = dead_from(job.dead, list(parted.sites), stem=job.rule.stem, rng=rng)
     try:
         with busy("starting"):
             pca = _estimator(job, parted, dead)
@@ -422,7 +578,9 @@ class _View:
         return int(time.monotonic() - self._began)
 
 
-def _show(console: "Console", job: _Job, pca: "Estimator", model: "Model", compared: str | None) -> None:
+def _shown(job: _Job, pca: "Estimator", model: "Model", compared: str | None) -> "View":
+    from rich.text import Text
+
     from eigenveil.show.terminal import (
         above_floor,
         fill_line,
@@ -435,23 +593,24 @@ def _show(console: "Console", job: _Job, pca: "Estimator", model: "Model", compa
     )
 
     if job.private and job.asked.random_state is not None:
-        console.print(warning_panel(option.SEEDED))
+        yield warning_panel(common.SEEDED)
     if nothing_stands_out(model):
-        console.print(nothing_found())
-    console.print(rounds_table(pca.transcript_))
-    console.print()
+        yield nothing_found()
+    yield rounds_table(pca.transcript_)
+    yield ""
     facts = list(_facts(job, pca))
-    console.print(labelled(facts if compared is None else [*facts, ("captured", compared)]))
+    yield labelled(facts if compared is None else [*facts, ("captured", compared)])
     if job.private and compared is not None:
-        console.print(_COMPARED, style="yellow")
+        yield Text(_COMPARED, style="yellow")
     if model.noise_floor > 0:
-        console.print(above_floor(model))
-    for line in (*fill_line(model), *warned(model)):
-        console.print(line)
+        yield above_floor(model)
+    yield from fill_line(model)
+    yield from warned(model)
     if pca.tied_:
-        console.print("The last component is not unique: the next direction has the same variance.", style="yellow")
+        yield Text("The last component is not unique: the next direction has the same variance.", style="yellow")
     if job.private and job.reading.counted(job.data):
-        console.print(warning_panel(option.COUNTED))
+        yield warning_panel(common.COUNTED)
+    yield from _guarantee(job, model)
 
 
 def _facts(job: _Job, pca: "Estimator") -> Iterator[tuple[str, str]]:
@@ -510,24 +669,23 @@ def _comparison(job: _Job, parted: Parted, pca: "Estimator") -> str:
     )
 
 
-def _show_guarantee(console: "Console", job: _Job, model: "Model") -> None:
+def _guarantee(job: _Job, model: "Model") -> "View":
     from rich.text import Text
 
     from eigenveil.show.terminal import guarantee_panel
 
     guarantee = model.guarantee
-    console.print()
+    yield ""
     if job.guarantee:
-        console.print(guarantee_panel(guarantee))
+        yield guarantee_panel(guarantee)
     else:
-        console.print(Text(guarantee.headline, style=f"bold {'green' if guarantee.private else 'red'}"))
+        yield Text(guarantee.headline, style=f"bold {'green' if guarantee.private else 'red'}")
         if guarantee.epsilon is not None:
-            console.print("--guarantee shows all of it: from whom it protects, and what it assumes", style="dim")
+            yield Text("--guarantee shows all of it: from whom it protects, and what it assumes", style="dim")
     if job.target is not None:
-        console.print(f"\nmodel written to {job.target}", soft_wrap=True)
-        console.print(f"show it again with: eigenveil inspect {job.target}", style="dim", soft_wrap=True)
+        yield from written_model(job.target)
 
 
 COMMAND = Command(
-    simulate, SimulateParams, panel="Fit", alone=True, reads=True, ahead=("sites", "split"), panels=simulating.PANELS
+    simulate, SimulateParams, panel="Fit", alone=True, reads=True, ahead=("sites", "split"), panels=PANELS
 )

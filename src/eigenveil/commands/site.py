@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, final
 
-from eigenveil.commands import _network as option
+from eigenveil.commands import _network as network
 from eigenveil.commands._command import Command
 from eigenveil.commands._files import require_file
 from eigenveil.commands._joining import Given, Joining, Kind, take_part
@@ -28,26 +28,26 @@ __all__ = ["COMMAND"]
 
 
 def site(
-    study: option.Study,
+    study: network.Study,
     settings: dict[str, Any],
-    data: option.SiteSource = None,
-    follow: option.Follow = None,
-    keys: option.Keys = None,
-    policy: option.PolicyFile = None,
-    ledger: option.Ledger = Path("ledger.db"),
-    dataset: option.Dataset = None,
-    connect: option.Connect = None,
-    yes: option.Yes = False,
-    model: option.HeldModel = None,
-    scores: option.Scores = None,
-    carry: option.OwnCarry = None,
-    report: option.OwnReport = None,
-    rehearsal: option.Rehearsal = False,
-    dry_run: option.DryRun = False,
-    memory: option.Memory = option.MEMORY,
-    force: option.Force = False,
+    data: network.SiteSource = None,
+    follow: network.Follow = None,
+    keys: network.Keys = None,
+    policy: network.PolicyFile = None,
+    ledger: network.Ledger = Path("ledger.db"),
+    dataset: network.Dataset = None,
+    connect: network.Connect = None,
+    yes: network.Yes = False,
+    model: network.HeldModel = None,
+    scores: network.Scores = None,
+    carry: network.OwnCarry = None,
+    report: network.OwnReport = None,
+    rehearsal: network.Rehearsal = False,
+    dry_run: network.DryRun = False,
+    memory: network.Memory = network.MEMORY,
+    force: network.Force = False,
     passphrase_file: PassphraseFile = None,
-    require_head: option.RequireHead = None,
+    require_head: network.RequireHead = None,
     dask: DaskCluster = None,
     page: Page = None,
     page_token: PageToken = None,
@@ -92,7 +92,7 @@ def site(
     from eigenveil.network.study.places import address
 
     # Made first, because it refuses --yes without a policy before any file is opened.
-    allowed = option.bytes_allowed(memory)
+    allowed = network.bytes_allowed(memory)
     require((data is None) != (follow is None), "give --data with your table, or --follow in a study of streams")
     given = Given(
         study=study,

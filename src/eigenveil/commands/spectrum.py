@@ -1,48 +1,49 @@
 """`eigenveil spectrum`: releases the eigenvalues of a table once, for `eigenveil plan`."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from eigenveil.commands import _options as option
+from eigenveil.commands import _options as common
 from eigenveil.commands import _spending as kept
-from eigenveil.commands import _steps as bounding
-from eigenveil.commands._bounds_file import BoundsFile, BoundsPath, show_bounds, was_given
-from eigenveil.commands._command import Command
+from eigenveil.commands._command import Answer, Command
 from eigenveil.commands._ending import wrote
 from eigenveil.commands._files import Reading, require_output
+from eigenveil.commands._option import option
+from eigenveil.commands._outputs import write_json
 from eigenveil.data.formats import TableParams
+from eigenveil.estimators.bounds.saved import BoundsFile
 from eigenveil.params import SpectrumParams
-from eigenveil.params.texts import text_of
-from eigenveil.show.console import output, watched
+from eigenveil.show.console import Line, watched
 
 if TYPE_CHECKING:
-    from rich.console import Group, RenderableType
-
     from eigenveil.estimators.bounds.spectrum import ReleasedSpectrum
+    from eigenveil.show.console import View
 
 __all__ = ["COMMAND"]
 
-_SHOWN: Final = 12
+SpectrumOutput: TypeAlias = Annotated[
+    Path, option("--output", "-o", "FILE", "Write the spectrum to this .json file, for `eigenveil plan`.", shows=True)
+]
 
 
 def spectrum(
     context: typer.Context,
-    data: option.Data,
+    data: common.Data,
     settings: dict[str, Any],
     reading: TableParams,
-    total: bounding.Total = None,
-    bounds: BoundsPath = None,
-    carry: option.Carry = None,
+    total: common.Total = None,
+    bounds: common.BoundsPath = None,
+    carry: common.Carry = None,
     ledger: kept.LedgerPath = None,
     dataset: kept.Dataset = None,
     life_epsilon: kept.LifeEpsilon = None,
     life_delta: kept.LifeDelta = None,
-    target: bounding.SpectrumOutput = Path("spectrum.json"),
-    force: option.Force = False,
-) -> None:
+    target: SpectrumOutput = Path("spectrum.json"),
+    force: common.Force = False,
+) -> Answer:
     """Release the spectrum of a table once, for `eigenveil plan`.
 
     A plan is only as good as what it knows of the spectrum. A small part of
@@ -64,32 +65,46 @@ def spectrum(
     read.require_passes(data, settings)
     require_output(target, endings=(".json",), force=force, inputs=[path for path in (data, bounds, ledger) if path])
     epsilon, delta = settings["epsilon"], settings["delta"]
-    left = bounding.left_for_fit(total, epsilon, delta)
+    left = kept.left_for_fit(total, epsilon, delta)
     known = None if bounds is None else BoundsFile.read(bounds)
     if known is not None:
-        settings = known.merged(settings, was_given(context, tuple(settings)))
+        settings = known.merged(settings, common.was_given(context, tuple(settings)))
     found, spending = _released(data, settings, read, known, lasting)
-    console = output()
-    if settings["random_state"] is not None and epsilon is not None:
-        from eigenveil.show.terminal import warning_panel
-
-        console.print(warning_panel(option.SEEDED))
     if found.spectrum is not None:
         # With its guarantee, so that `eigenveil account` can add up what it cost.
-        bounding.write_json(target, {**found.spectrum.to_json(), "guarantee": found.guarantee.to_dict()})
+        write_json(target, {**found.spectrum.to_json(), "guarantee": found.guarantee.to_dict()})
         wrote(target)
-    console.print(_view(found))
-    if epsilon is not None and read.counted(data):
-        from eigenveil.show.terminal import warning_panel
+    return Answer(
+        view=lambda: _view(found, settings, left, known, spending, target, counted=read.counted(data)),
+        code=int(found.spectrum is None),
+    )
 
-        console.print(warning_panel(option.COUNTED))
-    if known is not None and epsilon is not None:
-        show_bounds(console, known, settings, found.guarantee.protects)
-    spending.show()
-    if found.spectrum is None:
-        raise typer.Exit(1)
-    console.print(f"\nspectrum written to {target}", soft_wrap=True)
-    bounding.show_steps(console, [_next(found, left, settings, target)])
+
+def _view(
+    found: "ReleasedSpectrum",
+    settings: Mapping[str, Any],
+    left: tuple[float, float] | None,
+    known: BoundsFile | None,
+    spending: kept.FitSpending,
+    target: Path,
+    *,
+    counted: bool,
+) -> "View":
+    from eigenveil.show.bounds import shared_cost, spectrum_step, spectrum_view, step_lines
+    from eigenveil.show.terminal import warning_panel
+
+    private = settings["epsilon"] is not None
+    if settings["random_state"] is not None and private:
+        yield warning_panel(common.SEEDED)
+    yield from spectrum_view(found)
+    if private and counted:
+        yield warning_panel(common.COUNTED)
+    if known is not None and private:
+        yield from shared_cost(known, settings, found.guarantee.protects)
+    yield from spending.lines()
+    if found.spectrum is not None:
+        yield Line(f"\nspectrum written to {target}")
+        yield from step_lines([spectrum_step(found, left, settings, target)])
 
 
 def _released(
@@ -114,62 +129,6 @@ def _released(
         found = released_spectrum(named, **settings, ledger=spending.ledger)
         spending.released = found.words().encode()
     return found, spending
-
-
-def _view(found: "ReleasedSpectrum") -> "Group":
-    from rich.console import Group
-    from rich.text import Text
-
-    from eigenveil.show.terminal import guarantee_panel
-
-    return Group(*_bars(found), Text(""), guarantee_panel(found.guarantee))
-
-
-def _bars(found: "ReleasedSpectrum") -> "Iterator[RenderableType]":
-    from rich.text import Text
-
-    from eigenveil.show.terminal import Bar, BarChart
-
-    if found.spectrum is None:
-        yield Text(f"No spectrum: {found.why}.", style="bold red")
-        return
-    # Values below twice their error are drawn dim: they may be noise.
-    values, error = found.spectrum.values, found.spectrum.error
-    yield Text(
-        f"spectrum of {found.spectrum.dim} columns: variance along each direction over the square of the bound, "
-        f"{found.row_bound:.4g}",
-        style="bold",
-    )
-    # Numbers of components are aligned, whatever their digits.
-    digits = len(str(min(_SHOWN, len(values))))
-    bars = (
-        Bar(f"{at:>{digits}}", float(value), f"{value:.4f}", "cyan" if value > 2 * error else "dim")
-        for at, value in enumerate(values[:_SHOWN], start=1)
-    )
-    yield BarChart(tuple(bars), 2 * error, f"twice the error of each, {2 * error:.2g}")
-    if len(values) > _SHOWN:
-        yield Text(f"and {len(values) - _SHOWN} more")
-    off = f", give or take {found.people_error:.0f}" if found.people_error else ""
-    yield Text(f"mean squared norm: {found.spectrum.fill:.2f} of row_bound^2 (fill); people: {found.people:.0f}{off}")
-    if found.why:
-        yield Text(f"{found.why[0].upper()}{found.why[1:]}.", style="yellow")
-
-
-def _next(
-    found: "ReleasedSpectrum", left: tuple[float, float] | None, settings: Mapping[str, Any], target: Path
-) -> bounding.Step:
-    """The `plan` command for a fit with the same bounds."""
-    # Capitals stand for what only the person knows. The command is printed to be edited.
-    budget = "EPSILON" if left is None else text_of(left[1])
-    delta = "DELTA" if settings["delta"] is None else text_of(settings["delta"])
-    words = ["-n", f"{found.people:.0f}", "-k", "K", "--epsilon", budget, "--delta", delta, "--spectrum", target]
-    if settings["center"] != "private":
-        # Numbers cost a plan as little as none, and need not be typed again.
-        words += ["--center", "none"]
-    elif settings["mean_bound"] is not None or settings["column_bounds"] is not None:
-        # With these bounds the fit takes one step to the mean, so the plan must not count a search.
-        words += ["--no-search"]
-    return bounding.Step(bounding.why_next(left), bounding.command_of("plan", *words))
 
 
 COMMAND = Command(spectrum, SpectrumParams, panel="Start here", reads=True)

@@ -5,58 +5,120 @@ The options are checked here; `eigenveil.commands._follow` does the work.
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 
-from eigenveil.commands import _options as option
+from eigenveil.commands import _options as common
 from eigenveil.commands import _spending as kept
-from eigenveil.commands import _stream_options as streaming
-from eigenveil.commands._bounds_file import BoundsFile, BoundsPath, show_bounds, was_given
-from eigenveil.commands._command import Command
+from eigenveil.commands._command import Answer, Command
 from eigenveil.commands._derived import typed_settings, written_out
 from eigenveil.commands._ending import leaves, wrote
 from eigenveil.commands._files import Reading, require_output
 from eigenveil.commands._follow import Job, outputs_in, require_source, run, spare_names
+from eigenveil.commands._option import argument, flag, option
 from eigenveil.commands._options import Page, PageToken, page_at
 from eigenveil.commands._outputs import require_report
 from eigenveil.data.formats import TableParams
 from eigenveil.errors import at_place, listed, require, require_param
+from eigenveil.estimators.bounds.saved import BoundsFile
 from eigenveil.params import StreamingParams
 from eigenveil.params.words import in_options
-from eigenveil.show.console import busy, output
+from eigenveil.show.console import Line, busy, draw
 
 if TYPE_CHECKING:
     from eigenveil.estimators.streaming.pca import StreamingPCA
+    from eigenveil.show.console import View
 
 __all__ = ["COMMAND"]
+
+_PRIVACY: Final = "Privacy"
+_KEEPING: Final = "Stopping and resuming"
+
+Source: TypeAlias = Annotated[
+    Path, argument("SOURCE", "Where the rows come from: a file, a named pipe, or - for standard input.")
+]
+# A count of rows, not of seconds: how many rows come in an hour may be private.
+SyncEvery: TypeAlias = Annotated[
+    int | None,
+    option(
+        "ROWS",
+        "Also release after every so many rows, and rewrite the model. The schedule is public. For --publish sync; without "
+        "privacy it only rewrites the model.",
+        unset="at the end only",
+        panel=_PRIVACY,
+        min=1,
+    ),
+]
+AsJson: TypeAlias = Annotated[
+    bool, flag("--json", "Print a line of JSON for every release, and nothing else, on stdout.")
+]
+# A file that lasts only if it was asked for. Otherwise it is a rescue, beside the output.
+State: TypeAlias = Annotated[
+    Path | None,
+    option(
+        "--state",
+        "FILE",
+        "Save the stream to this file at every release and when it ends or is interrupted, to resume later. RAW DATA that "
+        "only you can read. Without this option, a private stream that runs or is interrupted is saved beside the output.",
+        panel=_KEEPING,
+    ),
+]
+NoState: TypeAlias = Annotated[
+    bool,
+    flag(
+        "--no-state",
+        "Save no state, not even when interrupted. A release that was charged is then lost if the command is killed.",
+        panel=_KEEPING,
+    ),
+]
+# An option of the same command, because what is merged goes on as a stream.
+Merge: TypeAlias = Annotated[
+    list[Path] | None,
+    option(
+        "--merge",
+        "FILE",
+        "Merge the stream in this state with the one in SOURCE, which is a state, too. No rows are read. May be repeated.",
+        panel=_KEEPING,
+    ),
+]
+Resume: TypeAlias = Annotated[
+    bool,
+    flag(
+        "--resume",
+        "Continue the stream in --state, or beside the output, with the rows of SOURCE. A file may begin with the rows that "
+        "the stream has read; of a pipe give new ones only. All settings come from the state: give no others.",
+        panel=_KEEPING,
+    ),
+]
 
 
 def stream(
     context: typer.Context,
-    source: streaming.Source,
+    source: Source,
     settings: dict[str, Any] | None,
     reading: TableParams,
-    bounds: BoundsPath = None,
-    carry: option.Carry = None,
-    sync_every: streaming.SyncEvery = None,
-    model: option.Output = Path("model.safetensors"),
-    report: option.ReportFile = None,
-    force: option.Force = False,
-    even_if_noise: option.EvenIfNoise = False,
-    as_json: streaming.AsJson = False,
+    bounds: common.BoundsPath = None,
+    carry: common.Carry = None,
+    sync_every: SyncEvery = None,
+    model: common.Output = Path("model.safetensors"),
+    report: common.ReportFile = None,
+    force: common.Force = False,
+    even_if_noise: common.EvenIfNoise = False,
+    as_json: AsJson = False,
     ledger: kept.LedgerPath = None,
     dataset: kept.Dataset = None,
     life_epsilon: kept.LifeEpsilon = None,
     life_delta: kept.LifeDelta = None,
-    state: streaming.State = None,
-    no_state: streaming.NoState = False,
-    resume: streaming.Resume = False,
-    merge: streaming.Merge = None,
+    state: State = None,
+    no_state: NoState = False,
+    resume: Resume = False,
+    merge: Merge = None,
     page: Page = None,
     page_token: PageToken = None,
-) -> None:
+) -> Answer:
     """Fit rows as they arrive, reading each row once, in bounded memory.
 
     Use it for pipes, and for files that are too large for `eigenveil fit`.
@@ -89,8 +151,7 @@ def stream(
       eigenveil stream --merge a.state b.state -o model.safetensors
     """
     if merge:
-        _merge([*merge, source], context, target=model, state=state, force=force)
-        return
+        return _merge([*merge, source], context, target=model, state=state, force=force)
     known: BoundsFile | None = None
     # Without privacy, and with a rule, values may be missing. A resumed stream knows its own rule.
     gaps = settings is None or settings["epsilon"] is None or settings["missing"] != "refuse"
@@ -121,7 +182,7 @@ def stream(
         )
         if bounds is not None:
             known = BoundsFile.read(bounds)
-            settings = known.for_stream(settings, was_given(context, tuple(settings)))
+            settings = known.for_stream(settings, common.was_given(context, tuple(settings)))
     # The state is among them: a model must not replace what the stream goes on from.
     inputs = [path for path in (source, state or before, bounds, ledger) if path is not None]
     require_output(model, endings=(".safetensors",), force=force or model.resolve() in own, inputs=inputs)
@@ -148,18 +209,21 @@ def stream(
         before,
         typed,
     )
-    run(job)
+    answer = run(job)
     # With --json, stdout has lines of JSON and nothing else.
-    if known is not None and settings is not None and settings["epsilon"] is not None and not as_json:
-        from eigenveil.core.unit import Neighbours
-        from eigenveil.privacy.facts import Person
+    if known is None or settings is None or settings["epsilon"] is None or as_json:
+        return answer
+    from eigenveil.core.unit import Neighbours
+    from eigenveil.privacy.facts import Person
+    from eigenveil.show.bounds import shared_cost
 
-        person, most = settings["person"], settings["person_blocks"]
-        protects = Person("stream", grouped=person is not None, most=most, column=person)
-        show_bounds(output(), known, settings, protects.protected(Neighbours(settings["neighbours"])))
+    person, most = settings["person"], settings["person_blocks"]
+    protects = Person("stream", grouped=person is not None, most=most, column=person)
+    unit = protects.protected(Neighbours(settings["neighbours"]))
+    return replace(answer, after=lambda: draw(shared_cost(known, settings, unit)))
 
 
-def _merge(paths: list[Path], context: typer.Context, *, target: Path, state: Path | None, force: bool) -> None:
+def _merge(paths: list[Path], context: typer.Context, *, target: Path, state: Path | None, force: bool) -> Answer:
     """Merge the streams in the states `paths`."""
     # Options that are no parameters. All of them would be ignored, and so are refused.
     own = (
@@ -175,15 +239,15 @@ def _merge(paths: list[Path], context: typer.Context, *, target: Path, state: Pa
         "life_delta",
     )
     given = [*written_out(context, StreamingParams), *written_out(context, TableParams)]
-    given += [f"--{name.replace('_', '-')}" for name in was_given(context, own)]
-    given += ["--json"] * bool(was_given(context, ("as_json",)))
+    given += [f"--{name.replace('_', '-')}" for name in common.was_given(context, own)]
+    given += ["--json"] * bool(common.was_given(context, ("as_json",)))
     require(not given, f"with --merge all settings come from the states. Leave out {', '.join(given)}")
     for path in paths:
         require(path.is_file(), f"{path} does not exist, or is not the state of a stream. Save one with --state")
     require_output(target, endings=(".safetensors",), force=force, inputs=paths)
     if state is not None:
         _require_state(state, resume=False, others=[*paths, target])
-    merge_states(paths, target=target, state=state)
+    return merge_states(paths, target=target, state=state)
 
 
 def _typed(context: typer.Context, bounds: Path | None) -> dict[str, Any]:
@@ -253,7 +317,7 @@ def _afresh(model: Path) -> str:
     )
 
 
-def merge_states(paths: Sequence[Path], *, target: Path, state: Path | None) -> None:
+def merge_states(paths: Sequence[Path], *, target: Path, state: Path | None) -> Answer:
     """Merge the streams in `paths`, write the model and, if asked, the merged stream. The files stay as they are.
 
     Settings such as the number of components are those of the first.
@@ -284,11 +348,15 @@ def merge_states(paths: Sequence[Path], *, target: Path, state: Path | None) -> 
         # Said first, so that an error while saving is reported together with the model that is there.
         leaves(f"the model had been written to {target}, but the state could not be saved")
         merged.save_state(state)
-    console = output()
-    console.print(model_summary(model, reason=f"{len(paths)} streams, merged"))
-    console.print(f"\n{merged.n_samples_seen_} rows of {len(paths)} streams; model written to {target}", soft_wrap=True)
-    if state is not None:
-        console.print(f"state written to {state}, raw data that only you can read", soft_wrap=True)
+    rows = merged.n_samples_seen_
+
+    def view() -> "View":
+        yield model_summary(model, reason=f"{len(paths)} streams, merged")
+        yield Line(f"\n{rows} rows of {len(paths)} streams; model written to {target}")
+        if state is not None:
+            yield Line(f"state written to {state}, raw data that only you can read")
+
+    return Answer(view=view)
 
 
 def _require_alike(first: Path, one: "StreamingPCA", path: Path, other: "StreamingPCA") -> None:

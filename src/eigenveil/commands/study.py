@@ -2,28 +2,179 @@
 
 import math
 import secrets
+import shlex
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
-from eigenveil.commands import _options as option
-from eigenveil.commands import _study_options as choice
-from eigenveil.commands._command import Command, Group
+from eigenveil.commands import _options as common
+from eigenveil.commands._command import Answer, Command, Group
 from eigenveil.commands._ending import despite_noise, wrote
+from eigenveil.commands._files import column_names
 from eigenveil.commands._network import MEMORY, Memory, bytes_allowed
-from eigenveil.errors import require, require_param
+from eigenveil.commands._option import argument, flag, option
+from eigenveil.data.formats import known_format
+from eigenveil.errors import listed, require, require_param
+from eigenveil.params.declarations.gossip import PEERS
 from eigenveil.params.declarations.study import NewStudy, in_new
-from eigenveil.show.console import output
+from eigenveil.show.console import Line
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from eigenveil.network.identity.certificates import Certificate
     from eigenveil.network.study.file import StudyFile
+    from eigenveil.show.console import View
 
 __all__ = ["COMMAND"]
+
+_WHO: Final = "Who takes part"
+_PRIVACY: Final = "Privacy"
+_PEERS: Final = f"{PEERS} (with --graph)"
+# A list of column names is never larger than this; a larger file is something else.
+_LARGEST: Final = 4 << 20
+
+File: TypeAlias = Annotated[Path, argument("FILE", "The study file, a .toml.")]
+Force: TypeAlias = Annotated[bool, flag("--force", "Overwrite the file if it exists.")]
+Authority: TypeAlias = Annotated[
+    Path,
+    option(
+        "FOLDER",
+        "The coordinator's folder, with authority.crt, hub.crt and the signed .crt of each other party. Private keys in "
+        "it are not read.",
+        shows=True,
+        panel=_WHO,
+    ),
+]
+# In the order given, because sums run in that order, and so do their last bits.
+Site: TypeAlias = Annotated[
+    list[str] | None,
+    option(
+        "NAME",
+        "A site, or peer, that takes part; repeat it for several, in order.",
+        unset="all in the folder, by name",
+        panel=_WHO,
+    ),
+]
+Address: TypeAlias = Annotated[
+    str | None, option("HOST:PORT", "Where sites reach the hub.", unset="none with --graph", panel=_WHO)
+]
+NodeAddress: TypeAlias = Annotated[
+    list[str] | None,
+    option("NAME=HOST:PORT", "Where a node of the tree listens; repeat it for each.", panel=_WHO),
+]
+Columns: TypeAlias = Annotated[
+    str | None, option("NAMES", "The columns by name, such as age,weight. All parties use them in this order.")
+]
+ColumnsFrom: TypeAlias = Annotated[
+    Path | None,
+    option(
+        "FILE",
+        "Read the column names from a .csv or .parquet, or from a text file with one name on each line. Only names are "
+        "read.",
+    ),
+]
+Size: TypeAlias = Annotated[
+    list[str] | None,
+    option(
+        "NAME=PEOPLE",
+        "The number of people at a site, if --neighbours makes it public. Repeat it for each site.",
+        panel=_PRIVACY,
+    ),
+]
+PeerAddress: TypeAlias = Annotated[
+    list[str] | None,
+    option("NAME=HOST:PORT", "Where a peer listens; repeat it for each.", panel=_PEERS),
+]
+
+
+def columns_of(text: str | None, source: Path | None, *, person: str | None) -> list[str]:
+    """The columns that were named, or those of a file without its `person` column.
+
+    >>> columns_of("age, weight", None, person=None)
+    ['age', 'weight']
+    """
+    require((text is None) != (source is None), "give the columns with --columns A,B,C, or with --columns-from FILE")
+    if text is not None:
+        return [name.strip() for name in text.split(",")]
+    assert source is not None
+    require(source.is_file(), f"--columns-from {source} does not exist or is not a file")
+    if known_format(source) is not None:
+        names = column_names(source)
+        require(names is not None, f"--columns-from {source}: its column names cannot be read")
+        # The person column says whose row it is. It is no variable of the study.
+        return [name for name in names or () if name != person]
+    require(source.stat().st_size <= _LARGEST, f"--columns-from {source} is too large for a list of names")
+    try:
+        # With or without a byte order mark, which would become part of the first name.
+        lines = source.read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError:
+        raise ValueError(f"--columns-from {source} must be UTF-8 text, or a table with column names") from None
+    return [line.strip() for line in lines if line.strip() and line.strip() != person]
+
+
+def pairs_from(option: str, texts: Sequence[str] | None) -> dict[str, str]:
+    """Values by name, from texts such as NAME=VALUE.
+
+    >>> pairs_from("--peer-address", ["north=10.0.0.1:7000"])
+    {'north': '10.0.0.1:7000'}
+    """
+    found: dict[str, str] = {}
+    for text in texts or []:
+        # From the right: names may have any character, and addresses and numbers have no "=".
+        name, equals, value = text.rpartition("=")
+        require(bool(equals and name and value), f"{option} must be NAME=VALUE, got {text!r}")
+        require(name not in found, f"{option} {name} was given twice")
+        found[name] = value
+    return found
+
+
+def require_current(folder: Path, authority: str, certificates: "Sequence[Certificate]") -> None:
+    """Refuse certificates that have ended or not begun, all at once, with the command that renews them."""
+    from eigenveil.network.identity.authority import AUTHORITY, HUB, file_stem
+    from eigenveil.network.identity.certificates import authority_in
+
+    # All of them at once, so that the coordinator renews once.
+    now, signer = datetime.now(UTC), authority_in(authority)
+    dated = [("the authority", AUTHORITY, signer.not_valid_before_utc, signer.not_valid_after_utc)]
+    # `keys init` writes hub.crt, whatever the name of the hub is.
+    stems = (HUB if one.role == "hub" else file_stem(one.name) for one in certificates)
+    dated += [(one.name, stem, one.begins, one.ends) for one, stem in zip(certificates, stems, strict=True)]
+    early = [f"{name} on {begins:%Y-%m-%d}" for name, _, begins, _ in dated if now < begins]
+    require(not early, f"certificates that have not begun: {listed(early)}. Set the clock of this computer, or wait")
+    over = [(f"{name} on {ends:%Y-%m-%d}", folder / f"{stem}.crt") for name, stem, _, ends in dated if now > ends]
+    files = " ".join(shlex.quote(str(path)) for _, path in over)
+    require(
+        not over,
+        f"certificates that have ended: {listed(name for name, _ in over)}. Renew them, which keeps their pins, with: "
+        f"eigenveil keys renew {files} --authority {shlex.quote(str(folder))}",
+    )
+
+
+def certificates_in(folder: Path) -> tuple[str, dict[str, "Certificate"]]:
+    """The authority's certificate (PEM) in a coordinator's folder, and all parties' by name. No private key is read."""
+    from eigenveil.network.identity.authority import AUTHORITY
+    from eigenveil.network.identity.certificates import Certificate, contents
+
+    authority = folder / f"{AUTHORITY}.crt"
+    require(
+        authority.is_file(), f"--authority {folder}: {authority.name} is missing. Make it with: eigenveil keys init"
+    )
+    found: dict[str, Certificate] = {}
+    for path in sorted(folder.glob("*.crt")):
+        if path == authority:
+            continue
+        try:
+            certificate = Certificate.read(contents(path))
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+        require(
+            certificate.name not in found, f"{path}: another file in {folder} has the name {certificate.name!r} too"
+        )
+        found[certificate.name] = certificate
+    return contents(authority).decode(errors="replace"), found
+
 
 # Up to so many peers `study new` lets all pairs share noise, if their graph alone would not survive the loss of one.
 _ALL_PAIRS: Final = 16
@@ -41,20 +192,20 @@ def group() -> None:
 
 
 def new(
-    file: choice.File,
+    file: File,
     settings: dict[str, Any],
-    columns: choice.Columns = None,
-    columns_from: choice.ColumnsFrom = None,
-    authority: choice.Authority = Path(),
-    site: choice.Site = None,
-    address: choice.Address = None,
-    node_address: choice.NodeAddress = None,
-    size: choice.Size = None,
-    peer_address: choice.PeerAddress = None,
+    columns: Columns = None,
+    columns_from: ColumnsFrom = None,
+    authority: Authority = Path(),
+    site: Site = None,
+    address: Address = None,
+    node_address: NodeAddress = None,
+    size: Size = None,
+    peer_address: PeerAddress = None,
     memory: Memory = MEMORY,
-    force: choice.Force = False,
-    even_if_noise: option.EvenIfNoise = False,
-) -> None:
+    force: Force = False,
+    even_if_noise: common.EvenIfNoise = False,
+) -> Answer:
     """Write the file of a study, from certificates and public numbers.
 
     Example: hospitals whose certificates are in the folder study. The
@@ -95,13 +246,13 @@ def new(
         # Written out, so that every site begins at the same moment.
         given["begins"] = float(math.ceil(time.time()))
     given |= {
-        "columns": choice.columns_of(columns, columns_from, person=settings["person"]),
+        "columns": columns_of(columns, columns_from, person=settings["person"]),
         "id": secrets.token_hex(16),
     }
     # The file's name is the study's name, unless --name gives another.
     given |= {"name": file.stem} | given | _carried(given)
     # Public only under some relations. `StudyFile.made` refuses them under the others.
-    sizes = choice.pairs_from("--size", size)
+    sizes = pairs_from("--size", size)
     parties: dict[str, Any] = {"sizes": {who: _people(who, text) for who, text in sizes.items()}} if sizes else {}
     if given["topology"] == "gossip":
         require(
@@ -112,7 +263,7 @@ def new(
     else:
         require(not peer_address, "--peer-address is for --graph: peers with no hub")
         parties |= _around_hub(authority, site, address, given.get("fanout"), node_address)
-    _write(file, given, parties, memory=allowed, even_if_noise=even_if_noise)
+    return _write(file, given, parties, memory=allowed, even_if_noise=even_if_noise)
 
 
 def _carried(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -131,7 +282,7 @@ def _carried(given: Mapping[str, Any]) -> dict[str, Any]:
     return {"topology": carrier} | ({"trust": given.get("trust", trust)} if private else {})
 
 
-def show(file: choice.File) -> None:
+def show(file: File) -> Answer:
     """Check a study file, and show in words what the study is.
 
     It shows what is computed, who takes part, who learns what, and at
@@ -142,12 +293,10 @@ def show(file: choice.File) -> None:
       eigenveil study show heart.toml
     """
     from eigenveil.network.study.file import StudyFile
-    from eigenveil.network.study.words import facts_of
+    from eigenveil.show.study import study_view
 
-    found, console = StudyFile.read(file), output()
-    for fact in facts_of(found):
-        console.print(f"{fact.label}: {fact.words}", style="bold red" if fact.alarming else None)
-    _show_parties(console, found)
+    found = StudyFile.read(file)
+    return Answer(view=lambda: study_view(found))
 
 
 def _require_new(file: Path, *, force: bool) -> None:
@@ -183,7 +332,7 @@ def _chosen(
 def _listening(certificates: "list[Certificate]", option_name: str, texts: list[str] | None) -> list[dict[str, str]]:
     """Tables of parties that listen, each with the address given for it."""
     # Both directions are checked: a name that is not there, and a party without an address.
-    addresses = choice.pairs_from(option_name, texts)
+    addresses = pairs_from(option_name, texts)
     names = [one.name for one in certificates]
     for name in addresses:
         require(name in names, f"{option_name} {name}: nobody of that name takes part; these do: {', '.join(names)}")
@@ -199,7 +348,7 @@ def _around_hub(
 
     if address is None:
         raise ValueError("--address is missing: give HOST:PORT where sites reach the hub")
-    authority, certificates = choice.certificates_in(keys)
+    authority, certificates = certificates_in(keys)
     sites = _chosen(certificates, "site", site, keys)
     hubs = [one for one in certificates.values() if one.role == "hub"]
     require(len(hubs) == 1, f"--authority {keys}: the folder must have one hub certificate, and it has {len(hubs)}")
@@ -210,14 +359,14 @@ def _around_hub(
     }
     if fanout is None:
         require(not node_address, "--node-address is for a tree: give --fanout")
-        choice.require_current(keys, authority, [hubs[0], *sites])
+        require_current(keys, authority, [hubs[0], *sites])
         return found
     # The tree decides which nodes there are, and certificates of other nodes may lie in the folder.
     names = tree([one.name for one in sites], fanout=fanout, hub=hubs[0].name).nodes
     for name in names:
         there = name in certificates and certificates[name].role == "node"
         require(there, f"--authority {keys}: the certificate of {name!r} is missing, and this tree needs that node")
-    choice.require_current(keys, authority, [hubs[0], *(certificates[name] for name in names), *sites])
+    require_current(keys, authority, [hubs[0], *(certificates[name] for name in names), *sites])
     nodes = _listening([certificates[name] for name in names], "--node-address", node_address)
     return found | ({"node": nodes} if nodes else {})
 
@@ -229,9 +378,9 @@ def _between_peers(
     from eigenveil.estimators.gossip.graph import read_graph
     from eigenveil.network.study.rules import named_parameters
 
-    authority, certificates = choice.certificates_in(keys)
+    authority, certificates = certificates_in(keys)
     peers = _chosen(certificates, "peer", site, keys)
-    choice.require_current(keys, authority, peers)
+    require_current(keys, authority, peers)
     names = tuple(one.name for one in peers)
     with named_parameters():
         given |= {
@@ -242,7 +391,7 @@ def _between_peers(
 
 def _write(
     file: Path, given: Mapping[str, Any], parties: Mapping[str, Any], *, memory: int, even_if_noise: bool
-) -> None:
+) -> Answer:
     from eigenveil.data.archive import whole_file
     from eigenveil.network.study.file import StudyFile
     from eigenveil.network.study.parties import said_before
@@ -266,15 +415,17 @@ def _write(
         # For everyone to read. Parties refuse a study file that others than its owner may change.
         temporary.chmod(0o644)
     wrote(file)
-    console = output()
-    for sentence in found.words():
-        console.print(sentence)
-    for words in warned:
-        console.print(f"warning: {words}", style="yellow")
-    console.print(f"\nstudy written to {file}, with the digest {found.digest}", soft_wrap=True)
-    console.print(
-        f"send it to every party; they can read it with: eigenveil study show {file.name}", style="dim", soft_wrap=True
-    )
+
+    def view() -> "View":
+        yield from found.words()
+        for words in warned:
+            yield Text(f"warning: {words}", style="yellow")
+        yield Line(f"\nstudy written to {file}, with the digest {found.digest}")
+        yield Line(f"send it to every party; they can read it with: eigenveil study show {file.name}", "dim")
+
+    from rich.text import Text
+
+    return Answer(view=view)
 
 
 def _surviving(found: "StudyFile", given: Mapping[str, Any], parties: Mapping[str, Any]) -> "StudyFile":
@@ -303,29 +454,6 @@ def _surviving(found: "StudyFile", given: Mapping[str, Any], parties: Mapping[st
             break
     # Where no choice of ours helps, nothing is reserved for it. `study show` says so.
     return best
-
-
-def _show_parties(console: "Console", found: "StudyFile") -> None:
-    from eigenveil.network.identity.certificates import pin_words
-    from eigenveil.show.terminal import labelled
-
-    console.print()
-    for place in found.places:
-        where = "" if place.address is None else f" at {place.address}"
-        console.print(f"{place.certificate.role} {place.name}{where}", style="bold", soft_wrap=True)
-        console.print(labelled(_facts(place.certificate, pin_words(place.pin))))
-        # Shown, not raised: a study is still the same study when a certificate has ended.
-        try:
-            place.certificate.require_current()
-        except ValueError as error:
-            console.print(str(error), style="red", soft_wrap=True)
-    console.print(f"\ndigest {pin_words(found.digest)}", soft_wrap=True)
-    console.print("all who see this digest have the same study; compare pins by telephone", style="dim")
-
-
-def _facts(certificate: "Certificate", pin: str) -> Iterator[tuple[str, str]]:
-    yield "pin", pin
-    yield "certificate", f"from {certificate.begins:%Y-%m-%d} to {certificate.ends:%Y-%m-%d}"
 
 
 COMMAND = Group(

@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, final
 
-import typer
-
-from eigenveil.commands._command import Command
+from eigenveil.commands._command import Answer, Command
 from eigenveil.commands._ending import wrote
 from eigenveil.commands._files import Reading, is_stdin, require_file, require_output, standard_input
+from eigenveil.commands._option import flag, option
 from eigenveil.commands._options import Carry, Data, Force
 from eigenveil.data.archive import whole_file
 from eigenveil.data.formats import (
@@ -24,7 +23,7 @@ from eigenveil.data.formats import (
     write_scores,
 )
 from eigenveil.errors import ColumnsError, listed, require
-from eigenveil.show.console import busy, output
+from eigenveil.show.console import Line, busy
 
 if TYPE_CHECKING:
     from eigenveil.core.rows import Rows
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from eigenveil.data.formats import NamedTable
     from eigenveil.linalg import Array
     from eigenveil.model import Model
+    from eigenveil.show.console import View
 
 __all__ = ["COMMAND", "beside", "require_own_names", "scores_of"]
 
@@ -43,28 +43,22 @@ _ENDINGS: Final = tuple(OUTPUTS)
 def transform(
     data: Data,
     settings: dict[str, Any],
-    model: Annotated[
-        Path, typer.Option("--model", "-m", help="The model: a .safetensors file that `fit` wrote.", show_default=False)
-    ],
+    model: Annotated[Path, option("--model", "-m", None, "The model: a .safetensors file that `fit` wrote.")],
     scores: Annotated[
         Path,
-        typer.Option(
+        option(
             "--output",
             "-o",
-            metavar="FILE",
-            help=f"Write the scores to this file: {', '.join(_ENDINGS[:-1])} or {_ENDINGS[-1]}.",
-            show_default=False,
+            "FILE",
+            f"Write the scores to this file: {', '.join(_ENDINGS[:-1])} or {_ENDINGS[-1]}.",
         ),
     ],
     carry: Carry = None,
     clip: Annotated[
-        bool,
-        typer.Option(
-            "--clip", help="First clip rows as the fit did. The variances of a private model are of clipped rows."
-        ),
+        bool, flag("--clip", "First clip rows as the fit did. The variances of a private model are of clipped rows.")
     ] = False,
     force: Force = False,
-) -> None:
+) -> Answer:
     """Project rows on the components of a model: the scores of each row.
 
     Use it as the next step of your own analysis, where the rows may be
@@ -98,7 +92,7 @@ def transform(
     with busy("scoring rows"), whole_file(scores) as temporary:
         write_scores(temporary, scores.suffix.lower(), names, job.scored)
     wrote(scores)
-    _show(data, scores, learned, job)
+    return Answer(view=lambda: _view(data, scores, learned, job))
 
 
 @final
@@ -111,21 +105,22 @@ class _ScoreJob:
     left_out: tuple[str, ...] = ()
 
 
-def _show(data: Path, scores: Path, model: "Model", job: _ScoreJob) -> None:
+def _view(data: Path, scores: Path, model: "Model", job: _ScoreJob) -> "View":
+    from rich.text import Text
+
     from eigenveil.show.terminal import plain, scores_warning
 
-    console = output()
     if job.left_out:
-        console.print(f"left out, because the model does not have them: {plain(listed(job.left_out))}", style="dim")
+        yield Text(f"left out, because the model does not have them: {plain(listed(job.left_out))}", style="dim")
     noted = model.settings.get("carry")
     kept = [name for name in job.left_out if _noted(name, noted)] if isinstance(noted, list) else []
     if kept and not job.carried:
-        console.print(f"the fit set some of them aside: --carry {plain(','.join(kept))} writes them too", style="dim")
-    console.print(f"scores written to {scores}, one column per component", soft_wrap=True)
+        yield Text(f"the fit set some of them aside: --carry {plain(','.join(kept))} writes them too", style="dim")
+    yield Line(f"scores written to {scores}, one column per component")
     whose = "standard input" if is_stdin(data) else str(data)
     beside = f", and has their {plain(listed(job.carried))}" if job.carried else ""
-    console.print(f"it is raw data of the people in {whose}{beside}; only you can read it", soft_wrap=True)
-    console.print(scores_warning())
+    yield Line(f"it is raw data of the people in {whose}{beside}; only you can read it")
+    yield scores_warning()
 
 
 def _noted(name: str, entries: list[Any]) -> bool:

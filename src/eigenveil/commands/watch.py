@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from eigenveil.commands import _network as option
+from eigenveil.commands import _network as network
 from eigenveil.commands._command import Command
 from eigenveil.commands._files import require_file
+from eigenveil.commands._option import flag
 from eigenveil.commands._streams import lines_beside, lines_in
 from eigenveil.errors import listed, require
 from eigenveil.show.console import output
@@ -27,9 +28,9 @@ _LARGEST: Final = 3
 
 
 def watch(
-    study: option.Study,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the lines as they are: one JSON object each.")] = False,
-    once: Annotated[bool, typer.Option("--once", help="Show the current answer, and stop.")] = False,
+    study: network.Study,
+    as_json: Annotated[bool, flag("--json", "Print the lines as they are: one JSON object each.")] = False,
+    once: Annotated[bool, flag("--once", "Show the current answer, and stop.")] = False,
 ) -> None:
     """Show the current answer of a study of streams, and go on showing it.
 

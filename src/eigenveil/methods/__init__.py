@@ -35,15 +35,23 @@ _LEAVES: Final[tuple[Method, ...]] = (
 METHODS: Final[dict[str, Method]] = {leaf.name: leaf for leaf in _LEAVES}
 
 
+def methods_at(place: Place) -> tuple[str, ...]:
+    """The names of the methods that run at a place."""
+    return tuple(name for name, leaf in METHODS.items() if place in leaf.places)
+
+
+# The words that parameters of fits can be.
+AT_CURATOR: Final = ("auto", *methods_at("curator"))
+AT_SITES: Final = ("auto", *methods_at("sites"))
+AT_PEERS: Final = methods_at("peers")
+AT_REMOTE_PEERS: Final = ("auto", *methods_at("remote peers"))
+ANYWHERE: Final = ("auto", *METHODS)
+
+
 def method_of(name: str) -> Method:
     """The method of this name."""
     require(name in METHODS, f"there is no method {name!r}; there are {', '.join(METHODS)}")
     return METHODS[name]
-
-
-def methods_at(place: Place) -> tuple[str, ...]:
-    """The names of the methods that run at a place."""
-    return tuple(name for name, leaf in METHODS.items() if place in leaf.places)
 
 
 def methods_in(setting: str) -> tuple[str, ...]:

@@ -131,7 +131,7 @@ class RandomisedTwice(ProductMethod):
     """Two products. Noise on so many columns would hide the signal."""
 
     name = "dr-svd"
-    phrase = "DR-SVD"
+    phrase = "dr-svd"
     places = ("sites",)
     fixed_rounds, has_private_form = _ROUNDS, False
 

@@ -239,7 +239,7 @@ class Spaces(Method):
 
     def __init__(self, kind: SpacesKind) -> None:
         self.name, self.kind, merges = kind, kind, kind == "merge"
-        self.phrase = "merged subspaces" if merges else f"averaged subspaces ({kind.upper()})"
+        self.phrase = "merged subspaces" if merges else kind
         self.settings = ("site",) if merges else ()
         self.runs_in_trees = merges
 

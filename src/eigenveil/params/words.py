@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING
 from types import NoneType, UnionType
-from typing import Any, Final, Literal, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin
 
 from eigenveil.errors import ParameterError, Words, in_python
 from eigenveil.params.declare import Declared, declared
@@ -14,44 +14,16 @@ from eigenveil.params.texts import text_of
 from eigenveil.params.values import HasArray
 
 __all__ = [
-    "ALGORITHMS",
-    "algorithm_phrase",
     "as_call",
     "as_options",
     "flag",
     "help_of",
     "in_options",
     "in_study",
-    "method_phrase",
-    "method_words",
     "option_help",
     "parameters_section",
     "toml_value",
 ]
-
-
-# The settings of a plan, and the algorithms: `curator/covariance` is one of each.
-_PLACES: Final = {
-    "curator": "one table",
-    "stream": "a stream",
-    "hub": "sites, and a hub that adds the noise",
-    "site": "sites, each of which adds noise",
-    "masked": "sites under secure aggregation",
-    "peers": "peers without a hub, pairwise noise",
-    "peers-independent": "peers without a hub, independent noise",
-}
-ALGORITHMS: Final = {
-    "covariance": "one release of the covariance",
-    "power": "private power method",
-    "krylov": "Krylov subspace",
-    "fedpower": "FedPower",
-    "merge": "merged subspaces",
-    "segments": "one component after the other",
-    "sync": "one release per synchronisation",
-    "block": "one release per block",
-    "continual": "sums over a tree of blocks",
-}
-_ARTICLES: Final = {"power": "the ", "krylov": "a "}
 
 
 def flag(one: Declared) -> str:
@@ -241,36 +213,3 @@ def said_type(kind: Any) -> str:
         found = get_args(part) if get_origin(part) is Literal else ()
         words += [f'"{word}"' for word in found] or [names.get(part) or str(getattr(part, "__name__", part))]
     return ", ".join(words[:-1]) + (" or " if len(words) > 1 else "") + words[-1]
-
-
-def method_words(method: str) -> str:
-    """A method of the planner in words.
-
-    >>> method_words("curator/covariance"), method_words("something/new")
-    ('one table, one release of the covariance', 'something/new')
-    """
-    place, _, algorithm = method.partition("/")
-    if place not in _PLACES or algorithm not in ALGORITHMS:
-        return method
-    return f"{_PLACES[place]}, {ALGORITHMS[algorithm]}"
-
-
-def method_phrase(method: str) -> str:
-    """The same inside a sentence.
-
-    >>> method_phrase("curator/power"), method_phrase("hub/covariance")
-    ('one table with the private power method', 'sites, and a hub that adds the noise, with one release of the covariance')
-    """
-    place, _, algorithm = method.partition("/")
-    if place not in _PLACES or algorithm not in ALGORITHMS:
-        return method
-    return f"{_PLACES[place]}{',' * (',' in _PLACES[place])} with {algorithm_phrase(algorithm)}"
-
-
-def algorithm_phrase(algorithm: str) -> str:
-    """An algorithm of the planner inside a sentence.
-
-    >>> algorithm_phrase("krylov"), algorithm_phrase("covariance")
-    ('a Krylov subspace', 'one release of the covariance')
-    """
-    return f"{_ARTICLES.get(algorithm, '')}{ALGORITHMS.get(algorithm, algorithm)}"

@@ -9,7 +9,16 @@ from eigenveil.plan.choose.masks import MasksPlan, masked_terms, plan_masks
 from eigenveil.plan.choose.sites import plan_sites
 from eigenveil.plan.choose.stream import STREAM_MEAN_SHARES, StreamPlan, first_block, plan_stream, stream_split
 from eigenveil.plan.clipping import HiddenRows, LongRows, Norms, taken_by_clipping
-from eigenveil.plan.forecast.facts import METHODS, SETTINGS, Facts, Setting, methods_for, parts_of
+from eigenveil.plan.forecast.facts import (
+    METHODS,
+    SETTINGS,
+    Facts,
+    Setting,
+    method_phrase,
+    method_words,
+    methods_for,
+    parts_of,
+)
 from eigenveil.plan.forecast.forecast import Forecast, Interval, curve, forecast
 from eigenveil.plan.forecast.params import FitParams, choice_of, estimator_of
 from eigenveil.plan.forecast.recommendation import Recommendation, Verdict, advise, hopeless
@@ -43,6 +52,8 @@ __all__ = [
     "guessed_eigenvalues",
     "hopeless",
     "masked_terms",
+    "method_phrase",
+    "method_words",
     "methods_for",
     "parts_of",
     "plan_masks",

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from eigenveil.model import SCORES_ARE_RAW
+from eigenveil.plan import method_words
 from eigenveil.privacy import Guarantee
 from eigenveil.show.charts import (
     MOST_BARS,
@@ -26,7 +27,6 @@ from eigenveil.show.charts import (
 )
 from eigenveil.show.html import figure, listing, page, prose, table
 from eigenveil.show.marks import Cell, Chart, escaped, in_bytes
-from eigenveil.show.settings import method_words
 from eigenveil.show.values import ComponentsPart, PlanPart, Report, RoundPart, TablePart
 
 __all__ = ["charts_of", "cumulative_of", "plan_of", "scree_of", "to_html"]

@@ -424,8 +424,8 @@ def planned(model: Model) -> "tuple[Facts | None, str]":
 def _method_of(settings: Any) -> str:
     """The name that a plan has for the method of a fit.
 
-    >>> _method_of({"method": "krylov", "trust": "masked, 5 survivors"}), _method_of({"method": "power"})
-    ('masked/krylov', 'curator/power')
+    >>> _method_of({"method": "covariance", "trust": "masked, 5 survivors"}), _method_of({"method": "power"})
+    ('masked/covariance', 'curator/power')
     """
     how, trust = str(settings.get("method", "")), str(settings.get("trust", "")).partition(",")[0]
     if how.startswith("stream"):

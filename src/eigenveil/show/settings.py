@@ -5,11 +5,11 @@ from numbers import Real
 from typing import Any, Final
 
 from eigenveil.errors import listed, shown
-from eigenveil.params.words import ALGORITHMS, method_words
+from eigenveil.methods import METHODS
 from eigenveil.show.marks import in_bytes
 from eigenveil.trackers import TRACKERS
 
-__all__ = ["method_words", "readable_settings"]
+__all__ = ["readable_settings"]
 
 _RELATIONS: Final = {
     "add-remove": "add/remove: one has a row more than the other",
@@ -18,7 +18,10 @@ _RELATIONS: Final = {
     "none": "none, because nothing is private",
 }
 _VALUES: Final[dict[str, dict[str, str]]] = {
-    "method": {**ALGORITHMS, **{f"stream, {kind.name}": kind.title for kind in TRACKERS.values() if kind.title}},
+    "method": {
+        **{leaf.name: leaf.phrase.removeprefix("the ").removeprefix("a ") for leaf in METHODS.values()},
+        **{f"stream, {kind.name}": kind.title for kind in TRACKERS.values() if kind.title},
+    },
     "neighbours": _RELATIONS,
     "center": {
         "private": "estimated privately",
@@ -71,9 +74,6 @@ def readable_settings(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     >>> dict(readable_settings({"method": "covariance", "row_bound": 2.0, "bound_from": "found privately", "rounds": 1}))
     {'method': 'one release of the covariance', 'row bound': '2, estimated privately'}
     """
-    # Here, because commands that show nothing need no methods.
-    from eigenveil.methods import METHODS
-
     leaf = METHODS.get(str(settings.get("method")))
     covariance = leaf is not None and leaf.releases_gram
     for name, value in settings.items():

@@ -8,7 +8,7 @@ import math
 import numbers
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 from rich import box
@@ -41,6 +41,7 @@ __all__ = [
     "loadings_table",
     "model_details",
     "model_summary",
+    "model_values",
     "nothing_found",
     "nothing_stands_out",
     "plain",
@@ -49,6 +50,7 @@ __all__ = [
     "scores_warning",
     "scree",
     "settings_table",
+    "simple_table",
     "spent_mu",
     "warned",
     "warning_panel",
@@ -208,6 +210,30 @@ def model_details(model: Model, *, largest: int) -> Group:
     )
 
 
+def model_values(model: Model) -> dict[str, Any]:
+    """The whole model in plain values, for programs."""
+    return {
+        "columns": None if model.columns is None else list(model.columns),
+        "components": model.components.tolist(),
+        "mean": model.mean.tolist(),
+        "people": model.people,
+        "bounds": {name: model.settings.get(name) for name in ("row_bound", "column_bounds")},
+        "scale": None if model.scale is None else model.scale.tolist(),
+        # Everything in the file, because programs should not have to read it themselves.
+        "values": model.values.tolist(),
+        "explained_variance": model.explained_variance.tolist(),
+        "explained_variance_ratio": model.explained_variance_ratio.tolist(),
+        "noise_floor": model.noise_floor,
+        "n_above_noise": model.n_above_noise,
+        "warnings": list(model.warnings),
+        "private": model.guarantee.private,
+        "guarantee": model.guarantee.to_dict(),
+        "guarantee_in_words": model.guarantee.words(),
+        "settings": dict(model.settings),
+        "scores": SCORES_ARE_RAW,
+    }
+
+
 def _spectrum(model: Model) -> Group:
     rank, dim = model.components.shape
     title = f"{rank} component{'s' * (rank != 1)} of {dim} columns: variance along each, and its share of the whole"
@@ -335,6 +361,17 @@ def labelled(facts: Iterable[tuple[str, str]]) -> Table:
     for label, words in facts:
         grid.add_row(plain(label), plain(words))
     return grid
+
+
+def simple_table(
+    first: str, *numbers: str, padding: tuple[int, int] | tuple[int, int, int, int] = (0, 1), **column: Any
+) -> Table:
+    """A table without frames: a column of texts, and columns of `numbers`, which are aligned to the right."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=padding)
+    table.add_column(first, **column)
+    for name in numbers:
+        table.add_column(name, justify="right", **column)
+    return table
 
 
 def rounds_table(rounds: Sequence["Round"]) -> Table:

@@ -1,10 +1,11 @@
-"""What a stream knows as named arrays and plain values, and back: the content of a state file. Nothing else can be restored.
+"""What a stream knows as named arrays and plain values, and back: in a state file, and in the log of a hub. Nothing else can be
+restored.
 
 States are raw data unless their tracker says otherwise, and so is everything made from them here. Names of these classes and
 of their fields are part of the format.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ from eigenveil.tasks.levels import Levels
 from eigenveil.trackers import TRACKERS
 from eigenveil.trackers.sums import Sums
 
-__all__ = ["restored", "taken_apart"]
+__all__ = ["numbered", "restored", "taken_apart"]
 
 # A file can name only these, the states of the registry, and what its reader expects. Reading one executes nothing else.
 _PARTS: Final = (Subspace, Sketch, Sums, Levels)
@@ -30,18 +31,28 @@ def taken_apart(value: Any) -> tuple[Any, dict[str, Array]]:
     >>> restored(tree, arrays).dim
     2
     """
-    arrays: dict[str, Array] = {}
+    arrays: list[Array] = []
 
     def walk(part: Any) -> Any:
         if isinstance(part, np.ndarray):
-            name = f"state.{len(arrays)}"
-            arrays[name] = np.ascontiguousarray(part)
-            return {"array": name}
+            arrays.append(np.ascontiguousarray(part))
+            return {"array": _name(len(arrays) - 1)}
         if is_dataclass(part) and not isinstance(part, type):
             return {"type": type(part).__name__, "fields": {f.name: walk(getattr(part, f.name)) for f in fields(part)}}
+        if isinstance(part, Mapping):
+            return {"pairs": [[key, walk(item)] for key, item in part.items()]}
         return [walk(item) for item in part] if isinstance(part, tuple) else part
 
-    return walk(value), arrays
+    return walk(value), numbered(arrays)
+
+
+def numbered(arrays: Iterable[Array]) -> dict[str, Array]:
+    """Arrays by the names that a tree has for them, from all of them in their order."""
+    return {_name(number): array for number, array in enumerate(arrays)}
+
+
+def _name(number: int) -> str:
+    return f"state.{number}"
 
 
 def restored(tree: Any, arrays: Mapping[str, Array], *, more: tuple[type, ...] = ()) -> Any:
@@ -55,6 +66,8 @@ def restored(tree: Any, arrays: Mapping[str, Array], *, more: tuple[type, ...] =
         case {"array": str(name), **rest} if not rest:
             require(name in arrays, f"the array {name!r} is missing")
             return arrays[name]
+        case {"pairs": list(pairs), **rest} if not rest:
+            return {key: restored(item, arrays, more=more) for key, item in pairs}
         case {"type": str(name), "fields": dict(parts), **rest} if not rest:
             known = {part.__name__: part for part in (*_PARTS, *more, *(kind.state for kind in TRACKERS.values()))}
             require(name in known, f"there is no state of type {name!r}")

@@ -12,8 +12,8 @@ import pytest
 
 from commands.command_tables import NAMES, arrow_table, eigenveil, refusal, rows
 from eigenveil import Guarantee, Model, PrivatePCA
-from eigenveil.commands._bounds_file import BoundsFile
 from eigenveil.core.accounting import Budget, epsilon_of
+from eigenveil.estimators.bounds.saved import BoundsFile
 from eigenveil.linalg import sines
 
 FIT = ("-k", 2, "--epsilon", 0.9, "--delta", 1e-6, "--seed", 5)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,7 @@ def test_where_all_is_refused_there_is_no_curve_and_no_plot(monkeypatch: pytest.
     words = " ".join(result.stdout.split())
     # It is the limits that leave nothing, and not the budget.
     assert words.startswith("No method is possible within these limits")
+    assert re.search(r"Random directions would capture 0\.\d\d\.", words)
     assert "Nothing can work" not in words
     assert "curator/power curator/power would take 9 rounds" in words
     assert "no plot was written" in words

@@ -13,11 +13,11 @@ import typer
 from commands.command_tables import COUNT, NAMES, eigenveil, rows, written
 from eigenveil import FederatedPCA, GossipPCA, Model, PrivatePCA, StreamingPCA
 from eigenveil.commands import app
-from eigenveil.commands._plan_shown import command_of, rehearsal_of
 from eigenveil.core.accounting import Budget
 from eigenveil.core.unit import Neighbours
 from eigenveil.params import FederatedParams, GossipParams, PrivateParams, StreamingParams, declared
 from eigenveil.plan import METHODS, Facts, Forecast, Spectrum, choice_of, estimator_of, forecast, parts_of
+from eigenveil.show.plan import command_of, rehearsal_of
 
 ALONE = ("curator", "stream")
 # What the file of a stream says for each `publish`.

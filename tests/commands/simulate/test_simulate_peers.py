@@ -19,7 +19,7 @@ from commands.simulate.test_simulate import visits
 from commands.simulate.test_simulate_process import _read
 from commands.test_process import QUIET
 from eigenveil import FederatedPCA, GossipPCA, Model, PrivatePCA
-from eigenveil.commands._simulate_options import _WITHOUT_HUB
+from eigenveil.commands.simulate import _WITHOUT_HUB
 from eigenveil.core.ledger import Ledger
 from eigenveil.data.rows import FILL_PUBLICLY
 from eigenveil.errors import BudgetExceeded, ParameterError

@@ -18,7 +18,7 @@ from commands.forked import Forked, run_forked
 from commands.stream.command_streams import as_csv
 from commands.test_process import QUIET
 from eigenveil import Model, StateFileError
-from eigenveil.commands._rows_read import RowsRead, rest_of
+from eigenveil.commands._follow import RowsRead, rest_of
 from eigenveil.core.accounting import Budget
 from eigenveil.data.streams import Source
 from eigenveil.estimators.streaming import state_file

@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from eigenveil import GossipPCA
 from eigenveil.commands import _ending as terminal
-from eigenveil.commands import _study_options as choice
+from eigenveil.commands import study as choice
 from eigenveil.commands.keys import COMMAND as KEYS
 from eigenveil.commands.study import COMMAND
 from eigenveil.network.identity.authority import Authority, file_stem, new_request, write_new

@@ -16,6 +16,7 @@ from eigenveil.core.accounting import Budget, epsilon_of
 from eigenveil.errors import require
 from eigenveil.estimators.gossip.simulation import GossipSimulation
 from eigenveil.linalg import Array
+from eigenveil.methods import METHODS
 
 __all__ = ["BUDGET", "CASES", "NAMES", "along", "few_rows", "watched"]
 
@@ -217,20 +218,24 @@ CASES: Final = (
         ),
         quick=60,
     ),
-    _case(
-        "peers/krylov-tree",
-        f"GossipPCA(method='krylov', consensus='tree', rounds=2), {_AND_KEYS}",
-        f"{_AXES} blank, at the last peer",
-        partial(
-            watched,
-            base=few_rows(_THREE),
-            canaries=along(_THREE[-1], instead=np.zeros(_DIM)),
-            colluder=_COLLUDER,
-            method="krylov",
-            consensus="tree",
-            rounds=2,
-        ),
-        quick=60,
+    *(
+        _case(
+            f"peers/{leaf}-tree",
+            f"GossipPCA(method='{leaf}', consensus='tree', rounds=2), {_AND_KEYS}",
+            f"{_AXES} blank, at the last peer",
+            partial(
+                watched,
+                base=few_rows(_THREE),
+                canaries=along(_THREE[-1], instead=np.zeros(_DIM)),
+                colluder=_COLLUDER,
+                method=leaf.name,
+                consensus="tree",
+                rounds=2,
+            ),
+            quick=60,
+        )
+        for leaf in METHODS.values()
+        if "peers" in leaf.places and leaf.keeps_products
     ),
     _case(
         "peers/independent",

@@ -5,7 +5,7 @@ and by other sites, which know what they have sent themselves.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from eigenveil.core.ledger import Charge
 from eigenveil.errors import QuorumLost, require
 from eigenveil.estimators import FederatedPCA
 from eigenveil.linalg import Array
+from eigenveil.methods import METHODS, Method
 from eigenveil.privacy.guarantee import plain
 from eigenveil.tasks import Question, Task
 
@@ -208,9 +209,27 @@ def _case(
 
 
 def _at_sites(what: str, seen: str, *, quick: int = 60, **options: Any) -> Case:
-    name, shape = f"site-noise/{what}", ", ".join(f"{key}={value!r}" for key, value in options.items())
-    trial = partial(_seen_from_sites, trust="site", **options)
-    return _case(name, f"FederatedPCA(trust='site', {shape}), {seen}, seen by the hub", trial, quick=quick)
+    about = f"FederatedPCA(trust='site', {_written(options)}), {seen}, seen by the hub"
+    return _case(f"site-noise/{what}", about, partial(_seen_from_sites, trust="site", **options), quick=quick)
+
+
+def _written(options: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key}={value!r}" for key, value in options.items())
+
+
+def _few_rounds(leaf: Method) -> dict[str, Any]:
+    """The options of a fit by a method, in few rounds where that is up to the caller."""
+    rounds = {} if leaf.fixed_rounds is not None else {"rounds": 3 if leaf.keeps_products else 2}
+    return {"method": leaf.name, **rounds}
+
+
+def _of_method(leaf: Method) -> Case:
+    """What leaves each site under one method. A matrix shows its noise in more runs than a product."""
+    if leaf.releases_gram:
+        return _at_sites(leaf.name, "each site's matrix and count", quick=260, **_few_rounds(leaf))
+    if leaf.averages_subspaces:
+        return _at_sites(leaf.name, "each site's directions and values", **_few_rounds(leaf))
+    return _at_sites(leaf.name, "each site's products, count and trace", quick=100, **_few_rounds(leaf))
 
 
 CASES: Final = (
@@ -235,19 +254,17 @@ CASES: Final = (
         full=2000,
         threshold=0.0,
     ),
-    _case(
-        "hub-noise/power",
-        "FederatedPCA(trust='hub', method='power', rounds=2), every release of the hub, seen by anybody",
-        partial(_seen_from_hub, trust="hub", method="power", rounds=2),
-        canary=_LAST,
+    *(
+        _case(
+            f"hub-noise/{leaf}",
+            f"FederatedPCA(trust='hub', {_written(_few_rounds(leaf))}), every release of the hub, seen by anybody",
+            partial(_seen_from_hub, trust="hub", **_few_rounds(leaf)),
+            canary=_LAST,
+        )
+        for leaf in METHODS.values()
+        if "hub" in leaf.settings and leaf.needs_start_basis
     ),
-    _case(
-        "hub-noise/krylov",
-        "FederatedPCA(trust='hub', method='krylov', rounds=3), every release of the hub, seen by anybody",
-        partial(_seen_from_hub, trust="hub", method="krylov", rounds=3),
-        canary=_LAST,
-    ),
-    _at_sites("covariance", "each site's matrix and count", quick=260, method="covariance"),
+    *(_of_method(leaf) for leaf in METHODS.values() if "sites" in leaf.places and leaf.has_private_form),
     _at_sites("mean", "each site's sum, count and matrix", method="covariance", center="private", mean_bound=1.0),
     _at_sites("bound", "each site's counts of norms, matrix and count", method="covariance", row_bound="private"),
     _at_sites(
@@ -266,9 +283,6 @@ CASES: Final = (
         scale="private",
         center="private",
     ),
-    _at_sites("power", "each site's products, count and trace", quick=100, method="power", rounds=2),
-    _at_sites("krylov", "each site's products, count and trace", method="krylov", rounds=3),
-    _at_sites("fedpower", "each site's products, count and trace", method="fedpower", rounds=2),
     _at_sites(
         "fedpower-4-steps",
         "each site's product of the last local step, count and trace",
@@ -276,9 +290,6 @@ CASES: Final = (
         rounds=1,
         local_steps=4,
     ),
-    _at_sites("merge", "each site's directions and values", method="merge"),
-    _at_sites("uda", "each site's directions and values", method="uda"),
-    _at_sites("wda", "each site's directions and values", method="wda"),
     _case(
         "both-noise/hub",
         "FederatedPCA(trust='both', method='power', rounds=2), what each site sends, seen by the hub",

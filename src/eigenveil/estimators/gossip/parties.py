@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, final
 
-from eigenveil.core.ledger import Ledger
+from eigenveil.core.ledger import Account, Ledger
 from eigenveil.core.mechanism import Exact, Gaussian
 from eigenveil.core.noise import Noise
 from eigenveil.core.rows import Rows
@@ -48,8 +48,11 @@ class PeerParties:
         title: str = "",
         start: Any = None,
         apart: bool = False,
+        through: Account | None = None,
     ) -> None:
         self.request, self.names, self.apart = request, tuple(names), apart
+        # Where every charge of a peer is kept first, where all of them are in one process.
+        self._through = through
         self.ledgers: dict[str, Ledger] = {}
         self.studies: dict[str, Fit] = {}
         self._places = {name: 1 + place for place, name in enumerate(self.names)}
@@ -175,7 +178,7 @@ class PeerParties:
             shares=plan.shares,
             tolerance=plan.tolerance,
             published=request.published,
-            clip=2.0 / math.sqrt(plan.people) if plan.people else None,
+            people=plan.people,
             budget=None if request.budget is None else (request.budget.epsilon, request.budget.delta),
             restarts=request.restarts,
             sizes=request.sizes if request.people is not None else None,
@@ -263,7 +266,7 @@ class PeerParties:
         if request.budget is None:
             return Plain(Exact(because="nothing is guaranteed"))
         budget = request.budget
-        ledger = self.ledgers[name] = Ledger(epsilon=budget.epsilon, delta=budget.delta, unit=request.unit)
+        ledger = self.ledgers[name] = Ledger.continued(budget, (), {}, unit=request.unit, through=self._through)
         own = self._noise(name, "own")
         if request.noise != "pairwise":
             # All of a curator's noise at every peer: it protects against all other peers together.

@@ -16,7 +16,7 @@ from eigenveil.core.rows import Rows, in_silence
 from eigenveil.core.unit import Neighbours
 from eigenveil.data.elsewhere import NotCopied
 from eigenveil.errors import EigenveilError, ParameterError, require, require_param, verbatim
-from eigenveil.estimators.checks import budget_of, center_of, rank_of, seed_of
+from eigenveil.estimators.checks import PartiesLedger, budget_of, center_of, rank_of, seed_of
 from eigenveil.estimators.federated.rules import require_enough, require_few_rounds
 from eigenveil.estimators.fitted import FittedPCA
 from eigenveil.estimators.gossip.graph import read_graph
@@ -55,7 +55,7 @@ _MANY_STEPS = 1000
 
 
 @parameters(panel="Waiting")
-class GossipPCA(ColumnsParams, GossipParams, FittedPCA):
+class GossipPCA(PartiesLedger, ColumnsParams, GossipParams, FittedPCA):
     """Principal components of rows at peers on a graph, without a trusted hub. Changes in place: `fit` spends.
 
     Parameters
@@ -152,7 +152,7 @@ class GossipPCA(ColumnsParams, GossipParams, FittedPCA):
     whiten : bool, default False
         Divide scores by the root of the explained variance, so that every component has variance 1. As in scikit-
         learn's PCA. It costs nothing.
-    method : "power", "krylov", "covariance" or "segments", default 'power'
+    method : "covariance", "krylov", "power" or "segments", default 'power'
         power: products with a block of directions. krylov: the same with all products kept. covariance: one
         covariance. segments: one direction at a time (D-DP-PM).
     people : int or None, default None
@@ -166,6 +166,9 @@ class GossipPCA(ColumnsParams, GossipParams, FittedPCA):
         Make a column of 0 and 1 for each of these public levels of a column of text. A value that is not listed, or
         is missing, is 0 in all of them. For example {"sex": ["f", "m"]}. You must know the levels without looking at
         these rows. A row gets at most a single 1, so that its norm grows by at most 1.
+    ledger : Ledger or None, default None
+        Shared by several fits on the same people, so that their costs add up against one budget. All of the budget is
+        charged with the first release, for whoever sees most.
     faults : Faults or None, default None
         What a simulated network does to messages. None carries everything.
 
@@ -232,7 +235,12 @@ class GossipPCA(ColumnsParams, GossipParams, FittedPCA):
         asked._budget()
         rows, columns = read_sites(asked, peers, word="peer")
         require_people(rows)
-        gossip = GossipSimulation(asked._request(SiteInfo.of(rows, columns)), rows, columns, watch=watch)
+        require_param(
+            asked.ledger is None or asked.noise != "published",
+            "{ledger} adds up guarantees, and {noise=published} has none",
+        )
+        request = asked._request(SiteInfo.of(rows, columns))
+        gossip = GossipSimulation(request, rows, columns, watch=watch, ledger=asked.ledger)
         steps = gossip.terms.among(()).mixing.steps
         if self.consensus == "metropolis" and self.steps is None and steps > _MANY_STEPS:
             warnings.warn(
@@ -290,7 +298,7 @@ class GossipPCA(ColumnsParams, GossipParams, FittedPCA):
                 "this is a copy of a fit, which has released numbers and no scores. Only the original can publish scores"
             )
         with ready.alone():
-            given = ready.publish(budget, self.guarantee_)
+            given = ready.publish(budget, self.guarantee_, shared=self.ledger)
             self.guarantee_ = given.guarantee
             # A model saved from now on must not understate what was released.
             self.model_ = replace(self.model_, guarantee=given.guarantee)

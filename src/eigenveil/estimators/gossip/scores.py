@@ -79,10 +79,15 @@ class ReadyScores:
         with self._busy:
             yield
 
-    def publish(self, budget: Budget, fitted: Guarantee) -> PublishedScores:
-        """Release each peer's scores through its own mechanism, for all of `budget`. The guarantee covers fit and scores."""
+    def publish(self, budget: Budget, fitted: Guarantee, *, shared: Ledger | None) -> PublishedScores:
+        """Release each peer's scores through its own mechanism, for all of `budget`. The guarantee covers fit and scores.
+
+        A `shared` ledger of the people is charged once, because each person is at one peer.
+        """
         require_param(not self.why_not, self.why_not)
         assert fitted.epsilon is not None and fitted.delta is not None
+        if shared is not None:
+            shared.spend(budget.mu, label="scores of the people of peers", unit=fitted.protects)
         # Counted before anything is released: a call that fails midway must not draw the same noise again.
         self._times += 1
         scores: dict[str, Array] = {}

@@ -9,8 +9,11 @@ from typing import Any, final
 
 import numpy as np
 
-from eigenveil.estimators.verdict import Released
+from eigenveil.estimators.released import model_of
+from eigenveil.estimators.verdict import FitVerdict, Released
 from eigenveil.linalg import Array, Sketch, Subspace, symmetric_edge
+from eigenveil.model import Model
+from eigenveil.privacy import Guarantee
 from eigenveil.tasks.levels import Change
 
 __all__ = ["Answer"]
@@ -63,4 +66,26 @@ class Answer:
             change=self.change,
             unclear=self.unclear,
             **search,
+        )
+
+    def model(
+        self,
+        verdict: FitVerdict,
+        guarantee: Guarantee,
+        *,
+        scale: Array | None,
+        columns: tuple[str, ...] | None,
+        settings: dict[str, Any],
+    ) -> Model:
+        """The model of it, in the units of the columns."""
+        return model_of(
+            self.subspace,
+            trace=self.sketch.energy,
+            people=self.sketch.weight,
+            center=self.mean(scale),
+            verdict=verdict,
+            guarantee=guarantee,
+            scale=scale,
+            columns=columns,
+            settings=settings,
         )

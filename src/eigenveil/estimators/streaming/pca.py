@@ -17,7 +17,8 @@ from sklearn.exceptions import NotFittedError
 
 from eigenveil.core.ledger import Ledger
 from eigenveil.core.rows import in_silence
-from eigenveil.data.elsewhere import is_dask
+from eigenveil.data.engines import stays_there
+from eigenveil.data.formats import PIPES
 from eigenveil.data.people import Marks
 from eigenveil.data.streams import Source, open_source
 from eigenveil.data.tables import person_marks
@@ -25,7 +26,6 @@ from eigenveil.errors import EigenveilError, ParameterWarning, StateFileError, r
 from eigenveil.estimators.checks import warn_if_weak
 from eigenveil.estimators.likelihood import Likelihood, RowCovariance, noise_variance
 from eigenveil.estimators.reading import chosen, column_names
-from eigenveil.estimators.released import divisor_of, released_settings, shares_of
 from eigenveil.estimators.settings import bound_settings, settings_of
 from eigenveil.estimators.streaming.answer import Answer
 from eigenveil.estimators.streaming.buffer import as_kind, checked_batch, in_units
@@ -229,7 +229,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
     def _opened(self, X: Any) -> Source:
         """The rows of a file or pipe with the columns that were chosen."""
         asked = checked(ColumnsParams, self)
-        kind = "csv" if hasattr(X, "read") else None
+        kind = PIPES[0] if hasattr(X, "read") else None
         chosen_columns = {"columns": asked.columns, "drop": asked.drop or (), "one_hot": asked.one_hot}
         return open_source(X, **chosen_columns, person=self.person, kind=kind)
 
@@ -439,23 +439,14 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         """The components, what is needed to apply them, and the guarantee."""
         view = self._view()
         stream = self._begun("")
-        space, verdict = view.subspace, self._judged(view)
-        eigenvalues = np.square(space.values)
-        # A single row, or strong forgetting, would leave nothing to divide by.
-        divisor = divisor_of(view.sketch.weight)
-        return Model(
-            components=space.basis.T,
-            mean=view.mean(stream.place.scale),
-            values=space.values,
-            explained_variance=eigenvalues / divisor,
-            explained_variance_ratio=shares_of(eigenvalues, total=view.sketch.energy, noise_floor=verdict.noise_floor),
-            guarantee=stream.guarantee(),
-            columns=self._names(),
-            settings=_settings(stream, view, verdict, divisor),
-            warnings=tuple(str(warning) for warning in verdict.warned),
+        model = view.model(
+            self._judged(view),
+            stream.guarantee(),
             scale=stream.place.scale,
-            clipping=stream.clipping(),
+            columns=self._names(),
+            settings=_settings(stream, view),
         )
+        return replace(model, clipping=stream.clipping())
 
     @property
     def subspace_(self) -> Subspace:
@@ -586,7 +577,11 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         # Before the first release there is no model to show.
         shown = stream.view().sketch.subspace.rank > 0
         self.unfinished_ = UnfinishedStream(
-            stream.rows, stream.releases, self.model_ if shown else None, stream.guarantee(), stream.ledger
+            rows=stream.rows,
+            releases=stream.releases,
+            model=self.model_ if shown else None,
+            guarantee=stream.guarantee(),
+            ledger=stream.ledger,
         )
 
     def _require_finished(self) -> None:
@@ -737,7 +732,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         marks = None
         if self.person is not None:
             require_param(
-                not is_dask(X), "{person} is for batches in this process: a stream takes Dask batches row by row"
+                not stays_there(X), "{person} is for batches in this process: a stream takes Dask batches row by row"
             )
             # A list would hold the ids of people, which no error may quote.
             require_param(isinstance(self.person, str), "{person} must be the name of a column of the rows")
@@ -760,7 +755,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         self._stream = Stream(terms, ledger, shared=asked.ledger is not None)
 
 
-def _settings(stream: Stream, view: Answer, verdict: FitVerdict, divisor: float) -> dict[str, Any]:
+def _settings(stream: Stream, view: Answer) -> dict[str, Any]:
     terms, plan = stream.terms, stream.terms.plan
     return settings_of(
         terms.settings,
@@ -772,8 +767,6 @@ def _settings(stream: Stream, view: Answer, verdict: FitVerdict, divisor: float)
         oversample=terms.oversample,
         rows=view.rows,
         releases=stream.releases,
-        noise_floor=verdict.noise_floor / divisor,
-        **released_settings(verdict),
         **bound_settings(terms.settings, terms.bounds, stream.place.bound, stream.place.scale),
     )
 

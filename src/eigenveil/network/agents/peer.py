@@ -149,7 +149,9 @@ class PeerAgent(Holder):
             async with self.connected(durable, listen=listen, ready=ready) as runner:
                 self.on_event(Event("waiting", "", f"for {len(self.parties.names) - 1} others to connect"))
                 # All of them, not only neighbours: a peer that begins without one far away would leave it behind.
-                await runner.gather(self.parties.names, seconds=self.study.params.join)
+                await runner.gather(
+                    self.parties.names, seconds=self.study.params.join, patience=self.study.params.deadline
+                )
                 self.on_event(Event("began"))
                 await runner.begin()
                 await runner.run(lambda: durable.over)

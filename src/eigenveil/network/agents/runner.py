@@ -234,26 +234,42 @@ class Runner:
         self._wait: Wait | None = None
         self._until = math.inf
 
-    async def gather(self, names: Collection[str], *, seconds: float, enough: int | None = None) -> None:
-        """Wait until all of `names` are present. After `seconds` go on if `enough` are; otherwise an error."""
+    async def gather(
+        self, names: Collection[str], *, seconds: float, enough: int | None = None, patience: float = 0.0
+    ) -> None:
+        """Wait until all of `names` are present. After `seconds` go on if `enough` are; otherwise an error.
+
+        A message says that its sender has begun, and saw all of them. Then those who were lost since are not waited for, and the
+        others no longer than `patience`: whoever has begun would soon take this party for lost, too.
+        """
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
-        while missing := set(names) - set(self._agent.counts_as_present(self._present)):
+        lost: set[str] = set()
+        while missing := set(names) - set(
+            self._agent.counts_as_present(self._present | lost if self._early else self._present)
+        ):
             try:
                 event = await asyncio.wait_for(self._transport.events.get(), max(0.0, until - loop.time()))
             except TimeoutError:
                 here = len(names) - len(missing)
                 # Not all are here, but as many as the study needs.
-                if enough is not None and here >= enough:
+                if self._early or (enough is not None and here >= enough):
                     break
                 raise ProtocolError(
                     f"{', '.join(sorted(missing)[:10])} did not join within {seconds:g} seconds, and nobody was asked anything"
                 ) from None
             await self._heard(event)
-            if isinstance(event, Joined):
-                await self._agent.on_joined(self, event.name)
-            elif isinstance(event, Got) and event.kind == MESSAGE:
-                self._keep_early(event)
+            match event:
+                case Joined(name=name):
+                    await self._agent.on_joined(self, name)
+                case Left(name=name):
+                    lost.add(name)
+                case Got(kind=kind) if kind == MESSAGE:
+                    self._keep_early(event)
+                    until = min(until, loop.time() + patience) if self._early else until
+                case Got():
+                    # A note, which has been heard.
+                    pass
 
     def _keep_early(self, event: Got) -> None:
         """Keep a message whose sender has begun already, if there is room. Dropped, it is missed until somebody asks again."""

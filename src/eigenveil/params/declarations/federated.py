@@ -28,7 +28,7 @@ from eigenveil.params.declarations.groups import (
     Whitening,
 )
 from eigenveil.params.declarations.reading import MissingParams
-from eigenveil.params.declare import again, param, parameters
+from eigenveil.params.declare import again, param, parameters, registered
 from eigenveil.params.texts import numbers_from, share_from
 from eigenveil.params.values import Expected, fraction, number_or_share, pair_of, whole
 
@@ -191,10 +191,11 @@ class HubParams:
 class HubMethod:
     """How the components are found."""
 
-    method: Literal["auto", "krylov", "power", "fedpower", "covariance", "merge", "uda", "wda", "dr-svd"] = param(
+    method: str = param(
         "How the components are found. Without privacy auto is krylov. With privacy it is one noisy covariance if that fits in "
         "memory, and noisy products otherwise.",
         default="auto",
+        among=registered("eigenveil.methods", "AT_SITES"),
         metavar="WHICH",
         limit=METHOD_LIMIT,
         recorded=False,  # The settings have the method that `auto` became.

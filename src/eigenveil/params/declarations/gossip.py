@@ -20,7 +20,7 @@ from eigenveil.params.declarations.groups import (
     Whitening,
 )
 from eigenveil.params.declarations.reading import MissingParams
-from eigenveil.params.declare import again, param, parameters
+from eigenveil.params.declare import again, param, parameters, registered
 from eigenveil.params.values import listed, whole
 
 __all__ = ["GRAPHS", "MOST_EDGES", "PEERS", "GossipParams", "Peers"]
@@ -113,10 +113,11 @@ class GossipParams(
 ):
     """The parameters of `GossipPCA`."""
 
-    method: Literal["power", "krylov", "covariance", "segments"] = param(
+    method: str = param(
         "power: products with a block of directions. krylov: the same with all products kept. covariance: one covariance. "
         "segments: one direction at a time (D-DP-PM).",
         default="power",
+        among=registered("eigenveil.methods", "AT_PEERS"),
         metavar="WHICH",
         limit=METHOD_LIMIT,
         recorded=False,  # The settings have the method that `auto` became.

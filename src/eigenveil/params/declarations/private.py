@@ -14,7 +14,7 @@ from eigenveil.params.declarations.groups import (
     Whitening,
 )
 from eigenveil.params.declarations.reading import ColumnsParams, MissingParams
-from eigenveil.params.declare import param, parameters
+from eigenveil.params.declare import param, parameters, registered
 from eigenveil.params.texts import components_from
 from eigenveil.params.values import Expected, as_float, whole
 
@@ -49,10 +49,11 @@ class PrivateParams(ColumnsParams, Whitening, PersonParams, Protection, MissingP
         panel="",
         metavar="K",
     )
-    method: Literal["auto", "covariance", "power"] = param(
+    method: str = param(
         "covariance: one noisy covariance, best while it fits in memory. power: noisy products with a few vectors. "
         "auto: covariance where it fits in memory.",
         default="auto",
+        among=registered("eigenveil.methods", "AT_CURATOR"),
         metavar="WHICH",
     )
     oversample: int | None = param(

@@ -16,7 +16,7 @@ from eigenveil.params.declarations.groups import (
     Whitening,
 )
 from eigenveil.params.declarations.reading import ColumnsParams, MissingParams
-from eigenveil.params.declare import again, declared, param, parameters
+from eigenveil.params.declare import again, declared, param, parameters, registered
 
 __all__ = ["FOR_HUBS", "FOR_PEERS", "SimulateParams"]
 
@@ -30,13 +30,12 @@ class AnyMethod:
     """How the components are found, around a hub or between peers."""
 
     # The words of both kinds of fit. Which of them the chosen kind has is checked when it is known.
-    method: Literal[
-        "auto", "krylov", "power", "fedpower", "covariance", "merge", "uda", "wda", "dr-svd", "segments"
-    ] = param(
+    method: str = param(
         "auto, krylov, power, fedpower, covariance, merge, uda, wda or dr-svd. Without privacy auto is krylov. With privacy it "
         "is one noisy covariance if that fits in memory, and noisy products otherwise. With {graph}: power (which is then auto), "
         "krylov, covariance, or segments, one component after another (D-DP-PM).",
         default="auto",
+        among=registered("eigenveil.methods", "ANYWHERE"),
         metavar="WHICH",
     )
 

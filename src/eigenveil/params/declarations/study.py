@@ -11,7 +11,7 @@ from eigenveil.params.declarations.federated import FederatedParams
 from eigenveil.params.declarations.gossip import GRAPHS, PEERS, GossipParams
 from eigenveil.params.declarations.groups import NAME, BudgetParams, Seed, Waiting
 from eigenveil.params.declarations.slots import SlotParams
-from eigenveil.params.declare import again, composed, declared, param, parameters
+from eigenveil.params.declare import again, composed, declared, param, parameters, registered
 from eigenveil.params.tables import shown_in_file
 from eigenveil.params.texts import bytes_from, text_of
 from eigenveil.params.values import hex_digits, line, listed, real, truth, whole
@@ -178,10 +178,11 @@ class PeerStudy(StudyTerms, GossipParams):
         "Or the name of a graph, such as ring.", default=None, check=line(40), section="graph", surfaces=_FILE
     )
     # A study that names no method says auto: which method that is may differ by version.
-    method: Literal["auto", "power", "krylov", "covariance"] = again(  # type: ignore[assignment]
+    method: str = again(
         GossipParams,
         "method",
         default="auto",
+        among=registered("eigenveil.methods", "AT_REMOTE_PEERS"),
         help="power, which is auto: products with a block of directions. krylov: the same with all products kept. "
         "covariance: one covariance.",
     )

@@ -9,14 +9,25 @@ import numpy as np
 from eigenveil.core.accounting import Budget
 from eigenveil.core.unit import Neighbours
 from eigenveil.errors import ParameterError, require_param
+from eigenveil.methods import METHODS as LEAVES
 from eigenveil.methods import methods_in
 from eigenveil.params.values import Expected, Vector, center_value
 from eigenveil.plan.choose.choice import MEMORY_LIMIT
 from eigenveil.plan.clipping import Norms
 from eigenveil.plan.spectrum import Spectrum, require_rank
-from eigenveil.trackers import PUBLISH
+from eigenveil.trackers import PUBLISH, TRACKERS
 
-__all__ = ["METHODS", "SETTINGS", "Facts", "Setting", "methods_for", "parts_of"]
+__all__ = [
+    "METHODS",
+    "SETTINGS",
+    "Facts",
+    "Setting",
+    "algorithm_phrase",
+    "method_phrase",
+    "method_words",
+    "methods_for",
+    "parts_of",
+]
 
 # Who is trusted with what.
 Setting = Literal["curator", "stream", "hub", "site", "masked", "peers", "peers-independent"]
@@ -25,6 +36,19 @@ _METHODS: Final = {setting: PUBLISH if setting == "stream" else methods_in(setti
 _PARTS: Final = {f"{setting}/{how}": (setting, how) for setting, every in _METHODS.items() for how in every}
 METHODS: Final = tuple(_PARTS)
 _ALONE: Final = ("curator", "stream")
+_PLACES: Final = {
+    "curator": "one table",
+    "stream": "a stream",
+    "hub": "sites, and a hub that adds the noise",
+    "site": "sites, each of which adds noise",
+    "masked": "sites under secure aggregation",
+    "peers": "peers without a hub, pairwise noise",
+    "peers-independent": "peers without a hub, independent noise",
+}
+_PHRASES: Final = {
+    **{leaf.name: leaf.phrase for leaf in LEAVES.values()},
+    **{kind.publishes: kind.phrase for kind in TRACKERS.values()},
+}
 
 
 @final
@@ -178,3 +202,36 @@ def parts_of(method: str) -> tuple[Setting, str]:
     if method not in _PARTS:
         raise ParameterError(f"{{method}} must be one of {', '.join(METHODS)}, got {{@method}}", method=method)
     return _PARTS[method]
+
+
+def method_words(method: str) -> str:
+    """A method of a plan in words.
+
+    >>> method_words("curator/covariance"), method_words("something/new")
+    ('one table, one release of the covariance', 'something/new')
+    """
+    if method not in _PARTS:
+        return method
+    setting, algorithm = _PARTS[method]
+    return f"{_PLACES[setting]}, {algorithm_phrase(algorithm).removeprefix('the ').removeprefix('a ')}"
+
+
+def method_phrase(method: str) -> str:
+    """The same inside a sentence.
+
+    >>> method_phrase("curator/power"), method_phrase("hub/covariance")
+    ('one table with the private power method', 'sites, and a hub that adds the noise, with one release of the covariance')
+    """
+    if method not in _PARTS:
+        return method
+    setting, algorithm = _PARTS[method]
+    return f"{_PLACES[setting]}{',' * (',' in _PLACES[setting])} with {algorithm_phrase(algorithm)}"
+
+
+def algorithm_phrase(algorithm: str) -> str:
+    """An algorithm of a plan inside a sentence.
+
+    >>> algorithm_phrase("power"), algorithm_phrase("covariance")
+    ('the private power method', 'one release of the covariance')
+    """
+    return _PHRASES[algorithm]

@@ -12,10 +12,17 @@ from eigenveil.errors import ParameterError, require_param
 from eigenveil.linalg import found_share
 from eigenveil.params import StreamingParams
 from eigenveil.params.declare import declared
-from eigenveil.params.words import algorithm_phrase, method_phrase
 from eigenveil.plan.choose.choice import predict
 from eigenveil.plan.choose.sites import plan_sites
-from eigenveil.plan.forecast.facts import METHODS, Facts, Setting, methods_for, parts_of
+from eigenveil.plan.forecast.facts import (
+    METHODS,
+    Facts,
+    Setting,
+    algorithm_phrase,
+    method_phrase,
+    methods_for,
+    parts_of,
+)
 from eigenveil.plan.forecast.forecast import Forecast, forecast
 from eigenveil.plan.forecast.methods import candidate_of
 from eigenveil.plan.forecast.params import FitParams

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
 from eigenveil.errors import require
-from eigenveil.plan import Facts, Forecast, Interval, advise, curve
+from eigenveil.plan import Facts, Forecast, Interval, advise, curve, method_words
 from eigenveil.show.plots.display import FAINT, Display
 from eigenveil.show.plots.sources import json_in, model_from, path_of
 from eigenveil.show.report import plan_part
-from eigenveil.show.settings import method_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,8 +1,9 @@
 """`DurableSlotHub`: a hub of streams that survives a crash. Its log has a snapshot between two slots, and what happened since.
 
 A tick opens a slot. What came, and what the hub released because of it, is in the log before anything follows. When the hub is
-idle again, a snapshot replaces all of it, so the log stays as short as one slot. The snapshot is plain numbers, so a later
-version of the program can go on from it. Under masks the log also has the keys that sites have exchanged, which serve many slots.
+idle again, a snapshot replaces all of it, so the log stays as short as one slot. The snapshot has names and plain numbers, so a
+later version of the program can go on from it. Under masks the log also has the keys that sites have exchanged, which serve many
+slots.
 
 A hub that is stopped while it asks for a slot goes on with the same round. The list of survivors follows from the answers in the
 log, and each answer is there before anything that follows from it leaves. So it is the same list as before (`MaskedSlotMember`
@@ -10,89 +11,39 @@ proves what sites add to that).
 """
 
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import fields
-from typing import Any, final
+from collections.abc import Callable
+from typing import final
 
 import numpy as np
 
 from eigenveil.core.mechanism import Exact, Mechanism
 from eigenveil.errors import PeerError, ProtocolError
 from eigenveil.estimators.slots.parties import SlotParties
-from eigenveil.linalg import Array, Sketch, Subspace
-from eigenveil.network.agents.durable.hub_log import HubLog, LogEntry
+from eigenveil.linalg import Array
+from eigenveil.network.agents.durable.hub_log import HubLog, LogEntry, ReplayMechanism
 from eigenveil.network.agents.durable.party import Cause, DurableParty, Event, OnEvent, Outgoing, outgoing_of
-from eigenveil.network.agents.durable.replay import ReplayMechanism
 from eigenveil.protocols import Give, Message, Return
 from eigenveil.protocols.slots import HubSnapshot, SlotHub, SlotRound
 from eigenveil.protocols.wire import MessageLimits, decode, encode
 from eigenveil.tasks import SlotState
-from eigenveil.tasks.levels import Levels
+from eigenveil.trackers.state import numbered, restored, taken_apart
 
 __all__ = ["DurableSlotHub", "snapshot_from", "snapshot_parts"]
 
 
 def snapshot_parts(snapshot: HubSnapshot) -> tuple[str, tuple[Array, ...]]:
-    """A snapshot as JSON and arrays."""
-    states: list[dict[str, Any]] = []
-    arrays: list[Array] = []
-    # What is settled comes first. It is of no slot alone.
-    for slot, state in [(None, snapshot.state), *sorted(snapshot.unsettled.items())]:
-        facts, its = _state_parts(state)
-        states.append(facts | {"slot": slot})
-        arrays += its
-    facts = {
-        "round": snapshot.round,
-        "newest": snapshot.newest,
-        "counted": {str(slot): list(sites) for slot, sites in snapshot.counted.items()},
-        "folds": {str(slot): often for slot, often in snapshot.folds.items()},
-        "states": states,
-        "horizon": snapshot.horizon,
-    }
-    return json.dumps(facts, sort_keys=True), tuple(arrays)
-
-
-def _state_parts(state: SlotState) -> tuple[dict[str, Any], tuple[Array, ...]]:
-    kind, arrays, numbers = "none", tuple[Array, ...](), list[float]()
-    if isinstance(state.value, Sketch):
-        kind, numbers = "sketch", [state.value.weight, state.value.energy]
-        arrays = (state.value.subspace.basis, state.value.subspace.values, state.value.mean)
-    elif state.value is not None:
-        kind, arrays = "sums", (np.asarray(state.value),)
-    facts = {"kind": kind, "reference": state.reference, "parts": state.parts, "noise": state.noise, "numbers": numbers}
-    if state.levels is not None:
-        arrays = (*arrays, *(np.asarray(getattr(state.levels, part.name)) for part in fields(Levels)))
-    return facts | {"levels": state.levels is not None}, arrays
+    """A snapshot as JSON and arrays, like the state of a stream at one place."""
+    tree, arrays = taken_apart(snapshot)
+    return json.dumps(tree, sort_keys=True), tuple(arrays.values())
 
 
 def snapshot_from(text: str, arrays: tuple[Array, ...]) -> HubSnapshot:
     """The snapshot that was stored."""
-    facts = json.loads(text)
     # Copies, because the alignment of an array in memory can change the last digit of what is computed from it.
-    left = iter([np.array(array) for array in arrays])
-    states = {kept["slot"]: _state_from(kept, left) for kept in facts["states"]}
-    return HubSnapshot(
-        round=facts["round"],
-        newest=facts["newest"],
-        counted={int(slot): tuple(sites) for slot, sites in facts["counted"].items()},
-        folds={int(slot): int(often) for slot, often in facts["folds"].items()},
-        state=states.pop(None),
-        unsettled=states,
-        horizon=facts["horizon"],
-    )
-
-
-def _state_from(kept: dict[str, Any], arrays: Iterator[Array]) -> SlotState:
-    """A state from its facts and the next of the arrays."""
-    value: Any = None
-    if kept["kind"] == "sketch":
-        basis, values, mean = next(arrays), next(arrays), next(arrays)
-        weight, energy = kept["numbers"]
-        value = Sketch(subspace=Subspace(basis, values), mean=mean, weight=weight, energy=energy)
-    elif kept["kind"] == "sums":
-        value = next(arrays)
-    levels = Levels(**{part.name: next(arrays) for part in fields(Levels)}) if kept["levels"] else None
-    return SlotState(value=value, reference=kept["reference"], parts=kept["parts"], noise=kept["noise"], levels=levels)
+    copies = numbered(np.array(array) for array in arrays)
+    snapshot = restored(json.loads(text), copies, more=(HubSnapshot, SlotState))
+    assert isinstance(snapshot, HubSnapshot)
+    return snapshot
 
 
 @final

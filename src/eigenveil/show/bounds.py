@@ -1,30 +1,48 @@
-"""What `eigenveil bounds` shows: the answer, the trade-off, the cost, and the commands to run next."""
+"""Bounds and spectra on a terminal: the answer, the trade-off, the cost, and the commands to run next."""
 
 import math
-from collections.abc import Iterator, Mapping
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
-from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from eigenveil.commands._bounds_file import FORMAT, reach_of_ranges
-from eigenveil.commands._files import Reading
-from eigenveil.commands._steps import WIDEST, Step, command_of, why_next
 from eigenveil.core.accounting import Budget
+from eigenveil.core.unit import PrivacyUnit
+from eigenveil.errors import listed
 from eigenveil.estimators.bounds.columns import FoundColumnBounds
 from eigenveil.estimators.bounds.found import FoundBounds
+from eigenveil.estimators.bounds.saved import FORMAT, BoundsFile, guarantee_in, reach_of_ranges
+from eigenveil.estimators.bounds.spectrum import ReleasedSpectrum
 from eigenveil.params import PrivateParams, declared
 from eigenveil.params.declarations.reading import MissingParams
 from eigenveil.params.texts import text_of
 from eigenveil.params.words import as_options
+from eigenveil.plan.spectrum import Spectrum
 from eigenveil.privacy import Guarantee
-from eigenveil.show.terminal import guarantee_panel, plain
+from eigenveil.show.console import Line
+from eigenveil.show.terminal import Bar, BarChart, guarantee_panel, labelled, plain, simple_table, warning_panel
 
-__all__ = ["Asked", "BoundsAnswer"]
+if TYPE_CHECKING:
+    from eigenveil.show.console import View
+
+__all__ = [
+    "WIDEST",
+    "Asked",
+    "BoundsAnswer",
+    "saved_view",
+    "shared_cost",
+    "spectrum_step",
+    "spectrum_view",
+    "step_lines",
+]
+
+# The most columns whose numbers fit on a command line.
+WIDEST: Final = 16
 
 _TRADE: Final = (
     "A fit clips rows: a row whose norm exceeds the bound is scaled down to it. Its noise hides one row of that "
@@ -42,19 +60,56 @@ _SQRT: Final = (
 )
 _HALVES: Final = "It measures each column in units of half its range, so that all columns weigh the same."
 _MOST_COLUMNS: Final = 40
+_MOST_BARS: Final = 12
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A next step: why, the command, and notes."""
+
+    why: str
+    command: str
+    notes: tuple[str, ...] = ()
+
+
+def step_lines(steps: Iterable[Step]) -> Iterator[Line]:
+    """Each command on one line, however long, so that it can be copied."""
+    for step in steps:
+        yield Line(step.why, "bold")
+        # Not wrapped by rich: a line break in the middle of an option would not paste.
+        yield Line(f"  {step.command}")
+        for note in step.notes:
+            yield Line(note, "bold")
+
+
+def why_next(left: tuple[float, float] | None) -> str:
+    """The introduction of a next step, with the budget it has."""
+    if left is None:
+        return "Next:"
+    return f"Next, with epsilon = {left[1]:g}, which this leaves of {left[0]:g} for both:"
+
+
+def command_of(*words: Any) -> str:
+    """A command line that can be copied.
+
+    >>> command_of("fit", Path("my table.csv"), "-k", 5)
+    "eigenveil fit 'my table.csv' -k 5"
+    """
+    return shlex.join(["eigenveil", *map(str, words)])
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The request: parameters by name, how the table was read, and what is `left` of a total epsilon for the fit.
+    """The request: parameters by name, options for reading the table, and what is `left` of a total epsilon for the fit.
 
     `columns` are the names in the table. `target` is the file that the answer is written to, or None.
     """
 
     data: Path
     settings: Mapping[str, Any]
-    reading: Reading
+    reading: Sequence[str]
     left: tuple[float, float] | None
     rank: int | None
     columns: tuple[str, ...] | None = None
@@ -73,7 +128,7 @@ class Asked:
         same = {
             name: self.settings[name] for name in ("delta", "neighbours", "person", "scale", *declared(MissingParams))
         }
-        own = [*self.reading.words, *(word for name in self.reading.carry for word in ("--carry", name))]
+        own = [*self.reading]
         if self.target is not None:
             # The file contains the scale too.
             bounds, own = {"scale": None}, [*own, "--bounds", str(self.target)]
@@ -167,15 +222,14 @@ def _rows_view(found: FoundBounds, asked: Asked) -> Iterator[RenderableType]:
 
 
 def _trade(found: FoundBounds, asked: Asked) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     # What each bound would capture needs the number of components and what is left of the budget.
     captured: tuple[float | None, ...] = (None,) * len(found.candidates)
     names = ["bound", "people clipped", "noise", "fill"]
     if asked.rank is not None and asked.budget is not None:
         captured = found.captured(min(asked.rank, found.dim), asked.budget)
         names.append("captured of clipped, a guess")
-    for name in [*names, ""]:
-        table.add_column(name, justify="right", no_wrap=True)
+    table = simple_table(*names, "", no_wrap=True)
+    table.columns[0].justify = "right"
     for one, share in zip(found.candidates, captured, strict=True):
         chosen = one.bound == found.row_bound
         # Without noise there is no error to show.
@@ -248,9 +302,7 @@ def _columns_view(found: FoundColumnBounds) -> Iterator[RenderableType]:
     )
     if found.why:
         yield Text(f"{found.why[0].upper()}{found.why[1:]}.", style="yellow")
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for name in ("column", "low", "high", ""):
-        table.add_column(name, justify="left" if name == "column" else "right", no_wrap=True)
+    table = simple_table("column", "low", "high", "", no_wrap=True)
     names = found.columns or tuple(f"column {i}" for i in range(1, len(found.low) + 1))
     for name, low, high, flat in list(zip(names, found.low, found.high, found.flat, strict=True))[:_MOST_COLUMNS]:
         table.add_row(plain(name), f"{low:.4g}", f"{high:.4g}", "nearly all at the origin" if flat else "")
@@ -276,3 +328,114 @@ def _columns_steps(found: FoundColumnBounds, asked: Asked) -> Iterator[Step]:
         row_bound=reach,
     )
     yield replace(step, notes=(*step.notes, _HALVES))
+
+
+def saved_view(path: Path, plain: Mapping[str, Any]) -> "View":
+    """A file of bounds, or a spectrum: what was released, and what it cost."""
+    bounds = plain["format"] == FORMAT
+    facts = _bounds_facts(plain) if bounds else _spectrum_facts(plain)
+    use = f"eigenveil fit DATA --bounds {path}" if bounds else f"eigenveil plan --spectrum {path}"
+    yield Text("bounds of rows" if bounds else "spectrum", style="bold")
+    yield labelled(facts)
+    yield Text("")
+    # A spectrum of public rows cost nothing, and says nothing of a cost.
+    if plain.get("guarantee") is not None:
+        yield guarantee_panel(guarantee_in(path))
+    yield Text(f"use it with: {use} ...", style="dim")
+
+
+def _bounds_facts(plain: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    names = plain.get("columns") or [f"column {i}" for i in range(1, plain["dim"] + 1)]
+    yield "columns", listed(names)
+    for name in ("row_bound", "mean_bound"):
+        yield from _number(plain, name)
+    low, high = plain.get("low"), plain.get("high")
+    if low is not None and high is not None:
+        yield (
+            "ranges",
+            listed(f"{name} {one:.4g} to {other:.4g}" for name, one, other in zip(names, low, high, strict=True)),
+        )
+    for name, word in (("center", "mean"), ("scale", "units")):
+        if plain.get(name) is not None:
+            yield word, listed(f"{column} {value:.4g}" for column, value in zip(names, plain[name], strict=True))
+    yield from _number(plain, "people", off="people_error", digits=".0f")
+
+
+def _spectrum_facts(plain: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    found = Spectrum.from_json(plain)
+    yield "columns", str(found.dim)
+    yield "variances", f"{listed(f'{value:.4g}' for value in found.values)}, over the square of the row bound"
+    yield "error of each", f"{found.error:.2g}"
+    yield "fill", f"{found.fill:.2g}, the mean squared norm over the square of the row bound"
+
+
+def _number(plain: Mapping[str, Any], name: str, *, off: str = "", digits: str = ".6g") -> Iterator[tuple[str, str]]:
+    """A number of the file. Those that no fit uses may be anything in a file that was edited."""
+    value, error = plain.get(name), plain.get(off)
+    if isinstance(value, int | float) and math.isfinite(value):
+        known = isinstance(error, int | float) and math.isfinite(error) and error > 0
+        words = f", give or take {error:.2g}" if known else ""
+        yield name.replace("_", " "), f"{float(value):{digits}}{words}"
+
+
+def spectrum_view(found: ReleasedSpectrum) -> "View":
+    """A spectrum, and what it cost."""
+    yield from _spectrum_bars(found)
+    yield Text("")
+    yield guarantee_panel(found.guarantee)
+
+
+def _spectrum_bars(found: ReleasedSpectrum) -> "View":
+    if found.spectrum is None:
+        yield Text(f"No spectrum: {found.why}.", style="bold red")
+        return
+    # Values below twice their error are drawn dim: they may be noise.
+    values, error = found.spectrum.values, found.spectrum.error
+    yield Text(
+        f"spectrum of {found.spectrum.dim} columns: variance along each direction over the square of the bound, "
+        f"{found.row_bound:.4g}",
+        style="bold",
+    )
+    # Numbers of components are aligned, whatever their digits.
+    digits = len(str(min(_MOST_BARS, len(values))))
+    bars = (
+        Bar(f"{at:>{digits}}", float(value), f"{value:.4f}", "cyan" if value > 2 * error else "dim")
+        for at, value in enumerate(values[:_MOST_BARS], start=1)
+    )
+    yield BarChart(tuple(bars), 2 * error, f"twice the error of each, {2 * error:.2g}")
+    if len(values) > _MOST_BARS:
+        yield Text(f"and {len(values) - _MOST_BARS} more")
+    off = f", give or take {found.people_error:.0f}" if found.people_error else ""
+    yield Text(f"mean squared norm: {found.spectrum.fill:.2f} of row_bound^2 (fill); people: {found.people:.0f}{off}")
+    if found.why:
+        yield Text(f"{found.why[0].upper()}{found.why[1:]}.", style="yellow")
+
+
+def spectrum_step(
+    found: ReleasedSpectrum, left: tuple[float, float] | None, settings: Mapping[str, Any], target: Path
+) -> Step:
+    """The `plan` command for a fit with the same bounds."""
+    # Capitals stand for what only the person knows. The command is printed to be edited.
+    budget = "EPSILON" if left is None else text_of(left[1])
+    delta = "DELTA" if settings["delta"] is None else text_of(settings["delta"])
+    words = ["-n", f"{found.people:.0f}", "-k", "K", "--epsilon", budget, "--delta", delta, "--spectrum", target]
+    if settings["center"] != "private":
+        # Numbers cost a plan as little as none, and need not be typed again.
+        words += ["--center", "none"]
+    elif settings["mean_bound"] is not None or settings["column_bounds"] is not None:
+        # With these bounds the fit takes one step to the mean, so the plan must not count a search.
+        words += ["--no-search"]
+    return Step(why_next(left), command_of("plan", *words))
+
+
+def shared_cost(known: BoundsFile, settings: Mapping[str, Any], unit: PrivacyUnit | None) -> "View":
+    """What the bounds cost together with a private fit with `settings`, and warnings if they are not private or too small.
+
+    `unit` is what the fit protects. Costs for rows and costs for people are not added up.
+    """
+    for warning in (known.warning, known.long_rows):
+        if warning is not None:
+            yield warning_panel(warning)
+    both = None if unit is None else known.together(Budget(settings["epsilon"], settings["delta"]), unit)
+    if both is not None:
+        yield Line(f"\n{both}")

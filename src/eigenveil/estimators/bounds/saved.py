@@ -1,4 +1,4 @@
-"""`--bounds bounds.json`: read what `eigenveil bounds --output` wrote, as settings of a fit or a stream.
+"""The file that `eigenveil bounds --output` writes and `--bounds` reads, as settings of a fit or a stream.
 
 The file is checked strictly: it may have been edited or truncated, or belong to another table, and is then refused.
 """
@@ -8,9 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, final
-
-import typer
+from typing import TYPE_CHECKING, Any, Final, final
 
 from eigenveil.data.archive import whole_number
 from eigenveil.errors import listed, require
@@ -18,13 +16,11 @@ from eigenveil.params import PrivateParams, declared
 from eigenveil.params.words import flag
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from eigenveil.core.accounting import Budget
     from eigenveil.core.unit import PrivacyUnit
     from eigenveil.privacy import Guarantee
 
-__all__ = ["FORMAT", "LARGEST", "BoundsFile", "guarantee_in", "plain_in", "reach_of_ranges", "show_bounds", "was_given"]
+__all__ = ["FORMAT", "BoundsFile", "guarantee_in", "reach_of_ranges", "values_in"]
 
 FORMAT: Final = "eigenveil bounds 1"
 # 64 MB: a file of bounds is far smaller, and reading a huge file by mistake would fill the memory.
@@ -37,18 +33,6 @@ _PUBLIC: Final = (
     "NOT COVERED BY THE GUARANTEE: the bounds in {} were found without noise, or with a known seed. A bound read off these "
     "people's rows leaks them. Use such a file only if it comes from a public table."
 )
-
-BoundsPath: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(
-        "--bounds",
-        metavar="FILE",
-        help="A file that `eigenveil bounds --output` wrote. It sets the bound, with the mean or the column ranges that were "
-        "found, in place of the options here.",
-        rich_help_panel="Where rows lie (found privately, or public knowledge)",
-        show_default=False,
-    ),
-]
 
 
 @final
@@ -207,6 +191,22 @@ def guarantee_in(path: Path) -> "Guarantee":
         raise ValueError(f"{path}: {error}") from error
 
 
+def values_in(path: Path) -> dict[str, Any]:
+    """Everything in a file of bounds or of a spectrum, after it was checked; a `ValueError` for any other file."""
+    from eigenveil.plan.spectrum import FORMAT as SPECTRUM
+    from eigenveil.plan.spectrum import Spectrum
+
+    wrong = f"{path} holds neither bounds nor a spectrum. Give a file that an eigenveil command wrote"
+    require(path.stat().st_size <= LARGEST, wrong)
+    plain = plain_in(path, wrong)
+    require(isinstance(plain, Mapping) and plain.get("format") in (FORMAT, SPECTRUM), wrong)
+    if plain["format"] == FORMAT:
+        BoundsFile.read(path)
+    else:
+        Spectrum.from_json(plain)
+    return dict(plain)
+
+
 def plain_in(path: Path, otherwise: str) -> Any:
     """The JSON in a file, or a `ValueError` that says `otherwise`."""
     try:
@@ -215,32 +215,9 @@ def plain_in(path: Path, otherwise: str) -> Any:
         raise ValueError(otherwise) from None
 
 
-def show_bounds(console: "Console", known: BoundsFile, settings: Mapping[str, Any], unit: "PrivacyUnit | None") -> None:
-    """Print what the bounds cost together with a private fit with `settings`, and a warning if they are not private.
-
-    `unit` is what the fit protects. Costs for rows and costs for people are not added up.
-    """
-    from eigenveil.core.accounting import Budget
-    from eigenveil.show.terminal import warning_panel
-
-    if known.warning is not None:
-        console.print(warning_panel(known.warning))
-    if known.long_rows is not None:
-        console.print(warning_panel(known.long_rows))
-    both = None if unit is None else known.together(Budget(settings["epsilon"], settings["delta"]), unit)
-    if both is not None:
-        console.print(f"\n{both}", soft_wrap=True)
-
-
 def reach_of_ranges(dim: int) -> float:
     """The largest norm of a row, in units of half the range of each of `dim` columns, around their midpoints."""
     return float(f"{math.sqrt(dim):.6g}")
-
-
-def was_given(context: typer.Context, names: Sequence[str]) -> tuple[str, ...]:
-    """The options among these that the user typed on the command line."""
-    found = ((name, context.get_parameter_source(name)) for name in names)
-    return tuple(name for name, source in found if source is not None and source.name == "COMMANDLINE")
 
 
 def _of_rows(plain: Mapping[str, Any], dim: int) -> tuple[dict[str, Any], tuple[str, ...]]:

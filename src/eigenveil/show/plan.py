@@ -1,28 +1,30 @@
-"""A plan on the terminal and as JSON: the answer first, then everything it depends on, then what to type."""
+"""A plan on the terminal, as a report and as JSON: the answer first, then everything it depends on, then what to type."""
 
 import math
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
+from rich.table import Table
+from rich.text import Text
+
 from eigenveil.errors import plain
-from eigenveil.methods import methods_at
 from eigenveil.params import GossipParams, PrivateParams, StreamingParams
-from eigenveil.params.words import as_options, method_phrase, method_words
+from eigenveil.params.words import as_options
 from eigenveil.show.charts import Point
+from eigenveil.show.console import Line, output
 from eigenveil.show.curve import CurveChart, span
 from eigenveil.show.marks import in_bytes
+from eigenveil.show.report import forecast_part, unseen_words
+from eigenveil.show.terminal import labelled, simple_table
+from eigenveil.show.values import ListPart, Report, TablePart
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
-    from eigenveil.commands._spectra import KnownSpectrum
     from eigenveil.plan import Facts, FitParams, Forecast, Interval, Recommendation
-    from eigenveil.show.values import Report
+    from eigenveil.show.console import View
 
-__all__ = ["PlanAnswer", "as_report", "as_values", "command_of", "rehearsal_of", "show"]
+__all__ = ["PlanAnswer", "command_of", "plan_report", "plan_values", "plan_view", "rehearsal_of"]
 
 # From this width on, the longest method names fit on one line.
 _ROOMY: Final = 90
@@ -56,15 +58,18 @@ _TIES: Final = (
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanAnswer:
-    """The question, what is `known` of the spectrum, and the answer. `points` is the curve of the best method, if
+    """The question, what is known of the spectrum, and the answer. `points` is the curve of the best method, if
     any."""
 
     facts: "Facts"
     recommendation: "Recommendation"
     points: tuple[tuple[float, "Forecast"], ...]
-    known: "KnownSpectrum"
+    guessed: bool  # Whether nothing better than a guess is known of the spectrum.
+    explained: bool  # Whether the guess is a share of the variance.
+    fill_known: bool  # Whether row norms relative to the bound are known.
+    from_file: bool  # Whether the spectrum was in a file.
 
     @property
     def plotted(self) -> str | None:
@@ -83,7 +88,7 @@ class PlanAnswer:
 
     def sentences(self) -> Iterator[str]:
         """The answer in one or two sentences."""
-        from eigenveil.plan import choice_of
+        from eigenveil.plan import choice_of, method_phrase
 
         facts, best, verdict = self.facts, self.recommendation.best, self.recommendation.verdict
         asked = f"epsilon = {facts.budget.epsilon:g}"
@@ -95,8 +100,8 @@ class PlanAnswer:
                 yield "No method is possible within these limits; see the reasons below. Without limits the best would capture:"
             # Refused methods are rehearsed too, so the reader sees what the limits cost.
             first = max(self.recommendation.forecasts, key=lambda found: found.clipped.value)
-            yield f"{span(first.captured)}, by {method_phrase(first.method)}. Random directions would capture "
-            "{first.nothing:.2f}."
+            random = f"Random directions would capture {first.nothing:.2f}."
+            yield f"{span(first.captured)}, by {method_phrase(first.method)}. {random}"
         elif verdict == "works":
             yield (
                 f"With {asked} expect {span(best.captured)} of the variance that exact PCA with {_counted(facts.rank)} finds in "
@@ -142,7 +147,7 @@ class PlanAnswer:
         # All of them where a bound cannot be found privately either.
         possible = [found for found in every if not found.refused] or every
         best = max(possible, key=lambda found: found.captured.high)
-        return self.known.guessed and best.captured.high > best.nothing + _HOPE * (1 - best.nothing)
+        return self.guessed and best.captured.high > best.nothing + _HOPE * (1 - best.nothing)
 
     def assumed(self) -> Iterator[str]:
         """What the caller said and the plan relies on."""
@@ -177,7 +182,7 @@ class PlanAnswer:
             if any(name in facts.settings for name in ("masked", "peers")):
                 fewest = facts.sites if facts.survivors is None else facts.survivors
                 yield f"at least {fewest} sites in each masked sum, of which {facts.colluders} may collude"
-        if not self.known.guessed:
+        if not self.guessed:
             yield f"the spectrum {facts.spectrum.source}: {self._shape()}"
 
     def _searched(self) -> Iterator[str]:
@@ -196,15 +201,15 @@ class PlanAnswer:
     def guesses(self) -> Iterator[str]:
         """What the caller did not say and the plan guessed."""
         spectrum = self.facts.spectrum
-        if self.known.guessed:
-            said = self.known.asked.explained is not None
+        if self.guessed:
+            said = self.explained
             yield f"the spectrum, {spectrum.source}{'' if said else f': {self._shape()}'}"
             better = "" if said else "--explained, "
             yield f"a better one: {better}a --public-data table, or one release with eigenveil spectrum"
-        elif not self.known.fill_known:
+        elif not self.fill_known:
             yield (f"row norms relative to the bound: {self._filled()}; set it with --row-bound or --fill")
         # A released spectrum knows its error, and a list does not.
-        if self.known.file is not None and spectrum.error == 0:
+        if self.from_file and spectrum.error == 0:
             yield (
                 "that the list describes clipped rows: before clipping, heavy tails make the first variances far "
                 "too large, and a fit captures far less; --public-data clips rows as a fit does"
@@ -230,8 +235,6 @@ class PlanAnswer:
         elif self.facts.norms is None:
             yield _NO_NORMS
         else:
-            from eigenveil.show.report import unseen_words
-
             yield f"{_NORMS} {unseen_words(self.facts.norms, self.facts.unit)}"
         rank, values = self.facts.rank, self.facts.spectrum.values
         tied = rank < len(values) and values[rank] > (1 - _TIED) * values[rank - 1]
@@ -257,6 +260,8 @@ def command_of(facts: "Facts", chosen: "Forecast") -> str:
 
     Sites in different organisations write a study. `rehearsal_of` runs the same fit in one process.
     """
+    from eigenveil.methods import methods_at
+
     params = chosen.params
     options = _options(params, chosen.unknown)
     if isinstance(params, PrivateParams):
@@ -301,7 +306,7 @@ def _counted(rank: int) -> str:
     return f"{rank} component{'s' * (rank != 1)}"
 
 
-def as_values(answer: PlanAnswer) -> dict[str, Any]:
+def plan_values(answer: PlanAnswer) -> dict[str, Any]:
     """Everything in plain values, for JSON: the question, every forecast, the curve, and the assumptions."""
     facts, recommendation = answer.facts, answer.recommendation
     # Numbers as they are. Only the text for people is rounded.
@@ -369,12 +374,11 @@ def _interval_values(found: "Interval") -> dict[str, float] | None:
     return ends if all(math.isfinite(end) for end in ends.values()) else None
 
 
-def as_report(answer: PlanAnswer) -> "Report":
+def plan_report(answer: PlanAnswer) -> Report:
     """The plan as a report: the answer, every method, the curve, and what it all depends on."""
-    from eigenveil.show.report import forecast_part
-    from eigenveil.show.values import ListPart, Report, TablePart
-
     facts, recommendation = answer.facts, answer.recommendation
+    from eigenveil.plan import method_words
+
     first, *rest = answer.sentences()
     possible = [found for found in recommendation.forecasts if not found.refused]
     rows = tuple(
@@ -412,79 +416,61 @@ def as_report(answer: PlanAnswer) -> "Report":
     )
 
 
-def show(console: "Console", answer: PlanAnswer) -> None:
-    """Print the whole plan on a terminal, the answer first."""
-    from rich.text import Text
-
-    from eigenveil.show.terminal import labelled
-
+def plan_view(answer: PlanAnswer) -> "View":
+    """The whole plan on a terminal, the answer first."""
     first, *rest = answer.sentences()
-    chosen = answer.recommendation.chosen
-    console.print(Text(first, style="bold green" if chosen is not None else "bold red"))
-    for sentence in rest:
-        console.print(sentence)
+    forecasts, chosen = answer.recommendation.forecasts, answer.recommendation.chosen
+    yield Text(first, style="bold green" if chosen is not None else "bold red")
+    yield from rest
     # Refused methods come below, with their reasons: they are no part of the choice.
-    possible = [found for found in answer.recommendation.forecasts if not found.refused]
+    possible = [forecast for forecast in forecasts if not forecast.refused]
     if possible:
-        _headed(
-            console,
+        yield _heading(
             f"every method, best first: captured variance of {_rows(possible[0])}, in brackets the range of nine fits in ten; "
-            "angles as sines" + _SENDS * (answer.facts.sites > 1),
+            "angles as sines" + _SENDS * (answer.facts.sites > 1)
         )
-        console.print(_table(possible, chosen, sites=answer.facts.sites, roomy=console.width >= _ROOMY))
-        _headed(console, "who is protected from whom")
-        console.print(labelled(_guarantees(possible)))
-    if len(possible) < len(answer.recommendation.forecasts):
-        _headed(console, "not possible here")
-        console.print(
-            labelled((found.method, found.refused) for found in answer.recommendation.forecasts if found.refused)
-        )
+        yield _table(possible, chosen, sites=answer.facts.sites, roomy=output().width >= _ROOMY)
+        yield _heading("who is protected from whom")
+        yield labelled(_guarantees(possible))
+    if len(possible) < len(forecasts):
+        yield _heading("not possible here")
+        yield labelled((forecast.method, forecast.refused) for forecast in forecasts if forecast.refused)
     if chosen is not None:
-        _listed(console, "why this one", answer.recommendation.reasons)
+        yield from _listed("why this one", answer.recommendation.reasons)
     if answer.points:
+        from eigenveil.plan import method_words
+
         how = method_words(answer.plotted or "")
-        _headed(console, f"what an epsilon buys: captured variance of {_rows(answer.points[0][1])}, {how}")
-        console.print(CurveChart(answer.curve, answer.facts.budget.epsilon))
-    _listed(
-        console,
-        "what would work instead" if chosen is None else "what would work better",
-        answer.recommendation.instead,
-    )
+        yield _heading(f"what an epsilon buys: captured variance of {_rows(answer.points[0][1])}, {how}")
+        yield CurveChart(answer.curve, answer.facts.budget.epsilon)
+    better = "what would work instead" if chosen is None else "what would work better"
+    yield from _listed(better, answer.recommendation.instead)
     if chosen is None:
         # The first reason repeats the verdict, except where every method was refused for its own reason.
         reasons = answer.recommendation.reasons
-        _listed(console, "why not", reasons if answer.recommendation.verdict == "refused" else reasons[1:])
-    _listed(console, "assumed", answer.assumed())
-    _listed(console, "guessed", answer.guesses(), style="yellow")
-    _listed(console, "not included", answer.unpredicted())
-    _runs(console, answer)
+        yield from _listed("why not", reasons if answer.recommendation.verdict == "refused" else reasons[1:])
+    yield from _listed("assumed", answer.assumed())
+    yield from _listed("guessed", answer.guesses(), style="yellow")
+    yield from _listed("not included", answer.unpredicted())
+    for place, (label, line) in enumerate(answer.runs()):
+        if place == 0:
+            yield _heading("to run it (capitals stand for what only you know)")
+        yield Text(f"{label}:", style="dim")
+        yield Line(f"  {line}")
 
 
-def _headed(console: "Console", title: str) -> None:
-    console.print(f"\n{title}", style="bold")
+def _heading(title: str) -> Text:
+    return Text(f"\n{title}", style="bold")
 
 
-def _listed(console: "Console", title: str, lines: "Sequence[str] | Iterator[str]", *, style: str = "") -> None:
-    from rich.table import Table
-    from rich.text import Text
-
+def _listed(title: str, lines: Iterable[str], *, style: str = "") -> "View":
     grid = Table.grid(padding=(0, 1))
     for line in lines:
         # A line may quote the source of a spectrum, which comes from someone else's file.
         grid.add_row("-", Text(plain(line), style=style))
     if grid.row_count:
-        _headed(console, title)
-        console.print(grid)
-
-
-def _runs(console: "Console", answer: PlanAnswer) -> None:
-    runs = list(answer.runs())
-    if not runs:
-        return
-    _headed(console, "to run it (capitals stand for what only you know)")
-    for label, line in runs:
-        console.print(f"{label}:", style="dim")
-        console.print(f"  {line}", soft_wrap=True)
+        yield _heading(title)
+        yield grid
 
 
 def _guarantees(forecasts: "Sequence[Forecast]") -> list[tuple[str, str]]:
@@ -497,20 +483,15 @@ def _short(found: "Interval") -> str:
     return f"{found.value:.2f} ({found.low:.2f}-{found.high:.2f})"
 
 
-def _table(forecasts: "Sequence[Forecast]", chosen: "Forecast | None", *, sites: int, roomy: bool) -> "Table":
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("method", no_wrap=True)
+def _table(forecasts: "Sequence[Forecast]", chosen: "Forecast | None", *, sites: int, roomy: bool) -> Table:
     # A single curator has no rounds and sends nothing.
     names = ["captured", "largest angle", *["rounds", "sends"] * (sites > 1), "memory"]
-    for name in names:
-        table.add_column(name, justify="right", no_wrap=True)
-    for found in forecasts:
-        sent = [str(found.rounds), in_bytes(found.traffic)] if sites > 1 else []
-        style = "bold green" if chosen is not None and found.method == chosen.method else ""
+    table = simple_table("method", *names, padding=(0, 1, 0, 0), no_wrap=True)
+    for forecast in forecasts:
+        sent = [str(forecast.rounds), in_bytes(forecast.traffic)] if sites > 1 else []
+        style = "bold green" if chosen is not None and forecast.method == chosen.method else ""
         # In a narrow terminal the longest names would leave no room for the last column.
-        name = found.method if roomy else found.method.replace("independent/", "independent/\n")
-        table.add_row(name, _short(found.captured), _short(found.sine), *sent, in_bytes(found.memory), style=style)
+        name = forecast.method if roomy else forecast.method.replace("independent/", "independent/\n")
+        cells = (_short(forecast.captured), _short(forecast.sine), *sent, in_bytes(forecast.memory))
+        table.add_row(name, *cells, style=style)
     return table
