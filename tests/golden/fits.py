@@ -129,6 +129,10 @@ def _one_table() -> Iterator[tuple[str, Callable[[], Any]]]:
         yield one(f"{method}, units", method=method, scale="private")
         yield one(f"{method}, exact", method=method, **EXACT)
         yield one(f"{method}, exact, bound", method=method, row_bound=9.0, **EXACT)
+        yield one(f"{method}, exact, units", method=method, scale="private", **EXACT)
+        yield one(f"{method}, not centered", method=method, center=None, row_bound=12.0)
+        yield one(f"{method}, people", TABLE, method=method, person="who", row_bound=12.0)
+        yield one(f"{method}, both bounds", method=method, column_bounds=(-9.0, 9.0), row_bound=12.0)
     for center in (None, np.ones(6)):
         yield one(f"center {center}", center=center, row_bound=12.0)
     yield one("column bounds", row_bound=None, column_bounds=(-9.0, 9.0))
@@ -193,7 +197,18 @@ def _sites() -> Iterator[tuple[str, Callable[[], Any]]]:
         for trust in ("hub", "site", "masked"):
             yield one(f"{method}, {trust}", method=method, trust=trust, row_bound=12.0)
         yield one(f"{method}, exact", method=method, **EXACT)
+        yield one(f"{method}, exact, missing counts", gaps, method=method, missing="counts", **EXACT)
         yield one(f"{method}, tree", method=method, topology="tree", fanout=2, row_bound=12.0)
+        settings: dict[str, dict[str, Any]] = {
+            "bound found": {"row_bound": "private"},
+            "units": {"scale": "private", "row_bound": "private"},
+            "not centered": {"center": None},
+            "missing counts": {"missing": "counts"},
+            "replace-one": {"neighbours": "replace-one"},
+        }
+        for name, choices in settings.items():
+            tables = gaps if "missing" in choices else sites
+            yield one(f"{method}, site, {name}", tables, method=method, trust="site", **({"row_bound": 12.0} | choices))
     for trust in ("hub", "site", "masked"):
         yield one(f"{trust}, bound found", trust=trust)
         yield one(f"{trust}, units", trust=trust, scale="private")
@@ -222,6 +237,8 @@ def _sites() -> Iterator[tuple[str, Callable[[], Any]]]:
 
 def _peers() -> Iterator[tuple[str, Callable[[], Any]]]:
     peers = [ROWS[at::5] for at in range(5)]
+    gaps = [GAPS[at::5] for at in range(5)]
+    people = [TABLE[at * 180 : (at + 1) * 180] for at in range(5)]
 
     def one(name: str, tables: Any = peers, **choices: Any) -> tuple[str, Callable[[], Any]]:
         given = BUDGET | {"graph": "complete", "row_bound": 12.0} | choices
@@ -231,10 +248,16 @@ def _peers() -> Iterator[tuple[str, Callable[[], Any]]]:
         for noise in ("pairwise", "independent"):
             yield one(f"{method}, {noise}", method=method, noise=noise)
         yield one(f"{method}, exact", method=method, noise=None, row_bound=None, **EXACT)
+        yield one(
+            f"{method}, exact, missing", gaps, method=method, noise=None, row_bound=None, missing="counts", **EXACT
+        )
+        yield one(f"{method}, not centered", method=method, center=None)
+        yield one(f"{method}, bound found", method=method, row_bound="private", noise="independent")
+        yield one(f"{method}, units", method=method, row_bound="private", scale="private", noise="independent")
+        yield one(f"{method}, missing", gaps, method=method, missing="counts")
     for consensus in ("metropolis", "chebyshev", "tree"):
         yield one(f"ring, {consensus}", graph="ring", consensus=consensus)
-    yield one("bound found", row_bound="private", method="covariance")
-    yield one("missing", [GAPS[at::5] for at in range(5)], missing="counts", method="covariance")
+    yield one("people", people, person="who")
     yield one("restarts", restarts=2, quorum=4, noise="independent")
     yield one("published noise", method="segments", noise="published", center=None)
 
@@ -257,6 +280,9 @@ def _slots() -> Iterator[tuple[str, Callable[[], Any]]]:
         yield one(f"{trust}, missing", GAPS, trust=trust, missing="counts")
         yield one(f"{trust}, device", trust=trust, device=True)
         yield one(f"{trust}, person in two", trust=trust, person_slots=2, forget=0.9)
+        yield one(f"{trust}, bound found", trust=trust, row_bound="private")
+        yield one(f"{trust}, units", trust=trust, scale="private")
+        yield one(f"{trust}, not centered", trust=trust, center=None)
     yield one("tree", topology="tree", fanout=2, trust="site")
     yield one("exact", row_bound=None, **EXACT)
 
@@ -269,13 +295,14 @@ def _recommender() -> Iterator[tuple[str, Callable[[], Any]]]:
     for unit in ("user", "item"):
         for method in ("covariance", "power"):
             yield one(f"{unit}, {method}", unit=unit, method=method)
+        yield one(f"{unit}, exact", unit=unit, epsilon=None, delta=None)
     for trust in ("hub", "site", "masked"):
         yield one(f"sites, {trust}", np.array_split(USERS, 5), trust=trust)
+        yield one(f"sites, {trust}, add-remove", np.array_split(USERS, 5), trust=trust, neighbours="add-remove")
     yield one("add-remove", neighbours="add-remove", item_degrees="private")
     yield one("replace-one", neighbours="replace-one")
     yield one("some items", items=6)
     yield one("both normalised", normalise="both", item_degrees="private")
-    yield one("exact", epsilon=None, delta=None)
 
 
 def _searches() -> Iterator[tuple[str, Callable[[], Any]]]:

@@ -24,7 +24,7 @@ from golden.figures import files, forecasts, verdicts
 from golden.fits import FITS, fits, same_arithmetic
 from golden.messages import messages
 from golden.refusals import refusals
-from golden.studies import study_errors
+from golden.studies import studies, study_errors
 from golden.texts import helps, usage_errors
 
 __all__ = ["CORPUS", "SECTIONS", "differences", "entries_of", "written"]
@@ -45,6 +45,7 @@ SECTIONS: Final[dict[str, Callable[[], dict[str, str]]]] = {
     "refusals": refusals,
     "command-errors": command_errors,
     "command-runs": command_runs,
+    "studies": studies,
     "study-errors": study_errors,
     "messages": messages,
     "forecasts": forecasts,

@@ -300,7 +300,9 @@ def _refusal(make: Callable[..., Any], table: Any, choices: dict[str, Any]) -> s
         spent.append(self)
         return spend(self, *given, **more)
 
-    given = {"ledger": ledger} if "ledger" in inspect.signature(make).parameters else {}
+    # A ledger is no place for noise without a guarantee, and that would be all that is said.
+    unsound = choices.get("calibration") == "paper" or choices.get("noise") == "published"
+    given = {"ledger": ledger} if "ledger" in inspect.signature(make).parameters and not unsound else {}
     fitted: Any = None
     try:
         with patch.object(Ledger, "spend", counted):

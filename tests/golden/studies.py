@@ -1,12 +1,14 @@
-"""Refusals of study files in the golden corpus: what is said of each change that makes a study nonsense."""
+"""Study files in the golden corpus: the normal forms that are digested, and what is said of changes that make no sense."""
 
+import hashlib
+import json
 from collections.abc import Callable
 from typing import Any, Final
 
 from eigenveil.network.study.file import StudyFile
 from network.study_parties import document, gossip_document, tree_document
 
-__all__ = ["study_errors"]
+__all__ = ["studies", "study_errors"]
 
 _MAKES: Final[dict[str, Callable[..., dict[str, Any]]]] = {
     "star": document,
@@ -182,3 +184,34 @@ def study_errors() -> dict[str, str]:
         shown = {name: "left out" if value is _GONE else value for name, value in changes.items()}
         said.setdefault(kind, []).append(f"{str(shown)[:200]}\n  {words}")
     return {kind: "\n".join(lines) for kind, lines in said.items()}
+
+
+# By name: the kind of study, and what is put over it.
+_STUDIES: Final[dict[str, tuple[str, dict[str, Any]]]] = {
+    "star": ("star", {}),
+    "star, local steps": ("star", {"task": {"method": "fedpower", "local_steps": 2}, "privacy": {"trust": "site"}}),
+    "star, exact": ("star", {"privacy": _EXACT}),
+    "tree": ("tree", {}),
+    "gossip": ("gossip", {}),
+    "gossip, krylov": ("gossip", {"task": {"method": "krylov"}}),
+}
+
+
+def studies() -> dict[str, str]:
+    """The normal form of each study, whose canonical JSON is digested, and that digest, with names in place of certificates."""
+    entries = {}
+    for name, (kind, changes) in _STUDIES.items():
+        normal = _named(StudyFile.of(_MAKES[kind](**changes)).document())
+        canonical = json.dumps(normal, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        digest = hashlib.sha256(canonical.encode()).hexdigest()
+        entries[name] = f"{json.dumps(normal, sort_keys=True, indent=1)}\ndigest {digest}"
+    return entries
+
+
+def _named(value: Any) -> Any:
+    """Certificates are made anew in every run: a word in the place of each."""
+    if isinstance(value, dict):
+        return {key: _named(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_named(inner) for inner in value]
+    return "a certificate" if isinstance(value, str) and value.startswith("-----BEGIN CERTIFICATE") else value

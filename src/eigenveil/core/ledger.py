@@ -552,9 +552,13 @@ delta = 1e-06; nothing was released
         series: Mapping[str, tuple[int, int, float, tuple[float, ...]]],
         *,
         unit: PrivacyUnit | None = None,
+        through: Account | None = None,
     ) -> "Ledger":
-        """A ledger that was moved here together with its stream, open for spending. The old one must not be used again."""
-        ledger = _record(budget, charges, unit)
+        """A ledger that was moved here together with its stream, open for spending. The old one must not be used again.
+
+        What is charged from here on is also kept `through` another account, and there first.
+        """
+        ledger = _record(budget, charges, unit, through)
         ledger.adopt(series)
         # Last, so that a damaged record never becomes a ledger that can spend.
         ledger._open = True
@@ -690,8 +694,10 @@ def _enough(left: float, budget: Budget | None) -> str:
     return f". What is left is enough for epsilon={epsilon:g}" if epsilon > 0 else ""
 
 
-def _record(budget: Budget, charges: tuple[Charge, ...], unit: PrivacyUnit | None = None) -> Ledger:
-    memory = Memory(budget)
+def _record(
+    budget: Budget, charges: tuple[Charge, ...], unit: PrivacyUnit | None = None, through: Account | None = None
+) -> Ledger:
+    memory = Memory(budget, through=through)
     for charge in charges:
         # Written, not spent: the filter accepted them when they were made.
         memory.write(charge)

@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cache
 from itertools import cycle
 from os import cpu_count
@@ -36,16 +36,13 @@ _Given = ParamSpec("_Given")
 _AHEAD = 2
 
 
-@contextmanager
-def _unlimited(count: int) -> Iterator[None]:
-    """No limit: results do not depend on it, only how long they take."""
-    yield
-
-
 class Blas:
-    """How many threads BLAS may use. `eigenveil.linalg.blas` puts a limit here when it is loaded."""
+    """How many threads BLAS may use. `eigenveil.linalg.blas` puts a limit here when it is loaded.
 
-    limit: Callable[[int], AbstractContextManager[None]] = staticmethod(_unlimited)
+    Until then there is none: results do not depend on it, only how long they take.
+    """
+
+    limit: Callable[[int], AbstractContextManager[None]] = staticmethod(lambda count: nullcontext())
 
 
 @contextmanager

@@ -3,13 +3,16 @@
 import math
 import numbers
 import warnings
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, final
 
 import numpy as np
 
 from eigenveil.core.accounting import Budget
-from eigenveil.core.ledger import Ledger
+from eigenveil.core.ledger import Charge, Ledger, Reserve, Slot
 from eigenveil.core.rows import Rows, in_silence, require_real
+from eigenveil.core.unit import PrivacyUnit
 from eigenveil.data.columns import require_entries
 from eigenveil.data.rows import FILL_PUBLICLY, NamedRows
 from eigenveil.data.tables import is_arrow_like
@@ -19,9 +22,12 @@ from eigenveil.params.declarations.groups import HERE
 from eigenveil.params.values import instance_of
 from eigenveil.privacy import Guarantee
 from eigenveil.privacy.facts import weak_words
+from eigenveil.protocols.masked import MaskedTerms
 
 __all__ = [
+    "PartiesLedger",
     "SharedLedger",
+    "WholeCharge",
     "budget_of",
     "center_of",
     "checked_array",
@@ -57,6 +63,71 @@ class SharedLedger:
         check=instance_of(Ledger, "an eigenveil.Ledger"),
         surfaces=HERE,
     )
+
+
+@parameters(panel="Privacy")
+class PartiesLedger:
+    """The ledger of the people whose rows several parties have, for fits that run all parties in one process."""
+
+    ledger: Ledger | None = param(
+        "Shared by several fits on the same people, so that their costs add up against one budget. All of the budget is charged "
+        "with the first release, for whoever sees most.",
+        default=None,
+        check=instance_of(Ledger, "an eigenveil.Ledger"),
+        surfaces=HERE,
+    )
+
+
+@final
+class WholeCharge:
+    """Charges a fit of several parties whole, on the `ledger` of their people, when the first of them charges. Changes in place.
+
+    It is an account behind the parties' own ledgers. Parties spend side by side, and each of the `budgets` holds against some who
+    see what they send, so whoever sees most has seen no more than the largest.
+    """
+
+    name: str | None = None
+
+    def __init__(self, ledger: Ledger | None, *budgets: Budget | None, unit: PrivacyUnit, label: str) -> None:
+        known = [budget for budget in budgets if budget is not None]
+        self._ledger, self._unit, self._label = ledger, unit, label
+        self._budget = max(known, key=lambda budget: budget.mu, default=None)
+        self._reserve: Reserve | None = None
+        self._is_paid = False
+
+    @contextmanager
+    def reserved(self, masked: MaskedTerms | None = None) -> Iterator[None]:
+        """Let the parties run inside this block: refused if the ledger cannot pay, and free again if nobody charged."""
+        if self._ledger is None or self._budget is None or self._is_paid:
+            yield
+            return
+        failure = 0.0 if masked is None else masked.lattice.failure
+        require_param(
+            failure == 0,
+            "masks of so many sites fail with a probability of {@failure}, which adds to delta, and {ledger} adds up mu alone. "
+            "Use fewer sites, or `eigenveil site`, whose ledgers count both",
+            failure=f"{failure:.3g}",
+        )
+        budget = self._budget
+        with self._ledger.reserve(
+            budget.mu, label=self._label, unit=self._unit, budget=budget, lazy=True
+        ) as self._reserve:
+            yield
+
+    def charge(self, charge: Charge, *, slot: Slot | None = None) -> None:
+        """All of the budget, before the first charge of a party is kept."""
+        if self._ledger is None or self._budget is None or self._is_paid:
+            return
+        mu, label = self._budget.mu, f"the whole budget of {self._label}"
+        if self._reserve is None or self._reserve.closed:
+            # Whoever charges outside of the block is paid for too, or refused.
+            self._ledger.spend(mu, label=label, unit=self._unit)
+        else:
+            self._reserve.spend(mu, label=label)
+        self._is_paid = True
+
+    def close(self, *, failed: bool) -> None:
+        """Parties close nothing."""
 
 
 def checked_array(estimator: Any, X: Any, *, reset: bool, gaps: bool = False, **checks: Any) -> Any:

@@ -24,7 +24,7 @@ from eigenveil.errors import (
     require,
     require_param,
 )
-from eigenveil.estimators.checks import budget_of, rank_of, seed_of, warn_if_weak
+from eigenveil.estimators.checks import PartiesLedger, budget_of, rank_of, seed_of, warn_if_weak
 from eigenveil.estimators.federated.parties import place_of_noise
 from eigenveil.estimators.federated.rules import masks_of, share_of
 from eigenveil.estimators.federated.simulation import FederatedSimulation
@@ -57,7 +57,7 @@ _FEW: Final = "pass a list of matrices; if every user is a site, [R[[u]] for u i
 
 
 @parameters(panel="Sites")
-class PrivateRecommender(RecommenderParams, BaseEstimator):
+class PrivateRecommender(PartiesLedger, RecommenderParams, BaseEstimator):
     """Differentially private leading directions of items in users' histories, and recommendations. `fit` spends the
     budget.
 
@@ -120,6 +120,9 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
     on_noise : "raise" or "warn", default 'raise'
         Fit even if no more than popularity and noise is expected. Otherwise that is refused before anything is spent.
         raise refuses, and warn fits.
+    ledger : Ledger or None, default None
+        Shared by several fits on the same people, so that their costs add up against one budget. All of the budget is
+        charged with the first release, for whoever sees most.
     faults : Faults or None, default None: everything is carried
         What a simulated network does to messages.
 
@@ -265,7 +268,9 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
             # A user is a person: all that they did is one row.
             grouped=True,
         )
-        federation = FederatedSimulation(request, sites, Columns(dim, next(iter(sites))), watch=watch)
+        federation = FederatedSimulation(
+            request, sites, Columns(dim, next(iter(sites))), watch=watch, ledger=self.ledger
+        )
         return _Prepared(federation, plan, names, degrees, before)
 
     def _terms(self, sites: Mapping[str, Rows], dim: int, kept: int, masks: tuple[int, int] | None) -> ItemTerms:

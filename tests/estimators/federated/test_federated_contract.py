@@ -10,6 +10,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import eigenveil
+from eigenveil.core.ledger import Ledger
 from eigenveil.estimators.federated.pca import FederatedPCA
 from eigenveil.runtimes import Faults
 from estimators.sites_of_rows import COLUMNS, DIM, federated, pooled_rows, private_federated, same_bits, stored
@@ -50,6 +51,7 @@ ALL: dict[str, Any] = {
     "missing_fill": 1.0,
     "person_sites": 2,
     "calibration": "exact",
+    "ledger": Ledger(epsilon=99.0, delta=1e-5),
     "faults": Faults(),
     "deadline": 20.0,
     "retries": 2,

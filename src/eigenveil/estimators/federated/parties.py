@@ -13,7 +13,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from eigenveil.core.accounting import Budget, delta_of, epsilon_of
-from eigenveil.core.ledger import Charge, Ledger
+from eigenveil.core.ledger import Account, Charge, Ledger
 from eigenveil.core.mechanism import Exact, Gaussian, Mechanism
 from eigenveil.core.noise import ROUNDING_COST, Noise
 from eigenveil.core.rows import Rows
@@ -58,8 +58,11 @@ class Parties:
         start: Any = None,
         apart: bool = False,
         hub: str = "hub",
+        through: Account | None = None,
     ) -> None:
         self.request, self.names, self.apart = request, tuple(names), apart
+        # Where every charge of a party is kept first, where all of them are in one process.
+        self._through = through
         self.ledgers: dict[str, Ledger] = {}
         # Sites that gave a matrix in place of rows. Nobody but the site can vouch for its bound.
         self.matrices: set[str] = set()
@@ -346,7 +349,9 @@ class Parties:
                 if epsilon == 0:
                     # So little that delta alone covers it. A smaller delta expresses the same mu.
                     epsilon, delta = each, delta_of(each, each)
-            self.ledgers[name] = Ledger.continued(Budget(epsilon, delta), charges, {}, unit=request.unit)
+            self.ledgers[name] = Ledger.continued(
+                Budget(epsilon, delta), charges, {}, unit=request.unit, through=self._through
+            )
         multiplier = math.sqrt(several) / request.at_sites.mu * (1 + _MARGIN)
         return Gaussian(multiplier, self.ledgers[name], self._noise_for(name))
 
@@ -359,7 +364,7 @@ class Parties:
             return self._published(name, request.at_hub, sites=False)
         multiplier, carried = self._hub_multiplier(request.at_hub)
         budget = request.at_hub
-        self.ledgers[name] = Ledger(epsilon=budget.epsilon, delta=budget.delta, unit=request.unit)
+        self.ledgers[name] = Ledger.continued(budget, (), {}, unit=request.unit, through=self._through)
         return Gaussian(multiplier, self.ledgers[name], self._noise_for(name), carried)
 
     def _published(self, name: str, budget: Budget, *, sites: bool) -> Mechanism:
@@ -376,7 +381,8 @@ class Parties:
     def _share(self, name: str, terms: MaskedTerms, charges: tuple[Charge, ...]) -> Share:
         ledger = None
         if terms.lattice.gaussian is not None:
-            new = Ledger.continued(terms.lattice.gaussian, charges, {}, unit=self.request.unit)
+            gaussian, unit = terms.lattice.gaussian, self.request.unit
+            new = Ledger.continued(gaussian, charges, {}, unit=unit, through=self._through)
             ledger = self.ledgers.setdefault(name, new)
         return Share(terms.lattice, ledger, self._noise_for(name), terms.multiplier, terms.several)
 

@@ -9,7 +9,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from eigenveil.core.rows import in_silence
-from eigenveil.errors import ProtocolError, TooFewPeople, require
+from eigenveil.errors import ProtocolError, TooFewPeople, require, require_param
+from eigenveil.estimators.checks import PartiesLedger
 from eigenveil.estimators.federated.guarantee import federated_guarantee
 from eigenveil.estimators.federated.masks import masked_room
 from eigenveil.estimators.federated.parties import sites_settings
@@ -32,7 +33,7 @@ _MANY = 1_000_000
 
 
 @parameters(panel="Waiting")
-class FederatedPCA(ColumnsParams, FederatedParams, FittedPCA):
+class FederatedPCA(PartiesLedger, ColumnsParams, FederatedParams, FittedPCA):
     """Principal components of rows at many sites, none of which leaves its site. Changes in place: `fit` spends.
 
     Parameters
@@ -149,6 +150,9 @@ class FederatedPCA(ColumnsParams, FederatedParams, FittedPCA):
         Make a column of 0 and 1 for each of these public levels of a column of text. A value that is not listed, or
         is missing, is 0 in all of them. For example {"sex": ["f", "m"]}. You must know the levels without looking at
         these rows. A row gets at most a single 1, so that its norm grows by at most 1.
+    ledger : Ledger or None, default None
+        Shared by several fits on the same people, so that their costs add up against one budget. All of the budget is
+        charged with the first release, for whoever sees most.
     faults : Faults or None, default None
         What a simulated network does to messages. None carries everything.
 
@@ -208,7 +212,12 @@ class FederatedPCA(ColumnsParams, FederatedParams, FittedPCA):
         # Before rows are read: a wrong budget is refused at once.
         budgets_of(asked)
         rows, columns = read_sites(asked, sites)
-        federation = FederatedSimulation(request_of(asked, SiteInfo.of(rows, columns)), rows, columns, watch=watch)
+        require_param(
+            asked.ledger is None or asked.calibration != "paper",
+            "{ledger} adds up guarantees, and {calibration=paper} has none",
+        )
+        request = request_of(asked, SiteInfo.of(rows, columns))
+        federation = FederatedSimulation(request, rows, columns, watch=watch, ledger=asked.ledger)
         terms = federation.masked
         room = math.inf if terms is None else masked_room(terms, federation.study)
         if room < _MANY:

@@ -8,6 +8,7 @@ from typing import Any, final
 from eigenveil.core.ledger import Charge, Ledger
 from eigenveil.core.rows import Rows
 from eigenveil.errors import BudgetExceeded, ParameterWarning, QuorumLost, at_place, require, require_param, verbatim
+from eigenveil.estimators.checks import WholeCharge
 from eigenveil.estimators.federated.masks import DeclaredBounds
 from eigenveil.estimators.federated.parties import Parties
 from eigenveil.estimators.federated.spec import FederatedSpec
@@ -36,6 +37,7 @@ class FederatedSimulation:
         columns: Columns,
         *,
         watch: Watch | None = None,
+        ledger: Ledger | None = None,
     ) -> None:
         self.request, self.columns, self.watch = request, columns, watch
         self.rounds: list[Round] = []
@@ -43,7 +45,10 @@ class FederatedSimulation:
         # Real keys even here, so that a simulation runs the same protocol as a network.
         self._identities = {name: Identity.fresh() for name in self._names} if request.masks is not None else {}
         roster = {name: identity.public for name, identity in self._identities.items()}
-        self.parties = Parties(request, self._names, roster=roster)
+        self._whole = WholeCharge(
+            ledger, request.at_sites, request.at_hub, unit=request.unit, label="this fit at sites"
+        )
+        self.parties = Parties(request, self._names, roster=roster, through=self._whole)
         self._masking = self.parties.masking()
         self.members: dict[str, Member | MaskedMember] = {name: self._member(name, r) for name, r in sites.items()}
         self.hub: Hub[Any] = self.parties.hub(masking=self._masking, watch=self._note)
@@ -95,7 +100,8 @@ class FederatedSimulation:
         others: list[Party] = [*nodes, *self.members.values()]
         self._runtime = LocalStar(self.hub, others, faults=faults, seed=self.request.seed)
         try:
-            found = self._runtime.run(resume=resume, anew=self._anew)
+            with self._whole.reserved(self.masked):
+                found = self._runtime.run(resume=resume, anew=self._anew)
         except QuorumLost as error:
             self._missing = error.missing
             raise

@@ -16,7 +16,7 @@ from eigenveil.core.rows import Rows, in_silence
 from eigenveil.core.unit import Neighbours
 from eigenveil.data.elsewhere import NotCopied
 from eigenveil.errors import EigenveilError, ParameterError, require, require_param, verbatim
-from eigenveil.estimators.checks import budget_of, center_of, rank_of, seed_of
+from eigenveil.estimators.checks import PartiesLedger, budget_of, center_of, rank_of, seed_of
 from eigenveil.estimators.federated.rules import require_enough, require_few_rounds
 from eigenveil.estimators.fitted import FittedPCA
 from eigenveil.estimators.gossip.graph import read_graph
@@ -28,6 +28,7 @@ from eigenveil.estimators.gossip.spec import GossipSpec, NoiseKind, noise_of, pe
 from eigenveil.estimators.rounds import Unfinished, Watch
 from eigenveil.estimators.settings import asked_settings
 from eigenveil.estimators.sites import SiteInfo, read_sites
+from eigenveil.estimators.terms import Terms
 from eigenveil.linalg import Array
 from eigenveil.linalg.graphs import Graph
 from eigenveil.papers.d_dp_pm import PublishedSegments
@@ -55,7 +56,7 @@ _MANY_STEPS = 1000
 
 
 @parameters(panel="Waiting")
-class GossipPCA(ColumnsParams, GossipParams, FittedPCA):
+class GossipPCA(PartiesLedger, ColumnsParams, GossipParams, FittedPCA):
     """Principal components of rows at peers on a graph, without a trusted hub. Changes in place: `fit` spends.
 
     Parameters
@@ -166,6 +167,9 @@ class GossipPCA(ColumnsParams, GossipParams, FittedPCA):
         Make a column of 0 and 1 for each of these public levels of a column of text. A value that is not listed, or
         is missing, is 0 in all of them. For example {"sex": ["f", "m"]}. You must know the levels without looking at
         these rows. A row gets at most a single 1, so that its norm grows by at most 1.
+    ledger : Ledger or None, default None
+        Shared by several fits on the same people, so that their costs add up against one budget. All of the budget is
+        charged with the first release, for whoever sees most.
     faults : Faults or None, default None
         What a simulated network does to messages. None carries everything.
 
@@ -232,7 +236,12 @@ class GossipPCA(ColumnsParams, GossipParams, FittedPCA):
         asked._budget()
         rows, columns = read_sites(asked, peers, word="peer")
         require_people(rows)
-        gossip = GossipSimulation(asked._request(SiteInfo.of(rows, columns)), rows, columns, watch=watch)
+        require_param(
+            asked.ledger is None or asked.noise != "published",
+            "{ledger} adds up guarantees, and {noise=published} has none",
+        )
+        request = asked._request(SiteInfo.of(rows, columns))
+        gossip = GossipSimulation(request, rows, columns, watch=watch, ledger=asked.ledger)
         steps = gossip.terms.among(()).mixing.steps
         if self.consensus == "metropolis" and self.steps is None and steps > _MANY_STEPS:
             warnings.warn(
@@ -290,7 +299,7 @@ class GossipPCA(ColumnsParams, GossipParams, FittedPCA):
                 "this is a copy of a fit, which has released numbers and no scores. Only the original can publish scores"
             )
         with ready.alone():
-            given = ready.publish(budget, self.guarantee_)
+            given = ready.publish(budget, self.guarantee_, shared=self.ledger)
             self.guarantee_ = given.guarantee
             # A model saved from now on must not understate what was released.
             self.model_ = replace(self.model_, guarantee=given.guarantee)
@@ -309,7 +318,7 @@ class GossipPCA(ColumnsParams, GossipParams, FittedPCA):
         if gossip.columns.shown is not None:
             self.feature_names_in_ = gossip.columns.shown
         first = gossip.done[0]
-        self.plan_ = request.plan
+        self.plan_ = request.fit.plan
         self.terms_ = gossip.terms
         self.peers_ = first.counted
         self.transcript_ = tuple(gossip.rounds)
@@ -318,7 +327,7 @@ class GossipPCA(ColumnsParams, GossipParams, FittedPCA):
         self.traffic_ = dict(gossip.sent)
         self.disagreement_ = gossip.disagreement
         self.tied_ = found.tied
-        self.converged_ = None if request.private or request.published else found.at_rest
+        self.converged_ = None if request.fit.private or request.fit.published else found.at_rest
         verdict = gossip.verdict(found, names=self._names())
         self._show(
             found.subspace,
@@ -355,7 +364,7 @@ class GossipPCA(ColumnsParams, GossipParams, FittedPCA):
             with suppress(NotCopied):
                 self.scores_[name] = self._along(rows[name], self.model_.scores_of)
         self._ready = ReadyScores.of(gossip.request, rows, found)
-        if not gossip.request.method.finds_one_by_one:
+        if not gossip.request.fit.method.finds_one_by_one:
             return
         self.segments_: dict[str, Array] = {}
         for name in self.peers_:
@@ -397,12 +406,23 @@ class GossipPCA(ColumnsParams, GossipParams, FittedPCA):
         sizes = info.sizes() if public else None
         require_enough(sizes, dim, rank, private=private or noise == "published", published=False)
         known = sum(sizes.values()) if sizes is not None else None
-        return GossipSpec(
+        fit = Terms(
             rank=rank,
             bounds=self._bounds(info, private=private),
             center=center_of(self.center, dim),
             neighbours=near,
             plan=peers_plan(self, dim, rank, budget, people=known, peers=len(names)),
+            private=private,
+            # Where incomplete rows are dropped, a public number of rows is not that of those that count.
+            people=known if (private or noise == "published") and self.missing != "drop" else None,
+            settings=asked_settings(self),
+            sizes=sizes,
+            published=noise == "published",
+            grouped=info.grouped,
+            person=self.person if info.grouped else None,
+        )
+        return GossipSpec(
+            fit=fit,
             budget=budget,
             noise=noise,
             graph=graph,
@@ -415,13 +435,7 @@ class GossipPCA(ColumnsParams, GossipParams, FittedPCA):
             deadline=self.deadline,
             retries=self.retries,
             restarts=self.restarts,
-            grouped=info.grouped,
-            person=self.person if info.grouped else None,
-            # Where incomplete rows are dropped, a public number of rows is not that of those that count.
-            people=known if (private or noise == "published") and self.missing != "drop" else None,
-            sizes=sizes,
             seed=seed_of(self.random_state),
-            settings=asked_settings(self),
         )
 
     def _require_connected(self, graph: Graph) -> None:
@@ -437,12 +451,13 @@ class GossipPCA(ColumnsParams, GossipParams, FittedPCA):
 
 def _warnings(pca: Any, gossip: GossipSimulation, found: FitResult) -> Iterator[tuple[str, type[Warning]]]:
     """What a user should know of a finished fit, each with its category. `pca` has its attributes already."""
-    request = gossip.request
+    request, fit = gossip.request, gossip.request.fit
+    rank = fit.known_rank
     everybody, counted = request.graph.names, pca.peers_
     if len(counted) < len(everybody):
         lost = [name for name in everybody if name not in counted]
         # Without a budget the fit restarted. With one, earlier releases cannot be taken back.
-        kept = request.private and len(gossip.rounds[0].answered) > len(counted)
+        kept = fit.private and len(gossip.rounds[0].answered) > len(counted)
         text = f"The result counts {len(counted)} of {len(everybody)} peers, without {', '.join(lost[:5])}."
         yield text + (_KEPT if kept else ""), UserWarning
     if gossip.apart:
@@ -457,8 +472,8 @@ def _warnings(pca: Any, gossip: GossipSimulation, found: FitResult) -> Iterator[
             f"{', '.join(ended[:5])} were counted and ended without a result: messages were lost in the last round.",
             UserWarning,
         )
-    if request.published:
-        guess = guessed_eigenvalues(dim=request.bounds.dim, people=max(2, int(found.people)))[0]
+    if fit.published:
+        guess = guessed_eigenvalues(dim=fit.bounds.dim, people=max(2, int(found.people)))[0]
         if found.subspace.values[0] ** 2 < _FAR_BELOW * guess * found.domain.radius**2:
             text = (
                 "The largest variance is far below what noise='published' was scaled for, so this is likely noise. Give a "
@@ -472,7 +487,7 @@ def _warnings(pca: Any, gossip: GossipSimulation, found: FitResult) -> Iterator[
             )
     if found.tied:
         text = (
-            f"The variances of components {request.rank} and {request.rank + 1} cannot be told apart, so other directions are as "
+            f"The variances of components {rank} and {rank + 1} cannot be told apart, so other directions are as "
             "good as these."
         )
         yield text, UserWarning
@@ -484,7 +499,7 @@ def _warnings(pca: Any, gossip: GossipSimulation, found: FitResult) -> Iterator[
         yield text, ConvergenceWarning
     if pca.converged_ is False and pca.rounds is None:
         text = (
-            f"{request.method} did not converge within the tolerance. Use more rounds, a larger tolerance, or method='krylov' or "
+            f"{fit.method} did not converge within the tolerance. Use more rounds, a larger tolerance, or method='krylov' or "
             "'covariance'."
         )
         yield text, ConvergenceWarning

@@ -9,6 +9,7 @@ from typing import final
 from eigenveil.core.ledger import Charge, Ledger
 from eigenveil.core.rows import Rows
 from eigenveil.errors import ParameterWarning, ProtocolError, TooFewPeople, at_place, require
+from eigenveil.estimators.checks import WholeCharge
 from eigenveil.estimators.gossip.parties import PeerParties
 from eigenveil.estimators.gossip.spec import GossipSpec
 from eigenveil.estimators.rounds import Round, Watch
@@ -28,7 +29,13 @@ class GossipSimulation:
     """The peers of one fit and what they have done. Changes in place: it spends."""
 
     def __init__(
-        self, request: GossipSpec, peers: Mapping[str, Rows], columns: Columns, *, watch: Watch | None = None
+        self,
+        request: GossipSpec,
+        peers: Mapping[str, Rows],
+        columns: Columns,
+        *,
+        watch: Watch | None = None,
+        ledger: Ledger | None = None,
     ) -> None:
         self.request, self.columns, self.watch = request, columns, watch
         self.rounds: list[Round] = []
@@ -42,7 +49,8 @@ class GossipSimulation:
         # Only pair noise needs keys.
         identities = {name: self._identity(name) for name in self._names} if request.noise == "pairwise" else {}
         roster = {name: identity.public for name, identity in identities.items()}
-        self.parties = PeerParties(request, self._names, roster=roster)
+        self._whole = WholeCharge(ledger, request.budget, unit=request.fit.unit, label="this fit between peers")
+        self.parties = PeerParties(request, self._names, roster=roster, through=self._whole)
         self.peers = {
             name: self.parties.peer(
                 name, rows, watch=self._note, identity=identities.get(name), secret=self._secret("key", name)
@@ -88,7 +96,8 @@ class GossipSimulation:
         )
         self._runtime = LocalPeers(self.peers.values(), faults=faults, seed=self.request.seed)
         try:
-            self._take(self._runtime.run())
+            with self._whole.reserved():
+                self._take(self._runtime.run())
         except ValueError as error:
             # Something is wrong with a peer's rows. `require_sound_peers` names the peer.
             raise ProtocolError("a peer could not give its part") from error
@@ -148,7 +157,7 @@ class GossipSimulation:
         # Missing are peers that the round before still counted.
         missing = tuple(name for name in self._counted if name not in round_.counted)
         self._counted = round_.counted
-        stage = round_.stage if round_.stage != "components" else f"{self.request.method} {round_.step + 1}"
+        stage = round_.stage if round_.stage != "components" else f"{self.request.fit.method} {round_.step + 1}"
         done = Round(
             number=len(self.rounds),
             stage=stage,

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final, final
 
-from eigenveil.core.ledger import Ledger
+from eigenveil.core.accounting import Budget
+from eigenveil.core.ledger import Account, Ledger
 from eigenveil.core.mechanism import Exact, Gaussian, Mechanism
 from eigenveil.core.noise import Noise
 from eigenveil.errors import require
@@ -39,9 +40,17 @@ class SlotParties:
     """
 
     def __init__(
-        self, spec: SlotSpec, *, roster: Mapping[str, bytes], title: str | None = None, hub: str = "hub"
+        self,
+        spec: SlotSpec,
+        *,
+        roster: Mapping[str, bytes],
+        title: str | None = None,
+        hub: str = "hub",
+        through: Account | None = None,
     ) -> None:
         self.spec, self.task = spec, spec.task()
+        # Where every charge of a party is kept first, where all of them are in one process.
+        self._through = through
         self.layout = (
             star(spec.names, hub=hub) if spec.fanout is None else tree(spec.names, fanout=spec.fanout, hub=hub)
         )
@@ -77,6 +86,9 @@ class SlotParties:
             return sites / self.masked.lattice.honest
         return float(sites) if self.spec.trust == "site" else 1.0
 
+    def _new_ledger(self, budget: Budget) -> Ledger:
+        return Ledger.continued(budget, (), {}, unit=self.spec.unit, through=self._through)
+
     def member(self, name: str, *, ledger: Ledger | None = None, **more: Any) -> SlotMember:
         """The site of this name. After a restart, `ledger` is what it had spent before."""
         if ledger is not None:
@@ -104,11 +116,13 @@ class SlotParties:
         require(masked is not None, "parts of this study are not masked")
         assert masked is not None and masked.lattice.gaussian is not None and isinstance(task, SlotSums)
         budget = masked.lattice.gaussian
-        spends = Ledger(epsilon=budget.epsilon, delta=budget.delta, unit=self.spec.unit) if ledger is None else ledger
+        spends = self._new_ledger(budget) if ledger is None else ledger
         self.ledgers[name] = spends
 
         def share(slot: int) -> Share:
-            return Share(masked.lattice, spends, self._noise(name, slot), masked.multiplier)
+            return Share(
+                lattice=masked.lattice, ledger=spends, noise=self._noise(name, slot), multiplier=masked.multiplier
+            )
 
         return MaskedSlotMember(
             hub=hub,
@@ -187,8 +201,8 @@ class SlotParties:
             return Exact(because="the hub, which is trusted, adds the noise")
         # A ledger is made at the first release: where the hub adds the noise, a site has none.
         if name not in self.ledgers:
-            self.ledgers[name] = Ledger(epsilon=budget.epsilon, delta=budget.delta, unit=self.spec.unit)
-        return Gaussian(self.multiplier, self.ledgers[name], self._noise(name, slot))
+            self.ledgers[name] = self._new_ledger(budget)
+        return Gaussian(multiplier=self.multiplier, ledger=self.ledgers[name], noise=self._noise(name, slot))
 
     def respend(self, folds: Mapping[int, int]) -> None:
         """Charge again what a hub released before it was stopped, so that its ledger says so. Nothing is released."""
@@ -211,8 +225,8 @@ class SlotParties:
         if budget is None or self.spec.trust != "hub":
             return Exact(because=NO_PRIVACY["stream"] if budget is None else "the sites have added noise")
         if name not in self.ledgers:
-            self.ledgers[name] = Ledger(epsilon=budget.epsilon, delta=budget.delta, unit=self.spec.unit)
-        return Gaussian(self.multiplier, self.ledgers[name], self._noise(name, slot, often))
+            self.ledgers[name] = self._new_ledger(budget)
+        return Gaussian(multiplier=self.multiplier, ledger=self.ledgers[name], noise=self._noise(name, slot, often))
 
     def _noise(self, name: str, slot: int, often: int = 0) -> Noise:
         seed = self.spec.seed

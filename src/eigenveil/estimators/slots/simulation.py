@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import final
 
-from eigenveil.core.ledger import Charge
+from eigenveil.core.ledger import Charge, Ledger
 from eigenveil.errors import ProtocolError, at_place, require
+from eigenveil.estimators.checks import WholeCharge
 from eigenveil.estimators.slots.answer import answer_of
 from eigenveil.estimators.slots.parties import SlotParties
 from eigenveil.estimators.slots.spec import SlotSpec
@@ -26,11 +27,14 @@ __all__ = ["SlotSimulation"]
 class SlotSimulation:
     """The parties of `spec`, and what they have done. Changes in place: it spends."""
 
-    def __init__(self, spec: SlotSpec, *, faults: Faults | None) -> None:
+    def __init__(self, spec: SlotSpec, *, faults: Faults | None, ledger: Ledger | None = None) -> None:
         self.spec = spec
+        # Charged once for all slots that a person is in.
+        self._whole = WholeCharge(ledger, spec.budget, unit=spec.unit, label="this stream at sites")
         # Real keys even here, so that a simulation runs the same protocol as a network.
         identities = {name: Identity.fresh() for name in spec.names} if spec.trust == "masked" else {}
-        self.parties = SlotParties(spec, roster={name: one.public for name, one in identities.items()})
+        roster = {name: one.public for name, one in identities.items()}
+        self.parties = SlotParties(spec, roster=roster, through=self._whole)
         self.members: dict[str, SlotMember | MaskedSlotMember] = {}
         for name in spec.names:
             if identities:
@@ -64,15 +68,17 @@ class SlotSimulation:
         require(slot < self.spec.slots, f"all {self.spec.slots} slots are over")
         # All of a slot is taken in before any of it is released: bad rows at one site leave no trace.
         filled = {name: self._filled(name, blocks) for name, blocks in rows.items()}
-        self.following += 1
-        for name, closed in filled.items():
-            self.members[name].close(slot, closed)
-        self._tick(away)
+        with self._whole.reserved(self.parties.masked):
+            self.following += 1
+            for name, closed in filled.items():
+                self.members[name].close(slot, closed)
+            self._tick(away)
 
     def finish(self, *, away: Collection[str] = ()) -> None:
         """Ask once more for what is missing, until the window of the last slot has passed."""
-        while self.hub.result is None:
-            self._tick(away)
+        with self._whole.reserved(self.parties.masked):
+            while self.hub.result is None:
+                self._tick(away)
 
     def charges(self) -> tuple[Charge, ...]:
         """The hub's charges if it adds noise, otherwise those of the site that spent most."""

@@ -9,7 +9,7 @@ from sklearn.exceptions import NotFittedError
 
 from eigenveil.core.rows import Rows, block_size, in_silence
 from eigenveil.errors import EigenveilError, require, require_param
-from eigenveil.estimators.checks import budget_of, seed_of
+from eigenveil.estimators.checks import PartiesLedger, budget_of, seed_of
 from eigenveil.estimators.fitted import FittedPCA
 from eigenveil.estimators.settings import asked_settings
 from eigenveil.estimators.sites import Columns, read_site
@@ -26,7 +26,7 @@ __all__ = ["FederatedStream"]
 
 
 @parameters(panel="Waiting")
-class FederatedStream(ColumnsParams, SlotStreamParams, FittedPCA):
+class FederatedStream(PartiesLedger, ColumnsParams, SlotStreamParams, FittedPCA):
     """Principal components of streams at many sites, which are always there. Changes in place: a private one spends.
 
     Parameters
@@ -116,6 +116,9 @@ class FederatedStream(ColumnsParams, SlotStreamParams, FittedPCA):
         Make a column of 0 and 1 for each of these public levels of a column of text. A value that is not listed, or
         is missing, is 0 in all of them. For example {"sex": ["f", "m"]}. You must know the levels without looking at
         these rows. A row gets at most a single 1, so that its norm grows by at most 1.
+    ledger : Ledger or None, default None
+        Shared by several fits on the same people, so that their costs add up against one budget. All of the budget is
+        charged with the first release, for whoever sees most.
     faults : Faults or None, default None
         What a simulated network does to messages. None carries everything.
 
@@ -252,7 +255,7 @@ class FederatedStream(ColumnsParams, SlotStreamParams, FittedPCA):
             budget is not None or asked.row_bound is None,
             "{row_bound} is for a private stream. Leave it out",
         )
-        simulation = self._simulation = SlotSimulation(spec, faults=asked.faults)
+        simulation = self._simulation = SlotSimulation(spec, faults=asked.faults, ledger=asked.ledger)
         self._columns = columns
         self.n_features_in_ = columns.count
         # Names of an earlier fit must not stay if these rows have none.
