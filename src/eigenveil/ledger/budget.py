@@ -218,7 +218,7 @@ class Standing:
     def new(cls, account: StudyBudget, life: Budget | None) -> "Standing":
         """How a study stands that is joined with this account."""
         rounding = ROUNDING if account.trust == CURATOR else _OTHER_MACHINES
-        return cls(account.mu, account.beyond, life, unit=account.unit, rounding=rounding)
+        return cls(mu=account.mu, beyond=account.beyond, life=life, unit=account.unit, rounding=rounding)
 
     @property
     def guarantees(self) -> bool:
@@ -358,12 +358,14 @@ class RunningTotal:
     @property
     def together(self) -> Together:
         """The sums over all studies."""
-        return Together(self._studies, self._counts.value, self._beyond.value, self._exact.value)
+        return Together(
+            studies=self._studies, counts=self._counts.value, beyond=self._beyond.value, exact=self._exact.value
+        )
 
     def after(self, before: Standing | None, after: Standing) -> Together:
         """What the sums would be after a change."""
         studies, counts, beyond, exact = self._sums(before, after)
-        return Together(studies, counts.value, beyond.value, exact.value)
+        return Together(studies=studies, counts=counts.value, beyond=beyond.value, exact=exact.value)
 
     @property
     def units(self) -> set[PrivacyUnit]:

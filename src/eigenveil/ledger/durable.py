@@ -276,7 +276,7 @@ class DurableLedger:
             secret = b"" if over else table.secret_of(tables, books, account.study)
             # All of them are checked now, one at a time: the bytes of a whole study may not fit in memory.
             count = sum(1 for _ in table.steps_of(tables, books, account.study))
-            return Opened(False, secret, _Steps(self._steps_of(account.study), count), finished=over)
+            return Opened(fresh=False, secret=secret, steps=_Steps(self._steps_of(account.study), count), finished=over)
 
     def charge(self, account: StudyBudget, charges: Sequence[Charge], *, life: Budget, finish: bool = True) -> None:
         """Join and commit in one step, and `finish` in it too if nothing follows. Without `charges` it only fixes the `life`
@@ -522,7 +522,7 @@ class DurableLedger:
         entry = table.append_balance(tables, "join", whose, standing, together, body)
         row = (*whose, entry.number, secret)
         tables.execute("INSERT INTO studies (study, dataset, joined, secret) VALUES (?, ?, ?, ?)", row)
-        return Opened(True, secret, (), finished=False)
+        return Opened(fresh=True, secret=secret, steps=(), finished=False)
 
     def _hold_to(
         self, life: Budget | None, account: StudyBudget, known: Standing, tables: table.Tables, books: Replay

@@ -143,7 +143,7 @@ class Entry:
     ) -> "Entry":
         """The entry that follows `previous`, sealed."""
         number, before = (1, FIRST) if previous is None else (previous.number + 1, previous.hash)
-        unsealed = cls(number, today(), kind, study, dataset, body, "")
+        unsealed = cls(number=number, time=today(), kind=kind, study=study, dataset=dataset, body=body, hash="")
         return replace(unsealed, hash=unsealed.sealed(before))
 
     def sealed(self, previous: str) -> str:

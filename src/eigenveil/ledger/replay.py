@@ -78,12 +78,18 @@ class DatasetState:
         """The sums over the studies of a dataset, which protect these `units`: one, or none yet."""
         still = [standing for standing in standings if standing.state == "open"]
         total = Together.of(standings)
-        # The root of a sum of squares: under Gaussian DP the mu of several releases adds up like that.
-        spent = math.sqrt(math.fsum(standing.spent**2 for standing in standings))
-        reserved = math.sqrt(Together.of(still).counts)
-        closed = len(standings) - len(still)
-        sums = (spent, reserved, math.sqrt(total.counts), total.beyond)
-        return cls(name, len(still), closed, *sums, life, next(iter(units), None))
+        return cls(
+            name=name,
+            open=len(still),
+            closed=len(standings) - len(still),
+            # The root of a sum of squares: under Gaussian DP the mu of several releases adds up like that.
+            spent=math.sqrt(math.fsum(standing.spent**2 for standing in standings)),
+            reserved=math.sqrt(Together.of(still).counts),
+            counted=math.sqrt(total.counts),
+            beyond=total.beyond,
+            life=life,
+            unit=next(iter(units), None),
+        )
 
     @property
     def void(self) -> bool:

@@ -148,7 +148,7 @@ def streamed(store: FileStore, cost: Budget, unit: PrivacyUnit, *, title: str) -
     """
     terms = _terms(store.dataset, cost, unit, title)
     store.require(terms)
-    return StreamSpending(store.lasting(), terms, store.life)
+    return StreamSpending(lasting=store.lasting(), account=terms, life=store.life)
 
 
 def resumed(
@@ -162,11 +162,20 @@ def resumed(
     )
     require(dataset in (None, known), f"the people in the stream are {known!r} in its ledger. Leave out --dataset")
     terms = _terms(known, cost, unit, title, study=study)
-    return StreamSpending(lasting, terms, Budget(*map(float, notes["life"])), kept=True)
+    return StreamSpending(lasting=lasting, account=terms, life=Budget(*map(float, notes["life"])), kept=True)
 
 
 def _terms(dataset: str, cost: Budget, unit: PrivacyUnit, title: str, *, study: str | None = None) -> StudyBudget:
     """The account of a release or a stream: its whole budget, whatever it will use."""
     # A random name, so that two fits of one table with the same settings are two studies.
     name = secrets.token_hex(32) if study is None else study
-    return StudyBudget(name, title, dataset, CURATOR, cost.epsilon, cost.delta, mu=cost.mu, unit=unit)
+    return StudyBudget(
+        study=name,
+        title=title,
+        dataset=dataset,
+        trust=CURATOR,
+        epsilon=cost.epsilon,
+        delta=cost.delta,
+        mu=cost.mu,
+        unit=unit,
+    )

@@ -308,12 +308,12 @@ class FileStore:
             cost = Budget(max(epsilon_of(mu, delta), _LEAST_EPSILON), delta)
         return StudyBudget(
             # A random name, so that two fits of one table with the same settings are two studies.
-            secrets.token_hex(32),
-            _title(label),
-            self.dataset,
-            CURATOR,
-            cost.epsilon,
-            cost.delta,
+            study=secrets.token_hex(32),
+            title=_title(label),
+            dataset=self.dataset,
+            trust=CURATOR,
+            epsilon=cost.epsilon,
+            delta=cost.delta,
             mu=max(mu, _LEAST_MU),
             unit=unit,
         )
@@ -394,7 +394,14 @@ def open_ledger(
         if is_new:
             # Kept at once: whoever opens it next need not say it again, and cannot change it.
             terms = StudyBudget(
-                secrets.token_hex(32), _FIXED, name, CURATOR, life.epsilon, life.delta, mu=_LEAST_MU, unit=None
+                study=secrets.token_hex(32),
+                title=_FIXED,
+                dataset=name,
+                trust=CURATOR,
+                epsilon=life.epsilon,
+                delta=life.delta,
+                mu=_LEAST_MU,
+                unit=None,
             )
             lasting.charge(terms, [], life=life)
         return Ledger.kept(life, FileStore.over(lasting, name, life), unit=unit)

@@ -144,7 +144,13 @@ def steps_of(tables: Tables, books: Replay, study: str) -> Iterator[StudyStep]:
         stored = list(_bytes_of(tables, entry))
         kept = bool(stored)
         _require_kept(books, entry, pruned, kept=kept)
-        yield StudyStep(number, stored[0] if kept else b"", tuple(stored[1:]), charges_in(entry.body), kept)
+        yield StudyStep(
+            number=number,
+            came=stored[0] if kept else b"",
+            said=tuple(stored[1:]),
+            charges=charges_in(entry.body),
+            kept=kept,
+        )
 
 
 def charges_at(tables: Tables, books: Replay, number: int) -> tuple[Charge, ...]:

@@ -14,8 +14,7 @@ from eigenveil.core.accounting import Budget
 from eigenveil.core.unit import PrivacyUnit
 from eigenveil.data.owned import text_owned
 from eigenveil.errors import EigenveilError, ParameterError, require
-from eigenveil.network.study.file import Place, StudyFile
-from eigenveil.network.study.text import comment, section
+from eigenveil.network.study.file import Place, StudyFile, comment, section
 from eigenveil.params import declared, param, parameters
 from eigenveil.params.declarations.groups import (
     DELTA_IN_FILE,

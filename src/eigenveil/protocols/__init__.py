@@ -22,10 +22,10 @@ from eigenveil.protocols.messages import (
 )
 from eigenveil.protocols.party import Party, Wait
 from eigenveil.protocols.pooled import run_pooled
-from eigenveil.protocols.star.hub import Hub, HubRound, Terms
-from eigenveil.protocols.star.layout import Layout
+from eigenveil.protocols.star.hub import Hub, HubRound
+from eigenveil.protocols.star.layout import Layout, Sampling
 from eigenveil.protocols.star.node import Node
-from eigenveil.protocols.star.participation import Sampling
+from eigenveil.protocols.star.rounds import Terms
 from eigenveil.protocols.star.site import Member
 
 __all__ = [

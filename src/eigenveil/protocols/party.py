@@ -30,14 +30,12 @@ class Wait:
 class Party(ABC):
     """One participant. Changes in place. A `PeerError` from `receive` means that it refused the message and changed nothing."""
 
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """The party's name."""
+    def __init__(self, name: str) -> None:
+        self.name = name
 
-    @abstractmethod
     def start(self) -> list[Message]:
-        """The first messages of this party."""
+        """The first messages of this party; none if others speak first."""
+        return []
 
     @abstractmethod
     def receive(self, message: Message) -> list[Message]:

@@ -118,11 +118,8 @@ class Stubborn(Party):
     """Has said something once, and says it again whenever it is asked, without ever giving up."""
 
     def __init__(self, inner: Peer, *, ahead: bool) -> None:
+        super().__init__(inner.name)
         self._inner, self._said, self._ahead = inner, dict[str, Message](), ahead
-
-    @property
-    def name(self) -> str:
-        return self._inner.name
 
     @property
     def waiting(self) -> Wait | None:

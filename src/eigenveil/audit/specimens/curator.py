@@ -19,8 +19,9 @@ from eigenveil.core.ledger import Charge, Ledger, Memory
 from eigenveil.core.rows import Block, Rows
 from eigenveil.core.unit import Neighbours
 from eigenveil.estimators import PrivatePCA
-from eigenveil.estimators.private.curator import PrivateSpec
+from eigenveil.estimators.terms import Terms
 from eigenveil.linalg import Array
+from eigenveil.plan import Plan
 from eigenveil.privacy.sums.clipped import FloatRegion, moved, sparse
 from eigenveil.tasks.fit.bounds import RowBounds
 
@@ -116,18 +117,18 @@ def _unclipped(domain: Domain) -> Region:
 class _QuietPCA(PrivatePCA):
     """A `PrivatePCA` whose noise is a fifth too small."""
 
-    def _request(self, asked: PrivatePCA, rows: Rows, *, private: bool) -> PrivateSpec:
-        request = super()._request(asked, rows, private=private)
-        return replace(request, bounds=cast(RowBounds, _OtherBounds(request.bounds, _quiet)))
+    def _planned(self, asked: PrivatePCA, rows: Rows, budget: Budget | None) -> tuple[Plan, Terms]:
+        plan, terms = super()._planned(asked, rows, budget)
+        return plan, replace(terms, bounds=cast(RowBounds, _OtherBounds(terms.bounds, _quiet)))
 
 
 @final
 class _UnclippedPCA(PrivatePCA):
     """A `PrivatePCA` that does not clip rows to `row_bound`."""
 
-    def _request(self, asked: PrivatePCA, rows: Rows, *, private: bool) -> PrivateSpec:
-        request = super()._request(asked, rows, private=private)
-        return replace(request, bounds=cast(RowBounds, _OtherBounds(request.bounds, _unclipped)))
+    def _planned(self, asked: PrivatePCA, rows: Rows, budget: Budget | None) -> tuple[Plan, Terms]:
+        plan, terms = super()._planned(asked, rows, budget)
+        return plan, replace(terms, bounds=cast(RowBounds, _OtherBounds(terms.bounds, _unclipped)))
 
 
 def _forgetful(budget: Budget) -> Ledger:

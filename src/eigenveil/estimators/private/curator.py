@@ -3,7 +3,7 @@
 import math
 import warnings
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, final
+from typing import Any, final
 
 import numpy as np
 from numpy.random import Generator
@@ -16,14 +16,17 @@ from eigenveil.core.noise import Noise
 from eigenveil.core.rows import Rows
 from eigenveil.core.unit import Neighbours, gram_sensitivity
 from eigenveil.errors import ParameterWarning
+from eigenveil.estimators.checks import covariance_for, rank_and_fraction
 from eigenveil.estimators.settings import bound_settings, settings_of
+from eigenveil.estimators.terms import Terms
 from eigenveil.estimators.verdict import FitVerdict, forewarned, noise_floor, released_of, verdict_of
 from eigenveil.linalg import Array, Subspace
-from eigenveil.methods import Method, MethodPlan, TaskContext, method_of
+from eigenveil.methods import TaskContext
 from eigenveil.papers.noise_scales import fpca_scale, ppm_multiplier
+from eigenveil.params import PrivateParams
 from eigenveil.plan import Plan, predict
 from eigenveil.plan.choose.choice import DIVIDED
-from eigenveil.privacy import Guarantee, bounded_count
+from eigenveil.privacy import Guarantee
 from eigenveil.privacy.facts import (
     COMPONENTS,
     NO_PRIVACY,
@@ -33,41 +36,15 @@ from eigenveil.privacy.facts import (
     PublishedNoise,
 )
 from eigenveil.protocols import run_pooled
-from eigenveil.tasks.fit.bounds import RowBounds
-from eigenveil.tasks.fit.split import split_budget
 from eigenveil.tasks.fit.task import Fit, FitResult
 
-__all__ = ["Curator", "PrivateFit", "PrivateSpec", "curator_settings"]
-
-Calibration = Literal["exact", "paper"]
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class PrivateSpec:
-    """What to fit, checked and public. With `rank` None, it is read off the released spectrum to explain `fraction`.
-
-    A model records `settings`.
-    """
-
-    rank: int | None
-    fraction: float
-    bounds: RowBounds
-    center: Array | Literal["private"] | None
-    neighbours: Neighbours
-    method: str
-    calibration: Calibration
-    oversample: int | None
-    rounds: int | None
-    protects: Person
-    least_rows: int
-    settings: dict[str, Any]
+__all__ = ["Curator", "PrivateFit", "curator_settings", "least_rows", "plan_of"]
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class PrivateFit:
-    """What a fit released: directions, spectrum, center, the number of people, the plan, the guarantee, and the Gram matrix."""
+    """What a fit released: directions, spectrum, center, the number of people, the guarantee, and the Gram matrix."""
 
     subspace: Subspace
     trace: float
@@ -76,7 +53,6 @@ class PrivateFit:
     domain: Domain
     scale: Array | None
     verdict: FitVerdict
-    plan: Plan
     guarantee: Guarantee
     gram: Array | None
     rates: Array | None
@@ -91,7 +67,8 @@ class Curator:
     while the fit runs, because other fits may spend from the same ledger at the same time.
     """
 
-    request: PrivateSpec
+    params: PrivateParams
+    terms: Terms
     budget: Budget | None
     ledger: Ledger | None
     noise: Noise
@@ -104,76 +81,56 @@ class Curator:
 
         What a fit does not spend, because it fails or ends early, is given back. The columns may have `names`.
         """
-        # Plans are made from public numbers alone, so what is chosen reveals nothing.
-        public = self._public_count(rows)
-        plan = self._plan(public)
-        study, before = self._study(plan, public), self._before(plan, public)
+        study, before = self._study(), self._before()
         for warning in before:
             # Before anything is spent, so that a caller who makes an error of it spends nothing.
             warnings.warn(warning, stacklevel=5)
         if self.budget is None or self.ledger is None:
             found = run_pooled(study, rows, Exact(because=NO_PRIVACY["fit"]))
         else:
-            unit = self.request.protects.protected(self.request.neighbours)
             with self.ledger.reserve(
-                self.budget.mu, label="this fit", unit=unit, budget=self.budget, lazy=True
+                self.budget.mu, label="this fit", unit=self.terms.unit, budget=self.budget, lazy=True
             ) as self._reserve:
                 found = run_pooled(study, rows, Gaussian(1.0 / self.budget.mu, self._reserve, self.noise))
         # How much more noise a published calibration added than its share of the budget needs.
         self._overshoot = math.sqrt(study.split.main(found.steps) / study.components_share(found.steps))
-        return self._found(study, found, plan, names, before)
+        return self._found(study, found, names, before)
 
-    def _study(self, plan: Plan, public: float | None) -> Fit:
-        """The whole fit as one task, for a public number of people or a private one."""
-        request, chosen, leaf = self.request, plan.chosen.plan, method_of(plan.chosen.method)
-        context = TaskContext(neighbours=request.neighbours, rank=request.rank, private=self.budget is not None)
-        split = split_budget(
-            mean=isinstance(request.center, str),
-            search=request.bounds.search,
-            count=public is None,
-            trace=not leaf.releases_gram,
-            bound=request.bounds.find,
-            units=request.bounds.units,
-            observed=request.bounds.gaps is not None and request.bounds.gaps.divides,
-        )
-        return Fit(
-            bounds=request.bounds,
-            neighbours=request.neighbours,
-            center=request.center,
-            components=leaf.build_task(chosen, leaf.start_basis(request.bounds.dim, chosen, self.rng), context),
-            split=split,
-            people=public,
+    def _study(self) -> Fit:
+        """The whole fit as one task."""
+        terms, plan = self.terms, self.terms.plan
+        context = TaskContext(neighbours=terms.neighbours, rank=terms.rank, private=terms.private)
+        basis = terms.method.start_basis(terms.bounds.dim, plan, self.rng)
+        return terms.fit(
+            terms.method.build_task(plan, basis, context),
             multiplier=0.0 if self.budget is None else 1.0 / self.budget.mu,
-            rank=request.rank,
             # Before the ledger is touched, because a published calibration may refuse the budget.
-            at_most=self._at_most(chosen),
-            needs_trace=not leaf.releases_gram,
-            entry=leaf.entry_noise(chosen),
+            at_most=self._at_most(),
         )
 
     def _found(
         self,
         study: Fit,
         found: FitResult,
-        plan: Plan,
         names: tuple[str, ...] | None,
         before: tuple[ParameterWarning, ...],
     ) -> PrivateFit:
         """What a fit found, with the verdict on it."""
-        request, space = self.request, found.subspace
-        floor = noise_floor(study, found, plan.chosen.plan)
-        if request.rank is None:
-            space = space.truncate(_rank_for(space, found.trace, request.fraction, floor))
+        terms, space = self.terms, found.subspace
+        floor = noise_floor(study, found, terms.plan)
+        if terms.rank is None:
+            fraction = rank_and_fraction(self.params.n_components, terms.bounds.dim)[1]
+            space = space.truncate(_rank_for(space, found.trace, fraction, floor))
         verdict = verdict_of(
             released_of(study, found, space=space, floor=floor) if floor > 0 else None,
-            asked=request.settings,
+            asked=terms.settings,
             budget=self.budget,
-            method=f"curator/{plan.chosen.method}",
-            neighbours=request.neighbours,
+            method=f"curator/{terms.method}",
+            neighbours=terms.neighbours,
             names=names,
             before=before,
         )
-        guarantee = self._guarantee(found, method_of(plan.chosen.method))
+        guarantee = self._guarantee(found)
         return PrivateFit(
             space,
             found.trace,
@@ -182,101 +139,69 @@ class Curator:
             found.domain,
             found.units,
             verdict,
-            plan,
             guarantee,
             found.gram,
             found.rates,
         )
 
-    def _before(self, plan: Plan, people: float | None) -> tuple[ParameterWarning, ...]:
+    def _before(self) -> tuple[ParameterWarning, ...]:
         """What is to be said before anything is spent."""
-        request = self.request
-        if request.rank is None or request.calibration == "paper":
+        terms = self.terms
+        if terms.rank is None or self.params.calibration == "paper":
             return ()
         return forewarned(
-            f"curator/{plan.chosen.method}",
-            dim=request.bounds.dim,
-            rank=request.rank,
-            people=people,
+            f"curator/{terms.method}",
+            dim=terms.bounds.dim,
+            rank=terms.rank,
+            people=terms.people,
             budget=self.budget,
-            neighbours=request.neighbours,
-            center="private" if isinstance(request.center, str) else None,
-            bounds=request.bounds,
+            neighbours=terms.neighbours,
+            center=terms.seeks_center,
+            bounds=terms.bounds,
         )
 
-    def _public_count(self, rows: Rows) -> float | None:
-        """The number of people if it is public, None if it is private, or if only reading tells who counts."""
-        if self.request.bounds.gaps is not None and self.request.bounds.gaps.drops:
-            return None
-        if self.budget is not None and not self.request.neighbours.count_is_public:
-            return None
-        if not self.request.protects.grouped:
-            return float(rows.shape[0])
-        # Rounded to a whole number: the last digits of a sum of weights 1/m would reveal m.
-        return float(round(float(bounded_count(rows, neighbours=Neighbours.ZERO_OUT).value)))
-
-    def _plan(self, people: float | None) -> Plan:
-        request, dim = self.request, self.request.bounds.dim
-        found = predict(
-            dim=dim,
-            # With a fraction the rank is not known yet. 32 is a guess, for the plan alone.
-            rank=request.rank or min(dim, 32),
-            budget=self.budget,
-            method=request.method,
-            neighbours=request.neighbours,
-            people=None if people is None else round(people),
-            oversample=request.oversample,
-            rounds=request.rounds,
-        )
-        if self.budget is not None and request.calibration == "paper":
-            # The paper's noise is the same in every round.
-            rounds = len(found.chosen.plan.shares)
-            chosen = replace(found.chosen, plan=replace(found.chosen.plan, shares=(1.0 / rounds,) * rounds))
-            found = replace(found, chosen=chosen)
-        divided = request.bounds.gaps is not None and request.bounds.gaps.divides
-        return replace(found, why=DIVIDED, asked=False) if divided else found
-
-    def _published(self, plan: MethodPlan) -> float | None:
+    def _published(self) -> float | None:
         """The noise multiplier as the paper of the chosen method prints it, None with exact calibration."""
-        if self.budget is None or self.request.calibration != "paper":
+        terms = self.terms
+        if self.budget is None or self.params.calibration != "paper":
             return None
-        if method_of(plan.method).releases_gram:
+        if terms.method.releases_gram:
             # The paper prints a scale for rows in the unit ball. Over their sensitivity it is a multiplier for any
             # bound.
-            return fpca_scale(self.budget, dim=self.request.bounds.dim) / gram_sensitivity(1.0, self.request.neighbours)
-        rounds = len(plan.shares)
+            return fpca_scale(self.budget, dim=terms.bounds.dim) / gram_sensitivity(1.0, terms.neighbours)
+        rounds = terms.plan.rounds
         # The paper's noise is that of each round. A mechanism enlarges its noise by sqrt(rounds) for a share of 1 /
         # rounds, so that comes off first.
         return ppm_multiplier(self.budget, rounds=rounds) / math.sqrt(rounds)
 
-    def _at_most(self, plan: MethodPlan) -> float:
+    def _at_most(self) -> float:
         """The share of the budget that the components spend. A published calibration adds more noise and spends less."""
-        published = self._published(plan)
+        published = self._published()
         # A multiplier of M spends mu = 1 / M, and shares are parts of the budget's mu^2.
         return 1.0 if published is None or self.budget is None else (self.budget.mu * published) ** -2
 
-    def _guarantee(self, found: FitResult, method: Method) -> Guarantee:
-        request = self.request
+    def _guarantee(self, found: FitResult) -> Guarantee:
+        terms = self.terms
         if self.budget is None or self._reserve is None:
             return Guarantee.none(NO_PRIVACY["fit"])
         return GuaranteeFacts(
             budget=self.budget,
-            protects=request.protects,
-            neighbours=request.neighbours,
-            rows=request.bounds.known(request.center, norm=found.domain.radius, least=request.least_rows),
+            protects=Person(grouped=terms.grouped, column=terms.person),
+            neighbours=terms.neighbours,
+            rows=terms.bounds.known(terms.center, norm=found.domain.radius, least=least_rows(terms)),
             seen_by=OneHolder(),
-            released=COMPONENTS + request.bounds.released,
+            released=COMPONENTS + terms.bounds.released,
             charges=self._reserve.charges,
             reproducible=self.noise.reproducible,
-            published=self._published_noise(method),
+            published=self._published_noise(),
             people=found.people,
         ).guarantee()
 
-    def _published_noise(self, method: Method) -> PublishedNoise | None:
-        if self.request.calibration == "exact":
+    def _published_noise(self) -> PublishedNoise | None:
+        if self.params.calibration == "exact":
             return None
         return PublishedNoise(
-            "FPCA (17)" if method.releases_gram else "PPM Alg. 1 (zero-concentrated DP)", self._overshoot
+            "FPCA (17)" if self.terms.method.releases_gram else "PPM Alg. 1 (zero-concentrated DP)", self._overshoot
         )
 
 
@@ -294,16 +219,40 @@ def _rank_for(subspace: Subspace, trace: float, fraction: float, floor: float) -
     return max(1, min(wanted, above)) if floor > 0 else max(1, wanted)
 
 
-def curator_settings(
-    request: PrivateSpec, plan: Plan, *, row_bound: float, scale: Array | None, private: bool
-) -> dict[str, Any]:
+def plan_of(params: PrivateParams, *, rank: int | None, dim: int, budget: Budget | None, people: float | None) -> Plan:
+    """The plan of a fit, from public numbers alone, so that what is chosen reveals nothing. `people`: if that is public."""
+    found = predict(
+        dim=dim,
+        # With a fraction the rank is not known yet. 32 is a guess, for the plan alone.
+        rank=rank or min(dim, 32),
+        budget=budget,
+        method=covariance_for(params.missing, params.method, dim),
+        neighbours=Neighbours(params.neighbours),
+        people=None if people is None else round(people),
+        oversample=params.oversample,
+        rounds=params.rounds,
+    )
+    if budget is not None and params.calibration == "paper":
+        # The paper's noise is the same in every round.
+        rounds = len(found.chosen.plan.shares)
+        chosen = replace(found.chosen, plan=replace(found.chosen.plan, shares=(1.0 / rounds,) * rounds))
+        found = replace(found, chosen=chosen)
+    return replace(found, why=DIVIDED, asked=False) if params.missing in ("counts", "groups") else found
+
+
+def least_rows(terms: Terms) -> int:
+    """Fewer rows are refused, which reveals that there are fewer, so the guarantee states this minimum as public."""
+    return max(2, terms.rank or 2)
+
+
+def curator_settings(terms: Terms, plan: Plan, *, row_bound: float, scale: Array | None) -> dict[str, Any]:
     """The settings of a fit of one table, with the bound and the units that were found."""
     return settings_of(
-        request.settings,
-        method=plan.chosen.method,
+        terms.settings,
+        method=terms.plan.method,
         why=plan.reason,
-        neighbours=request.neighbours if private else None,
-        width=plan.chosen.plan.width,
-        rounds=len(plan.chosen.plan.shares),
-        **bound_settings(request.settings, request.bounds, row_bound, scale),
+        neighbours=terms.neighbours if terms.private else None,
+        width=terms.plan.width,
+        rounds=len(terms.plan.shares),
+        **bound_settings(terms.settings, terms.bounds, row_bound, scale),
     )

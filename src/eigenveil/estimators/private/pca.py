@@ -4,18 +4,23 @@ from typing import Any
 
 import numpy as np
 
+from eigenveil.core.accounting import Budget
 from eigenveil.core.ledger import Ledger
 from eigenveil.core.noise import Noise
 from eigenveil.core.rows import Rows, in_silence
 from eigenveil.core.unit import Neighbours
 from eigenveil.data.elsewhere import by_person
+from eigenveil.data.rows import counts_people
 from eigenveil.errors import require_param
-from eigenveil.estimators.checks import SharedLedger, budget_of, center_of, covariance_for, rank_and_fraction, seed_of
+from eigenveil.estimators.checks import SharedLedger, budget_of, center_of, rank_and_fraction, seed_of
 from eigenveil.estimators.fitted import FittedPCA
-from eigenveil.estimators.private.curator import Curator, PrivateSpec, curator_settings
-from eigenveil.estimators.reading import chosen, person_in, read_rows
+from eigenveil.estimators.private.curator import Curator, curator_settings, least_rows, plan_of
+from eigenveil.estimators.reading import chosen, read_rows
 from eigenveil.estimators.settings import asked_settings
+from eigenveil.estimators.sites import people_at
+from eigenveil.estimators.terms import Terms
 from eigenveil.params import PrivateParams, checked, parameters
+from eigenveil.plan import Plan
 from eigenveil.tasks.fit.bounds import RowBounds
 
 __all__ = ["PrivatePCA"]
@@ -154,17 +159,17 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
         rows = read_rows(self, X, reset=True, ensure_min_samples=2, ensure_min_features=2)
         if person is not None:
             rows = by_person(rows, person)
-        request = self._request(asked, rows, private=budget is not None)
-        _require_rows(rows, request, private=budget is not None)
+        plan, terms = self._planned(asked, rows, budget)
+        _require_rows(rows, terms)
         ledger = None if budget is None else asked.ledger
         if budget is not None and ledger is None:
             ledger = Ledger(epsilon=budget.epsilon, delta=budget.delta)
         # Noise and the first basis come from different sources: the basis is public, the noise must not be.
         noise, rng = _randomness(asked.random_state)
-        found = Curator(request, budget, ledger, noise, rng).fit(rows, names=self._names())
+        found = Curator(asked, terms, budget, ledger, noise, rng).fit(rows, names=self._names())
         # Results are set together, after the fit: one that fails leaves those of the fit before it.
         self.ledger_ = ledger
-        self.plan_ = found.plan
+        self.plan_ = plan
         self._show(
             found.subspace,
             trace=found.trace,
@@ -176,34 +181,34 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
             scale=found.scale,
             observed=found.rates,
             domain=found.domain,
-            settings=curator_settings(
-                request, found.plan, row_bound=found.domain.radius, scale=found.scale, private=budget is not None
-            ),
+            settings=curator_settings(terms, plan, row_bound=found.domain.radius, scale=found.scale),
         )
         self._warn(found.verdict)
         return self
 
-    def _request(self, asked: "PrivatePCA", rows: Rows, *, private: bool) -> PrivateSpec:
-        dim = rows.shape[1]
-        rank, fraction = rank_and_fraction(asked.n_components, dim)
-        if asked.n_components is None and not private:
+    def _planned(self, asked: "PrivatePCA", rows: Rows, budget: Budget | None) -> tuple[Plan, Terms]:
+        dim, near, grouped = rows.shape[1], Neighbours(asked.neighbours), counts_people(rows)
+        rank, _ = rank_and_fraction(asked.n_components, dim)
+        if asked.n_components is None and budget is None:
             # Exact PCA has no more directions than rows. With privacy that number must not show.
             rank = max(1, min(rows.shape))
-        bounds = RowBounds.of(asked, dim, private=private, sparse=rows.sparse, names=self._names())
-        return PrivateSpec(
+        bounds = RowBounds.of(asked, dim, private=budget is not None, sparse=rows.sparse, names=self._names())
+        people = None
+        # Where incomplete rows are dropped, only reading tells who counts.
+        if asked.missing != "drop" and (budget is None or near.count_is_public):
+            people = people_at(rows)
+        plan = plan_of(asked, rank=rank, dim=dim, budget=budget, people=people)
+        return plan, Terms(
             rank=rank,
-            fraction=fraction,
             bounds=bounds,
             center=center_of(asked.center, dim),
-            neighbours=Neighbours(asked.neighbours),
-            method=covariance_for(asked.missing, asked.method, dim),
-            calibration=asked.calibration,
-            oversample=asked.oversample,
-            rounds=asked.rounds,
-            protects=person_in(rows, asked.person),
-            # Refusing fewer rows reveals that there are fewer, so the guarantee states this minimum as public.
-            least_rows=max(2, rank or 2),
+            neighbours=near,
+            plan=plan.chosen.plan,
+            private=budget is not None,
+            people=people,
             settings=asked_settings(asked),
+            grouped=grouped,
+            person=asked.person if isinstance(asked.person, str) else None,
         )
 
 
@@ -214,13 +219,13 @@ def _randomness(random_state: Any) -> tuple[Noise, np.random.Generator]:
     return Noise.seeded(seed), np.random.default_rng(seed)
 
 
-def _require_rows(rows: Rows, request: PrivateSpec, *, private: bool) -> None:
+def _require_rows(rows: Rows, terms: Terms) -> None:
     count, dim = rows.shape
     require_param(dim >= 2, "{X} has 1 feature(s), and principal components need at least 2 columns")
     require_param(count >= 2, f"{{X}} has {count} sample(s), and principal components need at least 2 rows")
-    rank = request.rank or 1
+    rank = terms.rank or 1
     # No number in the message: how many rows there are may be private.
-    least = request.least_rows if private else rank
+    least = least_rows(terms) if terms.private else rank
     require_param(
         count >= least, "{X} has fewer rows than {n_components=}. Ask for fewer components", n_components=rank
     )

@@ -17,7 +17,7 @@ import asyncio
 from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final, final
+from typing import Final, Literal, final
 
 from eigenveil.core.ledger import Charge
 from eigenveil.data.follow import (
@@ -33,6 +33,7 @@ from eigenveil.data.follow import (
     require_sized,
 )
 from eigenveil.errors import ProtocolError, require
+from eigenveil.estimators.slots.parties import SlotParties
 from eigenveil.ledger.durable import DurableLedger, Opened
 from eigenveil.network.agents.durable.party import Event, OnEvent, Outgoing
 from eigenveil.network.agents.durable.slot_site import DurableSlotSite, SlotsBefore, StoredParts
@@ -218,50 +219,9 @@ class SlotSiteAgent(Holder):
         watching: ExitStack,
     ) -> None:
         """Fill one slot after the other, until all are closed or the study is over."""
-        task, ahead = self.parties.task, self.parties.spec.window + 1
-        filled = task.open()
-        # Fewer rows at a time where they are wide: their text takes several times their memory.
-        most = min(_MOST_ROWS, max(1, _NUMBERS // self.parties.spec.dim))
-
-        def step() -> bool:
-            """Read some rows, or close a slot; False if there is nothing for now."""
-            nonlocal filled
-            before = follower.start.slot
-            if follower.next > durable.party.closed + 1:
-                # Said at once, however many rows wait.
-                durable.party.skip(follower.next)
-                moved.append(follower.next)
-            event = follower.poll(Instant.now(), most=most)
-            if event is None:
-                return False
-            if isinstance(event, Left):
-                filled = task.open()
-                durable.party.skip(event.then.slot)
-                moved.append(event.then.slot)
-                self.on_event(
-                    Event(
-                        "waiting",
-                        self.above,
-                        f"rows from before slot {event.then.slot + 1} are in no slot: the end of one was not noted here, and a "
-                        "person may have several of them",
-                    )
-                )
-            elif isinstance(event, Closed):
-                if event.slot > before:
-                    words = f"{before + 1} to {event.slot}" if event.slot > before + 1 else f"{event.slot}"
-                    self.on_event(
-                        Event("waiting", self.above, f"skipped, because its end was not noted here: slot {words}")
-                    )
-                durable.close(event.slot, filled, then=event.then.to_text())
-                # A new slot is opened after the commit. If that fails, the site ends and nothing is half counted.
-                filled = task.open()
-                self.on_event(Event("said", self.above, f"slot {event.slot + 1} is closed and charged"))
-                moved.append(event.slot)
-            else:
-                filled.add(event.rows)
-            return True
-
-        moved: list[int] = []
+        slots = _Slots(
+            durable, follower, self.parties, say=lambda what, words: self.on_event(Event(what, self.above, words))
+        )
         # Nothing is charged before a hub is there that has this very study: another file would cost a budget for nothing. With
         # notes there was one. Which slots have an end must not depend on whether the rows of one were added up before a stop.
         if durable.party.closed < 0 and (ends is None or not ends.begun):
@@ -270,13 +230,11 @@ class SlotSiteAgent(Holder):
             watching.enter_context(ends)
             self._since = Instant.now().wall
         while not follower.over and not durable.over:
-            # Without a clock a site reads no further ahead than the hub may ask: its slots wait in the file.
-            waits = isinstance(follower.rule, ByCount) and follower.start.slot > durable.party.newest + ahead
-            if waits or not await runner.do(step):
+            if slots.are_ahead or not await runner.do(slots.step):
                 await asyncio.sleep(_LOOK)
-            if moved:
+            if slots.have_moved:
                 # The hub may have asked for it already.
-                moved.clear()
+                slots.have_moved = False
                 await self._tell(runner, durable, follower)
                 if ends is None:
                     await runner.act(durable.held)
@@ -338,3 +296,67 @@ class SlotSiteAgent(Holder):
                     "slot. Slots that are closed are still answered for",
                 )
             )
+
+
+@final
+class _Slots:
+    """The slots of a site, filled and closed with the rows that `follower` finds. Changes in place, on the party's thread."""
+
+    def __init__(
+        self,
+        durable: DurableSlotSite,
+        follower: Follower,
+        parties: SlotParties,
+        *,
+        say: Callable[[Literal["waiting", "said"], str], None],
+    ) -> None:
+        self._durable, self._follower, self._task, self._say = durable, follower, parties.task, say
+        self._filled = self._task.open()
+        self._ahead = parties.spec.window + 1
+        # Fewer rows at a time where they are wide: their text takes several times their memory.
+        self._most_rows = min(_MOST_ROWS, max(1, _NUMBERS // parties.spec.dim))
+        # A slot was closed or left out since somebody last unset this.
+        self.have_moved = False
+
+    @property
+    def are_ahead(self) -> bool:
+        """Without a clock a site reads no further ahead than the hub may ask: its slots wait in the file."""
+        newest = self._durable.party.newest
+        return isinstance(self._follower.rule, ByCount) and self._follower.start.slot > newest + self._ahead
+
+    def step(self) -> bool:
+        """Read some rows, or close a slot; False if there is nothing for now."""
+        before = self._follower.start.slot
+        if self._follower.next > self._durable.party.closed + 1:
+            # Said at once, however many rows wait.
+            self._skip(self._follower.next)
+        event = self._follower.poll(Instant.now(), most=self._most_rows)
+        if event is None:
+            return False
+        if isinstance(event, Left):
+            self._filled = self._task.open()
+            self._skip(event.then.slot)
+            self._say(
+                "waiting",
+                f"rows from before slot {event.then.slot + 1} are in no slot: the end of one was not noted here, and a "
+                "person may have several of them",
+            )
+        elif isinstance(event, Closed):
+            self._close(event, before)
+        else:
+            self._filled.add(event.rows)
+        return True
+
+    def _skip(self, slot: int) -> None:
+        self._durable.party.skip(slot)
+        self.have_moved = True
+
+    def _close(self, event: Closed, before: int) -> None:
+        if event.slot > before:
+            words = f"{before + 1} to {event.slot}" if event.slot > before + 1 else f"{event.slot}"
+            self._say("waiting", f"skipped, because its end was not noted here: slot {words}")
+        self._durable.close(event.slot, self._filled, then=event.then.to_text())
+        # A new slot is opened after the commit. If that fails, the site ends and nothing is half counted.
+        self._filled = self._task.open()
+        self._say("said", f"slot {event.slot + 1} is closed and charged")
+        self.have_moved = True

@@ -83,7 +83,8 @@ class Peer(Party):
         watch: Callable[["Peer", PeerRound], None] | None = None,
     ) -> None:
         require(name in terms.graph.names, f"the graph has no peer {name!r}")
-        self._name, self._terms, self._task, self._rows = name, terms, task, rows
+        super().__init__(name)
+        self._terms, self._task, self._rows = terms, task, rows
         self._outgoing, self._watch = outgoing, watch
         self._near = terms.graph.neighbours(name)
         self._gone: frozenset[str] = frozenset()
@@ -107,11 +108,6 @@ class Peer(Party):
         self.rounds: list[PeerRound] = []
         self.result: Any = None
         self.error: Exception | None = None
-
-    @property
-    def name(self) -> str:
-        """The peer's name."""
-        return self._name
 
     @property
     def rows(self) -> Rows:
@@ -267,7 +263,7 @@ class Peer(Party):
         # The same numbers as before, never made again: a second part would need a second charge.
         values = None if known is None else known.sent(sender, body.step)
         if values is None:
-            return [Message(self._name, sender, Here(self._round))]
+            return [Message(self.name, sender, Here(self._round))]
         return self._messages(body.round, [(sender, body.step, values)])
 
     def _told(self, sender: str, round_: int, base: int, names: tuple[str, ...]) -> list[Message]:
@@ -304,10 +300,10 @@ class Peer(Party):
             raise PeerError(sender, "passed on a key that is for nobody here")
         if body.origin in self._gone or body.target in self._gone:
             return []
-        if body.target != self._name:
+        if body.target != self.name:
             onward = self._hop(body.target)
             # Sending it back where it came from would loop: the sender goes by another graph.
-            return [] if onward == sender else [Message(self._name, onward, body)]
+            return [] if onward == sender else [Message(self.name, onward, body)]
         # A bad signature is blamed on the neighbour that passed it on: the transport vouches for nobody else.
         keys.take(body.origin, body.key, body.signature, passed_on_by=sender)
         self._silent[body.origin] = 0
@@ -332,7 +328,7 @@ class Peer(Party):
         self._silent.clear()
         self._late.clear()
         self._stages[self._round] = f"{question.stage} {question.step}".strip()
-        now = averaging(self._among.mixing, self._name, part)
+        now = averaging(self._among.mixing, self.name, part)
         self._sums[self._round] = now
         return [*self._messages(self._round, now.start()), *self._catch_up(), *self._go_on()]
 
@@ -423,12 +419,12 @@ class Peer(Party):
 
     def _leave_behind(self, gone: frozenset[str] | set[str], round_: int) -> list[Message]:
         """Begin a round again without these peers, after waiting for news of others."""
-        if self._name in gone:
+        if self.name in gone:
             return self._stop(
-                PeersLost((self._name,), round_=round_, why="the others did not hear from it in time and went on")
+                PeersLost((self.name,), round_=round_, why="the others did not hear from it in time and went on")
             )
         # Without some peers the graph may fall apart. Those in other parts cannot be reached and count as gone too.
-        mine = next(group for group in self._terms.graph.without(gone).components() if self._name in group)
+        mine = next(group for group in self._terms.graph.without(gone).components() if self.name in group)
         whole = frozenset(self._terms.graph.names) - set(mine)
         # Never forward: a round that this peer has not reached has no state to begin from.
         base = min(round_, self._round) if whole != self._gone else min(round_, self._base)
@@ -468,7 +464,7 @@ class Peer(Party):
 
     def _leaves(self, to: tuple[str, ...]) -> list[Message]:
         body = Leave(self._base, self._without, self._terms.digest)
-        return [Message(self._name, other, body) for other in to]
+        return [Message(self.name, other, body) for other in to]
 
     def _stop(self, error: Exception, *, gone: frozenset[str] | None = None) -> list[Message]:
         """Tell the neighbours that nothing more will come from here. The reason stays at this peer.
@@ -477,9 +473,9 @@ class Peer(Party):
         """
         self.error, self.result, self._phase = error, None, "over"
         # A peer that stops for its own reasons names itself, so that the others leave it behind at once.
-        gone = self._gone | {self._name} if gone is None else gone
+        gone = self._gone | {self.name} if gone is None else gone
         body = Leave(self._round, self._in_order(gone), self._terms.digest)
-        return [Message(self._name, other, body) for other in self._near if other not in self._gone]
+        return [Message(self.name, other, body) for other in self._near if other not in self._gone]
 
     def _reason(self, error: Exception) -> Exception:
         if isinstance(error, BudgetExceeded) and self._gone:
@@ -512,7 +508,7 @@ class Peer(Party):
         keys, pairing = self._outgoing.keys, self._among.pairing
         if keys is None or pairing is None:
             return ()
-        wanted = {*pairing.graph.neighbours(self._name), *self._among.graph.neighbours(self._name)}
+        wanted = {*pairing.graph.neighbours(self.name), *self._among.graph.neighbours(self.name)}
         return tuple(name for name in self.counted if name in wanted and not keys.known(name))
 
     def _keys_to(self, to: tuple[str, ...], *, again: bool) -> list[Message]:
@@ -521,11 +517,11 @@ class Peer(Party):
             return []
         return [
             Message(
-                self._name,
+                self.name,
                 self._hop(other),
                 PeerKey(
                     round=0,
-                    origin=self._name,
+                    origin=self.name,
                     target=other,
                     key=keys.public,
                     signature=keys.signature,
@@ -538,13 +534,13 @@ class Peer(Party):
 
     def _again(self, to: tuple[str, ...], step: int) -> list[Message]:
         body = Again(round=self._round, step=step, without=self._without, terms=self._terms.digest, base=self._base)
-        return [Message(self._name, other, body) for other in to]
+        return [Message(self.name, other, body) for other in to]
 
     def _hop(self, other: str) -> str:
-        return self._among.graph.next_hop(self._name, other)
+        return self._among.graph.next_hop(self.name, other)
 
     def _steps_to(self, other: str) -> int:
-        return self._among.graph.distances(self._name).get(other, 1)
+        return self._among.graph.distances(self.name).get(other, 1)
 
     def _messages(self, round_: int, sends: Sends) -> list[Message]:
         bodies: dict[tuple[int, int], Pass] = {}
@@ -563,5 +559,5 @@ class Peer(Party):
                     terms=digest,
                     base=self._base,
                 )
-            messages.append(Message(self._name, receiver, bodies[key]))
+            messages.append(Message(self.name, receiver, bodies[key]))
         return messages

@@ -91,6 +91,7 @@ class MaskedMember(Party):
         secret: bytes | None = None,
         made: Callable[[Question], NDArray[np.uint64]] | None = None,
     ) -> None:
+        super().__init__(name)
         require(terms.roster.get(name) == identity.public, f"{name} has another identity on the roster")
         # The hub reads the sum of all sites with one step, and the guarantee counts on the same noise from each.
         agreed = (terms.lattice, terms.multiplier, terms.several)
@@ -99,7 +100,7 @@ class MaskedMember(Party):
             f"the share of {name} must have the lattice, multiplier and sites per person of the terms",
         )
         require((rows is None) == (made is not None), "a site has rows, or parts that were made before")
-        self._name, self._hub, self._task, self._rows = name, hub, task, rows
+        self._hub, self._task, self._rows = hub, task, rows
         self._share, self._terms, self._identity, self._secret = share, terms, identity, secret
         self._made = self._fresh if made is None else made
         self._session: Session | None = None
@@ -109,15 +110,6 @@ class MaskedMember(Party):
         self._setup: dict[str, tuple[bytes, Body]] = {}
         self.error: Exception | None = None
         self.result: tuple[Array, ...] | None = None
-
-    @property
-    def name(self) -> str:
-        """The site's name."""
-        return self._name
-
-    def start(self) -> list[Message]:
-        """Nothing: the hub speaks first."""
-        return []
 
     @property
     def sessions(self) -> int:
@@ -154,7 +146,7 @@ class MaskedMember(Party):
                 answer = self._step(brief)
             case body:
                 raise PeerError(message.sender, f"sent {type(body).__name__} to a site in round {self._round}")
-        return [Message(self._name, self._hub, answer)]
+        return [Message(self.name, self._hub, answer)]
 
     @property
     def _round(self) -> int:
@@ -255,7 +247,7 @@ class MaskedMember(Party):
             if self._secret is not None:
                 # The number of the session is in it: the same nonce in a later session must not give the same keys.
                 draw = stream(digest("session", self._secret, self._sessions, brief.round, brief.data))
-            session = self._session = Session(self._terms, self._name, self._identity, brief.data, brief.round, draw)
+            session = self._session = Session(self._terms, self.name, self._identity, brief.data, brief.round, draw)
             self._setup = {}
         return self._returned(session, brief, session.introduce())
 
@@ -277,9 +269,7 @@ class MaskedMember(Party):
         what = session.enrol(brief.data, brief.table)
         if what is None:
             return self._declined(session, brief.round, brief.step)
-        return Return(
-            round=brief.round, step=brief.step, data=b"", table=(), signature=session.sign(brief.round, "roster", what)
-        )
+        return self._returned(session, brief, what=what)
 
     def _roster_claim(self, brief: Brief) -> Body:
         session = self._begun(brief)
@@ -307,8 +297,11 @@ class MaskedMember(Party):
         require(before == asked, "this step was taken before, with other data")
         return said
 
-    def _returned(self, session: Session, brief: Brief, data: bytes, table: Table = ()) -> Return:
-        signature = session.sign(brief.round, brief.step, return_digest(data, table))
+    def _returned(
+        self, session: Session, brief: Brief, data: bytes = b"", table: Table = (), *, what: bytes | None = None
+    ) -> Return:
+        """An answer, signed: its own contents, or `what` it is about."""
+        signature = session.sign(brief.round, brief.step, return_digest(data, table) if what is None else what)
         return Return(round=brief.round, step=brief.step, data=data, table=table, signature=signature)
 
     # The end of a round.
@@ -327,13 +320,7 @@ class MaskedMember(Party):
         self._require_me(named)
         # Recorded before it is signed, so that no second list can be.
         now.alive, now.listed = named, listed
-        return Return(
-            round=brief.round,
-            step=brief.step,
-            data=b"",
-            table=(),
-            signature=session.sign(brief.round, brief.step, listed),
-        )
+        return self._returned(session, brief, what=listed)
 
     # By two lists the hub could ask for both the seed and the mask key of one site, and read its part.
     def _require_one_list(self, now: _SiteRound, listed: bytes) -> None:
@@ -354,7 +341,7 @@ class MaskedMember(Party):
 
     # Otherwise a site all of whose holders were listed as dropped out could be unmasked by them.
     def _require_me(self, alive: frozenset[str]) -> None:
-        require(self._name in alive, "this site gave its part and is listed as dropped out")
+        require(self.name in alive, "this site gave its part and is listed as dropped out")
 
     def _list_claim(self, brief: Brief) -> Body:
         session, now = self._given(brief)

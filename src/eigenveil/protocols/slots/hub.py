@@ -32,9 +32,7 @@ from eigenveil.core.mechanism import Mechanism
 from eigenveil.errors import PeerError, ProtocolError, require
 from eigenveil.linalg import Array
 from eigenveil.protocols.messages import Done, Message
-from eigenveil.protocols.party import Party, Wait
-from eigenveil.protocols.star.hub import Terms
-from eigenveil.protocols.star.rounds import Exchange, Gathering, NewExchange, reachable
+from eigenveil.protocols.star.rounds import Asker, Exchange, Gathering, NewExchange, Terms, reachable
 from eigenveil.tasks import Question, SlotState, SlotTask
 
 __all__ = ["HubSnapshot", "SlotHub", "SlotRound"]
@@ -81,7 +79,7 @@ class HubSnapshot:
 
 
 @final
-class SlotHub(Party):
+class SlotHub(Asker):
     """Folds the slots of the sites `below` into one state. Changes in place.
 
     Its mechanism is made by `mechanism` for each slot and how often that was folded before. A round over so many sites has
@@ -111,8 +109,9 @@ class SlotHub(Party):
     ) -> None:
         require(len(below) > 0, "a hub needs at least one site")
         require(window >= 0, f"window must not be negative, got {window}")
-        self._task, self._below, self._mechanism, self._name = task, dict(below), mechanism, name
-        self._terms, self._window, self._clock, self._noise = terms, window, clock, noise
+        super().__init__(name, below, terms)
+        self._task, self._mechanism = task, mechanism
+        self._window, self._clock, self._noise = window, clock, noise
         self._watch, self._exchanges, self._survivors, self._answer = watch, exchanges, survivors, answer
         self._back = back
         self._horizon = task.slots
@@ -125,19 +124,12 @@ class SlotHub(Party):
         self._unsettled: dict[int, SlotState] = {}
         self._counted: dict[int, set[str]] = {}
         self._folds: dict[int, int] = {}
-        self._round, self._newest, self._waits, self._tries = -1, -1, 0, 0
-        self._now: Exchange | None = None
-        self._slot = -1
+        self._round, self._newest, self._slot = -1, -1, -1
         # What is left to ask in this tick, and who has been silent in it.
         self._queue: list[int] = []
         self._silent: set[str] = set()
         self.rounds: list[SlotRound] = []
         self.result: SlotState | None = None
-
-    @property
-    def name(self) -> str:
-        """The hub's name."""
-        return self._name
 
     @property
     def state(self) -> SlotState:
@@ -231,10 +223,6 @@ class SlotHub(Party):
         there = self._counted.get(slot, set())
         return tuple(site for site in self._sites if site not in there)
 
-    def start(self) -> list[Message]:
-        """Nothing: a slot has to pass first."""
-        return []
-
     def tick(self) -> list[Message]:
         """Open the next slot, whose time has come; after the last one and its window, say the result."""
         if self._now is not None:
@@ -257,11 +245,6 @@ class SlotHub(Party):
         self._silent = set()
         return self._onward()
 
-    @property
-    def waiting(self) -> Wait | None:
-        """The answers of the open round."""
-        return None if self._now is None else Wait(self._waits, self._terms.deadline)
-
     def receive(self, message: Message) -> list[Message]:
         """Take one answer; the last one closes the step."""
         if message.sender not in self._below:
@@ -280,22 +263,16 @@ class SlotHub(Party):
 
     def owed(self, other: str) -> list[Message]:
         """The result, or what is still awaited from this one."""
-        if self.result is not None:
-            return [message for message in self._told() if message.receiver == other]
-        asks = [] if self._now is None else self._now.asks(self._name, again=True)
-        return [message for message in asks if message.receiver == other]
+        return super().rejoined(other)
 
-    def timeout(self) -> list[Message]:
-        """Ask those who are silent once more, or go on without them."""
-        if self._now is None:
-            return []
-        self._waits += 1
+    @property
+    def _most_tries(self) -> int:
         # Those who were late once are not waited for again: they hold up nobody, and are asked at the next slot.
-        tries = self._terms.retries if self._slot == self._newest else 0
-        if self._tries < tries:
-            self._tries += 1
-            return self._now.asks(self._name, again=True)
-        return self._close(self._now)
+        return self._terms.retries if self._slot == self._newest else 0
+
+    @property
+    def _done(self) -> Done | None:
+        return None if self.result is None else Done(self.round, self._answer(self.result))
 
     def snapshot(self) -> HubSnapshot:
         """All that a hub between two slots needs to go on."""
@@ -350,14 +327,14 @@ class SlotHub(Party):
         question = Question(slot)
         if self._exchanges is None:
             self._now = Gathering(self._task, self._round, question, asked, below=self._below, gone=gone)
-            return self._now.asks(self._name)
+            return self._now.asks(self.name)
         try:
             self._now = self._exchanges(self._round, question, asked, gone)
         except ProtocolError as error:
             # No keys, or no sites, are left for it. The study goes on: sites may come back.
             self._note((), str(error))
             return []
-        return self._now.asks(self._name)
+        return self._now.asks(self.name)
 
     def _close(self, now: Exchange) -> list[Message]:
         """End a step: the next step of the round, or the next slot of this tick."""
@@ -369,7 +346,7 @@ class SlotHub(Party):
                 if now.onward():
                     # A new number for each wait, so that a timer of an earlier step has no effect.
                     self._waits, self._tries = self._waits + 1, 0
-                    messages = now.asks(self._name)
+                    messages = now.asks(self.name)
                     return messages if messages else self._close(now)
             except ProtocolError as error:
                 self._now = None
@@ -431,7 +408,7 @@ class SlotHub(Party):
 
     def _not_heard(self, now: Exchange) -> set[str]:
         """The sites behind those who said nothing at all in this round. A node that answers speaks for its sites."""
-        silent = {message.receiver for message in now.asks(self._name, again=True)}
+        silent = {message.receiver for message in now.asks(self.name, again=True)}
         return {site for name in silent for site in self._below[name]}
 
     def _note(self, answered: tuple[str, ...], skipped: str = "") -> None:
@@ -448,9 +425,3 @@ class SlotHub(Party):
         )
         if self._watch is not None:
             self._watch(self.rounds[-1])
-
-    def _told(self) -> list[Message]:
-        """The result, to everybody."""
-        assert self.result is not None
-        done = Done(self.round, self._answer(self.result))
-        return [Message(self._name, name, done) for name in self._below]

@@ -66,14 +66,10 @@ class MaskedSlotMember(SlotParty[Words]):
         member: Callable[[Callable[[Question], Words]], MaskedMember],
         kept: MutableMapping[int, Words] | None = None,
     ) -> None:
-        super().__init__(task.slots, kept)
-        self._hub, self._task, self._share, self._member = hub, task, share, member(self._words)
+        self._member = member(self._words)
+        super().__init__(self._member.name, task.slots, kept)
+        self._hub, self._task, self._share = hub, task, share
         self._first = 0
-
-    @property
-    def name(self) -> str:
-        """The site's name."""
-        return self._member.name
 
     @property
     def first(self) -> int:

@@ -29,7 +29,8 @@ _Part = TypeVar("_Part")
 class SlotParty(Party, Generic[_Part]):
     """What sites of streams have in common: slots that are closed in their order, and a part of each, made once. Abstract."""
 
-    def __init__(self, slots: int, kept: MutableMapping[int, _Part] | None) -> None:
+    def __init__(self, name: str, slots: int, kept: MutableMapping[int, _Part] | None) -> None:
+        super().__init__(name)
         self._slots = slots
         self._kept: MutableMapping[int, _Part] = {} if kept is None else kept
         self._closed, self._newest = -1, -1
@@ -46,10 +47,6 @@ class SlotParty(Party, Generic[_Part]):
     def newest(self) -> int:
         """The last slot that was asked for; -1 before the first."""
         return self._newest
-
-    def start(self) -> list[Message]:
-        """Nothing: the hub speaks first."""
-        return []
 
     def restore(self, slot: int) -> None:
         """Take back that a slot was closed before the site was stopped. Its part, if it had one to give, is in `kept`."""
@@ -97,15 +94,10 @@ class SlotMember(SlotParty[tuple[Array, ...]]):
         window: int,
         kept: MutableMapping[int, tuple[Array, ...]] | None = None,
     ) -> None:
-        super().__init__(task.slots, kept)
-        self._name, self._hub, self._task, self._mechanism, self._window = name, hub, task, mechanism, window
+        super().__init__(name, task.slots, kept)
+        self._hub, self._task, self._mechanism, self._window = hub, task, mechanism, window
         self._round, self._asked = -1, -1
         self.result: tuple[Array, ...] | None = None
-
-    @property
-    def name(self) -> str:
-        """The site's name."""
-        return self._name
 
     @property
     def asked(self) -> int:
@@ -129,7 +121,7 @@ class SlotMember(SlotParty[tuple[Array, ...]]):
             raise PeerError(message.sender, "is not the hub of this site")
         match message.body:
             case Ask(round=round_, question=question):
-                return [Message(self._name, self._hub, self._answered(round_, question))]
+                return [Message(self.name, self._hub, self._answered(round_, question))]
             case Done(round=round_, arrays=arrays) if round_ >= self._round and self.result is None:
                 self.result = arrays
                 return []

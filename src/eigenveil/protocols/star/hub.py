@@ -26,12 +26,11 @@ from eigenveil.core.mechanism import Mechanism
 from eigenveil.errors import PeerError, ProtocolError, QuorumLost, require
 from eigenveil.linalg import Subspace, sines
 from eigenveil.protocols.messages import Done, Message
-from eigenveil.protocols.party import Party, Wait
-from eigenveil.protocols.star.participation import Sampling
-from eigenveil.protocols.star.rounds import Exchange, Gathering, NewExchange, reachable
+from eigenveil.protocols.star.layout import Sampling
+from eigenveil.protocols.star.rounds import Asker, Exchange, Gathering, NewExchange, Terms, reachable
 from eigenveil.tasks import Question, Task
 
-__all__ = ["Hub", "HubRound", "Terms"]
+__all__ = ["Hub", "HubRound"]
 
 Result = TypeVar("Result")
 
@@ -58,25 +57,7 @@ class HubRound:
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """How a hub deals with sites that do not answer: it waits `deadline` seconds and asks again up to `retries` times.
-
-    Then it goes on with those who did answer, if they are at least `quorum` (None: all who were asked).
-    """
-
-    quorum: int | None = None
-    deadline: float = 30.0
-    retries: int = 4
-
-    def __post_init__(self) -> None:
-        require(self.quorum is None or self.quorum >= 1, f"quorum must be at least 1, got {self.quorum}")
-        require(self.deadline > 0, f"deadline must be positive, got {self.deadline}")
-        require(self.retries >= 0, f"retries must not be negative, got {self.retries}")
-
-
-@final
-class Hub(Party, Generic[Result]):
+class Hub(Asker, Generic[Result]):
     """Runs `task` to its end over `below`: each name asked directly, with the sites behind it. Changes in place.
 
     In a star each site stands for itself; in a tree the names below are nodes. Late, foreign, repeated and malformed messages
@@ -100,16 +81,16 @@ class Hub(Party, Generic[Result]):
         asking: Callable[[Question], Question] | None = None,
     ) -> None:
         require(len(below) > 0, "a hub needs at least one site")
-        self._task, self._below, self._mechanism, self._name = task, dict(below), mechanism, name
-        self._terms, self._sampling, self._person_sites, self._watch = terms, sampling, person_sites, watch
+        super().__init__(name, below, terms)
+        self._task, self._mechanism = task, mechanism
+        self._sampling, self._person_sites, self._watch = sampling, person_sites, watch
         self._exchanges, self._asking = exchanges, asking
         # In a tree a name below stands for several sites, and a quorum counts sites.
         self._sites = tuple(site for behind in self._below.values() for site in behind)
         self._state = task.start()
         self._gone: set[str] = set()
         self._counted = False
-        self._round, self._waits, self._tries = -1, 0, 0
-        self._now: Exchange | None = None
+        self._round = -1
         self._draws: Sampling | None = None
         self._drawn: dict[str, float] = {}
         self._stalled = False
@@ -118,11 +99,6 @@ class Hub(Party, Generic[Result]):
         # In the last round: the largest weight of one part, and the root of the sum of all squared weights.
         self.weights = (1.0, 1.0)
         self.result: Result | None = None
-
-    @property
-    def name(self) -> str:
-        """The hub's name."""
-        return self._name
 
     @property
     def state(self) -> Any:
@@ -167,11 +143,8 @@ class Hub(Party, Generic[Result]):
         return self._open(None if anew or self._now is None else self._now.question)
 
     @property
-    def waiting(self) -> Wait | None:
-        """The answers of this round."""
-        if self._now is None or self._stalled:
-            return None
-        return Wait(self._waits, self._terms.deadline)
+    def _awaited(self) -> Exchange | None:
+        return None if self._stalled else self._now
 
     def receive(self, message: Message) -> list[Message]:
         """Take one answer; the last one closes the step."""
@@ -184,25 +157,6 @@ class Hub(Party, Generic[Result]):
             raise PeerError(message.sender, f"answered round {message.body.round} after it had lost its quorum")
         self._now.receive(message.sender, message.body)
         return self._close(self._now) if self._now.complete else []
-
-    def rejoined(self, other: str) -> list[Message]:
-        """The result, or what is still awaited from this one."""
-        # A party that was away when the study ended would otherwise wait for ever.
-        if self.result is not None:
-            return [message for message in self._told() if message.receiver == other]
-        if self._now is None or self._stalled:
-            return []
-        return [message for message in self._now.asks(self._name, again=True) if message.receiver == other]
-
-    def timeout(self) -> list[Message]:
-        """Ask those who are silent once more, or go on without them."""
-        if self._now is None or self._stalled:
-            return []
-        self._waits += 1
-        if self._tries < self._terms.retries:
-            self._tries += 1
-            return self._now.asks(self._name, again=True)
-        return self._close(self._now)
 
     def _open(self, question: Question | None = None) -> list[Message]:
         """Open the next round with the question that the state leads to, unless one is given."""
@@ -224,13 +178,13 @@ class Hub(Party, Generic[Result]):
             self._now = Gathering(
                 self._task, self._round, question, asked, below=self._below, gone=self._gone, weights=weights
             )
-        return self._now.asks(self._name)
+        return self._now.asks(self.name)
 
     def _step(self, now: Exchange, *, again: bool = False) -> list[Message]:
         """Wait for the answers to another step of this round."""
         # A new number for each wait, so that a timer of an earlier step has no effect.
         self._waits, self._tries, self._stalled = self._waits + 1, 0, False
-        messages = now.asks(self._name, again=again)
+        messages = now.asks(self.name, again=again)
         # A step that asks nobody anything has all its answers.
         return messages if messages else self._close(now)
 
@@ -261,11 +215,9 @@ class Hub(Party, Generic[Result]):
         self._now = None
         return self._told()
 
-    def _told(self) -> list[Message]:
-        """The result, to everybody."""
-        assert self.result is not None
-        done = Done(self._round, self._task.answer(self.result))
-        return [Message(self._name, name, done) for name in self._below]
+    @property
+    def _done(self) -> Done | None:
+        return None if self.result is None else Done(self._round, self._task.answer(self.result))
 
     def _goes_on(self, now: Exchange) -> bool:
         try:

@@ -16,16 +16,15 @@ from typing import Any, final
 
 from eigenveil.errors import PeerError
 from eigenveil.protocols.messages import Ask, Decline, Done, Give, Message
-from eigenveil.protocols.party import Party, Wait, require_asked
-from eigenveil.protocols.star.hub import Terms
-from eigenveil.protocols.star.rounds import Gathering, reachable
+from eigenveil.protocols.party import require_asked
+from eigenveil.protocols.star.rounds import Asker, Exchange, Gathering, Terms, reachable
 from eigenveil.tasks import Question, Task
 
 __all__ = ["Node"]
 
 
 @final
-class Node(Party):
+class Node(Asker):
     """Gathers the parts of `below`, each with the sites behind it, for `above`. Changes in place.
 
     It has neither rows nor noise. It sees parts as they come, in the clear where sites do not add noise. Sites that do not answer
@@ -41,26 +40,12 @@ class Node(Party):
         task: Task[Any, Any, Any],
         terms: Terms,
     ) -> None:
-        self._name, self._above, self._below, self._task, self._terms = name, above, dict(below), task, terms
-        self._gathering: Gathering | None = None
+        super().__init__(name, below, terms)
+        self._above, self._task = above, task
         self._asked: Question | None = None
         self._answer: Give | Decline | None = None
-        self._done: Done | None = None
-        self._round, self._waits, self._tries = -1, 0, 0
-
-    @property
-    def name(self) -> str:
-        """The node's name."""
-        return self._name
-
-    def start(self) -> list[Message]:
-        """Nothing: the hub speaks first."""
-        return []
-
-    @property
-    def waiting(self) -> Wait | None:
-        """The parts from below."""
-        return None if self._gathering is None else Wait(self._waits, self._terms.deadline)
+        self._result: Done | None = None
+        self._round = -1
 
     def receive(self, message: Message) -> list[Message]:
         """Questions from above, parts from below."""
@@ -75,24 +60,9 @@ class Node(Party):
         """Whether the result has come and was passed on."""
         return self._done is not None
 
-    def rejoined(self, other: str) -> list[Message]:
-        """To a name below: the result, or the question. The party above asks by itself for what it awaits."""
-        if other not in self._below:
-            return []
-        if self._done is not None:
-            return [Message(self._name, other, self._done)]
-        asks = [] if self._gathering is None else self._gathering.asks(self._name, again=True)
-        return [message for message in asks if message.receiver == other]
-
-    def timeout(self) -> list[Message]:
-        """Ask those who are silent once more, or pass on what there is."""
-        if self._gathering is None:
-            return []
-        self._waits += 1
-        if self._tries < self._terms.retries:
-            self._tries += 1
-            return self._gathering.asks(self._name, again=True)
-        return self._close(self._gathering)
+    @property
+    def _done(self) -> Done | None:
+        return self._result
 
     def _from_above(self, message: Message) -> list[Message]:
         match message.body:
@@ -105,10 +75,10 @@ class Node(Party):
                 ask.round == self._round and self._asked is not None and ask.question.same(self._asked)
             ):
                 # Asked again: the same part, or nothing while it is still being gathered.
-                return [] if self._answer is None else [Message(self._name, self._above, self._answer)]
+                return [] if self._answer is None else [Message(self.name, self._above, self._answer)]
             case Done() as done if done.round >= self._round:
-                self._gathering, self._done = None, done
-                return [Message(self._name, name, done) for name in self._below]
+                self._now, self._result = None, done
+                return self._told()
             case body:
                 raise PeerError(message.sender, f"sent {type(body).__name__} down the tree in round {self._round}")
 
@@ -120,16 +90,16 @@ class Node(Party):
         # A new number for each wait, so that a timer of an earlier round cannot close this one.
         self._waits, self._tries = self._waits + 1, 0
         asked = reachable(self._below, gone)
-        self._gathering = Gathering(self._task, ask.round, ask.question, asked, below=self._below, gone=gone)
-        return self._gathering.asks(self._name)
+        self._now = Gathering(self._task, ask.round, ask.question, asked, below=self._below, gone=gone)
+        return self._now.asks(self.name)
 
     def _from_below(self, message: Message) -> list[Message]:
-        if self._gathering is None:
+        if self._now is None:
             raise PeerError(message.sender, "answered when no round was open")
-        self._gathering.receive(message.sender, message.body)
-        return self._close(self._gathering) if self._gathering.complete else []
+        self._now.receive(message.sender, message.body)
+        return self._close(self._now) if self._now.complete else []
 
-    def _close(self, now: Gathering) -> list[Message]:
+    def _close(self, now: Exchange) -> list[Message]:
         _, missing = now.sites()
         total = now.total()
         # An empty sum would be a number that no site gave.
@@ -138,5 +108,5 @@ class Node(Party):
         else:
             arrays = self._task.arrays(self._task.condense(total))
             self._answer = Give(round=now.round, arrays=arrays, missing=missing, half=self._task.halved(now.question))
-        self._gathering = None
-        return [Message(self._name, self._above, self._answer)]
+        self._now = None
+        return [Message(self.name, self._above, self._answer)]

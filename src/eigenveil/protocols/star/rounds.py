@@ -1,21 +1,41 @@
 """One round of a star: the question out, the answers in, until there is a total.
 
 `Exchange` is what a hub needs to know of a round. `Gathering` is the plain round, question and answer, that hubs and nodes
-share. The masked round, in several steps, is `protocols.masked.hub.MaskedExchange`.
+share. The masked round, in several steps, is `protocols.masked.hub.MaskedExchange`. `Asker` is what hubs and nodes have in
+common: how long they wait, and whom they ask again.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass
 from typing import Any, final
 
-from eigenveil.errors import PeerError
-from eigenveil.protocols.messages import Ask, Body, Decline, Give, Message
-from eigenveil.protocols.party import require_plain
+from eigenveil.errors import PeerError, require
+from eigenveil.protocols.messages import Ask, Body, Decline, Done, Give, Message
+from eigenveil.protocols.party import Party, Wait, require_plain
 from eigenveil.tasks import Question, Task
 
-__all__ = ["Exchange", "Gathering", "NewExchange", "reachable"]
+__all__ = ["Asker", "Exchange", "Gathering", "NewExchange", "Terms", "reachable"]
 
 Below = Mapping[str, tuple[str, ...]]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How a hub deals with sites that do not answer: it waits `deadline` seconds and asks again up to `retries` times.
+
+    Then it goes on with those who did answer, if they are at least `quorum` (None: all who were asked).
+    """
+
+    quorum: int | None = None
+    deadline: float = 30.0
+    retries: int = 4
+
+    def __post_init__(self) -> None:
+        require(self.quorum is None or self.quorum >= 1, f"quorum must be at least 1, got {self.quorum}")
+        require(self.deadline > 0, f"deadline must be positive, got {self.deadline}")
+        require(self.retries >= 0, f"retries must not be negative, got {self.retries}")
 
 
 class Exchange(ABC):
@@ -70,6 +90,66 @@ class Exchange(ABC):
 
 # From the number of a round, its question, the names asked and the sites that have dropped out.
 NewExchange = Callable[[int, Question, Sequence[str], Set[str]], Exchange]
+
+
+class Asker(Party):
+    """A party that asks those `below` it, each with the sites behind it, and waits for their answers. Changes in place."""
+
+    def __init__(self, name: str, below: Below, terms: Terms) -> None:
+        super().__init__(name)
+        self._below, self._terms = dict(below), terms
+        self._now: Exchange | None = None
+        # A new number for each wait, so that a timer of an earlier one has no effect.
+        self._waits, self._tries = 0, 0
+
+    @abstractmethod
+    def _close(self, now: Exchange) -> list[Message]:
+        """End a step of the open round: everybody has answered, or the time is up."""
+
+    @property
+    @abstractmethod
+    def _done(self) -> Done | None:
+        """The result, once it is there."""
+
+    @property
+    def _awaited(self) -> Exchange | None:
+        """The round whose answers are awaited."""
+        return self._now
+
+    @property
+    def _most_tries(self) -> int:
+        """How often those who are silent are asked again in this round."""
+        return self._terms.retries
+
+    @property
+    def waiting(self) -> Wait | None:
+        """The answers from below."""
+        return None if self._awaited is None else Wait(self._waits, self._terms.deadline)
+
+    def timeout(self) -> list[Message]:
+        """Ask those who are silent once more, or go on without them."""
+        now = self._awaited
+        if now is None:
+            return []
+        self._waits += 1
+        if self._tries < self._most_tries:
+            self._tries += 1
+            return now.asks(self.name, again=True)
+        return self._close(now)
+
+    def rejoined(self, other: str) -> list[Message]:
+        """The result, or what is still awaited from this one."""
+        # A party that was away when the study ended would otherwise wait for ever.
+        if self._done is not None:
+            return [message for message in self._told() if message.receiver == other]
+        asks = [] if self._awaited is None else self._awaited.asks(self.name, again=True)
+        return [message for message in asks if message.receiver == other]
+
+    def _told(self) -> list[Message]:
+        """The result, to everybody."""
+        done = self._done
+        assert done is not None
+        return [Message(self.name, name, done) for name in self._below]
 
 
 def reachable(below: Below, gone: Set[str]) -> list[str]:

@@ -42,7 +42,8 @@ class Member(Party):
         mechanism: Mechanism,
         most_questions: int | None = None,
     ) -> None:
-        self._name, self._hub, self._task, self._most = name, hub, task, most_questions
+        super().__init__(name)
+        self._hub, self._task, self._most = hub, task, most_questions
         self._rows, self._mechanism = rows, mechanism
         self._asked: Question | None = None
         self._round, self._questions = -1, 0
@@ -50,22 +51,13 @@ class Member(Party):
         self.error: Exception | None = None
         self.result: tuple[Array, ...] | None = None
 
-    @property
-    def name(self) -> str:
-        """The site's name."""
-        return self._name
-
-    def start(self) -> list[Message]:
-        """Nothing: the hub speaks first."""
-        return []
-
     def receive(self, message: Message) -> list[Message]:
         """The part asked for."""
         if message.sender != self._hub:
             raise PeerError(message.sender, "is not the hub of this site")
         match message.body:
             case Ask(round=round_, question=question):
-                return [Message(self._name, self._hub, self._answered(round_, question, message.sender))]
+                return [Message(self.name, self._hub, self._answered(round_, question, message.sender))]
             # A second result is refused like any message out of place: the first one is what this site reported.
             case Done(round=round_, arrays=arrays) if round_ >= self._round and self.result is None:
                 self.result = arrays

@@ -13,9 +13,8 @@ import grpc.aio
 from eigenveil.errors import require
 from eigenveil.protocols import wire
 from eigenveil.runtimes.grpc.channel import LOST, Accepted, Channel, Dialled
-from eigenveil.runtimes.grpc.connection import OTHER_STUDY, Connection
+from eigenveil.runtimes.grpc.connection import OTHER_STUDY, Connection, Inbox, Joined, Left
 from eigenveil.runtimes.grpc.credentials import Credentials, dialling_options, host_and_port, listening_options
-from eigenveil.runtimes.grpc.events import Inbox, Joined, Left
 from eigenveil.runtimes.grpc.frames import LONGEST_GREETING, Bye
 from eigenveil.runtimes.grpc.front import Front
 from eigenveil.runtimes.grpc.timing import Backoff, Timing

@@ -11,9 +11,8 @@ from eigenveil.core.mechanism import Exact, Mechanism
 from eigenveil.errors import BudgetExceeded, PeerError, ProtocolError
 from eigenveil.estimators.federated.parties import Parties
 from eigenveil.estimators.rounds import Round, round_of
-from eigenveil.network.agents.durable.hub_log import HubLog, LogEntry
+from eigenveil.network.agents.durable.hub_log import HubLog, LogEntry, ReplayMechanism
 from eigenveil.network.agents.durable.party import Cause, DurableParty, Event, OnEvent, Outgoing
-from eigenveil.network.agents.durable.replay import ReplayMechanism
 from eigenveil.network.study.parties import found_in
 from eigenveil.protocols import Ask, Done, Hub, HubRound, Message
 from eigenveil.protocols.wire import MessageLimits, decode, encode

@@ -20,9 +20,8 @@ from eigenveil.core.mechanism import Exact, Mechanism
 from eigenveil.errors import PeerError, ProtocolError
 from eigenveil.estimators.slots.parties import SlotParties
 from eigenveil.linalg import Array
-from eigenveil.network.agents.durable.hub_log import HubLog, LogEntry
+from eigenveil.network.agents.durable.hub_log import HubLog, LogEntry, ReplayMechanism
 from eigenveil.network.agents.durable.party import Cause, DurableParty, Event, OnEvent, Outgoing, outgoing_of
-from eigenveil.network.agents.durable.replay import ReplayMechanism
 from eigenveil.protocols import Give, Message, Return
 from eigenveil.protocols.slots import HubSnapshot, SlotHub, SlotRound
 from eigenveil.protocols.wire import MessageLimits, decode, encode
