@@ -17,8 +17,7 @@ import numpy as np
 from eigenveil.core.domain import Domain, Region
 from eigenveil.core.rows import Block, in_silence, is_sparse
 from eigenveil.data.archive import ArchiveKind
-from eigenveil.data.elsewhere import is_dask, require_here
-from eigenveil.data.engines.gpu import is_on_device, rows_on_device
+from eigenveil.data.engines import engine_of, require_here
 from eigenveil.data.formats import missing_words
 from eigenveil.data.known import KnownColumns
 from eigenveil.data.number_texts import NO_MARKS, MissingMarks
@@ -143,8 +142,10 @@ class Model:
         fit, in their order. Text and missing values are treated as in the fit. The scores of a Dask collection are made where
         its rows are: the answer is a Dask collection too.
         """
-        if is_dask(rows):
-            return self._where_they_are(rows, clip)
+        engine = engine_of(rows)
+        if engine is not None and engine.scores is not None:
+            rank, dim = self.components.shape
+            return engine.scores(rows, partial(self.transform, clip=clip), rank=rank, dim=dim)
         # Before its blocks, `map_blocks` hands over one zero to learn what comes out. It is no row of a model of more columns.
         if isinstance(rows, np.ndarray) and rows.shape == (1, 1) and rows[0, 0] == 0 and len(self.mean) > 1:
             return np.empty((0, len(self.components)))
@@ -156,35 +157,10 @@ class Model:
 
     def _scores(self, rows: Any, score: Callable[[Any], Array]) -> Array:
         known = KnownColumns(self.components.shape[1], self.columns, self.levels, self._gaps)
-        given = rows_on_device(rows, gaps=self._gaps) if is_on_device(rows) else rows
+        engine = engine_of(rows)
+        given = rows if engine is None or engine.stays else engine.rows(rows, gaps=self._gaps)
         parts = [score(block) for block in known.blocks(given, _AT_ONCE)]
         return parts[0] if len(parts) == 1 else np.vstack([np.empty((0, len(self.components))), *parts])
-
-    def _where_they_are(self, rows: Any, clip: bool) -> Any:
-        """The scores of a Dask array or dataframe, lazy."""
-        rank = len(self.components)
-        require(
-            isinstance(getattr(rows, "ndim", None), int) and rows.ndim == 2, "rows must be a Dask array or dataframe"
-        )
-        if hasattr(rows, "columns"):
-            import pandas as pd
-
-            names = [f"component{number}" for number in range(1, rank + 1)]
-            # Once here, on the names and types alone: a table that does not fit is refused before anything is computed.
-            self.transform(rows._meta)
-            meta = pd.DataFrame({name: pd.Series(dtype=np.float64) for name in names}, index=rows._meta.index)
-            return rows.map_partitions(partial(_scores_beside, self, names, clip), meta=meta)
-        require(
-            rows.shape[1] == self.components.shape[1],
-            f"rows must have {self.components.shape[1]} columns, as the model does, got {rows.shape[1]}",
-        )
-        whole = rows if len(rows.chunks[1]) == 1 else rows.rechunk({1: -1})
-        return whole.map_blocks(
-            partial(self.transform, clip=clip),
-            dtype=np.float64,
-            chunks=(whole.chunks[0], (rank,)),
-            meta=np.empty((0, 0)),
-        )
 
     def scores_of(self, rows: Any, *, clip: bool = False) -> Array:
         """The scores, (b, k), of checked rows, a dense array or a sparse matrix with the columns of the model in their order."""
@@ -387,13 +363,6 @@ def _require_clipping(clipping: Mapping[str, Array], dim: int) -> None:
         require(bool(np.isfinite(clipping[name]).all()), f"clip.{name} must be finite")
     # Its constructor checks the rest.
     Domain(dim, float(clipping["radius"][0]), None, clipping["scale"], clipping.get("low"), clipping.get("high"))
-
-
-def _scores_beside(model: "Model", names: list[str], clip: bool, piece: Any) -> Any:
-    """The scores of one partition of a dataframe, with its index."""
-    import pandas as pd
-
-    return pd.DataFrame(model.transform(piece, clip=clip), columns=names, index=piece.index)
 
 
 @final

@@ -8,43 +8,22 @@ To add an engine, write a class with the five members of `RowsElsewhere`, and le
 - Cut the rows into pieces that are `Rows` where they lie, call `work.of(piece)` there, and `work.joined` on the results, in the
   order of the pieces. Clipping, grids, weights and checks then happen at the pieces, because `work.of` contains them.
 - Recognise the class of a work, which is a frozen dataclass of public numbers, and compute the same whole numbers by other means.
-Both must give the bits that `work.of` gives for all rows in memory. Sums of whole numbers do not depend on the cuts.
+Both must give the bits that `work.of` gives for all rows in memory. Sums of whole numbers do not depend on the cuts. An `Engine`
+of `data.engines` makes such rows of what a caller has.
 """
 
 from typing import Any, NoReturn
 
 from eigenveil.core.rows import Rows, is_elsewhere, unwrapped
 from eigenveil.data.rows import WeightedRows
-from eigenveil.errors import require
 
-__all__ = ["NotCopied", "by_person", "is_dask", "refuse_to_copy", "require_here"]
+__all__ = ["NotCopied", "by_person", "refuse_to_copy"]
 
 
 def by_person(rows: Rows, person: Any) -> Rows:
     """`rows` weighted where they are, so that each person counts once; `person` has an identifier for each row."""
     place = unwrapped(rows)[0]
     return place.by_person(person) if is_elsewhere(place) else WeightedRows.by_person(rows, person)
-
-
-def is_dask(X: Any) -> bool:
-    """Whether `X` is a Dask array, dataframe or series, without importing Dask.
-
-    >>> is_dask([1, 2])
-    False
-    """
-    return type(X).__module__.partition(".")[0] == "dask"
-
-
-def require_here(X: Any, name: str) -> None:
-    """Refuse a Dask collection where numbers of this process are needed: `numpy.asarray` would copy all of it, silently.
-
-    >>> require_here([1, 2], "rows")
-    """
-    require(
-        not is_dask(X),
-        f"{name} must be in this process, got a Dask collection, which is not copied here. Scores are made where its rows are: "
-        "use transform, or pass another function to its map_blocks or its map_partitions",
-    )
 
 
 class NotCopied(ValueError):

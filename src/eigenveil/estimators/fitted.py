@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from eigenveil.core.domain import Domain
 from eigenveil.core.rows import in_silence
-from eigenveil.data.elsewhere import is_dask, require_here
+from eigenveil.data.engines import require_here, stays_there
 from eigenveil.data.people import Withheld
 from eigenveil.errors import ModelFileError, require
 from eigenveil.estimators.checks import warn_if_weak
@@ -55,7 +55,7 @@ class FittedPCA(Likelihood, TransformerMixin, BaseEstimator):
         Where the fit had column names, those of a table are matched by name, and other columns are left out. The scores of a Dask
         collection are made where its rows are, and are a Dask collection too.
         """
-        if is_dask(X):
+        if stays_there(X):
             check_is_fitted(self)
             return self.model_.transform(X, clip=clip)
         # Block by block, because only a block at a time is converted.

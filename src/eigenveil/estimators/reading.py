@@ -10,8 +10,7 @@ import numpy as np
 
 from eigenveil.core.rows import Rows, innermost, is_elsewhere
 from eigenveil.data.columns import ColumnChoice
-from eigenveil.data.elsewhere import is_dask
-from eigenveil.data.engines.gpu import is_on_device, rows_on_device
+from eigenveil.data.engines import Engine, engine_of
 from eigenveil.data.faults import ColumnFaults
 from eigenveil.data.frames import (
     as_float,
@@ -45,8 +44,8 @@ def read_rows(estimator: Any, X: Any, *, reset: bool, **least: int) -> Rows:
     )
     # What the caller declares decides, never the rows: whether a table may have gaps is public.
     gaps = rule_of(estimator) != "refuse"
-    if is_on_device(X):
-        X = rows_on_device(X, gaps=gaps)
+    if (engine := engine_of(X)) is not None and not engine.stays:
+        X = engine.rows(X, gaps=gaps)
     # Arrays come often, and asking whether one is `Rows` takes longer than checking it.
     if not isinstance(X, np.ndarray) and isinstance(X, Rows) and not is_arrow_like(X):
         if reset:
@@ -72,8 +71,9 @@ def chosen(X: Any, asked: Any, *, fitting: bool, known: Any = None, alike: bool 
     Only a fit needs identifiers. After it, `known` are the names it found, and a table may have its columns in any order and
     others beside them. Batches of one stream must be `alike`: where all columns are analysed, they keep their order.
     """
-    if is_dask(X):
-        return _on_cluster(X, asked, fitting=fitting, known=known)
+    engine = engine_of(X)
+    if engine is not None and engine.stays:
+        return _chosen_there(engine, X, asked, fitting=fitting, known=known)
     if type(X) is np.ndarray and not fitting:
         # Arrays come many thousand times into a stream.
         return X, None
@@ -153,23 +153,20 @@ def _as_arrow_column(X: Any, name: str) -> Any:
     return pa.array(column.to_numpy(dtype="float64", na_value=math.nan))
 
 
-def _on_cluster(X: Any, asked: Any, *, fitting: bool, known: Any) -> tuple[Any, Any]:
-    """As `chosen`, for a Dask array or dataframe: columns are chosen, checked and weighted by person on its workers."""
-    from eigenveil.data.engines.dask_rows import array_rows, frame_rows
-
-    # A Delayed has every attribute, each of them another Delayed.
-    table = isinstance(getattr(X, "ndim", None), int)
-    require_param(table, f"{{X}} must be a Dask array or dataframe, got a Dask {type(X).__name__}")
+def _chosen_there(engine: Engine, X: Any, asked: Any, *, fitting: bool, known: Any) -> tuple[Any, Any]:
+    """As `chosen`, for a collection that stays where it is: columns are chosen, checked and weighted by person there."""
+    assert engine.columns is not None and engine.frame is not None
+    names = engine.columns(X)
     gaps = getattr(asked, "missing", "refuse") != "refuse"
     person = getattr(asked, "person", None) if fitting else None
     column = person if isinstance(person, str) else None
-    # Identifiers on the cluster stay there.
-    ids = None if person is None or column is not None else person if is_dask(person) else identifiers(person)
-    if not hasattr(X, "columns"):
+    # Identifiers that are there stay there.
+    ids = None if person is None or column is not None else person if engine.takes(person) else identifiers(person)
+    if names is None:
         _require_no_choice(asked, fitting=fitting, but="{X} has none")
         require_param(column is None, _NO_COLUMN, column=column)
-        array = array_rows(X, gaps=gaps)
-        return array, _here(ids, array)
+        array = engine.rows(X, gaps=gaps)
+        return array, _here(engine, ids, array)
     choice = ColumnChoice.of(asked, person=column)
     if not fitting:
         choice = (
@@ -177,16 +174,18 @@ def _on_cluster(X: Any, asked: Any, *, fitting: bool, known: Any) -> tuple[Any, 
             if known is None
             else ColumnChoice(choice.sources(known), one_hot=choice.one_hot, literal=True)
         )
-    require_param(column is None or column in X.columns, _NO_COLUMN, column=column)
-    rows, layout = frame_rows(X, choice, gaps=gaps)
+    require_param(column is None or column in names, _NO_COLUMN, column=column)
+    rows, layout = engine.frame(X, choice, gaps=gaps)
     if fitting and layout.ids:
         _warn_of_ids(layout.ids)
-    return rows, _here(ids, rows)
+    return rows, _here(engine, ids, rows)
 
 
-def _here(ids: Any, rows: Rows) -> Any:
-    """Identifiers of a Dask collection in this process, where its rows are read here too."""
-    return identifiers(ids.compute(scheduler="synchronous")) if is_dask(ids) and not is_elsewhere(rows) else ids
+def _here(engine: Engine, ids: Any, rows: Rows) -> Any:
+    """Identifiers of a collection in this process, where its rows are read here too."""
+    if engine.bring is None or not engine.takes(ids) or is_elsewhere(rows):
+        return ids
+    return identifiers(engine.bring(ids))
 
 
 _NO_COLUMN = "{person} names the column {@column}, which {X} does not have"

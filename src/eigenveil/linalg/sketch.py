@@ -47,7 +47,7 @@ class Sketch:
         >>> Sketch.empty(3).subspace.rank
         0
         """
-        return cls(Subspace(np.empty((dim, 0)), np.empty(0)), np.zeros(dim), 0.0, 0.0)
+        return cls(subspace=Subspace(np.empty((dim, 0)), np.empty(0)), mean=np.zeros(dim), weight=0.0, energy=0.0)
 
     @classmethod
     def of(cls, rows: Array, *, rank: int, center: bool) -> "Sketch":
@@ -65,7 +65,7 @@ class Sketch:
         # Rows in a plane have singular values of rounding beyond it, whose directions mean nothing.
         kept = int((space.values > 1e-12 * max(float(space.values[0]), 1e-300)).sum())
         kept_space = Subspace(space.basis[:, :kept], space.values[:kept])
-        return cls(kept_space, mean, float(count), float(np.square(inside).sum()))
+        return cls(subspace=kept_space, mean=mean, weight=float(count), energy=float(np.square(inside).sum()))
 
     @property
     def dim(self) -> int:
@@ -78,7 +78,7 @@ class Sketch:
             return self
         space = Subspace(self.subspace.basis, self.subspace.values * math.sqrt(factor))
         # A mean stays where it is if all rows count less.
-        return Sketch(space, self.mean, self.weight * factor, self.energy * factor)
+        return Sketch(subspace=space, mean=self.mean, weight=self.weight * factor, energy=self.energy * factor)
 
 
 def pull_of_means(left: Array, right: Array, left_weight: float, right_weight: float) -> tuple[Array, float, Array]:
@@ -115,7 +115,7 @@ def merge_sketches(left: Sketch, right: Sketch, *, rank: int, center: bool) -> S
             spaces.append(Subspace((pull / math.sqrt(more))[:, None], np.array([math.sqrt(more)])))
     spaces = [space for space in spaces if space.rank > 0]
     joint = merge_all(spaces, rank=rank) if spaces else left.subspace
-    return Sketch(joint, mean, left.weight + right.weight, energy)
+    return Sketch(subspace=joint, mean=mean, weight=left.weight + right.weight, energy=energy)
 
 
 def merge_many(sketches: Sequence[Sketch], *, rank: int, center: bool) -> Sketch:
@@ -142,8 +142,8 @@ def merge_many(sketches: Sequence[Sketch], *, rank: int, center: bool) -> Sketch
         energy += between.energy
         spaces += [between.subspace] if between.subspace.rank > 0 else []
     if not spaces:
-        return Sketch(Subspace(np.empty((len(mean), 0)), np.empty(0)), mean, weight, energy)
-    return Sketch(merge_all(spaces, rank=rank), mean, weight, energy)
+        return Sketch(subspace=Subspace(np.empty((len(mean), 0)), np.empty(0)), mean=mean, weight=weight, energy=energy)
+    return Sketch(subspace=merge_all(spaces, rank=rank), mean=mean, weight=weight, energy=energy)
 
 
 def without_shift(space: Subspace, shift: Array) -> Subspace:

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from eigenveil.core.rows import Rows
-from eigenveil.data.elsewhere import is_dask
+from eigenveil.data.engines import engine_of
 from eigenveil.data.frames import in_memory
 from eigenveil.data.rows import SparseRows
 from eigenveil.errors import ParameterError, require, require_param
@@ -70,15 +70,14 @@ def read_histories(R: Any) -> tuple[dict[str, Rows], int, Names]:
 def _histories(X: Any, name: str) -> tuple[Any, Names]:
     """The histories of one site as a checked matrix, or as rows on a cluster that were checked there; and the item names."""
     X = in_memory(X)
-    if not is_dask(X):
+    engine = engine_of(X)
+    if engine is None or not engine.stays:
         given = X.matrix if isinstance(X, Interactions) else checked_interactions(_two_dimensional(X, name), name=name)
         return given, names_of(X)
-    from eigenveil.data.engines.dask_rows import array_rows
-
     # A Delayed has every attribute, so what it lacks would not tell.
     array = isinstance(getattr(X, "ndim", None), int) and not hasattr(X, "columns")
-    require(array, f"{name} must be a Dask array of users and items. Make one with to_dask_array")
-    return array_rows(X, convert=partial(checked_interactions, name=name)), None
+    require(array, f"{name} must be a {engine.title} array of users and items. Make one with to_dask_array")
+    return engine.rows(X, convert=partial(checked_interactions, name=name)), None
 
 
 def items_of(items: Any, dim: int, names: Names) -> tuple[Items | None, int | None]:

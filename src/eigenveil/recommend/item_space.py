@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from eigenveil.data.archive import ITEMS_FORMAT, ArchiveKind
-from eigenveil.data.elsewhere import require_here
+from eigenveil.data.engines import require_here
 from eigenveil.errors import ModelFileError, require, require_param
 from eigenveil.linalg import Array, Subspace
 from eigenveil.model import noise_floor_in, warnings_in

@@ -70,14 +70,14 @@ class Levels:
         """The same with sums faded by a factor."""
         square = factor**2
         return Levels(
-            factor * self.total,
-            factor * self.energy,
-            factor * self.weight,
-            square * self.squares,
-            square * self.total_noise,
-            square * self.energy_noise,
-            square * self.weight_noise,
-            self.last,
+            total=factor * self.total,
+            energy=factor * self.energy,
+            weight=factor * self.weight,
+            squares=square * self.squares,
+            total_noise=square * self.total_noise,
+            energy_noise=square * self.energy_noise,
+            weight_noise=square * self.weight_noise,
+            last=self.last,
         )
 
     def and_also(self, other: "Levels") -> "Levels":

@@ -76,7 +76,9 @@ class GramTracker(SketchTracker[GramState]):
         require(dim == self.terms.domain.dim, f"this tracker is for {self.terms.domain.dim} columns, got {dim}")
         require(1 <= self.rank <= dim, f"rank must lie in 1..{dim}, got {self.rank}")
         none = Sums.none(self.terms)
-        return GramState(self.terms.domain.center, none, none, 1.0, 0, 0, self.rank)
+        return GramState(
+            center=self.terms.domain.center, held=none, public=none, fade=1.0, blocks=0, syncs=0, rank=self.rank
+        )
 
     def step(self, state: GramState, rows: Any, mechanism: Mechanism) -> GramState:
         """Add a block to the pending sums. Nothing is released."""
@@ -93,7 +95,7 @@ class GramTracker(SketchTracker[GramState]):
         """Release the pending sums at once; the same state if nothing is pending."""
         if state.blocks == 0:
             return state
-        slot = Slot(f"{self.terms.series}: increments", state.syncs, 1)
+        slot = Slot(series=f"{self.terms.series}: increments", number=state.syncs, per_person=1)
         rows = self.terms.person_blocks
         fresh = state.held.released(self.terms, mechanism, rows=rows, label="increment", slot=slot)
         public = state.public.and_then(fresh, state.fade) if state.syncs else fresh
@@ -113,7 +115,17 @@ class GramTracker(SketchTracker[GramState]):
             # FPCA (4) moves the rank by one for each block, and several blocks may have been waiting.
             for _ in range(min(state.blocks, len(values))):
                 rank = adapt.adjusted(rank, values)
-        return GramState(center, Sums.none(self.terms), public, 1.0, 0, state.syncs + 1, rank, spike, levels)
+        return GramState(
+            center=center,
+            held=Sums.none(self.terms),
+            public=public,
+            fade=1.0,
+            blocks=0,
+            syncs=state.syncs + 1,
+            rank=rank,
+            spike=spike,
+            levels=levels,
+        )
 
     def sketch(self, state: GramState, *, most: int | None = None) -> Sketch:
         """Of released numbers only."""

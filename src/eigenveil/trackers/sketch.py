@@ -140,7 +140,7 @@ class BlockTracker(SketchTracker[BlockState]):
             fresh = rng.standard_normal((len(block), _FRESH + max(0, width - old.subspace.rank)))
             found = _projected(old.subspace.basis, squares, block, pull, fresh, width)
         energy = old.energy * fade + block.energy + more
-        sketch = Sketch(found, mean, weight + len(block), energy)
+        sketch = Sketch(subspace=found, mean=mean, weight=weight + len(block), energy=energy)
         rank = state.rank if self.adapt is None else self.adapt.adjusted(state.rank, found.values)
         return BlockState(sketch, rank, state.blocks + 1)
 
@@ -168,14 +168,14 @@ class _Block:
         # The squares add up to a finite number only if every entry is finite.
         require(math.isfinite(squares), "rows must be finite, and not too large to square")
         if not center:
-            return cls(values, np.zeros(dim), np.zeros(dim), squares)
+            return cls(values=values, offset=np.zeros(dim), mean=np.zeros(dim), energy=squares)
         mean: Array = (values.T @ np.ones(count)) / count
         inside = squares - count * float(mean @ mean)
         # Sparse rows are never moved: the mean would fill in every zero.
         if is_sparse(rows) or count * float(mean @ mean) <= _MEAN_DOMINATES * inside:
-            return cls(values, mean, mean, max(inside, 0.0))
+            return cls(values=values, offset=mean, mean=mean, energy=max(inside, 0.0))
         moved = values - mean
-        return cls(moved, np.zeros(dim), mean, float(np.vdot(moved, moved)))
+        return cls(values=moved, offset=np.zeros(dim), mean=mean, energy=float(np.vdot(moved, moved)))
 
     def __len__(self) -> int:
         return int(self.values.shape[0])
@@ -284,7 +284,12 @@ KIND: Final = TrackerKind(
     state=BlockState,
     suits=_suits,
     make=lambda terms: BlockTracker(
-        terms.rank, terms.oversample, terms.sums.forget, terms.sums.adapt, terms.sums.center, terms.seed
+        rank=terms.rank,
+        oversample=terms.oversample,
+        forget=terms.sums.forget,
+        adapt=terms.sums.adapt,
+        center=terms.sums.center,
+        seed=terms.seed,
     ),
     numbers=lambda dim, width, blocks: 8 * dim * width,
     smaller="Choose a smaller {block_size}, {oversample} or {n_components}, or raise {memory_limit}",

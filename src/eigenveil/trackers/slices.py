@@ -83,7 +83,16 @@ class SlicedTracker(SketchTracker[SlicedState]):
         require(dim == self.terms.domain.dim, f"this tracker is for {self.terms.domain.dim} columns, got {dim}")
         require(1 <= self.rank <= dim, f"rank must lie in 1..{dim}, got {self.rank}")
         empty = Subspace(np.empty((dim, 0)), np.empty(0))
-        return SlicedState(empty, 0.0, np.zeros(dim), 0.0, 0.0, 0.0, 0, self.rank)
+        return SlicedState(
+            space=empty,
+            energy=0.0,
+            total=np.zeros(dim),
+            weight=0.0,
+            gram_noise=0.0,
+            total_noise=0.0,
+            blocks=0,
+            rank=self.rank,
+        )
 
     def step(self, state: SlicedState, rows: Any, mechanism: Mechanism) -> SlicedState:
         """Release a block: its sum, then its products, `columns` at a time."""
@@ -96,7 +105,7 @@ class SlicedTracker(SketchTracker[SlicedState]):
         finite = np.isfinite(stored) if terms.domain.gaps is None else ~np.isinf(stored)
         require(bool(finite.all()), "rows must be finite, and not too large to square")
         # The sum and the products share a slot: together they are one charge of a person in this block.
-        slot = Slot(f"{terms.series}: blocks", state.blocks, terms.person_blocks)
+        slot = Slot(series=f"{terms.series}: blocks", number=state.blocks, per_person=terms.person_blocks)
         width = min(state.rank + self.oversample, terms.domain.dim)
         by_sum, by_gram, share = terms.sum_sensitivity(), terms.gram_sensitivity(), 1.0 - terms.share
         total, total_noise = np.zeros(terms.domain.dim), 0.0
@@ -139,15 +148,15 @@ class SlicedTracker(SketchTracker[SlicedState]):
             energy_noise=2 * terms.domain.dim * gram_noise,
         )
         return SlicedState(
-            joint,
-            fade * state.energy + energy,
-            fade * state.total + total,
-            fade * state.weight + count,
-            fade**2 * state.gram_noise + gram_noise,
-            fade**2 * state.total_noise + total_noise,
-            state.blocks + 1,
-            rank,
-            levels if state.levels is None else state.levels.times(fade).and_also(levels),
+            space=joint,
+            energy=fade * state.energy + energy,
+            total=fade * state.total + total,
+            weight=fade * state.weight + count,
+            gram_noise=fade**2 * state.gram_noise + gram_noise,
+            total_noise=fade**2 * state.total_noise + total_noise,
+            blocks=state.blocks + 1,
+            rank=rank,
+            levels=levels if state.levels is None else state.levels.times(fade).and_also(levels),
         )
 
     def sketch(self, state: SlicedState, *, most: int | None = None) -> Sketch:
@@ -158,7 +167,12 @@ class SlicedTracker(SketchTracker[SlicedState]):
         space = without_shift(state.space, math.sqrt(state.weight) * offset) if offset.any() else state.space
         center = self.terms.domain.center
         energy = state.energy - state.weight * float(offset @ offset)
-        return Sketch(space, offset if center is None else center + offset, state.weight, max(energy, 0.0))
+        return Sketch(
+            subspace=space,
+            mean=offset if center is None else center + offset,
+            weight=state.weight,
+            energy=max(energy, 0.0),
+        )
 
     def sync(self, state: SlicedState, mechanism: Mechanism) -> SlicedState:
         """Nothing is pending."""
@@ -258,7 +272,7 @@ KIND: Final = TrackerKind(
     name="slices",
     state=SlicedState,
     suits=_suits,
-    make=lambda terms: SlicedTracker(terms.rank, terms.sums, terms.oversample),
+    make=lambda terms: SlicedTracker(rank=terms.rank, terms=terms.sums, oversample=terms.oversample),
     numbers=lambda dim, width, blocks: 12 * dim * max(width, _COLUMNS),
     smaller="Choose a smaller {block_size} or a larger {noise_target}, or raise {memory_limit}",
     # Every block has its own noise, so fewer and longer blocks are better: d rows, about the size of a d x d matrix.

@@ -139,7 +139,9 @@ class Sums:
         dim, kind = terms.domain.dim, np.int64 if terms.whole else np.float64
         # A broadcast zero takes no memory.
         # It is read-only, and every sum that adds to it makes new arrays first.
-        return cls(np.broadcast_to(np.zeros((), dtype=kind), (dim, dim)), np.zeros(dim, dtype=kind), 0.0)
+        return cls(
+            gram=np.broadcast_to(np.zeros((), dtype=kind), (dim, dim)), total=np.zeros(dim, dtype=kind), weight=0.0
+        )
 
     @classmethod
     def of(cls, rows: Any, terms: SumTerms) -> "Sums":
@@ -157,7 +159,7 @@ class Sums:
             total = np.zeros(terms.domain.dim)
             if terms.center:
                 total = bounded_sum(block, domain=terms.domain, neighbours=terms.neighbours).value
-            return self.and_then(Sums(gram, total, weight), fade)
+            return self.and_then(Sums(gram=gram, total=total, weight=weight), fade)
         gram, total = fade * self.gram, fade * self.total
         product = np.empty_like(gram)
         # A few rows at a time stay in the inner cache, and no second block is needed.
@@ -167,7 +169,13 @@ class Sums:
             gram += product
             if terms.center:
                 total += inside.sum(axis=0)
-        return Sums(gram, total, fade * self.weight + weight, fade**2 * self.gram_noise, fade**2 * self.total_noise)
+        return Sums(
+            gram=gram,
+            total=total,
+            weight=fade * self.weight + weight,
+            gram_noise=fade**2 * self.gram_noise,
+            total_noise=fade**2 * self.total_noise,
+        )
 
     def _and_whole_rows(self, rows: Any, terms: SumTerms) -> "Sums":
         # Only finite numbers can be rounded to whole ones.
@@ -197,13 +205,15 @@ class Sums:
             # In place is safe: `_faded` has made new arrays, so no caller's sums change.
             gram += later.gram
             total += later.total
-            return Sums(gram, total, first.weight + later.weight, apart=first.apart + later.apart, bits=bits)
+            return Sums(
+                gram=gram, total=total, weight=first.weight + later.weight, apart=first.apart + later.apart, bits=bits
+            )
         return Sums(
-            _plus(later.gram, self.gram, fade),
-            later.total + fade * self.total,
-            later.weight + fade * self.weight,
-            later.gram_noise + fade**2 * self.gram_noise,
-            later.total_noise + fade**2 * self.total_noise,
+            gram=_plus(later.gram, self.gram, fade),
+            total=later.total + fade * self.total,
+            weight=later.weight + fade * self.weight,
+            gram_noise=later.gram_noise + fade**2 * self.gram_noise,
+            total_noise=later.total_noise + fade**2 * self.total_noise,
         )
 
     def _faded(self, fade: float) -> "Sums":
@@ -213,7 +223,13 @@ class Sums:
         one. So they are at most fade * apart + 1 units apart afterwards, and never more than 1 / (1 - fade) if every block fades.
         """
         apart = self.apart if fade == 1 or self.weight == 0 else fade * self.apart + 1
-        return Sums(_times(self.gram, fade), _times(self.total, fade), fade * self.weight, apart=apart, bits=self.bits)
+        return Sums(
+            gram=_times(self.gram, fade),
+            total=_times(self.total, fade),
+            weight=fade * self.weight,
+            apart=apart,
+            bits=self.bits,
+        )
 
     def _coarser(self, bits: int) -> "Sums":
         """The same in units of 2^bits, no finer than before, rounded down: again by less than a unit."""
@@ -253,7 +269,13 @@ class Sums:
             total = mechanism.release(Bounded(total, by_sum), label=f"{label}: sum", share=terms.share, slot=slot)
             total_noise = mechanism.scale(by_sum, share=terms.share) ** 2
         # Symmetric noise has half the variance off the diagonal.
-        found = Sums(gram, total, self.weight, mechanism.scale(by_gram, share=share) ** 2 / 2, total_noise)
+        found = Sums(
+            gram=gram,
+            total=total,
+            weight=self.weight,
+            gram_noise=mechanism.scale(by_gram, share=share) ** 2 / 2,
+            total_noise=total_noise,
+        )
         return found if terms.rates is None else found.divided(terms.rates)
 
     def divided(self, rates: Rates) -> "Sums":
@@ -391,4 +413,4 @@ def sketch_of(sums: Sums, center: Array | None, *, rank: int | None = None) -> S
     # Noise can make it negative.
     energy = max(float(np.trace(scatter)), 0.0)
     space = Subspace.of_gram(scatter, rank=dim if rank is None else min(rank, dim), overwrite=True)
-    return Sketch(space, offset if center is None else center + offset, sums.weight, energy)
+    return Sketch(subspace=space, mean=offset if center is None else center + offset, weight=sums.weight, energy=energy)

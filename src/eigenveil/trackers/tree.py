@@ -72,7 +72,7 @@ class TreeTracker(SketchTracker[TreeState]):
         require(dim == self.terms.domain.dim, f"this tracker is for {self.terms.domain.dim} columns, got {dim}")
         require(1 <= self.rank <= dim, f"rank must lie in 1..{dim}, got {self.rank}")
         nothing = (None,) * self.levels
-        return TreeState(nothing, nothing, 0, self.rank)
+        return TreeState(raw=nothing, public=nothing, blocks=0, rank=self.rank)
 
     def step(self, state: TreeState, rows: Any, mechanism: Mechanism) -> TreeState:
         """Take a block and release the interval that it completes."""
@@ -95,7 +95,7 @@ class TreeTracker(SketchTracker[TreeState]):
         # Before the release, because a charge is not refunded.
         require(bool(np.isfinite(whole.gram.diagonal()).all()), "rows must be finite, and not too large to square")
         rows_in_it, slots = self._person(level)
-        slot = Slot(f"{terms.series}: level {level}", number >> level, slots)
+        slot = Slot(series=f"{terms.series}: level {level}", number=number >> level, per_person=slots)
         label = f"stretch of {2**level} block{'s' * (level > 0)}"
         fresh = whole.released(terms, mechanism, rows=rows_in_it, label=label, slot=slot)
         nothing = (None,) * level
@@ -105,7 +105,9 @@ class TreeTracker(SketchTracker[TreeState]):
         if level == 0:
             alone = levels_of(fresh, number)
             levels = alone if levels is None else levels.and_also(alone)
-        after = TreeState(raw, (*nothing, fresh, *state.public[level + 1 :]), number, state.rank, levels)
+        after = TreeState(
+            raw=raw, public=(*nothing, fresh, *state.public[level + 1 :]), blocks=number, rank=state.rank, levels=levels
+        )
         if terms.adapt is None:
             return after
         values = self.sketch(after).subspace.values

@@ -22,8 +22,9 @@ from distributed.diagnostics.plugin import WorkerPlugin
 
 from eigenveil.core.rows import Block, Progress, Work
 from eigenveil.data.columns import ColumnChoice, ColumnLayout, kinds_of
-from eigenveil.data.elsewhere import is_dask, refuse_to_copy
+from eigenveil.data.elsewhere import refuse_to_copy
 from eigenveil.data.engines import partitions as there
+from eigenveil.data.engines.dask import DASK
 from eigenveil.data.engines.partitions import ArrayPlan, FramePlan, Partition, PartitionFacts, PartitionPlan
 from eigenveil.data.engines.pieces import answer_of, attempted
 from eigenveil.data.formats import SharedTable
@@ -152,7 +153,7 @@ class DaskRows:
             return self._by_person(person)
 
     def _by_person(self, person: Any) -> "DaskRows":
-        if not is_dask(person):
+        if not DASK.takes(person):
             ends = np.cumsum([one.count for one in self.facts])
             weights = np.split(person_weights(person, self.shape[0]), ends[:-1])
             held = [self._submit(there.weighted_by, *each) for each in zip(self.futures, weights, strict=True)]

@@ -72,13 +72,13 @@ def _sums(parties: SlotParties, task: SlotSums, state: SlotState) -> Sums:
     spec, dim = parties.spec, parties.spec.dim
     entry = state.noise * _noise_of_one(parties, task)
     return Sums(
-        task.gram_of(matrix),
-        task.total_of(matrix) if spec.center else np.zeros(dim),
+        gram=task.gram_of(matrix),
+        total=task.total_of(matrix) if spec.center else np.zeros(dim),
         # Noise can leave less than one row, and means are divided by this.
-        max(task.count_of(matrix), 1.0),
-        entry,
+        weight=max(task.count_of(matrix), 1.0),
+        gram_noise=entry,
         # The sum of rows was released times the constant, so its variance is divided by the square.
-        entry / task.constant**2 if spec.center else 0.0,
+        total_noise=entry / task.constant**2 if spec.center else 0.0,
     )
 
 
@@ -144,7 +144,12 @@ def slot_guarantee(parties: SlotParties, charges: tuple[Charge, ...], *, apart: 
         lattice = parties.masked.lattice
         assert lattice.gaussian is not None
         inner = MaskedSites(
-            spec.survivors, spec.colluders, lattice.honest, lattice.gaussian.delta, lattice.failure, apart=apart
+            survivors=spec.survivors,
+            colluders=spec.colluders,
+            honest=lattice.honest,
+            noise_delta=lattice.gaussian.delta,
+            failure=lattice.failure,
+            apart=apart,
         )
     else:
         at_site = spec.trust == "site"
@@ -171,7 +176,13 @@ def slot_guarantee(parties: SlotParties, charges: tuple[Charge, ...], *, apart: 
             gaps=None if spec.gaps is None else spec.gaps.rule,
             delay=spec.delay,
         ),
-        seen_by=SlotBySlot(inner, spec.person_slots, each, epsilon_of(each, spec.budget.delta), spec.budget.delta),
+        seen_by=SlotBySlot(
+            inner=inner,
+            most=spec.person_slots,
+            each=each,
+            epsilon=epsilon_of(each, spec.budget.delta),
+            delta=spec.budget.delta,
+        ),
         released=COMPONENTS if spec.gaps is None else COMPONENTS + FOUND_GAPS.get(spec.gaps.rule, ()),
         charges=charges,
         reproducible=spec.seed is not None,

@@ -120,7 +120,9 @@ class SlotParties:
         self.ledgers[name] = spends
 
         def share(slot: int) -> Share:
-            return Share(masked.lattice, spends, self._noise(name, slot), masked.multiplier)
+            return Share(
+                lattice=masked.lattice, ledger=spends, noise=self._noise(name, slot), multiplier=masked.multiplier
+            )
 
         return MaskedSlotMember(
             hub=hub,
@@ -200,7 +202,7 @@ class SlotParties:
         # A ledger is made at the first release: where the hub adds the noise, a site has none.
         if name not in self.ledgers:
             self.ledgers[name] = self._new_ledger(budget)
-        return Gaussian(self.multiplier, self.ledgers[name], self._noise(name, slot))
+        return Gaussian(multiplier=self.multiplier, ledger=self.ledgers[name], noise=self._noise(name, slot))
 
     def respend(self, folds: Mapping[int, int]) -> None:
         """Charge again what a hub released before it was stopped, so that its ledger says so. Nothing is released."""
@@ -224,7 +226,7 @@ class SlotParties:
             return Exact(because=NO_PRIVACY["stream"] if budget is None else "the sites have added noise")
         if name not in self.ledgers:
             self.ledgers[name] = self._new_ledger(budget)
-        return Gaussian(self.multiplier, self.ledgers[name], self._noise(name, slot, often))
+        return Gaussian(multiplier=self.multiplier, ledger=self.ledgers[name], noise=self._noise(name, slot, often))
 
     def _noise(self, name: str, slot: int, often: int = 0) -> Noise:
         seed = self.spec.seed

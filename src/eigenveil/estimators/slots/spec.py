@@ -93,14 +93,16 @@ class SlotSpec:
     def task(self) -> SlotSums | SlotSketches:
         """What is computed: sums with noise, and sketches without."""
         if self.budget is None:
-            return SlotSketches(self.dim, self.width, self.slots, self.forget, self.center, self.gaps)
+            return SlotSketches(
+                dim=self.dim, width=self.width, slots=self.slots, forget=self.forget, center=self.center, gaps=self.gaps
+            )
         return SlotSums(
-            Domain(self.dim, self.row_bound, self.origin, self.scale, gaps=self.gaps),
-            self.neighbours,
-            self.slots,
-            self.person_slots,
-            self.forget,
-            self.device,
+            domain=Domain(dim=self.dim, radius=self.row_bound, center=self.origin, scale=self.scale, gaps=self.gaps),
+            neighbours=self.neighbours,
+            slots=self.slots,
+            person_slots=self.person_slots,
+            forget=self.forget,
+            device=self.device,
             # Sites close their slots in order. A hub folds a late slot after a later one.
             window=self.window if self.trust == "hub" else 0,
             # Lying sites could raise a sum and lower it again, so that its rounding tells of one person (decision 8).

@@ -39,7 +39,17 @@ class Merged:
     def none(cls, dim: int) -> "Merged":
         """Nothing yet, to add the first stream to."""
         # A stream must have a name. The empty one stands for nobody, and `and_stream` drops it.
-        return cls(Sketch.empty(dim), 0.0, 1.0, 1.0, 0.0, 0.0, False, 0, ("",))
+        return cls(
+            sketch=Sketch.empty(dim),
+            floor=0.0,
+            fade=1.0,
+            shown=1.0,
+            epsilon=0.0,
+            delta=0.0,
+            seeded=False,
+            rows=0,
+            streams=("",),
+        )
 
     def and_stream(
         self,
@@ -54,18 +64,18 @@ class Merged:
     ) -> "Merged":
         """With one more stream, and all that it had taken over, truncated to `rank` directions."""
         return Merged(
-            merge_sketches(self.seen(self.fade), sketch, rank=rank, center=center),
+            sketch=merge_sketches(self.seen(self.fade), sketch, rank=rank, center=center),
             # Independent noises: their floors add up in squares.
-            math.hypot(self.fade * self.floor, floor),
+            floor=math.hypot(self.fade * self.floor, floor),
             # The weight lost so far is in the merged sketch now, so it starts at one again.
-            1.0,
-            1.0,
+            fade=1.0,
+            shown=1.0,
             # The maximum and not the sum, because nobody is in two of the streams.
-            max(self.epsilon, guarantee.epsilon or 0.0),
-            max(self.delta, guarantee.delta or 0.0),
-            self.seeded or (guarantee.epsilon is not None and not guarantee.private),
-            self.rows + rows,
-            (*(name for name in self.streams if name), *streams),
+            epsilon=max(self.epsilon, guarantee.epsilon or 0.0),
+            delta=max(self.delta, guarantee.delta or 0.0),
+            seeded=self.seeded or (guarantee.epsilon is not None and not guarantee.private),
+            rows=self.rows + rows,
+            streams=(*(name for name in self.streams if name), *streams),
         )
 
     def later(self, fade: float) -> "Merged":
@@ -80,4 +90,6 @@ class Merged:
         """The sketch with this weight."""
         # Values are in data scale, and a weight belongs to their squares.
         space = Subspace(self.sketch.subspace.basis, self.sketch.subspace.values * math.sqrt(fade))
-        return Sketch(space, self.sketch.mean, self.sketch.weight * fade, self.sketch.energy * fade)
+        return Sketch(
+            subspace=space, mean=self.sketch.mean, weight=self.sketch.weight * fade, energy=self.sketch.energy * fade
+        )

@@ -17,7 +17,7 @@ from sklearn.exceptions import NotFittedError
 
 from eigenveil.core.ledger import Ledger
 from eigenveil.core.rows import in_silence
-from eigenveil.data.elsewhere import is_dask
+from eigenveil.data.engines import stays_there
 from eigenveil.data.formats import PIPES
 from eigenveil.data.people import Marks
 from eigenveil.data.streams import Source, open_source
@@ -577,7 +577,11 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         # Before the first release there is no model to show.
         shown = stream.view().sketch.subspace.rank > 0
         self.unfinished_ = UnfinishedStream(
-            stream.rows, stream.releases, self.model_ if shown else None, stream.guarantee(), stream.ledger
+            rows=stream.rows,
+            releases=stream.releases,
+            model=self.model_ if shown else None,
+            guarantee=stream.guarantee(),
+            ledger=stream.ledger,
         )
 
     def _require_finished(self) -> None:
@@ -728,7 +732,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         marks = None
         if self.person is not None:
             require_param(
-                not is_dask(X), "{person} is for batches in this process: a stream takes Dask batches row by row"
+                not stays_there(X), "{person} is for batches in this process: a stream takes Dask batches row by row"
             )
             # A list would hold the ids of people, which no error may quote.
             require_param(isinstance(self.person, str), "{person} must be the name of a column of the rows")

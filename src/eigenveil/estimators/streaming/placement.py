@@ -110,7 +110,7 @@ def search(
     bounds, gaps, multiplier = terms.bounds, terms.bounds.gaps, 1.0 / terms.budget.mu
     seen, drops = gaps is not None and gaps.divides, gaps is not None and gaps.drops
     if not (terms.center or bounds.find or seen or drops):
-        return Center(None, None, 0), None, False
+        return Center(center=None, people=None, steps=0), None, False
     block = as_block_rows(rows)
     count = float(block.shape[0])
     waits = begun is None and not last and terms.plan.search_rows > 0
@@ -119,23 +119,31 @@ def search(
     people = None if drops else count
     task: CenterSearch | BoundSearch | UnitSearch
     if bounds.units:
-        task = UnitSearch(bounds, terms.neighbours, split, people, multiplier)
+        task = UnitSearch(bounds=bounds, neighbours=terms.neighbours, split=split, people=people, multiplier=multiplier)
     elif bounds.find:
         task = BoundSearch(
-            bounds,
-            terms.neighbours,
-            "private" if terms.center else None,
-            split,
-            people,
-            multiplier,
+            bounds=bounds,
+            neighbours=terms.neighbours,
+            center="private" if terms.center else None,
+            split=split,
+            people=people,
+            multiplier=multiplier,
             rank=terms.rank,
             entry=math.sqrt(0.5),
             crowd=_crowd(count, terms),
             pause=_PAUSE if waits else None,
         )
     else:
-        task = CenterSearch(bounds, terms.neighbours, split.mean, split.count, people, multiplier, split.observed)
-    found = Center(None, None, 0)
+        task = CenterSearch(
+            bounds=bounds,
+            neighbours=terms.neighbours,
+            shares=split.mean,
+            count_share=split.count,
+            people=people,
+            multiplier=multiplier,
+            observed_share=split.observed,
+        )
+    found = Center(center=None, people=None, steps=0)
     if terms.center or bounds.find:
         earlier = None if begun is None else _of_more(begun, count / terms.plan.first_block)
         found = run_pooled(task, block, mechanism(), begun=earlier)

@@ -47,7 +47,9 @@ from eigenveil.trackers.state import restored, taken_apart
 
 __all__ = ["is_private", "notes_in", "resumed", "taken_from", "write_stream_file"]
 
-_KIND: Final = ArchiveKind("eigenveil-stream", 3, "the state of an Eigenveil stream", StateFileError)
+_KIND: Final = ArchiveKind(
+    format="eigenveil-stream", version=3, words="the state of an Eigenveil stream", error=StateFileError
+)
 # A new name for the file is the claim: the file system lets only one of several processes rename it.
 _CLAIMED: Final = ".resumed"
 _COUNTS: Final = ("rows", "covered", "draws")

@@ -497,7 +497,12 @@ class Stream:
     def _truncated(self, sketch: Sketch) -> Sketch:
         """A sketch truncated to what the spec keeps: gaps are filled from directions that stand out."""
         width = min(self.terms.rank + self.terms.oversample, sketch.subspace.rank)
-        return Sketch(sketch.subspace.truncate(max(width, 1)), sketch.mean, sketch.weight, sketch.energy)
+        return Sketch(
+            subspace=sketch.subspace.truncate(max(width, 1)),
+            mean=sketch.mean,
+            weight=sketch.weight,
+            energy=sketch.energy,
+        )
 
     def _view(self, *, whole: bool = False) -> Answer:
         terms = self.terms
@@ -549,14 +554,14 @@ class Stream:
             assert self.place.bound is not None
             radius = self.place.bound
         sums = SumTerms(
-            Domain(terms.bounds.dim, radius, center, gaps=self._gaps),
-            terms.neighbours,
-            terms.person_blocks,
-            terms.center,
-            terms.forget,
-            terms.adapt,
-            self.series,
-            self.place.rates,
+            domain=Domain(dim=terms.bounds.dim, radius=radius, center=center, gaps=self._gaps),
+            neighbours=terms.neighbours,
+            person_blocks=terms.person_blocks,
+            center=terms.center,
+            forget=terms.forget,
+            adapt=terms.adapt,
+            series=self.series,
+            rates=self.place.rates,
         )
         return plan.kind.make(
             TrackerTerms(
@@ -616,7 +621,7 @@ class Stream:
             # Room for 2^48 releases before two seeds could share a source.
             noise = Noise.seeded(((self.terms.seed or 0) << 48) + self.draws)
         self.draws += 1
-        return Gaussian(multiplier, self._reserved(), noise, purpose=purpose)
+        return Gaussian(multiplier=multiplier, ledger=self._reserved(), noise=noise, purpose=purpose)
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy or pickle of a private stream has released numbers and no rows, and cannot continue."""

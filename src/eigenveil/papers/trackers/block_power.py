@@ -68,7 +68,9 @@ class BlockPower(Tracker[BlockPowerState]):
         """A random basis and an empty block."""
         require_rank(self.rank, dim)
         basis = start_basis(dim, rank=self.rank, seed=self.seed)
-        return BlockPowerState(basis, read_only(np.zeros(self.rank)), _zero_like(basis), 0, 0)
+        return BlockPowerState(
+            basis=basis, sizes=read_only(np.zeros(self.rank)), product=_zero_like(basis), blocks=0, held=0
+        )
 
     def step(self, state: BlockPowerState, rows: Any, mechanism: Mechanism) -> BlockPowerState:
         """The product with `rows` added, and a new basis for each finished block."""
@@ -79,7 +81,9 @@ class BlockPower(Tracker[BlockPowerState]):
             # Blocks are counted over the whole stream, so how the caller splits it has no effect.
             taken, waiting = np.split(waiting, [length - state.held])
             product = read_only(state.product + taken.T @ (taken @ state.basis))
-            state = BlockPowerState(state.basis, state.sizes, product, state.blocks, state.held + len(taken))
+            state = BlockPowerState(
+                basis=state.basis, sizes=state.sizes, product=product, blocks=state.blocks, held=state.held + len(taken)
+            )
             if state.held == length:
                 state = _finish(state)
         return state
@@ -96,14 +100,16 @@ def _finish(state: BlockPowerState) -> BlockPowerState:
     empty = _zero_like(state.basis)
     # A block of zeros is not counted: values assume that all counted blocks are alike.
     if not state.product.any():
-        return BlockPowerState(state.basis, state.sizes, empty, state.blocks, 0)
+        return BlockPowerState(basis=state.basis, sizes=state.sizes, product=empty, blocks=state.blocks, held=0)
     rank = state.basis.shape[1]
     # The singular vectors have the span that QR would give, and are ordered.
     vectors, sizes = thin_svd(state.product, rank=rank)
     said = vectors[:, sizes > _ROUNDING * sizes[0]]
     if said.shape[1] < rank:
         vectors = np.hstack([said, complement(state.basis, said)])[:, :rank]
-    return BlockPowerState(read_only(vectors), read_only(sizes), empty, state.blocks + 1, 0)
+    return BlockPowerState(
+        basis=read_only(vectors), sizes=read_only(sizes), product=empty, blocks=state.blocks + 1, held=0
+    )
 
 
 def _zero_like(basis: Array) -> Array:

@@ -81,7 +81,7 @@ class Spirit(Tracker[SpiritState]):
         """No hidden variable yet."""
         require_rank(self.rank, dim)
         none, wanted = read_only(np.zeros(0)), self.rank if self.energy is None else 1
-        return SpiritState(read_only(np.zeros((dim, 0))), none, none, 0.0, wanted)
+        return SpiritState(basis=read_only(np.zeros((dim, 0))), weights=none, energies=none, total=0.0, wanted=wanted)
 
     def step(self, state: SpiritState, rows: Any, mechanism: Mechanism) -> SpiritState:
         """One update of every hidden variable per row."""
@@ -110,7 +110,9 @@ class Spirit(Tracker[SpiritState]):
         if wanted < len(energies):
             others = np.arange(len(energies)) != energies.argmin()
             basis, weights, energies = basis[:, others], weights[others], energies[others]
-        return SpiritState(read_only(basis), read_only(weights), read_only(energies), total, wanted)
+        return SpiritState(
+            basis=read_only(basis), weights=read_only(weights), energies=read_only(energies), total=total, wanted=wanted
+        )
 
     def _wanted(self, energies: Array, total: float, wanted: int) -> int:
         """How many hidden variables there should be for the next row."""

@@ -83,7 +83,7 @@ def stream_split(
     if bound or units:
         split = split_budget(mean=center, search=False, count=count, trace=False, bound=bound, units=units)
     else:
-        split = Split(STREAM_MEAN_SHARES if center else (), 0.0, 0.0)
+        split = Split(mean=STREAM_MEAN_SHARES if center else (), count=0.0, extra=0.0)
     if not (observed or count):
         return split
     # Without a mean to go along with, they are a release of their own.
@@ -178,7 +178,15 @@ def plan_stream(
     if budget is not None and bound and center and person_blocks == 1:
         room = _SEARCHED_AGAIN * first if sparse else (limit // 8 - held) // (2 * dim)
         again = max(0, min(_SEARCHED_AGAIN * first, room))
-    return StreamPlan(kind.name, size, first, blocks, memory, reason, again if again > first else 0)
+    return StreamPlan(
+        tracker=kind.name,
+        block=size,
+        first_block=first,
+        horizon_blocks=blocks,
+        memory=memory,
+        reason=reason,
+        search_rows=again if again > first else 0,
+    )
 
 
 def _default_block(dim: int, width: int, budget: Budget | None, kind: TrackerKind, *, center: bool) -> int:

@@ -102,7 +102,7 @@ class SlotSketches(SlotTask[Sketches]):
         weight, energy = map(float, require_array(arrays[3], (2,)))
         mean = require_array(arrays[2], (self.dim,))
         require(self.center or not mean.any(), "a part of a stream that is not centered must have a mean of zero")
-        return (Sketch(Subspace(basis, values), mean, weight, energy),)
+        return (Sketch(subspace=Subspace(basis, values), mean=mean, weight=weight, energy=energy),)
 
     # What a hub makes of the slots.
 

@@ -181,7 +181,7 @@ class SlotSums(SlotTask[Array], SumTask[SlotState, SlotState]):
 
     def slot(self, question: Question) -> Slot:
         """A slot of the ledger's series."""
-        return Slot(self.series, question.step, self.person_slots, window=self.window)
+        return Slot(series=self.series, number=question.step, per_person=self.person_slots, window=self.window)
 
     def work(self, question: Question, rows: Rows, mechanism: Mechanism) -> Array:
         """The released matrix. Where the number of rows is public, it is put back without noise."""
