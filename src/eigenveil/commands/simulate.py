@@ -467,13 +467,12 @@ def _fail(error: QuorumLost | PeersLost, asked: FederatedParams | GossipParams, 
 
 def _model(job: _Job, pca: "Estimator") -> "Model":
     """The model with what is public of the split and the file, and with the caveat that it was simulated."""
-    extra: dict[str, Any] = {"split": job.rule.words} | job.reading.facts
-    guarantee = pca.model_.guarantee
+    model = job.reading.recorded_in(pca.model_)
+    guarantee = model.guarantee
     # One process has the rows of all sites here, which no study across organisations would allow.
     if guarantee.epsilon is not None:
         guarantee = replace(guarantee, caveats=(*guarantee.caveats, _SIMULATED))
-    settings = {**pca.model_.settings, **extra}
-    return replace(pca.model_, settings=settings, guarantee=guarantee)
+    return replace(model, settings={**model.settings, "split": job.rule.words}, guarantee=guarantee)
 
 
 @contextmanager
