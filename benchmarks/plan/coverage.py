@@ -14,7 +14,7 @@ Nine in ten should lie in the interval. Read the widths next to it: an interval 
 "Warned" are fits that say that long rows seem to have most of the variance. "Hidden" are fits in which more rows were far
 longer than all that was seen than the report says that noise can hide at most: one in twenty may be.
 
-    EIGENVEIL_DATA=... python benchmarks/plan/coverage.py [--half tuning held-out fresh] [--cells 6] [--misses]
+    EIGENVEIL_DATA=... python benchmarks/plan/coverage.py [--half tuning held-out fresh other] [--cells 6] [--misses]
         [--setting curator hub masked site stream]
 """
 
@@ -230,7 +230,7 @@ def summary(found: Sequence[Scored]) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print coverage and widths of each half, and with --misses what lay outside."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    halves = ("tuning", "held-out", "fresh")
+    halves = ("tuning", "held-out", "fresh", "other")
     parser.add_argument("--half", nargs="*", choices=halves, default=list(halves))
     parser.add_argument("--data", nargs="*", default=list(TABLES))
     parser.add_argument("--cells", type=int, default=6)

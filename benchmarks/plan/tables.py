@@ -2,7 +2,8 @@
 
 `tuning` and `held-out` tables are the two halves of one list, by the digests of their names and by nothing that was measured.
 The constants of `eigenveil.plan.clipping` were chosen on `tuning` tables. Four things changed once `held-out` tables had been
-seen (docs/decisions/0042-captured-variance.md). `fresh` tables were written down last, and changed no rule.
+seen (docs/decisions/0042-captured-variance.md). `fresh` tables were written down last, and changed no rule. `other_tables.py`
+has `other` ones.
 """
 
 import hashlib
@@ -12,12 +13,13 @@ from typing import Final, Literal
 import numpy as np
 
 from benchmarks.datasets import dense, skipped, sparse
+from benchmarks.plan.other_tables import FILES, OTHER
 from eigenveil.linalg import Array
 
 __all__ = ["TABLES", "half_of", "table"]
 
 Generator = np.random.Generator
-Half = Literal["tuning", "held-out", "fresh"]
+Half = Literal["tuning", "held-out", "fresh", "other"]
 _MOST_ROWS, _MOST_COLUMNS = 50_000, 500
 
 
@@ -29,6 +31,8 @@ def half_of(name: str) -> Half:
     """
     if name in _FRESH:
         return "fresh"
+    if name in OTHER:
+        return "other"
     (kind,) = (kind for kind in (_REAL, tuple(_HEAVY), tuple(_OTHERS)) if name in kind)
     order = sorted(kind, key=lambda one: hashlib.sha256(f"coverage {one}".encode()).digest())
     return "held-out" if order.index(name) % 2 else "tuning"
@@ -268,12 +272,12 @@ _FRESH: Final[dict[str, Callable[[Generator, int], Array]]] = {
     "counts-wide": _counts(250, 0.6),
     "steep-small": lambda rng, rows: _spectrum(rng, rows, 9, 3.0),
 }
-TABLES: Final = {**{name: _real(name) for name in _REAL}, **_HEAVY, **_OTHERS, **_FRESH}
+TABLES: Final = {**{name: _real(name) for name in _REAL}, **_HEAVY, **_OTHERS, **_FRESH, **OTHER}
 
 
 def table(name: str, *, rows: int | None = None, seed: int = 0) -> Array | None:
     """Rows of a table in a random order, at most so many; None where its file is missing."""
     real = name in (*_REAL, "kg1_phase1", "mnist:train", "gowalla")
-    if real and not name.startswith("sklearn:") and skipped(name):
+    if (real or name in FILES) and not name.startswith("sklearn:") and skipped(FILES.get(name, name)):
         return None
     return TABLES[name](np.random.default_rng(seed), _MOST_ROWS if rows is None else rows)

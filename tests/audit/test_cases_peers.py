@@ -94,8 +94,8 @@ def test_the_published_form_claims_that_the_lone_row_is_hidden() -> None:
     tables = wrong_peers.lone_tables(present=True)
     gossip = wrong_peers.published(0, Tap()).prepare(tables)
     mixing = gossip.terms.among(()).mixing
-    dim = gossip.request.bounds.dim
-    task = published_segments(gossip.request.plan, dim=dim, rank=gossip.request.rank, hidden=Noise.seeded(0))(
+    dim = gossip.request.fit.bounds.dim
+    task = published_segments(gossip.request.plan, dim=dim, rank=gossip.request.fit.known_rank, hidden=Noise.seeded(0))(
         Domain(dim, 1.0)
     )
     assert mixing.weights is not None

@@ -18,6 +18,7 @@ import pytest
 
 from commands.command_tables import eigenveil
 from commands.network.network_folders import Folders
+from eigenveil import Ledger, PrivatePCA, StreamingPCA, find_bounds
 from eigenveil.core.ledger import Charge
 from eigenveil.core.unit import Neighbours
 from eigenveil.ledger.durable import DurableLedger
@@ -91,6 +92,7 @@ def same(rows: Array) -> Array:
 
 
 NEIGHBOURS = [added, changed, removed]
+SEEDED: dict[str, Any] = {"epsilon": 0.6, "delta": 1e-6, "random_state": 3}
 COMMON = ("--epsilon", 0.6, "--delta", "1e-6", "--even-if-noise")
 LIFE_TIME = ("--dataset", "people", "--life-epsilon", 4)
 
@@ -148,6 +150,28 @@ def test_streams_on_a_ledger_leave_one_shape(tmp_path: Path, second: Callable[[A
         done = eigenveil("stream", table, "-k", 2, *COMMON, "--row-bound", 9, *LIFE_TIME, "--ledger", ledger, *out)
         found.append((done.exit_code, shown(ledger)))
     assert found[0] == found[1] and found[0][0] == 0
+
+
+OPENED: dict[str, Callable[[Array, Ledger], object]] = {
+    "fit": lambda rows, ledger: PrivatePCA(2, row_bound=9.0, ledger=ledger, **SEEDED).fit(rows),
+    "fit with private units": lambda rows, ledger: PrivatePCA(2, scale="private", ledger=ledger, **SEEDED).fit(rows),
+    "bounds": lambda rows, ledger: find_bounds(rows, ledger=ledger, **SEEDED),
+    "stream": lambda rows, ledger: StreamingPCA(2, row_bound=9.0, ledger=ledger, **SEEDED).fit(rows),
+}
+
+
+@pytest.mark.parametrize("second", NEIGHBOURS)
+@pytest.mark.parametrize("name", OPENED)
+def test_ledgers_that_python_opens_have_one_shape(tmp_path: Path, name: str, second: Callable[[Array], Array]) -> None:
+    found = []
+    for made in (same, second):
+        path = tmp_path / f"{made.__name__}.ledger"
+        ledger = Ledger.open(path, dataset="people", epsilon=4, delta=1e-5)
+        OPENED[name](made(people()), ledger)
+        # The rest of a reserve is given back at the next use of the file.
+        assert ledger.charges
+        found.append(shown(path))
+    assert found[0] == found[1]
 
 
 # Sites and peers, over real connections.

@@ -32,6 +32,8 @@ HIDDEN = [
     "\u115f",
     "\uffa0",
     "\U00016fe4",
+    "\u2d7f",  # Joiners of Tifinagh and Brahmi.
+    "\U0001107f",
     "\u2800",  # A blank of Braille.
     "\u00a0",  # A space that is not the space.
     "\u2028",

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from eigenveil.data.columns import ColumnChoice
     from eigenveil.data.formats import NamedTable
     from eigenveil.data.tables import Table
+    from eigenveil.model import Model
 
 __all__ = [
     "Reading",
@@ -127,6 +128,20 @@ class Reading:
         # What stands for a missing value would otherwise be scored as a number.
         found["na_values"] = list(self.asked.na_values or ())
         return {name: value for name, value in found.items() if value}
+
+    def recorded_in(self, model: "Model", *, carried: Sequence[str] = ()) -> "Model":
+        """The model with what was chosen while the table was read, so that `load` and `transform` read other tables so, too.
+
+        Names of columns that were `carried` along take the place of the patterns for them.
+        """
+        from eigenveil.estimators.saved import with_parameters
+
+        settings = {**model.settings, **self.facts, **({"carry": list(carried)} if carried else {})}
+        left_out = [*(self.asked.drop or ()), *carried]
+        columns = None if self.asked.columns is None else list(self.asked.columns)
+        levels = {name: list(every) for name, every in (self.asked.one_hot or {}).items()}
+        record = with_parameters(model.estimator, columns=columns, drop=left_out or None, one_hot=levels or None)
+        return replace(model, settings=settings, estimator=record)
 
     @property
     def files(self) -> dict[str, Any]:

@@ -116,17 +116,8 @@ def _run(
         pca, warned = _fitted(table, settings, spending, even_if_noise=even_if_noise)
         # The ledger keeps a digest of it, which shows later what the charge was for.
         spending.released = pca.components_.tobytes()
-    aside = {} if table.carried is None else {"carry": list(table.carried.schema.names)}
-    learned = pca.model_
-    from eigenveil.estimators.saved import with_parameters
-
-    # What was chosen while the table was read, so that `PrivatePCA.load` reads another table in the same way.
-    left_out = [*(reading.asked.drop or ()), *aside.get("carry", ())]
-    levels = {name: list(every) for name, every in (reading.asked.one_hot or {}).items()}
-    columns = None if reading.asked.columns is None else list(reading.asked.columns)
-    record = with_parameters(learned.estimator, columns=columns, drop=left_out or None, one_hot=levels or None)
-    settings_kept = {**learned.settings, **reading.facts, **aside}
-    model = replace(learned, settings=settings_kept, warnings=tuple(warned), estimator=record)
+    carried = () if table.carried is None else table.carried.schema.names
+    model = replace(reading.recorded_in(pca.model_, carried=carried), warnings=tuple(warned))
     # Only after the charges are written: a crash in between loses a result, never a charge.
     model.save(target)
     wrote(target)

@@ -34,6 +34,12 @@ class Terms:
     person: str | None = None  # The column that names them.
 
     @property
+    def known_rank(self) -> int:
+        """The rank, where it was asked for as a number."""
+        assert self.rank is not None
+        return self.rank
+
+    @property
     def unit(self) -> PrivacyUnit:
         """What every charge of this fit protects."""
         return PrivacyUnit.of(self.neighbours, grouped=self.grouped, column=self.person)

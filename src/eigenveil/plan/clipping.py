@@ -39,7 +39,7 @@ _LEAST_POWER: Final = 0.3
 # the middle of a distribution it is smaller than in the tail: by this much more for each share of people beyond.
 _POWER_DOUBT, _UNSEEN_DOUBT, _STEEPER = 0.4, 1.0, 6.0
 # Where norms are not known: this share of tables has heavy tails, with a power in the first range. Others have one in the second.
-_HEAVY, _POWERS, _LIGHT = 0.15, (0.8, 3.0), (4.0, 12.0)
+_HEAVY, _POWERS, _LIGHT = 0.18, (0.8, 3.0), (4.0, 12.0)
 # Part of the squared norms that clipping takes from tables without heavy tails, where it is not known.
 _TAKEN: Final = (0.02, 0.5)
 # Of the squared norms that clipping takes, about this share is along other directions: median, and the natural logarithm of the

@@ -24,7 +24,10 @@ _SPREAD_OF_NOTHING: Final = 1.0
 SPREAD_OF_GUESS: Final = 0.5
 PUBLIC_SPREAD: Final = 0.2
 # Between rows that all reach the bound and rows of which most are short; and the doubt about it (natural logarithm).
-_ASSUMED_FILL, _FILL_DOUBT = 0.5, 0.35
+_ASSUMED_FILL, _FILL_DOUBT = 0.5, 0.7
+# What somebody knows of the share of the first components is of rows before clipping. In this share of tables long rows have much
+# of it, and clipped rows are like those of a table of which nothing is known.
+_OTHER_ONCE_CLIPPED: Final = 0.25
 # A private search takes a lower bound where there is more noise, and then rows fill it. The fill falls from the second number to
 # the first, by half where people times mu over the root of the number of columns is the third (benchmarks/plan/coverage.py).
 _FILL_LATE, _FILL_EARLY, _FILL_HALF, _FILL_POWER = 0.43, 0.9, 180.0, 1.5
@@ -277,14 +280,18 @@ class Spectrum:
         places = np.log(np.arange(1.0, self.dim + 1))
         kept = np.exp(-np.diff(places) / _TOGETHER)
         steps = rng.standard_normal(self.dim)
+        expected = self.values
+        if self.assumed and self.spread == SPREAD_OF_GUESS and rng.random() < _OTHER_ONCE_CLIPPED:
+            shape = _power_law(self.dim, 1.0)
+            expected = self.fill * shape / shape.sum()
         # The autoregression x_i = k_i x_(i-1) + sqrt(1 - k_i^2) z_i, all steps at once.
         fade = np.concatenate([[1.0], np.cumprod(kept)])
         noise = np.concatenate([[1.0], np.sqrt(1 - kept**2)]) * steps
         walk = fade * np.cumsum(noise / fade)
         tilt = _TILT * rng.standard_normal() * places
-        values = self.values * np.exp(self.spread * (walk - tilt)) + self.error * rng.standard_normal(self.dim)
+        values = expected * np.exp(self.spread * (walk - tilt)) + self.error * rng.standard_normal(self.dim)
         # No real table lies in a few dimensions exactly, even where a guess says so.
-        values = values + _REST * self.spread * rng.random() * self.values.mean()
+        values = values + _REST * self.spread * rng.random() * expected.mean()
         if self.assumed:
             values = values * math.exp(_FILL_DOUBT * rng.standard_normal())
         values = np.sort(np.maximum(values, 0.0))[::-1]

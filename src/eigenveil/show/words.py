@@ -9,7 +9,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import TYPE_CHECKING, Final, assert_never
 
 from eigenveil.errors import require
-from eigenveil.network.study.words import Fact
+from eigenveil.show.agreement import Fact
 
 if TYPE_CHECKING:
     from eigenveil.core.accounting import Budget
@@ -72,11 +72,11 @@ def leaving_peer(
     from eigenveil.tasks.fit.split import split_budget
     from eigenveil.tasks.fit.units import ENTRIES
 
-    request, plan, dim = parties.request, parties.request.plan, parties.request.bounds.dim
-    count, trace = request.people is None, not request.method.releases_gram
-    bounds = request.bounds
+    request, plan, dim = parties.request, parties.request.fit.plan, parties.request.fit.bounds.dim
+    count, trace = request.fit.people is None, not request.fit.method.releases_gram
+    bounds = request.fit.bounds
     split = split_budget(
-        mean=isinstance(request.center, str),
+        mean=isinstance(request.fit.center, str),
         search=bounds.search,
         count=count,
         trace=trace,
@@ -87,9 +87,9 @@ def leaving_peer(
     # The search for bound and mean, the components, and one more where counts or squares are released apart.
     rounds = len(split.mean) + plan.rounds + (split.extra > 0)
     # Without privacy nothing is charged, and a fit begins again each time a peer is lost.
-    most = rounds + request.restarts if request.private else rounds * len(parties.names)
+    most = rounds + request.restarts if request.fit.private else rounds * len(parties.names)
     # A sum of rows with its count has d + 1 numbers.
-    product = request.method.message_size(dim, plan)
+    product = request.fit.method.message_size(dim, plan)
     times = parties.terms.among(()).mixing.steps
     again = (
         f" Of these, {request.restarts} may repeat a round with new noise when peers vanish. The cost includes them."
@@ -101,7 +101,7 @@ def leaving_peer(
     numbers = max(product, dim + 1 + seen, counted)
     each = f"In each, the peer sends at most {_numbers(numbers)} to each neighbour, {times} times"
     yield Fact("Rounds", f"at most {most}.{again} {each}, plus headers.")
-    sums = _sums(study, plan, count=count, center=request.center, trace=trace, bounds=bounds)
+    sums = _sums(study, plan, count=count, center=request.fit.center, trace=trace, bounds=bounds)
     yield Fact("What leaves", f"{listed(sums)}. {_covered(study)}")
     names = listed([f"{place.name} at {place.address}" for place in near])
     yield Fact(

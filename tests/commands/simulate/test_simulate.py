@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from commands.command_tables import COUNT, FORMATS, NAMES, PRIVATE, arrow_table, eigenveil, refusal, rows, written
-from eigenveil import FederatedPCA, Model, PrivatePCA
+from eigenveil import FederatedPCA, GossipPCA, Model, PrivatePCA
 from eigenveil.linalg import sines
 
 EXACT = ("-k", 2, "--no-privacy")
@@ -165,6 +165,24 @@ def test_a_model_can_be_inspected_and_overwritten_by_force_only(tmp_path: Path) 
     assert json.loads(eigenveil("inspect", target, "--json").stdout)["settings"]["trust"] == "hub"
     assert "already exists. Overwrite it with --force" in refusal(*arguments)
     assert eigenveil(*arguments, "--force").exit_code == 0
+
+
+@pytest.mark.parametrize(("topology", "kind"), [((), FederatedPCA), (("--graph", "ring"), GossipPCA)])
+def test_a_model_can_be_loaded_to_score_the_table_it_came_from(tmp_path: Path, topology: Any, kind: Any) -> None:
+    source, target = tmp_path / "people.csv", tmp_path / "model.safetensors"
+    values = rows()
+    values[::9, 2] = -9
+    table = arrow_table(values, sex=["f", "m", "f"] * (COUNT // 3) + ["m"] * (COUNT % 3), who=list(range(COUNT)))
+    pc.write_csv(table, source)
+    how = ("--drop", "who", "--one-hot", "sex=f,m", "--na-values", "-9", "--missing", "fill", "--missing-fill", 0)
+    made = eigenveil("simulate", source, "-k", 2, "--no-privacy", "--sites", 3, *topology, *how, "-o", target)
+    assert made.exit_code == 0, made.stderr
+    turned = table.to_pandas().iloc[:, ::-1]
+    plain = turned.assign(**{NAMES[2]: values[:, 2] * (values[:, 2] != -9)})
+    loaded = kind.load(target)
+    assert (loaded.drop, loaded.one_hot) == (["who"], {"sex": ["f", "m"]})
+    for scorer in (loaded, Model.load(target)):
+        np.testing.assert_allclose(scorer.transform(turned), Model.load(target).transform(plain))
 
 
 def test_a_persons_rows_stay_together_or_are_counted(tmp_path: Path) -> None:

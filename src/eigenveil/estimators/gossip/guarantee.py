@@ -21,7 +21,7 @@ _UNPROVEN = (
 def gossip_guarantee(parties: PeerParties, found: FitResult, *, counted: tuple[str, ...], since: int = 0) -> Guarantee:
     """The guarantee of a finished fit, from its ledgers. The result is that of the peers `counted`, from round `since` on."""
     request = parties.request
-    if request.published:
+    if request.fit.published:
         return Guarantee.none(unproven("D-DP-PM Alg. 1", (), _UNPROVEN))
     if request.budget is None:
         return Guarantee.none(NO_PRIVACY["fit"])
@@ -29,11 +29,11 @@ def gossip_guarantee(parties: PeerParties, found: FitResult, *, counted: tuple[s
     dearest = max(parties.ledgers.values(), key=lambda ledger: ledger.spent_mu)
     return GuaranteeFacts(
         budget=request.budget,
-        protects=Person("peer", grouped=request.grouped, column=request.person),
-        neighbours=request.neighbours,
-        rows=request.bounds.known(request.center, norm=found.domain.radius),
+        protects=Person("peer", grouped=request.fit.grouped, column=request.fit.person),
+        neighbours=request.fit.neighbours,
+        rows=request.fit.bounds.known(request.fit.center, norm=found.domain.radius),
         seen_by=_seen_by(parties, counted, since),
-        released=COMPONENTS + request.bounds.released,
+        released=COMPONENTS + request.fit.bounds.released,
         charges=dearest.charges,
         reproducible=request.seed is not None,
         people=found.people,

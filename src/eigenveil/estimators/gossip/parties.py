@@ -22,7 +22,6 @@ from eigenveil.linalg import Array
 from eigenveil.privacy import PairedPart
 from eigenveil.protocols.gossip import GossipTerms, Outgoing, Paired, PairKeys, Peer, PeerNoise, PeerRound, Plain
 from eigenveil.protocols.keys import Identity, digest_of
-from eigenveil.tasks.fit.split import Split, split_budget
 from eigenveil.tasks.fit.task import Fit, FitResult
 
 __all__ = ["PeerParties", "peers_settings"]
@@ -57,7 +56,7 @@ class PeerParties:
         self.studies: dict[str, Fit] = {}
         self._places = {name: 1 + place for place, name in enumerate(self.names)}
         self._start = request.seed if start is None else start
-        self._split = self._split_budget()
+        self._split = request.fit.split()
         self._begin = self._first_basis()
         self.terms = self._terms(roster, title)
         # An impossible pairing is refused here, before any message is sent.
@@ -72,7 +71,7 @@ class PeerParties:
         multiplier = self._total_noise(len(counted), None if pairing is None else pairing.excess)
         found = replace(found, scale=found.scale * multiplier / self._planned_noise)
         study = next(iter(self.studies.values()))
-        return noise_floor(study, found, self.request.plan)
+        return noise_floor(study, found, self.request.fit.plan)
 
     def verdict(
         self,
@@ -88,10 +87,10 @@ class PeerParties:
         floor, study = self.noise_floor(found, counted=counted), next(iter(self.studies.values()))
         return verdict_of(
             released_of(study, found, space=found.subspace, floor=floor),
-            asked=self.request.settings,
+            asked=self.request.fit.settings,
             budget=self.request.budget,
             method=self.planned,
-            neighbours=self.request.neighbours,
+            neighbours=self.request.fit.neighbours,
             names=names,
             sites=len(self.names),
             before=before,
@@ -102,14 +101,14 @@ class PeerParties:
         request = self.request
         return forewarned(
             self.planned,
-            dim=request.bounds.dim,
-            rank=request.rank,
-            people=request.people,
+            dim=request.fit.bounds.dim,
+            rank=request.fit.known_rank,
+            people=request.fit.people,
             budget=request.budget,
-            neighbours=request.neighbours,
+            neighbours=request.fit.neighbours,
             sites=len(self.names),
-            center="private" if isinstance(request.center, str) else None,
-            bounds=request.bounds,
+            center=request.fit.seeks_center,
+            bounds=request.fit.bounds,
         )
 
     @property
@@ -117,7 +116,7 @@ class PeerParties:
         """The name of this setting and method in a plan."""
         request = self.request
         setting = "peers" if request.noise == "pairwise" else "peers-independent"
-        return f"{setting}/{request.method}"
+        return f"{setting}/{request.fit.method}"
 
     @property
     def _planned_noise(self) -> float:
@@ -125,22 +124,10 @@ class PeerParties:
         pairing = self._among.pairing
         return self._total_noise(len(self.names), None if pairing is None else pairing.excess)
 
-    def _split_budget(self) -> Split:
-        request = self.request
-        return split_budget(
-            mean=isinstance(request.center, str),
-            search=request.bounds.search,
-            count=request.people is None,
-            trace=not request.method.releases_gram and not request.published,
-            bound=request.bounds.find,
-            units=request.bounds.units,
-            observed=request.bounds.gaps is not None and request.bounds.gaps.divides,
-        )
-
     def _first_basis(self) -> Array | None:
         """The first basis, public and the same at all peers."""
         request = self.request
-        return request.method.start_basis(request.bounds.dim, request.plan, self._start)
+        return request.fit.method.start_basis(request.fit.bounds.dim, request.fit.plan, self._start)
 
     def _terms(self, roster: Mapping[str, bytes], title: str) -> GossipTerms:
         request = self.request
@@ -156,7 +143,7 @@ class PeerParties:
             colluders=request.colluders,
             quorum=request.quorum,
             # Without a budget a restart costs nothing, so their number has no limit.
-            restarts=request.restarts if request.private else None,
+            restarts=request.restarts if request.fit.private else None,
             deadline=request.deadline,
             retries=request.retries,
             study=self._study_digest(title),
@@ -166,22 +153,27 @@ class PeerParties:
 
     def _study_digest(self, title: str) -> bytes:
         """All that a peer's messages depend on, so that peers with other terms refuse each other."""
-        request, plan, bounds, gaps = self.request, self.request.plan, self.request.bounds, self.request.bounds.gaps
+        request, plan, bounds, gaps = (
+            self.request,
+            self.request.fit.plan,
+            self.request.fit.bounds,
+            self.request.fit.bounds.gaps,
+        )
         return digest_of(
             "study",
             title=title,
-            rank=request.rank,
-            neighbours=request.neighbours.value,
+            rank=request.fit.rank,
+            neighbours=request.fit.neighbours.value,
             method=plan.method,
             width=plan.width,
             rounds=plan.rounds,
             shares=plan.shares,
             tolerance=plan.tolerance,
-            published=request.published,
+            published=request.fit.published,
             people=plan.people,
             budget=None if request.budget is None else (request.budget.epsilon, request.budget.delta),
             restarts=request.restarts,
-            sizes=request.sizes if request.people is not None else None,
+            sizes=request.fit.sizes if request.fit.people is not None else None,
             dim=bounds.dim,
             row_bound=bounds.row_bound,
             mean_bound=bounds.mean_bound,
@@ -189,7 +181,7 @@ class PeerParties:
             find=bounds.find,
             units=bounds.units,
             quantile=bounds.quantile,
-            center=request.center,
+            center=request.fit.center,
             origin=bounds.origin,
             scale=bounds.scale,
             low=bounds.low,
@@ -206,7 +198,7 @@ class PeerParties:
         split = self._split
         # The number of people is released with one of the steps.
         means = [split.step(step) for step in range(len(split.mean))]
-        dearest = max(*means, split.extra, split.main(0) * self.request.largest, 0.0)
+        dearest = max(*means, split.extra, split.main(0) * max(self.request.fit.plan.shares), 0.0)
         # A fit and its restarts together spend the whole: reserve * (1 + restarts * dearest) = 1.
         return 1.0 / (1.0 + self.request.restarts * dearest)
 
@@ -218,25 +210,16 @@ class PeerParties:
 
     def _total_noise(self, peers: int, excess: float | None) -> float:
         """Noise over sensitivity of a sum over so many `peers`, at a share of one."""
-        if not self.request.private:
+        if not self.request.fit.private:
             return 0.0
         return self.multiplier * (math.sqrt(peers) if excess is None else excess)
 
     def _study(self, name: str) -> Fit:
-        request = self.request
-        return Fit(
-            bounds=request.bounds,
-            neighbours=request.neighbours,
-            center=request.center,
-            components=directions_of(request, self._begin, self._noise(name, "hidden")),
-            split=self._split,
-            people=request.people,
+        fit = self.request.fit
+        return fit.fit(
+            directions_of(self.request, self._begin, self._noise(name, "hidden")),
             multiplier=self._planned_noise,
-            rank=request.rank,
-            needs_trace=not request.method.releases_gram and not request.published,
-            begins_again=not request.private and not request.published,
-            sizes=request.sizes if request.people is not None else None,
-            entry=request.method.entry_noise(request.plan),
+            begins_again=not fit.private and not fit.published,
         )
 
     def _noise(self, name: str, purpose: str) -> Noise:
@@ -266,7 +249,7 @@ class PeerParties:
         if request.budget is None:
             return Plain(Exact(because="nothing is guaranteed"))
         budget = request.budget
-        ledger = self.ledgers[name] = Ledger.continued(budget, (), {}, unit=request.unit, through=self._through)
+        ledger = self.ledgers[name] = Ledger.continued(budget, (), {}, unit=request.fit.unit, through=self._through)
         own = self._noise(name, "own")
         if request.noise != "pairwise":
             # All of a curator's noise at every peer: it protects against all other peers together.
@@ -282,19 +265,19 @@ def peers_settings(
     parties: PeerParties, found: FitResult, *, peers: int, rounds: int, sent: int | None
 ) -> dict[str, Any]:
     """The settings of a fit between `peers`, as far as the peer that writes the model knows them. `sent` is in bytes."""
-    request, plan = parties.request, parties.request.plan
+    request, plan = parties.request, parties.request.fit.plan
     return settings_of(
-        request.settings,
+        request.fit.settings,
         method=plan.method,
         why=plan.reason,
-        neighbours=request.neighbours if request.private else None,
+        neighbours=request.fit.neighbours if request.fit.private else None,
         noise=request.noise,
         graph=f"{len(request.graph.names)} peers, {len(request.graph.edges)} edges",
         steps=parties.terms.among(()).mixing.steps,
         peers=peers,
         rounds=rounds,
         bytes=sent,
-        tolerance=plan.tolerance if request.method.fixed_rounds is None else None,
+        tolerance=plan.tolerance if request.fit.method.fixed_rounds is None else None,
         width=plan.width,
-        **bound_settings(request.settings, request.bounds, found.domain.radius, found.units),
+        **bound_settings(request.fit.settings, request.fit.bounds, found.domain.radius, found.units),
     )

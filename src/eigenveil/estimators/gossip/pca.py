@@ -28,6 +28,7 @@ from eigenveil.estimators.gossip.spec import GossipSpec, NoiseKind, noise_of, pe
 from eigenveil.estimators.rounds import Unfinished, Watch
 from eigenveil.estimators.settings import asked_settings
 from eigenveil.estimators.sites import SiteInfo, read_sites
+from eigenveil.estimators.terms import Terms
 from eigenveil.linalg import Array
 from eigenveil.linalg.graphs import Graph
 from eigenveil.papers.d_dp_pm import PublishedSegments
@@ -317,7 +318,7 @@ class GossipPCA(PartiesLedger, ColumnsParams, GossipParams, FittedPCA):
         if gossip.columns.shown is not None:
             self.feature_names_in_ = gossip.columns.shown
         first = gossip.done[0]
-        self.plan_ = request.plan
+        self.plan_ = request.fit.plan
         self.terms_ = gossip.terms
         self.peers_ = first.counted
         self.transcript_ = tuple(gossip.rounds)
@@ -326,7 +327,7 @@ class GossipPCA(PartiesLedger, ColumnsParams, GossipParams, FittedPCA):
         self.traffic_ = dict(gossip.sent)
         self.disagreement_ = gossip.disagreement
         self.tied_ = found.tied
-        self.converged_ = None if request.private or request.published else found.at_rest
+        self.converged_ = None if request.fit.private or request.fit.published else found.at_rest
         verdict = gossip.verdict(found, names=self._names())
         self._show(
             found.subspace,
@@ -363,7 +364,7 @@ class GossipPCA(PartiesLedger, ColumnsParams, GossipParams, FittedPCA):
             with suppress(NotCopied):
                 self.scores_[name] = self._along(rows[name], self.model_.scores_of)
         self._ready = ReadyScores.of(gossip.request, rows, found)
-        if not gossip.request.method.finds_one_by_one:
+        if not gossip.request.fit.method.finds_one_by_one:
             return
         self.segments_: dict[str, Array] = {}
         for name in self.peers_:
@@ -405,12 +406,23 @@ class GossipPCA(PartiesLedger, ColumnsParams, GossipParams, FittedPCA):
         sizes = info.sizes() if public else None
         require_enough(sizes, dim, rank, private=private or noise == "published", published=False)
         known = sum(sizes.values()) if sizes is not None else None
-        return GossipSpec(
+        fit = Terms(
             rank=rank,
             bounds=self._bounds(info, private=private),
             center=center_of(self.center, dim),
             neighbours=near,
             plan=peers_plan(self, dim, rank, budget, people=known, peers=len(names)),
+            private=private,
+            # Where incomplete rows are dropped, a public number of rows is not that of those that count.
+            people=known if (private or noise == "published") and self.missing != "drop" else None,
+            settings=asked_settings(self),
+            sizes=sizes,
+            published=noise == "published",
+            grouped=info.grouped,
+            person=self.person if info.grouped else None,
+        )
+        return GossipSpec(
+            fit=fit,
             budget=budget,
             noise=noise,
             graph=graph,
@@ -423,13 +435,7 @@ class GossipPCA(PartiesLedger, ColumnsParams, GossipParams, FittedPCA):
             deadline=self.deadline,
             retries=self.retries,
             restarts=self.restarts,
-            grouped=info.grouped,
-            person=self.person if info.grouped else None,
-            # Where incomplete rows are dropped, a public number of rows is not that of those that count.
-            people=known if (private or noise == "published") and self.missing != "drop" else None,
-            sizes=sizes,
             seed=seed_of(self.random_state),
-            settings=asked_settings(self),
         )
 
     def _require_connected(self, graph: Graph) -> None:
@@ -445,12 +451,13 @@ class GossipPCA(PartiesLedger, ColumnsParams, GossipParams, FittedPCA):
 
 def _warnings(pca: Any, gossip: GossipSimulation, found: FitResult) -> Iterator[tuple[str, type[Warning]]]:
     """What a user should know of a finished fit, each with its category. `pca` has its attributes already."""
-    request = gossip.request
+    request, fit = gossip.request, gossip.request.fit
+    rank = fit.known_rank
     everybody, counted = request.graph.names, pca.peers_
     if len(counted) < len(everybody):
         lost = [name for name in everybody if name not in counted]
         # Without a budget the fit restarted. With one, earlier releases cannot be taken back.
-        kept = request.private and len(gossip.rounds[0].answered) > len(counted)
+        kept = fit.private and len(gossip.rounds[0].answered) > len(counted)
         text = f"The result counts {len(counted)} of {len(everybody)} peers, without {', '.join(lost[:5])}."
         yield text + (_KEPT if kept else ""), UserWarning
     if gossip.apart:
@@ -465,8 +472,8 @@ def _warnings(pca: Any, gossip: GossipSimulation, found: FitResult) -> Iterator[
             f"{', '.join(ended[:5])} were counted and ended without a result: messages were lost in the last round.",
             UserWarning,
         )
-    if request.published:
-        guess = guessed_eigenvalues(dim=request.bounds.dim, people=max(2, int(found.people)))[0]
+    if fit.published:
+        guess = guessed_eigenvalues(dim=fit.bounds.dim, people=max(2, int(found.people)))[0]
         if found.subspace.values[0] ** 2 < _FAR_BELOW * guess * found.domain.radius**2:
             text = (
                 "The largest variance is far below what noise='published' was scaled for, so this is likely noise. Give a "
@@ -480,7 +487,7 @@ def _warnings(pca: Any, gossip: GossipSimulation, found: FitResult) -> Iterator[
             )
     if found.tied:
         text = (
-            f"The variances of components {request.rank} and {request.rank + 1} cannot be told apart, so other directions are as "
+            f"The variances of components {rank} and {rank + 1} cannot be told apart, so other directions are as "
             "good as these."
         )
         yield text, UserWarning
@@ -492,7 +499,7 @@ def _warnings(pca: Any, gossip: GossipSimulation, found: FitResult) -> Iterator[
         yield text, ConvergenceWarning
     if pca.converged_ is False and pca.rounds is None:
         text = (
-            f"{request.method} did not converge within the tolerance. Use more rounds, a larger tolerance, or method='krylov' or "
+            f"{fit.method} did not converge within the tolerance. Use more rounds, a larger tolerance, or method='krylov' or "
             "'covariance'."
         )
         yield text, ConvergenceWarning

@@ -53,18 +53,18 @@ class ReadyScores:
         why_not = ""
         if request.budget is None:
             why_not = "the fit has no guarantee to add to. Fit with epsilon and delta"
-        elif not request.neighbours.count_is_public:
+        elif not request.fit.neighbours.count_is_public:
             why_not = (
                 "one score for each person reveals the number of people, which {neighbours=add-remove} protects. Fit with "
                 "{neighbours=zero-out} or {neighbours=replace-one}"
             )
-        elif request.grouped:
+        elif request.fit.grouped:
             why_not = "people with several rows have several scores. publish_scores is for one row each"
         own: dict[str, Bounded] = {}
         if not why_not:
             own = {
                 name: bounded_scores(
-                    own_rows, basis=found.subspace.basis, domain=found.domain, neighbours=request.neighbours
+                    own_rows, basis=found.subspace.basis, domain=found.domain, neighbours=request.fit.neighbours
                 )
                 for name, own_rows in rows.items()
             }

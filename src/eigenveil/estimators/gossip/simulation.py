@@ -49,7 +49,7 @@ class GossipSimulation:
         # Only pair noise needs keys.
         identities = {name: self._identity(name) for name in self._names} if request.noise == "pairwise" else {}
         roster = {name: identity.public for name, identity in identities.items()}
-        self._whole = WholeCharge(ledger, request.budget, unit=request.unit, label="this fit between peers")
+        self._whole = WholeCharge(ledger, request.budget, unit=request.fit.unit, label="this fit between peers")
         self.parties = PeerParties(request, self._names, roster=roster, through=self._whole)
         self.peers = {
             name: self.parties.peer(
@@ -157,7 +157,7 @@ class GossipSimulation:
         # Missing are peers that the round before still counted.
         missing = tuple(name for name in self._counted if name not in round_.counted)
         self._counted = round_.counted
-        stage = round_.stage if round_.stage != "components" else f"{self.request.method} {round_.step + 1}"
+        stage = round_.stage if round_.stage != "components" else f"{self.request.fit.method} {round_.step + 1}"
         done = Round(
             number=len(self.rounds),
             stage=stage,

@@ -13,21 +13,21 @@ from eigenveil.core.accounting import Budget
 from eigenveil.core.domain import Domain
 from eigenveil.core.noise import Noise
 from eigenveil.core.rows import Rows
-from eigenveil.core.unit import Neighbours, PrivacyUnit
+from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import Symmetric
 from eigenveil.errors import ParameterError, require, require_param
 from eigenveil.estimators.checks import covariance_for
 from eigenveil.estimators.federated.rules import share_of
+from eigenveil.estimators.terms import Terms
 from eigenveil.linalg import Array
 from eigenveil.linalg.graphs import Graph
-from eigenveil.methods import METHODS, Method, MethodPlan, TaskContext, method_of
+from eigenveil.methods import METHODS, MethodPlan, TaskContext
 from eigenveil.methods.base import Components
 from eigenveil.papers.d_dp_pm import PublishedSegments
 from eigenveil.params import GossipParams
 from eigenveil.plan import guessed_eigenvalues, plan_sites
 from eigenveil.protocols.gossip import Consensus
 from eigenveil.protocols.messages import LONGEST_NAME
-from eigenveil.tasks.fit.bounds import RowBounds
 
 __all__ = ["GossipSpec", "NoiseKind", "directions_of", "noise_of", "peers_plan", "quorum_of", "require_people"]
 
@@ -35,17 +35,12 @@ __all__ = ["GossipSpec", "NoiseKind", "directions_of", "noise_of", "peers_plan",
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class GossipSpec:
-    """What to fit. `budget` is None without a guarantee. `noise` is the kind that each peer adds to what it sends.
+    """How peers fit together what `fit` says. `budget` is None without a guarantee, and allows for `restarts` restarted rounds.
 
-    `sizes` are the numbers of rows of the peers, if public, and `people` is their sum, if public. The budget allows for
-    `restarts` restarted rounds. A model records `settings`.
+    `noise` is the kind that each peer adds to what it sends.
     """
 
-    rank: int
-    bounds: RowBounds
-    center: Array | Literal["private"] | None
-    neighbours: Neighbours
-    plan: MethodPlan
+    fit: Terms
     budget: Budget | None
     noise: Literal["none", "independent", "pairwise", "published"]
     graph: Graph
@@ -58,46 +53,26 @@ class GossipSpec:
     deadline: float
     retries: int
     restarts: int
-    grouped: bool
-    person: str | None
-    people: float | None
-    sizes: Mapping[str, float] | None
     seed: int | None
-    settings: dict[str, Any]
 
     @property
-    def unit(self) -> PrivacyUnit:
-        """What every charge of this fit protects."""
-        return PrivacyUnit.of(self.neighbours, grouped=self.grouped, column=self.person)
+    def plan(self) -> MethodPlan:
+        """As of sites, for whoever asks of either."""
+        return self.fit.plan
 
     @property
     def private(self) -> bool:
-        """Whether there is a guarantee."""
-        return self.budget is not None
-
-    @property
-    def published(self) -> bool:
-        """Whether it is D-DP-PM's Alg. 1 as printed."""
-        return self.noise == "published"
-
-    @property
-    def method(self) -> Method:
-        """How directions are found."""
-        return method_of(self.plan.method)
-
-    @property
-    def largest(self) -> float:
-        """The largest share."""
-        return max(self.plan.shares)
+        """The same."""
+        return self.fit.private
 
 
 def directions_of(request: GossipSpec, begin: Array | None, hidden: Noise) -> Components:
     """Makes one peer's task for the directions, from a domain. `hidden` is the source of what the peer keeps to itself."""
-    plan, dim, rank = request.plan, request.bounds.dim, request.rank
-    if request.published:
-        return published_segments(plan, dim=dim, rank=rank, hidden=hidden)
-    context = TaskContext(neighbours=request.neighbours, rank=rank, private=request.private, hidden=hidden)
-    return request.method.build_task(plan, begin, context)
+    fit = request.fit
+    if fit.published:
+        return published_segments(fit.plan, dim=fit.bounds.dim, rank=fit.known_rank, hidden=hidden)
+    context = TaskContext(neighbours=fit.neighbours, rank=fit.rank, private=fit.private, hidden=hidden)
+    return fit.method.build_task(fit.plan, begin, context)
 
 
 def published_segments(
