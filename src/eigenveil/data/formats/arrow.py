@@ -33,7 +33,7 @@ class ArrowTable:
     named: bool = True
 
     @classmethod
-    def open(cls, file: Any, path: Path, missing: MissingMarks = NO_MARKS) -> "ArrowTable":
+    def open(cls, file: Any, path: Path, how: "FileParams") -> "ArrowTable":
         """The schema is read now. What was read of a pipe is kept."""
         once = not isinstance(file, Path) or file.is_fifo()
         with reading(path, "arrow"):
@@ -47,7 +47,7 @@ class ArrowTable:
         if not once:
             opened.close()
         require_names(path, schema.names, ())
-        return cls(path, tuple(schema.names), kinds_of(schema), reader if once else file, count, missing)
+        return cls(path, tuple(schema.names), kinds_of(schema), reader if once else file, count, MissingMarks.of(how))
 
     @property
     def once(self) -> bool:
@@ -96,10 +96,6 @@ def _arrow_reader(file: Any) -> Any:
     return pa.ipc.open_stream(file)
 
 
-def _open(source: Any, path: Path, how: "FileParams") -> ArrowTable:
-    return ArrowTable.open(source, path, MissingMarks.of(how))
-
-
 def _writer(path: Path, schema: Any) -> Any:
     import pyarrow as pa
 
@@ -111,7 +107,7 @@ ARROW: Final = Format(
     word="arrow",
     title="Arrow",
     suffixes=(".arrow", ".arrows", ".feather", ".ipc"),
-    open=_open,
+    open=ArrowTable.open,
     rows=None,
     options=frozenset(),
     follow=None,

@@ -723,10 +723,6 @@ def _writer(separator: str, path: Path, schema: Any) -> Any:
     return pc.CSVWriter(path, schema, write_options=pc.WriteOptions(delimiter=separator))
 
 
-def _open(source: Any, path: Path, how: "FileParams") -> CsvTable:
-    return CsvTable.open(source, path, how)
-
-
 def _follow(*given: Any, **more: Any) -> Any:
     from eigenveil.data.follow.sources import follow_text
 
@@ -738,7 +734,7 @@ CSV: Final = Format(
     word="csv",
     title="csv",
     suffixes=(*_SUFFIXES, *(f"{suffix}{packed}" for suffix in _SUFFIXES for packed in PACKED)),
-    open=_open,
+    open=CsvTable.open,
     rows=None,
     options=frozenset({"header", "skip_rows", "comment", "separator", "decimal", "thousands", "quote", "encoding"}),
     follow=_follow,

@@ -37,7 +37,7 @@ class JsonTable:
     once: bool = False
 
     @classmethod
-    def open(cls, path: Path, how: "FileParams") -> "JsonTable":
+    def open(cls, source: Path, path: Path, how: "FileParams") -> "JsonTable":
         """The first line is read now."""
         # Lines are read more than once, and a pipe would lose the first of them.
         require(
@@ -118,10 +118,6 @@ def _objects(path: Path, how: "FileParams") -> Iterator[dict[str, Any]]:
             seen += 1
 
 
-def _open(source: Path, path: Path, how: "FileParams") -> JsonTable:
-    return JsonTable.open(path, how)
-
-
 def _write(path: Path, names: list[str], scored: Iterator[Scored]) -> None:
     with path.open("w", encoding="utf-8") as file:
         for table in tables_of(names, scored):
@@ -139,7 +135,7 @@ JSONL: Final = Format(
     word="jsonl",
     title="jsonl",
     suffixes=(*_SUFFIXES, *(f"{suffix}{packed}" for suffix in _SUFFIXES for packed in PACKED)),
-    open=_open,
+    open=JsonTable.open,
     rows=None,
     options=frozenset(),
     follow=None,

@@ -39,7 +39,7 @@ class ParquetTable:
     once: bool = False
 
     @classmethod
-    def open(cls, path: Path, missing: MissingMarks = NO_MARKS) -> "ParquetTable":
+    def open(cls, source: Path, path: Path, how: "FileParams") -> "ParquetTable":
         """The schema of each part is read, and all must agree."""
         import pyarrow.parquet as pq
 
@@ -57,7 +57,7 @@ class ParquetTable:
         for part, schema in zip(parts, schemas, strict=True):
             _require_same(part, kinds_of(schema), parts[0], kinds_of(schemas[0]))
             require_names(part, schema.names, ())
-        return cls(path, parts, tuple(schemas[0].names), kinds_of(schemas[0]), count, missing=missing)
+        return cls(path, parts, tuple(schemas[0].names), kinds_of(schemas[0]), count, missing=MissingMarks.of(how))
 
     def batches(self, numbers: Sequence[str], texts: Sequence[str], size: int) -> Iterator[Any]:
         """Batches of each part."""
@@ -150,10 +150,6 @@ def _require_same(part: Path, kinds: dict[str, str], first: Path, expected: dict
     )
 
 
-def _open(source: Path, path: Path, how: "FileParams") -> ParquetTable:
-    return ParquetTable.open(path, MissingMarks.of(how))
-
-
 def _writer(path: Path, schema: Any) -> Any:
     import pyarrow.parquet as pq
 
@@ -164,7 +160,7 @@ PARQUET: Final = Format(
     word="parquet",
     title="Parquet",
     suffixes=(".parquet",),
-    open=_open,
+    open=ParquetTable.open,
     rows=None,
     options=frozenset(),
     follow=None,

@@ -43,7 +43,7 @@ class SheetTable:
     once: bool = False
 
     @classmethod
-    def open(cls, path: Path, how: "FileParams") -> "SheetTable":
+    def open(cls, source: Path, path: Path, how: "FileParams") -> "SheetTable":
         """The names are read now, and the rows below them are looked at in case the names are further down."""
         book = Workbook.open(path)
         sheet = _sheet(book, how.sheet)
@@ -142,10 +142,6 @@ def _name(cell: Any) -> str | None:
     return text_in(cell) if isinstance(cell, float) else None
 
 
-def _open(source: Path, path: Path, how: "FileParams") -> SheetTable:
-    return SheetTable.open(path, how)
-
-
 def _write(path: Path, names: list[str], scored: Iterator[Scored]) -> None:
     tables = tables_of(names, scored)
     first = next(tables)
@@ -159,7 +155,7 @@ XLSX: Final = Format(
     word="xlsx",
     title="xlsx",
     suffixes=(".xlsx", ".xlsm"),
-    open=_open,
+    open=SheetTable.open,
     rows=None,
     options=frozenset({"header", "skip_rows", "sheet"}),
     follow=None,
