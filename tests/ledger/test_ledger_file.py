@@ -195,10 +195,12 @@ def test_what_is_committed_needs_no_other_file(tmp_path: Path) -> None:
                 assert seen.datasets() == ledger.datasets()
 
 
+@pytest.mark.parametrize("grown", [True, False])
 @pytest.mark.parametrize("opening", [DurableLedger.open, DurableLedger.reading])
 def test_a_write_that_was_interrupted_is_undone_by_the_next_to_look(
-    tmp_path: Path, opening: Callable[[Path], DurableLedger]
+    tmp_path: Path, opening: Callable[[Path], DurableLedger], grown: bool
 ) -> None:
+    """Also where it ended after its first page, which says how long the file would have been."""
     path = tmp_path / "ledger.db"
     with DurableLedger.open(path) as ledger:
         ledger.join(account(), life=LIFE)
@@ -215,6 +217,10 @@ def test_a_write_that_was_interrupted_is_undone_by_the_next_to_look(
             connection.execute("UPDATE studies SET secret = NULL")
             os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
+    if not grown:
+        first = bytearray(before)
+        first[28:32] = (len(before) // int.from_bytes(before[16:18], "big") + 60).to_bytes(4, "big")
+        path.write_bytes(first)
     assert path.read_bytes() != before and path.with_name("ledger.db-journal").stat().st_size > 0
     with opening(path) as seen:
         assert seen.verify().hash == head

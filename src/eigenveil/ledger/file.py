@@ -419,6 +419,8 @@ def _require_ledger(path: Path) -> None:
     """Refuse a file that is no ledger of this version, without touching it or what is beside it."""
     # Immutable: nothing is locked, made or put back. What it reads stays the same for as long as there is a ledger.
     with contextlib.closing(_connected(path, "mode=ro&immutable=1")) as connection:
+        # Or SQLite would refuse a file that is shorter than its header says: in the middle of a write, or after a kill there.
+        connection.execute("PRAGMA writable_schema = ON")
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application != _APPLICATION:
