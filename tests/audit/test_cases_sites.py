@@ -78,7 +78,7 @@ def test_a_heavy_row_that_is_not_cut_is_noticed(name: str, monkeypatch: pytest.M
 
 
 def test_a_site_that_draws_its_noise_again_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    answered, spend = Member._answered, Ledger.spend
+    answered, spend = Member._on_ask, Ledger.spend
 
     def forgetful(member: Member, *asked: Any) -> Any:
         member._asked = None
@@ -90,7 +90,7 @@ def test_a_site_that_draws_its_noise_again_is_noticed(monkeypatch: pytest.Monkey
         except BudgetExceeded:
             return None
 
-    monkeypatch.setattr(Member, "_answered", forgetful)
+    monkeypatch.setattr(Member, "_on_ask", forgetful)
     monkeypatch.setattr(Ledger, "spend", lenient)
     case = only(BY_NAME["site-noise/resumed"], "curve")
     (verdict,) = audit([case], runs=200, seed=1, jobs=1, confidence=1 - 0.01 / 60)

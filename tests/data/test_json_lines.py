@@ -45,6 +45,11 @@ def test_what_pandas_writes_comes_back(tmp_path: Path) -> None:
 
 
 BAD = {
+    "half a character": (
+        '{"a": 1}\n{"a": 2, "b": "8675309\\ud800"}\n',
+        "cannot be read after row 1: the next line is not a JSON",
+    ),
+    "half a character in a name": ('{"a\\udc00": 1}\n', "cannot be read after row 0: the next line is not a JSON"),
     "nothing": ("\n\n", "is empty"),
     "no keys": ("{}\n", "first line has no keys"),
     "an array": (f"[{SECRET}]\n", "after row 0: .* not a JSON object. It is JSON in one piece"),

@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from eigenveil.data.formats import FileParams, open_named
 from eigenveil.data.tables import read_table
 from eigenveil.recommend import read_interactions
 
@@ -120,6 +121,19 @@ def test_columns_that_nobody_can_have_are_refused(tmp_path: Path) -> None:
     # As many as some tables of words have.
     sp.save_npz(few, sp.csr_array(([1.0, 1.0], [0, 7], [0, 1, 2]), shape=(2, 1 << 20)))
     assert read_table(few).rows.shape == (2, 1 << 20)
+
+
+def test_text_of_very_many_columns_and_hardly_any_rows_is_refused(tmp_path: Path) -> None:
+    """Each column takes 8 kB while it is read: gigabytes for a file of a megabyte."""
+    many = 1 << 17
+    head, row = ",".join(f"c{place}" for place in range(many)) + "\n", ",".join(["1"] * many) + "\n"
+    for name, pack in (("a.csv", bytes), ("a.csv.gz", gzip.compress)):
+        (tmp_path / name).write_bytes(pack((head + row).encode()))
+        with pytest.raises(ValueError, match=r"has 131072 columns and fewer than 16 bytes for each"):
+            read_table(tmp_path / name)
+    with (tmp_path / "a.csv").open("a") as file:
+        file.write(row * 8)
+    assert len(open_named(tmp_path / "a.csv", FileParams()).names) == many
 
 
 def test_packed_svmlight_text_is_refused(tmp_path: Path) -> None:

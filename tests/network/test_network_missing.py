@@ -10,7 +10,7 @@ import pytest
 from eigenveil.data.rows import DenseRows
 from eigenveil.estimators import FederatedPCA, GossipPCA
 from eigenveil.network.agents.site_data import SiteData
-from eigenveil.network.study.words import facts_of
+from eigenveil.show.agreement import facts_of
 from network.network_studies import COLUMNS, Company, PeerCompany, same_words, settings_beside
 
 SEED = {"seed": 7}

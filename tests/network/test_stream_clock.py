@@ -19,9 +19,9 @@ from eigenveil.errors import ProtocolError
 from eigenveil.ledger.durable import DurableLedger, LedgerError
 from eigenveil.network.agents.durable.slot_hub import DurableSlotHub
 from eigenveil.network.study.streams import slot_parties_of
-from eigenveil.network.study.words import facts_of
 from eigenveil.protocols.slots import MaskedSlotMember, SlotMember
 from eigenveil.protocols.wire import decode
+from eigenveil.show.agreement import facts_of
 from network.kills.kill_children import as_text
 from network.network_studies import COLUMNS, keys_of, table_of
 from network.test_stream_studies import Streams, sections

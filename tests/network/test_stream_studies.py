@@ -19,7 +19,7 @@ from eigenveil.network.agents.slot_hub import SlotHubAgent, current_line
 from eigenveil.network.agents.slot_site import SlotSiteAgent
 from eigenveil.network.policy import Policy, PolicyRefusal, template
 from eigenveil.network.study.file import StudyFile
-from eigenveil.network.study.words import facts_of
+from eigenveil.show.agreement import facts_of, words_of
 from network.network_studies import COLUMNS, Company, keys_of, table_of
 
 SLOTS, ROWS = 4, 50
@@ -290,13 +290,13 @@ def test_a_study_of_streams_is_refused_by_the_key_that_is_wrong(
 def test_the_file_of_a_study_of_streams_reads_back_and_says_what_it_is(tmp_path: Path) -> None:
     company = Streams(tmp_path, sections=sections())
     assert StudyFile.parse(company.study.text()) == company.study
-    said = "\n".join(company.study.words())
+    said = "\n".join(words_of(company.study))
     assert "4, 50 rows each" in said
     assert "up to 2 slots late" in said
     assert "write each row at once" not in said
     clock = {"slot_rows": None, "slot_seconds": 60.0, "begins": 0.0}
     timed = Streams(tmp_path, sections=sections(slots=clock)).study
-    assert "60 seconds each" in (said := "\n".join(timed.words()))
+    assert "60 seconds each" in (said := "\n".join(words_of(timed)))
     assert "write each row at once" in said
 
 

@@ -17,6 +17,7 @@ from eigenveil.errors import ParameterWarning, WeakGuaranteeWarning, require, re
 from eigenveil.params import InteractionsParams, ReadingParams, RecommenderParams, checked, declared, parameters
 from eigenveil.params.words import in_options
 from eigenveil.show.console import is_seen, output
+from eigenveil.show.progress import round_name
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -269,20 +270,16 @@ class RecommendView:
     def see(self, done: "Round") -> None:
         """Show that a round has finished."""
         self.last = done
-        self._update(f"{self._words}: {_named(done)} is done")
+        self._update(f"{self._words}: {round_name(done)} is done")
 
     @property
     def reached(self) -> str:
         """How far the run got."""
-        return "no round had finished" if self.last is None else f"{_named(self.last)} had finished"
+        return "no round had finished" if self.last is None else f"{round_name(self.last)} had finished"
 
     def _update(self, words: str) -> None:
         if self._status is not None:
             self._status.update(words)
-
-
-def _named(done: "Round") -> str:
-    return f"round {done.number + 1} ({done.stage})"
 
 
 @contextmanager

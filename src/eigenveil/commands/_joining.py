@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from eigenveil.network.policy import PolicyRefusal
     from eigenveil.network.study.file import StudyFile
     from eigenveil.network.study.places import Place
-    from eigenveil.network.study.words import Fact
+    from eigenveil.show.agreement import Fact
     from eigenveil.show.live.address import PageAddress
     from eigenveil.show.values import Report
 

@@ -14,12 +14,11 @@ from eigenveil.commands._joining import Given, opening
 from eigenveil.commands._parties import carried
 from eigenveil.errors import require
 from eigenveil.show import words
+from eigenveil.show.disclosure import disclose_stream
 from eigenveil.show.progress import PartyView, Voice
 
 if TYPE_CHECKING:
-    from eigenveil.ledger.durable import DurableLedger
     from eigenveil.network.agents.slot_hub import SlotHubAgent
-    from eigenveil.network.agents.slot_site import SlotSiteAgent
     from eigenveil.network.identity.certificates import Keys
     from eigenveil.network.study.file import StudyFile
     from eigenveil.network.study.places import Place
@@ -81,7 +80,7 @@ def followed(given: Given, source: Path, *, connect: str | None) -> None:
     with opening(given, "site", make, read) as opened:
         agent, ledger, voice, view = opened.agent, opened.ledger, opened.voice, opened.view
         view.of(agent, calls=agent.calls)
-        _disclose(voice, agent, ledger, source=source, kept=given.ledger, joined=opened.known is not None)
+        disclose_stream(voice, agent, ledger, source=source, kept=given.ledger, joined=opened.known is not None)
         if given.dry_run:
             voice.say("This was a dry run: nothing was written and nobody was called.")
             return
@@ -111,35 +110,6 @@ def _give_back_memory() -> None:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_MMAP_THRESHOLD, 1 << 17)
-
-
-def _disclose(
-    voice: Voice, agent: "SlotSiteAgent", ledger: "DurableLedger", *, source: Path, kept: Path, joined: bool
-) -> None:
-    """What the study would learn from this stream, and at what cost, before anything is connected or spent."""
-    from eigenveil.network.study.words import facts_of, listed_columns, who_learns
-
-    study, account = agent.study, agent.account
-    voice.say(f'Study "{study.name}" asks for your stream', style="bold")
-    voice.gap()
-    if study.seed is not None:
-        voice.say(
-            "A REHEARSAL: anyone who has the study file can subtract all noise. NOBODY IS PROTECTED.", style="red"
-        )
-    loud = study.trust in ("hub", "none")
-    voice.say(who_learns(study, whose="this"), style="bold red" if loud else None)
-    voice.gap()
-    voice.item("Stream", f"{'standard input' if str(source) == '-' else source}, columns {listed_columns(study)}")
-    state = next((one for one in ledger.datasets() if one.name == account.dataset), None)
-    cost = words.cost_fact(account, state, life=agent.life, joined=joined)
-    voice.item(cost.label, cost.words)
-    # What was said above, in words for this very site, is not repeated.
-    for fact in facts_of(study):
-        if fact.label not in ("Study", "Warning", "Columns", "Who learns what", "Cost"):
-            voice.item(fact.label, fact.words)
-    voice.item("Ledger", f'{kept.absolute()}, dataset "{account.dataset}"')
-    voice.item("Study file", f"id {study.id}, digest {study.digest}")
-    voice.gap()
 
 
 def served(found: "StudyFile", keys: "Keys", *, study: Path, log: Path, model: Path, listen: str, memory: int) -> None:

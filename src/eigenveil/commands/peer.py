@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from eigenveil.model import Model
     from eigenveil.network.agents.peer import PeerAgent
     from eigenveil.network.study.file import StudyFile
-    from eigenveil.network.study.words import Fact
+    from eigenveil.show.agreement import Fact
 
 __all__ = ["COMMAND"]
 

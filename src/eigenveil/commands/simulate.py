@@ -4,7 +4,6 @@ The fit runs around a hub (`FederatedPCA`) or, with --graph, between peers (`Gos
 """
 
 import os
-import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TypeAlias, Ty
 import typer
 
 from eigenveil.commands import _options as common
-from eigenveil.commands import _simulate_peers as peers
 from eigenveil.commands._command import Answer, Command
 from eigenveil.commands._ending import despite_noise, leaves, wrote
 from eigenveil.commands._files import Reading, require_output
@@ -31,16 +29,15 @@ from eigenveil.params.declarations.simulate import FOR_HUBS, FOR_PEERS
 from eigenveil.params.words import in_options
 from eigenveil.show.console import busy, is_seen, output
 from eigenveil.show.live.address import PageAddress
-from eigenveil.show.live.contents import PageBudget, PageState, scree_words
 from eigenveil.show.live.live import live_page
+from eigenveil.show.progress import round_name, shown_names
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from eigenveil.estimators import FederatedPCA, GossipPCA
-    from eigenveil.estimators.rounds import Round
+    from eigenveil.linalg.graphs import Graph
     from eigenveil.model import Model
     from eigenveil.show.console import View
+    from eigenveil.show.simulation import SimulationView
 
     Estimator: TypeAlias = FederatedPCA | GossipPCA
 
@@ -207,9 +204,7 @@ def _called(which: str, names: Sequence[str], stem: str, rng: Any) -> list[str]:
 
 
 _QUORUM_LOST: Final = 3
-_NAMED: Final = 10
 _SIMULATED: Final = "a simulation: one process had all rows and dealt them out to these sites, which is not covered"
-_COMPARED: Final = "The captured variance is NOT covered by the guarantee: it was computed from all rows."
 
 
 @final
@@ -341,7 +336,16 @@ def simulate(
 
 
 def _run(job: _Job) -> Answer:
-    view = _View(job)
+    from eigenveil.show.simulation import Simulation, SimulationView, simulation_view
+
+    simulation = Simulation(
+        asked=job.asked,
+        split=job.rule.words,
+        guarantee=job.guarantee,
+        seeded=common.SEEDED,
+        counted=common.COUNTED if job.reading.counted(job.data) else None,
+    )
+    view = SimulationView(simulation)
 
     def say(words: str) -> None:
         output(stderr=True).print(words, soft_wrap=True)
@@ -360,8 +364,14 @@ def _run(job: _Job) -> Answer:
             compared = _comparison(job, parted, pca)
     # What was compared with the exact components is not in the report: no guarantee covers it.
     more: dict[str, Any] = {"rounds": pca.transcript_, "refused": len(pca.refused_), "among": _among(job, parted)}
+
+    def shown() -> "View":
+        yield from simulation_view(simulation, pca, model, compared)
+        if job.target is not None:
+            yield from written_model(job.target)
+
     return Answer(
-        view=lambda: _shown(job, pca, model, compared),
+        view=shown,
         report=lambda: report_of(model, data=job.data, **more),
     )
 
@@ -372,7 +382,7 @@ def _among(job: _Job, parted: Parted) -> str:
     return f"over {counted(len(parted.sites), 'simulated site' if job.hub else 'simulated peer')}"
 
 
-def _fitted(job: _Job, view: "_View") -> tuple[Parted, "Estimator", list[str]]:
+def _fitted(job: _Job, view: "SimulationView") -> tuple[Parted, "Estimator", list[str]]:
     import numpy as np
 
     seed = job.asked.random_state
@@ -386,7 +396,7 @@ def _fitted(job: _Job, view: "_View") -> tuple[Parted, "Estimator", list[str]]:
         with busy("starting"):
             pca = _estimator(job, parted, dead)
         if not job.hub:
-            peers.say_how_long(pca)
+            _say_how_long(pca)
 
         def carried() -> "Estimator":
             view.begins(list(parted.sites))
@@ -404,6 +414,45 @@ def _fitted(job: _Job, view: "_View") -> tuple[Parted, "Estimator", list[str]]:
         _fail(error, job.asked, pca)
 
 
+# With more exchanges than this in every sum, the command says beforehand that it takes long.
+_MANY_STEPS: Final = 1000
+
+
+def _graphs_of(asked: GossipParams, names: Sequence[str]) -> "dict[str, Graph]":
+    """The graphs over peers of these names, from their texts. Each file is read once."""
+    from eigenveil.estimators.gossip.graph import read_graph
+
+    texts = {"graph": asked.graph, "noise_graph": asked.noise_graph}
+    return {name: read_graph(name, text, tuple(names))[0] for name, text in texts.items() if text is not None}
+
+
+def _say_how_long(pca: Any) -> None:
+    """Print a hint on stderr if every sum takes many exchanges, because nothing else is printed for a while."""
+    import numpy as np
+
+    from eigenveil.protocols.gossip import metropolis, steps_for
+
+    if pca.consensus != "metropolis" or pca.steps is not None or not pca.graph.connected:
+        return
+    values = np.linalg.eigvalsh(metropolis(pca.graph))
+    steps = steps_for("metropolis", float(values[0]), float(values[-2]), 1e-16 / len(values)) if len(values) > 1 else 1
+    if steps > _MANY_STEPS:
+        line = f"each sum takes about {steps} exchanges on this graph; --consensus chebyshev or tree takes far fewer"
+        output(stderr=True).print(line, style="dim", soft_wrap=True)
+
+
+def _lost_words(error: PeersLost, *, missing: str, ended: int) -> str:
+    """Who cannot be reached, why the others cannot go on, and what to do. `ended` rounds were complete.
+
+    >>> from eigenveil.errors import ParameterError
+    >>> why = ParameterError("Give {restarts} to keep some")
+    >>> _lost_words(PeersLost(("b",), round_=0, why=why), missing="b", ended=0)
+    'peers lost in round 1: b cannot be reached, and the others cannot go on: Give --restarts to keep some'
+    """
+    why = error.reason(in_options(SimulateParams))
+    return f"peers lost in round {ended + 1}: {missing} cannot be reached, and the others cannot go on: {why}"
+
+
 def _estimator(job: _Job, parted: Parted, dead: Mapping[str, int]) -> "Estimator":
     from eigenveil.estimators import FederatedPCA, GossipPCA
     from eigenveil.runtimes import Faults
@@ -414,24 +463,16 @@ def _estimator(job: _Job, parted: Parted, dead: Mapping[str, int]) -> "Estimator
     network = None if faults == Faults() else faults
     if isinstance(job.asked, FederatedParams):
         return FederatedPCA(**vars(job.asked), faults=network)
-    return GossipPCA(**{**vars(job.asked), **peers.graphs_of(job.asked, list(parted.sites))}, faults=network)
+    return GossipPCA(**{**vars(job.asked), **_graphs_of(job.asked, list(parted.sites))}, faults=network)
 
 
-def _carried(pca: "Estimator", parted: Parted, view: "_View") -> "Estimator":
+def _carried(pca: "Estimator", parted: Parted, view: "SimulationView") -> "Estimator":
     try:
         return pca.fit(parted.sites, watch=view.see)
     except KeyboardInterrupt:
-        reached = "no round had ended" if view.last is None else f"{_named(view.last)} had ended"
+        reached = "no round had ended" if view.last is None else f"{round_name(view.last)} had ended"
         leaves(f"{reached}, and nothing was written")
         raise
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
-
-
-def _named(done: "Round") -> str:
-    return f"round {done.number + 1} ({done.stage})"
 
 
 def _charged(pca: "Estimator") -> str:
@@ -450,9 +491,9 @@ def _fail(error: QuorumLost | PeersLost, asked: FederatedParams | GossipParams, 
 
     if os.environ.get("EIGENVEIL_TRACEBACK"):
         raise error
-    missing, charged = _some(error.missing), _charged(pca)
+    missing, charged = shown_names(error.missing), _charged(pca)
     if isinstance(error, PeersLost):
-        words = peers.lost_words(error, missing=missing, ended=len(pca.unfinished_.transcript))
+        words = _lost_words(error, missing=missing, ended=len(pca.unfinished_.transcript))
     else:
         masked = isinstance(asked, FederatedParams) and asked.trust == "masked"
         name = "survivors" if masked else "quorum"
@@ -476,7 +517,7 @@ def _model(job: _Job, pca: "Estimator") -> "Model":
 
 
 @contextmanager
-def _watching(view: "_View") -> Iterator[None]:
+def _watching(view: "SimulationView") -> Iterator[None]:
     """Draw the rounds on stderr inside the context, if that is a terminal."""
     from rich.live import Live
 
@@ -487,161 +528,6 @@ def _watching(view: "_View") -> Iterator[None]:
     # Transient, because the table of rounds that follows has all of it.
     with Live(view, console=console, refresh_per_second=8, transient=True):
         yield
-
-
-@final
-class _View:
-    """The rounds so far. Changes in place. Other threads draw it and only read complete values."""
-
-    def __init__(self, job: _Job) -> None:
-        self._job, self._sites = job, tuple[str, ...]()
-        self._rounds: tuple[Round, ...] = ()
-        self._model: Model | None = None
-        self._word = "sites" if job.hub else "peers"
-        self._began = time.monotonic()
-
-    def begins(self, sites: Sequence[str]) -> None:
-        """The fit begins, among these sites."""
-        self._sites, self._began = tuple(sites), time.monotonic()
-
-    @property
-    def last(self) -> "Round | None":
-        """The last round that ended."""
-        return self._rounds[-1] if self._rounds else None
-
-    def see(self, done: "Round") -> None:
-        """Record a round that ended."""
-        # A new tuple: a thread that draws may hold the old one.
-        self._rounds = (*self._rounds, done)
-
-    def found(self, model: "Model", rounds: "Sequence[Round]") -> None:
-        """The fit has ended, with these rounds: the last one has the bytes of the result by now."""
-        self._model, self._rounds = model, tuple(rounds)
-
-    def __rich__(self) -> "Text":
-        from rich.text import Text
-
-        return Text(self._now())
-
-    def page(self) -> PageState:
-        """The same for a browser, with everything that is printed at the end."""
-        rounds, model = self._rounds, self._model
-        variances, floor, known = PageState.scree(model, rounds)
-        # Before a round has ended nobody can be called missing.
-        answered = frozenset(self.last.answered) if self.last is not None else frozenset(self._sites)
-        return PageState(
-            f"Simulated study: {self._word}" + " around a hub" * self._job.hub,
-            self._now() if model is None else "The fit has ended. The terminal has the summary.",
-            facts=tuple(self._facts(rounds, variances)),
-            parties=tuple((name, name in answered) for name in self._sites),
-            there="answered in the last round",
-            rounds=rounds,
-            spending=self._spending(rounds),
-            variances=variances,
-            floor=floor,
-            final=known,
-            warnings=() if model is None else model.warnings,
-        )
-
-    def _now(self) -> str:
-        from eigenveil.show.terminal import in_bytes
-
-        last = self.last
-        if last is None:
-            return f"{len(self._sites)} {self._word}, first round, {self._seconds()} s"
-        moved = "" if last.movement is None else f", moved by {last.movement:.1e}"
-        answered = f"{len(last.answered)} of {len(self._sites)} {self._word} answered"
-        sent = sum(done.bytes_up + done.bytes_down for done in self._rounds)
-        return f"{_named(last)}: {answered}{moved}, {in_bytes(sent)} in {self._seconds()} s"
-
-    def _facts(self, rounds: "Sequence[Round]", variances: Sequence[float]) -> Iterator[tuple[str, str]]:
-        if rounds:
-            yield "rounds", str(len(rounds))
-            yield "traffic", _traffic(rounds)
-        if variances:
-            yield "variances", scree_words(variances)
-
-    def _spending(self, rounds: "Sequence[Round]") -> PageBudget | None:
-        from eigenveil.core.accounting import epsilon_of
-        from eigenveil.show.terminal import spent_mu
-
-        epsilon, delta = self._job.asked.epsilon, self._job.asked.delta
-        if epsilon is None or delta is None:
-            return None
-        if isinstance(epsilon, tuple):
-            # One budget at the hub and one at each site: their charges are in the table of rounds.
-            return PageBudget(f"mu = {spent_mu(rounds):.3g} on the ledger that was charged most")
-        spent = epsilon_of(spent_mu(rounds), delta)
-        return PageBudget(f"epsilon {spent:.3g} of {epsilon:g}, at delta = {delta:g}", spent / epsilon)
-
-    def _seconds(self) -> int:
-        return int(time.monotonic() - self._began)
-
-
-def _shown(job: _Job, pca: "Estimator", model: "Model", compared: str | None) -> "View":
-    from rich.text import Text
-
-    from eigenveil.show.terminal import (
-        above_floor,
-        fill_line,
-        labelled,
-        nothing_found,
-        nothing_stands_out,
-        rounds_table,
-        warned,
-        warning_panel,
-    )
-
-    if job.private and job.asked.random_state is not None:
-        yield warning_panel(common.SEEDED)
-    if nothing_stands_out(model):
-        yield nothing_found()
-    yield rounds_table(pca.transcript_)
-    yield ""
-    facts = list(_facts(job, pca))
-    yield labelled(facts if compared is None else [*facts, ("captured", compared)])
-    if job.private and compared is not None:
-        yield Text(_COMPARED, style="yellow")
-    if model.noise_floor > 0:
-        yield above_floor(model)
-    yield from fill_line(model)
-    yield from warned(model)
-    if pca.tied_:
-        yield Text("The last component is not unique: the next direction has the same variance.", style="yellow")
-    if job.private and job.reading.counted(job.data):
-        yield warning_panel(common.COUNTED)
-    yield from _guarantee(job, model)
-
-
-def _facts(job: _Job, pca: "Estimator") -> Iterator[tuple[str, str]]:
-    from eigenveil.estimators import FederatedPCA
-
-    rounds = pca.transcript_
-    yield "method", pca.plan_.headline
-    if isinstance(pca, FederatedPCA):
-        yield "sites", f"{len(pca.sites_)} in a {pca.model_.settings['topology']}, split {job.rule.words}"
-    else:
-        assert isinstance(job.asked, GossipParams)
-        yield from peers.facts(pca, split=job.rule.words, asked=job.asked.graph)
-    for done in rounds:
-        if done.missing:
-            # Peers keep what was already released with noise, so only the round itself restarts.
-            noisy = isinstance(job.asked, GossipParams) and (job.private or job.asked.noise == "published")
-            again = ", which restarted" if noisy else ", and the fit restarted"
-            again, label = again * done.restarted, "no answer" if job.hub else "left behind"
-            yield label, f"{_some(done.missing)} in round {done.number + 1}{again}"
-    yield "rounds", str(len(rounds)) + ("" if pca.converged_ is not False else ", without converging")
-    yield "traffic", _traffic(rounds) if isinstance(pca, FederatedPCA) else peers.traffic(pca)
-    if pca.refused_:
-        yield "refused", f"{len(pca.refused_)} messages, late or repeated"
-
-
-def _traffic(rounds: Sequence["Round"]) -> str:
-    from eigenveil.show.terminal import in_bytes
-
-    # Bytes as they would be on the wire, headers included.
-    up, down = sum(done.bytes_up for done in rounds), sum(done.bytes_down for done in rounds)
-    return f"{in_bytes(up)} up, {in_bytes(down)} down"
 
 
 def _comparison(job: _Job, parted: Parted, pca: "Estimator") -> str:
@@ -667,23 +553,6 @@ def _comparison(job: _Job, parted: Parted, pca: "Estimator") -> str:
         f"{share:.4%} of the variance that the exact components of the whole table capture; "
         f"sine of the largest principal angle {sine:.1e}"
     )
-
-
-def _guarantee(job: _Job, model: "Model") -> "View":
-    from rich.text import Text
-
-    from eigenveil.show.terminal import guarantee_panel
-
-    guarantee = model.guarantee
-    yield ""
-    if job.guarantee:
-        yield guarantee_panel(guarantee)
-    else:
-        yield Text(guarantee.headline, style=f"bold {'green' if guarantee.private else 'red'}")
-        if guarantee.epsilon is not None:
-            yield Text("--guarantee shows all of it: from whom it protects, and what it assumes", style="dim")
-    if job.target is not None:
-        yield from written_model(job.target)
 
 
 COMMAND = Command(

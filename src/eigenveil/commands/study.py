@@ -416,8 +416,10 @@ def _write(
         temporary.chmod(0o644)
     wrote(file)
 
+    from eigenveil.show.agreement import words_of
+
     def view() -> "View":
-        yield from found.words()
+        yield from words_of(found)
         for words in warned:
             yield Text(f"warning: {words}", style="yellow")
         yield Line(f"\nstudy written to {file}, with the digest {found.digest}")

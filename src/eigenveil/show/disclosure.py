@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from eigenveil.network.study.words import Fact, facts_of, listed_columns, who_learns
 from eigenveil.show import words
+from eigenveil.show.agreement import Fact, facts_of, listed_columns, who_learns
 from eigenveil.show.progress import Voice
 
 if TYPE_CHECKING:
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from eigenveil.network.agents.peer import PeerAgent
     from eigenveil.network.agents.site import SiteAgent
     from eigenveil.network.agents.site_data import SiteData
+    from eigenveil.network.agents.slot_site import SlotSiteAgent
     from eigenveil.network.study.file import StudyFile
 
-__all__ = ["disclose"]
+__all__ = ["disclose", "disclose_stream"]
 
 # Facts that the screen tells in its own, more exact words.
 _TOLD_ABOVE: Final = frozenset({"Study", "Warning", "Columns", "Who learns what", "People", "Cost", "Restarts"})
@@ -74,6 +75,33 @@ def disclose(
         voice.say("You have no policy: nothing is refused for you, so read all of this.", style="yellow")
     if joined is not None:
         voice.say(joined, style="green")
+
+
+def disclose_stream(
+    voice: Voice, agent: "SlotSiteAgent", ledger: "DurableLedger", *, source: Path, kept: Path, joined: bool
+) -> None:
+    """What the study would learn from this stream, and at what cost, before anything is connected or spent."""
+    study, account = agent.study, agent.account
+    voice.say(f'Study "{study.name}" asks for your stream', style="bold")
+    voice.gap()
+    if study.seed is not None:
+        voice.say(
+            "A REHEARSAL: anyone who has the study file can subtract all noise. NOBODY IS PROTECTED.", style="red"
+        )
+    loud = study.trust in ("hub", "none")
+    voice.say(who_learns(study, whose="this"), style="bold red" if loud else None)
+    voice.gap()
+    voice.item("Stream", f"{'standard input' if str(source) == '-' else source}, columns {listed_columns(study)}")
+    state = next((one for one in ledger.datasets() if one.name == account.dataset), None)
+    cost = words.cost_fact(account, state, life=agent.life, joined=joined)
+    voice.item(cost.label, cost.words)
+    # What was said above, in words for this very site, is not repeated.
+    for fact in facts_of(study):
+        if fact.label not in ("Study", "Warning", "Columns", "Who learns what", "Cost"):
+            voice.item(fact.label, fact.words)
+    voice.item("Ledger", f'{kept.absolute()}, dataset "{account.dataset}"')
+    voice.item("Study file", f"id {study.id}, digest {study.digest}")
+    voice.gap()
 
 
 def _style(fact: Fact) -> str | None:

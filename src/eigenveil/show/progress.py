@@ -28,7 +28,17 @@ if TYPE_CHECKING:
     from eigenveil.runtimes.grpc import Transport
     from eigenveil.show.live.live import LivePage
 
-__all__ = ["Connected", "HubView", "PartyView", "Voice", "round_words", "shown_names", "traffic_of", "words_of"]
+__all__ = [
+    "Connected",
+    "HubView",
+    "PartyView",
+    "Voice",
+    "round_name",
+    "round_words",
+    "shown_names",
+    "traffic_of",
+    "words_of",
+]
 
 # Drawings a second, and names in a line before "and more".
 _PER_SECOND: Final = 4
@@ -187,6 +197,11 @@ def shown_names(names: Sequence[str]) -> str:
     return listed(names, most=_NAMED) or "nobody"
 
 
+def round_name(done: "Round") -> str:
+    """A round by its number, and what it is for."""
+    return f"round {done.number + 1} ({done.stage})"
+
+
 def round_words(done: "Round") -> str:
     """A round in one line: its stage, who answered, bytes up and down, and how far the result moved."""
     from eigenveil.show.marks import in_bytes
@@ -195,7 +210,7 @@ def round_words(done: "Round") -> str:
     moved = "" if done.movement is None else f", moved by {done.movement:.1e}"
     again = "; it begins again without them" if done.restarted else ""
     traffic = f"{in_bytes(done.bytes_up)} up, {in_bytes(done.bytes_down)} down"
-    return f"round {done.number + 1} ({done.stage}): {len(done.answered)} answered{missing}, {traffic}{moved}{again}"
+    return f"{round_name(done)}: {len(done.answered)} answered{missing}, {traffic}{moved}{again}"
 
 
 def traffic_of(agent: Connected) -> list[tuple[str, int, int]]:
@@ -456,9 +471,7 @@ class HubView:
         if ledger is None:
             return PageBudget("Nothing is charged at the hub.")
         # The hub's own ledger is public: it counts what was released to everybody.
-        budget, spent = ledger.budget, ledger.epsilon()
-        words = f"epsilon {spent:.3g} of {budget.epsilon:g}, at delta = {budget.delta:g}"
-        return PageBudget(words, spent / budget.epsilon)
+        return PageBudget.of_ledger(ledger)
 
     def _presence(self) -> Iterator[tuple[str, str]]:
         if self._agent is None:

@@ -143,12 +143,7 @@ def _model(pca: "StreamingPCA") -> "Model | None":
 
 
 def _spending(pca: "StreamingPCA") -> PageBudget | None:
-    ledger = pca.ledger_
-    if ledger is None:
-        return None
-    budget, spent = ledger.budget, ledger.epsilon()
-    words = f"epsilon {spent:.3g} of {budget.epsilon:g}, at delta = {budget.delta:g}"
-    return PageBudget(words, spent / budget.epsilon)
+    return None if pca.ledger_ is None else PageBudget.of_ledger(pca.ledger_)
 
 
 def _lines(pca: "StreamingPCA", model: "Model | None") -> Iterator[tuple[str, str]]:

@@ -9,16 +9,15 @@ from rich.text import Text
 
 from eigenveil.network.identity.certificates import Certificate, pin_words
 from eigenveil.network.study.file import StudyFile
-from eigenveil.network.study.words import facts_of
+from eigenveil.show.agreement import facts_of, who_learns
 from eigenveil.show.console import Line
 from eigenveil.show.terminal import labelled
 
 if TYPE_CHECKING:
-    from eigenveil.network.study.file import StudyFile
     from eigenveil.show.console import View
     from eigenveil.show.values import Report
 
-__all__ = ["study_view"]
+__all__ = ["study_report", "study_view"]
 
 
 def study_view(study: StudyFile) -> "View":
@@ -46,8 +45,6 @@ def _facts(certificate: Certificate, pin: str) -> Iterator[tuple[str, str]]:
 
 def study_report(path: Path) -> "Report":
     """What the organisations agreed on: who takes part, who learns what, and at what cost. With the result, if it is there."""
-    from eigenveil.network.study.file import StudyFile
-    from eigenveil.network.study.words import facts_of, who_learns
     from eigenveil.show.values import FactLine, Report, SitePart
 
     study = StudyFile.read(path)

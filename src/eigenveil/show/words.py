@@ -9,7 +9,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import TYPE_CHECKING, Final, assert_never
 
 from eigenveil.errors import require
-from eigenveil.network.study.words import Fact
+from eigenveil.show.agreement import Fact
 
 if TYPE_CHECKING:
     from eigenveil.core.accounting import Budget

@@ -16,7 +16,7 @@ from eigenveil.ledger.durable import DurableLedger, StudyBudget
 from eigenveil.network.agents.hub import HubAgent
 from eigenveil.network.agents.site import SiteAgent
 from eigenveil.network.identity.certificates import pin_words
-from eigenveil.network.study.words import facts_of, who_learns
+from eigenveil.show.agreement import facts_of, who_learns
 from eigenveil.show.progress import Voice
 
 ME = "site 0"

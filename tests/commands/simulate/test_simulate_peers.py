@@ -38,9 +38,9 @@ PUBLISHED = ("ring", "--noise", "published", "--method", "segments")
 SLOW = r"""
 import os, time
 from eigenveil.commands import app
-from eigenveil.commands.simulate import _View
+from eigenveil.show.simulation import SimulationView
 
-see = _View.see
+see = SimulationView.see
 
 def slow(self, done):
     see(self, done)
@@ -49,7 +49,7 @@ def slow(self, done):
         os.write(1, b"begun\n")
         time.sleep(60)
 
-_View.see = slow
+SimulationView.see = slow
 app()
 """
 

@@ -23,6 +23,7 @@ from eigenveil.network.study.file import StudyFile
 from eigenveil.network.study.rules import fatal_peers
 from eigenveil.params.declarations.study import PeerStudy
 from eigenveil.runtimes import Faults
+from eigenveil.show.agreement import words_of
 from network.study_parties import authority, certificate
 
 TASK = ("-k", "2", "--columns", "age,weight,pulse", "--row-bound", "3")
@@ -237,7 +238,7 @@ def test_peers_survive_the_loss_of_any_one_unless_told_otherwise(
     found = peers_of(tmp_path, keys, 5, "--graph", graph, *options)
     assert isinstance(found.params, PeerStudy) and found.params.restarts == 1
     assert fatal_peers(found) == ()
-    assert "The study survives the loss of any one peer" in " ".join(found.words())
+    assert "The study survives the loss of any one peer" in " ".join(words_of(found))
     pca: Any = found.estimator()
     rng = np.random.default_rng(3)
     rows = {place.name: rng.standard_normal((200, 3)) for place in found.peers}
@@ -259,7 +260,7 @@ def test_where_one_lost_peer_ends_the_study_it_says_so_and_keeps_no_budget_for_i
 ) -> None:
     found = peers_of(tmp_path, keys, count, *options)
     assert isinstance(found.params, PeerStudy) and found.params.restarts == 0
-    (words,) = [words for words in found.words() if words.startswith("Lost peers")]
+    (words,) = [words for words in words_of(found) if words.startswith("Lost peers")]
     assert f"NOT ONE MAY STOP. If any of the {count} peers" in words
     assert "[privacy] restarts" in words and "more peers or edges" in words
 
@@ -267,7 +268,7 @@ def test_where_one_lost_peer_ends_the_study_it_says_so_and_keeps_no_budget_for_i
 def test_a_peer_that_holds_the_others_together_is_named(tmp_path: Path, keys: Path) -> None:
     found = peers_of(tmp_path, keys, 5, "--graph", "star", "--noise", "independent")
     assert fatal_peers(found) == ("peer 0",)
-    assert "But if peer 0 is lost" in " ".join(found.words())
+    assert "But if peer 0 is lost" in " ".join(words_of(found))
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "txt"])
@@ -315,7 +316,7 @@ def test_show_says_what_who_and_until_when(tmp_path: Path, keys: Path) -> None:
     result, found = run("show", file), StudyFile.read(file)
     assert result.exit_code == 0
     said = " ".join(result.output.split())
-    assert all(sentence in said for sentence in found.words())
+    assert all(sentence in said for sentence in words_of(found))
     assert all(pin_words(place.pin) in said for place in found.places)
     assert pin_words(found.digest) in said
     assert f"to {certificate('hub', 'hub').ends:%Y-%m-%d}" in said

@@ -5,7 +5,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -421,3 +421,84 @@ def test_a_resumed_stream_is_not_forgotten_by_a_fit(tmp_path: Path) -> None:
     assert stream.partial_fit(VALUES).sync().n_samples_seen_ == 2 * len(VALUES)
     # A copy of its settings is another stream.
     assert clone(stream).fit(VALUES).n_samples_seen_ == len(VALUES)
+
+
+# What a private stream finds in its first block, and where it stands in the tree of a state file.
+FOUND: dict[str, dict[str, Any]] = {
+    "a bound": {"row_bound": "private"},
+    "units": {"row_bound": "private", "scale": "private"},
+    "counts": {"missing": "counts"},
+    "groups": {"missing": "groups", "missing_groups": [["c0", "c1"]]},
+    "complete rows": {"missing": "drop"},
+    "nothing": {},
+}
+PLACE: Final = 2
+
+
+def placed(**choices: Any) -> StreamingPCA:
+    """A private stream after its first block, with a gap in every tenth row if that is allowed."""
+    table = pd.DataFrame(np.random.default_rng(1).standard_normal((3000, 6)), columns=[f"c{at}" for at in range(6)])
+    if "missing" in choices:
+        table.iloc[::10, 1] = np.nan
+    given = {"row_bound": 4.0, "random_state": 0, "epsilon": 4.0, "delta": 1e-6} | choices
+    return StreamingPCA(2, **given).partial_fit(table)
+
+
+@pytest.mark.parametrize("choices", FOUND.values(), ids=FOUND)
+def test_what_the_first_block_found_is_kept(choices: dict[str, Any], tmp_path: Path) -> None:
+    pca, path = placed(**choices), tmp_path / "state"
+    pca.save_state(path)
+    more = pd.DataFrame(np.random.default_rng(2).standard_normal((500, 6)), columns=[f"c{at}" for at in range(6)])
+    resumed = StreamingPCA.resume(path).partial_fit(more).sync()
+    straight = placed(**choices).partial_fit(more).sync()
+    assert shown(resumed) == shown(straight)
+    assert resumed.guarantee_ == straight.guarantee_
+    np.testing.assert_equal(dict(resumed.model_.clipping), dict(straight.model_.clipping))
+
+
+def in_place(field: str, value: Any) -> Callable[[dict[str, Any], dict[str, Any]], None]:
+    """Put a value where a field of what was found has a plain value, an array or the array of its columns."""
+
+    def change(header: dict[str, Any], arrays: dict[str, Any]) -> None:
+        fields = header["tree"][PLACE]["fields"]
+        part = fields[field]
+        if isinstance(part, dict) and part.get("type") == "Rates":
+            part = part["fields"]["columns"]
+        if isinstance(part, dict) and value is not None:
+            arrays[part["array"]] = value
+        else:
+            fields[field] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("a bound", in_place("bound", 0.0), "its bound is not one"),
+        ("a bound", in_place("bound", None), "its bound is not one"),
+        ("units", in_place("scale", np.zeros(6)), "its units are not those"),
+        ("units", in_place("scale", np.ones(5)), "its units are not those"),
+        ("units", in_place("scale", None), "its units are not those"),
+        ("counts", in_place("rates", np.full(6, 1.5)), "its rates of entries are not those"),
+        ("groups", in_place("rates", np.ones(5)), "its rates of entries are not those"),
+        ("complete rows", in_place("rates", None), "its rates of entries are not those"),
+        ("nothing", lambda h, a: h["tree"].__setitem__(PLACE, None), "its parts are not those of a stream"),
+        ("nothing", lambda h, a: h["tree"].__setitem__(1, h["tree"][PLACE]), "its parts are not those of a stream"),
+        ("nothing", lambda h, a: h["tree"].pop(), "is damaged"),
+    ],
+)
+def test_what_no_first_block_can_have_found_is_refused(
+    name: str, change: Callable[[Any, Any], Any], message: str, tmp_path: Path
+) -> None:
+    placed(**FOUND[name]).save_state(tmp_path / "state")
+    rewrite(tmp_path / "state", change, honest=True)
+    with pytest.raises(StateFileError, match=message):
+        StreamingPCA.resume(tmp_path / "state")
+
+
+def test_a_given_bound_is_not_read_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    placed().save_state(path)
+    rewrite(path, in_place("bound", 1e9), honest=True)
+    assert StreamingPCA.resume(path).partial_fit(np.ones((2, 6))).sync().model_.clipping["radius"].tolist() == [4.0]

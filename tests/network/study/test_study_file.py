@@ -20,6 +20,7 @@ from eigenveil.network.study.file import StudyFile
 from eigenveil.network.study.rules import method_of
 from eigenveil.params.declarations.study import PeerStudy, said_in_file
 from eigenveil.params.toml import toml_value
+from eigenveil.show.agreement import words_of
 from network.study_parties import ID, certificate, document, gossip_document, tree_document
 
 NUMBER = st.floats(-1e6, 1e6, allow_subnormal=False)
@@ -131,7 +132,7 @@ def test_the_estimator_has_what_is_written(study: StudyFile) -> None:
     assert pca.center == (None if task["center"] == "none" else task["center"])
     assert pca.deadline == tables["network"]["deadline"]
     assert 1 <= study.fewest <= len(study.holders)
-    assert study.words() and all(sentence.isprintable() for sentence in study.words())
+    assert words_of(study) and all(sentence.isprintable() for sentence in words_of(study))
 
 
 @given(studies())
@@ -291,10 +292,10 @@ def test_what_is_said_names_who_learns_what() -> None:
     }
     for trust, words in said.items():
         privacy = {"trust": trust, "epsilon": [1.0, 1.0] if trust == "both" else 1.0}
-        assert words in " ".join(StudyFile.of(document(privacy=privacy)).words())
-    exact = " ".join(StudyFile.of(document(privacy={"epsilon": None, "delta": None, "none": True})).words())
+        assert words in " ".join(words_of(StudyFile.of(document(privacy=privacy))))
+    exact = " ".join(words_of(StudyFile.of(document(privacy={"epsilon": None, "delta": None, "none": True}))))
     assert "NOTHING IS GUARANTEED" in exact and "EXACT SUMS" in exact
-    assert "THIS IS A REHEARSAL" in " ".join(StudyFile.of(document(rehearsal={"seed": 1})).words())
+    assert "THIS IS A REHEARSAL" in " ".join(words_of(StudyFile.of(document(rehearsal={"seed": 1}))))
 
 
 def test_a_changed_study_is_checked_again() -> None:

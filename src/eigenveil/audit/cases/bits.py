@@ -39,6 +39,7 @@ from eigenveil.privacy.packed import unpack
 from eigenveil.protocols.messages import Pass
 from eigenveil.recommend import PrivateRecommender
 from eigenveil.tasks import Question, Task
+from eigenveil.trackers import published_as
 
 __all__ = ["CASES", "site_parts"]
 
@@ -46,7 +47,7 @@ _DIM: Final = 12
 _SITES: Final = ("site 0", "site 1", "site 2")
 _PEERS: Final = ("peer 0", "peer 1", "peer 2")
 _ITEMS: Final = 16
-_PUBLISH: Final[tuple[Literal["sync", "block", "continual"], ...]] = ("sync", "block", "continual")
+_PUBLISH: Final = ("sync", "block", "continual")
 _NOISES: Final[tuple[Literal["pairwise", "independent"], ...]] = ("pairwise", "independent")
 # Rows have about this standard deviation in each direction, so that only the canary reaches the bound, which is one.
 _SPREAD: Final = 0.2
@@ -218,9 +219,7 @@ _STRETCHES: Final[dict[str, tuple[tuple[tuple[int, int], ...], float]]] = {
 }
 
 
-def _stream(
-    budget: Budget, rng: Generator, state: int | None, *, publish: Literal["sync", "block", "continual"]
-) -> Trial:
+def _stream(budget: Budget, rng: Generator, state: int | None, *, publish: str) -> Trial:
     """Every stretch of blocks that a stream releases, as views of its whole spectrum show it. The canary is in the first."""
     dim, present, (stretches, deviation) = _DIM // 2, tossed(1, rng), _STRETCHES[publish]
     # All noise together, because views are added up from several releases.
@@ -235,7 +234,7 @@ def _stream(
         center=None,
         block_size=len(one.true),
         publish=publish,
-        horizon=4 * len(one.true) if publish == "continual" else None,
+        horizon=4 * len(one.true) if published_as(publish).needs_horizon else None,
         random_state=state,
     )
     views = {0: np.zeros((dim, dim))}

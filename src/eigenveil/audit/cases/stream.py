@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any, Final, Literal, final
+from typing import Any, Final, final
 
 import numpy as np
 from numpy.random import Generator
@@ -33,6 +33,7 @@ from eigenveil.errors import require
 from eigenveil.estimators import FederatedStream, StreamingPCA
 from eigenveil.linalg import Array
 from eigenveil.privacy.packed import packed_side, unpack
+from eigenveil.trackers import published_as
 
 __all__ = ["CASES"]
 
@@ -55,7 +56,7 @@ class _Course:
     canary of each kind lies along every axis. Columns have these public `units`, None for none.
     """
 
-    publish: Literal["sync", "block", "continual"]
+    publish: str
     stretches: tuple[tuple[int, int], ...]
     deviations: tuple[float, ...]
     people: tuple[tuple[int, ...], ...]
@@ -98,7 +99,7 @@ def _followed(budget: Budget, rng: Generator, state: int | None, *, course: _Cou
     base = lifted(_DIM, length=1.0, people=enough_people(_DIM, deviation=math.hypot(*deviations)))
     size = len(base) + kinds * _DIM
     units = 1.0 if course.units is None else np.array(course.units)
-    settings: dict[str, Any] = {"horizon": course.blocks * size} if course.publish == "continual" else {}
+    settings: dict[str, Any] = {"horizon": course.blocks * size} if published_as(course.publish).needs_horizon else {}
 
     def released(there: NDArray[np.bool_], seed: int | None) -> list[Array]:
         """The Gram matrix of each stretch: the view at its end less the view at its beginning."""

@@ -24,7 +24,7 @@ from eigenveil.data.faults import LOOKED_AT, ColumnFaults, to_drop
 from eigenveil.data.formats.base import Format, Output
 from eigenveil.data.formats.scores import write_tables
 from eigenveil.data.formats.text import BOM, BYTES_OF_FILE, LONGEST_LINE, below, chunks_of, whole_lines
-from eigenveil.data.formats.unpacked import PACKED, require_bearable
+from eigenveil.data.formats.unpacked import PACKED, require_bearable, require_names_borne
 from eigenveil.data.number_texts import NumberFormat, could_be_names, could_be_number, texts_are_numbers
 from eigenveil.errors import ColumnsError, ParameterError, listed, require, verbatim
 
@@ -166,7 +166,9 @@ class CsvTable:
         if not isinstance(file, Path) or file.is_fifo():
             return cls._of(head, name, how, lambda: (lines, head), once=True)
         lines.close()
-        return cls._of(head, name, how, lambda: _begun(file, name, how)[:2], once=False)
+        table = cls._of(head, name, how, lambda: _begun(file, name, how)[:2], once=False)
+        require_names_borne(file, len(table.names))
+        return table
 
     @classmethod
     def _of(cls, head: bytes, name: Path, how: "FileParams", begin: Begin, *, once: bool) -> "CsvTable":

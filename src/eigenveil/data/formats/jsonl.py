@@ -98,6 +98,9 @@ def _objects(path: Path, how: "FileParams") -> Iterator[dict[str, Any]]:
                 continue
             try:
                 found = json.loads(line, object_pairs_hook=_members)
+                if b"\\u" in line:
+                    # Half of a character, such as \ud800, is no text, and nobody could write it down.
+                    json.dumps(found, ensure_ascii=False).encode()
             except _Twice:
                 raise ValueError(
                     f"{path} cannot be read after row {seen}: the next line has a key twice. Which of its values counts is not "

@@ -22,6 +22,7 @@ __all__ = [
     "require_columns",
     "require_groups",
     "require_members",
+    "require_names_borne",
     "require_plain",
 ]
 
@@ -35,6 +36,8 @@ _TIMES: Final = 100
 _FREE_GROUP: Final = 1 << 28
 # Columns that a sparse matrix may have in any case, and otherwise as many as its file has bytes.
 _FREE_COLUMNS: Final = 1 << 20
+# So many columns of text take half a gigabyte to read, however few rows they have: 8 kB each. A file with more of them is longer.
+_FREE_NAMES, _BYTES_EACH = 1 << 16, 16
 # Entries that a table may have in any case, though its file does not state them.
 _FREE_ENTRIES: Final = 1 << 22
 
@@ -86,6 +89,14 @@ def require_columns(path: Path, count: int, *, advice: str) -> None:
     """Refuse a matrix with far more columns than its file can have entries: each takes memory, though nobody has it."""
     if count > max(_FREE_COLUMNS, path.stat().st_size):
         raise ParameterError(f"{verbatim(str(path))} states {count} columns, and has fewer bytes. {advice}")
+
+
+def require_names_borne(path: Path, count: int) -> None:
+    """Refuse text of very many columns and hardly any rows: each column takes memory of its own while it is read."""
+    if count > max(_FREE_NAMES, path.stat().st_size // _BYTES_EACH):
+        raise ParameterError(
+            f"{verbatim(str(path))} has {count} columns and fewer than {_BYTES_EACH} bytes for each. Store it as .npy or .npz"
+        )
 
 
 def require_groups(path: Path, sizes: Sequence[int]) -> None:

@@ -20,7 +20,6 @@ from eigenveil.errors import ParameterError, require
 from eigenveil.linalg.graphs import Graph
 from eigenveil.network.study.places import MOST, Place, authority_from, place_from, places_from, require_apart
 from eigenveil.network.study.rules import check_terms, fewest_of, layout_of, require_own, require_said, require_together
-from eigenveil.network.study.words import words_of
 from eigenveil.params import FederatedParams, GossipParams, checked, declared
 from eigenveil.params.declarations.gossip import MOST_EDGES
 from eigenveil.params.declarations.study import HubStudy, PeerStudy, said_in_file
@@ -362,10 +361,6 @@ class StudyFile:
         # Peers have no "auto" of their own: in a study file it stands for their default.
         usual = declared(GossipParams)["method"].default
         return GossipPCA(**given | {"method": usual if self.params.method == "auto" else self.params.method})
-
-    def words(self) -> list[str]:
-        """The study in plain sentences: what is computed, who takes part, who learns what, and at what cost."""
-        return list(words_of(self))
 
 
 def _kind_of(document: Mapping[str, Any]) -> type[HubStudy] | type[PeerStudy]:

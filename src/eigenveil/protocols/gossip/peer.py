@@ -162,17 +162,19 @@ class Peer(Party):
                 self._silent[message.sender] = 0
                 return []
             case Leave(round=round_, gone=gone):
-                return self._told(message.sender, round_, round_, gone)
+                return self._on_leave(message.sender, round_, round_, gone)
             case PeerKey():
-                return self._key_of(message.sender, body)
+                return self._on_peer_key(message.sender, body)
             case Pass(round=round_, without=without, base=base) | Again(round=round_, without=without, base=base):
                 if round_ < base:
                     raise PeerError(message.sender, f"sent round {round_}, before its new start at {base}")
                 # The sender counts other peers. Its numbers have other pair noise and must not be added to ours.
                 if frozenset(without) != self._gone or base != self._base:
-                    return self._told(message.sender, round_, base, without)
+                    return self._on_leave(message.sender, round_, base, without)
                 return (
-                    self._passed(message.sender, body) if isinstance(body, Pass) else self._asked(message.sender, body)
+                    self._on_pass(message.sender, body)
+                    if isinstance(body, Pass)
+                    else self._on_again(message.sender, body)
                 )
 
     def rejoined(self, other: str) -> list[Message]:
@@ -214,7 +216,7 @@ class Peer(Party):
 
     # What comes in.
 
-    def _passed(self, sender: str, body: Pass) -> list[Message]:
+    def _on_pass(self, sender: str, body: Pass) -> list[Message]:
         if body.round > self._round + 1:
             raise PeerError(sender, f"sent numbers of round {body.round} in round {self._round}")
         if body.round < self._round or (body.round == self._round and self.over):
@@ -255,7 +257,7 @@ class Peer(Party):
         except ValueError as error:
             raise PeerError(sender, str(error)) from error
 
-    def _asked(self, sender: str, body: Again) -> list[Message]:
+    def _on_again(self, sender: str, body: Again) -> list[Message]:
         if body.round > self._round + 1:
             raise PeerError(sender, f"asks for round {body.round} in round {self._round}")
         self._silent[sender] = 0
@@ -266,7 +268,7 @@ class Peer(Party):
             return [Message(self.name, sender, Here(self._round))]
         return self._messages(body.round, [(sender, body.step, values)])
 
-    def _told(self, sender: str, round_: int, base: int, names: tuple[str, ...]) -> list[Message]:
+    def _on_leave(self, sender: str, round_: int, base: int, names: tuple[str, ...]) -> list[Message]:
         """A neighbour counts other peers, or the same ones from another round on. `base` is the round it began again at.
 
         The peer that has left more behind is ahead. Among the same peers, the one that has gone back further is. Others follow.
@@ -294,7 +296,7 @@ class Peer(Party):
             )
         return self._leave_behind(self._gone | told, back)
 
-    def _key_of(self, sender: str, body: PeerKey) -> list[Message]:
+    def _on_peer_key(self, sender: str, body: PeerKey) -> list[Message]:
         names, keys = self._terms.graph.names, self._outgoing.keys
         if body.origin not in names or body.target not in names or body.origin == body.target or keys is None:
             raise PeerError(sender, "passed on a key that is for nobody here")
@@ -352,7 +354,7 @@ class Peer(Party):
             for body in sorted(passes, key=lambda one: (one.round, one.step)):
                 if body.round == self._round and self._phase == "sum":
                     try:
-                        messages += self._passed(sender, body)
+                        messages += self._on_pass(sender, body)
                     except PeerError:
                         # It will be asked again, and blamed then.
                         continue

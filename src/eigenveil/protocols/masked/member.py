@@ -141,9 +141,9 @@ class MaskedMember(Party):
                 self.result = arrays
                 return []
             case Ask() as ask:
-                answer = self._part(ask)
+                answer = self._on_ask(ask)
             case Brief() as brief if brief.step in _STEPS:
-                answer = self._step(brief)
+                answer = self._on_brief(brief)
             case body:
                 raise PeerError(message.sender, f"sent {type(body).__name__} to a site in round {self._round}")
         return [Message(self.name, self._hub, answer)]
@@ -152,7 +152,7 @@ class MaskedMember(Party):
     def _round(self) -> int:
         return max(-1 if self._now is None else self._now.number, -1 if self._session is None else self._session.first)
 
-    def _part(self, ask: Ask) -> Body:
+    def _on_ask(self, ask: Ask) -> Body:
         session, now = self._session, self._now
         if session is None or not session.covers(ask.round) or ask.round >= self._terms.most_rounds:
             raise PeerError(self._hub, f"asked in round {ask.round}, for which no keys were exchanged")
@@ -221,7 +221,7 @@ class MaskedMember(Party):
             private, label=task.label(question), share=task.share(question) * fraction, slot=task.slot(question)
         )
 
-    def _step(self, brief: Brief) -> Body:
+    def _on_brief(self, brief: Brief) -> Body:
         if brief.round >= self._terms.most_rounds:
             raise PeerError(
                 self._hub, f"spoke of round {brief.round}, but the study has {self._terms.most_rounds} rounds"

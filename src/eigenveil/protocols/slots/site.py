@@ -121,7 +121,7 @@ class SlotMember(SlotParty[tuple[Array, ...]]):
             raise PeerError(message.sender, "is not the hub of this site")
         match message.body:
             case Ask(round=round_, question=question):
-                return [Message(self.name, self._hub, self._answered(round_, question))]
+                return [Message(self.name, self._hub, self._on_ask(round_, question))]
             case Done(round=round_, arrays=arrays) if round_ >= self._round and self.result is None:
                 self.result = arrays
                 return []
@@ -132,7 +132,7 @@ class SlotMember(SlotParty[tuple[Array, ...]]):
         """Restore which round this site has answered; what it said is in `kept`."""
         self.receive(message)
 
-    def _answered(self, round_: int, question: Question) -> Give | Decline:
+    def _on_ask(self, round_: int, question: Question) -> Give | Decline:
         if self.result is not None:
             raise PeerError(self._hub, "asked again after the result")
         # The hub has closed an older round, so an answer to it would count nowhere.

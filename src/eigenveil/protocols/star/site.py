@@ -57,7 +57,7 @@ class Member(Party):
             raise PeerError(message.sender, "is not the hub of this site")
         match message.body:
             case Ask(round=round_, question=question):
-                return [Message(self.name, self._hub, self._answered(round_, question, message.sender))]
+                return [Message(self.name, self._hub, self._on_ask(round_, question, message.sender))]
             # A second result is refused like any message out of place: the first one is what this site reported.
             case Done(round=round_, arrays=arrays) if round_ >= self._round and self.result is None:
                 self.result = arrays
@@ -76,7 +76,7 @@ class Member(Party):
         self._round, self._asked = ask.round, ask.question
         self._answer = answers[0] if isinstance(answers[0], Give) else None
 
-    def _answered(self, round_: int, question: Question, hub: str) -> Give | Decline:
+    def _on_ask(self, round_: int, question: Question, hub: str) -> Give | Decline:
         if self.result is not None:
             raise PeerError(hub, "asked again after the result")
         if round_ < self._round:

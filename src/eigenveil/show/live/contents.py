@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 if TYPE_CHECKING:
+    from eigenveil.core.ledger import Ledger
     from eigenveil.estimators.rounds import Round
     from eigenveil.model import Model
 
@@ -18,6 +19,12 @@ class PageBudget:
 
     words: str
     share: float | None = None
+
+    @classmethod
+    def of_ledger(cls, ledger: "Ledger") -> "PageBudget":
+        """What was spent of the budget of a ledger."""
+        budget, spent = ledger.budget, ledger.epsilon()
+        return cls(f"epsilon {spent:.3g} of {budget.epsilon:g}, at delta = {budget.delta:g}", spent / budget.epsilon)
 
 
 @final

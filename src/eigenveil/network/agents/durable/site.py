@@ -19,14 +19,14 @@ too many, a result that cannot be one, or out of order for the party.
 """
 
 from collections.abc import Callable
-from typing import Literal, final
+from typing import final
 
 from eigenveil.core.ledger import Charge
 from eigenveil.errors import PeerError, ProtocolError
 from eigenveil.estimators.federated.parties import Parties
 from eigenveil.ledger.durable import DurableLedger, Opened
-from eigenveil.network.agents.durable.party import Cause, DurableParty, Event, OnEvent, Outgoing
-from eigenveil.network.agents.durable.steps import LedgerSteps
+from eigenveil.network.agents.durable.party import Cause, Event, OnEvent, Outgoing
+from eigenveil.network.agents.durable.steps import Asked, LedgerSteps
 from eigenveil.network.study.parties import found_in
 from eigenveil.protocols import Ask, Brief, Done, Give, Member, Message
 from eigenveil.protocols.masked import MaskedMember
@@ -37,7 +37,7 @@ __all__ = ["DurableSite"]
 
 
 @final
-class DurableSite(DurableParty):
+class DurableSite(Asked):
     """The messages between a site and the hub or node `above` it. Changes in place.
 
     `limits` are for what comes, and `most` is the longest answer in bytes that is accepted above. `whole` is for studies in
@@ -60,14 +60,14 @@ class DurableSite(DurableParty):
         stretch: float,
         on_event: OnEvent,
     ) -> None:
-        super().__init__(limits=limits, on_event=on_event)
-        self.party: Member | MaskedMember = party
-        self._parties, self._above, self._most_said = parties, above, most
-        self._ledger = parties.ledgers.get(party.name)
-        self._whole, self._stretch = whole, stretch
         masked = parties.masked
         questions = parties.most_questions if masked is None else masked.most_messages
-        self._steps = LedgerSteps(ledger, study, number=len(joined.steps), questions=questions, on_event=on_event)
+        in_ledger = LedgerSteps(ledger, study, number=len(joined.steps), questions=questions, on_event=on_event)
+        super().__init__(in_ledger, above=above, unwritten="an answer", limits=limits, on_event=on_event)
+        self.party: Member | MaskedMember = party
+        self._parties, self._most_said = parties, most
+        self._ledger = parties.ledgers.get(party.name)
+        self._whole, self._stretch = whole, stretch
         self._last_step = ""
         self._read_back(joined)
 
@@ -76,35 +76,19 @@ class DurableSite(DurableParty):
         for step in joined.steps:
             said = [decode(raw) for raw in step.said]
             outgoing = [(message.receiver, raw) for message, raw in zip(said, step.said, strict=True)]
-            self._steps.remember(step.came, said, outgoing)
+            self._in_ledger.remember(step.came, said, outgoing)
             self.party.recall(decode(step.came, limits=self._limits), said)
             # The charge for the whole study is due once, whichever step it was in.
             if self._whole in step.charges:
                 self._whole = None
 
-    @property
-    def over(self) -> bool:
-        """Whether the final result is here."""
-        return self.party.result is not None
-
-    def _receive(self, sender: str, data: bytes, *, kind: Literal["message", "due"]) -> list[Outgoing]:
-        self._steps.require_level("an answer")
-        # The same bytes again, after a lost connection say. Fresh noise on the same question would cost a second time.
-        if sender == self._above and (repeated := self._steps.answer_to(data)) is not None:
-            return repeated
-        return super()._receive(sender, data, kind=kind)
-
-    def _move(self, cause: Cause, step: Callable[[], list[Message]]) -> list[Outgoing]:
-        message = cause.message
-        # A site waits to be asked: it has no deadline of its own, and the party above asks for what it lacks.
-        if message is None:
-            return []
+    def _answer(self, cause: Cause, message: Message, step: Callable[[], list[Message]]) -> list[Outgoing]:
         # All checks come before the party moves: a refused message must leave no trace in it.
         self._require_answer(message)
-        self._steps.require_few(message)
+        self._in_ledger.require_few(message)
         before = 0 if self._ledger is None else len(self._ledger.charges)
         answers = step()
-        self._steps.is_ahead = True
+        self._in_ledger.is_ahead = True
         outgoing = [(answer.receiver, encode(answer)) for answer in answers]
         said = [raw for _, raw in outgoing]
         if any(len(raw) > self._most_said for raw in said):
@@ -113,13 +97,10 @@ class DurableSite(DurableParty):
                 "needs. Nothing was charged and nothing was sent"
             )
         charges = self._charges(before, answers)
-        self._steps.commit(cause.data, said, charges)
-        self._steps.remember(cause.data, answers, outgoing)
+        self._in_ledger.commit(cause.data, said, charges)
+        self._in_ledger.remember(cause.data, answers, outgoing)
         self._report(message, charges, sum(map(len, said)))
         return outgoing
-
-    def _refuse(self, error: PeerError) -> None:
-        self._steps.refuse(error)
 
     def _require_answer(self, message: Message) -> None:
         """Refuse a final result that cannot be one, before it ends the study."""
@@ -149,7 +130,7 @@ class DurableSite(DurableParty):
         elif isinstance(body, Ask) and self.party.error is not None:
             words = f"this site has no part to give: {self.party.error}"
             self._on_event(Event("said", self._above, words))
-            self._steps.log(words)
+            self._in_ledger.log(words)
         elif isinstance(body, Ask):
             cost = ", ".join(f"{charge.label} at mu {charge.mu:.4g}" for charge in charges) or "no new charge"
             stage = f"{body.question.stage} {body.question.step + 1}".strip()

@@ -24,15 +24,15 @@ lost.
 import json
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, final
+from typing import Any, Final, final
 
 from eigenveil.core.accounting import Budget
 from eigenveil.core.ledger import Charge, Ledger
 from eigenveil.core.unit import PrivacyUnit
-from eigenveil.errors import PeerError, require
+from eigenveil.errors import require
 from eigenveil.ledger.durable import DurableLedger, Opened, StudyStep
-from eigenveil.network.agents.durable.party import Cause, DurableParty, Event, OnEvent, Outgoing
-from eigenveil.network.agents.durable.steps import LedgerSteps
+from eigenveil.network.agents.durable.party import Cause, Event, OnEvent, Outgoing
+from eigenveil.network.agents.durable.steps import Asked, LedgerSteps
 from eigenveil.protocols import Ask, Brief, Done, Give, Masked, Message
 from eigenveil.protocols.slots import MaskedSlotMember, SlotMember
 from eigenveil.protocols.wire import MessageLimits, decode, encode, in_round
@@ -136,7 +136,7 @@ class StoredParts(MutableMapping[int, Any]):
 
 
 @final
-class DurableSlotSite(DurableParty):
+class DurableSlotSite(Asked):
     """The slots of one site, and the messages between it and the hub or node `above`. Changes in place.
 
     The `parts` are those of the party. `whole` is for studies in which the hub adds the noise: the first slot is charged with all
@@ -161,13 +161,11 @@ class DurableSlotSite(DurableParty):
         clock: bool = False,
         on_event: OnEvent = lambda event: None,
     ) -> None:
+        in_ledger = LedgerSteps(durable_ledger, study, number=len(joined.steps), questions=questions, on_event=on_event)
+        super().__init__(in_ledger, above=above, unwritten="a slot", limits=limits, on_event=on_event)
         self.party: SlotMember | MaskedSlotMember = party
-        super().__init__(limits=limits, on_event=on_event)
-        self._parts, self._ledger, self._above = parts, ledger, above
+        self._parts, self._ledger = parts, ledger
         self._window, self._whole, self._clock = window, whole, clock
-        self._in_ledger = LedgerSteps(
-            durable_ledger, study, number=len(joined.steps), questions=questions, on_event=on_event
-        )
         # A question that came early: its slot and its bytes. Under masks, where the keys and the last round are in the ledger.
         self._held: tuple[int, bytes] | None = None
         self._setup: list[int] = []
@@ -181,11 +179,6 @@ class DurableSlotSite(DurableParty):
                 self._whole = None
             if step.kept:
                 self._read_back(step.number, *_record_in(step.came), step.said)
-
-    @property
-    def over(self) -> bool:
-        """Whether the final result is here."""
-        return self.party.result is not None
 
     def close(self, slot: int, filled: OpenSlot, *, then: str) -> None:
         """Close a slot: when this returns, its part, its charge and where to read on are on disk, and its sums are gone."""
@@ -244,18 +237,8 @@ class DurableSlotSite(DurableParty):
         held, self._held = self._held, None
         return [] if held is None else self._receive(self._above, held[1], kind="due")
 
-    def _receive(self, sender: str, data: bytes, *, kind: Literal["message", "due"]) -> list[Outgoing]:
-        self._in_ledger.require_level("a slot")
-        if sender == self._above and (repeated := self._in_ledger.answer_to(data)) is not None:
-            return repeated
-        return super()._receive(sender, data, kind=kind)
-
-    def _move(self, cause: Cause, step: Callable[[], list[Message]]) -> list[Outgoing]:
+    def _answer(self, cause: Cause, message: Message, step: Callable[[], list[Message]]) -> list[Outgoing]:
         """The answer to a question, from what is on disk already. Under masks, the message and the answer are written first."""
-        message = cause.message
-        # A site waits to be asked: it has no deadline of its own, and the party above asks for what it lacks.
-        if message is None:
-            return []
         body, is_due = message.body, cause.kind == "due" or not self._clock
         if message.sender == self._above and isinstance(body, Ask) and not (is_due and self._is_ready(message)):
             # One at a time: a hub that has asked for another slot does not wait for this one any more.
@@ -280,9 +263,6 @@ class DurableSlotSite(DurableParty):
                 self._drop(self.party.newest)
             self._in_ledger.remember(cause.data, answers, outgoing)
         return outgoing
-
-    def _refuse(self, error: PeerError) -> None:
-        self._in_ledger.refuse(error)
 
     def _is_ready(self, message: Message) -> bool:
         """Whether a question is answered now. Under masks a decline would lose a slot that may still close."""

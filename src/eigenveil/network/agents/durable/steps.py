@@ -1,17 +1,22 @@
-"""`LedgerSteps`: what a site or peer has said, step after step in its ledger, and what it has refused."""
+"""`LedgerSteps`: what a site or peer has said, step after step in its ledger, and what it has refused.
+
+`Asked` is a durable party with such steps that waits to be asked: a site, of tables or of a stream.
+"""
 
 import hashlib
-from collections.abc import Collection
-from typing import Final, final
+from abc import abstractmethod
+from collections.abc import Callable, Collection
+from typing import Any, Final, Literal, final
 
 from eigenveil.core.ledger import Charge
 from eigenveil.errors import PeerError, ProtocolError
 from eigenveil.ledger.durable import DurableLedger
-from eigenveil.network.agents.durable.party import Event, OnEvent, Outgoing
+from eigenveil.network.agents.durable.party import Cause, DurableParty, Event, OnEvent, Outgoing
 from eigenveil.protocols import Decline, Done, Message, Return
 from eigenveil.protocols.masked.terms import DECLINED
+from eigenveil.protocols.wire import MessageLimits
 
-__all__ = ["LedgerSteps"]
+__all__ = ["Asked", "LedgerSteps"]
 
 # How many answers stay in memory to be repeated byte for byte. The party itself can repeat older ones.
 _AT_HAND: Final = 4
@@ -88,6 +93,43 @@ class LedgerSteps:
         self._log_lines += 1
         if self._log_lines <= _LOGGED:
             self._durable_ledger.log(self._study, words)
+
+
+class Asked(DurableParty):
+    """A site, which waits for questions of the party `above`. It has no deadline, and is asked for what the other lacks.
+
+    `unwritten` is what cannot be said any more when a commit has failed. Changes in place.
+    """
+
+    party: Any
+
+    def __init__(
+        self, in_ledger: LedgerSteps, *, above: str, unwritten: str, limits: MessageLimits, on_event: OnEvent
+    ) -> None:
+        super().__init__(limits=limits, on_event=on_event)
+        self._in_ledger, self._above, self._unwritten = in_ledger, above, unwritten
+
+    @property
+    def over(self) -> bool:
+        """Whether the final result is here."""
+        return self.party.result is not None
+
+    def _receive(self, sender: str, data: bytes, *, kind: Literal["message", "due"]) -> list[Outgoing]:
+        self._in_ledger.require_level(self._unwritten)
+        # The same bytes again, after a lost connection say. Fresh noise on the same question would cost a second time.
+        if sender == self._above and (repeated := self._in_ledger.answer_to(data)) is not None:
+            return repeated
+        return super()._receive(sender, data, kind=kind)
+
+    def _move(self, cause: Cause, step: Callable[[], list[Message]]) -> list[Outgoing]:
+        return [] if cause.message is None else self._answer(cause, cause.message, step)
+
+    @abstractmethod
+    def _answer(self, cause: Cause, message: Message, step: Callable[[], list[Message]]) -> list[Outgoing]:
+        """What leaves in answer to a message, once it is in the ledger."""
+
+    def _refuse(self, error: PeerError) -> None:
+        self._in_ledger.refuse(error)
 
 
 def _is_refusal(message: Message) -> bool:
