@@ -21,9 +21,10 @@ from commands.command_tables import eigenveil
 from eigenveil import FederatedPCA, GossipPCA, Ledger, PrivatePCA, find_bounds, released_spectrum
 from eigenveil.core.domain import Domain
 from eigenveil.core.unit import Neighbours
+from eigenveil.data.frames import person_ids
 from eigenveil.data.people import PLACEHOLDERS, identifiers
 from eigenveil.data.rows import DenseRows, WeightedRows
-from eigenveil.data.tables import person_ids, read_table
+from eigenveil.data.tables import read_table
 from eigenveil.estimators.bounds.columns import find_column_bounds
 from eigenveil.network.agents.site_data import SiteData
 from eigenveil.network.study.file import StudyFile

@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks.datasets import dense, sparse
 from eigenveil.linalg import Array
 
-__all__ = ["OTHER"]
+__all__ = ["FILES", "OTHER"]
 
 Generator = np.random.Generator
 
@@ -108,19 +108,23 @@ def _accounts(rng: Generator, rows: int) -> Array:
     )
 
 
+# Parts of real tables: the file of each, and what is made of it.
+_VIEWS: Final[dict[str, tuple[str, Callable[[Array], Array]]]] = {
+    "bills": ("credit_default", lambda rows: rows[:, 11:]),
+    "currencies-daily": ("exchange_rate", lambda rows: 100 * np.diff(np.log(np.maximum(rows, 1e-6)), axis=0)),
+    "light-steps": ("motes_light", lambda rows: np.diff(rows, axis=0)),
+    "light-log": ("motes_light", np.log1p),
+    "digits-pooled": ("mnist:test", _pooled(28)),
+    "letters-pooled": ("usps", _pooled(16)),
+    "jokes-some": ("jester1", lambda rows: rows[:, :30]),
+    "proteins-log": ("protein_homology", lambda rows: np.sign(rows) * np.log1p(np.abs(rows))),
+    "proteins-some": ("protein_homology", lambda rows: rows[:, :15]),
+    "forest-places": ("cover10", lambda rows: rows[:, [3, 4, 5, 9]]),
+    "wine-exp": ("winequality_red", lambda rows: np.exp((rows - rows.mean(axis=0)) / rows.std(axis=0))),
+    "houses-squared": ("housing", lambda rows: np.hstack([rows, np.square(rows / rows.std(axis=0))])),
+}
 OTHER: Final[dict[str, Callable[[Generator, int], Array]]] = {
-    "bills": _view("credit_default", lambda rows: rows[:, 11:]),
-    "currencies-daily": _view("exchange_rate", lambda rows: 100 * np.diff(np.log(np.maximum(rows, 1e-6)), axis=0)),
-    "light-steps": _view("motes_light", lambda rows: np.diff(rows, axis=0)),
-    "light-log": _view("motes_light", np.log1p),
-    "digits-pooled": _view("mnist:test", _pooled(28)),
-    "letters-pooled": _view("usps", _pooled(16)),
-    "jokes-some": _view("jester1", lambda rows: rows[:, :30]),
-    "proteins-log": _view("protein_homology", lambda rows: np.sign(rows) * np.log1p(np.abs(rows))),
-    "proteins-some": _view("protein_homology", lambda rows: rows[:, :15]),
-    "forest-places": _view("cover10", lambda rows: rows[:, [3, 4, 5, 9]]),
-    "wine-exp": _view("winequality_red", lambda rows: np.exp((rows - rows.mean(axis=0)) / rows.std(axis=0))),
-    "houses-squared": _view("housing", lambda rows: np.hstack([rows, np.square(rows / rows.std(axis=0))])),
+    **{name: _view(*view) for name, view in _VIEWS.items()},
     "users": _users,
     "traffic": _traffic,
     "taxi": _taxi,
@@ -134,3 +138,5 @@ OTHER: Final[dict[str, Callable[[Generator, int], Array]]] = {
     "accounts": _accounts,
     "zeros-pareto": lambda rng, rows: (rng.random((rows, 30)) < 0.2) * (rng.pareto(1.8, (rows, 30)) + 1),
 }
+# Those that need a file, and which.
+FILES: Final = {**{name: file for name, (file, _) in _VIEWS.items()}, "users": "ml100k"}

@@ -13,7 +13,7 @@ from typing import Final, Literal
 import numpy as np
 
 from benchmarks.datasets import dense, skipped, sparse
-from benchmarks.plan.other_tables import OTHER
+from benchmarks.plan.other_tables import FILES, OTHER
 from eigenveil.linalg import Array
 
 __all__ = ["TABLES", "half_of", "table"]
@@ -278,6 +278,6 @@ TABLES: Final = {**{name: _real(name) for name in _REAL}, **_HEAVY, **_OTHERS, *
 def table(name: str, *, rows: int | None = None, seed: int = 0) -> Array | None:
     """Rows of a table in a random order, at most so many; None where its file is missing."""
     real = name in (*_REAL, "kg1_phase1", "mnist:train", "gowalla")
-    if real and not name.startswith("sklearn:") and skipped(name):
+    if (real or name in FILES) and not name.startswith("sklearn:") and skipped(FILES.get(name, name)):
         return None
     return TABLES[name](np.random.default_rng(seed), _MOST_ROWS if rows is None else rows)

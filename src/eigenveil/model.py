@@ -18,9 +18,8 @@ from eigenveil.core.domain import Domain, Region
 from eigenveil.core.rows import Block, in_silence, is_sparse
 from eigenveil.data.archive import ArchiveKind
 from eigenveil.data.engines import engine_of, require_here
-from eigenveil.data.formats import missing_words
 from eigenveil.data.known import KnownColumns
-from eigenveil.data.number_texts import NO_MARKS, MissingMarks
+from eigenveil.data.number_texts import NO_MARKS, MissingMarks, missing_words
 from eigenveil.errors import ModelFileError, listed, require
 from eigenveil.linalg import Array, Subspace
 from eigenveil.params.declarations.reading import public_levels

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.plan import coverage, grid, tables, truth
+from benchmarks.plan.other_tables import FILES, OTHER
 from eigenveil.plan import METHODS, Interval
 
 # What is measured is what fits find, not what they say before.
@@ -164,9 +165,16 @@ def test_a_choice_is_held_against_the_best_of_its_setting() -> None:
 
 def test_halves_are_decided_by_names_alone() -> None:
     halves = {name: tables.half_of(name) for name in tables.TABLES}
-    assert {"tuning", "held-out", "fresh"} == set(halves.values())
+    assert {"tuning", "held-out", "fresh", "other"} == set(halves.values())
     counts = [list(halves.values()).count(half) for half in ("tuning", "held-out")]
     assert abs(counts[0] - counts[1]) <= 3
+
+
+@pytest.mark.parametrize("name", sorted(OTHER.keys() - FILES.keys()))
+def test_other_tables_are_of_numbers_that_vary(name: str) -> None:
+    rows = OTHER[name](np.random.default_rng(0), 400)
+    assert len(rows) == 400 and rows.dtype == np.float64
+    assert np.isfinite(rows).all() and rows.var() > 0
 
 
 @pytest.mark.parametrize("setting", coverage.SETTINGS)

@@ -17,8 +17,9 @@ import pytest
 import scipy.sparse as sp
 
 from eigenveil.core.rows import Rows
+from eigenveil.data.frames import as_rows, is_arrow_like, person_ids
 from eigenveil.data.rows import DenseRows
-from eigenveil.data.tables import as_rows, is_arrow_like, person_ids, read_table
+from eigenveil.data.tables import read_table
 from eigenveil.linalg import Array
 
 # Numbers that every dtype below can hold, with a zero row and column-wise variety.

@@ -18,8 +18,8 @@ from eigenveil.core.rows import Block, Rows, block_size, total_of
 from eigenveil.core.threads import shared_work
 from eigenveil.core.unit import Neighbours
 from eigenveil.core.whole import CountWork
+from eigenveil.data.frames import ArrowRows
 from eigenveil.data.rows import CheckedRows, DenseRows, NamedRows, SparseRows, WatchedRows, WeightedRows, counts_people
-from eigenveil.data.tables import ArrowRows
 from eigenveil.linalg import Array
 from eigenveil.privacy import bounded_gram
 

@@ -28,8 +28,8 @@ from eigenveil import (
     find_column_bounds,
     released_spectrum,
 )
+from eigenveil.data.frames import as_rows
 from eigenveil.data.rows import DenseRows
-from eigenveil.data.tables import as_rows
 from eigenveil.estimators import verdict
 from eigenveil.linalg.graphs import Graph
 

@@ -81,8 +81,8 @@ def part(
 
     A skewed split sorts rows with an exact fit, which has the parameters `exact`.
     """
+    from eigenveil.data.frames import person_ids
     from eigenveil.data.rows import NamedRows
-    from eigenveil.data.tables import person_ids
 
     named = reading.format(path).has_names
     require(
@@ -169,8 +169,8 @@ def _along_first(values: Any, unit: Any, columns: tuple[str, ...] | None, exact:
     """Each person's position along the first principal direction of the table, (p,): the mean over their rows."""
     import numpy as np
 
+    from eigenveil.data.frames import as_rows
     from eigenveil.data.rows import NamedRows
-    from eigenveil.data.tables import as_rows
     from eigenveil.estimators import PrivatePCA
 
     rows = NamedRows(as_rows(values), columns)
@@ -240,8 +240,8 @@ def _whole(rows: "Rows") -> Any:
 
 
 def _weighted(values: Any, people: Any) -> "Rows":
+    from eigenveil.data.frames import as_rows
     from eigenveil.data.rows import WeightedRows
-    from eigenveil.data.tables import as_rows
 
     rows = as_rows(values)
     return rows if people is None else WeightedRows.by_person(rows, people)

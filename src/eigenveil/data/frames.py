@@ -8,28 +8,42 @@ import contextlib
 import math
 import numbers
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, ClassVar, final
 
-from eigenveil.data.columns import ColumnLayout, kinds_of, one_hot_columns
-from eigenveil.data.rows import NamedRows
-from eigenveil.data.tables import as_arrow, is_arrow_like
-from eigenveil.errors import require
+import numpy as np
+
+from eigenveil.core.rows import Block, Rows, is_sparse
+from eigenveil.data.columns import ColumnLayout, as_numbers, kinds_of, one_hot_columns, require_numbers
+from eigenveil.data.faults import ColumnFaults
+from eigenveil.data.people import Marks, identifiers, marks_of, require_ids
+from eigenveil.data.rows import DenseRows, NamedRows, SparseRows
+from eigenveil.errors import ColumnsError, require
 
 __all__ = [
+    "ArrowRows",
+    "as_arrow",
     "as_float",
+    "as_rows",
     "collected",
     "column_names",
     "column_of",
+    "distinct_ids",
     "in_memory",
+    "is_arrow_like",
     "is_lazy",
     "is_tensor",
     "kinds_in",
+    "person_ids",
+    "person_marks",
     "picked",
     "schema_of",
     "tensor_in_memory",
     "without_objects",
 ]
+
+_NAMES_AT_ONCE = 1 << 16
 
 
 def is_lazy(X: Any) -> bool:
@@ -221,3 +235,147 @@ def as_float(value: Any) -> float:
     except ValueError:
         # A signalling NaN of the decimal module.
         return math.nan
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ArrowRows:
+    """Rows of a pyarrow table, converted to numbers a block at a time. Nulls are refused like NaN, or NaN if `gaps` are allowed.
+
+    >>> import pyarrow as pa
+    >>> [block.values.tolist() for block in ArrowRows(pa.table({"a": [1, 2], "b": [0.5, 1.5]})).blocks(9)]
+    [[[1.0, 0.5], [2.0, 1.5]]]
+    """
+
+    unweighted: ClassVar = True
+    table: Any
+    gaps: bool = False
+
+    def __post_init__(self) -> None:
+        require_numbers(self.table.schema)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return int(self.table.num_rows), int(self.table.num_columns)
+
+    @property
+    def sparse(self) -> bool:
+        """Never."""
+        return False
+
+    def blocks(self, size: int) -> Iterator[Block]:
+        """Arrays of `size` rows."""
+        try:
+            for start in range(0, self.table.num_rows, size):
+                yield Block(as_numbers(self.table.slice(start, size), gaps=self.gaps))
+        except ColumnsError as error:
+            names = self.table.schema.names
+            found = ColumnFaults.of_batches([self.table], names)
+            raise found.added_to(error, gaps=self.gaps, among=names) from None
+
+
+def is_arrow_like(data: Any) -> bool:
+    """Whether `data` is a pyarrow table or record batch, or a polars frame, all of which become Arrow without a copy.
+
+    >>> is_arrow_like(np.zeros(2))
+    False
+    """
+    # The type is recognised by its name, because polars need not be installed.
+    kind = type(data)
+    module = kind.__module__.partition(".")[0]
+    return (module == "pyarrow" and kind.__name__ in {"Table", "RecordBatch"}) or (
+        module == "polars" and kind.__name__ == "DataFrame"
+    )
+
+
+def as_arrow(data: Any) -> Any:
+    """An Arrow-like table as a pyarrow table or record batch."""
+    import pyarrow as pa
+
+    return data if isinstance(data, pa.Table | pa.RecordBatch) else data.to_arrow()
+
+
+def as_rows(data: Any, *, gaps: bool = False) -> Rows:
+    """Rows from a checked array, a sparse matrix, an Arrow-like table, or rows as they are. With `gaps`, nulls become NaN.
+
+    >>> as_rows(np.zeros((2, 3))).shape
+    (2, 3)
+    """
+    if is_arrow_like(data):
+        return ArrowRows(as_arrow(data), gaps)
+    if is_sparse(data):
+        import scipy.sparse as sp
+
+        return SparseRows(sp.csr_array(data))
+    if isinstance(data, np.ndarray):
+        return DenseRows(data)
+    require(
+        isinstance(data, Rows),
+        f"rows must be an array, a sparse matrix or a table, got {type(data).__name__}",
+    )
+    rows: Rows = data
+    return rows
+
+
+def person_ids(table: Any, person: str) -> Any:
+    """The people in column `person` of an Arrow-like or pandas table as whole numbers from 0, (n,), one per row.
+
+    Identifiers that name nobody are refused, as in `eigenveil.data.people.identifiers`.
+
+    >>> import pyarrow as pa
+    >>> person_ids(pa.table({"who": ["a", "b"]}), "who").tolist()
+    [0, 1]
+    """
+    return _people(table, person)[1]
+
+
+def person_marks(table: Any, person: str) -> Marks:
+    """The same people by marks that they have in every table, for a stream of tables."""
+    names, places = _people(table, person)
+    return marks_of(names.tolist(), places, what=f'person column "{person}"')
+
+
+def distinct_ids(table: Any, person: str) -> tuple[list[Any], Any]:
+    """The distinct people in column `person`, and which of them each row has, (n,), checked like those of `person_ids`.
+
+    >>> import pyarrow as pa
+    >>> names, codes = distinct_ids(pa.table({"who": ["a", "b", "a"]}), "who")
+    >>> names, codes.tolist()
+    (['a', 'b'], [0, 1, 0])
+    """
+    names, codes = _people(table, person)
+    return names.tolist(), codes
+
+
+def _people(table: Any, person: str) -> tuple[Any, Any]:
+    """The people in a column, each once, as an array, and for each row the place of its person among them, (n,)."""
+    import pyarrow as pa
+    import pyarrow.types as types
+
+    column = table[person] if not isinstance(table, pa.RecordBatch) else table.column(person)
+    what = f'person column "{person}"'
+    try:
+        whole = column if isinstance(column, pa.Array | pa.ChunkedArray) else pa.array(column)
+        whole = whole.combine_chunks() if isinstance(whole, pa.ChunkedArray) else whole
+        if isinstance(whole, pa.DictionaryArray):
+            # A dictionary may list one person twice, or a missing value, so the decoded values count.
+            whole = whole.dictionary_decode()
+        if isinstance(whole, pa.ExtensionArray):
+            whole = whole.storage
+        # Nulls get the same error as any identifier that names nobody.
+        require_ids([None] * bool(whole.null_count), what=what)
+        if types.is_floating(whole.type):
+            numbers = identifiers(whole.to_numpy(zero_copy_only=False), what=what)
+            each, places = np.unique(numbers, return_inverse=True)
+            return each, places
+        codes = whole.dictionary_encode()
+    except (pa.ArrowException, ArithmeticError, TypeError):
+        raise ValueError(f"{what} must have values of one type, and whole numbers of at most 64 bits") from None
+    names = codes.dictionary
+    # Each distinct identifier is checked once, however many rows it has. Numbers and dates can only be missing as
+    # nulls, which were refused above.
+    if not (types.is_primitive(names.type) or types.is_decimal(names.type)):
+        for start in range(0, len(names), _NAMES_AT_ONCE):
+            require_ids(names.slice(start, _NAMES_AT_ONCE).to_numpy(zero_copy_only=False), what=what)
+    return names, codes.indices.to_numpy(zero_copy_only=False)

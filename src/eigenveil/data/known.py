@@ -13,9 +13,11 @@ from eigenveil.core.rows import Rows, is_sparse, require_real
 from eigenveil.data.columns import ColumnChoice, ColumnLayout
 from eigenveil.data.frames import (
     as_float,
+    as_rows,
     collected,
     column_names,
     in_memory,
+    is_arrow_like,
     is_lazy,
     kinds_in,
     picked,
@@ -23,7 +25,6 @@ from eigenveil.data.frames import (
     without_objects,
 )
 from eigenveil.data.rows import Symmetric
-from eigenveil.data.tables import as_rows, is_arrow_like
 from eigenveil.errors import ColumnsError, listed, require
 
 __all__ = ["KnownColumns", "require_places"]

@@ -11,10 +11,23 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, final
 
+from eigenveil.params.texts import text_of
+from eigenveil.params.values import Expected
+
 if TYPE_CHECKING:
     from eigenveil.data.formats import FileParams
 
-__all__ = ["GAPS", "NO_MARKS", "MissingMarks", "NumberFormat", "could_be_names", "could_be_number", "texts_are_numbers"]
+__all__ = [
+    "GAPS",
+    "NO_MARKS",
+    "MissingMarks",
+    "NumberFormat",
+    "could_be_names",
+    "could_be_number",
+    "missing_words",
+    "missing_words_from",
+    "texts_are_numbers",
+]
 
 # What stands for a missing number: pyarrow's own list, and what pandas and Python write.
 GAPS: Final = (
@@ -244,3 +257,21 @@ def could_be_names(names: Sequence[str]) -> bool:
         return True
     start = found[0]
     return (start in {0, 1} or 1800 <= start <= 2200) and found == [start + i for i in range(len(found))]
+
+
+def missing_words(value: Any) -> tuple[str, ...]:
+    """What stands for a missing value: numbers and words, as texts. One may stand for a list of one."""
+    every = [value] if isinstance(value, str) or not isinstance(value, Sequence) else value
+    texts = tuple(text_of(one) if isinstance(one, int | float) else one for one in every)
+    if not texts or not all(isinstance(text, str) and text.strip() and "," not in text for text in texts):
+        raise Expected("numbers such as -9999 or -9.5, or words without a comma, that stand for a missing value")
+    return tuple(dict.fromkeys(text.strip() for text in texts))
+
+
+def missing_words_from(texts: Sequence[str]) -> tuple[str, ...]:
+    """The same from texts with commas between.
+
+    >>> missing_words_from(["-9999,unknown", "-1"])
+    ('-9999', 'unknown', '-1')
+    """
+    return tuple(word for text in texts for word in text.split(","))

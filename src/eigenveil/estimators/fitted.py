@@ -114,7 +114,8 @@ class FittedPCA(Likelihood, TransformerMixin, BaseEstimator):
         The seed, the ledger and identifiers of people are not in the file, so `random_state` and `ledger` are None. A new fit
         is a new release with fresh noise, and `guarantee_` then states the cost of that one alone.
 
-        A file has the components alone: a whole released covariance stays with the fit.
+        A file has the components alone: a whole released covariance stays with the fit. So `score`, `score_samples` and
+        `get_covariance` use the components and `noise_variance_` here, as in scikit-learn, and may differ from those of the fit.
         """
         model = Model.load(path)
         found = model.estimator.get(ESTIMATOR)

@@ -14,12 +14,15 @@ from eigenveil.data.engines import Engine, engine_of
 from eigenveil.data.faults import ColumnFaults
 from eigenveil.data.frames import (
     as_float,
+    as_rows,
     collected,
     column_names,
     column_of,
     in_memory,
+    is_arrow_like,
     is_lazy,
     kinds_in,
+    person_ids,
     picked,
     schema_of,
     without_objects,
@@ -27,7 +30,6 @@ from eigenveil.data.frames import (
 from eigenveil.data.known import KnownColumns, require_places
 from eigenveil.data.people import identifiers
 from eigenveil.data.rows import CheckedRows, NamedRows, Symmetric, counts_people
-from eigenveil.data.tables import as_rows, is_arrow_like, person_ids
 from eigenveil.errors import ColumnsError, ParameterError, ParameterWarning, listed, require, require_param, verbatim
 from eigenveil.estimators.checks import checked_array, learn_columns, with_names
 from eigenveil.privacy.facts import Person

@@ -16,8 +16,8 @@ import scipy.sparse as sp
 
 from eigenveil.core.rows import require_real
 from eigenveil.data.columns import as_numbers, require_numbers
+from eigenveil.data.frames import as_arrow, is_arrow_like
 from eigenveil.data.people import require_ids
-from eigenveil.data.tables import as_arrow, is_arrow_like
 from eigenveil.errors import ColumnsError, listed, require, require_param
 from eigenveil.estimators.checks import is_real
 

@@ -15,8 +15,8 @@ import scipy.sparse as sp
 from sklearn.base import clone
 
 from eigenveil import Ledger
+from eigenveil.data.frames import as_rows
 from eigenveil.data.rows import DenseRows, WeightedRows
-from eigenveil.data.tables import as_rows
 from estimators.streaming.streams_of_rows import WAYS, exact, private, shown
 from estimators.tables import NAMES, rows, tables
 

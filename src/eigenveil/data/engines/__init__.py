@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from eigenveil.data.engines.base import Engine
 from eigenveil.data.engines.dask import DASK
-from eigenveil.data.engines.gpu import GPU
+from eigenveil.data.engines.torch import GPU
 from eigenveil.errors import require
 
 __all__ = ["ENGINES", "Engine", "engine_of", "require_here", "stays_there"]

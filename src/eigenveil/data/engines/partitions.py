@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from eigenveil.core.rows import Rows, Work, block_size, innermost, require_real
 from eigenveil.data.columns import ColumnLayout, kinds_of, require_kinds
 from eigenveil.data.engines.pieces import PieceRefusal, attempted
+from eigenveil.data.frames import distinct_ids
 from eigenveil.data.number_texts import NO_MARKS, MissingMarks
 from eigenveil.data.people import identifiers
 from eigenveil.data.rows import CheckedRows, DenseRows, SparseRows, WeightedRows
-from eigenveil.data.tables import distinct_ids
 from eigenveil.errors import require
 from eigenveil.linalg import Array
 

@@ -14,7 +14,7 @@ from eigenveil.data.formats.base import (
     reading,
     require_readable,
 )
-from eigenveil.data.formats.params import FileParams, TableParams, missing_words
+from eigenveil.data.formats.params import FileParams, TableParams
 from eigenveil.data.formats.registry import (
     FORMATS,
     OUTPUTS,
@@ -48,7 +48,6 @@ __all__ = [
     "format_of",
     "known_format",
     "matching",
-    "missing_words",
     "open_named",
     "reading",
     "require_carried",

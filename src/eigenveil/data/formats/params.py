@@ -1,17 +1,16 @@
 """How the file of a table is written: the options of commands that read one."""
 
 import codecs
-from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
 from eigenveil.data.formats.registry import PIPES, WORDS
+from eigenveil.data.number_texts import missing_words, missing_words_from
 from eigenveil.params.declarations.reading import ColumnsParams
 from eigenveil.params.declare import param, parameters
-from eigenveil.params.texts import text_of
 from eigenveil.params.values import Expected, one_of, whole
 
-__all__ = ["FileParams", "TableParams", "missing_words"]
+__all__ = ["FileParams", "TableParams"]
 
 FILES: Final = "Reading the table"
 
@@ -38,24 +37,6 @@ def thousands_mark(value: Any) -> str:
     if text not in (".", ",", "'", " "):
         raise Expected("a point, a comma, an apostrophe or the word space")
     return str(text)
-
-
-def missing_words(value: Any) -> tuple[str, ...]:
-    """What stands for a missing value: numbers and words, as texts. One may stand for a list of one."""
-    every = [value] if isinstance(value, str) or not isinstance(value, Sequence) else value
-    texts = tuple(text_of(one) if isinstance(one, int | float) else one for one in every)
-    if not texts or not all(isinstance(text, str) and text.strip() and "," not in text for text in texts):
-        raise Expected("numbers such as -9999 or -9.5, or words without a comma, that stand for a missing value")
-    return tuple(dict.fromkeys(text.strip() for text in texts))
-
-
-def missing_words_from(texts: Sequence[str]) -> tuple[str, ...]:
-    """The same from texts with commas between.
-
-    >>> missing_words_from(["-9999,unknown", "-1"])
-    ('-9999', 'unknown', '-1')
-    """
-    return tuple(word for text in texts for word in text.split(","))
 
 
 def known_encoding(value: Any) -> str:

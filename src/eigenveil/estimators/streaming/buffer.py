@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 from eigenveil.core.rows import Block, Rows, innermost, is_elsewhere, require_real
 from eigenveil.data.columns import as_numbers, require_entries, require_numbers
-from eigenveil.data.tables import as_arrow, is_arrow_like
+from eigenveil.data.frames import as_arrow, is_arrow_like
 from eigenveil.errors import ParameterError, require_param
 from eigenveil.estimators.checks import checked_array, learn_columns, with_names
 from eigenveil.linalg import Array

@@ -19,9 +19,9 @@ from eigenveil.core.ledger import Ledger
 from eigenveil.core.rows import in_silence
 from eigenveil.data.engines import stays_there
 from eigenveil.data.formats import PIPES
+from eigenveil.data.frames import person_marks
 from eigenveil.data.people import Marks
 from eigenveil.data.streams import Source, open_source
-from eigenveil.data.tables import person_marks
 from eigenveil.errors import EigenveilError, ParameterWarning, StateFileError, require, require_param
 from eigenveil.estimators.checks import warn_if_weak
 from eigenveil.estimators.likelihood import Likelihood, RowCovariance, noise_variance

@@ -6,17 +6,19 @@ Private sums are added up in whole numbers instead (`eigenveil.core.whole`). `bo
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
 from eigenveil.core.domain import Domain, Region
 from eigenveil.core.rows import Block, Rows, added_up, block_size, total_of
-from eigenveil.data.engines.gpu.blocks import Mover, on_host
-from eigenveil.data.engines.gpu.sums import Blocks, float_total
 from eigenveil.errors import require
 from eigenveil.linalg import Array
 from eigenveil.privacy.sums.clipped import ball_factors, dense, moved, sparse
+
+if TYPE_CHECKING:
+    from eigenveil.data.engines.gpu.blocks import Mover
+    from eigenveil.data.engines.gpu.sums import Blocks
 
 __all__ = [
     "float_gram",
@@ -131,8 +133,10 @@ class FloatSumWork(_FloatWork):
         """The sum over rows that are here."""
         return added_up(rows, lambda: _FloatSum(self.region)).total
 
-    def on_device(self, rows: Blocks, mover: Mover) -> Array:
+    def on_device(self, rows: "Blocks", mover: "Mover") -> Array:
         """The sum over rows on a device."""
+        from eigenveil.data.engines.gpu.sums import float_total
+
         parts = _clipped_there(rows, mover, squared=False)
         return float_total((rows.xp.sum(part, axis=0) for part in parts), (self.region.dim,))
 
@@ -213,8 +217,10 @@ class FloatGramWork(_FloatWork):
         most = min(size, rows.shape[0])
         return added_up(rows, lambda: _FloatDenseGram(self.region, most), dim=self.region.dim).total
 
-    def on_device(self, rows: Blocks, mover: Mover) -> Array:
+    def on_device(self, rows: "Blocks", mover: "Mover") -> Array:
         """The sum over rows on a device."""
+        from eigenveil.data.engines.gpu.sums import float_total
+
         parts = _clipped_there(rows, mover, squared=True)
         return float_total((part.T @ part for part in parts), (self.region.dim, self.region.dim))
 
@@ -284,15 +290,19 @@ class FloatProductsWork(_FloatWork):
             total -= np.outer(center, drag)
         return total
 
-    def on_device(self, rows: Blocks, mover: Mover) -> Array:
+    def on_device(self, rows: "Blocks", mover: "Mover") -> Array:
         """The sum over rows on a device."""
+        from eigenveil.data.engines.gpu.sums import float_total
+
         basis = mover.put(self.basis)
         parts = _clipped_there(rows, mover, squared=True)
         return float_total((part.T @ (part @ basis) for part in parts), self.basis.shape)
 
 
-def _clipped_there(rows: Blocks, mover: Mover, *, squared: bool) -> Iterator[Any]:
+def _clipped_there(rows: "Blocks", mover: "Mover", *, squared: bool) -> Iterator[Any]:
     """The clipped rows of each block on a device."""
+    from eigenveil.data.engines.gpu.blocks import on_host
+
     for block in rows.device_blocks():
         values, squares = mover.measured(block.values)
         factors = ball_factors(mover.domain, on_host(squares), block.weights, squared=squared)

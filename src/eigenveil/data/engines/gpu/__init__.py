@@ -13,12 +13,6 @@ Estimators call this package, and sums in floating point, which say themselves h
 rest of `data` may.
 """
 
-from typing import Final
+from eigenveil.data.engines.gpu.rows import DeviceRows, rows_on_device
 
-from eigenveil.data.engines.base import Engine
-from eigenveil.data.engines.gpu.rows import DeviceRows, is_on_device, rows_on_device
-
-__all__ = ["GPU", "DeviceRows", "is_on_device", "rows_on_device"]
-
-# Memory of this machine and of its GPU are in the same hands, so blocks may be copied.
-GPU: Final = Engine(title="torch", takes=is_on_device, rows=rows_on_device, stays=False)
+__all__ = ["DeviceRows", "rows_on_device"]

@@ -17,7 +17,7 @@ from eigenveil.data.rows import FILL_PUBLICLY, WatchedRows, person_weights
 from eigenveil.errors import EngineLost, ParameterError, require, require_param
 from eigenveil.linalg import Array
 
-__all__ = ["DeviceRows", "is_on_device", "rows_on_device", "words_for_the_device"]
+__all__ = ["DeviceRows", "rows_on_device", "words_for_the_device"]
 
 _Sums = TypeVar("_Sums")
 # Numbers of a block: half a gigabyte in float64, enough to keep a large GPU busy. A few copies of it are made at a time.
@@ -26,16 +26,6 @@ _BLOCK_NUMBERS: Final = 1 << 26
 _MOST_ROWS: Final = 1 << 18
 _NOT_FINITE: Final = f"{{X}} contains NaN or infinity. {FILL_PUBLICLY}"
 _INSTALL: Final = "Install the extra: pip install 'eigenveil[torch]'"
-
-
-def is_on_device(X: Any) -> bool:
-    """Whether `X` is a tensor that is not in this machine's own memory, such as one of torch on `cuda`.
-
-    >>> is_on_device(np.zeros((2, 2)))
-    False
-    """
-    device = getattr(getattr(X, "device", None), "type", "cpu")
-    return type(X).__module__.partition(".")[0] == "torch" and device != "cpu"
 
 
 def rows_on_device(X: Any, *, device: Any = None, gaps: bool = False) -> "DeviceRows":
