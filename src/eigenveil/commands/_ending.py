@@ -93,9 +93,8 @@ def message_of(error: Exception) -> str:
             return str(error)
         case MemoryError():
             return "not enough memory. Give a smaller table, or use `eigenveil stream`, which reads rows once"
-        case _:
-            # The text of an unexpected error may quote data, so only its type is shown.
-            return f"unexpected error ({type(error).__name__}). Set {_TRACEBACK}=1 to see where; the traceback may show data"
+    # The text of an unexpected error may quote data, so only its type is shown.
+    return f"unexpected error ({type(error).__name__}). Set {_TRACEBACK}=1 to see where; the traceback may show data"
 
 
 def _fail(message: str, code: int, error: Exception) -> NoReturn:

@@ -32,7 +32,8 @@ def record_of(estimator: Any, *, noise_variance: float, observed: Array | None) 
     >>> record_of(PrivatePCA(2, epsilon=None, scale=(1, 2)), noise_variance=0.5, observed=None)["parameters"]["scale"]
     {'tuple': [1, 2]}
     """
-    given = {name: value for name, value in estimator.get_params(deep=False).items() if name not in _LEFT_OUT}
+    # Not `get_params`, which looks at the signature anew each time: a tenth of a millisecond in every fit.
+    given = {name: getattr(estimator, name) for name in sorted(declared(type(estimator))) if name not in _LEFT_OUT}
     if given.get("person") is not None and not isinstance(given["person"], str):
         given["person"] = Withheld()
     kept = {name: _kept(value) for name, value in given.items()}

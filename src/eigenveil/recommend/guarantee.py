@@ -12,7 +12,7 @@ __all__ = ["recommender_guarantee", "users_of"]
 
 def users_of(parties: Parties) -> float | None:
     """The number of users where it is public."""
-    sizes = parties.request.sizes
+    sizes = parties.request.fit.sizes
     return None if sizes is None else float(sum(sizes.values()))
 
 

@@ -32,6 +32,7 @@ from eigenveil.estimators.federated.spec import FederatedSpec
 from eigenveil.estimators.rounds import Unfinished, Watch
 from eigenveil.estimators.settings import asked_settings, settings_of
 from eigenveil.estimators.sites import Columns
+from eigenveil.estimators.terms import Terms as FitTerms
 from eigenveil.linalg import Array
 from eigenveil.methods import method_of
 from eigenveil.params import RecommenderParams, checked, param, parameters
@@ -45,6 +46,7 @@ from eigenveil.recommend.item_fit import FoundItems, ItemFit
 from eigenveil.recommend.item_space import ItemSpace
 from eigenveil.recommend.plan import ASSUMED_HISTORY, ItemPlan, ItemTerms, plan_items
 from eigenveil.runtimes import Faults
+from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.task import Setting
 
 __all__ = ["PrivateRecommender"]
@@ -234,7 +236,7 @@ class PrivateRecommender(PartiesLedger, RecommenderParams, BaseEstimator):
             return ItemFit(
                 dim=dim,
                 least=terms.least,
-                neighbours=request.neighbours,
+                neighbours=terms.neighbours,
                 components=directions(plan, terms, begin),
                 rank=terms.rank,
                 releases=(plan.shares, plan.rounds, method_of(plan.method).message_size(kept, plan.for_sites())),
@@ -247,26 +249,35 @@ class PrivateRecommender(PartiesLedger, RecommenderParams, BaseEstimator):
                 weights=None if not both or degrees is None else 1.0 / np.sqrt(degrees),
                 weigh=both and isinstance(self.item_degrees, str),
                 # With privacy, beginning again would charge the budget twice.
-                begins_again=not request.private,
-                claimed=request.private,
+                begins_again=not request.fit.private,
+                claimed=request.fit.private,
             )
 
-        request = FederatedSpec(
-            design=design,
+        fit = FitTerms(
+            rank=terms.rank,
+            # A user is a row of norm at most one, around zero.
+            bounds=RowBounds(kept, 1.0, 1.0, False, None, None, None, None),
+            center=None,
             neighbours=terms.neighbours,
             plan=plan.for_sites(),
-            at_sites=terms.budget if self.trust != "hub" else None,
-            at_hub=terms.budget if self.trust == "hub" else None,
-            terms=Terms(share_of("quorum", self.quorum, len(sites)) if masks is None else masks[0]),
+            private=terms.budget is not None,
+            people=None,
+            settings=asked_settings(self),
             # Where the number of users is protected, so is how many are at each site.
             sizes={name: float(rows.shape[0]) for name, rows in sites.items()}
             if terms.neighbours.count_is_public
             else None,
-            seed=seed,
-            settings=asked_settings(self),
-            masks=masks,
             # A user is a person: all that they did is one row.
             grouped=True,
+        )
+        request = FederatedSpec(
+            fit=fit,
+            design=design,
+            at_sites=terms.budget if self.trust != "hub" else None,
+            at_hub=terms.budget if self.trust == "hub" else None,
+            patience=Terms(share_of("quorum", self.quorum, len(sites)) if masks is None else masks[0]),
+            seed=seed,
+            masks=masks,
         )
         federation = FederatedSimulation(
             request, sites, Columns(dim, next(iter(sites))), watch=watch, ledger=self.ledger
@@ -391,10 +402,10 @@ class PrivateRecommender(PartiesLedger, RecommenderParams, BaseEstimator):
             degrees=degrees,
             items=fit.items,
             settings=settings_of(
-                federation.request.settings,
+                federation.request.fit.settings,
                 method=fit.plan.method,
                 why=fit.plan.reason,
-                neighbours=federation.request.neighbours if federation.request.private else None,
+                neighbours=federation.request.fit.neighbours if federation.request.private else None,
                 item_degrees=self._degrees_in_words(),
                 trust=place_of_noise(federation.request),
                 survivors=None if federation.request.masks is None else federation.request.masks[0],

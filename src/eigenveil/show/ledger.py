@@ -82,20 +82,17 @@ def log_view(logged: Sequence[tuple[str, str, str]]) -> "View":
 
 def _what(entry: "Entry") -> str:
     body: dict[str, Any] = dict(entry.body)
-    match entry.kind:
-        case "commit":
-            # How many messages, and never what or how long: an entry has marks alone.
-            count = len(body["said"])
-            costs = ", ".join(f"{label}: mu = {mu:.4g}" for label, mu in body["charges"]) or "no charge"
-            return f"step {body['number']}, {count} {'message' if count == 1 else 'messages'}; {costs}"
-        case "join":
-            return str(body["account"]["title"])
-        case "note":
-            return str(body["words"])
-        case "life":
-            return "joined again under another total budget"
-        case _:
-            return ""
+    if entry.kind == "commit":
+        # How many messages, and never what or how long: an entry has marks alone.
+        count = len(body["said"])
+        costs = ", ".join(f"{label}: mu = {mu:.4g}" for label, mu in body["charges"]) or "no charge"
+        return f"step {body['number']}, {count} {'message' if count == 1 else 'messages'}; {costs}"
+    if entry.kind == "join":
+        return str(body["account"]["title"])
+    if entry.kind == "note":
+        return str(body["words"])
+    # The kinds that are left say all by their name.
+    return "joined again under another total budget" if entry.kind == "life" else ""
 
 
 def _guarantee(study: "StudyReplay") -> str:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Protocol, final
+from typing import TYPE_CHECKING, Any, Final, Protocol, assert_never, final
 
 from eigenveil.errors import EigenveilError, listed
 from eigenveil.show.console import output
@@ -180,8 +180,10 @@ def words_of(event: "Event", *, calls: Collection[str] = ()) -> tuple[str, str |
             return f"waiting {words}", None
         case "waiting":
             return words, "yellow"
-        case _:
+        case "over":
             return words or event.what, "green"
+        case _:
+            assert_never(event.what)
 
 
 def _not_connected(name: str, why: str, calls: Collection[str]) -> str:

@@ -89,8 +89,8 @@ def fitted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return seen
 
 
-# Every method is run, and every kind, a third of the pairs as commands and another third in Python.
-PAIRS = [(method, kind, (row + column) % 3) for row, method in enumerate(METHODS) for column, kind in enumerate(KINDS)]
+# Every method is run, and every kind, a fifth of the pairs as commands and another fifth in Python.
+PAIRS = [(method, kind, (row + column) % 5) for row, method in enumerate(METHODS) for column, kind in enumerate(KINDS)]
 
 
 @pytest.mark.parametrize(("method", "kind"), [(method, kind) for method, kind, turn in PAIRS if turn == 0])

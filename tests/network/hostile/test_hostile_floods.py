@@ -113,7 +113,7 @@ def test_messages_before_the_beginning_are_kept_up_to_a_number_of_bytes_for_each
         inbox.put(Got("c", MESSAGE, bytes(9999)))
         for name in "abc":
             inbox.put(Joined(name))
-        await runner.gather("abc", seconds=5.0, patience=5.0)
+        await runner.gather("abc", seconds=5.0)
         await runner.run(lambda: True)
         runner.close()
         return told

@@ -23,9 +23,9 @@ def federated_guarantee(parties: Parties, found: FitResult) -> Guarantee:
     """The guarantee of a finished fit, from what its ledgers say."""
     request, study = parties.request, parties.study
     assert isinstance(study, Fit)
-    if not request.private:
+    if not request.fit.private:
         return Guarantee.none(NO_PRIVACY["fit"])
-    if request.published:
+    if request.fit.published:
         # The paper's proof does not cover a person, so its budgets are quoted and not claimed.
         return Guarantee.none(_as_published(request))
     # With noise in both places, the sites may add more than was asked of the hub.
@@ -33,8 +33,8 @@ def federated_guarantee(parties: Parties, found: FitResult) -> Guarantee:
     radius, matrices = found.domain.radius, len(parties.matrices)
     return GuaranteeFacts(
         budget=min(budgets, key=lambda budget: budget.mu),
-        protects=Person("site", grouped=request.grouped, most=request.person_sites, column=request.person),
-        neighbours=request.neighbours,
+        protects=Person("site", grouped=request.fit.grouped, most=request.person_sites, column=request.fit.person),
+        neighbours=request.fit.neighbours,
         rows=study.bounds.known(
             study.center,
             # Nothing was clipped if every site gave a matrix.
@@ -102,6 +102,6 @@ def _as_published(request: FederatedSpec) -> str:
         "it leaves out a factor for the columns of the basis",
         "it takes the sizes of sites as public",
     ]
-    if max(request.plan.steps) > 1:
+    if max(request.fit.plan.steps) > 1:
         because.insert(0, "its local steps read rows that no noise covers")
     return unproven("FedPower Alg. 2", places, because)

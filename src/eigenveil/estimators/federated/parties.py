@@ -125,7 +125,7 @@ class Parties:
     def most_questions(self) -> int:
         """How many different questions a site answers at most. Without privacy a fit restarts when sites are gone."""
         rounds = self.study.extent().rounds
-        return rounds if self.request.private else rounds * (1 + len(self.names))
+        return rounds if self.request.fit.private else rounds * (1 + len(self.names))
 
     def node(self, name: str) -> Node:
         """The inner node of this name."""
@@ -149,7 +149,7 @@ class Parties:
         request, sampling = self.request, None
         if request.participation is not None:
             scheme, count = request.participation
-            sizes = request.sizes if request.sizes is not None else dict.fromkeys(self.names, 1.0)
+            sizes = request.fit.sizes if request.fit.sizes is not None else dict.fromkeys(self.names, 1.0)
             # Not the seed itself, which the first basis is drawn from.
             seed = None if request.seed is None else [request.seed, 1]
             sampling = Sampling(scheme, count, sizes, np.random.default_rng(seed))
@@ -202,10 +202,10 @@ class Parties:
         floor = self.noise_floor(found, sites=sites, weights=weights)
         return verdict_of(
             released_of(study, found, space=found.subspace, floor=floor),
-            asked=self.request.settings,
+            asked=self.request.fit.settings,
             budget=self._budget,
             method=self.planned,
-            neighbours=self.request.neighbours,
+            neighbours=self.request.fit.neighbours,
             names=names,
             sites=len(self.names),
             before=before,
@@ -216,12 +216,12 @@ class Parties:
         """The name of this setting and method in a plan."""
         request = self.request
         setting = "masked" if request.masks is not None else "site" if request.at_sites is not None else "hub"
-        return f"{setting}/{request.plan.method}"
+        return f"{setting}/{request.fit.plan.method}"
 
     @property
     def _budget(self) -> Budget | None:
         """The budget that decides the noise; as published nothing is known of it."""
-        return None if self.request.published else self.request.at_sites or self.request.at_hub
+        return None if self.request.fit.published else self.request.at_sites or self.request.at_hub
 
     def noise_floor(self, found: FitResult, *, sites: int, weights: tuple[float, float]) -> float:
         """Gram eigenvalues below this cannot be told from noise, with so many `sites` in the sums and these `weights`."""
@@ -230,11 +230,11 @@ class Parties:
             return 0.0
         # The last round may have drawn few sites, weighted to stand for all.
         scale = found.scale * self._total_noise(*weights) / study.multiplier
-        return noise_floor(study, replace(found, scale=scale), self.request.plan, sites=sites)
+        return noise_floor(study, replace(found, scale=scale), self.request.fit.plan, sites=sites)
 
     def _patience(self, name: str) -> Terms:
         """Twice the deadline at each level up: a node must give up on its sites before the level above gives up on it."""
-        levels, terms = self.layout.levels, self.request.terms
+        levels, terms = self.layout.levels, self.request.patience
         return replace(terms, deadline=terms.deadline * 2 ** (max(levels.values()) - levels[name]))
 
     def _setting(self) -> Setting:
@@ -244,7 +244,7 @@ class Parties:
             multiplier=self._total_noise(1.0, math.sqrt(len(self.names))),
             # Lying sites could raise a sum and lower it again, so that its rounding tells of one person. On a grid sums
             # are exact (decision 8). Where sites add the noise, the sum is post-processing and needs none.
-            grid=parts if request.at_hub is not None and not request.published else 0,
+            grid=parts if request.at_hub is not None and not request.fit.published else 0,
             rounding=self._rounding(),
         )
 
@@ -260,7 +260,7 @@ class Parties:
             survivors=survivors,
             colluders=colluders,
             several=request.person_sites,
-            people=max(request.sizes.values()) if request.sizes is not None else None,
+            people=max(request.fit.sizes.values()) if request.fit.sizes is not None else None,
         )
 
     def _rounding(self) -> float:
@@ -273,7 +273,7 @@ class Parties:
         A site that adds noise rounds its part before, and then the noise: 2 g sqrt(entries) and half as much.
         """
         request = self.request
-        if request.at_hub is None or request.published:
+        if request.at_hub is None or request.fit.published:
             return 0.0
         drawn = 0 if request.participation is None else 1 + min(request.participation[1], len(self.names))
         at_sites = 0.0 if request.at_sites is None else 1.5
@@ -282,7 +282,7 @@ class Parties:
     def _total_noise(self, largest: float, root_of_squares: float) -> float:
         """Noise over sensitivity of a weighted sum of parts, at a share of one. Weights enter as maximum and root of squares."""
         request, several = self.request, self.request.person_sites
-        if request.published or not request.private:
+        if request.fit.published or not request.fit.private:
             return 0.0
         if request.masks is not None:
             # Not known yet. `__init__` sets the noise once the terms are planned.
@@ -334,9 +334,9 @@ class Parties:
     def _site_mechanism(self, name: str, charges: tuple[Charge, ...]) -> Mechanism:
         request = self.request
         if request.at_sites is None:
-            why = NOTHING_ASKED if not request.private else "the hub, which is trusted, adds the noise"
+            why = NOTHING_ASKED if not request.fit.private else "the hub, which is trusted, adds the noise"
             return Exact(because=why)
-        if request.published:
+        if request.fit.published:
             return self._published(name, request.at_sites, sites=True)
         several = request.person_sites
         # A site that is repaired goes on with the ledger that it has spent from.
@@ -350,7 +350,7 @@ class Parties:
                     # So little that delta alone covers it. A smaller delta expresses the same mu.
                     epsilon, delta = each, delta_of(each, each)
             self.ledgers[name] = Ledger.continued(
-                Budget(epsilon, delta), charges, {}, unit=request.unit, through=self._through
+                Budget(epsilon, delta), charges, {}, unit=request.fit.unit, through=self._through
             )
         multiplier = math.sqrt(several) / request.at_sites.mu * (1 + _MARGIN)
         return Gaussian(multiplier, self.ledgers[name], self._noise_for(name))
@@ -358,22 +358,22 @@ class Parties:
     def _hub_mechanism(self) -> Mechanism:
         request, name = self.request, self.layout.hub
         if request.at_hub is None:
-            why = NOTHING_ASKED if not request.private else "the sites have added noise"
+            why = NOTHING_ASKED if not request.fit.private else "the sites have added noise"
             return Exact(because=why)
-        if request.published:
+        if request.fit.published:
             return self._published(name, request.at_hub, sites=False)
         multiplier, carried = self._hub_multiplier(request.at_hub)
         budget = request.at_hub
-        self.ledgers[name] = Ledger.continued(budget, (), {}, unit=request.unit, through=self._through)
+        self.ledgers[name] = Ledger.continued(budget, (), {}, unit=request.fit.unit, through=self._through)
         return Gaussian(multiplier, self.ledgers[name], self._noise_for(name), carried)
 
     def _published(self, name: str, budget: Budget, *, sites: bool) -> Mechanism:
         """Noise as FedPower prints it (Alg. 2), for sums instead of averages. No guarantee, and nothing is charged."""
-        sizes = self.request.sizes
+        sizes = self.request.fit.sizes
         assert sizes is not None
         # FedPower divides by the smallest site. Here parts are sums, so a site's size is multiplied back in.
         least, most = min(sizes.values()), max(sizes.values())
-        rounds = self.request.plan.rounds
+        rounds = self.request.fit.plan.rounds
         multiplier = fedpower_multiplier(budget, rounds=rounds) * (sizes[name] if sites else most) / least
         # Every round has an equal share of this mechanism.
         return Gaussian(multiplier / math.sqrt(rounds), Ledger(epsilon=math.inf, delta=0.5), self._noise_for(name))
@@ -381,7 +381,7 @@ class Parties:
     def _share(self, name: str, terms: MaskedTerms, charges: tuple[Charge, ...]) -> Share:
         ledger = None
         if terms.lattice.gaussian is not None:
-            gaussian, unit = terms.lattice.gaussian, self.request.unit
+            gaussian, unit = terms.lattice.gaussian, self.request.fit.unit
             new = Ledger.continued(gaussian, charges, {}, unit=unit, through=self._through)
             ledger = self.ledgers.setdefault(name, new)
         return Share(terms.lattice, ledger, self._noise_for(name), terms.multiplier, terms.several)
@@ -392,12 +392,12 @@ def sites_settings(
 ) -> dict[str, Any]:
     """The settings of a fit over `sites`, as far as the party that writes the model knows them. `sent` is in bytes."""
     assert isinstance(parties.study, Fit)
-    request, plan = parties.request, parties.request.plan
+    request, plan = parties.request, parties.request.fit.plan
     return settings_of(
-        request.settings,
+        request.fit.settings,
         method=plan.method,
         why=plan.reason,
-        neighbours=request.neighbours if request.private else None,
+        neighbours=request.fit.neighbours if request.fit.private else None,
         trust=place_of_noise(request),
         survivors=None if request.masks is None else request.masks[0],
         topology="star" if request.fanout is None else f"tree of fan-out {request.fanout}",
@@ -406,7 +406,7 @@ def sites_settings(
         bytes=sent,
         tolerance=plan.tolerance if method_of(plan.method).needs_start_basis else None,
         width=plan.width,
-        **bound_settings(request.settings, parties.study.bounds, found.domain.radius, found.units),
+        **bound_settings(request.fit.settings, parties.study.bounds, found.domain.radius, found.units),
     )
 
 

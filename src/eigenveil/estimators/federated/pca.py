@@ -295,7 +295,7 @@ class FederatedPCA(PartiesLedger, ColumnsParams, FederatedParams, FittedPCA):
         return hasattr(self, "model_")
 
     def _finish(self, federation: FederatedSimulation, found: FitResult) -> "FederatedPCA":
-        request, plan, study = federation.request, federation.request.plan, federation.study
+        request, plan, study = federation.request, federation.request.fit.plan, federation.study
         assert isinstance(study, Fit) and study.rank is not None
         self.n_features_in_ = federation.columns.count
         # Names of an earlier fit do not belong to these rows.
@@ -310,7 +310,7 @@ class FederatedPCA(PartiesLedger, ColumnsParams, FederatedParams, FittedPCA):
         self.ledgers_ = dict(federation.ledgers)
         self.refused_ = federation.refused
         self.tied_ = found.tied
-        self.converged_ = None if request.private else found.at_rest
+        self.converged_ = None if request.fit.private else found.at_rest
         verdict = federation.verdict(found, names=self._names())
         self._show(
             found.subspace,

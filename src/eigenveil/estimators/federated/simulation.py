@@ -46,7 +46,7 @@ class FederatedSimulation:
         self._identities = {name: Identity.fresh() for name in self._names} if request.masks is not None else {}
         roster = {name: identity.public for name, identity in self._identities.items()}
         self._whole = WholeCharge(
-            ledger, request.at_sites, request.at_hub, unit=request.unit, label="this fit at sites"
+            ledger, request.at_sites, request.at_hub, unit=request.fit.unit, label="this fit at sites"
         )
         self.parties = Parties(request, self._names, roster=roster, through=self._whole)
         self._masking = self.parties.masking()
@@ -91,7 +91,7 @@ class FederatedSimulation:
     def run(self, *, faults: Faults | None = None, resume: bool = False) -> Any:
         """The result. A lost quorum passes through and can be resumed."""
         # A fit plans to spend its whole budget, so a second charge for one round cannot be paid.
-        if resume and self.request.private and self.hub.paid_in_vain:
+        if resume and self.request.fit.private and self.hub.paid_in_vain:
             raise BudgetExceeded(
                 "the last round was charged and failed, and the rest of the budget does not pay for the rest of the fit. Nothing "
                 "more was charged. Start a new fit with a budget of its own"
@@ -135,7 +135,7 @@ class FederatedSimulation:
         given = isinstance(member, MaskedMember) and member.gave
         if given or any(site in done.answered for done in self.rounds):
             require(
-                not self.request.private,
+                not self.request.fit.private,
                 f"{site} has been counted with its earlier rows. Resume without new rows, or pay for a new fit",
             )
             # Its earlier rows are in every sum so far, so the answer would mix old and new ones.
@@ -184,7 +184,7 @@ class FederatedSimulation:
             self._weights = self.hub.weights
         done = round_of(
             round_,
-            method=self.request.plan.method,
+            method=self.request.fit.plan.method,
             down=traffic.down,
             up=traffic.up,
             charges=self._new_charges(round_),

@@ -3,13 +3,13 @@
 Rows are needed only for what `SiteInfo` says of them, so a network can make the same spec from declared sizes.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, final
 
 from eigenveil.core.accounting import Budget
-from eigenveil.core.unit import Neighbours, PrivacyUnit
+from eigenveil.core.unit import Neighbours
 from eigenveil.errors import ParameterError, require_param
 from eigenveil.estimators.checks import budget_of, center_of, covariance_for, rank_of, seed_of
 from eigenveil.estimators.federated.masks import DeclaredBounds
@@ -25,14 +25,14 @@ from eigenveil.estimators.federated.rules import (
 )
 from eigenveil.estimators.settings import asked_settings
 from eigenveil.estimators.sites import SiteInfo
+from eigenveil.estimators.terms import Terms
 from eigenveil.linalg import Array
-from eigenveil.methods import METHODS, MethodPlan, TaskContext, method_of
+from eigenveil.methods import METHODS, MethodPlan, TaskContext
 from eigenveil.params import FederatedParams
 from eigenveil.plan import plan_sites
 from eigenveil.plan.choose.choice import DIVIDED
-from eigenveil.protocols import Terms
+from eigenveil.protocols import Terms as Patience
 from eigenveil.tasks.fit.bounds import RowBounds
-from eigenveil.tasks.fit.split import split_budget
 from eigenveil.tasks.fit.task import Fit, Setting, WholeFit
 
 __all__ = ["Design", "FederatedSpec", "Participation", "budgets_of", "pca_fit", "request_of"]
@@ -44,39 +44,33 @@ Design = Callable[["FederatedSpec", Setting, Any], WholeFit[Any, Any, Any]]
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class FederatedSpec:
-    """How sites fit together what `design` makes. `at_sites` and `at_hub` are budgets, None if no noise is added there.
+    """How sites fit together what `fit` says and `design` makes. `at_sites` and `at_hub` are budgets, None for no noise there.
 
-    `sizes` are the numbers of rows of the sites, if public. With masks, `masks` is how many sites must survive and how many may
-    collude. `declared` is what sites said of their rows when no bound was given. A model records `settings`.
+    With masks, `masks` is how many sites must survive and how many may collude. `declared` is what sites said of their rows when
+    no bound was given.
     """
 
+    fit: Terms
     design: Design
-    neighbours: Neighbours
-    plan: MethodPlan
     at_sites: Budget | None
     at_hub: Budget | None
-    terms: Terms
-    sizes: Mapping[str, float] | None
+    patience: Patience
     seed: int | None
-    settings: dict[str, Any]
     masks: tuple[int, int] | None = None
-    published: bool = False
     fanout: int | None = None
     participation: Participation | None = None
     person_sites: int = 1
-    grouped: bool = False
-    person: str | None = None
     declared: DeclaredBounds | None = None
 
     @property
-    def unit(self) -> PrivacyUnit:
-        """What every charge of this fit protects."""
-        return PrivacyUnit.of(self.neighbours, grouped=self.grouped, column=self.person)
+    def plan(self) -> MethodPlan:
+        """As of peers, for whoever asks of either."""
+        return self.fit.plan
 
     @property
     def private(self) -> bool:
-        """Whether any noise is added."""
-        return self.at_sites is not None or self.at_hub is not None
+        """The same."""
+        return self.fit.private
 
 
 def budgets_of(asked: FederatedParams) -> tuple[Budget | None, Budget | None]:
@@ -137,31 +131,32 @@ def request_of(asked: FederatedParams, info: SiteInfo) -> FederatedSpec:
     sizes = info.sizes() if not private or near.count_is_public or published else None
     require_enough(sizes, dim, rank, private=private, published=published)
     declared = _declared(asked, info, center) if masks is not None and not private else None
-    return FederatedSpec(
-        design=partial(
-            pca_fit,
-            rank=rank,
-            bounds=_bounds(asked, info, private=private and not published, declared=declared),
-            center=center,
-            align=asked.align,
-            # Without privacy the number is gathered like any other sum: the hub has no rows to count. Where incomplete rows are
-            # dropped, a public number of rows is not that of those that count.
-            people=sum(sizes.values()) if sizes is not None and private and asked.missing != "drop" else None,
-        ),
+    fit = Terms(
+        rank=rank,
+        bounds=_bounds(asked, info, private=private and not published, declared=declared),
+        center=center,
         neighbours=near,
         plan=plan,
-        at_sites=at_sites,
-        at_hub=at_hub,
+        private=private,
+        # Without privacy the number is gathered like any other sum: the hub has no rows to count. Where incomplete rows are
+        # dropped, a public number of rows is not that of those that count.
+        people=sum(sizes.values()) if sizes is not None and private and asked.missing != "drop" else None,
+        settings=asked_settings(asked),
+        sizes=sizes,
         published=published,
-        fanout=asked.fanout if asked.topology == "tree" else None,
-        participation=participation,
-        terms=_terms(asked, count),
-        person_sites=asked.person_sites,
         grouped=info.grouped,
         person=asked.person if info.grouped else None,
-        sizes=sizes,
+    )
+    return FederatedSpec(
+        fit=fit,
+        design=partial(pca_fit, align=asked.align),
+        at_sites=at_sites,
+        at_hub=at_hub,
+        fanout=asked.fanout if asked.topology == "tree" else None,
+        participation=participation,
+        patience=_patience(asked, count),
+        person_sites=asked.person_sites,
         seed=seed_of(asked.random_state),
-        settings=asked_settings(asked),
         masks=masks,
         declared=declared,
     )
@@ -235,62 +230,27 @@ def _bounds(
     return RowBounds.of(asked, info.dim, private=private, sparse=info.sparse, names=info.columns, **instead)
 
 
-def _terms(asked: FederatedParams, sites: int) -> Terms:
+def _patience(asked: FederatedParams, sites: int) -> Patience:
     # With masks, a sum over fewer sites than survivors cannot be unmasked, so that number is the quorum.
     name = "survivors" if asked.trust == "masked" else "quorum"
-    return Terms(share_of(name, getattr(asked, name), sites), asked.deadline, asked.retries)
+    return Patience(share_of(name, getattr(asked, name), sites), asked.deadline, asked.retries)
 
 
 def pca_fit(
-    request: FederatedSpec,
-    setting: Setting,
-    start: Any,
-    *,
-    rank: int,
-    bounds: RowBounds,
-    center: Array | Literal["private"] | None,
-    align: Literal["procrustes", "sign", "none"],
-    people: float | None,
+    request: FederatedSpec, setting: Setting, start: Any, *, align: Literal["procrustes", "sign", "none"]
 ) -> Fit:
-    """Principal components of rows within bounds, as one task. `start` is the public seed of the first basis, None for any.
-
-    `people` is their number, if public.
-    """
-    plan, leaf = request.plan, method_of(request.plan.method)
-    # A Gram matrix contains its trace, and FedPower as printed releases none.
-    trace = not leaf.releases_gram and not request.published
-    split = split_budget(
-        mean=isinstance(center, str),
-        search=bounds.search,
-        count=people is None,
-        trace=trace,
-        bound=bounds.find,
-        units=bounds.units,
-        observed=bounds.gaps is not None and bounds.gaps.divides,
-    )
+    """Principal components of rows within bounds, as one task. `start` is the public seed of the first basis, None for any."""
+    fit = request.fit
     context = TaskContext(
-        neighbours=request.neighbours,
-        rank=rank,
-        private=request.private,
-        align=align,
-        published=request.published,
+        neighbours=fit.neighbours, rank=fit.rank, private=fit.private, align=align, published=fit.published
     )
-    return Fit(
-        bounds=bounds,
-        neighbours=request.neighbours,
-        center=center,
-        # The first basis is public, and over a network all parties draw it from the same seed.
-        components=leaf.build_task(plan, leaf.start_basis(bounds.dim, plan, start), context),
-        split=split,
-        people=people,
+    # The first basis is public, and over a network all parties draw it from the same seed.
+    basis = fit.method.start_basis(fit.bounds.dim, fit.plan, start)
+    return fit.fit(
+        fit.method.build_task(fit.plan, basis, context),
         multiplier=setting.multiplier,
-        rank=rank,
-        needs_trace=trace,
         # With a budget a restart would be charged twice, so the fit continues without the lost sites.
-        begins_again=not request.private and request.participation is None,
-        sizes=request.sizes if people is not None else None,
+        begins_again=not fit.private and request.participation is None,
         grid=setting.grid,
         rounding=setting.rounding,
-        products=(plan.shares, plan.rounds, leaf.message_size(bounds.dim, plan)),
-        entry=leaf.entry_noise(plan),
     )

@@ -235,7 +235,7 @@ class Runner:
         self._until = math.inf
 
     async def gather(
-        self, names: Collection[str], *, seconds: float, enough: int | None = None, patience: float = 0.0
+        self, names: Collection[str], *, seconds: float, enough: int | None = None, patience: float = math.inf
     ) -> None:
         """Wait until all of `names` are present. After `seconds` go on if `enough` are; otherwise an error.
 

@@ -80,7 +80,7 @@ class DurableHub(DurableParty):
             return super().begin()
         if self.stopped is not None:
             # Resuming would ask for parts that the budget no longer covers, so the study must end here.
-            if self._parties.request.private and self.party.paid_in_vain:
+            if self._parties.request.fit.private and self.party.paid_in_vain:
                 raise BudgetExceeded(
                     "the last round was charged but gave no result, and the rest of the budget is too small to finish the "
                     "study. Nothing more was charged. Start a new study with a budget of its own"
@@ -182,7 +182,7 @@ class DurableHub(DurableParty):
         charges = () if ledger is None else ledger.charges
         done = round_of(
             round_,
-            method=self._parties.request.plan.method,
+            method=self._parties.request.fit.plan.method,
             down=traffic.down,
             up=traffic.up,
             charges=charges[self._charged :],
