@@ -105,7 +105,7 @@ ACTS: dict[tuple[str, str], Callable[[], Any]] = {
     ("recommend.recommender", "PrivateRecommender.recommend"): lambda: (
         PrivateRecommender(2, **GIVEN).fit(LIKES).recommend(LIKES[0])
     ),
-    ("report.fitted", "model_report"): lambda: model_report(private().model_),
+    ("show.report", "model_report"): lambda: model_report(private().model_),
 }
 # Functions that are wrapped where they are called. The second is a step of a party in a network, which its tests run.
 CALLS = {("estimators.checks", "validate_data"), ("network.agents.runner", "move")}
