@@ -90,6 +90,13 @@ def test_defaults_are_valid_and_a_second_check_changes_nothing(kind: Any) -> Non
 
 
 @EACH
+def test_a_default_is_one_of_the_words_of_its_registry(kind: Any) -> None:
+    for name, one in declared(kind).items():
+        if one.param.among is not None:
+            assert one.default in one.words or (one.default is None and one.optional), name
+
+
+@EACH
 def test_leaving_out_epsilon_is_an_error(kind: Any) -> None:
     with pytest.raises(TypeError, match="epsilon"):
         kind(*first(kind), **KINDS[kind])

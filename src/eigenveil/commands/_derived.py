@@ -215,7 +215,7 @@ def _option(one: Declared, words: Words, *, needed: bool) -> inspect.Parameter:
         metavar=_metavar(one),
         rich_help_panel=spec.panel or None,
         show_default=spec.switch is None if default is not None else (spec.unset or False),
-        parser=None if spec.among is None else _word_of(spec.among),
+        parser=None if spec.among is None else _word_of(spec.among, default),
     )
     return inspect.Parameter(
         one.name,
@@ -225,12 +225,12 @@ def _option(one: Declared, words: Words, *, needed: bool) -> inspect.Parameter:
     )
 
 
-def _word_of(among: Callable[[], tuple[str, ...]]) -> Callable[[str], str]:
+def _word_of(among: Callable[[], tuple[str, ...]], default: Any) -> Callable[[str], str]:
     """The check of an option whose words a registry knows, as typer checks those of a Literal."""
 
     def word(text: str) -> str:
-        words = among()
-        if text not in words:
+        # Typer checks defaults, too. Asking the registry loads every leaf, and so numpy, before a mistake is said.
+        if text != default and text not in (words := among()):
             raise typer.BadParameter(f"{text!r} is not one of {', '.join(map(repr, words))}.")
         return text
 

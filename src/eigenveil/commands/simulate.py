@@ -124,8 +124,10 @@ def _around_a_hub(settings: Mapping[str, Any], given: Collection[str]) -> Federa
             )
     # Rules on how options go together. What a single option may be was checked when it was read.
     masked = settings["trust"] == "masked"
+    method = declared(FederatedParams)["method"]
+    # The default needs no leaf to be loaded before a mistake is said.
     require_param(
-        settings["method"] in declared(FederatedParams)["method"].words,
+        method.at_default(settings["method"]) or settings["method"] in method.words,
         "{method=} is for peers without a hub. Give {graph}, such as ring, or another {method}",
         method=settings["method"],
     )
