@@ -21,7 +21,7 @@ from eigenveil.linalg import Array
 from eigenveil.plan import plan_stream
 from eigenveil.trackers import NOTHING_ASKED, PUBLISH, TRACKERS, StreamRequest, SumTerms, TrackerKind, TrackerTerms
 from eigenveil.trackers.state import restored, taken_apart
-from laws.streams.trackers import same
+from laws.streams.every_tracker import same
 
 DIM: Final = 6
 BLOCKS: Final = 5
