@@ -54,3 +54,10 @@ def test_every_package_says_what_it_is_for_who_calls_it_and_what_it_may_import()
         said = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
         sentences = re.findall(r"[.:](?:\s|$)", said.partition(">>>")[0])
         assert len(sentences) >= 3 and re.search(r"\bimports?\b", said), path
+
+
+def test_no_helper_of_tests_has_the_name_of_a_folder_of_tests() -> None:
+    """pytest puts the folder of each test file first on the path: such a helper would be imported in the folder's place."""
+    tests = Path(__file__).parent
+    folders = {path.name for path in tests.iterdir() if path.is_dir()}
+    assert [path for path in tests.rglob("*.py") if path.stem in folders] == []

@@ -19,7 +19,7 @@ from eigenveil import (
     UnitMismatch,
 )
 from eigenveil.core.accounting import mu_for
-from eigenveil.core.mechanism import Gaussian
+from eigenveil.core.noise import Noise
 from eigenveil.runtimes import Faults
 
 pytestmark = pytest.mark.usefixtures("unplanned")
@@ -57,17 +57,16 @@ def test_the_whole_budget_is_in_the_file_before_any_noise_is_drawn(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger, seen = Ledger.open(tmp_path / "people.ledger", "people", epsilon=1.2, delta=1e-5), []
-    calibrated = Gaussian._calibrated
+    batch = Noise.batch
 
-    def noted(self: Gaussian, *given: Any) -> Any:
+    def noted(self: Noise) -> Any:
         seen.append(Ledger.open(tmp_path / "people.ledger").spent_mu)
-        return calibrated(self, *given)
+        return batch(self)
 
-    monkeypatch.setattr(Gaussian, "_calibrated", noted)
+    # All noise is drawn there: that of mechanisms, of shares under masks, and what a peer adds to the noise of its pairs.
+    monkeypatch.setattr(Noise, "batch", noted)
     fitted = FITS[kind](ledger)
-    # Masked shares and noise in pairs are drawn elsewhere.
-    assert "masked" in kind or kind == "peers" or len(seen) > 0
-    assert seen == [pytest.approx(MU)] * len(seen)
+    assert len(seen) > 0 and seen == [pytest.approx(MU)] * len(seen)
     assert [charge.mu for charge in ledger.charges] == [pytest.approx(MU)] and ledger.reserved_mu == pytest.approx(0)
     assert fitted.guarantee_.epsilon == pytest.approx(1.0) and len(fitted.ledgers_) > 0
     # A second one does not fit. None of its parties has charged anything.
@@ -123,3 +122,16 @@ def test_noise_without_a_guarantee_is_not_added_up() -> None:
         with pytest.raises(ValueError, match="ledger adds up guarantees"):
             fit.fit(SITES)
     assert ledger.charges == ()
+
+
+def test_masks_that_may_fail_are_refused_before_anything_is_asked() -> None:
+    # Beyond a hundred sites masks are sparse, and the chance that they hide nothing is a part of delta.
+    many = {f"s{at}": RNG.standard_normal((3, 4)) for at in range(120)}
+    ledger, masked = Ledger(epsilon=9.0, delta=1e-5), {"trust": "masked", "center": None, **FIT}
+    fit = FederatedPCA(2, ledger=ledger, **masked)
+    with pytest.raises(ValueError, match=r"fail with a probability of [0-9.]+e-[0-9]+, which adds to delta"):
+        fit.fit(many)
+    slots = FederatedStream(2, slots=3, neighbours="zero-out", ledger=ledger, **FIT, trust="masked")
+    with pytest.raises(ValueError, match="which adds to delta, and ledger adds up mu alone"):
+        slots.partial_fit(many)
+    assert ledger.charges == () and ledger.reserved_mu == 0 and fit.unfinished_.transcript == ()

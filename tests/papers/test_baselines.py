@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from eigenveil.linalg import Array, Subspace, sines
 from eigenveil.papers.trackers import BlockPower, FrequentDirections, Grouse, Oja, Spirit
 from eigenveil.trackers import NOTHING_ASKED, Tracker
-from laws.streams.trackers import run
+from laws.streams.every_tracker import run
 
 BASELINES: list[Tracker[Any]] = [FrequentDirections(3), Grouse(3), Grouse(3, 2.0), Spirit(3), Oja(3), BlockPower(3)]
 

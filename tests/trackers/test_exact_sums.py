@@ -24,7 +24,7 @@ from eigenveil.trackers import GramTracker, SketchTracker, SlicedTracker, Sums, 
 from eigenveil.trackers.state import restored, taken_apart
 from eigenveil.trackers.sums import as_block
 from laws.strategies import SIZES, person
-from laws.streams.trackers import same
+from laws.streams.every_tracker import same
 from trackers.listening import Listening
 from trackers.offline_answers import falling, run
 

@@ -26,7 +26,7 @@ from eigenveil.trackers import (
     SumTerms,
     TreeTracker,
 )
-from laws.streams.trackers import same, snapshot
+from laws.streams.every_tracker import same, snapshot
 from trackers.listening import Deaf, Listening
 from trackers.offline_answers import agree, fading_weights, falling, offline, run, scatter_of
 

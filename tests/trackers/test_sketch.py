@@ -14,7 +14,7 @@ from numpy.random import Generator
 
 from eigenveil.linalg import Array, Subspace, orthonormal
 from eigenveil.trackers import NOTHING_ASKED, BlockTracker, EnergyBounds, Sketch, merge_sketches
-from laws.streams.trackers import float_count, same, snapshot
+from laws.streams.every_tracker import float_count, same, snapshot
 from trackers.offline_answers import agree, fading_weights, falling, offline, plain, run, scatter_of
 
 SHAPES = [(300, 6), (40, 40), (5, 30), (2, 9), (1, 4), (60, 25)]

@@ -15,7 +15,7 @@ from eigenveil.core.noise import Noise
 from eigenveil.linalg import Array
 from eigenveil.trackers import NOTHING_ASKED, PUBLISH, TRACKERS, StreamRequest, SumTerms, TrackerKind, TrackerTerms
 from eigenveil.trackers.state import restored, taken_apart
-from laws.streams.trackers import same
+from laws.streams.every_tracker import same
 
 DIM: Final = 6
 BLOCKS: Final = 5

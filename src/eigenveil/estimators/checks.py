@@ -106,7 +106,7 @@ class WholeCharge:
             failure == 0,
             "masks of so many sites fail with a probability of {@failure}, which adds to delta, and {ledger} adds up mu alone. "
             "Use fewer sites, or `eigenveil site`, whose ledgers count both",
-            failure=f"{failure:.3g}",
+            failure=float(f"{failure:.3g}"),
         )
         budget = self._budget
         with self._ledger.reserve(

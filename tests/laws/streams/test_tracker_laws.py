@@ -13,7 +13,7 @@ from eigenveil.core.mechanism import Gaussian
 from eigenveil.core.noise import Noise
 from eigenveil.linalg import Array, Subspace, sines
 from eigenveil.trackers import NOTHING_ASKED
-from laws.streams.trackers import (
+from laws.streams.every_tracker import (
     ADAPTS_RANK,
     ALL_TRACKERS,
     CUTS_CHANGE_NOTHING,
