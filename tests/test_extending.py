@@ -1,4 +1,4 @@
-"""The examples of docs/extending.md: each is built as the page says, in a copy of the package, and used."""
+"""The examples of docs/extending.md: all are built as the page says, in a copy of the package, and used."""
 
 import os
 import re
@@ -7,68 +7,67 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
-import pytest
-
 import eigenveil
 
-PAGE = Path(__file__).parents[1] / "docs" / "extending.md"
+TESTS = Path(__file__).parent
+PAGE = TESTS.parent / "docs" / "extending.md"
+# What runs in the copy: how the leaves are used, and the laws of their registries.
+LAWS = {
+    "uses.py": "extending_uses.py",
+    "formats.py": "laws/test_format_laws.py",
+    "methods.py": "methods/test_leaves.py",
+    "trackers.py": "trackers/test_tracker_kinds.py",
+    "sensitivities.py": "laws/sums/test_sensitivity_laws.py",
+}
+# Of the laws, those of the new leaves. Releases of the method are attacked together with those of all others.
+CHOSEN = (
+    "uses or one-product or [every] or every_task_keeps or "
+    "((dat or DAT or blanks or words_and_endings) and not damaged)"
+)
 
 
-def examples() -> dict[str, str]:
-    """The code of the page by the file that it is for."""
-    found = re.findall(
-        r"^```python\n# (\S+)\n(.*?)^```", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
-    )
-    return dict(found)
+def blocks(language: str) -> list[tuple[str, str]]:
+    """The blocks of the page that begin with the name of a file: that name, and the rest."""
+    pattern = rf"^```{language}\n# (\S+)\n(.*?)^```"
+    return re.findall(pattern, PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
 
 
-@pytest.fixture
-def copy(tmp_path: Path) -> Path:
-    """A folder with the package as the page changes it, and the laws of formats."""
-    # With what Python has compiled of it, or each command would compile it once more.
+def patched(text: str, diff: str) -> str:
+    """The text with the changes of a diff, whose hunks have an empty line between them."""
+    for hunk in diff.strip("\n").split("\n\n"):
+        old, new = ("".join(f"{line[1:]}\n" for line in hunk.split("\n") if line[0] in signs) for signs in (" -", " +"))
+        assert text.count(old) == 1, f"the page changes what is not there once: {old}"
+        text = text.replace(old, new)
+    return text
+
+
+def test_every_leaf_of_the_page_works(tmp_path: Path) -> None:
+    # With what Python has compiled of it, or it would be compiled once more.
     shutil.copytree(Path(eigenveil.__file__).parent, tmp_path / "src" / "eigenveil")
-    for name, code in examples().items():
-        if name == "src/eigenveil/data/formats/registry.py":
-            imported, formats = code.strip().split("\n\n")
-            text = (tmp_path / name).read_text()
-            old = re.search(r"^FORMATS: Final = .*$", text, flags=re.MULTILINE)
-            # The line of the page is the line of the registry, with one more word.
-            assert old is not None and formats == old[0].replace(")", f", {imported.split()[-1]})")
-            text = text.replace(old[0], formats)
-            (tmp_path / name).write_text(
-                text.replace("from eigenveil.data.formats.npy", f"{imported}\nfrom eigenveil.data.formats.npy", 1)
-            )
-        else:
-            (tmp_path / name).write_text(code)
-    shutil.copy(Path(__file__).parent / "laws" / "test_format_laws.py", tmp_path / "laws.py")
-    return tmp_path
-
-
-def run(copy: Path, *words: str) -> str:
-    """What Python prints in the copy."""
+    files, registries = blocks("python"), blocks("diff")
+    assert len(files) == len(registries) == 4
+    for name, code in files:
+        assert not (tmp_path / name).exists()
+        (tmp_path / name).write_text(code, encoding="utf-8")
+    for name, diff in registries:
+        path = tmp_path / name
+        path.write_text(patched(path.read_text(encoding="utf-8"), diff), encoding="utf-8")
+    for name, law in LAWS.items():
+        shutil.copy(TESTS / law, tmp_path / name)
     done = subprocess.run(
-        [sys.executable, *words],
-        cwd=copy,
-        env={**os.environ, "PYTHONPATH": str(copy / "src"), "COLUMNS": "120"},
+        [
+            *(sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-p", "no:xdist"),
+            # The noise and the examples that all tests have.
+            *("-p", "conftest", "-k", CHOSEN, *LAWS),
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path / 'src'}{os.pathsep}{TESTS}"},
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-def test_a_format_is_added_as_the_page_says(copy: Path) -> None:
-    values = np.random.default_rng(0).normal(size=(300, 4))
-    np.savetxt(copy / "table.dat", values, fmt="%.17g", header="a b c d", comments="")
-    code = "from eigenveil.data.tables import read_table; print(read_table('table.dat').rows.shape)"
-    assert run(copy, "-c", code) == "(300, 4)\n"
-    fit = ["-k", "2", "--epsilon", "1", "--delta", "1e-6", "--row-bound", "4", "--seed", "1"]
-    assert "2 components of 4 columns" in run(copy, "-m", "eigenveil", "fit", "table.dat", *fit)
-    run(copy, "-m", "eigenveil", "transform", "table.dat", "-m", "model.safetensors", "-o", "scores.dat")
-    assert np.loadtxt(copy / "scores.dat", skiprows=1).shape == (300, 2)
-    assert "svm, xlsx or blanks" in re.sub(r"[\s│]+", " ", run(copy, "-m", "eigenveil", "fit", "--help"))
-    # The laws know of it, and it keeps them.
-    laws = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "laws.py"]
-    assert "100%" in run(copy, *laws, "-k", "(dat or DAT or blanks or words_and_endings) and not damaged")
+    passed = re.findall(r"^(\S+?\.py::\S.*?) PASSED", done.stdout, flags=re.MULTILINE)
+    counts = {name: sum(test.startswith(f"{name}::") for test in passed) for name in LAWS}
+    assert counts["uses.py"] == 4 and min(counts.values()) > 0, done.stdout
+    assert counts["methods.py"] >= 7 and counts["trackers.py"] >= 4 and counts["formats.py"] >= 20, done.stdout

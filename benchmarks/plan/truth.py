@@ -23,6 +23,7 @@ import warnings
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -34,6 +35,9 @@ from eigenveil import FederatedPCA, GossipPCA, PrivatePCA, StreamingPCA
 from eigenveil.estimators.bounds.spectrum import released_spectrum
 from eigenveil.linalg import Array, sines, top_eigen
 from eigenveil.linalg.blas import blas_threads
+from eigenveil.plan import METHODS as COMPARED
+from eigenveil.plan import parts_of
+from eigenveil.trackers import published_as
 
 __all__ = [
     "CACHE",
@@ -155,7 +159,7 @@ def _curator(method: Any) -> Fit:
 
 def _stream(publish: Any) -> Fit:
     def fit(table: Table, epsilon: float, seed: int, look: bool) -> Any:
-        horizon = len(table.rows) if publish == "continual" else None
+        horizon = len(table.rows) if published_as(publish).needs_horizon else None
         terms: dict[str, Any] = {"center": "private" if look else None, **_terms(epsilon, seed)}
         return StreamingPCA(table.rank, publish=publish, horizon=horizon, **terms).fit(table.rows)
 
@@ -179,14 +183,18 @@ def _peers(noise: Any, method: Any) -> Fit:
     return fit
 
 
+_FITS: Final[dict[str, Callable[[Any], Fit]]] = {
+    "curator": _curator,
+    "stream": _stream,
+    "hub": partial(_federated, "hub"),
+    "site": partial(_federated, "site"),
+    "masked": partial(_federated, "masked"),
+    "peers": partial(_peers, "pairwise"),
+    "peers-independent": partial(_peers, "independent"),
+}
+# All that plans compare.
 METHODS: Final[dict[str, Fit]] = {
-    **{f"curator/{one}": _curator(one) for one in ("covariance", "power")},
-    **{f"stream/{one}": _stream(one) for one in ("sync", "block", "continual")},
-    **{f"hub/{one}": _federated("hub", one) for one in ("covariance", "krylov", "power")},
-    **{f"site/{one}": _federated("site", one) for one in ("covariance", "krylov", "power", "fedpower", "merge")},
-    **{f"masked/{one}": _federated("masked", one) for one in ("covariance", "krylov", "power")},
-    **{f"peers/{one}": _peers("pairwise", one) for one in ("covariance", "krylov", "power", "segments")},
-    **{f"peers-independent/{one}": _peers("independent", one) for one in ("covariance", "krylov", "power", "segments")},
+    name: _FITS[setting](method) for name, (setting, method) in zip(COMPARED, map(parts_of, COMPARED), strict=True)
 }
 
 

@@ -98,7 +98,9 @@ def predict(
     sigma = 0.0 if budget is None else gram_sensitivity(1.0, neighbours) / budget.mu
     known, considered = _known(dim, spectrum), []
     usual = _EXACT_ROUNDS if budget is None else None
-    for leaf in map(method_of, methods_in("curator")):
+    compared = methods_in("curator")
+    # One that "auto" may not take can be asked for.
+    for leaf in map(method_of, compared if method in ("auto", *compared) else (*compared, method)):
         chooses = leaf.fixed_rounds is None
         request = PlanRequest(
             dim=dim,
