@@ -26,9 +26,8 @@ epsilons = st.floats(0.01, 20.0)
 def both(**facts: Any) -> tuple[Choice, Choice]:
     """Forecasts for the covariance and for the power method."""
     defaults: dict[str, Any] = {"dim": 50, "rank": 3, "budget": BUDGET, "people": 3000}
-    covariance, power = predict(**(defaults | facts)).considered
-    assert (covariance.method, power.method) == ("covariance", "power")
-    return covariance, power
+    choices = {choice.method: choice for choice in predict(**(defaults | facts)).considered}
+    return choices["covariance"], choices["power"]
 
 
 def captured(choice: Choice) -> float:
@@ -128,6 +127,12 @@ def test_where_the_number_of_people_is_private_nothing_is_forecast() -> None:
     assert "covariance: noise 42.2 row_bound^2, 0.0763 MiB, captured variance of the clipped rows about 0.99" in str(
         both()[0]
     )
+
+
+def test_what_auto_may_not_take_can_be_asked_for() -> None:
+    plan = predict(dim=50, rank=3, budget=BUDGET, method="krylov")
+    assert plan.chosen.method == "krylov" and plan.reason == "krylov was asked for"
+    assert "krylov" not in {choice.method for choice in predict(dim=50, rank=3, budget=BUDGET).considered}
 
 
 def test_noise_norms_are_those_of_random_matrices() -> None:
