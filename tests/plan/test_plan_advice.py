@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from eigenveil.core.accounting import Budget
+from eigenveil.methods import methods_in
 from eigenveil.plan import METHODS, SETTINGS, Facts, Spectrum, advise, forecast
 from eigenveil.plan.forecast.recommendation import FAIR, _downwards, _first, _upwards
 
@@ -158,7 +159,7 @@ def test_methods_are_checked_and_watched() -> None:
 
 def test_all_methods_are_compared_unless_some_are_named() -> None:
     found = advise(replace(facts(400, sites=1), trust=("curator",)))
-    assert {one.method for one in found.forecasts} == {"curator/covariance", "curator/power"}
+    assert {one.method for one in found.forecasts} == {f"curator/{name}" for name in methods_in("curator")}
     assert set(SETTINGS) > {"curator"}
 
 

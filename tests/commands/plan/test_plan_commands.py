@@ -18,10 +18,11 @@ from eigenveil.core.unit import Neighbours
 from eigenveil.params import FederatedParams, GossipParams, PrivateParams, StreamingParams, declared
 from eigenveil.plan import METHODS, Facts, Forecast, Spectrum, choice_of, estimator_of, forecast, parts_of
 from eigenveil.show.plan import command_of, rehearsal_of
+from eigenveil.trackers import TRACKERS
 
 ALONE = ("curator", "stream")
 # What the file of a stream says for each `publish`.
-STREAMS = {"sync": "stream, products", "block": "stream, slices", "continual": "stream, tree"}
+STREAMS = {kind.publishes: f"stream, {kind.name}" for kind in TRACKERS.values() if kind.publishes}
 ESTIMATORS: dict[str, Any] = {made.__name__: made for made in (PrivatePCA, StreamingPCA, FederatedPCA, GossipPCA)}
 # What a plan can be asked for beside the method. Bounds are known or found in each, so that nothing is left to fill in.
 KINDS: dict[str, dict[str, Any]] = {
