@@ -20,6 +20,7 @@ from eigenveil import (
 )
 from eigenveil.core.accounting import mu_for
 from eigenveil.core.noise import Noise
+from eigenveil.ledger.store import FileStore
 from eigenveil.runtimes import Faults
 
 pytestmark = pytest.mark.usefixtures("unplanned")
@@ -83,6 +84,23 @@ def test_another_unit_is_refused_before_anything_is_charged(kind: str) -> None:
     with pytest.raises(UnitMismatch):
         FITS[kind](ledger)
     assert ledger.charges == before
+
+
+@pytest.mark.parametrize("kind", FITS)
+def test_nobody_else_can_spend_what_running_parties_need(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, reserve = Ledger.open(tmp_path / "people.ledger", "people", epsilon=1.0, delta=1e-5), FileStore.reserve
+
+    def raced(self: FileStore, *args: Any, **more: Any) -> Any:
+        account = reserve(self, *args, **more)
+        with pytest.raises(BudgetExceeded):
+            Ledger.open(tmp_path / "people.ledger").spend(MU / 2, label="another process")
+        return account
+
+    monkeypatch.setattr(FileStore, "reserve", raced)
+    assert FITS[kind](ledger).guarantee_.epsilon == pytest.approx(1.0)
+    assert [charge.mu for charge in ledger.charges] == [pytest.approx(MU)]
 
 
 def test_the_largest_of_two_budgets_is_charged() -> None:

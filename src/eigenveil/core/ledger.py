@@ -15,8 +15,9 @@ Releases of one slot about disjoint `group`s of people, such as the sites of two
 them. A person is in one group, and the releases about the others have the same law in both streams.
 
 A fit reserves what it will spend before its first release. So fits that share a ledger, in any number of threads, are each paid
-for in full or refused. Nobody else can spend a reserve, and closing it gives back the rest. In a file, that of a fit is written
-with its first charge, so two processes may both begin with the last of a budget. The second is refused before it releases.
+for in full or refused. Nobody else can spend a reserve, and closing it gives back the rest. In a file, that of a curator's fit
+is written with its first charge, so two processes may both begin with the last of a budget. The second is refused before it
+releases.
 
 A ledger adds up guarantees of one kind (`PrivacyUnit`). The constructor says which, or else the first fit that charges it. A fit
 of another kind is refused before anything is written. A charge that names no kind, by hand, is taken to be of the ledger's, in

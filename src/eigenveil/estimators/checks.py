@@ -109,9 +109,8 @@ class WholeCharge:
             failure=float(f"{failure:.3g}"),
         )
         budget = self._budget
-        with self._ledger.reserve(
-            budget.mu, label=self._label, unit=self._unit, budget=budget, lazy=True
-        ) as self._reserve:
+        # Not lazy: a hub of a stream that is refused in the middle of a slot could not go on, and sites would give nothing.
+        with self._ledger.reserve(budget.mu, label=self._label, unit=self._unit, budget=budget) as self._reserve:
             yield
 
     def charge(self, charge: Charge, *, slot: Slot | None = None) -> None:
