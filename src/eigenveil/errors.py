@@ -356,8 +356,7 @@ def shown(value: Any) -> str:
         case _ if hasattr(value, "shape") and value.shape != ():
             # An array may be long, and may hold rows.
             return f"an array of shape {tuple(value.shape)}"
-        case _:
-            return ascii(value)[:_LONGEST_SHOWN]
+    return ascii(value)[:_LONGEST_SHOWN]
 
 
 def _said(message: str, values: Mapping[str, Any], words: Words, show: Callable[[Any], str]) -> Iterator[str]:

@@ -137,5 +137,4 @@ def _value(plain: Any) -> Any:
         case {"array": parts, "dtype": str(dtype)}:
             require(np.dtype(dtype).kind in "biufU", "its parameters have an array of another type")
             return np.asarray(_value(parts), dtype=dtype)
-        case _:
-            raise ValueError("its parameters cannot be read")
+    raise ValueError("its parameters cannot be read")

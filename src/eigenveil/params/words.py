@@ -89,8 +89,7 @@ def toml_value(value: Any) -> str:
             return json.dumps(value, ensure_ascii=False)
         case Sequence():
             return f"[{', '.join(toml_value(item) for item in value)}]"
-        case _:
-            raise TypeError(f"{type(value).__name__} cannot be written as TOML here")
+    raise TypeError(f"{type(value).__name__} cannot be written as TOML here")
 
 
 def _options(one: Declared, value: Any) -> tuple[str, ...]:

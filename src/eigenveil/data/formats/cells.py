@@ -115,8 +115,7 @@ def _kind_of(cells: Sequence[Any], words: frozenset[str]) -> str:
                 return "date"
             case CellError():
                 return "error of a formula" if cell.text else "formula saved without its result"
-            case _:
-                return "list or object"
+        return "list or object"
     return "number"
 
 
@@ -143,5 +142,4 @@ def text_in(cell: Any) -> str | None:
             return str(int(cell))
         case dict() | list():
             return json.dumps(cell)
-        case _:
-            return str(cell)
+    return str(cell)

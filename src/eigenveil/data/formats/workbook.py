@@ -410,8 +410,7 @@ class _SheetParser:
                 return CellError(value)
             case "d":
                 return CellDate(value)
-            case _:
-                return value
+        return value
 
     def _date(self, days: float) -> CellDate:
         try:
@@ -507,10 +506,9 @@ def _written(place: str, cell: Any) -> str:
         case float():
             # A sheet has no cell for NaN.
             return ""
-        case _:
-            text = _NO_CHARACTER.sub(lambda found: f"_x{ord(found[0]):04X}_", str(cell))
-            require(
-                len(text) <= _LONGEST_TEXT,
-                f"a cell of an xlsx has at most {_LONGEST_TEXT} characters. Write to .csv or .parquet",
-            )
-            return f'<c r="{place}" s="1" t="inlineStr"><is><t xml:space="preserve">{escape(text)}</t></is></c>'
+    text = _NO_CHARACTER.sub(lambda found: f"_x{ord(found[0]):04X}_", str(cell))
+    require(
+        len(text) <= _LONGEST_TEXT,
+        f"a cell of an xlsx has at most {_LONGEST_TEXT} characters. Write to .csv or .parquet",
+    )
+    return f'<c r="{place}" s="1" t="inlineStr"><is><t xml:space="preserve">{escape(text)}</t></is></c>'

@@ -12,7 +12,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, Self, TypeVar, final
+from typing import Any, Final, Literal, Self, TypeVar, assert_never, final
 
 import numpy as np
 
@@ -314,7 +314,7 @@ class Fit(WholeFit[FitState, Any, FitResult]):
             case "components":
                 state = replace(state, tied=task.tied(inner), at_rest=task.at_rest(inner))
                 return self._after_components(state, result)
-            case _:
+            case "totals" | "done":
                 people = state.center.people if result.count is None else result.count
                 trace = state.trace if result.trace is None else result.trace
                 # Entries were counted with the totals, so the Gram matrix has waited for its rates until now.
@@ -328,6 +328,8 @@ class Fit(WholeFit[FitState, Any, FitResult]):
                 return replace(
                     state, stage="done", inner=None, center=replace(state.center, people=people), trace=trace
                 )
+            case _:
+                assert_never(state.stage)
 
     def result(self, state: FitState) -> FitResult | None:
         """The result, after the last stage."""
