@@ -171,6 +171,6 @@ def test_symmetric_noise_is_of_one_size_in_all_entries() -> None:
 
 
 def test_a_guarantee_of_something_else_is_no_claim_to_test() -> None:
-    require_guarantee(Guarantee(1.0, 1e-6), Budget(1.0, 1e-6))
+    require_guarantee(Guarantee(epsilon=1.0, delta=1e-6), Budget(1.0, 1e-6))
     with pytest.raises(ValueError, match=r"the claim is \(1.0, 1e-06\), but the guarantee says \(2.0, 1e-06\)"):
-        require_guarantee(Guarantee(2.0, 1e-6), Budget(1.0, 1e-6))
+        require_guarantee(Guarantee(epsilon=2.0, delta=1e-6), Budget(1.0, 1e-6))

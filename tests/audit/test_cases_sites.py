@@ -132,7 +132,7 @@ def test_the_score_is_the_likelihood_ratio_of_all_releases() -> None:
     present, scales = np.array([True, False]), (0.5, 2.0)
     noise = [scale * rng.standard_normal(moved.shape[1]) for moved, scale in zip(shifts, scales, strict=True)]
     looks = [
-        Look(7.0 + moved[0] + drawn, np.full(moved.shape[1], 7.0), moved, scale)
+        Look(released=7.0 + moved[0] + drawn, base=np.full(moved.shape[1], 7.0), shifts=moved, scale=scale)
         for moved, drawn, scale in zip(shifts, noise, scales, strict=True)
     ]
     trial = scored(looks, present)
@@ -144,11 +144,11 @@ def test_the_score_is_the_likelihood_ratio_of_all_releases() -> None:
 
 def test_looks_that_do_not_fit_together_are_refused() -> None:
     with pytest.raises(ValueError, match="shapes must agree"):
-        Look(np.zeros(2), np.zeros(3), np.zeros((1, 2)), 1.0)
+        Look(released=np.zeros(2), base=np.zeros(3), shifts=np.zeros((1, 2)), scale=1.0)
     with pytest.raises(ValueError, match="scale must be positive"):
-        Look(np.zeros(2), np.zeros(2), np.zeros((1, 2)), 0.0)
+        Look(released=np.zeros(2), base=np.zeros(2), shifts=np.zeros((1, 2)), scale=0.0)
     with pytest.raises(ValueError, match="must move a release"):
-        scored([Look(np.zeros(2), np.zeros(2), np.zeros((1, 2)), 1.0)], np.array([True]))
+        scored([Look(released=np.zeros(2), base=np.zeros(2), shifts=np.zeros((1, 2)), scale=1.0)], np.array([True]))
 
 
 def test_a_crowd_puts_its_canaries_where_it_says() -> None:

@@ -22,7 +22,7 @@ ALLOWED = float(ndtr(MU / 2))
 
 
 def gaussian(seed: int) -> Gaussian:
-    return Gaussian(1 / MU, Ledger(epsilon=math.inf, delta=0.5), Noise.seeded(seed))
+    return Gaussian(multiplier=1 / MU, ledger=Ledger(epsilon=math.inf, delta=0.5), noise=Noise.seeded(seed))
 
 
 def lattice(private: Bounded, seed: int) -> Array:

@@ -186,9 +186,9 @@ def test_a_demonstration_can_be_written_down(published: Demonstration) -> None:
 
 def test_a_value_outside_its_interval_is_refused() -> None:
     with pytest.raises(ValueError, match=r"a run: the value .* must lie in its interval"):
-        Shown("a run", "a row", 0.5, 0.0, True, "", (0.6, 0.7))
+        Shown(run="a run", target="a row", value=0.5, baseline=0.0, succeeded=True, words="", interval=(0.6, 0.7))
     with pytest.raises(ValueError, match="must be finite, got nan"):
-        Shown("a run", "a row", float("nan"), 0.0, True, "")
+        Shown(run="a run", target="a row", value=float("nan"), baseline=0.0, succeeded=True, words="")
 
 
 def test_entries_are_exact_where_components_say_everything() -> None:

@@ -40,7 +40,14 @@ def forecasts() -> dict[str, str]:
         for method in METHODS:
             sites = 1 if method.partition("/")[0] in ("curator", "stream") else 6
             facts = Facts(
-                dim, 3, 20_000, Budget(1.0, 1e-6), Spectrum.guessed(dim), sites=sites, row_bound=bound, trust=()
+                dim=dim,
+                rank=3,
+                people=20_000,
+                budget=Budget(1.0, 1e-6),
+                spectrum=Spectrum.guessed(dim),
+                sites=sites,
+                row_bound=bound,
+                trust=(),
             )
             expected = forecast(facts, method, fits=2)
             known = asdict(expected) | {"params": expected.call, "method": None, "unknown": None}

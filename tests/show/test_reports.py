@@ -302,9 +302,9 @@ def test_rounds_leave_out_columns_that_say_nothing() -> None:
 
 def test_a_table_may_draw_one_of_its_columns() -> None:
     part = TablePart(
-        "Compared",
-        ("way", "captured"),
-        (("ours", "98.0%"), ("theirs", "50.0%"), ("nobody's", "unknown")),
+        title="Compared",
+        header=("way", "captured"),
+        rows=(("ours", "98.0%"), ("theirs", "50.0%"), ("nobody's", "unknown")),
         bars="captured",
     )
     report = replace(plain(), tables=(part,))
@@ -318,8 +318,10 @@ def test_an_item_space_has_a_report_without_shares(tmp_path: Path) -> None:
     from eigenveil.recommend import ItemSpace
     from eigenveil.show.items import items_report
 
-    axes, guarantee = np.eye(12)[:2], Guarantee(1.0, 1e-6, unit="each user")
-    ItemSpace(axes, np.array([3.0, 1.0]), 12, guarantee).save(tmp_path / "items.safetensors")
+    axes, guarantee = np.eye(12)[:2], Guarantee(epsilon=1.0, delta=1e-6, unit="each user")
+    ItemSpace(components=axes, values=np.array([3.0, 1.0]), dim=12, guarantee=guarantee).save(
+        tmp_path / "items.safetensors"
+    )
     report = items_report(tmp_path / "items.safetensors")
     assert report.components is not None and report.components.shares == ()
     jsonschema.validate(json.loads(to_json(report)), schema())

@@ -54,7 +54,7 @@ def mu_of(budget: Budget) -> float:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
     """What is claimed of a release: `words` name the guarantee, (epsilon, delta) is claimed, and the curve is tested at `mu`.
 
@@ -72,11 +72,11 @@ class Claim:
     @classmethod
     def of(cls, budget: Budget, words: str) -> "Claim":
         """A claim of (epsilon, delta) for Gaussian noise."""
-        return cls(words, budget.epsilon, budget.delta, mu_of(budget))
+        return cls(words=words, epsilon=budget.epsilon, delta=budget.delta, mu=mu_of(budget))
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Trial:
     """What one run showed: a score for each canary, (m,), larger if it seems present, and whether it was, (m,).
 
@@ -104,7 +104,7 @@ class Trial:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Case:
     """One claim and how it is attacked.
 

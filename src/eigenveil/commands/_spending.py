@@ -101,7 +101,7 @@ class FitSpending:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LastingLedger:
     """The four options together. Without a `path`, nothing is kept."""
 

@@ -225,4 +225,4 @@ def _demonstrated(seed: int | None) -> Answer:
     return Answer(view=lambda: attack_view(done), values=lambda: [one.to_json() for one in done])
 
 
-COMMAND = Command(audit, panel="Use and check a model")
+COMMAND = Command(run=audit, panel="Use and check a model")

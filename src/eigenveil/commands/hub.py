@@ -251,4 +251,4 @@ def _say_who_lacks(voice: Voice, agent: "HubAgent", *, over: bool) -> None:
         voice.say(late, style="yellow")
 
 
-COMMAND = Command(hub, panel="Studies across organisations")
+COMMAND = Command(run=hub, panel="Studies across organisations")

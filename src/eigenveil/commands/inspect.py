@@ -102,4 +102,4 @@ def _answer(
     return Answer(view=lambda: [view()], values=values, after=draw)
 
 
-COMMAND = Command(inspect, panel="Use and check a model")
+COMMAND = Command(run=inspect, panel="Use and check a model")

@@ -407,16 +407,16 @@ def _tidy(name: str) -> str:
 
 
 COMMAND = Group(
-    "keys",
-    group,
-    (
-        Command(init),
-        Command(site),
-        Command(peer),
-        Command(node),
-        Command(sign),
-        Command(renew),
-        Command(show),
+    name="keys",
+    about=group,
+    commands=(
+        Command(run=init),
+        Command(run=site),
+        Command(run=peer),
+        Command(run=node),
+        Command(run=sign),
+        Command(run=renew),
+        Command(run=show),
     ),
     panel="Studies across organisations",
 )

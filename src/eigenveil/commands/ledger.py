@@ -302,14 +302,14 @@ def _counted(count: int) -> str:
 
 
 COMMAND = Group(
-    "ledger",
-    group,
-    (
-        Command(show),
-        Command(export),
-        Command(verify),
-        Command(head_of, name="head"),
-        Command(close),
+    name="ledger",
+    about=group,
+    commands=(
+        Command(run=show),
+        Command(run=export),
+        Command(run=verify),
+        Command(run=head_of, name="head"),
+        Command(run=close),
     ),
     panel="Studies across organisations",
 )

@@ -69,4 +69,4 @@ def node(
     voice.say("the result has been passed on", style="green")
 
 
-COMMAND = Command(node, panel="Studies across organisations")
+COMMAND = Command(run=node, panel="Studies across organisations")

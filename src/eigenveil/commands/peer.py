@@ -201,4 +201,4 @@ def _neighbours(agent: "PeerAgent") -> str:
     return "its neighbours go on without it"
 
 
-COMMAND = Command(peer, FileParams, panel="Studies across organisations", leave=("features", "one_based"))
+COMMAND = Command(run=peer, params=FileParams, panel="Studies across organisations", leave=("features", "one_based"))

@@ -137,4 +137,4 @@ def _scores(path: Path) -> "ScoresPart":
     return ScoresPart(points)
 
 
-COMMAND = Command(report, panel="Use and check a model")
+COMMAND = Command(run=report, panel="Use and check a model")

@@ -174,4 +174,4 @@ class _Site(Kind["SiteAgent"]):
         return None
 
 
-COMMAND = Command(site, FileParams, panel="Studies across organisations", leave=("features", "one_based"))
+COMMAND = Command(run=site, params=FileParams, panel="Studies across organisations", leave=("features", "one_based"))

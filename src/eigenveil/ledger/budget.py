@@ -83,7 +83,7 @@ def alike(name: str, other: str) -> bool:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StudyBudget:
     """What a study may spend, as joined.
 
@@ -164,7 +164,7 @@ class StudyBudget:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StudyStep:
     """One step of a study: the message that came, what was said to it, byte for byte, and what that cost.
 
@@ -179,7 +179,7 @@ class StudyStep:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
     """A study as the ledger has it: joined just now (`fresh`) or before, its private randomness, and its steps in order.
 
@@ -194,7 +194,7 @@ class Opened:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
     """How a study stands after an entry: what it may spend, what it has spent, and what of that counts for its dataset.
 
@@ -285,7 +285,7 @@ class Standing:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Together:
     """All studies of a dataset: how many, the sum of squared mu that counts, and the sum of what goes beyond.
 

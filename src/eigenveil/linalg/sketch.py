@@ -18,7 +18,7 @@ __all__ = ["Sketch", "merge_many", "merge_sketches", "pull_of_means", "without_s
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Sketch:
     """Rows of total `weight` around their `mean`, (d,): scatter ~ basis diag(values**2) basis^T, of trace `energy`.
 

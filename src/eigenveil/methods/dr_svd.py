@@ -33,7 +33,7 @@ class RandomisedState:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class RandomisedSvd(ProductTask[RandomisedState]):
     """FedPower Alg. 6 from `begin`, (d, r), an orthonormal basis of the random Omega, which has the same span.
 

@@ -51,7 +51,7 @@ class SiteSpace:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SiteSpaces(Task[Subspace | None, tuple[SiteSpace, ...], Subspace]):
     """The `rank` leading directions from those of the sites, by one of three methods.
 
@@ -288,9 +288,11 @@ class Spaces(Method):
 
     def simulate(self, plan: MethodPlan, scene: Scene, *, sites: int) -> Array:
         """All sites with their own noise."""
-        domain, rank = Domain(scene.dim, 1.0), scene.rank
+        domain, rank = Domain(dim=scene.dim, radius=1.0), scene.rank
         return _combined(
-            SiteSpaces(domain, scene.neighbours, kind=self.kind, rank=rank, width=plan.width), scene, sites
+            SiteSpaces(domain=domain, neighbours=scene.neighbours, kind=self.kind, rank=rank, width=plan.width),
+            scene,
+            sites,
         )
 
 

@@ -39,7 +39,7 @@ class PublishedState:
 
 
 @final
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, kw_only=True)
 class PublishedSegments(SumTask[PublishedState, Subspace]):
     """One peer's side of D-DP-PM Alg. 1. Changes in place: it keeps scores and deflated rows, so each peer has its own.
 
@@ -104,7 +104,15 @@ class PublishedSegments(SumTask[PublishedState, Subspace]):
         noise: Noise,
     ) -> Self:
         """The same for an `alpha` in units of 1 / radius^2, which can be chosen before the domain is known."""
-        return cls(domain, rank, rounds, alpha / domain.radius**2, sigma_q, sigma_p, noise)
+        return cls(
+            domain=domain,
+            rank=rank,
+            rounds=rounds,
+            alpha=alpha / domain.radius**2,
+            sigma_q=sigma_q,
+            sigma_p=sigma_p,
+            noise=noise,
+        )
 
     @property
     def segments(self) -> Array:

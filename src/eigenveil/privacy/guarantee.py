@@ -35,7 +35,7 @@ _NUMBER: Final = re.compile(r"\d+")
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Guarantee:
     """Who is protected (`unit`), between which tables (`neighbours`), how much, from whom, and what that rests on.
 
@@ -75,7 +75,7 @@ class Guarantee:
     @classmethod
     def none(cls, why: str) -> "Guarantee":
         """No guarantee at all, and why."""
-        return cls(None, None, caveats=(why,))
+        return cls(epsilon=None, delta=None, caveats=(why,))
 
     @property
     def private(self) -> bool:

@@ -24,7 +24,7 @@ __all__ = ["Faults", "LocalNetwork", "LocalPeers", "LocalStar", "Refusal", "Traf
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Faults:
     """What the network does to messages.
 

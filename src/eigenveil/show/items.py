@@ -104,7 +104,8 @@ def space_view(space: "ItemSpace", *, largest: int) -> "Group":
     used = f"{count} items" if count == space.dim else f"{count} of {space.dim} items"
     # Singular values here: an item space has no number of people to divide by.
     bars = tuple(
-        Bar(f"{at:>{len(str(rank))}}", float(value), f"{value:.4g}") for at, value in enumerate(space.values, 1)
+        Bar(label=f"{at:>{len(str(rank))}}", value=float(value), note=f"{value:.4g}")
+        for at, value in enumerate(space.values, 1)
     )
     settings = [(name.replace("_", " "), str(value)) for name, value in space.settings.items()]
     return Group(

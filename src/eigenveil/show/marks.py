@@ -128,7 +128,7 @@ def variables(dark: bool) -> str:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
     """Something that is drawn: its shape, its corners, and the `colour` by its name in `COLOURS`.
 
@@ -173,7 +173,7 @@ class Mark:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
     """Marks on a plane of 420 by `height`, with what they say in words and as a table of `rows` under a `header`."""
 
@@ -235,7 +235,7 @@ def png(chart: Chart) -> bytes:
     axes = made.add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, WIDTH), ylim=(chart.height, -30))
     axes.axis("off")
-    title = Mark("words", ((14.0, -10.0),), "ink", fitted(chart.title, 346), strong=True)
+    title = Mark(shape="words", places=((14.0, -10.0),), colour="ink", words=fitted(chart.title, 346), strong=True)
     for mark in (title, *chart.marks):
         for artist in _artists(mark):
             axes.add_artist(artist)
@@ -277,19 +277,19 @@ def _artists(mark: Mark) -> Iterator[Any]:
 
 def line(places: Sequence[Place], colour: str, **more: Any) -> Mark:
     """A line through `places`."""
-    return Mark("line", tuple(places), colour, **more)
+    return Mark(shape="line", places=tuple(places), colour=colour, **more)
 
 
 def words(x: float, y: float, text: object, colour: str = "muted", **more: Any) -> Mark:
     """Words at a place."""
-    return Mark("words", ((x, y),), colour, str(text), **more)
+    return Mark(shape="words", places=((x, y),), colour=colour, words=str(text), **more)
 
 
 def bar(x: float, y: float, to_x: float, to_y: float, colour: str, **more: Any) -> Mark:
     """A rectangle between two opposite corners."""
-    return Mark("bar", ((x, y), (to_x, to_y)), colour, **more)
+    return Mark(shape="bar", places=((x, y), (to_x, to_y)), colour=colour, **more)
 
 
 def dot(x: float, y: float, colour: str, *, radius: float = 3.0, **more: Any) -> Mark:
     """A filled circle."""
-    return Mark("dot", ((x, y),), colour, width=radius, **more)
+    return Mark(shape="dot", places=((x, y),), colour=colour, width=radius, **more)

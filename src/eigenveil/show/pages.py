@@ -138,7 +138,9 @@ def cumulative_of(part: ComponentsPart) -> Chart:
 
 def plan_of(part: PlanPart, *, mark: str = "asked") -> Chart:
     """The curve of a plan, with its epsilon marked."""
-    points = [Point(one.epsilon, one.captured, one.sine, one.nothing) for one in part.points]
+    points = [
+        Point(epsilon=one.epsilon, captured=one.captured, sine=one.sine, nothing=one.nothing) for one in part.points
+    ]
     title = f"Accuracy against epsilon: {method_words(part.method)}"
     return plan_chart(points, asked=part.asked, title=title, note=part.note, mark=mark, of=part.of)
 

@@ -79,7 +79,10 @@ class PlanAnswer:
     @property
     def curve(self) -> tuple[Point, ...]:
         """The points of the curve, ready to draw."""
-        return tuple(Point(at, found.captured, found.sine, found.nothing) for at, found in self.points)
+        return tuple(
+            Point(epsilon=at, captured=found.captured, sine=found.sine, nothing=found.nothing)
+            for at, found in self.points
+        )
 
     @property
     def note(self) -> str:
@@ -411,7 +414,7 @@ def plan_report(answer: PlanAnswer) -> Report:
         plan=None
         if answer.plotted is None
         else forecast_part(answer.plotted, facts.budget.epsilon, answer.points, note=answer.note),
-        tables=(TablePart("Every method", header, rows, note),) if rows else (),
+        tables=(TablePart(title="Every method", header=header, rows=rows, note=note),) if rows else (),
         lists=tuple(ListPart(title, items) for title, items in filled if items),
     )
 

@@ -11,7 +11,7 @@ __all__ = ["Plane", "numbers", "ticks"]
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plane:
     """Where numbers lie in a drawing: x from `left` to `right`, y from `bottom` up to `top`, linear or logarithmic."""
 

@@ -347,8 +347,8 @@ class PartyView:
         traffic = [] if self._agent is None else traffic_of(self._agent)
         variances, floor, known = PageState.scree(self._model, ())
         return PageState(
-            self._title,
-            self._now,
+            title=self._title,
+            now=self._now,
             facts=tuple((name, f"{in_bytes(came)} came, {in_bytes(went)} went") for name, came, went in traffic),
             parties=tuple((name, name in self._here) for name in sorted({*self._calls, *self._here})),
             spending=self._spending,
@@ -445,14 +445,14 @@ class HubView:
         """The same for a browser."""
         agent, rounds = self._agent, self._rounds()
         if agent is None:
-            return PageState("A study", self._now)
+            return PageState(title="A study", now=self._now)
         variances, floor, known = PageState.scree(self._model, rounds)
         rehearsal = ("This is a rehearsal with a test seed: it protects nobody.",) * (agent.study.seed is not None)
         # The last state stays on an open page, so it must not say that anybody waits.
         over = "The study is over, and the model is written. Those who take part fetch it now."
         return PageState(
-            f'Study "{agent.study.name}", at the hub',
-            f"Waiting {self._now}{self._left()}" if self._model is None else over,
+            title=f'Study "{agent.study.name}", at the hub',
+            now=f"Waiting {self._now}{self._left()}" if self._model is None else over,
             facts=tuple(self._facts()),
             parties=tuple((name, name in self._here) for name in agent.hears),
             rounds=rounds,

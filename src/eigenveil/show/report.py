@@ -235,15 +235,15 @@ def round_parts(rounds: "Iterable[Round]") -> tuple[RoundPart, ...]:
     """The public record of rounds."""
     return tuple(
         RoundPart(
-            one.number + 1,
-            one.stage,
-            tuple(one.answered),
-            tuple(one.missing),
-            one.bytes_down,
-            one.bytes_up,
-            one.movement,
-            tuple(one.charges),
-            one.restarted,
+            round=one.number + 1,
+            stage=one.stage,
+            answered=tuple(one.answered),
+            missing=tuple(one.missing),
+            bytes_down=one.bytes_down,
+            bytes_up=one.bytes_up,
+            movement=one.movement,
+            charges=tuple(one.charges),
+            restarted=one.restarted,
         )
         for one in rounds
     )
@@ -369,16 +369,16 @@ def forecast_part(
     """The curve of a plan; None where nothing could be rehearsed."""
     spans = [
         EpsilonPoint(
-            at,
-            Span(found.captured.value, found.captured.low, found.captured.high),
-            Span(found.sine.value, found.sine.low, found.sine.high),
-            found.nothing,
+            epsilon=at,
+            captured=Span(found.captured.value, found.captured.low, found.captured.high),
+            sine=Span(found.sine.value, found.sine.low, found.sine.high),
+            nothing=found.nothing,
         )
         for at, found in points
         if math.isfinite(found.captured.value)
     ]
     of = points[0][1].of if points else "clipped rows"
-    return PlanPart(method, asked, tuple(spans), note, of) if spans else None
+    return PlanPart(method=method, asked=asked, points=tuple(spans), note=note, of=of) if spans else None
 
 
 def planned(model: Model) -> "tuple[Facts | None, str]":

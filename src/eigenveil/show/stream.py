@@ -114,8 +114,8 @@ class LiveView:
         model = self._model
         variances, floor, known = PageState.scree(model, ())
         return PageState(
-            "Stream",
-            f"{self._rows:,} rows have been read",
+            title="Stream",
+            now=f"{self._rows:,} rows have been read",
             facts=tuple(self._facts()),
             spending=self._spending,
             variances=variances,

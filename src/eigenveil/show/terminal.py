@@ -66,7 +66,7 @@ _STILL = 1e-12
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
     """One line of a chart: a label, a value of at least 0, and a note after the bar."""
 
@@ -139,7 +139,12 @@ def _bars(model: Model) -> Iterator[Bar]:
         # Dim bars may be noise alone.
         style = "cyan" if variance > floor else "dim"
         # Noise can make a variance negative, and a bar cannot be.
-        yield Bar(f"{number:>{digits}}", max(float(variance), 0.0), f"{variance:>8.4g} {ratio:>6.1%}", style)
+        yield Bar(
+            label=f"{number:>{digits}}",
+            value=max(float(variance), 0.0),
+            note=f"{variance:>8.4g} {ratio:>6.1%}",
+            style=style,
+        )
 
 
 def above_floor(model: Model) -> Text:

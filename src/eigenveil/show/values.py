@@ -36,7 +36,7 @@ Kind: TypeAlias = Literal["model", "study", "plan", "audit"]
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ComponentsPart:
     """The components: their `weights`, (k, d), with the variance along each, its share of the whole, and an interval.
 
@@ -87,7 +87,7 @@ class ComponentsPart:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RoundPart:
     """One round over sites or peers: who answered, the bytes on all links, how far the directions moved, and what it cost."""
 
@@ -112,7 +112,7 @@ class SitePart:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EpsilonPoint:
     """What one epsilon buys, with intervals for nine fits in ten, and what random directions capture."""
 
@@ -126,7 +126,7 @@ class EpsilonPoint:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanPart:
     """Accuracy against epsilon as the planner predicts it for one `method`, with the epsilon of this result or plan marked.
 
@@ -164,7 +164,7 @@ class ListPart:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TablePart:
     """A table under a title, with a note below it. The column `bars`, of percentages, is drawn as well."""
 
@@ -189,7 +189,7 @@ class ScoresPart:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """What a report shows, the `answer` first. Parts that a result does not have are empty.
 

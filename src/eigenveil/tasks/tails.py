@@ -69,7 +69,7 @@ def mirrored(cells: Cells) -> Cells:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Tails:
     """Released counts: how many `people` there are, and how many of them are `beyond` each edge of the `cells`, (m - 1,).
 
@@ -155,7 +155,14 @@ def read_tails(
         each = ((isotonic_regression(column).x, most) for column, most in zip(sums[:-1].T, totals, strict=True))
         off = float(error[-1])
         return tuple(
-            Tails(cells, np.clip(column, 0.0, most)[::-1], error[:-1][::-1], float(most), off) for column, most in each
+            Tails(
+                cells=cells,
+                beyond=np.clip(column, 0.0, most)[::-1],
+                error=error[:-1][::-1],
+                people=float(most),
+                people_error=off,
+            )
+            for column, most in each
         )
     counted = float(sums[-1].mean())
     number = max(counted, 0.0) if people is None else people
@@ -167,7 +174,9 @@ def read_tails(
         error = np.sqrt(np.maximum(error**2 - noise**2 * slope * together, 0.0))
     # From the top down counts increase; reversed, they decrease with the edges.
     falling = (np.clip(isotonic_regression(column).x, 0.0, number)[::-1] for column in sums[:-1].T)
-    return tuple(Tails(cells, beyond, error[:-1][::-1], number, off) for beyond in falling)
+    return tuple(
+        Tails(cells=cells, beyond=beyond, error=error[:-1][::-1], people=number, people_error=off) for beyond in falling
+    )
 
 
 @lru_cache(maxsize=4)

@@ -30,7 +30,7 @@ _BLOCK: Final = 512
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class GramState:
     """`held` is raw data: sums of `blocks` blocks since the last release. `public` was released, `syncs` times so far.
 

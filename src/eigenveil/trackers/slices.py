@@ -35,7 +35,7 @@ _LARGEST_BLOCK: Final = 1 << 14
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SlicedState:
     """Released numbers only: directions of the products around the center, their trace, and the sum of rows, (d,).
 
@@ -54,7 +54,7 @@ class SlicedState:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SlicedTracker(SketchTracker[SlicedState]):
     """Directions of each block from its noisy products, `columns` of them at a time, merged with the earlier ones.
 

@@ -47,7 +47,7 @@ Integers = NDArray[np.int64]
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SumTerms:
     """The public terms of a private stream.
 
@@ -107,7 +107,7 @@ class SumTerms:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Sums:
     """Products, (d, d), and sum, (d,), of rows of total `weight`, and the variances of the noise in their entries.
 

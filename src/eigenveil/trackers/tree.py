@@ -24,7 +24,7 @@ __all__ = ["KIND", "TreeState", "TreeTracker"]
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class TreeState:
     """For each level of the tree the last completed interval: `raw`, which is raw data, and `public`, which was released."""
 

@@ -140,7 +140,7 @@ class Seen:
 
 
 def task_of(neighbours: Neighbours, slots: int) -> SlotSums:
-    return SlotSums(Domain(DIM, 1.0), neighbours, slots=slots)
+    return SlotSums(domain=Domain(dim=DIM, radius=1.0), neighbours=neighbours, slots=slots)
 
 
 Reader = Callable[..., Follower | AsRead]

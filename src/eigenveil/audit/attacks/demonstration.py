@@ -13,7 +13,7 @@ __all__ = ["Demonstration", "Shown"]
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
     """What an attack got from one `run`, and about whom or what (`target`).
 
@@ -47,7 +47,7 @@ class Shown:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Demonstration:
     """One attack: its `story` in plain sentences, the `measure`, the `guess` that is the baseline, and the conclusion.
 

@@ -145,7 +145,18 @@ def membership(*, seed: int = 0, tables: int = 200) -> Demonstration:
             if epsilon is not None:
                 general = largest_advantage(epsilon, _DELTA, gaussian=False)
                 words += f"; (epsilon, delta) alone would allow {general:.2f}"
-            shown.append(Shown(name, target, value, 0.0, interval[0] > 0, words, interval, allowed))
+            shown.append(
+                Shown(
+                    run=name,
+                    target=target,
+                    value=value,
+                    baseline=0.0,
+                    succeeded=interval[0] > 0,
+                    words=words,
+                    interval=interval,
+                    allowed=allowed,
+                )
+            )
     return Demonstration(
         title="Was this person in the table?",
         story=(

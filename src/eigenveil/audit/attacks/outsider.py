@@ -107,15 +107,29 @@ def _attacked(name: str, pca: PrivatePCA, rows: Array) -> tuple[Shown, Shown, Sh
     first, second = (relative_error(found[unknown], matrix[unknown]) for found in (entries, spectrum))
     mean, usual = float(np.mean(errors)), float(np.mean(guesses))
     return (
-        Shown(name, _BY_ENTRIES, first, guess, first < HALF * guess, f"{int(unknown.sum())} unknown entries"),
-        Shown(name, _BY_SPECTRUM, second, guess, second < HALF * guess, "from the published variances alone"),
         Shown(
-            name,
-            _ROW,
-            mean,
-            usual,
-            mean < HALF * usual,
-            f"{_SOUGHT} people: errors from {told(min(errors))} to {told(max(errors))}",
+            run=name,
+            target=_BY_ENTRIES,
+            value=first,
+            baseline=guess,
+            succeeded=first < HALF * guess,
+            words=f"{int(unknown.sum())} unknown entries",
+        ),
+        Shown(
+            run=name,
+            target=_BY_SPECTRUM,
+            value=second,
+            baseline=guess,
+            succeeded=second < HALF * guess,
+            words="from the published variances alone",
+        ),
+        Shown(
+            run=name,
+            target=_ROW,
+            value=mean,
+            baseline=usual,
+            succeeded=mean < HALF * usual,
+            words=f"{_SOUGHT} people: errors from {told(min(errors))} to {told(max(errors))}",
         ),
     )
 

@@ -60,7 +60,7 @@ class _Run:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Heard:
     """What a hub has from the rounds of the components of one `study`: the `parts` of one site and the `totals`.
 
@@ -126,7 +126,7 @@ def listened(pca: FederatedPCA, sites: Mapping[str, Array], *, site: str) -> Hea
     totals = zip(asked.values(), given, strict=True) if len(given) == len(asked) else ()
     components = tuple((question, total) for question, total in totals if question.stage == "components")
     shares = federation.request.plan.shares if federation.request.private else ()
-    return Heard(parties.study, tuple(parts), components, shares)
+    return Heard(study=parties.study, parts=tuple(parts), totals=components, shares=shares)
 
 
 def solved(heard: Heard, *, dim: int, start: Array | None = None) -> Array:
@@ -253,8 +253,8 @@ def _attacked(run: _Run, sites: Mapping[str, Array], rng: Generator) -> tuple[Sh
     )
     row = f"{leavers} people: errors from {told(min(errors))} to {told(max(errors))}"
     return (
-        Shown(run.name, _MATRIX, off, guess, off < HALF * guess, matrix),
-        Shown(run.name, _ROW, mean, usual, mean < HALF * usual, row),
+        Shown(run=run.name, target=_MATRIX, value=off, baseline=guess, succeeded=off < HALF * guess, words=matrix),
+        Shown(run=run.name, target=_ROW, value=mean, baseline=usual, succeeded=mean < HALF * usual, words=row),
     )
 
 

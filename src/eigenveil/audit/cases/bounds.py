@@ -79,7 +79,7 @@ def _lengths(budget: Budget, rng: Generator, state: int | None, *, rule: str | N
     factor = np.linalg.cholesky(root[list(_SHOWN)] @ root[list(_SHOWN)].T)
     noise = solve_triangular(factor, rest, lower=True)
     shift = solve_triangular(factor, np.ones(3), lower=True) / deviation
-    return Trial(present + (noise @ shift) / (shift @ shift), present, noise)
+    return Trial(scores=present + (noise @ shift) / (shift @ shift), present=present, noise=noise)
 
 
 def _columns(budget: Budget, rng: Generator, state: int | None, *, rule: str | None = None) -> Trial:
@@ -111,7 +111,7 @@ def _columns(budget: Budget, rng: Generator, state: int | None, *, rule: str | N
     require_guarantee(found.guarantee, budget)
     require(found.low is not None, "ranges this clear must be found")
     rest = np.array([found.people - people - float(present[0])])
-    return Trial(present + rest, present, rest / deviation)
+    return Trial(scores=present + rest, present=present, noise=rest / deviation)
 
 
 def _edges(lowest: float, highest: float) -> range:
@@ -158,7 +158,9 @@ def _spectrum(budget: Budget, rng: Generator, state: int | None, *, rule: str | 
 
     moved = moved_by_one(lambda there, seed: [root @ released(there, seed)], present, rng)
     rest = released(present, state) - np.square(base).sum(axis=0) - present
-    return Trial(present + information @ rest / mu_of(budget) ** 2, present, root @ rest, moved=moved)
+    return Trial(
+        scores=present + information @ rest / mu_of(budget) ** 2, present=present, noise=root @ rest, moved=moved
+    )
 
 
 def _gaps(rule: str | None, groups: list[list[int]]) -> dict[str, Any]:

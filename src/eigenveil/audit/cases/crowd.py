@@ -37,7 +37,7 @@ _HEAVY: Final = 1000.0
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Crowd:
     """People at `names`, (people, d) the same `base` at each, and canaries: one along each axis for each site, present or not.
 
@@ -77,13 +77,13 @@ class Crowd:
             # Home site and the next ones on the roster, so that each person is at `several` sites.
             places[np.arange(len(places)), (np.repeat(homes, dim) + step) % count] = True
         return cls(
-            tuple(names),
+            names=tuple(names),
             # In both directions along each axis, so that the mean is zero.
-            np.vstack([half, -half]),
-            np.tile(lengths[:, None] * np.eye(dim), (len(homes), 1)),
-            places,
-            tossed(len(places), rng),
-            blank,
+            base=np.vstack([half, -half]),
+            rows=np.tile(lengths[:, None] * np.eye(dim), (len(homes), 1)),
+            places=places,
+            present=tossed(len(places), rng),
+            blank=blank,
         )
 
     def tables(self) -> dict[str, Array]:
@@ -112,7 +112,14 @@ class Crowd:
         """What was `released` of the sum over these `sites`, under noise of deviation `scale`. One person moves it by `far`."""
         times = self.places[:, [self.names.index(name) for name in sites]].sum(axis=1)
         shifts = known.shifts * times.reshape(-1, *(1 for _ in known.base.shape))
-        return Look(released, len(sites) * known.base, shifts, scale, known.symmetric, charged=far / scale)
+        return Look(
+            released=released,
+            base=len(sites) * known.base,
+            shifts=shifts,
+            scale=scale,
+            symmetric=known.symmetric,
+            charged=far / scale,
+        )
 
 
 @final

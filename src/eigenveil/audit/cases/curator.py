@@ -51,7 +51,7 @@ def _tied(budget: Budget, rng: Generator, state: int | None) -> Trial:
     # The pair with most people comes first; of its two directions the first is the leader.
     leaders = pca.components_[0::2][::-1]
     pairs = leaders.reshape(DIM // 2, DIM // 2, 2)[np.arange(DIM // 2), np.arange(DIM // 2)]
-    return Trial(pairs[:, 0] ** 2 - pairs[:, 1] ** 2, present)
+    return Trial(scores=pairs[:, 0] ** 2 - pairs[:, 1] ** 2, present=present)
 
 
 def _alone(budget: Budget, rng: Generator, state: int | None) -> Trial:
@@ -61,7 +61,7 @@ def _alone(budget: Budget, rng: Generator, state: int | None) -> Trial:
     base = np.repeat(used, 2 * enough_people(DIM, deviation=1 / mu_of(budget)), axis=0)
     table = np.vstack([base, np.where(present[:, None], unused, 0.0)])
     pca = fitted(table, budget, state, components=3 * DIM // 4)
-    return Trial(np.square(pca.components_ @ unused.T).sum(axis=0), present)
+    return Trial(scores=np.square(pca.components_ @ unused.T).sum(axis=0), present=present)
 
 
 def _power(budget: Budget, rng: Generator, state: int | None) -> Trial:
@@ -77,7 +77,7 @@ def _power(budget: Budget, rng: Generator, state: int | None) -> Trial:
     require(last.label.startswith("power product") and total.label == "trace", "the products come before the trace")
     rest = gram_of(pca.subspace_) - base.T @ base - np.diag(present.astype(float))
     scores = np.diag(rest) + present
-    return Trial(scores, present, symmetric_noise(rest, deviation=1 / last.mu))
+    return Trial(scores=scores, present=present, noise=symmetric_noise(rest, deviation=1 / last.mu))
 
 
 def _trace(budget: Budget, rng: Generator, state: int | None) -> Trial:
@@ -91,7 +91,7 @@ def _trace(budget: Budget, rng: Generator, state: int | None) -> Trial:
     charge = pca.guarantee_.charges[-1]
     require(charge.label == "trace", "the trace must come last")
     rest = pca.subspace_.values[0] ** 2 / pca.explained_variance_ratio_[0] - len(base) - present.sum()
-    return Trial(present + rest, present, np.array([rest * charge.mu]))
+    return Trial(scores=present + rest, present=present, noise=np.array([rest * charge.mu]))
 
 
 def two_fits(budget: Budget, rng: Generator, state: int | None, *, ledger: Ledger, each: Budget) -> Trial:
@@ -113,7 +113,7 @@ def two_fits(budget: Budget, rng: Generator, state: int | None, *, ledger: Ledge
     # Both fits have noise of the same size, so their mean is the likelihood ratio.
     scores = present + np.diag(rests[0] + rests[1]) / 2
     noise = [symmetric_noise(rest, deviation=deviation) for rest in rests]
-    return Trial(scores, present, np.concatenate(noise), tuple(map(len, noise)))
+    return Trial(scores=scores, present=present, noise=np.concatenate(noise), parts=tuple(map(len, noise)))
 
 
 def _shared(budget: Budget, rng: Generator, state: int | None) -> Trial:
@@ -129,7 +129,12 @@ def _paper_scale(budget: Budget) -> float:
 
 def _paper_claim(budget: Budget) -> Claim:
     mu = 1 / _paper_scale(budget)
-    return Claim("the ledger of a fit with published noise", epsilon_of(mu, budget.delta), budget.delta, mu)
+    return Claim(
+        words="the ledger of a fit with published noise",
+        epsilon=epsilon_of(mu, budget.delta),
+        delta=budget.delta,
+        mu=mu,
+    )
 
 
 def _paper(budget: Budget, rng: Generator, state: int | None) -> Trial:
@@ -178,7 +183,7 @@ def _torn(budget: Budget, rng: Generator, state: int | None, *, rule: str, find:
     moved = moved_by_one(standard, present, rng)
     found, deviation = released(present, state)
     rest = found - half - present
-    return Trial(present + rest.mean(keepdims=True), present, rest / deviation, moved=moved)
+    return Trial(scores=present + rest.mean(keepdims=True), present=present, noise=rest / deviation, moved=moved)
 
 
 def _counted_less_half(budget: Budget, rng: Generator, state: int | None) -> Trial:
@@ -205,7 +210,7 @@ def _counted_less_half(budget: Budget, rng: Generator, state: int | None) -> Tri
     moved = moved_by_one(standard, present, rng)
     found, deviation = released(present, state)
     rest = found - present / 2
-    return Trial(present + 2 * rest.mean(keepdims=True), present, rest / deviation, moved=moved)
+    return Trial(scores=present + 2 * rest.mean(keepdims=True), present=present, noise=rest / deviation, moved=moved)
 
 
 def _in_found_units(budget: Budget, rng: Generator, state: int | None) -> Trial:
@@ -242,7 +247,12 @@ def _in_found_units(budget: Budget, rng: Generator, state: int | None) -> Trial:
     people = pca.singular_values_[0] ** 2 / pca.explained_variance_[0] + 1
     of_count = (people - len(rows)) * mean.mu * math.sqrt(split.count / split.step(split.counted_at))
     noise = [symmetric_noise(rest, deviation=square / last.mu), np.array([of_count])]
-    return Trial(present + np.diag(rest) / square, present, np.concatenate(noise), tuple(map(len, noise)))
+    return Trial(
+        scores=present + np.diag(rest) / square,
+        present=present,
+        noise=np.concatenate(noise),
+        parts=tuple(map(len, noise)),
+    )
 
 
 def _many(budget: Budget, rng: Generator, state: int | None) -> Trial:
@@ -253,7 +263,7 @@ def _many(budget: Budget, rng: Generator, state: int | None) -> Trial:
     pca = fitted(sp.csr_array(sp.vstack([base, sp.diags_array(present.astype(float))])), budget, state)
     rest = gram_of(pca.subspace_) - np.diag(people + present.astype(float))
     scores = np.diag(rest) + present
-    return Trial(scores, present, symmetric_noise(rest, deviation=1 / mu_of(budget)))
+    return Trial(scores=scores, present=present, noise=symmetric_noise(rest, deviation=1 / mu_of(budget)))
 
 
 def _case(
@@ -269,7 +279,19 @@ def _case(
     full: int = 2000,
     threshold: float | None = 0.5,
 ) -> Case:
-    return Case(f"curator/{name}", "shipped", about, canary, tests, budget, claim, trial, quick, full, threshold)
+    return Case(
+        name=f"curator/{name}",
+        kind="shipped",
+        about=about,
+        canary=canary,
+        tests=tests,
+        budget=budget,
+        claim=claim,
+        trial=trial,
+        quick=quick,
+        full=full,
+        threshold=threshold,
+    )
 
 
 _ALL = "all components and variances, seen by anybody"

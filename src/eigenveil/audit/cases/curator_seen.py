@@ -97,7 +97,7 @@ def blanked(
     rest = released(present, state) - base.T @ base - bounded[present].T @ bounded[present]
     # What is left along x x^T, in units of what the canary would add.
     along = np.einsum("ij,jk,ik->i", bounded, rest, bounded) / squares**2
-    return Trial(present + along, present, symmetric_noise(rest, deviation=noise), moved=moved)
+    return Trial(scores=present + along, present=present, noise=symmetric_noise(rest, deviation=noise), moved=moved)
 
 
 def joined(
@@ -161,7 +161,7 @@ def joined(
     if searched:
         scores += by_sum * (total - present)
         noise.append((total - present) / size)
-    return Trial(scores, present, np.concatenate(noise), tuple(map(len, noise)), moved)
+    return Trial(scores=scores, present=present, noise=np.concatenate(noise), parts=tuple(map(len, noise)), moved=moved)
 
 
 def replaced(budget: Budget, rng: Generator, state: int | None) -> Trial:
@@ -179,7 +179,7 @@ def replaced(budget: Budget, rng: Generator, state: int | None) -> Trial:
     rest = released(present, state) - base.T @ base - np.diag(there)
     # A replacement moves two entries in opposite directions, so their difference is the likelihood ratio.
     scores = present + (np.diag(rest)[0::2] - np.diag(rest)[1::2]) / 2
-    return Trial(scores, present, symmetric_noise(rest, deviation=deviation), moved=moved)
+    return Trial(scores=scores, present=present, noise=symmetric_noise(rest, deviation=deviation), moved=moved)
 
 
 def unshrunk(mean: Array, noise: float) -> Array:

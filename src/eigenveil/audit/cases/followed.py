@@ -126,7 +126,7 @@ def followed_file(
     # How far the answer lies on the way from the table without the canary to the one with it, over all slots.
     along = sum(float(np.vdot(way, one - other)) for way, one, other in zip(ways, released, absent, strict=True))
     score = np.array([along / sum(float(np.vdot(way, way)) for way in ways)])
-    return Trial(score, present, np.concatenate(noise), tuple(map(len, noise)), moved)
+    return Trial(scores=score, present=present, noise=np.concatenate(noise), parts=tuple(map(len, noise)), moved=moved)
 
 
 def _parties(budget: Budget, neighbours: Neighbours, seed: int | None) -> SlotParties:
@@ -182,28 +182,28 @@ def _claim(budget: Budget) -> Claim:
 
 CASES: Final = (
     Case(
-        "stream/followed",
-        "shipped",
-        "a site that follows a file by the clock, with a backlog and a burst: every matrix that it sends, seen by the hub",
-        "the first row of the file, a thousand times the bound, present or not",
-        ("curve", "noise"),
-        BUDGET,
-        _claim,
-        partial(followed_file),
+        name="stream/followed",
+        kind="shipped",
+        about="a site that follows a file by the clock, with a backlog and a burst: every matrix that it sends, seen by the hub",
+        canary="the first row of the file, a thousand times the bound, present or not",
+        tests=("curve", "noise"),
+        budget=BUDGET,
+        claim=_claim,
+        trial=partial(followed_file),
         quick=300,
         full=3000,
         threshold=0.5,
     ),
     Case(
-        "stream/followed-long",
-        "shipped",
-        "a site that follows a file by the clock, with a backlog and a burst: every matrix that it sends and the size of every "
-        "slot, seen by the hub",
-        "the first row of the file, a thousand times the bound, or a row of zeros in four megabytes of text",
-        ("curve", "noise"),
-        BUDGET,
-        _claim,
-        partial(followed_file, neighbours=Neighbours.ZERO_OUT),
+        name="stream/followed-long",
+        kind="shipped",
+        about="a site that follows a file by the clock, with a backlog and a burst: every matrix that it sends and the size of "
+        "every slot, seen by the hub",
+        canary="the first row of the file, a thousand times the bound, or a row of zeros in four megabytes of text",
+        tests=("curve", "noise"),
+        budget=BUDGET,
+        claim=_claim,
+        trial=partial(followed_file, neighbours=Neighbours.ZERO_OUT),
         quick=300,
         full=3000,
         threshold=0.5,

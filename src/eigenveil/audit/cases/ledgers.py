@@ -76,7 +76,7 @@ def seen_in_export(budget: Budget, rng: Generator, state: int | None, *, kept: K
             world[place] = there
             # One world that fits and one that does not is a sure sign. Two that fit say nothing.
             scores[place] += sign * (seen == _known(kept, tuple(world.tolist()), budget))
-    return Trial(scores, present)
+    return Trial(scores=scores, present=present)
 
 
 @lru_cache(maxsize=64)
@@ -132,7 +132,15 @@ def stream_on_a_ledger(
     )
     study, parties = secrets.token_hex(32), SlotParties(spec, roster={}, title="a stream")
     account = StudyBudget(
-        study, "stream", "people", "hub", budget.epsilon, budget.delta, budget.mu, party="north", unit=spec.unit
+        study=study,
+        title="stream",
+        dataset="people",
+        trust="hub",
+        epsilon=budget.epsilon,
+        delta=budget.delta,
+        mu=budget.mu,
+        party="north",
+        unit=spec.unit,
     )
     joined, parts = ledger.join(account, life=None), StoredParts(ledger, study)
     site = DurableSlotSite(

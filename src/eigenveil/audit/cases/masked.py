@@ -174,7 +174,7 @@ def _share(terms: MaskedTerms, noise: Noise) -> Share:
     gaussian = terms.lattice.gaussian
     # A fresh one for each share, as a site has it, so that the twin's charges are not added to the site's.
     ledger = Ledger(epsilon=gaussian.epsilon, delta=gaussian.delta)
-    return Share(terms.lattice, ledger, noise, terms.multiplier, terms.several)
+    return Share(lattice=terms.lattice, ledger=ledger, noise=noise, multiplier=terms.multiplier, several=terms.several)
 
 
 def _part(parties: Parties, question: Question, rows: Array, share: Share) -> Array:
@@ -188,17 +188,17 @@ def _case(
     name: str, about: str, *, quick: int, full: int, dies: Mapping[str, int] | None = None, **options: Any
 ) -> Case:
     return Case(
-        name,
-        "shipped",
-        about,
-        "a row along each axis at an honest site, every other one a thousand times the bound, present or not (blank, where the "
-        "number of people is public)",
-        ("curve", "rates", "noise"),
-        BUDGET,
-        claim_under_masks,
-        partial(seen_by_hub_and_colluder, dies=dies, **options),
-        quick,
-        full,
+        name=name,
+        kind="shipped",
+        about=about,
+        canary="a row along each axis at an honest site, every other one a thousand times the bound, present or not (blank, "
+        "where the number of people is public)",
+        tests=("curve", "rates", "noise"),
+        budget=BUDGET,
+        claim=claim_under_masks,
+        trial=partial(seen_by_hub_and_colluder, dies=dies, **options),
+        quick=quick,
+        full=full,
         threshold=0.5,
     )
 
@@ -237,15 +237,15 @@ CASES: Final = (
         neighbours="zero-out",
     ),
     Case(
-        "masked/messages",
-        "shipped",
-        "FederatedPCA(trust='masked', method='covariance', neighbours='zero-out') over 3 sites. What one of them sends before "
-        "the sum is unmasked, seen by the hub and another site, which know some of the masks",
-        "a row along each axis at that site, every other one a thousand times the bound, present or blank",
-        ("curve", "noise"),
-        BUDGET,
-        claim_under_masks,
-        partial(_seen_before_unmasking, sites=3, method="covariance", neighbours="zero-out"),
+        name="masked/messages",
+        kind="shipped",
+        about="FederatedPCA(trust='masked', method='covariance', neighbours='zero-out') over 3 sites. What one of them sends "
+        "before the sum is unmasked, seen by the hub and another site, which know some of the masks",
+        canary="a row along each axis at that site, every other one a thousand times the bound, present or blank",
+        tests=("curve", "noise"),
+        budget=BUDGET,
+        claim=claim_under_masks,
+        trial=partial(_seen_before_unmasking, sites=3, method="covariance", neighbours="zero-out"),
         quick=40,
         full=600,
         threshold=0.5,

@@ -24,7 +24,7 @@ __all__ = ["Look", "Part", "Tap", "evened", "scored"]
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Part:
     """What `sender` answered to a `question`, as its receiver sees it."""
 
@@ -74,7 +74,12 @@ class Tap:
         for message in self.messages:
             if message.receiver != to or by not in (None, message.sender) or not isinstance(message.body, Give):
                 continue
-            part = Part(message.sender, message.body.round, asked[message.body.round], message.body.arrays)
+            part = Part(
+                sender=message.sender,
+                round=message.body.round,
+                question=asked[message.body.round],
+                arrays=message.body.arrays,
+            )
             if stage in (None, part.question.stage) and not any(_same(part, other) for other in found):
                 found.append(part)
         return found
@@ -85,7 +90,7 @@ def _same(one: Part, other: Part) -> bool:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Look:
     """One released array, `released`, and what is known of it beforehand.
 
@@ -143,7 +148,13 @@ def scored(looks: Sequence[Look], present: NDArray[np.bool_]) -> Trial:
     require(bool((squares > 0).all()), "every canary must move a release that is looked at")
     moved = math.sqrt(max(squares.max(), worst**2 * paid.max()))
     # All canaries were subtracted from the rest. Adding `present` puts each one back for its own score.
-    return Trial(present + products / squares, present, np.concatenate(noise), tuple(map(len, noise)), moved)
+    return Trial(
+        scores=present + products / squares,
+        present=present,
+        noise=np.concatenate(noise),
+        parts=tuple(map(len, noise)),
+        moved=moved,
+    )
 
 
 def evened(packed: Array, shape: tuple[int, ...]) -> Array:

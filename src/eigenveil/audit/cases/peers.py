@@ -112,11 +112,11 @@ def _outside(budget: Budget, rng: Generator, state: int | None) -> Trial:
     # What is left of a canary after clipping, however long it was.
     clipped = np.eye(_DIM)
     look = Look(
-        gram_of(pca.subspace_),
-        np.asarray(exact),
-        np.einsum("mi,mj->mij", clipped, clipped),
+        released=gram_of(pca.subspace_),
+        base=np.asarray(exact),
+        shifts=np.einsum("mi,mj->mij", clipped, clipped),
         # Pair noise cancels in the sum. The own noise of all peers is left.
-        math.sqrt(len(NAMES)) * steps.own * steps.step,
+        scale=math.sqrt(len(NAMES)) * steps.own * steps.step,
         symmetric=True,
         charged=charged,
     )
@@ -142,7 +142,9 @@ def _scores(budget: Budget, rng: Generator, state: int | None) -> Trial:
     # A canary's scores are its row times the components, in its own row of the table.
     shifts[np.arange(_DIM), np.arange(_DIM)] = pca.components_.T
     charged = given.guarantee.charges[-1].mu
-    looks.append(Look(released, np.zeros_like(released), shifts, 1 / charged, charged=charged))
+    looks.append(
+        Look(released=released, base=np.zeros_like(released), shifts=shifts, scale=1 / charged, charged=charged)
+    )
     return scored(looks, present)
 
 
@@ -153,7 +155,12 @@ def _guarantee(budget: Budget) -> Claim:
 def _with_scores(budget: Budget) -> Claim:
     # The scores cost as much again as the fit, and squares of mu add up.
     mu = math.sqrt(2) * mu_of(budget)
-    return Claim("GossipPCA's guarantee after publish_scores", epsilon_of(mu, budget.delta), budget.delta, mu)
+    return Claim(
+        words="GossipPCA's guarantee after publish_scores",
+        epsilon=epsilon_of(mu, budget.delta),
+        delta=budget.delta,
+        mu=mu,
+    )
 
 
 _AXES: Final = "a row along each axis, every other one a thousand times the bound, present or"
@@ -172,7 +179,17 @@ def _case(
 ) -> Case:
     """A case scored by likelihood ratios: the threshold is half, and the noise is tested too."""
     return Case(
-        name, "shipped", about, canary, ("curve", "noise"), BUDGET, claim, trial, quick, 10 * quick, threshold=0.5
+        name=name,
+        kind="shipped",
+        about=about,
+        canary=canary,
+        tests=("curve", "noise"),
+        budget=BUDGET,
+        claim=claim,
+        trial=trial,
+        quick=quick,
+        full=10 * quick,
+        threshold=0.5,
     )
 
 

@@ -99,7 +99,11 @@ def seen(
         parts = _parts(among, passed)
         summed, asked, _ = study.as_sum(study.ask(states[round_.number]))
         if not _hidden(summed, asked):
-            looks.append(_RoundView(gossip, among, round_, place, summed, asked, colluder).look(parts, rows, canaries))
+            looks.append(
+                _RoundView(
+                    gossip=gossip, among=among, round=round_, place=place, summed=summed, asked=asked, colluder=colluder
+                ).look(parts, rows, canaries)
+            )
         if set(parts) == set(among.graph.names):
             total = np.sum([parts[name] for name in among.graph.names], axis=0)
             whole = unpack(total, summed.shape(asked), symmetric=summed.symmetric)
@@ -149,7 +153,7 @@ def _hidden(summed: SumTask[Any, Any], asked: Question) -> bool:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class _RoundView:
     """One round of a fit, with the `place`th charge: which peers took part, what it asked, and who colludes."""
 
@@ -171,7 +175,7 @@ class _RoundView:
         # After this the numbers have independent noise of one size, which is what `scored` assumes.
         white = np.linalg.inv(np.linalg.cholesky(covariance))
         shifts = np.array([np.outer(white[:, honest.index(one.peer)], self._moved(one)) for one in canaries])
-        return Look(white @ left, white @ base, shifts, own, charged=mu)
+        return Look(released=white @ left, base=white @ base, shifts=shifts, scale=own, charged=mu)
 
     def _part(self, rows: DenseRows) -> Array:
         """What these rows add to a part, (n,), before noise, in the units of `_even`."""

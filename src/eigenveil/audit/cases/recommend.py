@@ -95,12 +95,12 @@ def _look(
 ) -> Look:
     """What was released at this `place` in this `round_`, under the noise charged for this sensitivity."""
     mu = recommender.ledgers_[place].charges[round_].mu
-    return Look(released, base, shifts, sensitivity / mu, symmetric, charged=mu)
+    return Look(released=released, base=base, shifts=shifts, scale=sensitivity / mu, symmetric=symmetric, charged=mu)
 
 
 def _user(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """All pairs of the items in use, and how popular each is. Canaries have one of them, or all, and all items not in use."""
-    base, domain = np.repeat(np.eye(_ITEMS), _USERS, axis=0), Histories(_ITEMS)
+    base, domain = np.repeat(np.eye(_ITEMS), _USERS, axis=0), Histories(dim=_ITEMS)
     canaries = np.vstack([np.eye(_ITEMS), np.ones(_ITEMS)])
     present = tossed(len(canaries), rng)
     rest = np.zeros((len(base) + present.sum(), _CATALOGUE - _ITEMS))
@@ -137,7 +137,7 @@ def _user(budget: Budget, rng: Generator, state: int | None) -> Trial:
 
 def _item(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """All pairs of items. Each canary is one item of a user who has exactly the least number that histories count for."""
-    base, domain = np.repeat(np.eye(_ITEMS), _USERS, axis=0), Histories(_ITEMS, _LEAST)
+    base, domain = np.repeat(np.eye(_ITEMS), _USERS, axis=0), Histories(dim=_ITEMS, least=_LEAST)
     ends = (np.arange(_ITEMS)[:, None] + np.arange(_LEAST)) % _ITEMS
     canaries = np.zeros((_ITEMS, _ITEMS))
     np.put_along_axis(canaries, ends, 1.0, axis=1)
@@ -168,7 +168,7 @@ def _products(
     dim, present = base.shape[1], tossed(len(canaries), rng)
     other, last = sp.csr_array(base), _histories(base[:1], canaries, present, np.zeros_like(canaries))
     fitted, tap = _fitted(budget, state, [other, last], rank, method="power", trust="site", **options)
-    domain = Histories(dim)
+    domain = Histories(dim=dim)
     counted, first = _counted(canaries, domain), _counted(base[:1], domain)
     looks = []
     for part in tap.parts(to="hub", by=_LAST):
@@ -188,7 +188,7 @@ def _many(budget: Budget, rng: Generator, state: int | None) -> Trial:
     axes = sp.eye_array(_MANY, format="csr")
     given = sp.csr_array(sp.vstack([*[axes] * _MANY, axes[present]]))
     fitted, _ = _fitted(budget, state, given, _MANY, method="covariance", neighbours="add-remove")
-    return Trial(np.diag(_released(fitted)) - _MANY, present)
+    return Trial(scores=np.diag(_released(fitted)) - _MANY, present=present)
 
 
 def _guarantee(budget: Budget) -> Claim:
@@ -200,7 +200,19 @@ def _case(
 ) -> Case:
     """A case scored by likelihood ratios: the threshold is half, and the noise is tested too."""
     tests: tuple[Test, ...] = ("curve", "noise")
-    return Case(name, "shipped", about, canary, tests, _BUDGET, _guarantee, trial, quick, 10 * quick, threshold=0.5)
+    return Case(
+        name=name,
+        kind="shipped",
+        about=about,
+        canary=canary,
+        tests=tests,
+        budget=_BUDGET,
+        claim=_guarantee,
+        trial=trial,
+        quick=quick,
+        full=10 * quick,
+        threshold=0.5,
+    )
 
 
 CASES: Final = (

@@ -182,7 +182,7 @@ def _swapped(budget: Budget, rng: Generator, state: int | None) -> Trial:
     # Of each pair the first component: the canary decides along which axis it lies.
     first = np.square(pca.components_[0::2])
     pairs = np.arange(len(_PAIRS))
-    return Trial(first[pairs, 2 * pairs + 1] - first[pairs, 2 * pairs], present)
+    return Trial(scores=first[pairs, 2 * pairs + 1] - first[pairs, 2 * pairs], present=present)
 
 
 def _guarantee(budget: Budget) -> Claim:
@@ -204,7 +204,17 @@ def _case(
 ) -> Case:
     """A case scored by likelihood ratios: the threshold is half, and the noise is tested too."""
     return Case(
-        name, "shipped", about, canary, ("curve", "noise"), _BUDGET, _guarantee, trial, quick, full, threshold=0.5
+        name=name,
+        kind="shipped",
+        about=about,
+        canary=canary,
+        tests=("curve", "noise"),
+        budget=_BUDGET,
+        claim=_guarantee,
+        trial=trial,
+        quick=quick,
+        full=full,
+        threshold=0.5,
     )
 
 
@@ -242,14 +252,15 @@ CASES: Final = (
         full=2600,
     ),
     Case(
-        "hub-noise/swap",
-        "shipped",
-        "FederatedPCA(trust='hub', method='covariance'), components without their variances, seen by anybody",
-        "a row at the last site for each pair of near-tied eigenvalues, which puts the second of a pair first, present or not",
-        ("curve",),
-        _BUDGET,
-        _guarantee,
-        _swapped,
+        name="hub-noise/swap",
+        kind="shipped",
+        about="FederatedPCA(trust='hub', method='covariance'), components without their variances, seen by anybody",
+        canary="a row at the last site for each pair of near-tied eigenvalues, which puts the second of a pair first, "
+        "present or not",
+        tests=("curve",),
+        budget=_BUDGET,
+        claim=_guarantee,
+        trial=_swapped,
         quick=100,
         full=2000,
         threshold=0.0,

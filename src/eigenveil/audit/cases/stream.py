@@ -48,7 +48,7 @@ _COUNTS: Final = {"counts": (13 / 256, _DIM), "groups": (23 / 512, 10), "drop": 
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Course:
     """How a stream goes: which stretches of blocks, (first, end), it releases, and in which blocks people have rows.
 
@@ -139,7 +139,9 @@ def _followed(budget: Budget, rng: Generator, state: int | None, *, course: _Cou
         weights += (np.square(rows) / deviation**2)[:, None]
         noise.append(symmetric_noise(rest, deviation=float(deviation)))
     seen = (present + scores / weights).ravel()
-    return Trial(seen, present.ravel(), np.concatenate(noise), tuple(map(len, noise)), moved)
+    return Trial(
+        scores=seen, present=present.ravel(), noise=np.concatenate(noise), parts=tuple(map(len, noise)), moved=moved
+    )
 
 
 def _centered(budget: Budget, rng: Generator, state: int | None) -> Trial:
@@ -158,7 +160,7 @@ def _centered(budget: Budget, rng: Generator, state: int | None) -> Trial:
         for word in ("sum", "products")
     )
     scores = (by_products * along + by_mean * len(rows) * pca.mean_) / (by_products + by_mean)
-    return Trial(scores, present)
+    return Trial(scores=scores, present=present)
 
 
 def _slots(
@@ -211,7 +213,13 @@ def _slots(
     noise = [symmetric_noise(rest, deviation=deviation) for rest in rests]
     scores = [np.diag(rest) for rest in rests]
     seen = present + (np.mean(scores, axis=0)[None] if device else np.array(scores))
-    return Trial(seen.ravel(), present.ravel(), np.concatenate(noise), tuple(map(len, noise)), moved)
+    return Trial(
+        scores=seen.ravel(),
+        present=present.ravel(),
+        noise=np.concatenate(noise),
+        parts=tuple(map(len, noise)),
+        moved=moved,
+    )
 
 
 def _torn_slot(budget: Budget, rng: Generator, state: int | None, *, rule: str) -> Trial:
@@ -255,7 +263,7 @@ def _torn_slot(budget: Budget, rng: Generator, state: int | None, *, rule: str) 
         # The last of the diagonal, which comes first.
         noise = np.delete(noise, len(found) - 1)
     score: Array = present + np.full(1, (rest * adds).sum() / np.square(adds).sum())
-    return Trial(score, present, noise, moved=moved)
+    return Trial(scores=score, present=present, noise=noise, moved=moved)
 
 
 def _whole(packed: Array) -> Array:
@@ -269,7 +277,7 @@ def _matrix(stream: FederatedStream) -> Array:
     return np.asarray(stream._simulation.hub.state.value)[:-1, :-1]
 
 
-def _tree(blocks: int, *, person_blocks: int) -> tuple[tuple[tuple[int, int], ...], tuple[float, ...]]:
+def _tree(blocks: int, *, person_blocks: int) -> dict[str, Any]:
     """The stretches that a binary tree over `blocks` blocks releases, and their noise, times mu.
 
     A person has rows in `person_blocks` blocks, of which q = min(person_blocks, 2^l) fit into a stretch of level l. The charge
@@ -280,7 +288,8 @@ def _tree(blocks: int, *, person_blocks: int) -> tuple[tuple[tuple[int, int], ..
     most = [min(person_blocks, 2**level) for level in range(blocks.bit_length())]
     price = sum(-(-person_blocks // rows) for rows in most)
     stretches = tuple((number + 1 - length, number + 1) for number, length in enumerate(lengths))
-    return stretches, tuple(min(person_blocks, length) * math.sqrt(price) for length in lengths)
+    deviations = tuple(min(person_blocks, length) * math.sqrt(price) for length in lengths)
+    return {"stretches": stretches, "deviations": deviations}
 
 
 def _case(
@@ -292,7 +301,19 @@ def _case(
     tests: tuple[Test, ...] = ("curve", "noise"),
     threshold: float | None = 0.5,
 ) -> Case:
-    return Case(f"stream/{name}", "shipped", about, canary, tests, BUDGET, _claim, trial, 120, 1500, threshold)
+    return Case(
+        name=f"stream/{name}",
+        kind="shipped",
+        about=about,
+        canary=canary,
+        tests=tests,
+        budget=BUDGET,
+        claim=_claim,
+        trial=trial,
+        quick=120,
+        full=1500,
+        threshold=threshold,
+    )
 
 
 _LONG = "a thousand times the bound, present or blank"
@@ -304,25 +325,37 @@ CASES = (
         "sync",
         "StreamingPCA(publish='sync'): all components and values after each synchronisation, two of them",
         f"a row along each axis, {_LONG}, in the first increment, and one in the second",
-        partial(_followed, course=_Course("sync", _INCREMENTS, (1.0, 1.0), ((0,), (3,)))),
+        partial(
+            _followed, course=_Course(publish="sync", stretches=_INCREMENTS, deviations=(1.0, 1.0), people=((0,), (3,)))
+        ),
     ),
     _case(
         "block",
         "StreamingPCA(publish='block'): all components and values after each of three blocks",
         f"a row along each axis, {_LONG}, in the first block, and one in the last",
-        partial(_followed, course=_Course("block", tuple(pairwise(range(4))), (1.0,) * 3, ((0,), (2,)))),
+        partial(
+            _followed,
+            course=_Course(
+                publish="block", stretches=tuple(pairwise(range(4))), deviations=(1.0,) * 3, people=((0,), (2,))
+            ),
+        ),
     ),
     _case(
         "continual",
         "StreamingPCA(publish='continual'): all components and values after each of four blocks",
         f"a row along each axis, {_LONG}, in the first block, which is in a stretch of every level of the tree",
-        partial(_followed, course=_Course("continual", *_tree(4, person_blocks=1), ((0,),))),
+        partial(_followed, course=_Course(publish="continual", **_tree(4, person_blocks=1), people=((0,),))),
     ),
     _case(
         "units",
         "StreamingPCA(scale=...): all components and values, in these units, after each synchronisation, two of them",
         f"a row along each axis, in units from 1e-3 to 1e8, {_LONG}, in the first increment, and one in the second",
-        partial(_followed, course=_Course("sync", _INCREMENTS, (1.0, 1.0), ((0,), (3,)), _UNITS)),
+        partial(
+            _followed,
+            course=_Course(
+                publish="sync", stretches=_INCREMENTS, deviations=(1.0, 1.0), people=((0,), (3,)), units=_UNITS
+            ),
+        ),
     ),
     _case(
         "mean",
@@ -338,20 +371,31 @@ CASES = (
         "person-sync",
         "StreamingPCA(publish='sync', person_blocks=2): all components and values after each synchronisation",
         f"a person with a row in both blocks of an increment, each {_LONG}, along each axis",
-        partial(_followed, course=_Course("sync", _INCREMENTS, (2.0, 2.0), ((0, 1), (2, 3)))),
+        partial(
+            _followed,
+            course=_Course(publish="sync", stretches=_INCREMENTS, deviations=(2.0, 2.0), people=((0, 1), (2, 3))),
+        ),
     ),
     _case(
         # Here the rows fall into two releases, each charged for, so noise grows by sqrt(2) only.
         "person-block",
         "StreamingPCA(publish='block', person_blocks=2): all components and values after each of three blocks",
         f"a person with a row in two blocks, each {_LONG}, along each axis",
-        partial(_followed, course=_Course("block", tuple(pairwise(range(4))), (math.sqrt(2),) * 3, ((0, 1), (0, 2)))),
+        partial(
+            _followed,
+            course=_Course(
+                publish="block",
+                stretches=tuple(pairwise(range(4))),
+                deviations=(math.sqrt(2),) * 3,
+                people=((0, 1), (0, 2)),
+            ),
+        ),
     ),
     _case(
         "person-continual",
         "StreamingPCA(publish='continual', person_blocks=2): all components and values after each of four blocks",
         f"a person with a row in the first and the third block, each {_LONG}, along each axis",
-        partial(_followed, course=_Course("continual", *_tree(4, person_blocks=2), ((0, 2),))),
+        partial(_followed, course=_Course(publish="continual", **_tree(4, person_blocks=2), people=((0, 2),))),
     ),
     _case(
         "slots-site",

@@ -34,7 +34,7 @@ _TOO_LITTLE: Final = 0.8
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class _Misjudged(FloatRegion):
     """A region that clips rows as `inner` does, and states `part` of the sensitivities of `stated`."""
 
@@ -105,12 +105,12 @@ class _OtherBounds:
 # Each specimen differs from the shipped fit in one place, so that what refutes it is that place.
 def _quiet(domain: Domain) -> Region:
     """A sensitivity that is a fifth too small; noise is proportional to it."""
-    return _Misjudged(domain.dim, domain.radius, domain, domain, _TOO_LITTLE)
+    return _Misjudged(dim=domain.dim, radius=domain.radius, stated=domain, inner=domain, part=_TOO_LITTLE)
 
 
 def _unclipped(domain: Domain) -> Region:
     """Rows as in exact fits, which are not clipped."""
-    return _Misjudged(domain.dim, domain.radius, domain, replace(domain, radius=math.inf))
+    return _Misjudged(dim=domain.dim, radius=domain.radius, stated=domain, inner=replace(domain, radius=math.inf))
 
 
 @final
@@ -162,7 +162,7 @@ def _measured(budget: Budget, rng: Generator, state: int | None) -> Trial:
     table = np.vstack([base, np.where(present[:, None], 1.1, 0.0) * _AXES[:1]])
     pca = fitted(table, budget, state, row_bound=float(np.linalg.norm(table, axis=1).max()))
     # The attacker sees only what a fit may always state: the variance below which there is only noise.
-    return Trial(np.array([pca.noise_floor_]), present)
+    return Trial(scores=np.array([pca.noise_floor_]), present=present)
 
 
 CASES = (

@@ -66,7 +66,7 @@ def _lone(budget: Budget, rng: Generator, state: int | None) -> Trial:
         for message in tap.messages
         if isinstance(message.body, Pass) and (message.sender, message.receiver) == (_HOME, _OBSERVER)
     )
-    return Trial(np.abs(first[-1:]), present)
+    return Trial(scores=np.abs(first[-1:]), present=present)
 
 
 def _reported(budget: Budget) -> Claim:
@@ -78,7 +78,7 @@ def _reported(budget: Budget) -> Claim:
     """
     rate = (math.exp(budget.epsilon) + budget.delta) / (1 + math.exp(budget.epsilon))
     words = "the largest delta that D-DP-PM reports for its experiments, by its Theorem 2"
-    return Claim(words, budget.epsilon, budget.delta, 2 * float(ndtri(rate)))
+    return Claim(words=words, epsilon=budget.epsilon, delta=budget.delta, mu=2 * float(ndtri(rate)))
 
 
 def _star(gossip: GossipSimulation) -> None:

@@ -88,7 +88,7 @@ def published_fedpower(budget: Budget, rng: Generator, state: int | None, *, ste
         # The answer's place on the line between the two, with the noise across it left out.
         way = np.vdot(far, part.arrays[0] - here) / np.vdot(far, far)
         scores[entry] = 1 + way if present[entry] else -way
-    return Trial(scores, present)
+    return Trial(scores=scores, present=present)
 
 
 def _theorem(budget: Budget) -> Claim:
@@ -114,40 +114,40 @@ def _missing_share(budget: Budget, rng: Generator, state: int | None, *, sites: 
 
 CASES: Final = (
     Case(
-        "wrong/fedpower-4-steps",
-        "specimen",
-        "FedPower with 4 local steps, noise as published, what a site sends, seen by the hub",
-        "one in an entry on the diagonal of a site's Gram matrix, present or not: FedPower's own neighbours",
-        ("curve",),
-        Budget(1.0, 1e-5),
-        _theorem,
-        partial(published_fedpower, steps=4),
+        name="wrong/fedpower-4-steps",
+        kind="specimen",
+        about="FedPower with 4 local steps, noise as published, what a site sends, seen by the hub",
+        canary="one in an entry on the diagonal of a site's Gram matrix, present or not: FedPower's own neighbours",
+        tests=("curve",),
+        budget=Budget(1.0, 1e-5),
+        claim=_theorem,
+        trial=partial(published_fedpower, steps=4),
         quick=260,
         full=2600,
         threshold=0.5,
     ),
     Case(
-        "wrong/missing-share",
-        "specimen",
-        "masked sums over 3 sites, one of which adds no noise, seen by the hub and another of the sites",
-        "a row along each axis at the honest site that adds its noise, present or blank",
-        ("curve", "noise"),
-        BUDGET,
-        claim_under_masks,
-        partial(_missing_share, sites=3),
+        name="wrong/missing-share",
+        kind="specimen",
+        about="masked sums over 3 sites, one of which adds no noise, seen by the hub and another of the sites",
+        canary="a row along each axis at the honest site that adds its noise, present or blank",
+        tests=("curve", "noise"),
+        budget=BUDGET,
+        claim=claim_under_masks,
+        trial=partial(_missing_share, sites=3),
         quick=60,
         full=2600,
         threshold=0.5,
     ),
     Case(
-        "wrong/missing-only-share",
-        "specimen",
-        "masked sums over 2 sites, the honest one of which adds no noise, seen by the hub and the other site",
-        "a row along each axis at the honest site, present or blank",
-        ("rates",),
-        Budget(1.0, 1e-3),
-        claim_under_masks,
-        partial(_missing_share, sites=2),
+        name="wrong/missing-only-share",
+        kind="specimen",
+        about="masked sums over 2 sites, the honest one of which adds no noise, seen by the hub and the other site",
+        canary="a row along each axis at the honest site, present or blank",
+        tests=("rates",),
+        budget=Budget(1.0, 1e-3),
+        claim=claim_under_masks,
+        trial=partial(_missing_share, sites=2),
         quick=100,
         full=1000,
         threshold=0.5,

@@ -48,7 +48,7 @@ _TAIL: Final = 64
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Offset:
     """How far a source was read: `byte` bytes of the file `name`, and `rows` rows of the whole source.
 
@@ -373,7 +373,7 @@ class FollowedFolder:
                         f"{self.source / at.name} ends within a line, and {later[0]} has come after it. End the last line first"
                     )
                 earlier = sorted(files).index(later[0]) if until is None else at.earlier + 1
-                at = Offset(later[0], rows=at.rows, header=at.header, earlier=earlier)
+                at = Offset(name=later[0], rows=at.rows, header=at.header, earlier=earlier)
         empty = np.empty((0, len(self.columns)))
         return (np.concatenate(parts) if parts else empty), at
 

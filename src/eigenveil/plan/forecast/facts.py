@@ -52,7 +52,7 @@ _PHRASES: Final = {
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """What is known without looking at the data: `rank` components of `dim` columns, about `people` people, a budget.
 

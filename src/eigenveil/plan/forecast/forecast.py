@@ -60,7 +60,7 @@ class Interval:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
     """What a `method`, named "setting/algorithm", should find, and what it costs.
 

@@ -41,7 +41,7 @@ _SEES: Final[dict[Setting, str]] = {
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Candidate:
     """A method as it would be run.
 
@@ -129,13 +129,13 @@ def _sums(facts: Facts, setting: Setting, name: str) -> Candidate:
     method = f"{setting}/{name}"
     params = params_of(facts, method, plan, facts.neighbours)
     return Candidate(
-        method,
-        params,
-        unknown_of(facts, params),
-        plan,
-        split,
-        louder,
-        facts.neighbours,
+        method=method,
+        params=params,
+        unknown=unknown_of(facts, params),
+        plan=plan,
+        split=split,
+        louder=louder,
+        neighbours=facts.neighbours,
         # Sites that merge their own matrices still search together, each with a curator's noise.
         mean_louder=math.sqrt(facts.sites) if leaf.averages_subspaces else louder,
         memory=8 * held,
@@ -261,13 +261,13 @@ def _stream(facts: Facts, name: str) -> Candidate:
         refused = refused or f"{published_as(name).too_large}: use stream/{plan.kind.publishes}"
     params = params_of(facts, f"stream/{name}", plan, near)
     return Candidate(
-        f"stream/{name}",
-        params,
-        unknown_of(facts, params),
-        plan,
-        split,
-        louder,
-        near,
+        method=f"stream/{name}",
+        params=params,
+        unknown=unknown_of(facts, params),
+        plan=plan,
+        split=split,
+        louder=louder,
+        neighbours=near,
         oversample=oversample,
         blocks=blocks,
         memory=plan.memory,

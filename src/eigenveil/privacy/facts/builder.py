@@ -71,7 +71,7 @@ class PublishedNoise:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GuaranteeFacts:
     """What is true of a private release. `guarantee` puts it into words. `reproducible` noise came from a known seed.
 

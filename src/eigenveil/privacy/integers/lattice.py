@@ -39,7 +39,7 @@ _MARGIN = 1e-12
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Lattice:
     """The terms: what may be spent, how many sites may be missing, and how many may collude.
 
@@ -91,7 +91,7 @@ class Lattice:
         (False, 49)
         """
         room = math.log2((_ROOM // sites) / max(people, 1.0))
-        return cls(None, sites=sites, survivors=sites, colluders=0, bits=min(_FINEST, math.floor(room) - 1))
+        return cls(budget=None, sites=sites, survivors=sites, colluders=0, bits=min(_FINEST, math.floor(room) - 1))
 
     @property
     def private(self) -> bool:

@@ -24,7 +24,7 @@ __all__ = ["Share", "read"]
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Share:
     """A site's part of a sum, with its part of the noise, as integers modulo 2^64.
 

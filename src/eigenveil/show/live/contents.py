@@ -28,7 +28,7 @@ class PageBudget:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PageState:
     """One moment of a run. Every number in it was released or is public, and the terminal of this party shows it as well.
 

@@ -64,7 +64,9 @@ def live_page(
     from eigenveil.show.live.server import PageServer, PageSource
 
     page = LivePage(look)
-    source = PageSource(page.parts, lambda parts: document(page.title, parts), POLICY, VERSION)
+    source = PageSource(
+        parts=page.parts, document=lambda parts: document(page.title, parts), policy=POLICY, version=VERSION
+    )
     with PageServer(address, source) as server:
         # A log may go further than a terminal, and the token must not.
         more = "" if address.token is None or secret else " The token is in the file of --page-token."

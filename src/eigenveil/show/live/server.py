@@ -52,7 +52,7 @@ _HEADERS: Final = {
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PageSource:
     """What is served: `parts` of the page by the id of their place, a `document` made of them, and its content policy.
 
@@ -66,7 +66,7 @@ class PageSource:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Request:
     method: str
     path: str
@@ -198,7 +198,7 @@ class PageServer:
             raise _Refused(405, "This page is read-only.")
         if asked.path not in ("/", "/events"):
             raise _Refused(404, "There is nothing here. The page is at /.")
-        return self._admitted(_Request(words[0], asked.path, shown, headers))
+        return self._admitted(_Request(method=words[0], path=asked.path, token=shown, headers=headers))
 
     def _require_ours(self, headers: http.client.HTTPMessage) -> None:
         hosts = headers.get_all("Host", [])

@@ -54,7 +54,7 @@ _TIMES: Final = ("", ", again", *(f", a {which} time" for which in ("third", "fo
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class BoundSearch(SumTask[Center, Center]):
     """Find the norm to clip rows at, and unless `center` is given, the mean of the rows.
 
@@ -169,7 +169,9 @@ class BoundSearch(SumTask[Center, Center]):
         return isinstance(self.center, str)
 
     def _begin(self) -> Center:
-        return Center(self.bounds.origin if isinstance(self.center, str) else self.center, self.people, 0)
+        return Center(
+            center=self.bounds.origin if isinstance(self.center, str) else self.center, people=self.people, steps=0
+        )
 
     def _of_norms(self, step: int) -> bool:
         return step % 2 == 0
@@ -177,7 +179,9 @@ class BoundSearch(SumTask[Center, Center]):
     def _everywhere(self, question: Question) -> Domain:
         center = question.arrays[0]
         around = center if len(center) else None
-        return Domain(self.bounds.dim, math.inf, around, self.bounds.scale, gaps=self.bounds.gaps)
+        return Domain(
+            dim=self.bounds.dim, radius=math.inf, center=around, scale=self.bounds.scale, gaps=self.bounds.gaps
+        )
 
     def _totals(self, question: Question) -> Totals:
         center, radius = question.arrays
@@ -185,8 +189,8 @@ class BoundSearch(SumTask[Center, Center]):
         seen = self.split.observed if question.step == self.split.observed_at else 0.0
         also = f"{' and count' * counted}{' and observed entries' * (seen > 0)}"
         return Totals(
-            self.bounds.found(float(radius[0])).around_start(center if len(center) else None),
-            self.neighbours,
+            domain=self.bounds.found(float(radius[0])).around_start(center if len(center) else None),
+            neighbours=self.neighbours,
             sum_weight=self.split.mean[question.step],
             count_weight=self.split.count if counted else 0.0,
             observed_weight=seen,

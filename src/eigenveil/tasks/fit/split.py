@@ -32,7 +32,7 @@ _OBSERVED_SHARE: Final = 0.04
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
     """Shares of mu^2: `mean` for each step of the search for mean and bound, `count` with one of them, `extra` for later totals.
 
@@ -137,9 +137,9 @@ def split_budget(
     # the mean is the last step. Entries are counted with the first sum of rows, which is divided by these counts.
     last = len(_UNIT_SHARES) - 1
     return Split(
-        steps,
-        beside,
-        extra,
+        mean=steps,
+        count=beside,
+        extra=extra,
         counted_at=last if units else 3 if bound else 0,
         observed=seen - later,
         observed_at=last if units else 1 if bound else 0,

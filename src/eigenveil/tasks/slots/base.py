@@ -22,7 +22,7 @@ Part = TypeVar("Part")
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SlotState:
     """What a hub knows after some slots: their `value`, aged to slot `reference`. None before the first.
 
