@@ -9,8 +9,7 @@ from dp_accounting import pld
 from numpy.typing import NDArray
 
 from eigenveil.audit.case import Trial, mu_of
-from eigenveil.audit.cases.canaries import moved_by_one
-from eigenveil.audit.cases.messages import Look, scored
+from eigenveil.audit.cases.seen import Look, moved_by_one, scored
 from eigenveil.core.accounting import Budget, mu_for
 from eigenveil.linalg import Array
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from eigenveil.audit import CASES, Verdict, audit
 from eigenveil.audit.case import Case
 from eigenveil.audit.cases.bits import CASES as BITS
-from eigenveil.audit.specimens.bits import CASES as SPECIMENS
-from eigenveil.audit.specimens.bits import FloatingGaussian
+from eigenveil.audit.specimens import CASES as SPECIMENS
+from eigenveil.audit.specimens import FloatingGaussian
 from eigenveil.core.accounting import Budget
 from eigenveil.core.mechanism import Bounded, Gaussian, Mechanism
 from eigenveil.core.noise import Noise, Rounded

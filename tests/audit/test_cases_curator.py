@@ -8,12 +8,12 @@ from scipy.special import ndtr
 
 from eigenveil.audit import Case, Trial, Verdict, judge
 from eigenveil.audit.cases.bounds import CASES as BOUNDS
-from eigenveil.audit.cases.canaries import enough_people, gram_of, lifted, require_guarantee, symmetric_noise
 from eigenveil.audit.cases.curator import CASES as CURATOR
-from eigenveil.audit.cases.followed import CASES as FOLLOWED
+from eigenveil.audit.cases.seen import enough_people, gram_of, lifted, require_guarantee, symmetric_noise
+from eigenveil.audit.cases.stream import CASES as FOLLOWED
 from eigenveil.audit.cases.stream import CASES as STREAM
-from eigenveil.audit.specimens.curator import CASES as WRONG
-from eigenveil.audit.specimens.followed import CASES as WRONG_FOLLOWED
+from eigenveil.audit.specimens import CASES as WRONG
+from eigenveil.audit.specimens import CASES as WRONG_FOLLOWED
 from eigenveil.core.accounting import Budget
 from eigenveil.core.domain import Domain
 from eigenveil.core.ledger import Ledger, Memory, Reserve

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from eigenveil.audit import Case, audit
-from eigenveil.audit.cases.masked import BUDGET, CASES, claim_under_masks
-from eigenveil.audit.specimens.sites import CASES as SPECIMENS
+from eigenveil.audit.cases.sites import BUDGET, CASES, claim_under_masks
+from eigenveil.audit.specimens import CASES as SPECIMENS
 from eigenveil.core.accounting import mu_for
 from eigenveil.core.noise import Noise, Rounded
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from eigenveil.audit import specimens as wrong_peers
 from eigenveil.audit.case import Case, Trial
 from eigenveil.audit.cases import peers as cases_peers
-from eigenveil.audit.cases.messages import Look, Tap, scored
+from eigenveil.audit.cases.seen import Look, Tap, scored
 from eigenveil.audit.runs import audit
-from eigenveil.audit.specimens import peers as wrong_peers
 from eigenveil.audit.verdict import Verdict
 from eigenveil.core.domain import Domain
 from eigenveil.core.noise import Noise, Rounded

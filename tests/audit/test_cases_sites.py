@@ -11,11 +11,10 @@ import pytest
 
 from eigenveil.audit import Case, Verdict, audit
 from eigenveil.audit.case import Test as Hypothesis
-from eigenveil.audit.cases.crowd import Crowd
-from eigenveil.audit.cases.messages import Look, Tap, scored
+from eigenveil.audit.cases.seen import Crowd, Look, Tap, scored
 from eigenveil.audit.cases.sites import CASES
-from eigenveil.audit.specimens.sites import CASES as SPECIMENS
-from eigenveil.audit.specimens.sites import published_fedpower
+from eigenveil.audit.specimens import CASES as SPECIMENS
+from eigenveil.audit.specimens import published_fedpower
 from eigenveil.core.accounting import Budget
 from eigenveil.core.domain import Domain
 from eigenveil.core.ledger import Ledger

@@ -9,7 +9,7 @@ import pytest
 from scipy.special import ndtr
 
 from eigenveil.audit.low_bits import Candidates, certain, likelihood, on_steps, told
-from eigenveil.audit.specimens.bits import FloatingGaussian
+from eigenveil.audit.specimens import FloatingGaussian
 from eigenveil.core.ledger import Ledger
 from eigenveil.core.mechanism import Bounded, Gaussian
 from eigenveil.core.noise import Noise, Rounded

@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eigenveil.audit.attacks.demonstration import Demonstration, Shown
-from eigenveil.audit.attacks.outsider import entries_from_components, outsider, row_from_components
-from eigenveil.audit.attacks.people import COLUMNS, ROW_BOUND, made_up_people
+from eigenveil.audit.attacks.demonstration import COLUMNS, ROW_BOUND, Demonstration, Shown, made_up_people
 from eigenveil.audit.attacks.reconstruction import (
     _conclusion,
     _runs,
     curious_hub,
+    entries_from_components,
     listened,
+    outsider,
     relative_error,
+    row_from_components,
     solved,
 )
 from eigenveil.estimators import FederatedPCA

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eigenveil import GossipPCA
-from eigenveil.audit.cases.messages import evened
+from eigenveil.audit.cases.seen import evened
 from eigenveil.core.domain import Domain
 from eigenveil.core.mechanism import Bounded
 from eigenveil.core.noise import Noise, distance_in_steps, step_of, values_of

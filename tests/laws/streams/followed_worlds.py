@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from eigenveil.audit.specimens.followed import AsRead
+from eigenveil.audit.specimens import AsRead
 from eigenveil.core.domain import Domain
 from eigenveil.core.unit import Neighbours
 from eigenveil.data.follow import (

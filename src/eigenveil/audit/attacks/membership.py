@@ -14,8 +14,7 @@ import numpy as np
 from numpy.random import Generator
 from scipy.special import ndtr, stdtrit
 
-from eigenveil.audit.attacks.demonstration import Demonstration, Shown
-from eigenveil.audit.attacks.people import made_up_people
+from eigenveil.audit.attacks.demonstration import Demonstration, Shown, made_up_people
 from eigenveil.audit.evidence import rate_at_least, rate_at_most
 from eigenveil.core.accounting import mu_for
 from eigenveil.errors import require

@@ -18,13 +18,20 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.random import Generator
 
-from eigenveil.audit.case import Case, Claim, Trial, mu_of
-from eigenveil.audit.cases.canaries import enough_people, gram_of, require_guarantee, tossed
-from eigenveil.audit.cases.crowd import Standing, announced, as_member, exact
-from eigenveil.audit.cases.curator_seen import BUDGET, fitted, unshrunk
-from eigenveil.audit.cases.masked import claim_under_masks
-from eigenveil.audit.cases.messages import Tap
-from eigenveil.audit.cases.peers_seen import WatchedGossip
+from eigenveil.audit.case import Trial, mu_of, usual_case
+from eigenveil.audit.cases.curator import fitted, unshrunk
+from eigenveil.audit.cases.peers import WatchedGossip
+from eigenveil.audit.cases.seen import (
+    Standing,
+    Tap,
+    announced,
+    as_member,
+    enough_people,
+    exact,
+    gram_of,
+    require_guarantee,
+    tossed,
+)
 from eigenveil.audit.low_bits import Candidates, on_steps, told
 from eigenveil.core.accounting import Budget
 from eigenveil.core.domain import Domain
@@ -340,86 +347,67 @@ def _candidates(released: Array, values: tuple[Array, Array], scale: float) -> C
     return Candidates.of(released, without, given, scale=scale, symmetric=released.ndim == 2)
 
 
-def _guarantee(of: str) -> Callable[[Budget], Claim]:
-    return partial(Claim.of, words=f"{of}'s guarantee")
-
-
-def _case(
-    name: str,
-    about: str,
-    trial: Callable[[Budget, Generator, int | None], Trial],
-    claim: Callable[[Budget], Claim],
-    *,
-    canary: str = "a row of real numbers, three times the bound, present or not (blank, where the number of "
-    "people is public)",
-    quick: int = 80,
-) -> Case:
-    # A score is a log likelihood ratio, or a certainty with its sign, so zero is the best threshold.
-    return Case(
-        name=f"bits/{name}",
-        kind="shipped",
-        about=about,
-        canary=canary,
-        tests=("curve",),
-        budget=BUDGET,
-        claim=claim,
-        trial=trial,
-        quick=quick,
-        full=10 * quick,
-        threshold=0.0,
-    )
-
-
+# A score is a log likelihood ratio, or a certainty with its sign, so zero is the best threshold.
+_case = partial(usual_case, quick=80, tests=("curve",), threshold=0.0)
+_REAL: Final = (
+    "a row of real numbers, three times the bound, present or not (blank, where the number of people is public)"
+)
 _KNOWN: Final = "by an attacker who knows all other rows"
 CASES: Final = (
     _case(
-        "site-part",
+        "bits/site-part",
         "FederatedPCA(trust='site', method='covariance'), the last places of each site's matrix and count, seen by the hub, "
         f"{_KNOWN}",
+        _REAL,
         site_parts,
-        _guarantee("FederatedPCA"),
+        claim="FederatedPCA's guarantee",
     ),
     _case(
-        "hub-release",
+        "bits/hub-release",
         f"FederatedPCA(trust='hub', method='covariance'), the last places of what the hub releases, seen {_KNOWN}",
+        _REAL,
         partial(_hub_release, trust="hub"),
-        _guarantee("FederatedPCA"),
+        claim="FederatedPCA's guarantee",
     ),
     _case(
-        "masked-sum",
+        "bits/masked-sum",
         f"FederatedPCA(trust='masked', method='covariance'), the last places of the unmasked sum, seen by the hub, {_KNOWN}",
+        _REAL,
         partial(_hub_release, trust="masked"),
-        claim_under_masks,
+        claim="FederatedPCA's guarantee under masks",
     ),
     _case(
-        "saved-model",
+        "bits/saved-model",
         f"PrivatePCA(center='private'), the last places of mean and spectrum in a model's file, seen {_KNOWN}",
+        _REAL,
         _saved_model,
-        _guarantee("PrivatePCA"),
+        claim="PrivatePCA's guarantee",
     ),
     _case(
-        "item-degrees",
+        "bits/item-degrees",
         "PrivateRecommender(item_degrees='private', method='covariance'), the last places of item degrees and pairs of items, "
         f"seen {_KNOWN}",
+        "a user of half of the items, present or not",
         _item_degrees,
-        _guarantee("PrivateRecommender"),
-        canary="a user of half of the items, present or not",
+        claim="PrivateRecommender's guarantee",
     ),
     *(
         _case(
-            f"stream-{publish}",
+            f"bits/stream-{publish}",
             f"StreamingPCA(publish='{publish}'), the last places of each view of its spectrum, seen {_KNOWN}",
+            _REAL,
             partial(_stream, publish=publish),
-            _guarantee("StreamingPCA"),
+            claim="StreamingPCA's guarantee",
         )
         for publish in _PUBLISH
     ),
     *(
         _case(
-            f"peers-{noise}",
+            f"bits/peers-{noise}",
             f"GossipPCA(noise='{noise}', method='covariance'), the last places of all messages between peers, seen {_KNOWN}",
+            _REAL,
             partial(_peers, noise=noise),
-            _guarantee("GossipPCA"),
+            claim="GossipPCA's guarantee",
         )
         for noise in _NOISES
     ),

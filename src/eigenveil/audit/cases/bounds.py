@@ -9,9 +9,8 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular, toeplitz
 
-from eigenveil.audit.case import Case, Claim, Trial, mu_of
-from eigenveil.audit.cases.canaries import moved_by_one, require_guarantee, tossed
-from eigenveil.audit.cases.curator_seen import BUDGET
+from eigenveil.audit.case import Trial, mu_of, usual_case
+from eigenveil.audit.cases.seen import moved_by_one, require_guarantee, tossed
 from eigenveil.core.accounting import Budget
 from eigenveil.errors import require
 from eigenveil.estimators.bounds.columns import find_column_bounds
@@ -179,78 +178,58 @@ def _torn(rows: Array, rule: str | None) -> Array:
 
 
 CASES = (
-    Case(
+    usual_case(
         name="bounds/norms",
-        kind="shipped",
         about="find_bounds: how many people have rows beyond each candidate, and how many people there are, seen by anybody",
         canary="a row of norm 1e8, in the table or not",
-        tests=("curve", "noise"),
-        budget=BUDGET,
-        claim=lambda budget: Claim.of(budget, "the guarantee of find_bounds"),
+        claim="the guarantee of find_bounds",
         trial=_lengths,
         quick=400,
         full=4000,
-        threshold=0.5,
     ),
     *(
-        Case(
+        usual_case(
             name="bounds/columns" if rule is None else f"bounds/columns-{rule}",
-            kind="shipped",
             about=f"find_column_bounds({'' if rule is None else _RULES[rule]}): the number of people that its counts add up to, "
             "seen by anybody",
             canary="a row with 1e8 in every column, in the table or not",
-            tests=("curve", "noise"),
-            budget=BUDGET,
-            claim=lambda budget: Claim.of(budget, "the guarantee of find_column_bounds"),
+            claim="the guarantee of find_column_bounds",
             trial=partial(_columns, rule=rule),
             quick=200,
             full=4000,
-            threshold=0.5,
         )
         for rule in (None, *_RULES)
     ),
-    Case(
+    usual_case(
         name="bounds/spectrum",
-        kind="shipped",
         about="released_spectrum: all eigenvalues, seen by anybody",
         canary="a row along each axis, a thousand times the bound, present or blank",
-        tests=("curve", "noise"),
-        budget=BUDGET,
-        claim=lambda budget: Claim.of(budget, "the guarantee of released_spectrum"),
+        claim="the guarantee of released_spectrum",
         trial=_spectrum,
         quick=200,
         full=2000,
-        threshold=0.5,
     ),
     *(
-        Case(
+        usual_case(
             name=f"bounds/norms-{rule}",
-            kind="shipped",
             about=f"find_bounds({words}): how many people have rows beyond each candidate, seen by anybody",
             canary="a row of norm 1e8 that lacks the other columns, in the table or not",
-            tests=("curve", "noise"),
-            budget=BUDGET,
-            claim=lambda budget: Claim.of(budget, "the guarantee of find_bounds"),
+            claim="the guarantee of find_bounds",
             trial=partial(_lengths, rule=rule),
             quick=200,
             full=4000,
-            threshold=0.5,
         )
         for rule, words in _RULES.items()
     ),
     *(
-        Case(
+        usual_case(
             name=f"bounds/spectrum-{rule}",
-            kind="shipped",
             about=f"released_spectrum({words}): all eigenvalues of the divided matrix, seen by anybody",
             canary="a row along each axis, a thousand times the bound and without other entries, or with no entry at all",
-            tests=("curve", "noise"),
-            budget=BUDGET,
-            claim=lambda budget: Claim.of(budget, "the guarantee of released_spectrum"),
+            claim="the guarantee of released_spectrum",
             trial=partial(_spectrum, rule=rule),
             quick=100,
             full=2000,
-            threshold=0.5,
         )
         for rule, words in _RULES.items()
     ),
