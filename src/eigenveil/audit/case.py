@@ -152,9 +152,9 @@ def usual_case(
     budget: Budget = BUDGET,
     threshold: float | None = 0.5,
 ) -> Case:
-    """A case scored by likelihood ratios: the threshold is half, and the noise is tested too. Ten times as many runs unless `full`.
+    """A case scored by likelihood ratios: the threshold is half, and the noise is tested too.
 
-    A `claim` in words is one of Gaussian noise.
+    A full audit takes ten times as many runs unless `full` says otherwise. A `claim` in words is one of Gaussian noise.
     """
     return Case(
         name=name,

@@ -1,11 +1,9 @@
-"""Reconstruction by a curious hub, FedPower's Example 1: a site's matrix and people's rows, from the messages of real studies.
+"""Reconstruction by a curious hub and by an outsider: FedPower's Examples 1 and 2.
 
-The studies are those of `FederatedPCA` and its parties. The hub runs the study's own code on a guessed matrix, and changes the
+The hub finds a site's matrix and people's rows from the messages of real studies of `FederatedPCA`. It runs the study's own code on a guessed matrix, and changes the
 guess until the code gives the answers that it received. So no method is implemented here a second time.
 
-Reconstruction by an outsider, FedPower's Example 2: from what a study publishes, and from what the outsider knows besides.
-
-The study is one fit of `PrivatePCA`. Components are published to show how columns vary together, and a private study shows that
+The outsider has what a fit of `PrivatePCA` publishes, and knows something besides. Components are published to show how columns vary together, and a private study shows that
 too, if enough people are in it. The guarantee is about the last target: one person.
 """
 
@@ -325,13 +323,11 @@ def _conclusion(runs: tuple[_Run, ...], shown: Mapping[str, tuple[Shown, Shown]]
     return " ".join(said)
 
 
-_OUT_RANK: Final = 3
-_OUT_DELTA: Final = 1e-5
 _EPSILONS: Final = (1.0, 0.1)
 _PEOPLE: Final = 1000
 _KNOWN: Final = 6
 _SOUGHT: Final = 50
-_BY_ENTRIES, _BY_SPECTRUM, _OUT_ROW = "covariances, some known", "covariances, none known", "one person's row"
+_BY_ENTRIES, _BY_SPECTRUM = "covariances, some known", "covariances, none known"
 
 
 def entries_from_components(components: Array, variances: Array, *, known: tuple[int, ...]) -> Array:
@@ -370,13 +366,13 @@ def outsider(*, seed: int = 0) -> Demonstration:
     rng = np.random.default_rng(seed)
     rows = made_up_people(_PEOPLE, rng=rng)
     runs: dict[str, dict[str, Any]] = {"no privacy": {"epsilon": None}} | {
-        f"epsilon = {epsilon:g}": {"epsilon": epsilon, "delta": _OUT_DELTA, "row_bound": ROW_BOUND}
+        f"epsilon = {epsilon:g}": {"epsilon": epsilon, "delta": _DELTA, "row_bound": ROW_BOUND}
         for epsilon in _EPSILONS
     }
     shown = {
         name: _outsider_attacked(
             name,
-            PrivatePCA(_OUT_RANK, center=None, random_state=int(rng.integers(1 << 31)), **settings).fit(rows),
+            PrivatePCA(_RANK, center=None, random_state=int(rng.integers(1 << 31)), **settings).fit(rows),
             rows,
         )
         for name, settings in runs.items()
@@ -384,7 +380,7 @@ def outsider(*, seed: int = 0) -> Demonstration:
     return Demonstration(
         title="An outsider",
         story=(
-            f"{_OUT_RANK} components of {_PEOPLE} people and {len(COLUMNS)} columns are published, with their variances.",
+            f"{_RANK} components of {_PEOPLE} people and {len(COLUMNS)} columns are published, with their variances.",
             f"An outsider knows the variances of {_KNOWN} columns from elsewhere and solves for the weights of the components. "
             "That gives all other variances and covariances (FedPower, Example 2). The published variances serve as "
             "well.",
@@ -434,7 +430,7 @@ def _outsider_attacked(name: str, pca: PrivatePCA, rows: Array) -> tuple[Shown, 
         ),
         Shown(
             run=name,
-            target=_OUT_ROW,
+            target=_ROW,
             value=mean,
             baseline=usual,
             succeeded=mean < HALF * usual,

@@ -117,8 +117,10 @@ def _seen_from_sites(
                 # Charges are one for each question, however often it was answered.
                 asked.append(part.question)
             # A person moves a part by one, but for norms and for rows that are clipped to a bound that was found.
-            summed, question, _ = task.as_sum(part.question)
-            far = summed.sensitivity(question) if searches else 1.0
+            far = 1.0
+            if searches:
+                summed, question, _ = task.as_sum(part.question)
+                far = summed.sensitivity(question)
             # A second answer to one question has the same noise as the first.
             scale = far / charges[len(asked) - 1].mu
             looks.append(crowd.look(known[part.round], shown(part.arrays), sites=[name], scale=scale, far=far))

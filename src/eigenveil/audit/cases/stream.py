@@ -418,7 +418,7 @@ def _read_by(
     with tempfile.TemporaryDirectory() as folder:
         path, ends, held, found = Path(folder) / "rows.csv", _Ends(), list[Array](), list[tuple[int, Array]]()
         blank = f"{' ' * _BLANKS}{','.join(['0.0'] * _FILE_DIM)}\n" if neighbours.count_is_public else ""
-        canary = f"{','.join(['0.0'] * (_DIM - 1))},1000.0\n"
+        canary = f"{','.join(['0.0'] * (_FILE_DIM - 1))},1000.0\n"
         path.write_text(f"a,b,c,d\n{canary if there else blank}{_lines(0, _BACKLOG)}")
         follower = reader(follow(path), ByClock(0.0, 1.0, _SLOTS), ends=ends)
 
