@@ -19,7 +19,7 @@ from eigenveil.ledger.entries import written_export
 from eigenveil.ledger.head import NotedHead
 from eigenveil.plan import METHODS, Facts, Spectrum, forecast
 from eigenveil.show.report import model_report
-from eigenveil.show.schema import to_json
+from eigenveil.show.values import to_json
 
 __all__ = ["files", "forecasts", "verdicts"]
 

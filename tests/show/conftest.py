@@ -12,7 +12,7 @@ import pytest
 from eigenveil import Guarantee, Model
 from eigenveil.core.ledger import Charge
 from eigenveil.estimators.rounds import Round
-from eigenveil.show.files import write_report
+from eigenveil.show.pages import write_report
 from eigenveil.show.report import model_report
 from eigenveil.show.values import FactLine, Report, SitePart
 

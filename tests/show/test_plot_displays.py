@@ -27,8 +27,8 @@ from eigenveil.show.plots import (
     LoadingsDisplay,
     PlanDisplay,
     ScreeDisplay,
+    pyplot,
 )
-from eigenveil.show.plots.display import pyplot
 
 HOSTILE = ("$x^2$", r"\input{secret}", "<script>alert(1)</script>", "a\nb\x1b[31m", "n" * 60, "age")
 

@@ -29,8 +29,8 @@ from eigenveil.errors import ParameterWarning, listed, require, require_param
 from eigenveil.params import StreamingParams
 from eigenveil.params.words import in_options
 from eigenveil.show.console import Line, busy, output
-from eigenveil.show.live.address import PageAddress
-from eigenveil.show.stream import LiveView, live_view
+from eigenveil.show.live import PageAddress
+from eigenveil.show.progress import LiveView, live_view
 
 if TYPE_CHECKING:
     from eigenveil.core.accounting import Budget

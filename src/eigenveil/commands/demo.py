@@ -113,7 +113,7 @@ def demo(
     kept.save(model)
     wrote(model)
     with busy("writing the report"):
-        from eigenveil.show.files import write_report
+        from eigenveil.show.pages import write_report
 
         write_report(_report(kept, lines, rows), report)
     wrote(report)

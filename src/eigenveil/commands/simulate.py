@@ -28,8 +28,7 @@ from eigenveil.params.declarations.reading import MissingParams
 from eigenveil.params.declarations.simulate import FOR_HUBS, FOR_PEERS
 from eigenveil.params.words import in_options
 from eigenveil.show.console import busy, is_seen, output
-from eigenveil.show.live.address import PageAddress
-from eigenveil.show.live.live import live_page
+from eigenveil.show.live import PageAddress, live_page
 from eigenveil.show.progress import round_name, shown_names
 
 if TYPE_CHECKING:

@@ -1,7 +1,6 @@
 """A study in plain sentences: what is computed, who takes part, who learns what, and at what cost.
 
-Nothing else says who learns what in a study; what leaves one site is in `words.py`, and the guarantee has its own.
-
+Nothing else says who learns what in a study; what leaves one site is in `disclosure.py`, and the guarantee has its own.
 `eigenveil study show` prints all of them. The consent screen of a site or peer uses the same sentences.
 """
 

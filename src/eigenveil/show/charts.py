@@ -10,8 +10,22 @@ from dataclasses import dataclass
 from typing import Final, Literal, Protocol, final
 
 from eigenveil.errors import require
-from eigenveil.show.marks import WIDTH, Cell, Chart, Mark, bar, dot, fitted, in_bytes, line, width_of, words
-from eigenveil.show.plane import Plane, numbers, ticks
+from eigenveil.show.marks import (
+    WIDTH,
+    Cell,
+    Chart,
+    Mark,
+    Plane,
+    bar,
+    dot,
+    fitted,
+    in_bytes,
+    line,
+    numbers,
+    ticks,
+    width_of,
+    words,
+)
 
 __all__ = [
     "Point",

@@ -14,10 +14,9 @@ from eigenveil.params import GossipParams, PrivateParams, StreamingParams
 from eigenveil.params.words import as_options
 from eigenveil.show.charts import Point
 from eigenveil.show.console import Line, output
-from eigenveil.show.curve import CurveChart, span
 from eigenveil.show.marks import in_bytes
 from eigenveil.show.report import forecast_part, unseen_words
-from eigenveil.show.terminal import labelled, simple_table
+from eigenveil.show.terminal import CurveChart, labelled, simple_table, span
 from eigenveil.show.values import ListPart, Report, TablePart
 
 if TYPE_CHECKING:

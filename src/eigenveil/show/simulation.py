@@ -9,7 +9,7 @@ from rich.text import Text
 
 from eigenveil.core.accounting import epsilon_of
 from eigenveil.params import FederatedParams, GossipParams
-from eigenveil.show.live.contents import PageBudget, PageState, scree_words
+from eigenveil.show.live import PageBudget, PageState, scree_words
 from eigenveil.show.marks import in_bytes
 from eigenveil.show.progress import round_name, shown_names
 from eigenveil.show.terminal import (

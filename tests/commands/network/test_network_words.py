@@ -17,7 +17,7 @@ from eigenveil.methods import MethodPlan
 from eigenveil.network.study.file import StudyFile
 from eigenveil.network.study.parties import parties_of, peer_parties_of
 from eigenveil.show.agreement import facts_of, who_learns
-from eigenveil.show.words import _sums, cost_fact, leaving_peer, leaving_site, left_words, rounded
+from eigenveil.show.disclosure import _sums, cost_fact, leaving_peer, leaving_site, left_words, rounded
 from eigenveil.tasks.fit.bounds import RowBounds
 
 ROW = PrivacyUnit("row", Neighbours.ADD_REMOVE)

@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from eigenveil.show.live.address import PageAddress
-from eigenveil.show.live.contents import PageBudget, PageState
-from eigenveil.show.live.live import LivePage, live_page
+from eigenveil.show.live import LivePage, PageAddress, PageBudget, PageState, live_page
 from show.conftest import HOSTILE, made_rounds
 
 WIDER = "document.documentElement.scrollWidth - document.documentElement.clientWidth"

@@ -13,11 +13,9 @@ from typing import Any
 import pytest
 
 from eigenveil.commands._options import page_at
-from eigenveil.show.live import server as serving
-from eigenveil.show.live.address import PageAddress
-from eigenveil.show.live.contents import PageState
-from eigenveil.show.live.live import LivePage, live_page
-from eigenveil.show.live.server import PageServer, PageSource
+from eigenveil.show import server as serving
+from eigenveil.show.live import LivePage, PageAddress, PageState, live_page
+from eigenveil.show.server import PageServer, PageSource
 
 
 @contextmanager

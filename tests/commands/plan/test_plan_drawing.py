@@ -12,7 +12,7 @@ from rich.console import Console
 from commands.plan.plan_runs import SMALL, Oracle, planned, refused
 from eigenveil.plan import Interval
 from eigenveil.show.charts import Point, plan_chart
-from eigenveil.show.curve import CurveChart, span
+from eigenveil.show.terminal import CurveChart, span
 
 SVG = "{http://www.w3.org/2000/svg}"
 POINTS = (

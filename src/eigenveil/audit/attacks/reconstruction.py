@@ -1,10 +1,12 @@
 """Reconstruction by a curious hub and by an outsider: FedPower's Examples 1 and 2.
 
-The hub finds a site's matrix and people's rows from the messages of real studies of `FederatedPCA`. It runs the study's own code on a guessed matrix, and changes the
-guess until the code gives the answers that it received. So no method is implemented here a second time.
+The hub finds a site's matrix and people's rows from the messages of real studies of `FederatedPCA`. It runs the study's own code
+on a guessed matrix, and changes the guess until the code gives the answers that it received. So no method is implemented here a
+second time.
 
-The outsider has what a fit of `PrivatePCA` publishes, and knows something besides. Components are published to show how columns vary together, and a private study shows that
-too, if enough people are in it. The guarantee is about the last target: one person.
+The outsider has what a fit of `PrivatePCA` publishes, and knows something besides. Components are published to show how columns
+vary together, and a private study shows that too, if enough people are in it. The guarantee is about the last target: one
+person.
 """
 
 from collections.abc import Mapping
@@ -366,8 +368,7 @@ def outsider(*, seed: int = 0) -> Demonstration:
     rng = np.random.default_rng(seed)
     rows = made_up_people(_PEOPLE, rng=rng)
     runs: dict[str, dict[str, Any]] = {"no privacy": {"epsilon": None}} | {
-        f"epsilon = {epsilon:g}": {"epsilon": epsilon, "delta": _DELTA, "row_bound": ROW_BOUND}
-        for epsilon in _EPSILONS
+        f"epsilon = {epsilon:g}": {"epsilon": epsilon, "delta": _DELTA, "row_bound": ROW_BOUND} for epsilon in _EPSILONS
     }
     shown = {
         name: _outsider_attacked(
