@@ -85,7 +85,7 @@ class BarChart:
     """Horizontal bars as wide as the terminal allows; a positive `floor` is marked on every line and named below.
 
     >>> from rich.console import Console
-    >>> chart = BarChart((Bar("1", 4.0, "4"), Bar("2", 1.0, "1")), floor=2.0)
+    >>> chart = BarChart((Bar(label="1", value=4.0, note="4"), Bar(label="2", value=1.0, note="1")), floor=2.0)
     >>> Console(width=12, force_terminal=False).print(chart)
     1 ████┊███ 4
     2 ██  ┊    1
@@ -494,7 +494,7 @@ class CurveChart:
     >>> from rich.console import Console
     >>> from types import SimpleNamespace as at
     >>> half = at(value=0.5, low=0.25, high=0.75)
-    >>> chart = CurveChart((Point(1.0, half, half, 0.1),), asked=1.0)
+    >>> chart = CurveChart((Point(epsilon=1.0, captured=half, sine=half, nothing=0.1),), asked=1.0)
     >>> Console(width=60, force_terminal=False).print(chart)
     epsilon 0                     1
           1   ┊   ├────●────┤       0.50 (0.25 to 0.75) <- asked

@@ -1,4 +1,7 @@
-"""Every case by its name: the releases that are shipped, and specimens that are known to be wrong."""
+"""Every case by its name: the releases that are shipped, and specimens that are known to be wrong.
+
+`audit` and the command `audit` read `CASES`. It may import `audit.specimens`, and all that `audit` may.
+"""
 
 from types import MappingProxyType
 from typing import Final
