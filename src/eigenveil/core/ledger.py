@@ -469,7 +469,7 @@ delta = 1e-06; nothing was released
 
         >>> ledger = Ledger(epsilon=1.0, delta=1e-6)
         >>> for number in range(1000):
-        ...     ledger.spend(0.2, label="block", slot=Slot("blocks", number, per_person=1))
+        ...     ledger.spend(0.2, label="block", slot=Slot(series="blocks", number=number, per_person=1))
         >>> len(ledger.charges), ledger.spent_mu
         (1, 0.2)
         """

@@ -32,7 +32,9 @@ class RowCovariance:
 
     Rows are divided by `scale`, (d,), first, unless it is None.
 
-    >>> model = RowCovariance(np.zeros(2), np.array([[1.0, 0.0]]), np.array([4.0]), 1.0, None)
+    >>> model = RowCovariance(
+    ...     mean=np.zeros(2), directions=np.array([[1.0, 0.0]]), variances=np.array([4.0]), rest=1.0, scale=None
+    ... )
     >>> model.matrix().tolist(), model.inverse().tolist()
     ([[4.0, 0.0], [0.0, 1.0]], [[0.25, 0.0], [0.0, 1.0]])
     """

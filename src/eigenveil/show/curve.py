@@ -42,7 +42,7 @@ class CurveChart:
     >>> from rich.console import Console
     >>> from types import SimpleNamespace as at
     >>> half = at(value=0.5, low=0.25, high=0.75)
-    >>> chart = CurveChart((Point(1.0, half, half, 0.1),), asked=1.0)
+    >>> chart = CurveChart((Point(epsilon=1.0, captured=half, sine=half, nothing=0.1),), asked=1.0)
     >>> Console(width=60, force_terminal=False).print(chart)
     epsilon 0                     1
           1   ┊   ├────●────┤       0.50 (0.25 to 0.75) <- asked

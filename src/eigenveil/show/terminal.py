@@ -82,7 +82,7 @@ class BarChart:
     """Horizontal bars as wide as the terminal allows; a positive `floor` is marked on every line and named below.
 
     >>> from rich.console import Console
-    >>> chart = BarChart((Bar("1", 4.0, "4"), Bar("2", 1.0, "1")), floor=2.0)
+    >>> chart = BarChart((Bar(label="1", value=4.0, note="4"), Bar(label="2", value=1.0, note="1")), floor=2.0)
     >>> Console(width=12, force_terminal=False).print(chart)
     1 ████┊███ 4
     2 ██  ┊    1

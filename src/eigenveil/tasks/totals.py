@@ -50,7 +50,9 @@ class Totals(SumTask[TotalsResult | None, TotalsResult]):
     >>> from eigenveil.core.domain import Domain
     >>> from eigenveil.core.mechanism import Exact
     >>> from eigenveil.data.rows import DenseRows
-    >>> task = Totals(Domain(dim=2, radius=2.0), Neighbours.ADD_REMOVE, sum_weight=3.0, count_weight=1.0)
+    >>> task = Totals(
+    ...     domain=Domain(dim=2, radius=2.0), neighbours=Neighbours.ADD_REMOVE, sum_weight=3.0, count_weight=1.0
+    ... )
     >>> total = task.work(task.ask(None), DenseRows(np.eye(2)), Exact(because="doctest"))
     >>> task.advance(None, total, Exact(because="doctest")).count
     2.0

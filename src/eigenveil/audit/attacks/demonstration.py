@@ -21,7 +21,7 @@ class Shown:
     `succeeded` if it beats that by as much as the demonstration asks for. A rate over many tables has a 99% confidence
     `interval`. The run's guarantee allows at most `allowed`.
 
-    >>> Shown("no privacy", "a row", 1e-12, 0.9, True, "read off").succeeded
+    >>> Shown(run="no privacy", target="a row", value=1e-12, baseline=0.9, succeeded=True, words="read off").succeeded
     True
     """
 

@@ -125,7 +125,7 @@ def scored(looks: Sequence[Look], present: NDArray[np.bool_]) -> Trial:
     it, and others more, so that the sum does not show it. So the charge of all releases that a canary is in is multiplied by
     the worst ratio of movement to charge.
 
-    >>> look = Look(np.array([1.0, 5.0]), np.zeros(2), np.eye(2), scale=2.0)
+    >>> look = Look(released=np.array([1.0, 5.0]), base=np.zeros(2), shifts=np.eye(2), scale=2.0)
     >>> trial = scored([look], np.array([True, False]))
     >>> trial.scores.tolist(), trial.noise.tolist()
     ([1.0, 5.0], [0.0, 2.5])

@@ -71,7 +71,9 @@ class PlanDisplay(Display):
         >>> matplotlib.use("agg")
         >>> from eigenveil.plan import Spectrum
         >>> from eigenveil.core.accounting import Budget
-        >>> facts = Facts(20, 2, 20_000, Budget(1.0, 1e-6), Spectrum.guessed(20), row_bound=1.0)
+        >>> facts = Facts(
+        ...     dim=20, rank=2, people=20_000, budget=Budget(1.0, 1e-6), spectrum=Spectrum.guessed(20), row_bound=1.0
+        ... )
         >>> display = PlanDisplay.from_facts(facts, "curator/covariance", epsilons=[0.1, 1.0])
         >>> display.captured[1].value > display.captured[0].value > display.nothing
         True

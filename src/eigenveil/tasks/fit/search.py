@@ -294,7 +294,9 @@ def clip_edge(tails: Tails, *, dim: int, rank: int, entry: float, price: float =
 
     >>> from eigenveil.core.counts import Cells
     >>> beyond = np.array([900.0, 500.0, 100.0, 10.0, 0.0])
-    >>> tails = Tails(Cells(2.0 ** np.arange(5)), beyond, np.zeros(5), 1000.0, 0.0)
+    >>> tails = Tails(
+    ...     cells=Cells(2.0 ** np.arange(5)), beyond=beyond, error=np.zeros(5), people=1000.0, people_error=0.0
+    ... )
     >>> [clip_edge(tails, dim=50, rank=2, entry=entry) for entry in (0.1, 1.0, 10.0)]   # more noise, a smaller bound
     [3, 2, 0]
     """

@@ -359,7 +359,13 @@ def spread_of(tails: Tails, *, sure: float = _SURE) -> tuple[float, float, float
 
     >>> from eigenveil.core.counts import Cells
     >>> edges = np.array([-4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0])
-    >>> even = Tails(Cells(edges), np.array([100.0, 90.0, 70.0, 50.0, 30.0, 10.0, 0.0]), np.zeros(7), 100.0, 0.0)
+    >>> even = Tails(
+    ...     cells=Cells(edges),
+    ...     beyond=np.array([100.0, 90.0, 70.0, 50.0, 30.0, 10.0, 0.0]),
+    ...     error=np.zeros(7),
+    ...     people=100.0,
+    ...     people_error=0.0,
+    ... )
     >>> median, spread, _ = spread_of(even)
     >>> abs(median) < 1e-6, round(spread, 1)
     (True, 1.8)
