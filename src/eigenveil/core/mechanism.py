@@ -15,15 +15,7 @@ from typing import Any, final
 import numpy as np
 
 from eigenveil.core.ledger import Ledger, Purpose, Reserve, Slot
-from eigenveil.core.noise import (
-    ROOT_HALF,
-    Noise,
-    Rounded,
-    distance_in_steps,
-    step_of,
-    steps_of,
-    values_of,
-)
+from eigenveil.core.noise import ROOT_HALF, Noise, Rounded, distance_in_steps, step_of, steps_of, values_of
 from eigenveil.core.threads import Array, one_ahead
 from eigenveil.errors import require
 
