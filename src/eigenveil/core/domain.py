@@ -376,10 +376,9 @@ class Domain(Region):
     gaps: Gaps | None = None
 
     def __post_init__(self) -> None:
-        require(
-            SMALLEST <= self.radius <= LARGEST or self.radius == math.inf,
-            f"a bound must lie between {SMALLEST} and {LARGEST}, got {self.radius}",
-        )
+        # A text with numbers takes longer to write than all that is asked here.
+        if not (SMALLEST <= self.radius <= LARGEST or self.radius == math.inf):
+            raise ValueError(f"a bound must lie between {SMALLEST} and {LARGEST}, got {self.radius}")
         require((self.low is None) == (self.high is None), "low and high column bounds go together")
         for name in ("center", "scale", "low", "high"):
             value = getattr(self, name)

@@ -42,7 +42,8 @@ class Bounded:
     symmetric: bool = False
 
     def __post_init__(self) -> None:
-        require(self.sensitivity >= 0, f"sensitivity must not be negative, got {self.sensitivity}")
+        if not self.sensitivity >= 0:
+            raise ValueError(f"sensitivity must not be negative, got {self.sensitivity}")
 
     def __repr__(self) -> str:
         return f"Bounded(shape={np.shape(self.value)}, sensitivity={self.sensitivity})"
