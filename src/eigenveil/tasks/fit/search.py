@@ -138,7 +138,8 @@ class BoundSearch(SumTask[Center, Center]):
     def label(self, question: Question) -> str:
         """One entry per step."""
         if not self._of_norms(question.step):
-            return self._totals(question).name
+            also = " and observed entries" * (self._observed(question) > 0)
+            return f"mean{_again(question.step)}{' and count' * self._counts(question)}{also}"
         if not self._moves:
             return "norms"
         return "norms around the origin" if question.step == 0 else f"norms around the mean{_again(question.step)}"
@@ -185,17 +186,19 @@ class BoundSearch(SumTask[Center, Center]):
 
     def _totals(self, question: Question) -> Totals:
         center, radius = question.arrays
-        counted = self.people is None and question.step == self.split.counted_at
-        seen = self.split.observed if question.step == self.split.observed_at else 0.0
-        also = f"{' and count' * counted}{' and observed entries' * (seen > 0)}"
         return Totals(
             domain=self.bounds.found(float(radius[0])).around_start(center if len(center) else None),
             neighbours=self.neighbours,
             sum_weight=self.split.mean[question.step],
-            count_weight=self.split.count if counted else 0.0,
-            observed_weight=seen,
-            name=f"mean{_again(question.step)}{also}",
+            count_weight=self.split.count if self._counts(question) else 0.0,
+            observed_weight=self._observed(question),
         )
+
+    def _counts(self, question: Question) -> bool:
+        return self.people is None and question.step == self.split.counted_at
+
+    def _observed(self, question: Question) -> float:
+        return self.split.observed if question.step == self.split.observed_at else 0.0
 
     def _bounded(self, state: Center, released: Array) -> Center:
         """The state after norms were released."""
