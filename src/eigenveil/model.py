@@ -71,6 +71,8 @@ class Model:
     clipping: Mapping[str, Array] = field(default_factory=dict)
     # The estimator that fitted it and its parameters, as plain values, for its own `load`. Empty if none of them did.
     estimator: Mapping[str, Any] = field(default_factory=dict)
+    # Directions and data-scale values.
+    subspace: Subspace = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         require(self.components.ndim == 2, f"components must have two dimensions, got {self.components.shape}")
@@ -94,7 +96,7 @@ class Model:
             f"there must be {dim} column names, got {len(self.columns or ())}",
         )
         # Its constructor checks orthonormality and order, also of files from others.
-        Subspace(self.components.T, self.values)
+        object.__setattr__(self, "subspace", Subspace(self.components.T, self.values))
 
     @property
     def noise_floor(self) -> float:
@@ -119,11 +121,6 @@ class Model:
         with np.errstate(over="ignore"):
             people = float(np.median(np.square(self.values[good]) / self.explained_variance[good])) + 1
         return people if math.isfinite(people) else None
-
-    @property
-    def subspace(self) -> Subspace:
-        """Directions and data-scale values."""
-        return Subspace(self.components.T, self.values)
 
     @property
     def whiten(self) -> bool:

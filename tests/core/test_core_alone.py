@@ -1,10 +1,13 @@
 """The core loads nothing but itself, numpy and cryptography: whoever checks an epsilon need read no more."""
 
+import ast
 import json
 import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 import eigenveil.core
 
@@ -13,6 +16,8 @@ MODULES = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "__in
 GUIDE = eigenveil.core.__doc__ or ""
 LINES_PER_MINUTE = 25
 MOST = 14
+# What imports by name.
+LOADERS = {"importlib", "pkgutil", "runpy"}
 OUTSIDE = {"scipy", "pyarrow", "sklearn", "pandas", "rich", "dp_accounting", "threadpoolctl", "joblib", "typer"}
 
 
@@ -31,6 +36,52 @@ def test_the_whole_core_loads_nothing_else() -> None:
     found = loaded(*(f"eigenveil.core.{module}" for module in MODULES))
     assert ours(found) == {"eigenveil", "eigenveil.errors", "eigenveil.core", *(f"eigenveil.core.{m}" for m in MODULES)}
     assert {module.partition(".")[0] for module in found} & OUTSIDE == set()
+
+
+def test_nothing_is_imported_by_name_or_inside_a_function() -> None:
+    """What is loaded later, in the middle of a call, shows in no contract and in no list of modules that importing loads."""
+    for path in FOLDER.glob("*.py"):
+        assert hidden_imports(path.read_text(encoding="utf-8")) == [], path.name
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        'from importlib import import_module\nimport_module("eigenveil.show.notebook")',
+        'import importlib as loader\nloader.import_module("eigenveil.show")',
+        'def html() -> object:\n    return __import__("eigenveil.show")',
+        "def html() -> None:\n    from eigenveil.show import notebook",
+        "def html() -> None:\n    from ..show import notebook",
+        'import sys\nsys.modules["eigenveil.show"]',
+        "import pkgutil",
+    ],
+)
+def test_a_hidden_import_is_noticed(code: str) -> None:
+    assert hidden_imports(code) != []
+
+
+def hidden_imports(code: str) -> list[str]:
+    """What a module could load of ours without an import at its top, as source text."""
+    tree = ast.parse(code)
+    texts = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    return [ast.unparse(node) for node in ast.walk(tree) if id(node) not in texts and _is_hidden(node, tree)]
+
+
+def _is_hidden(node: ast.AST, tree: ast.Module) -> bool:
+    match node:
+        case ast.Import(names=names):
+            tops = {name.name.partition(".")[0] for name in names}
+            return bool(tops & LOADERS) or ("eigenveil" in tops and node not in tree.body)
+        case ast.ImportFrom(module=module, level=level):
+            top = "eigenveil" if level else (module or "").partition(".")[0]
+            return top in LOADERS or (top == "eigenveil" and node not in tree.body)
+        case ast.Name(id=name):
+            return name == "__import__"
+        case ast.Constant(value=str(text)):
+            # Docstrings are left out. Other texts need no name of a module of ours.
+            return re.match(r"eigenveil\.(?!errors)[a-z]", text) is not None
+        case _:
+            return False
 
 
 def test_releasing_loads_few_modules() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eigenveil.core import sums
-from eigenveil.core.domain import Domain
+from eigenveil.core.domain import Domain, squared_norms
 from eigenveil.core.rows import Block, Rows
 from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows, SparseRows
@@ -128,3 +128,13 @@ def test_the_core_has_no_sums_for_a_domain_that_claims_nothing(domain: Domain, s
     for act in refused:
         with pytest.raises(ValueError, match="claims no privacy has no grid"):
             act()
+
+
+@pytest.mark.parametrize("dim", [1, 2, 6, 7, 8, 9, 200])
+def test_squared_norms_have_the_bits_of_each_row_summed_by_itself(dim: int) -> None:
+    rows = np.exp(20 * np.random.default_rng(dim).standard_normal((500, dim)))
+    found = squared_norms(rows)
+    # Engines elsewhere add in this order, so that all of them clip a row to the same bits.
+    assert found.tobytes() == np.add.reduce(np.square(rows), axis=1).tobytes()
+    alone = np.concatenate([squared_norms(row[None]) for row in rows])
+    assert found.tobytes() == alone.tobytes()

@@ -23,7 +23,7 @@ from eigenveil.core.mechanism import Bounded
 from eigenveil.core.rows import Block, Rows, block_size, total_of
 from eigenveil.core.threads import Array
 from eigenveil.core.unit import Neighbours
-from eigenveil.core.whole import CARRY, COUNT_UNIT, Total, whole_weights
+from eigenveil.core.whole import CARRY, COUNT_UNIT, Total, cached_rows, whole_weights
 from eigenveil.errors import require, require_param
 
 __all__ = [
@@ -39,8 +39,6 @@ __all__ = [
 ]
 
 Integers = NDArray[np.int64]
-# A few rows at a time stay in the inner cache while they are centered and measured.
-_CACHED_ROWS: Final = 256
 # The root A has at most this many rows and columns.
 _MOST_CELLS: Final = 4000
 # Entries of A are whole multiples of this, so that its products with counts are exact.
@@ -292,13 +290,11 @@ def _norms(block: Block, domain: Domain) -> Array:
     with np.errstate(over="ignore", invalid="ignore"):
         if block.sparse:
             return _sparse_norms(block, domain)
-        scratch = np.empty((min(len(block), _CACHED_ROWS), domain.dim))
-        found = np.empty(len(block))
-        for start in range(0, len(block), _CACHED_ROWS):
-            rows, _ = domain.measured(block.piece(start, _CACHED_ROWS), scratch)
-            np.square(rows, out=rows)
+        found, size = np.empty(len(block)), cached_rows(domain.dim)
+        scratch = np.empty((min(len(block), size), domain.dim))
+        for start in range(0, len(block), size):
             # Each row is summed by itself, so its norm does not depend on the rows beside it.
-            found[start : start + len(rows)] = np.sqrt(np.add.reduce(rows, axis=1))
+            np.sqrt(domain.measured(block.piece(start, size), scratch)[1], out=found[start : start + size])
         return found
 
 

@@ -35,9 +35,8 @@ read and refuses to spend; a ledger in a file is opened again there. States of a
 import math
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
 from os import PathLike
 from typing import Any, ClassVar, Literal, NoReturn, Protocol, final, get_args
 
@@ -334,6 +333,8 @@ delta = 1e-06; nothing was released
 
     # Opens one that is kept in a file. Set by `eigenveil.ledger.store`, because nothing here reads files.
     open: "ClassVar[Opener]"
+    # What was spent, in a notebook. Set by `eigenveil.ledger`, because nothing here draws.
+    _repr_html_: "ClassVar[Callable[[Ledger], str]]"
 
     @classmethod
     def kept(cls, budget: Budget, store: Store, *, unit: PrivacyUnit | None = None) -> "Ledger":
@@ -402,11 +403,6 @@ delta = 1e-06; nothing was released
         """Where it is kept, for people; empty in memory."""
         return self._store.words()
 
-    def _repr_html_(self) -> str:
-        """What was spent, in a notebook."""
-        # By name, because nothing here draws.
-        return str(import_module("eigenveil.show.notebook").html_of(self))
-
     def afford(self, mu: float, *, label: str, unit: PrivacyUnit | None = None, budget: Budget | None = None) -> None:
         """Raise `BudgetExceeded` or `UnitMismatch` if a charge of `mu` cannot be paid now. Nothing is written in either case."""
         self._require_original(label)
@@ -469,7 +465,7 @@ delta = 1e-06; nothing was released
 
         >>> ledger = Ledger(epsilon=1.0, delta=1e-6)
         >>> for number in range(1000):
-        ...     ledger.spend(0.2, label="block", slot=Slot("blocks", number, per_person=1))
+        ...     ledger.spend(0.2, label="block", slot=Slot(series="blocks", number=number, per_person=1))
         >>> len(ledger.charges), ledger.spent_mu
         (1, 0.2)
         """

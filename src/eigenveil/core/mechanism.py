@@ -15,15 +15,7 @@ from typing import Any, final
 import numpy as np
 
 from eigenveil.core.ledger import Ledger, Purpose, Reserve, Slot
-from eigenveil.core.noise import (
-    ROOT_HALF,
-    Noise,
-    Rounded,
-    distance_in_steps,
-    step_of,
-    steps_of,
-    values_of,
-)
+from eigenveil.core.noise import ROOT_HALF, Noise, Rounded, distance_in_steps, step_of, steps_of, values_of
 from eigenveil.core.threads import Array, one_ahead
 from eigenveil.errors import require
 
@@ -50,7 +42,8 @@ class Bounded:
     symmetric: bool = False
 
     def __post_init__(self) -> None:
-        require(self.sensitivity >= 0, f"sensitivity must not be negative, got {self.sensitivity}")
+        if not self.sensitivity >= 0:
+            raise ValueError(f"sensitivity must not be negative, got {self.sensitivity}")
 
     def __repr__(self) -> str:
         return f"Bounded(shape={np.shape(self.value)}, sensitivity={self.sensitivity})"
@@ -144,7 +137,9 @@ class Gaussian(Mechanism):
     sees `multiplier` in total. `purpose` is that of every charge.
 
     >>> ledger = Ledger(epsilon=1.0, delta=1e-6)
-    >>> noisy = Gaussian(5.0, ledger, Noise.seeded(1)).release(Bounded(np.zeros(2), 1.0), label="sum")
+    >>> noisy = Gaussian(multiplier=5.0, ledger=ledger, noise=Noise.seeded(1)).release(
+    ...     Bounded(np.zeros(2), 1.0), label="sum"
+    ... )
     >>> noisy.shape, ledger.charges[0].label, ledger.charges[0].mu
     ((2,), 'sum', 0.2)
     """

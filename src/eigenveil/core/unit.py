@@ -114,7 +114,8 @@ def _check(row_bound: float, neighbours: Neighbours) -> None:
     # How far one interaction moves a sum depends on how rows are built from items, which a row bound does not say.
     require(neighbours is not Neighbours.INTERACTION, "neighbours='interaction' is for `Histories` only")
     # An infinite bound, as in exact runs, gives an infinite sensitivity, which every noise mechanism refuses.
-    require(row_bound > 0, f"row_bound must be positive, got {row_bound}")
+    if not row_bound > 0:
+        raise ValueError(f"row_bound must be positive, got {row_bound}")
 
 
 Each = Literal["row", "person", "interaction"]

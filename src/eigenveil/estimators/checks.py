@@ -10,13 +10,14 @@ from typing import Any, final
 import numpy as np
 
 from eigenveil.core.accounting import Budget
-from eigenveil.core.ledger import Charge, Ledger, Reserve, Slot
+from eigenveil.core.ledger import Charge, Reserve, Slot
 from eigenveil.core.rows import Rows, in_silence, require_real
 from eigenveil.core.unit import PrivacyUnit
 from eigenveil.data.columns import require_entries
 from eigenveil.data.frames import is_arrow_like
 from eigenveil.data.rows import FILL_PUBLICLY, NamedRows
 from eigenveil.errors import ParameterError, WeakGuaranteeWarning, require, require_param
+from eigenveil.ledger import Ledger
 from eigenveil.params import param, parameters
 from eigenveil.params.declarations.groups import HERE
 from eigenveil.params.values import instance_of

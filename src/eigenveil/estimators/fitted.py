@@ -3,7 +3,6 @@
 import copy
 import warnings
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -20,7 +19,7 @@ from eigenveil.errors import ModelFileError, require
 from eigenveil.estimators.checks import warn_if_weak
 from eigenveil.estimators.likelihood import Likelihood, RowCovariance, noise_variance
 from eigenveil.estimators.reading import chosen, read_rows
-from eigenveil.estimators.released import model_of
+from eigenveil.estimators.released import divisor_of, model_of
 from eigenveil.estimators.saved import ESTIMATOR, observed_in, parameters_in, record_of
 from eigenveil.estimators.verdict import FitVerdict
 from eigenveil.linalg import Array, Subspace
@@ -195,6 +194,9 @@ class FittedPCA(Likelihood, TransformerMixin, BaseEstimator):
         The whole released Gram matrix, if there is one, is `gram`, and `observed` are the rates of entries. Rows were clipped by
         `domain`, None if that is not known.
         """
+        rest = noise_variance(
+            subspace, noise_floor=verdict.noise_floor / divisor_of(people), trace=trace, people=people
+        )
         model = model_of(
             subspace,
             trace=trace,
@@ -206,15 +208,13 @@ class FittedPCA(Likelihood, TransformerMixin, BaseEstimator):
             columns=self._names(),
             settings=settings,
             domain=domain,
+            estimator=record_of(self, noise_variance=rest, observed=observed),
         )
-        self._show_model(model, trace=trace, people=people, gram=gram, observed=observed)
+        self._keep(model, people=people, gram=gram)
 
-    def _show_model(
-        self, model: Model, *, trace: float, people: float, gram: Array | None, observed: Array | None
-    ) -> None:
-        """The same from a model of released numbers."""
-        rest = noise_variance(model, trace=trace, people=people)
-        self._adopt(replace(model, estimator=record_of(self, noise_variance=rest, observed=observed)))
+    def _keep(self, model: Model, *, people: float, gram: Array | None) -> None:
+        """Set the attributes of a fit from its model, which has its record of this estimator."""
+        self._adopt(model)
         warn_if_weak(model.guarantee, people)
         # For `get_covariance`. A saved model has the components alone.
         self._whole = None if gram is None else (gram, people)

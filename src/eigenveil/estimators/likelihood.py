@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from eigenveil.core.rows import in_silence
 from eigenveil.errors import require
 from eigenveil.estimators.released import divisor_of
-from eigenveil.linalg import Array
+from eigenveil.linalg import Array, Subspace
 from eigenveil.model import Model
 
 __all__ = ["Likelihood", "RowCovariance", "noise_variance"]
@@ -32,7 +32,9 @@ class RowCovariance:
 
     Rows are divided by `scale`, (d,), first, unless it is None.
 
-    >>> model = RowCovariance(np.zeros(2), np.array([[1.0, 0.0]]), np.array([4.0]), 1.0, None)
+    >>> model = RowCovariance(
+    ...     mean=np.zeros(2), directions=np.array([[1.0, 0.0]]), variances=np.array([4.0]), rest=1.0, scale=None
+    ... )
     >>> model.matrix().tolist(), model.inverse().tolist()
     ([[4.0, 0.0], [0.0, 1.0]], [[0.25, 0.0], [0.0, 1.0]])
     """
@@ -49,7 +51,7 @@ class RowCovariance:
 
         No component gets less than the rest, nor less than noise could hide.
         """
-        least = max(rest, _hidden(model))
+        least = max(rest, _hidden(model.noise_floor, len(model.mean)))
         return cls(
             mean=model.mean,
             directions=model.components,
@@ -70,7 +72,7 @@ class RowCovariance:
         values = values / divisor_of(people)
         clear = values > floor
         others = values[~clear]
-        rest = max(float(others.mean()), _hidden(model)) if len(others) else 0.0
+        rest = max(float(others.mean()), _hidden(floor, len(model.mean))) if len(others) else 0.0
         # `eigh` sorts upwards, and components begin with the largest variance.
         return cls(
             mean=model.mean,
@@ -176,27 +178,27 @@ class Likelihood:
         """Checked rows of a caller, at most `size` at a time."""
 
 
-def noise_variance(model: Model, *, trace: float, people: float) -> float:
+def noise_variance(subspace: Subspace, *, noise_floor: float, trace: float, people: float) -> float:
     """The average variance outside the components, as in scikit-learn. In Gram units, `trace` is that of all directions.
 
-    With noise it is at least what noise could hide.
+    With noise it is at least what noise could hide under the `noise_floor`, an explained variance.
     """
-    rank, dim = model.components.shape
+    rank, dim = subspace.rank, subspace.dim
     # Few rows vary in few directions, and scikit-learn averages over those alone. Noise varies in all of them.
-    others = (dim if model.noise_floor > 0 else min(people, dim)) - rank
+    others = (dim if noise_floor > 0 else min(people, dim)) - rank
     if others <= 0:
         return 0.0
-    left = trace - float(np.square(model.values).sum())
-    return max(float(left / divisor_of(people) / others), _hidden(model), 0.0)
+    left = trace - float(np.square(subspace.values).sum())
+    return max(float(left / divisor_of(people) / others), _hidden(noise_floor, dim), 0.0)
 
 
-def _hidden(model: Model) -> float:
+def _hidden(noise_floor: float, dim: int) -> float:
     """A variance that noise could hide, if it is the same along all d directions.
 
     Their average is a trace over d. A norm of 2 s sqrt(d) / sqrt(2) has entries of size s on the diagonal, and the error of
     their average is s / sqrt(d): the floor over sqrt(2) d.
     """
-    return model.noise_floor / len(model.mean)
+    return noise_floor / dim
 
 
 def _dense(values: Any) -> Array:

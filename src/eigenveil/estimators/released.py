@@ -1,5 +1,6 @@
 """The model of a fit, from released numbers. Estimators and the parties of a network study call it."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ def model_of(
     columns: tuple[str, ...] | None,
     settings: dict[str, Any],
     domain: Domain | None = None,
+    estimator: Mapping[str, Any] | None = None,
 ) -> Model:
     """The model of a fit from released numbers, with `trace` and the noise floor of its `verdict` in Gram units.
 
@@ -51,6 +53,7 @@ def model_of(
         settings=settings | {"noise_floor": verdict.noise_floor / divisor} | released_settings(verdict),
         warnings=tuple(str(warning) for warning in verdict.warned),
         clipping={} if domain is None else clipping_of(domain),
+        estimator=estimator or {},
     )
 
 

@@ -86,11 +86,14 @@ def _kept(value: Any) -> Any:
 
 def _plain(value: Any, *, depth: int) -> Any:
     """A value for JSON, with its type where JSON has none; `_NOTHING` for what cannot be kept."""
+    # Most are one of these. Numpy's numbers and texts are subclasses, and need more care.
+    if value is None or type(value) in (str, bool, int):
+        return value
     if isinstance(value, Withheld):
         return {"withheld": True}
     if isinstance(value, np.generic):
         value = value.item()
-    if value is None or isinstance(value, bool | str):
+    if isinstance(value, bool | str):
         return value
     if isinstance(value, numbers.Integral):
         return int(value)

@@ -406,8 +406,10 @@ def _listed(places: Array, names: tuple[str, ...] | None) -> str:
 
 def _long(seen: Released) -> Iterator[ParameterWarning]:
     """That rows far beyond the bound seem to have most of the variance of all rows."""
+    if seen.norms is None:
+        return
     norms = Norms.read(
-        {share: norm for share, norm in zip(BEYOND, seen.norms or (), strict=False) if norm > 0}, seen.outliers
+        {share: norm for share, norm in zip(BEYOND, seen.norms, strict=False) if norm > 0}, seen.outliers
     )
     found = None if norms is None else norms.longest(seen.radius)
     if found is None:

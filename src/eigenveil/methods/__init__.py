@@ -6,7 +6,6 @@ Planners, estimators and the recommender ask the leaf that `method_of` finds, an
 
 from typing import Final
 
-from eigenveil.errors import require
 from eigenveil.methods import covariance, dr_svd, fedpower, krylov, power, segments, spaces
 from eigenveil.methods.base import Method, MethodPlan, Place, PlanRequest, TaskContext
 
@@ -50,8 +49,10 @@ ANYWHERE: Final = ("auto", *METHODS)
 
 def method_of(name: str) -> Method:
     """The method of this name."""
-    require(name in METHODS, f"there is no method {name!r}; there are {', '.join(METHODS)}")
-    return METHODS[name]
+    leaf = METHODS.get(name)
+    if leaf is None:
+        raise ValueError(f"there is no method {name!r}; there are {', '.join(METHODS)}")
+    return leaf
 
 
 def methods_in(setting: str) -> tuple[str, ...]:

@@ -90,7 +90,9 @@ class LocalPower(Task[LocalState, LocalPart, Subspace]):
     >>> from eigenveil.protocols import run_pooled
     >>> from eigenveil.data.rows import DenseRows
     >>> settings = dict(begin=np.eye(2)[:, :1] * 0.8 + np.eye(2)[:, 1:] * 0.6, steps=constant_steps(4, 5), rank=1)
-    >>> task = LocalPower(Domain(dim=2, radius=9.0), Neighbours.ADD_REMOVE, shares=(0.2,) * 5, **settings)
+    >>> task = LocalPower(
+    ...     domain=Domain(dim=2, radius=9.0), neighbours=Neighbours.ADD_REMOVE, shares=(0.2,) * 5, **settings
+    ... )
     >>> run_pooled(task, DenseRows(np.diag([3.0, 2.0])), Exact(because="doctest")).basis.round(6).ravel().tolist()
     [1.0, 0.0]
     """

@@ -79,8 +79,12 @@ class KrylovSum(ProductTask[KrylovState]):
     >>> from eigenveil.protocols import run_pooled
     >>> from eigenveil.data.rows import DenseRows
     >>> begin = orthonormal(np.random.default_rng(0).standard_normal((6, 2)))
-    >>> task = KrylovSum(Domain(dim=6, radius=np.inf), Neighbours.ADD_REMOVE, begin, rounds=6, rank=1)
-    >>> run_pooled(task, DenseRows(np.diag([6.0, 5.0, 4.0, 3.0, 2.0, 1.0])), Exact(because="doctest")).values.round(9).tolist()
+    >>> task = KrylovSum(
+    ...     domain=Domain(dim=6, radius=np.inf), neighbours=Neighbours.ADD_REMOVE, begin=begin, rounds=6, rank=1
+    ... )
+    >>> run_pooled(task, DenseRows(np.diag([6.0, 5.0, 4.0, 3.0, 2.0, 1.0])), Exact(because="doctest")).values.round(
+    ...     9
+    ... ).tolist()
     [6.0]
     """
 
@@ -292,7 +296,9 @@ class KeptProducts(ProductTask[KeptState]):
     >>> from eigenveil.protocols import run_pooled
     >>> from eigenveil.data.rows import DenseRows
     >>> begin = orthonormal(np.random.default_rng(0).standard_normal((4, 2)))
-    >>> task = KeptProducts(Domain(dim=4, radius=9.0), Neighbours.ADD_REMOVE, begin, shares=(0.25,) * 4, rank=1)
+    >>> task = KeptProducts(
+    ...     domain=Domain(dim=4, radius=9.0), neighbours=Neighbours.ADD_REMOVE, begin=begin, shares=(0.25,) * 4, rank=1
+    ... )
     >>> run_pooled(task, DenseRows(np.diag([4.0, 3.0, 2.0, 1.0])), Exact(because="doctest")).values.round(1).tolist()
     [4.0]
     """

@@ -49,7 +49,9 @@ class PowerIteration(ProductTask[PowerState]):
     >>> from eigenveil.core.mechanism import Exact
     >>> from eigenveil.data.rows import DenseRows
     >>> begin = np.eye(3)[:, :1]
-    >>> task = PowerIteration(Domain(dim=3, radius=9.0), Neighbours.ADD_REMOVE, begin, shares=(1.0,))
+    >>> task = PowerIteration(
+    ...     domain=Domain(dim=3, radius=9.0), neighbours=Neighbours.ADD_REMOVE, begin=begin, shares=(1.0,)
+    ... )
     >>> task.work(task.ask(task.start()), DenseRows(2 * np.eye(3)), Exact(because="doctest")).ravel().tolist()
     [4.0, 0.0, 0.0]
     """

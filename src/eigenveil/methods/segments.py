@@ -110,7 +110,16 @@ class Segments(SumTask[SegmentsState, Subspace]):
     >>> from eigenveil.data.rows import DenseRows
     >>> exact, rows = Exact(because="doctest"), DenseRows(np.diag([3.0, 2.0, 1.0]))
     >>> domain, near, noise = Domain(dim=3, radius=9.0), Neighbours.ADD_REMOVE, Noise.seeded(1)
-    >>> task = Segments(domain, near, rank=1, rounds=40, shares=(1 / 40,) * 40, noise=noise, deviation=0.5, clip=1.0)
+    >>> task = Segments(
+    ...     domain=domain,
+    ...     neighbours=near,
+    ...     rank=1,
+    ...     rounds=40,
+    ...     shares=(1 / 40,) * 40,
+    ...     noise=noise,
+    ...     deviation=0.5,
+    ...     clip=1.0,
+    ... )
     >>> state = task.start()
     >>> while task.result(state) is None:
     ...     state = task.advance(state, task.work(task.ask(state), rows, exact), exact)

@@ -69,7 +69,9 @@ class SiteSpaces(Task[Subspace | None, tuple[SiteSpace, ...], Subspace]):
     >>> from eigenveil.core.mechanism import Exact
     >>> from eigenveil.protocols import run_pooled
     >>> from eigenveil.data.rows import DenseRows
-    >>> task = SiteSpaces(Domain(dim=3, radius=9.0), Neighbours.ADD_REMOVE, kind="merge", rank=1, width=2)
+    >>> task = SiteSpaces(
+    ...     domain=Domain(dim=3, radius=9.0), neighbours=Neighbours.ADD_REMOVE, kind="merge", rank=1, width=2
+    ... )
     >>> run_pooled(task, DenseRows(np.diag([1.0, 3.0, 2.0])), Exact(because="doctest")).values.round(9).tolist()
     [3.0]
     """

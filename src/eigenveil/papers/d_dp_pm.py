@@ -59,7 +59,9 @@ class PublishedSegments(SumTask[PublishedState, Subspace]):
     >>> from eigenveil.data.rows import DenseRows
     >>> exact, rows = Exact(because="doctest"), DenseRows(np.diag([3.0, 1.0]))
     >>> domain, noise = Domain(dim=2, radius=9.0), Noise.seeded(1)
-    >>> peer = PublishedSegments(domain, rank=1, rounds=20, alpha=0.2, sigma_q=0.7, sigma_p=(0.0,) * 20, noise=noise)
+    >>> peer = PublishedSegments(
+    ...     domain=domain, rank=1, rounds=20, alpha=0.2, sigma_q=0.7, sigma_p=(0.0,) * 20, noise=noise
+    ... )
     >>> state = peer.start()
     >>> while peer.result(state) is None:
     ...     state = peer.advance(state, peer.work(peer.ask(state), rows, exact), exact)

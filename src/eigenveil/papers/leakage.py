@@ -65,7 +65,7 @@ class InstanceLeakage:
     differ by `shifts` g, (k, j). If the observer's numbers count as seen (`drawn`), g is standard normal. If they were given, g
     is all ones. If `infinite`, no epsilon covers it, and `why` says why.
 
-    >>> leak = InstanceLeakage(np.ones(1), np.ones((1, 1)), drawn=False)
+    >>> leak = InstanceLeakage(ratios=np.ones(1), shifts=np.ones((1, 1)), drawn=False)
     >>> leak.divergence(1.0), round(leak.delta(4.0), 6)
     (1.0, 0.002187)
     >>> print(leak)

@@ -11,7 +11,7 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, replace
-from functools import cache, wraps
+from functools import cache, cached_property, wraps
 from importlib import import_module
 from types import MappingProxyType, NoneType, UnionType
 from typing import (
@@ -121,7 +121,7 @@ class Param:
     surfaces: frozenset[str] = _EVERYWHERE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Declared:
     """A parameter as a class has it."""
 
@@ -143,7 +143,12 @@ class Declared:
     @property
     def kinds(self) -> tuple[Any, ...]:
         """The types it may have, without None."""
-        return tuple(kind for kind in _alternatives(self.spelled) if kind is not NoneType)
+        return self._kinds if self.param.among is None else _without_none(self.spelled)
+
+    @cached_property
+    def _kinds(self) -> tuple[Any, ...]:
+        # Every fit asks, and the typing module takes its time. A registry is asked anew: it may have got another leaf.
+        return _without_none(self.type)
 
     @property
     def spelled(self) -> Any:
@@ -161,7 +166,7 @@ class Declared:
         only = self.kinds[0] if len(self.kinds) == 1 else None
         return get_args(only) if get_origin(only) is Literal else ()
 
-    @property
+    @cached_property
     def optional(self) -> bool:
         """Whether it may be None."""
         return self.default is None or NoneType in get_args(self.type)
@@ -174,6 +179,10 @@ class Declared:
     def at_default(self, value: Any) -> bool:
         """Whether a value is the default. Arrays never are."""
         return value is self.default or (type(value) is type(self.default) and bool(value == self.default))
+
+
+def _without_none(kind: Any) -> tuple[Any, ...]:
+    return tuple(one for one in _alternatives(kind) if one is not NoneType)
 
 
 def _alternatives(kind: Any) -> tuple[Any, ...]:

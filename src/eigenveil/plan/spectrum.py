@@ -57,7 +57,7 @@ class Spectrum:
       forecast.
     - If the fill is `assumed`, a forecast for a fit that finds its bound replaces it, and others doubt it.
 
-    >>> Spectrum(np.array([0.3, 0.2]), "given").fill
+    >>> Spectrum(values=np.array([0.3, 0.2]), source="given").fill
     0.5
     """
 
@@ -118,7 +118,7 @@ class Spectrum:
         """Variance along `rank` random directions over that of the best ones. Each random direction has the average
         variance.
 
-        >>> Spectrum(np.array([0.3, 0.1]), "given").at_random(1)
+        >>> Spectrum(values=np.array([0.3, 0.1]), source="given").at_random(1)
         0.66...
         """
         require_rank(rank, self.dim)

@@ -152,7 +152,7 @@ class Guarantee:
         its budget. The best test between its two outcomes is right with probability Phi(mu / 2). For budgets beyond any that
         are in use, it is what (epsilon, delta) allow for any noise: (exp(epsilon) + delta) / (1 + exp(epsilon)).
 
-        >>> round(Guarantee(1.0, 1e-6).best_guess, 4)
+        >>> round(Guarantee(epsilon=1.0, delta=1e-6).best_guess, 4)
         0.5471
         """
         if not self.private or self.epsilon is None or self.delta is None:

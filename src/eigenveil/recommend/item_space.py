@@ -48,7 +48,9 @@ class ItemSpace:
     directions, and D the positive `degrees`, (c,), or the identity without them. `items` are the names of all `dim`
     items, if they have any.
 
-    >>> space = ItemSpace(np.array([[0.8, 0.6, 0.0]]), np.array([2.0]), 3, Guarantee.none("doctest"))
+    >>> space = ItemSpace(
+    ...     components=np.array([[0.8, 0.6, 0.0]]), values=np.array([2.0]), dim=3, guarantee=Guarantee.none("doctest")
+    ... )
     >>> space.top(np.array([1, 0, 0]), n=1).tolist()
     [1]
     """

@@ -176,7 +176,17 @@ class ItemPlan:
 def plan_items(terms: ItemTerms) -> ItemPlan:
     """The plan, with advice where its forecast is not fair.
 
-    >>> terms = ItemTerms(1000, 1000, 8, 10**6, Budget(1.0, 1e-7), Neighbours.ZERO_OUT, 1, "auto", degrees=False)
+    >>> terms = ItemTerms(
+    ...     dim=1000,
+    ...     kept=1000,
+    ...     rank=8,
+    ...     users=10**6,
+    ...     budget=Budget(1.0, 1e-7),
+    ...     neighbours=Neighbours.ZERO_OUT,
+    ...     least=1,
+    ...     method="auto",
+    ...     degrees=False,
+    ... )
     >>> plan_items(terms).method, plan_items(terms).hopeless
     ('covariance', False)
     >>> few = plan_items(replace(terms, users=100))

@@ -96,7 +96,13 @@ class Tails:
     def seen(self) -> tuple[float, ...]:
         """The norm that each share `BEYOND` of the people exceeds, zero where noise hides it: free post-processing.
 
-        >>> tails = Tails(Cells(2.0 ** np.arange(4)), np.array([900.0, 400.0, 90.0, 0.0]), np.full(4, 20.0), 1000.0, 0.0)
+        >>> tails = Tails(
+        ...     cells=Cells(2.0 ** np.arange(4)),
+        ...     beyond=np.array([900.0, 400.0, 90.0, 0.0]),
+        ...     error=np.full(4, 20.0),
+        ...     people=1000.0,
+        ...     people_error=0.0,
+        ... )
         >>> tails.seen()[:8]
         (2.0, 2.0, 2.0, 4.0, 4.0, 4.0, 4.0, 8.0)
         """
@@ -112,7 +118,13 @@ class Tails:
     def square(self, edge: int) -> float:
         """The mean squared norm if norms are clipped at this edge: the sum of d(t^2) times the share beyond t.
 
-        >>> tails = Tails(Cells(np.array([1.0, 2.0])), np.array([1.0, 0.0]), np.zeros(2), 1.0, 0.0)
+        >>> tails = Tails(
+        ...     cells=Cells(np.array([1.0, 2.0])),
+        ...     beyond=np.array([1.0, 0.0]),
+        ...     error=np.zeros(2),
+        ...     people=1.0,
+        ...     people_error=0.0,
+        ... )
         >>> tails.square(0), tails.square(1)                      # one row of norm between 1 and 2
         (1.0, 2.5)
         """

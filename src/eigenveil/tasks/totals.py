@@ -50,7 +50,9 @@ class Totals(SumTask[TotalsResult | None, TotalsResult]):
     >>> from eigenveil.core.domain import Domain
     >>> from eigenveil.core.mechanism import Exact
     >>> from eigenveil.data.rows import DenseRows
-    >>> task = Totals(Domain(dim=2, radius=2.0), Neighbours.ADD_REMOVE, sum_weight=3.0, count_weight=1.0)
+    >>> task = Totals(
+    ...     domain=Domain(dim=2, radius=2.0), neighbours=Neighbours.ADD_REMOVE, sum_weight=3.0, count_weight=1.0
+    ... )
     >>> total = task.work(task.ask(None), DenseRows(np.eye(2)), Exact(because="doctest"))
     >>> task.advance(None, total, Exact(because="doctest")).count
     2.0
@@ -67,10 +69,8 @@ class Totals(SumTask[TotalsResult | None, TotalsResult]):
 
     def __post_init__(self) -> None:
         weights = (self.sum_weight, self.count_weight, self.trace_weight, self.observed_weight)
-        require(
-            min(weights) >= 0 and sum(weights) > 0,
-            f"weights must be non-negative and not all zero, got {weights}",
-        )
+        if min(weights) < 0 or not sum(weights) > 0:
+            raise ValueError(f"weights must be non-negative and not all zero, got {weights}")
         # Where incomplete rows are dropped, the number that is left is private even if the number of rows is public.
         require(
             self.count_weight == 0 or self._drops or not self.neighbours.count_is_public,

@@ -60,7 +60,7 @@ class GramTracker(SketchTracker[GramState]):
 
     >>> from eigenveil.core.domain import Domain
     >>> from eigenveil.trackers import NOTHING_ASKED
-    >>> tracker = GramTracker(rank=1, terms=SumTerms(Domain(dim=2, radius=9.0), center=False))
+    >>> tracker = GramTracker(rank=1, terms=SumTerms(domain=Domain(dim=2, radius=9.0), center=False))
     >>> state = tracker.step(tracker.start(2), np.array([[3.0, 0.0], [0.0, 1.0]]), NOTHING_ASKED)
     >>> tracker.subspace(state).rank
     0

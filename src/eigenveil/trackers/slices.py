@@ -63,7 +63,7 @@ class SlicedTracker(SketchTracker[SlicedState]):
 
     >>> from eigenveil.core.domain import Domain
     >>> from eigenveil.trackers import NOTHING_ASKED
-    >>> tracker = SlicedTracker(rank=1, terms=SumTerms(Domain(dim=2, radius=9.0), center=False), columns=1)
+    >>> tracker = SlicedTracker(rank=1, terms=SumTerms(domain=Domain(dim=2, radius=9.0), center=False), columns=1)
     >>> state = tracker.step(tracker.start(2), np.array([[3.0, 0.0], [0.0, 1.0]]), NOTHING_ASKED)
     >>> tracker.subspace(state).values.round(9).tolist()
     [3.0]

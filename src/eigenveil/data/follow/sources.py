@@ -80,7 +80,7 @@ class Offset:
     def from_text(cls, text: str) -> "Offset":
         """An offset that was stored.
 
-        >>> Offset.from_text(Offset("a.csv", byte=12, rows=1).to_text()).byte
+        >>> Offset.from_text(Offset(name="a.csv", byte=12, rows=1).to_text()).byte
         12
         """
         try:

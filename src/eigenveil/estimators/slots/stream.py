@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from eigenveil.core.rows import Rows, block_size, in_silence
 from eigenveil.errors import EigenveilError, require, require_param
 from eigenveil.estimators.checks import PartiesLedger, budget_of, seed_of
 from eigenveil.estimators.fitted import FittedPCA
+from eigenveil.estimators.likelihood import noise_variance
+from eigenveil.estimators.saved import record_of
 from eigenveil.estimators.settings import asked_settings
 from eigenveil.estimators.sites import Columns, read_site
 from eigenveil.estimators.slots.answer import slot_guarantee, slot_settings, slot_verdict
@@ -289,7 +292,9 @@ class FederatedStream(PartiesLedger, ColumnsParams, SlotStreamParams, FittedPCA)
             settings=slot_settings(parties, hub, settings),
         )
         sketch = answer.sketch
-        self._show_model(model, trace=sketch.energy, people=sketch.weight, gram=None, observed=answer.rates)
+        rest = noise_variance(model.subspace, noise_floor=model.noise_floor, trace=sketch.energy, people=sketch.weight)
+        record = record_of(self, noise_variance=rest, observed=answer.rates)
+        self._keep(replace(model, estimator=record), people=sketch.weight, gram=None)
         for warning in verdict.warned:
             warnings.warn(warning, stacklevel=5)
         return self

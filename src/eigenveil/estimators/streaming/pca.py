@@ -491,8 +491,8 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
     @property
     def noise_variance_(self) -> float:
         """The average variance outside the components, as in scikit-learn's PCA. It is not the noise of privacy."""
-        sketch = self._view().sketch
-        return noise_variance(self.model_, trace=sketch.energy, people=sketch.weight)
+        sketch, model = self._view().sketch, self.model_
+        return noise_variance(model.subspace, noise_floor=model.noise_floor, trace=sketch.energy, people=sketch.weight)
 
     @property
     def n_above_noise_(self) -> int:

@@ -81,7 +81,7 @@ def candidate_of(facts: Facts, method: str) -> Candidate:
 
     >>> from eigenveil.plan.spectrum import Spectrum
     >>> from eigenveil.core.accounting import Budget
-    >>> facts = Facts(50, 3, 10_000, Budget(1.0, 1e-6), Spectrum.guessed(50), sites=16)
+    >>> facts = Facts(dim=50, rank=3, people=10_000, budget=Budget(1.0, 1e-6), spectrum=Spectrum.guessed(50), sites=16)
     >>> candidate_of(facts, "site/covariance").louder, round(candidate_of(facts, "masked/covariance").louder, 3)
     (4.0, 1.0...)
     """

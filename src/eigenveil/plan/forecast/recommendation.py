@@ -95,7 +95,10 @@ def advise(
 
     >>> from eigenveil.plan.spectrum import Spectrum
     >>> from eigenveil.core.accounting import Budget
-    >>> many, few = (Facts(20, 2, people, Budget(1.0, 1e-6), Spectrum.guessed(20)) for people in (20_000, 50))
+    >>> many, few = (
+    ...     Facts(dim=20, rank=2, people=people, budget=Budget(1.0, 1e-6), spectrum=Spectrum.guessed(20))
+    ...     for people in (20_000, 50)
+    ... )
     >>> advise(many, methods=["curator/covariance", "curator/power"]).chosen.method
     'curator/covariance'
     >>> advise(few, methods=["curator/covariance"]).chosen is None
@@ -140,7 +143,10 @@ def hopeless(facts: Facts, method: str) -> tuple[float, float] | None:
 
     >>> from eigenveil.plan.spectrum import Spectrum
     >>> from eigenveil.core.accounting import Budget
-    >>> many, few = (Facts(20, 2, people, Budget(1.0, 1e-6), Spectrum.guessed(20)) for people in (20_000, 20))
+    >>> many, few = (
+    ...     Facts(dim=20, rank=2, people=people, budget=Budget(1.0, 1e-6), spectrum=Spectrum.guessed(20))
+    ...     for people in (20_000, 20)
+    ... )
     >>> hopeless(many, "curator/covariance") is None, hopeless(few, "curator/covariance")[0] < 0.4
     (True, True)
     """

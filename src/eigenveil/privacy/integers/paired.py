@@ -221,8 +221,12 @@ class PairedPart:
     `multiplier` is 1 / mu of the whole budget: a share of one spends all of it.
 
     >>> pairing = Pairing.within(Graph.named("complete", "abc"), colluders=1)
-    >>> part = PairedPart(pairing, "a", Ledger(epsilon=1.0, delta=1e-6), Noise.seeded(1), 5.0)
-    >>> sent = part.of(Bounded(np.zeros(2), 1.0), label="sum", share=1.0, pairs={"b": Noise.seeded(2), "c": Noise.seeded(3)})
+    >>> part = PairedPart(
+    ...     pairing=pairing, name="a", ledger=Ledger(epsilon=1.0, delta=1e-6), noise=Noise.seeded(1), multiplier=5.0
+    ... )
+    >>> sent = part.of(
+    ...     Bounded(np.zeros(2), 1.0), label="sum", share=1.0, pairs={"b": Noise.seeded(2), "c": Noise.seeded(3)}
+    ... )
     >>> sent.shape, part.ledger.spent_mu
     ((2,), 0.2)
     """

@@ -100,7 +100,9 @@ def float_squares(rows: Rows, domain: Domain) -> Array:
     """The sum of squares of each column, (d,), of rows of a domain without bounds.
 
     >>> from eigenveil.data.rows import DenseRows
-    >>> float_squares(DenseRows(np.array([[1.0, 2.0], [3.0, 4.0]])), Domain(2, math.inf, np.ones(2))).tolist()
+    >>> float_squares(
+    ...     DenseRows(np.array([[1.0, 2.0], [3.0, 4.0]])), Domain(dim=2, radius=math.inf, center=np.ones(2))
+    ... ).tolist()
     [4.0, 10.0]
     """
     return total_of(rows, FloatSquaresWork(domain))

@@ -63,7 +63,7 @@ class Histories(FloatRegion):
 
     With `claimed` false no privacy is claimed and rows are on no grid, as in a `Domain`.
 
-    >>> dense(Histories(3, least=4), Block(np.array([[0.0, 1.0, 1.0], [7.0, 0.0, 0.0]]))).round(9).tolist()
+    >>> dense(Histories(dim=3, least=4), Block(np.array([[0.0, 1.0, 1.0], [7.0, 0.0, 0.0]]))).round(9).tolist()
     [[0.0, 0.5, 0.5], [0.5, 0.0, 0.0]]
     """
 

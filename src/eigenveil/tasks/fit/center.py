@@ -104,7 +104,10 @@ class CenterSearch(SumTask[Center, Center]):
 
     def label(self, question: Question) -> str:
         """One entry per step."""
-        return self._totals(question).name
+        also = [("count", self._counts(question)), ("observed entries", self._observed(question) > 0)]
+        if any(there for _, there in also):
+            return " and ".join(["mean", *(word for word, there in also if there)])
+        return f"mean, step {question.step + 1}" if question.step else "mean"
 
     def share(self, question: Question) -> float:
         """This step's share, with those of the counts."""
@@ -142,16 +145,12 @@ class CenterSearch(SumTask[Center, Center]):
         return self.observed_share if question.step == 0 else 0.0
 
     def _totals(self, question: Question) -> Totals:
-        counted, step, seen = self._counts(question), question.step, self._observed(question)
-        also = [word for word, there in (("count", counted), ("observed entries", seen > 0)) if there]
-        name = " and ".join(["mean", *also]) if also else f"mean, step {step + 1}" if step else "mean"
         return Totals(
             domain=self.bounds.around_start(_start(question)),
             neighbours=self.neighbours,
-            sum_weight=self.shares[step],
-            count_weight=self.count_share if counted else 0.0,
-            observed_weight=seen,
-            name=name,
+            sum_weight=self.shares[question.step],
+            count_weight=self.count_share if self._counts(question) else 0.0,
+            observed_weight=self._observed(question),
         )
 
 

@@ -138,7 +138,8 @@ class BoundSearch(SumTask[Center, Center]):
     def label(self, question: Question) -> str:
         """One entry per step."""
         if not self._of_norms(question.step):
-            return self._totals(question).name
+            also = " and observed entries" * (self._observed(question) > 0)
+            return f"mean{_again(question.step)}{' and count' * self._counts(question)}{also}"
         if not self._moves:
             return "norms"
         return "norms around the origin" if question.step == 0 else f"norms around the mean{_again(question.step)}"
@@ -185,17 +186,19 @@ class BoundSearch(SumTask[Center, Center]):
 
     def _totals(self, question: Question) -> Totals:
         center, radius = question.arrays
-        counted = self.people is None and question.step == self.split.counted_at
-        seen = self.split.observed if question.step == self.split.observed_at else 0.0
-        also = f"{' and count' * counted}{' and observed entries' * (seen > 0)}"
         return Totals(
             domain=self.bounds.found(float(radius[0])).around_start(center if len(center) else None),
             neighbours=self.neighbours,
             sum_weight=self.split.mean[question.step],
-            count_weight=self.split.count if counted else 0.0,
-            observed_weight=seen,
-            name=f"mean{_again(question.step)}{also}",
+            count_weight=self.split.count if self._counts(question) else 0.0,
+            observed_weight=self._observed(question),
         )
+
+    def _counts(self, question: Question) -> bool:
+        return self.people is None and question.step == self.split.counted_at
+
+    def _observed(self, question: Question) -> float:
+        return self.split.observed if question.step == self.split.observed_at else 0.0
 
     def _bounded(self, state: Center, released: Array) -> Center:
         """The state after norms were released."""
@@ -294,7 +297,9 @@ def clip_edge(tails: Tails, *, dim: int, rank: int, entry: float, price: float =
 
     >>> from eigenveil.core.counts import Cells
     >>> beyond = np.array([900.0, 500.0, 100.0, 10.0, 0.0])
-    >>> tails = Tails(Cells(2.0 ** np.arange(5)), beyond, np.zeros(5), 1000.0, 0.0)
+    >>> tails = Tails(
+    ...     cells=Cells(2.0 ** np.arange(5)), beyond=beyond, error=np.zeros(5), people=1000.0, people_error=0.0
+    ... )
     >>> [clip_edge(tails, dim=50, rank=2, entry=entry) for entry in (0.1, 1.0, 10.0)]   # more noise, a smaller bound
     [3, 2, 0]
     """

@@ -155,7 +155,7 @@ class Portion(Mechanism):
     >>> from eigenveil.core.ledger import Ledger
     >>> from eigenveil.core.mechanism import Gaussian
     >>> from eigenveil.core.noise import Noise
-    >>> half = Portion(Gaussian(5.0, Ledger(epsilon=1.0, delta=1e-6), Noise.seeded(1)), 0.25)
+    >>> half = Portion(Gaussian(multiplier=5.0, ledger=Ledger(epsilon=1.0, delta=1e-6), noise=Noise.seeded(1)), 0.25)
     >>> half.scale(1.0)
     10.0
     """

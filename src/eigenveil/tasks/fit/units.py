@@ -127,7 +127,9 @@ class UnitSearch(SumTask[Center, Center]):
 
     def label(self, question: Question) -> str:
         """One entry per step."""
-        return f"columns, round {question.step + 1}" if question.step < _MEAN else self._totals(question).name
+        if question.step < _MEAN:
+            return f"columns, round {question.step + 1}"
+        return f"mean{' and count' * (self.people is None)}{' and observed entries' * (self.split.observed > 0)}"
 
     def share(self, question: Question) -> float:
         """This step's share, with that of the count."""
@@ -149,14 +151,12 @@ class UnitSearch(SumTask[Center, Center]):
 
     def _totals(self, question: Question) -> Totals:
         center, scale = question.arrays
-        counted, seen = self.people is None, self.split.observed
         return Totals(
             domain=self.bounds.in_units(scale).around_start(center),
             neighbours=self.neighbours,
             sum_weight=self.split.mean[_MEAN],
-            count_weight=self.split.count if counted else 0.0,
-            observed_weight=seen,
-            name=f"mean{' and count' * counted}{' and observed entries' * (seen > 0)}",
+            count_weight=self.split.count if self.people is None else 0.0,
+            observed_weight=self.split.observed,
         )
 
     def _counted(self, state: Center, released: Array) -> Center:
@@ -359,7 +359,13 @@ def spread_of(tails: Tails, *, sure: float = _SURE) -> tuple[float, float, float
 
     >>> from eigenveil.core.counts import Cells
     >>> edges = np.array([-4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0])
-    >>> even = Tails(Cells(edges), np.array([100.0, 90.0, 70.0, 50.0, 30.0, 10.0, 0.0]), np.zeros(7), 100.0, 0.0)
+    >>> even = Tails(
+    ...     cells=Cells(edges),
+    ...     beyond=np.array([100.0, 90.0, 70.0, 50.0, 30.0, 10.0, 0.0]),
+    ...     error=np.zeros(7),
+    ...     people=100.0,
+    ...     people_error=0.0,
+    ... )
     >>> median, spread, _ = spread_of(even)
     >>> abs(median) < 1e-6, round(spread, 1)
     (True, 1.8)

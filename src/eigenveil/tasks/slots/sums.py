@@ -67,7 +67,7 @@ class SlotSums(SlotTask[Array], SumTask[SlotState, SlotState]):
     s^2 + 2 c h^2. Incomplete rows that are left out add nothing, not even their constant. Against a complete row that moves
     the matrix by u u^T, R^2 at most, and the number of rows left is protected under every relation.
 
-    >>> task = SlotSums(Domain(dim=1, radius=2.0), Neighbours.ZERO_OUT, slots=3)
+    >>> task = SlotSums(domain=Domain(dim=1, radius=2.0), neighbours=Neighbours.ZERO_OUT, slots=3)
     >>> slot = task.open()
     >>> slot.add(np.array([[1.0], [-1.0]]))
     >>> matrix = task.private(Question(0), slot.close()).value
