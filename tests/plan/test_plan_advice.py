@@ -8,7 +8,7 @@ import pytest
 from eigenveil.core.accounting import Budget
 from eigenveil.methods import methods_in
 from eigenveil.plan import METHODS, SETTINGS, Facts, Spectrum, advise, forecast
-from eigenveil.plan.forecast.recommendation import FAIR, _downwards, _first, _upwards
+from eigenveil.plan.recommendation import FAIR, _downwards, _first, _upwards
 
 QUICK = ("hub/covariance", "hub/power", "site/covariance", "site/power", "masked/covariance", "masked/power")
 

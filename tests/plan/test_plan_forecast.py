@@ -11,10 +11,20 @@ import pytest
 from eigenveil import FederatedPCA, GossipPCA, PrivatePCA, StreamingPCA
 from eigenveil.core.accounting import Budget
 from eigenveil.core.unit import Neighbours
-from eigenveil.plan import METHODS, SETTINGS, Facts, Interval, Spectrum, curve, forecast, methods_for, predict
-from eigenveil.plan.choose.sites import plan_sites
-from eigenveil.plan.forecast import trials
-from eigenveil.plan.forecast.methods import candidate_of
+from eigenveil.plan import (
+    METHODS,
+    SETTINGS,
+    Facts,
+    Interval,
+    Spectrum,
+    curve,
+    forecast,
+    methods_for,
+    predict,
+    rehearsal,
+)
+from eigenveil.plan.candidates import candidate_of
+from eigenveil.plan.choose import plan_sites
 
 BUDGET = Budget(1.0, 1e-6)
 
@@ -208,13 +218,13 @@ def test_the_same_trial_is_rehearsed_once_and_more_fits_of_it_are_the_new_ones_a
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rehearsed: list[int] = []
-    fit = trials._fit
+    fit = rehearsal._fit
 
     def counted(trial: Any, values: Any, seed: int, **more: Any) -> tuple[float, float]:
         rehearsed.append(seed)
         return fit(trial, values, seed, **more)
 
-    monkeypatch.setattr(trials, "_fit", counted)
+    monkeypatch.setattr(rehearsal, "_fit", counted)
     # Of the same numbers, each time made anew, as from a model that is read twice.
     made = (
         Facts(

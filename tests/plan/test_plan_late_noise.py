@@ -7,7 +7,7 @@ from eigenveil.core.noise import Noise
 from eigenveil.linalg import orthonormal, top_eigen
 from eigenveil.methods.scene import _product, leading_under_noise
 from eigenveil.plan import Spectrum
-from eigenveil.plan.forecast.rehearsal import judged
+from eigenveil.plan.rehearsal import judged
 
 
 def whole_noise(dim: int, width: int, scale: float, noise: Noise) -> np.ndarray:

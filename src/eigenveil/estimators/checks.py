@@ -305,7 +305,7 @@ def covariance_for(rule: str, method: Any, dim: int) -> Any:
     """
     # Here, because methods and planner take memory that a device does not have.
     from eigenveil.methods import METHODS
-    from eigenveil.plan.choose.choice import MEMORY_LIMIT
+    from eigenveil.plan.choose import MEMORY_LIMIT
 
     if rule not in ("counts", "groups"):
         return method

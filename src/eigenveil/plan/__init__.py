@@ -4,24 +4,36 @@ It uses public numbers alone and never sees a row. `choose` serves the estimator
 `plan`. It may import `trackers` and below, and runs the real tasks.
 """
 
-from eigenveil.plan.choose.choice import Choice, Plan, predict
-from eigenveil.plan.choose.masks import MasksPlan, masked_terms, plan_masks
-from eigenveil.plan.choose.sites import plan_sites
-from eigenveil.plan.choose.stream import STREAM_MEAN_SHARES, StreamPlan, first_block, plan_stream, stream_split
+from eigenveil.plan.choose import (
+    STREAM_MEAN_SHARES,
+    Choice,
+    MasksPlan,
+    Plan,
+    StreamPlan,
+    first_block,
+    masked_terms,
+    plan_masks,
+    plan_sites,
+    plan_stream,
+    predict,
+    stream_split,
+)
 from eigenveil.plan.clipping import HiddenRows, LongRows, Norms, taken_by_clipping
-from eigenveil.plan.forecast.facts import (
+from eigenveil.plan.facts import (
     METHODS,
     SETTINGS,
     Facts,
+    FitParams,
     Setting,
+    choice_of,
+    estimator_of,
     method_phrase,
     method_words,
     methods_for,
     parts_of,
 )
-from eigenveil.plan.forecast.forecast import Forecast, Interval, curve, forecast
-from eigenveil.plan.forecast.params import FitParams, choice_of, estimator_of
-from eigenveil.plan.forecast.recommendation import Recommendation, Verdict, advise, hopeless
+from eigenveil.plan.forecast import Forecast, Interval, curve, forecast
+from eigenveil.plan.recommendation import Recommendation, Verdict, advise, hopeless
 from eigenveil.plan.spectrum import Spectrum, guessed_eigenvalues
 
 __all__ = [

@@ -18,7 +18,7 @@ from eigenveil.errors import ParameterWarning, require_param
 from eigenveil.linalg import Array, found_share
 from eigenveil.methods import MethodPlan, covariance, krylov, method_of, power
 from eigenveil.methods.products import geometric_shares
-from eigenveil.plan.choose.choice import MEMORY_LIMIT, in_mebibytes
+from eigenveil.plan.choose import MEMORY_LIMIT, in_mebibytes
 from eigenveil.privacy import Histories
 from eigenveil.privacy.sums.histories import interaction_products_sensitivity
 

@@ -8,7 +8,7 @@ from functools import singledispatch
 from eigenveil.core.ledger import Ledger
 from eigenveil.errors import EigenveilError
 from eigenveil.model import Model
-from eigenveil.plan.forecast.recommendation import Recommendation
+from eigenveil.plan.recommendation import Recommendation
 from eigenveil.privacy import Guarantee
 from eigenveil.show.charts import scree_chart
 from eigenveil.show.marks import escaped

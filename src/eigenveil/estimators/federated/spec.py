@@ -30,7 +30,7 @@ from eigenveil.linalg import Array
 from eigenveil.methods import METHODS, MethodPlan, TaskContext
 from eigenveil.params import FederatedParams
 from eigenveil.plan import plan_sites
-from eigenveil.plan.choose.choice import DIVIDED
+from eigenveil.plan.choose import DIVIDED
 from eigenveil.protocols import Terms as Patience
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.task import Fit, Setting, WholeFit

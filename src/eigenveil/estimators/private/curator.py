@@ -25,7 +25,7 @@ from eigenveil.methods import TaskContext
 from eigenveil.papers.noise_scales import fpca_scale, ppm_multiplier
 from eigenveil.params import PrivateParams
 from eigenveil.plan import Plan, predict
-from eigenveil.plan.choose.choice import DIVIDED
+from eigenveil.plan.choose import DIVIDED
 from eigenveil.privacy import Guarantee
 from eigenveil.privacy.facts import (
     COMPONENTS,

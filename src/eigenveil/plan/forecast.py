@@ -10,15 +10,20 @@ import numpy as np
 from eigenveil.core.accounting import Budget
 from eigenveil.errors import require
 from eigenveil.linalg import Array
-from eigenveil.plan.choose.stream import StreamPlan
+from eigenveil.plan.candidates import candidate_of
+from eigenveil.plan.choose import StreamPlan
 from eigenveil.plan.clipping import Norms, kept_by_clipping
-from eigenveil.plan.forecast.facts import Facts, Setting, parts_of
-from eigenveil.plan.forecast.methods import candidate_of
-from eigenveil.plan.forecast.params import FitParams, call_of
-from eigenveil.plan.forecast.trials import RehearsalTrial, tried
+from eigenveil.plan.facts import Facts, FitParams, Setting, call_of, parts_of
+from eigenveil.plan.rehearsal import RehearsalTrial, tried
 from eigenveil.plan.spectrum import Spectrum
 
-__all__ = ["Denominator", "Forecast", "Interval", "curve", "forecast"]
+__all__ = [
+    "Denominator",
+    "Forecast",
+    "Interval",
+    "curve",
+    "forecast",
+]
 
 # What is captured is a share of the variance that exact PCA with as many components has of these rows.
 Denominator = Literal["all rows", "clipped rows"]

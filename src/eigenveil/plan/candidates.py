@@ -11,12 +11,8 @@ from typing import Final, final
 
 from eigenveil.core.unit import Neighbours, gram_sensitivity
 from eigenveil.methods import Method, MethodPlan, method_of
-from eigenveil.plan.choose.choice import MEMORY_LIMIT, predict
-from eigenveil.plan.choose.masks import plan_masks
-from eigenveil.plan.choose.sites import plan_sites
-from eigenveil.plan.choose.stream import StreamPlan, plan_stream, stream_split
-from eigenveil.plan.forecast.facts import Facts, Setting, parts_of
-from eigenveil.plan.forecast.params import FitParams, params_of, unknown_of
+from eigenveil.plan.choose import MEMORY_LIMIT, StreamPlan, plan_masks, plan_sites, plan_stream, predict, stream_split
+from eigenveil.plan.facts import Facts, FitParams, Setting, params_of, parts_of, unknown_of
 from eigenveil.protocols.masked import require_survivors
 from eigenveil.tasks.fit.search import NORMS, least_for_a_bound
 from eigenveil.tasks.fit.split import Extent, Split, split_budget
@@ -24,7 +20,10 @@ from eigenveil.tasks.fit.units import ENTRIES, least_for_units
 from eigenveil.trackers import published_as
 from eigenveil.trackers.sums import MEAN_SHARE
 
-__all__ = ["Candidate", "candidate_of"]
+__all__ = [
+    "Candidate",
+    "candidate_of",
+]
 
 # With pair noise, each peer's own noise is 0.1% above what the fewest honest peers need
 # (`eigenveil.privacy.Pairing`).

@@ -12,24 +12,28 @@ from eigenveil.errors import ParameterError, require_param
 from eigenveil.linalg import found_share
 from eigenveil.params import StreamingParams
 from eigenveil.params.declare import declared
-from eigenveil.plan.choose.choice import predict
-from eigenveil.plan.choose.sites import plan_sites
-from eigenveil.plan.forecast.facts import (
+from eigenveil.plan.candidates import candidate_of
+from eigenveil.plan.choose import plan_sites, predict
+from eigenveil.plan.facts import (
     METHODS,
     Facts,
+    FitParams,
     Setting,
     algorithm_phrase,
     method_phrase,
     methods_for,
     parts_of,
 )
-from eigenveil.plan.forecast.forecast import Forecast, forecast
-from eigenveil.plan.forecast.methods import candidate_of
-from eigenveil.plan.forecast.params import FitParams
-from eigenveil.plan.forecast.trials import RehearsalTrial, glimpse
+from eigenveil.plan.forecast import Forecast, forecast
+from eigenveil.plan.rehearsal import RehearsalTrial, glimpse
 from eigenveil.plan.spectrum import Spectrum
 
-__all__ = ["Recommendation", "Verdict", "advise", "hopeless"]
+__all__ = [
+    "Recommendation",
+    "Verdict",
+    "advise",
+    "hopeless",
+]
 
 # A result that captures this much of the variance counts as fair.
 FAIR: Final = 0.7
