@@ -13,8 +13,7 @@ from functools import partial
 
 from eigenveil.audit.attacks.demonstration import Demonstration, Shown
 from eigenveil.audit.attacks.membership import membership
-from eigenveil.audit.attacks.outsider import outsider
-from eigenveil.audit.attacks.reconstruction import curious_hub
+from eigenveil.audit.attacks.reconstruction import curious_hub, outsider
 from eigenveil.linalg.blas import blas_threads
 
 

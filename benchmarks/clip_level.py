@@ -117,7 +117,16 @@ def search_of(rows: Array, budget: Budget) -> BoundSearch:
         sparse=False,
     )
     split = split_budget(mean=True, search=False, count=True, trace=False, bound=True)
-    return BoundSearch(bounds, Neighbours.ADD_REMOVE, "private", split, None, 1 / budget.mu, rank=5, entry=np.sqrt(0.5))
+    return BoundSearch(
+        bounds=bounds,
+        neighbours=Neighbours.ADD_REMOVE,
+        center="private",
+        split=split,
+        people=None,
+        multiplier=1 / budget.mu,
+        rank=5,
+        entry=np.sqrt(0.5),
+    )
 
 
 def found_bounds(
@@ -125,7 +134,7 @@ def found_bounds(
 ) -> dict[tuple[int, float], tuple[Array, float, float]]:
     """For each rank and price: the center, the bound, and the share of mu^2 left for the components. Norms are shared."""
     noise, data = Noise.seeded(seed), DenseRows(rows)
-    mechanism = Gaussian(1 / budget.mu, Ledger(epsilon=1e6, delta=DELTA), noise)
+    mechanism = Gaussian(multiplier=1 / budget.mu, ledger=Ledger(epsilon=1e6, delta=DELTA), noise=noise)
     inside = Exact(because="the same holder releases the total")
     search = search_of(rows, budget)
 

@@ -122,7 +122,9 @@ def noise() -> None:
 def _square(side: int, seed: int) -> float:
     """The mean square of the noise on zeros, over the squared multiplier."""
     ledger = Ledger(epsilon=math.inf, delta=1e-6)
-    found = Gaussian(4.0, ledger, Noise.seeded(seed)).release(Bounded(np.zeros((side, side)), 1.0), label="zeros")
+    found = Gaussian(multiplier=4.0, ledger=ledger, noise=Noise.seeded(seed)).release(
+        Bounded(np.zeros((side, side)), 1.0), label="zeros"
+    )
     return float(np.mean(np.square(found)) / 16)
 
 

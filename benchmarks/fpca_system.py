@@ -99,7 +99,7 @@ class Costs:
 
 def increments(rows: Mapping[str, Array], width: int, costs: Costs) -> Sketches:
     """What each device sends of a slot: a tracker's sketch of `width` directions."""
-    tracker = BlockTracker(RANK, width - RANK, center=False)
+    tracker = BlockTracker(rank=RANK, oversample=width - RANK, center=False)
     found = {}
     for name, block in rows.items():
         began = time.process_time()

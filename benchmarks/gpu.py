@@ -92,7 +92,7 @@ def main() -> None:
     print(f"one read of the rows: {1e3 * read:.2f} ms, {values.nbytes / read / 1e12:.2f} TB/s")
 
     rng = np.random.default_rng(0)
-    domain = Domain(dim, 0.9 * dim**0.5, center=rng.normal(0, 0.1, dim))
+    domain = Domain(dim=dim, radius=0.9 * dim**0.5, center=rng.normal(0, 0.1, dim))
     basis = orthonormal(rng.standard_normal((dim, width)))
     there = rows_on_device(values)
 

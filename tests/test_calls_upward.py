@@ -18,6 +18,7 @@ from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import Array
 from eigenveil.methods.covariance import CovarianceSum
 from eigenveil.protocols import run_pooled
+from eigenveil.tasks.base import Components
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.split import split_budget
 from eigenveil.tasks.fit.task import Fit
@@ -126,7 +127,7 @@ def _covariance(domain: Domain) -> CovarianceSum:
     return CovarianceSum(domain, Neighbours.ADD_REMOVE)
 
 
-def _study(components: Callable[[Domain], CovarianceSum]) -> Fit:
+def _study(components: Components) -> Fit:
     bounds = RowBounds.check(
         8, private=True, row_bound=10.0, column_bounds=None, origin=None, mean_bound=None, scale=None, sparse=False
     )

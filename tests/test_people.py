@@ -337,7 +337,7 @@ def test_grouping_strangers_would_break_the_bound() -> None:
     """What the refusal is for: 99 of 100 blank rows are one person's, who leaves, and a sum moves by nearly 2 B, not by B."""
     values = np.vstack([np.tile([3.0, 0.0], (99, 1)), [[-3.0, 0.0]]])
     turned = np.vstack([np.tile([3.0, 0.0], (99, 1)), [[0.0, 3.0]]])
-    domain, near = Domain(2, 3.0), Neighbours.ADD_REMOVE
+    domain, near = Domain(dim=2, radius=3.0), Neighbours.ADD_REMOVE
     for release, rows, most in ((bounded_sum, values, 1.9), (bounded_gram, turned, 1.3)):
         both, rest = (
             release(WeightedRows(DenseRows(part), np.full(len(part), 1 / len(part))), domain=domain, neighbours=near)

@@ -42,7 +42,13 @@ def parties(sites: list[Array], center: Array | None, blocks: list[Array] | None
     """A whole run of exactly `ROUNDS` products; the blocks that were multiplied go to `blocks`."""
     dim = sites[0].shape[1]
     begin = orthonormal(np.random.default_rng(0).standard_normal((dim, WIDTH)))
-    task = KrylovSum(Domain(dim, math.inf, center), Neighbours.ADD_REMOVE, begin, ROUNDS, RANK)
+    task = KrylovSum(
+        domain=Domain(dim=dim, radius=math.inf, center=center),
+        neighbours=Neighbours.ADD_REMOVE,
+        begin=begin,
+        rounds=ROUNDS,
+        rank=RANK,
+    )
     exact, layout = Exact(because="benchmark"), star([f"site {number}" for number in range(len(sites))])
     hub = Hub(
         task,

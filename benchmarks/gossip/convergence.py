@@ -62,8 +62,8 @@ def left_over(graph: Graph, consensus: Consensus, steps: int) -> tuple[float, fl
     values, vectors = np.linalg.eigh(metropolis(graph))
     worst = vectors[:, 0 if consensus == "metropolis" and -values[0] > values[-2] else -2]
     parts = 1 + 0.5 * worst / np.abs(worst).max()
-    terms, out = GossipTerms(graph, consensus, steps=steps), Plain(Exact(because="a benchmark of sums"))
-    task = CovarianceSum(Domain(1, np.inf), Neighbours.ADD_REMOVE)  # A row of one number adds its square.
+    terms, out = GossipTerms(graph=graph, consensus=consensus, steps=steps), Plain(Exact(because="a benchmark of sums"))
+    task = CovarianceSum(Domain(dim=1, radius=np.inf), Neighbours.ADD_REMOVE)  # A row of one number adds its square.
     rows = [DenseRows(np.array([[np.sqrt(part)]])) for part in parts]
     peers = [Peer(n, terms=terms, task=task, rows=r, outgoing=out) for n, r in zip(graph.names, rows, strict=True)]
     sums = np.array([float(peer.result[0, 0]) for peer in LocalPeers(peers).run()])
@@ -142,7 +142,7 @@ def steps_of(graph: Graph) -> dict[Consensus, int]:
     found: dict[Consensus, int] = {}
     for consensus in CONSENSUS:
         with contextlib.suppress(ValueError):
-            found[consensus] = GossipTerms(graph, consensus).among(()).mixing.steps
+            found[consensus] = GossipTerms(graph=graph, consensus=consensus).among(()).mixing.steps
     return found
 
 

@@ -136,16 +136,16 @@ def run_published(
 ) -> Array:
     """The left singular vector, (n,), that peers find by Alg. 1, each its own segment, talking to neighbours only."""
     names = tuple(f"peer {number}" for number in range(len(parts)))
-    terms = GossipTerms(graph_of_weights(weights, names), weights=weights, steps=steps)
+    terms = GossipTerms(graph=graph_of_weights(weights, names), weights=weights, steps=steps)
     tasks = [
         PublishedSegments(
-            Domain(parts[0].shape[1], 1.0),
-            1,
-            tuned.rounds,
-            tuned.alpha,
-            tuned.sigma_q,
-            tuned.sigma_p,
-            Noise.seeded((seed << 8) + number),
+            domain=Domain(dim=parts[0].shape[1], radius=1.0),
+            rank=1,
+            rounds=tuned.rounds,
+            alpha=tuned.alpha,
+            sigma_q=tuned.sigma_q,
+            sigma_p=tuned.sigma_p,
+            noise=Noise.seeded((seed << 8) + number),
         )
         for number in range(len(parts))
     ]

@@ -109,12 +109,12 @@ class Shape:
 
     def task(self) -> SumTask[Any, Any]:
         """With public numbers only."""
-        domain = Domain(self.dim, 1.0)
+        domain = Domain(dim=self.dim, radius=1.0)
         if not self.width:
             return CovarianceSum(domain, Neighbours.ADD_REMOVE)
         begin = orthonormal(np.random.default_rng(0).standard_normal((self.dim, self.width)))
         shares = geometric_shares(self.rounds, growth=1.6)
-        return PowerIteration(domain, Neighbours.ADD_REMOVE, begin, shares)
+        return PowerIteration(domain=domain, neighbours=Neighbours.ADD_REMOVE, begin=begin, shares=shares)
 
     def table(self) -> Rows:
         """One site's rows, within the unit ball."""
@@ -244,7 +244,9 @@ def plain(shape: Shape, task: SumTask[Any, Any], rows: Rows, sites: int, *, nois
     members = []
     for number, name in enumerate(layout.above()):
         ledger = Ledger(epsilon=BUDGET.epsilon, delta=BUDGET.delta)
-        mechanism = Gaussian((1 + 1e-10) / BUDGET.mu, ledger, Noise.seeded(number)) if noisy else exact
+        mechanism = (
+            Gaussian(multiplier=(1 + 1e-10) / BUDGET.mu, ledger=ledger, noise=Noise.seeded(number)) if noisy else exact
+        )
         members.append(Member(name, hub="hub", task=task, rows=rows, mechanism=mechanism))
     return carry(Hub(task, layout.below["hub"], exact, terms=Terms()), members)
 
@@ -258,7 +260,7 @@ def agreed(shape: Shape, roster: Mapping[str, bytes]) -> MaskedTerms:
     if not graph.complete:
         checks = checks_needed(sites, survivors=survivors, colluders=COLLUDERS, times=most + sessions, failure=part)
     lattice = Lattice(
-        BUDGET,
+        budget=BUDGET,
         sites=sites,
         survivors=survivors,
         colluders=COLLUDERS,
@@ -269,7 +271,16 @@ def agreed(shape: Shape, roster: Mapping[str, bytes]) -> MaskedTerms:
     multiplier = (1 + 1e-10) / lattice.gaussian.mu
     rounds = shape.rounds
     return MaskedTerms(
-        "benchmark", roster, survivors, COLLUDERS, graph, rounds, most, lattice, multiplier, checks=checks
+        study="benchmark",
+        roster=roster,
+        survivors=survivors,
+        colluders=COLLUDERS,
+        graph=graph,
+        rounds=rounds,
+        most_rounds=most,
+        lattice=lattice,
+        multiplier=multiplier,
+        checks=checks,
     )
 
 
@@ -292,10 +303,10 @@ def masked(
             task=task,
             rows=rows,
             share=Share(
-                chosen.lattice,
-                Ledger(epsilon=gaussian.epsilon, delta=gaussian.delta),
-                Noise.seeded(number),
-                chosen.multiplier,
+                lattice=chosen.lattice,
+                ledger=Ledger(epsilon=gaussian.epsilon, delta=gaussian.delta),
+                noise=Noise.seeded(number),
+                multiplier=chosen.multiplier,
             ),
             terms=chosen,
             identity=identity,

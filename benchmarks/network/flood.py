@@ -239,7 +239,7 @@ def tables(folder: Path, study: StudyFile, count: int) -> None:
                     pass
                 before, sent = memory_of(site), 0
                 for number in range(count):
-                    body = Brief(number, "keys", os.urandom(32), (("west", bytes(LARGE)),))
+                    body = Brief(round=number, step="keys", data=os.urandom(32), table=(("west", bytes(LARGE)),))
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(30):
                             sent += LARGE * await transport.send(GOOD, MESSAGE, encode(Message("hub", GOOD, body)))

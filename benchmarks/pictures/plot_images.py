@@ -47,7 +47,7 @@ def displays() -> dict[str, Callable[[Any], Display]]:
     pca = PrivatePCA(6, epsilon=3.0, delta=1e-5, row_bound=8.0, center=None, random_state=0).fit(rows)
     sites = {f"site {at + 1}": part for at, part in enumerate(np.array_split(rows.to_numpy(), 5))}
     federated = FederatedPCA(6, epsilon=None, delta=None, method="power", random_state=0).fit(sites)
-    facts = Facts(30, 4, 4000, Budget(1.0, 1e-6), Spectrum.guessed(30), row_bound=1.0)
+    facts = Facts(dim=30, rank=4, people=4000, budget=Budget(1.0, 1e-6), spectrum=Spectrum.guessed(30), row_bound=1.0)
     return {
         "scree": lambda ax: ScreeDisplay.from_estimator(pca, ax=ax),
         "biplot": lambda ax: BiplotDisplay.from_estimator(pca, rows, largest=8, ax=ax),

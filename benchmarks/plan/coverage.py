@@ -168,7 +168,16 @@ def _cell(name: str, rows: Array, epsilon: float, rank: int, way: str, seed: int
     }
     cell = f"{name}, {len(rows)} x {dim}, {sites} x {method}, epsilon {epsilon:g}, k = {rank}, {way}"
     for kind, spectrum in guesses.items():
-        facts = Facts(dim, rank, len(rows), Budget(epsilon, DELTA), spectrum, sites=sites, trust=(setting,), **known)
+        facts = Facts(
+            dim=dim,
+            rank=rank,
+            people=len(rows),
+            budget=Budget(epsilon, DELTA),
+            spectrum=spectrum,
+            sites=sites,
+            trust=(setting,),
+            **known,
+        )
         said = forecast(facts, method)
         yield Scored(cell, way, kind, captured[said.of], said)
     after, method = planned(pca.model_)

@@ -48,16 +48,16 @@ PUBLISHED = {
 def private() -> Mechanism:
     """Noise for (1, 1e-5), from a ledger of its own. The amount has no effect on memory."""
     ledger = Ledger(epsilon=BUDGET.epsilon, delta=BUDGET.delta)
-    return Gaussian(1.0 / BUDGET.mu, ledger, Noise.seeded(0))
+    return Gaussian(multiplier=1.0 / BUDGET.mu, ledger=ledger, noise=Noise.seeded(0))
 
 
 def trackers(dim: int, radius: float) -> dict[str, tuple[Tracker[Any], Mechanism]]:
     """The private ones with noise, the others without. Slices of r columns trade speed for memory."""
-    terms = SumTerms(Domain(dim=dim, radius=radius), center=False)
+    terms = SumTerms(domain=Domain(dim=dim, radius=radius), center=False)
     plain: dict[str, Tracker[Any]] = {**fixed_rank(RANK), "SPIRIT, energy": spirit(dim)}
     return {
-        "FPCA, masked": (SlicedTracker(RANK, terms), private()),
-        "FPCA, masked, by r": (SlicedTracker(RANK, terms, columns=RANK), private()),
+        "FPCA, masked": (SlicedTracker(rank=RANK, terms=terms), private()),
+        "FPCA, masked, by r": (SlicedTracker(rank=RANK, terms=terms, columns=RANK), private()),
         "masked, d x d sum": (GramTracker(RANK, terms), private()),
         **{name: (tracker, NOTHING_ASKED) for name, tracker in plain.items() if name != "GROUSE, step 2"},
     }

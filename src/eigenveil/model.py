@@ -32,7 +32,7 @@ __all__ = ["SCORES_ARE_RAW", "Model", "clipping_of", "noise_floor_in", "warnings
 
 # What the names of arrays about clipping begin with in a file.
 _CLIP = "clip."
-_KIND = ArchiveKind("eigenveil-model", 1, "an Eigenveil model", ModelFileError)
+_KIND = ArchiveKind(format="eigenveil-model", version=1, words="an Eigenveil model", error=ModelFileError)
 _ARRAYS = ("components", "mean", "values", "explained_variance", "explained_variance_ratio")
 # Numbers of a file are added up, and singular values are squared.
 _LARGEST, _LARGEST_VALUE = 1e300, 1e154
@@ -47,7 +47,7 @@ SCORES_ARE_RAW = (
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Model:
     """Components, (k, d), with the mean, (d,), and the scale, (d,) or None, of rows before projection.
 
@@ -152,7 +152,7 @@ class Model:
         return self._scores(rows, self._projected)
 
     def _scores(self, rows: Any, score: Callable[[Any], Array]) -> Array:
-        known = KnownColumns(self.components.shape[1], self.columns, self.levels, self._gaps)
+        known = KnownColumns(dim=self.components.shape[1], names=self.columns, one_hot=self.levels, gaps=self._gaps)
         engine = engine_of(rows)
         given = rows if engine is None or engine.stays else engine.rows(rows, gaps=self._gaps)
         parts = [score(block) for block in known.blocks(given, _AT_ONCE)]
@@ -209,12 +209,12 @@ class Model:
             return rows
         center, scale = self.clipping["center"], self.clipping["scale"]
         domain = Domain(
-            len(center),
-            float(self.clipping["radius"][0]),
-            center,
-            scale,
-            self.clipping.get("low"),
-            self.clipping.get("high"),
+            dim=len(center),
+            radius=float(self.clipping["radius"][0]),
+            center=center,
+            scale=scale,
+            low=self.clipping.get("low"),
+            high=self.clipping.get("high"),
             claimed=False,
         )
         rows = self.completed(rows)
@@ -358,7 +358,14 @@ def _require_clipping(clipping: Mapping[str, Array], dim: int) -> None:
         require(clipping[name].shape == shape, f"clip.{name} must have shape {shape}, got {clipping[name].shape}")
         require(bool(np.isfinite(clipping[name]).all()), f"clip.{name} must be finite")
     # Its constructor checks the rest.
-    Domain(dim, float(clipping["radius"][0]), None, clipping["scale"], clipping.get("low"), clipping.get("high"))
+    Domain(
+        dim=dim,
+        radius=float(clipping["radius"][0]),
+        center=None,
+        scale=clipping["scale"],
+        low=clipping.get("low"),
+        high=clipping.get("high"),
+    )
 
 
 @final

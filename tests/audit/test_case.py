@@ -9,8 +9,7 @@ from dp_accounting import pld
 from numpy.typing import NDArray
 
 from eigenveil.audit.case import Trial, mu_of
-from eigenveil.audit.cases.canaries import moved_by_one
-from eigenveil.audit.cases.messages import Look, scored
+from eigenveil.audit.cases.seen import Look, moved_by_one, scored
 from eigenveil.core.accounting import Budget, mu_for
 from eigenveil.linalg import Array
 
@@ -38,13 +37,13 @@ def test_no_budget_has_no_largest_mu() -> None:
 
 def test_parts_are_all_of_the_noise() -> None:
     with pytest.raises(ValueError, match="parts must add up"):
-        Trial(np.zeros(1), np.ones(1, dtype=bool), np.zeros(3), (1, 1))
-    assert Trial(np.zeros(1), np.ones(1, dtype=bool), np.zeros(3), (1, 2)).moved == 0.0
+        Trial(scores=np.zeros(1), present=np.ones(1, dtype=bool), noise=np.zeros(3), parts=(1, 1))
+    assert Trial(scores=np.zeros(1), present=np.ones(1, dtype=bool), noise=np.zeros(3), parts=(1, 2)).moved == 0.0
 
 
 def look(*shifts: tuple[float, ...], scale: float, charged: float = math.inf) -> Look:
     size = len(shifts[0])
-    return Look(np.zeros(size), np.zeros(size), np.array(shifts), scale, charged=charged)
+    return Look(released=np.zeros(size), base=np.zeros(size), shifts=np.array(shifts), scale=scale, charged=charged)
 
 
 def test_a_canary_moves_all_releases_together() -> None:

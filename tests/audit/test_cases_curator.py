@@ -6,14 +6,8 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from eigenveil.audit import Case, Trial, Verdict, judge
-from eigenveil.audit.cases.bounds import CASES as BOUNDS
-from eigenveil.audit.cases.canaries import enough_people, gram_of, lifted, require_guarantee, symmetric_noise
-from eigenveil.audit.cases.curator import CASES as CURATOR
-from eigenveil.audit.cases.followed import CASES as FOLLOWED
-from eigenveil.audit.cases.stream import CASES as STREAM
-from eigenveil.audit.specimens.curator import CASES as WRONG
-from eigenveil.audit.specimens.followed import CASES as WRONG_FOLLOWED
+from eigenveil.audit import CASES, Case, Trial, Verdict, judge
+from eigenveil.audit.cases.seen import enough_people, gram_of, lifted, require_guarantee, symmetric_noise
 from eigenveil.core.accounting import Budget
 from eigenveil.core.domain import Domain
 from eigenveil.core.ledger import Ledger, Memory, Reserve
@@ -25,8 +19,9 @@ from eigenveil.linalg import Subspace
 from eigenveil.privacy import Guarantee
 from eigenveil.trackers import SlicedTracker, SumTerms, TreeTracker
 
-SHIPPED = {case.name: case for case in (*CURATOR, *STREAM, *FOLLOWED, *BOUNDS)}
-SPECIMENS = (*WRONG, *WRONG_FOLLOWED)
+SHIPPED = {name: case for name, case in CASES.items() if name.startswith(("curator/", "stream/", "bounds/"))}
+_WRONG = ("quiet-noise", "forgetful-ledger", "unclipped-row", "bound-from-data", "slots-as-read", "slots-as-read-long")
+SPECIMENS = [CASES[f"wrong/{name}"] for name in _WRONG]
 # Where the score is the likelihood ratio of all that a person moves, guesses are right as often as mu allows.
 SHARP = sorted(
     SHIPPED.keys()
@@ -171,6 +166,6 @@ def test_symmetric_noise_is_of_one_size_in_all_entries() -> None:
 
 
 def test_a_guarantee_of_something_else_is_no_claim_to_test() -> None:
-    require_guarantee(Guarantee(1.0, 1e-6), Budget(1.0, 1e-6))
+    require_guarantee(Guarantee(epsilon=1.0, delta=1e-6), Budget(1.0, 1e-6))
     with pytest.raises(ValueError, match=r"the claim is \(1.0, 1e-06\), but the guarantee says \(2.0, 1e-06\)"):
-        require_guarantee(Guarantee(2.0, 1e-6), Budget(1.0, 1e-6))
+        require_guarantee(Guarantee(epsilon=2.0, delta=1e-6), Budget(1.0, 1e-6))

@@ -5,9 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from eigenveil.audit import Case, audit
-from eigenveil.audit.cases.masked import BUDGET, CASES, claim_under_masks
-from eigenveil.audit.specimens.sites import CASES as SPECIMENS
+from eigenveil.audit import CASES, Case, audit
+from eigenveil.audit.case import BUDGET
 from eigenveil.core.accounting import mu_for
 from eigenveil.core.noise import Noise, Rounded
 
@@ -15,11 +14,12 @@ CONFIDENCE = 1 - 1e-6
 # As one of sixty cases in an audit at 99%.
 ONE_OF_MANY = 1 - 0.01 / 60
 # Where masks are on, noise is not seen.
-UNMASKED = [case for case in CASES if case.name != "masked/messages"]
-MISSING = [case for case in SPECIMENS if "share" in case.name]
+SHIPPED = [case for name, case in CASES.items() if name.startswith("masked/")]
+UNMASKED = [case for case in SHIPPED if case.name != "masked/messages"]
+MISSING = [CASES[name] for name in ("wrong/missing-share", "wrong/missing-only-share")]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", SHIPPED, ids=lambda case: case.name)
 def test_what_is_shipped_stands(case: Case) -> None:
     (verdict,) = audit([case], runs=12, seed=1, jobs=1, confidence=CONFIDENCE)
     assert verdict.words == "not refuted"
@@ -45,6 +45,6 @@ def test_integers_a_fifth_too_small_are_seen_as_such(case: Case, monkeypatch: py
 
 
 def test_the_claim_is_all_of_the_budget() -> None:
-    claim = claim_under_masks(BUDGET)
+    claim = CASES["masked/covariance"].claim(BUDGET)
     assert (claim.epsilon, claim.delta) == (BUDGET.epsilon, BUDGET.delta)
     assert mu_for(BUDGET.epsilon, BUDGET.delta) == pytest.approx(claim.mu, rel=1e-9)

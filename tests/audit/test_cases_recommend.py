@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from eigenveil.audit.case import Case, Trial
 from eigenveil.audit.cases import recommend as cases_recommend
-from eigenveil.audit.cases.messages import Look, scored
+from eigenveil.audit.cases.seen import Look, scored
 from eigenveil.audit.runs import audit
 from eigenveil.audit.verdict import Verdict
 from eigenveil.core.noise import Rounded

@@ -9,7 +9,7 @@ import pytest
 from scipy.special import ndtr
 
 from eigenveil.audit.low_bits import Candidates, certain, likelihood, on_steps, told
-from eigenveil.audit.specimens.bits import FloatingGaussian
+from eigenveil.audit.specimens import FloatingGaussian
 from eigenveil.core.ledger import Ledger
 from eigenveil.core.mechanism import Bounded, Gaussian
 from eigenveil.core.noise import Noise, Rounded
@@ -22,7 +22,7 @@ ALLOWED = float(ndtr(MU / 2))
 
 
 def gaussian(seed: int) -> Gaussian:
-    return Gaussian(1 / MU, Ledger(epsilon=math.inf, delta=0.5), Noise.seeded(seed))
+    return Gaussian(multiplier=1 / MU, ledger=Ledger(epsilon=math.inf, delta=0.5), noise=Noise.seeded(seed))
 
 
 def lattice(private: Bounded, seed: int) -> Array:

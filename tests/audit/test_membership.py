@@ -69,7 +69,16 @@ def test_noise_that_is_too_small_for_its_guarantee_is_seen() -> None:
     value, interval, _ = _standing_out(Population.drawn(rng), settings, 100, rng)
     allowed = largest_advantage(1.0, 1e-5)
     assert interval[0] > allowed
-    row = Shown("epsilon = 1", STANDING_OUT, value, 0.0, True, "", interval, allowed)
+    row = Shown(
+        run="epsilon = 1",
+        target=STANDING_OUT,
+        value=value,
+        baseline=0.0,
+        succeeded=True,
+        words="",
+        interval=interval,
+        allowed=allowed,
+    )
     assert "MORE than the guarantee allows in: epsilon = 1" in _conclusion([row])
 
 

@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eigenveil.audit.attacks.demonstration import Demonstration, Shown
-from eigenveil.audit.attacks.outsider import entries_from_components, outsider, row_from_components
-from eigenveil.audit.attacks.people import COLUMNS, ROW_BOUND, made_up_people
+from eigenveil.audit.attacks.demonstration import COLUMNS, ROW_BOUND, Demonstration, Shown, made_up_people
 from eigenveil.audit.attacks.reconstruction import (
     _conclusion,
     _runs,
     curious_hub,
+    entries_from_components,
     listened,
+    outsider,
     relative_error,
+    row_from_components,
     solved,
 )
 from eigenveil.estimators import FederatedPCA
@@ -186,9 +187,9 @@ def test_a_demonstration_can_be_written_down(published: Demonstration) -> None:
 
 def test_a_value_outside_its_interval_is_refused() -> None:
     with pytest.raises(ValueError, match=r"a run: the value .* must lie in its interval"):
-        Shown("a run", "a row", 0.5, 0.0, True, "", (0.6, 0.7))
+        Shown(run="a run", target="a row", value=0.5, baseline=0.0, succeeded=True, words="", interval=(0.6, 0.7))
     with pytest.raises(ValueError, match="must be finite, got nan"):
-        Shown("a run", "a row", float("nan"), 0.0, True, "")
+        Shown(run="a run", target="a row", value=float("nan"), baseline=0.0, succeeded=True, words="")
 
 
 def test_entries_are_exact_where_components_say_everything() -> None:

@@ -22,14 +22,29 @@ def never(budget: Budget, rng: np.random.Generator, state: int | None) -> Trial:
 
 
 def case(*tests: Test, threshold: float | None = None, kind: Kind = "shipped") -> Case:
-    return Case("a/case", kind, "about", "canary", tests, BUDGET, lambda budget: CLAIM, never, 1, 1, threshold)
+    return Case(
+        name="a/case",
+        kind=kind,
+        about="about",
+        canary="canary",
+        tests=tests,
+        budget=BUDGET,
+        claim=lambda budget: CLAIM,
+        trial=never,
+        quick=1,
+        full=1,
+        threshold=threshold,
+    )
 
 
 def trials(rng: np.random.Generator, runs: int, canaries: int, *, mu: float, at: float = 0.0) -> tuple[Trial, ...]:
     """Runs of a Gaussian mechanism of this `mu`, scored by the likelihood ratio, with scores moved by `at`."""
     present = rng.integers(2, size=(runs, canaries)).astype(bool)
     noise = rng.standard_normal((runs, canaries))
-    return tuple(Trial(at + there + drawn / mu, there, drawn) for there, drawn in zip(present, noise, strict=True))
+    return tuple(
+        Trial(scores=at + there + drawn / mu, present=there, noise=drawn)
+        for there, drawn in zip(present, noise, strict=True)
+    )
 
 
 def judged(one: Case, seen: tuple[Trial, ...], *, level: float = 0.01, claim: Claim = CLAIM) -> Any:
@@ -60,8 +75,8 @@ def test_a_small_release_is_not_lost_in_a_large_one() -> None:
     rng = np.random.default_rng(8)
     drawn = rng.standard_normal((300, 61)) * np.array([1.05] * 60 + [0.6])
     scores, there = np.zeros(1), np.ones(1, dtype=bool)
-    together = tuple(Trial(scores, there, one) for one in drawn)
-    apart = tuple(Trial(scores, there, one, (60, 1)) for one in drawn)
+    together = tuple(Trial(scores=scores, present=there, noise=one) for one in drawn)
+    apart = tuple(Trial(scores=scores, present=there, noise=one, parts=(60, 1)) for one in drawn)
     assert not judged(case("noise"), together, level=1e-4).refuted
     finding = judged(case("noise"), apart, level=1e-4).findings[0]
     assert finding.refuted
@@ -72,7 +87,10 @@ def test_releases_by_themselves_are_refuted_no_more_often_than_the_level_says() 
     rng, scores, there = np.random.default_rng(8), np.zeros(1), np.ones(1, dtype=bool)
     wrong = 0
     for _ in range(200):
-        seen = tuple(Trial(scores, there, rng.standard_normal(7), (1, 4, 2), CLAIM.mu) for _ in range(20))
+        seen = tuple(
+            Trial(scores=scores, present=there, noise=rng.standard_normal(7), parts=(1, 4, 2), moved=CLAIM.mu)
+            for _ in range(20)
+        )
         wrong += judged(case("noise"), seen, level=0.2).refuted
     assert binomtest(wrong, 200, 0.2, alternative="greater").pvalue > 1e-6
 
@@ -80,7 +98,9 @@ def test_releases_by_themselves_are_refuted_no_more_often_than_the_level_says() 
 @pytest.mark.parametrize(("moved", "refuted"), [(0.0, False), (CLAIM.mu, False), (1.3 * CLAIM.mu, True)])
 def test_who_moves_more_than_was_charged_for_needs_more_noise(moved: float, refuted: bool) -> None:
     rng = np.random.default_rng(8)
-    seen = [Trial(np.zeros(1), np.ones(1, dtype=bool), rng.standard_normal(20)) for _ in range(100)]
+    seen = [
+        Trial(scores=np.zeros(1), present=np.ones(1, dtype=bool), noise=rng.standard_normal(20)) for _ in range(100)
+    ]
     # It is enough that it is seen in one of the runs.
     seen[7] = replace(seen[7], moved=moved)
     assert judged(case("noise"), tuple(seen), level=1e-4).refuted == refuted
@@ -96,7 +116,7 @@ def test_a_threshold_is_learnt_from_runs_that_count_for_nothing_else() -> None:
     assert finding.runs == 80
     assert judged(case("curve", threshold=100.5), seen).findings[0].runs == 100
     # Where the first runs teach the wrong lesson, the others do not help it.
-    misled = tuple(Trial(trial.scores, ~trial.present) for trial in seen[:20]) + seen[20:]
+    misled = tuple(Trial(scores=trial.scores, present=~trial.present) for trial in seen[:20]) + seen[20:]
     assert judged(case("curve"), misled).findings[0].bound < 1.0 < 2.5 < finding.bound
     with pytest.raises(ValueError, match="too few"):
         judged(case("curve"), seen[:1])
@@ -112,8 +132,10 @@ def test_rates_learn_a_threshold_for_their_delta_and_count_one_canary_of_a_run()
     assert finding.bound > 2.0
     # Nothing is proved beyond what this mechanism is: its own epsilon at this delta.
     assert delta_of(finding.bound, 4.0) >= CLAIM.delta
-    again = tuple(Trial(np.repeat(trial.scores[:1], 3), np.repeat(trial.present[:1], 3)) for trial in seen)
-    alone = tuple(Trial(trial.scores[:1], trial.present[:1]) for trial in seen)
+    again = tuple(
+        Trial(scores=np.repeat(trial.scores[:1], 3), present=np.repeat(trial.present[:1], 3)) for trial in seen
+    )
+    alone = tuple(Trial(scores=trial.scores[:1], present=trial.present[:1]) for trial in seen)
     both = [judged(case("rates", threshold=7.5), these).findings[0].bound for these in (again, alone)]
     assert both[0] == both[1]
 
@@ -122,7 +144,7 @@ def test_canaries_that_hang_together_are_no_evidence_of_their_own() -> None:
     """One guess, made for thirty canaries at once: that it was right in most of few runs shows little."""
     rng = np.random.default_rng(4)
     alone = trials(rng, 40, 1, mu=CLAIM.mu)
-    together = tuple(Trial(np.repeat(trial.scores, 30), np.repeat(trial.present, 30)) for trial in alone)
+    together = tuple(Trial(scores=np.repeat(trial.scores, 30), present=np.repeat(trial.present, 30)) for trial in alone)
     one = case("curve", threshold=0.5)
     assert not judged(one, together, level=0.05).refuted
     assert judged(one, together, level=0.05).findings[0].bound <= judged(one, alone, level=0.05).findings[0].bound + 0.3
@@ -140,7 +162,7 @@ def test_one_run_is_the_first_run_alone() -> None:
 
 def test_a_verdict_says_it_in_words_and_in_json() -> None:
     there = [bool(number % 2) for number in range(200)]
-    seen = tuple(Trial(np.array([float(one)]), np.array([one]), np.zeros(3)) for one in there)
+    seen = tuple(Trial(scores=np.array([float(one)]), present=np.array([one]), noise=np.zeros(3)) for one in there)
     verdict = judged(case("curve", "noise", threshold=0.5, kind="specimen"), seen)
     assert verdict.refuted and verdict.as_it_should and verdict.words == "refuted"
     assert not replace(verdict, kind="shipped").as_it_should
@@ -151,7 +173,9 @@ def test_a_verdict_says_it_in_words_and_in_json() -> None:
     assert plain["verdict"] == "refuted" and plain["as_it_should"] is True
     assert [finding["level"] for finding in plain["findings"]] == [0.005, 0.005]
     assert plain["findings"][1]["bound"] is None and plain["findings"][1]["refuted"] is True
-    still = judged(case("curve", threshold=0.5), tuple(Trial(np.ones(1), np.array([one])) for one in there))
+    still = judged(
+        case("curve", threshold=0.5), tuple(Trial(scores=np.ones(1), present=np.array([one])) for one in there)
+    )
     assert still.words == "not refuted" and still.as_it_should
     assert str(still.findings[0]).startswith("not refuted: ")
     assert "proved" not in json.dumps(still.to_json())
@@ -161,10 +185,10 @@ def test_what_cannot_be_judged_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one run"):
         judged(case("curve"), ())
     with pytest.raises(ValueError, match="noise"):
-        judged(case("noise"), (Trial(np.zeros(1), np.ones(1, dtype=bool)),))
+        judged(case("noise"), (Trial(scores=np.zeros(1), present=np.ones(1, dtype=bool)),))
     with pytest.raises(ValueError, match="one entry for each canary"):
-        Trial(np.zeros(2), np.ones(1, dtype=bool))
+        Trial(scores=np.zeros(2), present=np.ones(1, dtype=bool))
     # Where all canaries are there, nothing is known of false alarms.
-    always = tuple(Trial(np.ones(1), np.ones(1, dtype=bool)) for _ in range(50))
+    always = tuple(Trial(scores=np.ones(1), present=np.ones(1, dtype=bool)) for _ in range(50))
     for threshold in (0.5, None):
         assert judged(case("rates", threshold=threshold), always).findings[0].bound == 0.0

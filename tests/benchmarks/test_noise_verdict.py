@@ -22,7 +22,9 @@ def test_the_sums_of_one_row_times_their_number_are_those_of_all(method: Any, ki
     study = asked.prepare([np.zeros((10, 6))] * 2).parties.study
     assert isinstance(study, Fit)
     one, count = noise_verdict.row_of(kind, 6), 400
-    first, second = (Gaussian(4.0, Ledger(epsilon=math.inf, delta=0.5), Noise.seeded(3)) for _ in range(2))
+    first, second = (
+        Gaussian(multiplier=4.0, ledger=Ledger(epsilon=math.inf, delta=0.5), noise=Noise.seeded(3)) for _ in range(2)
+    )
     shortcut = noise_verdict.carried(study, DenseRows(one), count, first)
     whole = run_pooled(study, DenseRows(np.repeat(one, count, axis=0)), second)
     assert np.array_equal(shortcut.subspace.values, whole.subspace.values)

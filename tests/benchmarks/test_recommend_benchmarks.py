@@ -270,7 +270,8 @@ def test_items_that_are_left_out_are_never_recommended_before_others() -> None:
     direction, none = np.array([[0.8, 0.6]]), Guarantee.none("test")
     data = quality.Halves(train, test)
     with_it, without = (
-        ItemSpace(direction, np.array([1.0]), 4, none, columns=np.array(columns)) for columns in ([0, 1], [0, 3])
+        ItemSpace(components=direction, values=np.array([1.0]), dim=4, guarantee=none, columns=np.array(columns))
+        for columns in ([0, 1], [0, 3])
     )
     assert quality.quality(with_it, data).ndcg == 1.0
     assert quality.quality(without, data).ndcg < 1.0

@@ -151,10 +151,14 @@ def test_files_that_say_nothing_of_a_cost(tmp_path: Path) -> None:
     assert "does not say what it cost" in refusal("account", other)
     other.write_text(json.dumps({"format": "eigenveil bounds 1", "guarantee": {"epsilon": 1}}))
     assert "its guarantee lacks" in refusal("account", other)
-    other.write_text(json.dumps({"format": "eigenveil bounds 1", "guarantee": Guarantee(1.0, 0.1).to_dict()}))
+    other.write_text(
+        json.dumps({"format": "eigenveil bounds 1", "guarantee": Guarantee(epsilon=1.0, delta=0.1).to_dict()})
+    )
     assert "does not say whom it protects" in refusal("account", other)
     for epsilon in (1e-300, 1e300):
-        other.write_text(json.dumps({"format": "eigenveil bounds 1", "guarantee": Guarantee(epsilon, 0.1).to_dict()}))
+        other.write_text(
+            json.dumps({"format": "eigenveil bounds 1", "guarantee": Guarantee(epsilon=epsilon, delta=0.1).to_dict()})
+        )
         assert "which is not between" in refusal("account", other)
 
 

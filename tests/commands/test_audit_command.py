@@ -24,7 +24,7 @@ def coins(chance: float) -> Any:
     def trial(_budget: Budget, rng: np.random.Generator, _state: int | None) -> Trial:
         there = bool(rng.integers(2))
         says = there if rng.random() < chance else not there
-        return Trial(np.array([float(says)]), np.array([there]), rng.standard_normal(4))
+        return Trial(scores=np.array([float(says)]), present=np.array([there]), noise=rng.standard_normal(4))
 
     return trial
 

@@ -9,8 +9,8 @@ import pytest
 
 from commands.command_tables import PRIVATE, eigenveil, refusal, written
 from eigenveil.commands._outputs import ENDINGS
-from eigenveil.show.files import ENDINGS as KNOWN
-from eigenveil.show.files import read_report
+from eigenveil.show.pages import ENDINGS as KNOWN
+from eigenveil.show.pages import read_report
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +154,7 @@ def test_a_png_is_drawn_where_matplotlib_is(folder: Path, tmp_path: Path, monkey
 def test_a_pdf_is_printed_where_chromium_is(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = tmp_path / "report.pdf"
     with monkeypatch.context() as patch:
-        patch.setattr("eigenveil.show.files._BROWSERS", ())
+        patch.setattr("eigenveil.show.pages._BROWSERS", ())
         assert "a PDF needs Chromium" in refusal("report", folder / "model.safetensors", "-o", target)
     if shutil.which("chromium") is None:
         pytest.skip("Chromium is not installed: .ci/run installs it")

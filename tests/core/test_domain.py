@@ -48,18 +48,18 @@ def test_rows_land_in_the_ball_and_keep_their_direction(data: st.DataObject, see
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int16, np.uint64, np.float16, np.float32, np.bool_])
 def test_small_dtypes_do_not_overflow(dtype: type) -> None:
     raw: Any = np.array([[200, 0], [255, 255]]).astype(dtype)
-    domain = Domain(2, 1e3, center=np.array([250.0, 1.0]))
+    domain = Domain(dim=2, radius=1e3, center=np.array([250.0, 1.0]))
     expected = raw.astype(np.float64) - [250.0, 1.0]
     np.testing.assert_allclose(dense(domain, Block(raw)), expected, rtol=1e-12)
-    np.testing.assert_allclose(dense(Domain(2, 1e3), Block(raw)), raw.astype(np.float64), rtol=1e-12)
-    boxed = Domain(2, 1e3, low=np.zeros(2), high=np.full(2, 100.0))
+    np.testing.assert_allclose(dense(Domain(dim=2, radius=1e3), Block(raw)), raw.astype(np.float64), rtol=1e-12)
+    boxed = Domain(dim=2, radius=1e3, low=np.zeros(2), high=np.full(2, 100.0))
     np.testing.assert_allclose(dense(boxed, Block(raw)), np.clip(raw.astype(np.float64), 0, 100), rtol=1e-12)
 
 
 def test_the_caller_keeps_their_rows() -> None:
     raw = np.full((3, 2), 1e9)
     stored = sp.csr_array(raw)
-    domain = Domain(2, 1.0, center=np.ones(2), low=np.full(2, -5.0), high=np.full(2, 5.0))
+    domain = Domain(dim=2, radius=1.0, center=np.ones(2), low=np.full(2, -5.0), high=np.full(2, 5.0))
     dense(domain, Block(raw))
     sparse(domain, Block(stored))
     assert (raw == 1e9).all()
@@ -73,23 +73,23 @@ def test_sparse_rows_away_from_their_center_are_clipped(ratio: float) -> None:
     center = rng.standard_normal(50)
     center *= ratio / np.linalg.norm(center)
     raw = sp.random_array((200, 50), density=0.1, rng=rng, format="csr")
-    found = explicit(Domain(50, 1.0, center=center), Block(raw))
+    found = explicit(Domain(dim=50, radius=1.0, center=center), Block(raw))
     assert (np.linalg.norm(found, axis=1) <= 1 + 1e-9).all()
 
 
 def test_sparse_rows_far_from_their_center_are_refused() -> None:
     """Their center comes off finished sums, and rounding would eat the sensitivity: dense rows have no such limit."""
-    far = Domain(3, 1.0, center=np.array([101.0, 0.0, 0.0]))
+    far = Domain(dim=3, radius=1.0, center=np.array([101.0, 0.0, 0.0]))
     with pytest.raises(ValueError, match="center of sparse rows is more than 100 times"):
         sparse(far, Block(sp.csr_array(np.eye(3))))
     assert np.isfinite(dense(far, Block(np.eye(3)))).all()
-    sparse(Domain(3, np.inf, center=np.array([1e9, 0.0, 0.0])), Block(sp.csr_array(np.eye(3))))
+    sparse(Domain(dim=3, radius=np.inf, center=np.array([1e9, 0.0, 0.0])), Block(sp.csr_array(np.eye(3))))
 
 
 def test_weights_average_sums_and_products() -> None:
     raw = np.array([[1.0, 0.0], [0.0, 1.0]])
     block = Block(raw, np.array([0.5, 0.5]))
-    domain = Domain(2, 5.0)
+    domain = Domain(dim=2, radius=5.0)
     np.testing.assert_allclose(dense(domain, block), raw / 2)
     np.testing.assert_allclose(dense(domain, block, squared=True), raw / math.sqrt(2))
 
@@ -114,7 +114,7 @@ def test_bad_domains_are_refused(fields: dict[str, object], message: str) -> Non
         Domain(**settings)
 
 
-@pytest.mark.parametrize("domain", [Domain(2, math.inf), Domain(2, 1.0, claimed=False)])
+@pytest.mark.parametrize("domain", [Domain(dim=2, radius=math.inf), Domain(dim=2, radius=1.0, claimed=False)])
 @pytest.mark.parametrize("store", [DenseRows, lambda rows: SparseRows(sp.csr_array(rows))])
 def test_the_core_has_no_sums_for_a_domain_that_claims_nothing(domain: Domain, store: Callable[[Array], Rows]) -> None:
     """A core that could add up in floating point would have to be trusted not to."""

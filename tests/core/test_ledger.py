@@ -172,7 +172,7 @@ def test_a_fit_that_runs_decides_the_kind_until_it_ends_without_a_charge() -> No
 
 def test_a_release_that_costs_nothing_more_decides_the_kind_too() -> None:
     ledger = Ledger(epsilon=1.0, delta=1e-6)
-    ledger.spend(0.0, label="block", slot=Slot("blocks", 0, per_person=1), unit=ROW)
+    ledger.spend(0.0, label="block", slot=Slot(series="blocks", number=0, per_person=1), unit=ROW)
     assert ledger.unit == ROW and ledger.charges == ()
 
 

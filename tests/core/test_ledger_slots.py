@@ -19,7 +19,7 @@ def test_the_charge_is_that_of_the_dearest_slots(spending: list[tuple[int, float
     ledger = Ledger(epsilon=math.inf, delta=1e-6)
     totals: dict[int, float] = {}
     for number, mu in sorted(spending, key=lambda pair: pair[0]):
-        ledger.spend(mu, label="x", slot=Slot("blocks", number, per_person))
+        ledger.spend(mu, label="x", slot=Slot(series="blocks", number=number, per_person=per_person))
         totals[number] = totals.get(number, 0.0) + mu**2
         worst = math.fsum(sorted(totals.values(), reverse=True)[:per_person])
         assert ledger.spent_mu**2 == pytest.approx(worst, rel=1e-9, abs=1e-15)
@@ -31,7 +31,7 @@ def test_no_spending_in_slots_passes_the_budget(spending: list[tuple[int, float]
     for number, mu in sorted(spending, key=lambda pair: pair[0]):
         before = (ledger.charges, ledger.series())
         try:
-            ledger.spend(mu, label="x", slot=Slot("blocks", number, per_person))
+            ledger.spend(mu, label="x", slot=Slot(series="blocks", number=number, per_person=per_person))
         except BudgetExceeded:
             assert (ledger.charges, ledger.series()) == before
     assert ledger.spent_mu <= mu_for(1.0, 1e-6) * (1 + 1e-12)
@@ -41,7 +41,7 @@ def test_a_million_equal_slots_are_one_line() -> None:
     ledger = Ledger(epsilon=1.0, delta=1e-6)
     for number in range(20_000):
         for label, mu in (("products", 0.15), ("sum", 0.05)):
-            ledger.spend(mu, label=label, slot=Slot("blocks", number, 1))
+            ledger.spend(mu, label=label, slot=Slot(series="blocks", number=number, per_person=1))
     assert [charge.label for charge in ledger.charges] == ["products", "sum"]
     assert ledger.spent_mu == pytest.approx(math.hypot(0.15, 0.05))
 
@@ -49,30 +49,30 @@ def test_a_million_equal_slots_are_one_line() -> None:
 def test_series_and_plain_charges_add_up() -> None:
     ledger = Ledger(epsilon=1.0, delta=1e-6)
     ledger.spend(0.1, label="mean")
-    ledger.spend(0.1, label="x", slot=Slot("one stream", 0, 1))
-    ledger.spend(0.1, label="x", slot=Slot("another stream", 0, 1))
+    ledger.spend(0.1, label="x", slot=Slot(series="one stream", number=0, per_person=1))
+    ledger.spend(0.1, label="x", slot=Slot(series="another stream", number=0, per_person=1))
     assert ledger.spent_mu == pytest.approx(0.1 * math.sqrt(3))
 
 
 def test_a_closed_slot_stays_closed() -> None:
     ledger = Ledger(epsilon=1.0, delta=1e-6)
-    ledger.spend(0.1, label="x", slot=Slot("blocks", 3, 1))
+    ledger.spend(0.1, label="x", slot=Slot(series="blocks", number=3, per_person=1))
     with pytest.raises(ValueError, match="slot 2 of 'blocks' was closed"):
-        ledger.spend(0.1, label="x", slot=Slot("blocks", 2, 1))
+        ledger.spend(0.1, label="x", slot=Slot(series="blocks", number=2, per_person=1))
     with pytest.raises(ValueError, match="allow 1 per person"):
-        ledger.spend(0.1, label="x", slot=Slot("blocks", 4, 2))
+        ledger.spend(0.1, label="x", slot=Slot(series="blocks", number=4, per_person=2))
     assert len(ledger.charges) == 1
 
 
 def test_an_account_that_moved_goes_on_where_it_was() -> None:
     ledger = Ledger(epsilon=1.0, delta=1e-6)
     for number in range(3):
-        ledger.spend(0.15, label="x", slot=Slot("blocks", number, 2))
+        ledger.spend(0.15, label="x", slot=Slot(series="blocks", number=number, per_person=2))
     moved = Ledger.continued(Budget(1.0, 1e-6), ledger.charges, ledger.series())
     for account in (ledger, moved):
-        account.spend(0.15, label="x", slot=Slot("blocks", 3, 2))
+        account.spend(0.15, label="x", slot=Slot(series="blocks", number=3, per_person=2))
         with pytest.raises(BudgetExceeded):
-            account.spend(0.2, label="x", slot=Slot("other", 0, 1))
+            account.spend(0.2, label="x", slot=Slot(series="other", number=0, per_person=1))
     assert moved.charges == ledger.charges
     assert moved.series() == ledger.series()
     assert moved.spent_mu == ledger.spent_mu
@@ -80,7 +80,7 @@ def test_an_account_that_moved_goes_on_where_it_was() -> None:
 
 def test_a_slot_needs_somebody_in_it() -> None:
     with pytest.raises(ValueError, match="per_person"):
-        Slot("blocks", 0, 0)
+        Slot(series="blocks", number=0, per_person=0)
 
 
 def test_an_interrupt_in_the_middle_of_a_charge_makes_nothing_cheaper(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +92,7 @@ def test_an_interrupt_in_the_middle_of_a_charge_makes_nothing_cheaper(monkeypatc
     with monkeypatch.context() as patched:
         patched.setattr(Memory, "write", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            ledger.spend(0.2, label="block", slot=Slot("blocks", 0, per_person=1))
+            ledger.spend(0.2, label="block", slot=Slot(series="blocks", number=0, per_person=1))
     # What was not written down was not paid for, so that the next one has to be.
-    ledger.spend(0.2, label="block", slot=Slot("blocks", 1, per_person=1))
+    ledger.spend(0.2, label="block", slot=Slot(series="blocks", number=1, per_person=1))
     assert ledger.spent_mu == 0.2

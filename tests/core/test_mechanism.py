@@ -28,7 +28,7 @@ def unlimited() -> Ledger:
 def test_noise_has_the_stated_scale(share: float, shape: tuple[int, ...]) -> None:
     value = np.arange(math.prod(shape), dtype=np.float64).reshape(shape)
     ledger = unlimited()
-    mechanism = Gaussian(2.5, ledger, Noise.seeded(21))
+    mechanism = Gaussian(multiplier=2.5, ledger=ledger, noise=Noise.seeded(21))
     noisy = mechanism.release(Bounded(value, 3.0), label="x", share=share)
     stated = 3.0 * 2.5 / math.sqrt(share)
     assert abs(scale_statistic((noisy - value) / stated)) < LEVEL
@@ -42,7 +42,7 @@ def test_symmetric_noise_has_the_law_of_a_symmetrised_matrix(dim: int) -> None:
     """Diagonal variance sigma^2, off-diagonal sigma^2 / 2, independent entries: also across the strips it is drawn in."""
     sigma = 1.7 * 4.0
     draws = max(1, 40_000 // dim**2)
-    mechanism = Gaussian(4.0, unlimited(), Noise.seeded(22))
+    mechanism = Gaussian(multiplier=4.0, ledger=unlimited(), noise=Noise.seeded(22))
     noisy = [mechanism.release(Bounded(np.zeros((dim, dim)), 1.7, symmetric=True), label="g") for _ in range(draws)]
     stacked: Array = np.array(noisy)
     assert np.array_equal(stacked, stacked.transpose(0, 2, 1))
@@ -58,7 +58,7 @@ def test_symmetric_noise_has_the_law_of_a_symmetrised_matrix(dim: int) -> None:
 
 def test_a_tenth_too_little_noise_is_caught() -> None:
     value = np.zeros(200_000)
-    honest = Gaussian(2.0, unlimited(), Noise.seeded(23))
+    honest = Gaussian(multiplier=2.0, ledger=unlimited(), noise=Noise.seeded(23))
     cheat = replace(honest, multiplier=1.8)
     assert abs(scale_statistic(honest.release(Bounded(value, 1.0), label="x") / 2.0)) < LEVEL
     assert abs(scale_statistic(cheat.release(Bounded(value, 1.0), label="x") / 2.0)) > LEVEL
@@ -77,7 +77,7 @@ def test_the_ledger_is_charged_before_the_noise_is_drawn() -> None:
             return np.zeros(count, dtype=np.uint64)
 
     watching = Watching()
-    mechanism = Gaussian(10.0, ledger, Noise.seeded(1))
+    mechanism = Gaussian(multiplier=10.0, ledger=ledger, noise=Noise.seeded(1))
     object.__setattr__(mechanism, "noise", watching)
     mechanism.release(Bounded(np.zeros(3), 1.0), label="x")
     mechanism.release(Bounded(np.zeros((3, 3)), 1.0, symmetric=True), label="y")
@@ -90,7 +90,7 @@ def test_a_refused_release_draws_nothing_and_writes_nothing() -> None:
     ledger = Ledger(epsilon=0.1, delta=1e-6)
     noise = Noise.seeded(3)
     with pytest.raises(BudgetExceeded):
-        Gaussian(1.0, ledger, noise).release(Bounded(np.zeros(3), 1.0), label="x")
+        Gaussian(multiplier=1.0, ledger=ledger, noise=noise).release(Bounded(np.zeros(3), 1.0), label="x")
     assert ledger.charges == ()
     assert np.array_equal(normals(noise, (3,)), normals(Noise.seeded(3), (3,)))
 
@@ -99,15 +99,19 @@ def test_a_refused_release_draws_nothing_and_writes_nothing() -> None:
 def test_noise_needs_a_positive_finite_sensitivity(sensitivity: float) -> None:
     ledger = unlimited()
     with pytest.raises(ValueError, match="sensitivity"):
-        Gaussian(1.0, ledger, Noise.seeded(1)).release(Bounded(np.zeros(2), sensitivity), label="x")
+        Gaussian(multiplier=1.0, ledger=ledger, noise=Noise.seeded(1)).release(
+            Bounded(np.zeros(2), sensitivity), label="x"
+        )
     assert ledger.charges == ()
 
 
 def test_bad_settings_are_refused() -> None:
     with pytest.raises(ValueError, match="multiplier"):
-        Gaussian(0.0, unlimited(), Noise.seeded(1))
+        Gaussian(multiplier=0.0, ledger=unlimited(), noise=Noise.seeded(1))
     with pytest.raises(ValueError, match="share"):
-        Gaussian(1.0, unlimited(), Noise.seeded(1)).release(Bounded(np.zeros(2), 1.0), label="x", share=1.5)
+        Gaussian(multiplier=1.0, ledger=unlimited(), noise=Noise.seeded(1)).release(
+            Bounded(np.zeros(2), 1.0), label="x", share=1.5
+        )
     with pytest.raises(ValueError, match="sensitivity"):
         Bounded(np.zeros(2), -1.0)
 
@@ -120,14 +124,16 @@ def test_exact_releases_the_value_itself_and_printing_shows_no_private_number() 
 
 def test_the_private_value_is_not_changed_by_its_release() -> None:
     value = np.eye(4)
-    Gaussian(1.0, unlimited(), Noise.seeded(1)).release(Bounded(value, 1.0, symmetric=True), label="x")
+    Gaussian(multiplier=1.0, ledger=unlimited(), noise=Noise.seeded(1)).release(
+        Bounded(value, 1.0, symmetric=True), label="x"
+    )
     assert np.array_equal(value, np.eye(4))
 
 
 def released_columns(dim: int, widths: list[int], seed: int, *, value: Array | None = None) -> Array:
     """A symmetric matrix, of zeros unless given, released in slices of these widths, put together again."""
     whole = np.zeros((dim, dim)) if value is None else value
-    mechanism = Gaussian(2.5, unlimited(), Noise.seeded(seed))
+    mechanism = Gaussian(multiplier=2.5, ledger=unlimited(), noise=Noise.seeded(seed))
     ends = np.cumsum(widths)
     slices = (whole[:, end - width : end] for width, end in zip(widths, ends, strict=True))
     parts = list(release_columns(mechanism, slices, dim=dim, sensitivity=3.0, label="slices", share=0.25))
@@ -137,7 +143,7 @@ def released_columns(dim: int, widths: list[int], seed: int, *, value: Array | N
 
 def test_slices_of_one_matrix_are_charged_once() -> None:
     ledger = unlimited()
-    mechanism = Gaussian(2.5, ledger, Noise.seeded(24))
+    mechanism = Gaussian(multiplier=2.5, ledger=ledger, noise=Noise.seeded(24))
     slices = (np.zeros((500, 50)) for _ in range(10))
     released = release_columns(mechanism, slices, dim=500, sensitivity=3.0, label="slices", share=0.25)
     assert [charge.mu for charge in ledger.charges] == [pytest.approx(0.5 / 2.5)]
@@ -201,14 +207,14 @@ def test_the_noise_does_not_depend_on_how_columns_are_cut_into_slices() -> None:
 
 def test_slices_are_symmetric_with_noise_that_nobody_knows() -> None:
     """Two mirrored entries with noise of their own would be two looks at one value, and half of the noise was charged."""
-    mechanism = Gaussian(1.0, unlimited(), Noise.fresh())
+    mechanism = Gaussian(multiplier=1.0, ledger=unlimited(), noise=Noise.fresh())
     slices = [np.zeros((130, width)) for width in (64, 64, 2)]
     whole = np.hstack(list(release_columns(mechanism, slices, dim=130, sensitivity=1.0, label="x")))
     assert whole.any() and np.array_equal(whole, whole.T)
 
 
 def test_two_releases_of_slices_have_different_noise() -> None:
-    mechanism = Gaussian(1.0, unlimited(), Noise.seeded(3))
+    mechanism = Gaussian(multiplier=1.0, ledger=unlimited(), noise=Noise.seeded(3))
     one, two = (
         list(release_columns(mechanism, [np.zeros((9, 9))], dim=9, sensitivity=1.0, label="x")) for _ in range(2)
     )
@@ -224,7 +230,7 @@ def test_slices_come_out_in_whole_public_steps() -> None:
 
 @pytest.mark.parametrize("widths", [[3], [3, 3], [4, 1]])
 def test_slices_that_are_no_columns_of_the_matrix_are_refused(widths: list[int]) -> None:
-    mechanism = Gaussian(1.0, unlimited(), Noise.seeded(3))
+    mechanism = Gaussian(multiplier=1.0, ledger=unlimited(), noise=Noise.seeded(3))
     slices = [np.zeros((4, width)) for width in widths]
     with pytest.raises(ValueError, match="slices must"):
         list(release_columns(mechanism, slices, dim=4, sensitivity=1.0, label="x"))
@@ -239,7 +245,9 @@ def test_slices_are_paid_for_before_the_first_is_computed() -> None:
         yield np.zeros((2, 2))
 
     with pytest.raises(BudgetExceeded):
-        release_columns(Gaussian(0.1, ledger, Noise.seeded(3)), slices(), dim=2, sensitivity=1.0, label="x")
+        release_columns(
+            Gaussian(multiplier=0.1, ledger=ledger, noise=Noise.seeded(3)), slices(), dim=2, sensitivity=1.0, label="x"
+        )
     assert not asked
     assert not ledger.charges
 

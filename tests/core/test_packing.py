@@ -48,7 +48,7 @@ def test_a_size_that_no_matrix_has_is_refused() -> None:
 
 
 def noisy(carried: float = 0.0) -> Gaussian:
-    return Gaussian(5.0, Ledger(epsilon=9.0, delta=1e-6), Noise.seeded(3), carried)
+    return Gaussian(multiplier=5.0, ledger=Ledger(epsilon=9.0, delta=1e-6), noise=Noise.seeded(3), carried=carried)
 
 
 MECHANISMS: dict[str, Callable[[], Mechanism]] = {
@@ -75,7 +75,7 @@ def test_a_packed_release_is_charged_before_anything_is_changed() -> None:
     mechanism = noisy()
     release_packed(mechanism, np.zeros(6), sensitivity=1.0, label="first")
     assert [(charge.label, charge.mu) for charge in mechanism.ledger.charges] == [("first", 0.2)]
-    small, value = Gaussian(0.1, Ledger(epsilon=1.0, delta=1e-6), Noise.seeded(0)), np.ones(6)
+    small, value = Gaussian(multiplier=0.1, ledger=Ledger(epsilon=1.0, delta=1e-6), noise=Noise.seeded(0)), np.ones(6)
     with pytest.raises(BudgetExceeded):
         release_packed(small, value, sensitivity=1.0, label="too much")
     assert value.tolist() == [1.0] * 6
@@ -96,7 +96,7 @@ def test_a_packed_release_takes_little_more_than_its_own_memory() -> None:
 @pytest.mark.parametrize("dim", [1, 40, 255, 256, 300])
 @pytest.mark.parametrize("count", [0, 1, 700])
 def test_packed_sums_are_those_of_the_whole_matrix(dim: int, count: int) -> None:
-    rng, domain = np.random.default_rng(dim), Domain(dim, 4.0)
+    rng, domain = np.random.default_rng(dim), Domain(dim=dim, radius=4.0)
     block = Block(rng.standard_normal((count, dim)), rng.random(count))
     whole = np.ones((dim, dim), np.int64)
     packed = whole[np.triu_indices(dim)]

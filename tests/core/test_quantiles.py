@@ -64,7 +64,7 @@ def test_counts_match_the_obvious_version_dense_and_sparse(center: bool, scale: 
     middle, units = (np.array([1.0, -2.0, 0.0]) if center else None), (np.array([1.0, 2.0, 0.5]) if scale else None)
     lengths = np.linalg.norm((rows - (0 if middle is None else middle)) / (1 if units is None else units), axis=1)
     obvious = [(lengths > edge).sum() for edge in CELLS.edges]
-    domain = Domain(3, math.inf, middle, units)
+    domain = Domain(dim=3, radius=math.inf, center=middle, scale=units)
     for held in (DenseRows(rows), SparseRows(sp.csr_array(rows))):
         tails = counted(bounded_tails(held, domain=domain, cells=CELLS, neighbours=ADD))
         np.testing.assert_allclose(tails.beyond, obvious, atol=1e-8)
@@ -75,7 +75,7 @@ def test_counts_of_columns_match_the_obvious_version_dense_sparse_and_grouped() 
     rng = np.random.default_rng(1)
     rows = rng.standard_normal((300, 2)) * (rng.random((300, 2)) < 0.5) * 5
     cells, middle = signed_cells(0.25, 16.0, per_doubling=2), np.array([0.0, 1.5])
-    domain = Domain(2, math.inf, middle)
+    domain = Domain(dim=2, radius=math.inf, center=middle)
     person = rng.integers(120, size=300)
     weights = 1 / np.bincount(person)[person]
     kinds: list[Rows] = [DenseRows(rows), SparseRows(sp.csr_array(rows))]
@@ -94,7 +94,7 @@ def test_counts_of_columns_match_the_obvious_version_dense_sparse_and_grouped() 
 def test_a_person_with_many_rows_counts_once() -> None:
     rows = np.array([[1.0, 0.0]] * 3 + [[30.0, 0.0]])
     held = WeightedRows.by_person(DenseRows(rows), np.zeros(4, dtype=int))
-    tails = counted(bounded_tails(held, domain=Domain(2, math.inf), cells=CELLS, neighbours=ADD))
+    tails = counted(bounded_tails(held, domain=Domain(dim=2, radius=math.inf), cells=CELLS, neighbours=ADD))
     assert tails.people == pytest.approx(1.0)
     assert tails.beyond[CELLS.place(np.array([2.0]))[0]] == pytest.approx(0.25)
 
@@ -105,7 +105,7 @@ def test_the_cell_of_a_row_does_not_depend_on_its_company(seed: int, dim: int, s
     """To the last bit: an edge is put exactly on the length of one row, which must stay on its side wherever the row is."""
     rng = np.random.default_rng(seed)
     row = rng.standard_normal((1, dim))
-    domain = Domain(dim, math.inf, rng.standard_normal(dim) if rng.random() < 0.5 else None)
+    domain = Domain(dim=dim, radius=math.inf, center=rng.standard_normal(dim) if rng.random() < 0.5 else None)
     found = []
     for before in (0, 1, 2, 5, 300):
         rows = np.vstack([np.full((before, dim), 1e9), row, np.full((int(rng.integers(3)), dim), 1e9)])
@@ -117,13 +117,16 @@ def test_the_cell_of_a_row_does_not_depend_on_its_company(seed: int, dim: int, s
 @pytest.mark.parametrize("size", [0.0, 1e-200, 1e8, 1e200, 1e308])
 def test_every_size_of_row_has_a_cell(size: int) -> None:
     rows = DenseRows(np.full((2, 2), size))
-    tails = counted(bounded_tails(rows, domain=Domain(2, math.inf), cells=CELLS, neighbours=ADD))
+    tails = counted(bounded_tails(rows, domain=Domain(dim=2, radius=math.inf), cells=CELLS, neighbours=ADD))
     assert tails.people == pytest.approx(2.0)
     assert tails.beyond[-1] == pytest.approx(2.0 if size > 64 else 0.0)
 
 
 def test_a_row_too_large_to_be_moved_gives_no_warning_that_would_tell_of_it() -> None:
-    cells, domain = signed_cells(0.25, 16.0, per_doubling=2), Domain(2, math.inf, np.full(2, -1e308), np.full(2, 0.5))
+    cells, domain = (
+        signed_cells(0.25, 16.0, per_doubling=2),
+        Domain(dim=2, radius=math.inf, center=np.full(2, -1e308), scale=np.full(2, 0.5)),
+    )
     values = np.array([[1.7e308, 0.0], [0.0, 0.0]])
     for held in (DenseRows(values), SparseRows(sp.csr_array(values))):
         for release in (bounded_tails, bounded_column_tails):
@@ -142,7 +145,7 @@ def test_the_noise_on_every_count_is_as_stated_and_ten_percent_off_is_caught() -
     truth = 1e7 * np.arange(8.0, 0.0, -1)
     private = Bounded(_root(8) @ np.full(8, 1e7), tails_sensitivity(8, ADD))
     ledger = Ledger(epsilon=1e6, delta=1e-6)
-    mechanism = Gaussian(5.0, ledger, Noise.seeded(3))
+    mechanism = Gaussian(multiplier=5.0, ledger=ledger, noise=Noise.seeded(3))
     noise = mechanism.scale(private.sensitivity, share=0.25)
     released = (mechanism.release(private, label="x", share=0.25) for _ in range(4000))
     runs = [read_tails(one, noise=noise, cells=cells, people=None)[0] for one in released]
@@ -161,7 +164,7 @@ def test_the_noise_on_every_count_is_as_stated_and_ten_percent_off_is_caught() -
 
 def test_counts_are_made_to_fall_between_none_and_everybody() -> None:
     private = Bounded(_root(8) @ np.zeros(8), tails_sensitivity(8, ADD))
-    mechanism = Gaussian(50.0, Ledger(epsilon=1e6, delta=1e-6), Noise.seeded(0))
+    mechanism = Gaussian(multiplier=50.0, ledger=Ledger(epsilon=1e6, delta=1e-6), noise=Noise.seeded(0))
     for known in (None, 12.0):
         for _ in range(50):
             released = mechanism.release(private, label="x")
@@ -173,14 +176,27 @@ def test_counts_are_made_to_fall_between_none_and_everybody() -> None:
 
 
 def test_edges_and_squares_are_read_off_the_counts() -> None:
-    tails = Tails(Cells(np.array([1.0, 2.0, 4.0])), np.array([8.0, 2.0, 0.0]), np.zeros(3), 10.0, 0.0)
+    tails = Tails(
+        cells=Cells(np.array([1.0, 2.0, 4.0])),
+        beyond=np.array([8.0, 2.0, 0.0]),
+        error=np.zeros(3),
+        people=10.0,
+        people_error=0.0,
+    )
     assert [tails.edge_above(most) for most in (8.0, 7.9, 2.0, 1.0)] == [0, 1, 1, 2]
     assert [tails.edge_below(most) for most in (1.9, 2.0, 8.0, 10.0)] == [None, 0, 1, 2]
-    assert Tails(tails.cells, np.full(3, 5.0), np.zeros(3), 10.0, 0.0).edge_above(4.0) is None
+    assert (
+        Tails(cells=tails.cells, beyond=np.full(3, 5.0), error=np.zeros(3), people=10.0, people_error=0.0).edge_above(
+            4.0
+        )
+        is None
+    )
     rng = np.random.default_rng(0)
     lengths = np.linalg.norm(rng.standard_normal((20_000, 3)), axis=1)
     cells = norm_cells(0.01, 16.0, per_doubling=16)
-    private = bounded_tails(DenseRows(lengths[:, None]), domain=Domain(1, math.inf), cells=cells, neighbours=ADD)
+    private = bounded_tails(
+        DenseRows(lengths[:, None]), domain=Domain(dim=1, radius=math.inf), cells=cells, neighbours=ADD
+    )
     fine = counted(private, cells)
     for bound in (1.0, 2.0, 16.0):
         edge = int(cells.place(np.array([bound]))[0])

@@ -114,10 +114,10 @@ def test_slots_are_charged_once_through_a_reserve() -> None:
     ledger = new()
     with ledger.reserve(0.5 * LIMIT, label="stream") as reserve:
         for number in range(100):
-            reserve.spend(0.5 * LIMIT, label="block", slot=Slot("blocks", number, per_person=1))
+            reserve.spend(0.5 * LIMIT, label="block", slot=Slot(series="blocks", number=number, per_person=1))
         assert len(reserve.charges) == 1
         with pytest.raises(BudgetExceeded):
-            reserve.spend(0.6 * LIMIT, label="block", slot=Slot("blocks", 100, per_person=1))
+            reserve.spend(0.6 * LIMIT, label="block", slot=Slot(series="blocks", number=100, per_person=1))
         assert ledger.series()["blocks"][0] == 99
     assert ledger.spent_mu == pytest.approx(0.5 * LIMIT)
 

@@ -41,7 +41,7 @@ class Compared(str):
 
 def test_names_are_looked_up_and_not_compared_with_all_others() -> None:
     names = [Compared(f"g{at}") for at in range(2000)]
-    for choice in (ColumnChoice(drop=("g1*",)), ColumnChoice(("*",), drop=("g7",), person="g3")):
+    for choice in (ColumnChoice(drop=("g1*",)), ColumnChoice(columns=("*",), drop=("g7",), person="g3")):
         Compared.times = 0
         laid_out = choice.laid_out("the table", names)
         assert 0 < len(laid_out.read) < len(names)
@@ -67,17 +67,17 @@ def test_names_are_looked_up_and_not_compared_with_all_others() -> None:
     ],
 )
 def test_names_and_patterns_choose_columns(columns: Any, drop: Any, expected: tuple[str, ...]) -> None:
-    assert ColumnChoice(columns, drop).laid_out("t", NAMES).read == expected
+    assert ColumnChoice(columns=columns, drop=drop).laid_out("t", NAMES).read == expected
 
 
 def test_everything_that_is_not_there_is_named_at_once() -> None:
     with pytest.raises(ParameterError) as caught:
-        ColumnChoice(None, ("who", "x*", "y*,when")).laid_out("t", NAMES)
+        ColumnChoice(columns=None, drop=("who", "x*", "y*,when")).laid_out("t", NAMES)
     assert "no column 'who', 'y*', 'when'" in str(caught.value)
     assert caught.value.said(in_options(TableParams)).endswith("Check --drop")
     # Names of a study or a model are no patterns.
     with pytest.raises(ParameterError, match=r"no column 'lab_\*'"):
-        ColumnChoice(("lab_*",), literal=True).laid_out("t", NAMES)
+        ColumnChoice(columns=("lab_*",), literal=True).laid_out("t", NAMES)
 
 
 IDS = (
@@ -115,7 +115,7 @@ def test_ids_are_known_by_their_names() -> None:
 def test_an_id_that_was_named_is_not_asked_about() -> None:
     names = ("patient_id", "visit_id", "age")
     assert ColumnChoice().laid_out("t", names).ids == ("patient_id", "visit_id")
-    assert ColumnChoice(("*", "visit_id")).laid_out("t", names).ids == ("patient_id",)
+    assert ColumnChoice(columns=("*", "visit_id")).laid_out("t", names).ids == ("patient_id",)
     assert ColumnChoice(person="patient_id", drop=("visit_id",)).laid_out("t", names).ids == ()
     assert ColumnChoice(one_hot={"visit_id": ("1",)}, carry=("patient_id",)).laid_out("t", names).ids == ()
 
@@ -342,7 +342,7 @@ def test_the_same_name_twice_is_refused_in_memory() -> None:
 
 def test_a_hundred_thousand_columns_are_chosen_at_once() -> None:
     names = tuple(f"gene{i}" for i in range(100_000))
-    layout = ColumnChoice(None, ("gene1*", *names[:1000])).laid_out("t", names)
+    layout = ColumnChoice(columns=None, drop=("gene1*", *names[:1000])).laid_out("t", names)
     assert len(layout.names) == sum(not name.startswith("gene1") for name in names[1000:])
     kinds = dict.fromkeys(names, "text")
     with pytest.raises(ColumnsError) as caught:

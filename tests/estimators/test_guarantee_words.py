@@ -85,12 +85,12 @@ def local(calibration: Any) -> Guarantee:
 
 def apart(seen_by: Any, place: Any) -> Guarantee:
     facts = GuaranteeFacts(
-        Budget(1.0, 1e-6),
-        Person(place),
-        Neighbours.ADD_REMOVE,
-        TableRows(norm=12.0),
-        seen_by,
-        COMPONENTS,
+        budget=Budget(1.0, 1e-6),
+        protects=Person(place=place),
+        neighbours=Neighbours.ADD_REMOVE,
+        rows=TableRows(norm=12.0),
+        seen_by=seen_by,
+        released=COMPONENTS,
         charges=(),
         reproducible=False,
     )
@@ -129,7 +129,9 @@ SITUATIONS: dict[str, Callable[[], Guarantee]] = {
     "sites, noise at the sites": lambda: hub(trust="site"),
     "sites, noise in both places": lambda: hub(**PAIR),
     "sites, masked": lambda: hub(trust="masked", survivors=4, colluders=2),
-    "sites, masked, apart, few masks": lambda: apart(MaskedSites(99, 1, 97, 9.995e-7, 5e-10, apart=True), "site"),
+    "sites, masked, apart, few masks": lambda: apart(
+        MaskedSites(survivors=99, colluders=1, honest=97, noise_delta=9.995e-7, failure=5e-10, apart=True), "site"
+    ),
     "sites in a tree, trusted hub": lambda: hub(**TREE),
     "sites in a tree, noise in both places": lambda: hub(**TREE, **PAIR),
     "sites, a person at three": lambda: hub(person_sites=3),
@@ -148,7 +150,8 @@ SITUATIONS: dict[str, Callable[[], Guarantee]] = {
     ),
     "peers, one gone": lambda: peers(noise="independent", restarts=2, quorum=4, faults=Faults(dies={"peer 1": 8})),
     "peers, apart, a bound on mu": lambda: apart(
-        PeersAlone(FOUR, FOUR, 1, 1.25, apart=True, restarts=1, ratio=32.0, exact=False), "peer"
+        PeersAlone(names=FOUR, counted=FOUR, colluders=1, excess=1.25, apart=True, restarts=1, ratio=32.0, exact=False),
+        "peer",
     ),
     "peers, known seed": lambda: peers(random_state=1),
     "peers, noise of D-DP-PM": lambda: peers(method="segments", noise="published", center=None),

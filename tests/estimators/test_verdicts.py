@@ -164,7 +164,7 @@ def test_units_that_clip_nearly_every_row_are_noticed(fill: float, count: int) -
     total = fill * people * radius**2
     space = Subspace(np.eye(DIM)[:, :3], np.sqrt(total * np.array([0.5, 0.3, 0.2])))
     seen = verdict.Released(
-        space,
+        space=space,
         trace=total,
         people=people,
         radius=radius,

@@ -19,7 +19,7 @@ from eigenveil.ledger.entries import written_export
 from eigenveil.ledger.head import NotedHead
 from eigenveil.plan import METHODS, Facts, Spectrum, forecast
 from eigenveil.show.report import model_report
-from eigenveil.show.schema import to_json
+from eigenveil.show.values import to_json
 
 __all__ = ["files", "forecasts", "verdicts"]
 
@@ -40,7 +40,14 @@ def forecasts() -> dict[str, str]:
         for method in METHODS:
             sites = 1 if method.partition("/")[0] in ("curator", "stream") else 6
             facts = Facts(
-                dim, 3, 20_000, Budget(1.0, 1e-6), Spectrum.guessed(dim), sites=sites, row_bound=bound, trust=()
+                dim=dim,
+                rank=3,
+                people=20_000,
+                budget=Budget(1.0, 1e-6),
+                spectrum=Spectrum.guessed(dim),
+                sites=sites,
+                row_bound=bound,
+                trust=(),
             )
             expected = forecast(facts, method, fits=2)
             known = asdict(expected) | {"params": expected.call, "method": None, "unknown": None}

@@ -60,7 +60,7 @@ def domains(draw: st.DrawFn, dim: int, *, bounded: bool = True) -> Domain:
     box = draw(st.booleans())
     low, high = (-rng.uniform(0.1, 2, dim), rng.uniform(0.1, 2, dim)) if box else (None, None)
     radius = draw(st.sampled_from([0.5, 1.0, 37.0])) if bounded else np.inf
-    return Domain(dim, radius, center, scale, low, high)
+    return Domain(dim=dim, radius=radius, center=center, scale=scale, low=low, high=high)
 
 
 @st.composite
@@ -141,14 +141,47 @@ def search_task(domain: Domain, neighbours: Neighbours, rng: np.random.Generator
     gaps = domain.gaps
     private = private or (gaps is not None and gaps.drops)
     seen = gaps is not None and gaps.divides
-    rows = RowBounds(domain.dim, np.inf, np.inf, False, None, domain.scale, None, None, find=True, gaps=gaps)
+    rows = RowBounds(
+        dim=domain.dim,
+        row_bound=np.inf,
+        mean_bound=np.inf,
+        search=False,
+        origin=None,
+        scale=domain.scale,
+        low=None,
+        high=None,
+        find=True,
+        gaps=gaps,
+    )
     split = split_budget(mean=True, search=False, count=private, trace=False, bound=True, observed=seen)
-    search = BoundSearch(rows, neighbours, "private", split, None if private else 5.0, 1e-3, rank=1, entry=1.0)
+    search = BoundSearch(
+        bounds=rows,
+        neighbours=neighbours,
+        center="private",
+        split=split,
+        people=None if private else 5.0,
+        multiplier=1e-3,
+        rank=1,
+        entry=1.0,
+    )
     point = rng.standard_normal(domain.dim)
     ball = np.array([domain.radius])
-    widths = RowBounds(domain.dim, domain.radius, domain.radius, False, None, None, None, None, units=True, gaps=gaps)
+    widths = RowBounds(
+        dim=domain.dim,
+        row_bound=domain.radius,
+        mean_bound=domain.radius,
+        search=False,
+        origin=None,
+        scale=None,
+        low=None,
+        high=None,
+        units=True,
+        gaps=gaps,
+    )
     split = split_budget(mean=True, search=False, count=private, trace=False, units=True, observed=seen)
-    units = UnitSearch(widths, neighbours, split, None if private else 5.0, 1e-3)
+    units = UnitSearch(
+        bounds=widths, neighbours=neighbours, split=split, people=None if private else 5.0, multiplier=1e-3
+    )
     asked: list[tuple[SumTask[Any, Any], Question]] = [
         (units, units.ask(units.start())),
         (units, Question(3, (point,))),
@@ -183,7 +216,7 @@ def tasks_of_methods(
             oversample=width - 1 if leaf.needs_start_basis else None,
         )
         plan, context = leaf.plan(request, ""), TaskContext(neighbours=neighbours, rank=1, private=private)
-        task: Any = leaf.build_task(plan, leaf.start_basis(domain.dim, plan, rng), context)(domain)
+        task: Any = leaf.build_task(plan, leaf.start_basis(domain.dim, plan, rng), context)(domain=domain)
         yield task, task.ask(task.start())
         if len(plan.shares) > 1:
             yield task, Question(1, (orthonormal(rng.standard_normal((domain.dim, width))) * 0.7,))
@@ -201,10 +234,18 @@ def all_tasks(
     seen = float(domain.gaps is not None and domain.gaps.divides)
     plain = [replace(domain, gaps=_plain(domain.gaps))] if isinstance(domain, Domain) else []
     return [
-        *((SlotSums(one, neighbours, slots=4, person_slots=2), Question(2)) for one in plain),
+        *((SlotSums(domain=one, neighbours=neighbours, slots=4, person_slots=2), Question(2)) for one in plain),
         *tasks_of_methods(domain, neighbours, rng),
-        (Totals(domain, neighbours, sum_weight=1.0), Question()),
-        (Totals(domain, neighbours, sum_weight=10.0, count_weight=private_count, trace_weight=0.5), Question()),
-        (Totals(domain, neighbours, count_weight=private_count, trace_weight=1.0), Question()),
-        (Totals(domain, neighbours, count_weight=private_count, observed_weight=seen, trace_weight=0.1), Question()),
+        (Totals(domain=domain, neighbours=neighbours, sum_weight=1.0), Question()),
+        (
+            Totals(domain=domain, neighbours=neighbours, sum_weight=10.0, count_weight=private_count, trace_weight=0.5),
+            Question(),
+        ),
+        (Totals(domain=domain, neighbours=neighbours, count_weight=private_count, trace_weight=1.0), Question()),
+        (
+            Totals(
+                domain=domain, neighbours=neighbours, count_weight=private_count, observed_weight=seen, trace_weight=0.1
+            ),
+            Question(),
+        ),
     ]

@@ -116,7 +116,7 @@ def test_a_model_with_any_number_in_an_array_is_refused_or_can_be_reported(
 
 
 def test_a_guarantee_with_a_charge_that_cannot_be_squared_is_refused() -> None:
-    good = Guarantee(1.0, 1e-6, charges=(Charge("one", 0.1),)).to_dict()
+    good = Guarantee(epsilon=1.0, delta=1e-6, charges=(Charge("one", 0.1),)).to_dict()
     for mu in (1e308, 10**400, math.nan, math.inf, -0.1, True, "0.1", None, [0.1]):
         with pytest.raises(ValueError, match="charge"):
             Guarantee.from_dict(good | {"charges": [{"label": "one", "mu": mu}]})

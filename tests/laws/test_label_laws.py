@@ -82,7 +82,7 @@ def test_a_purpose_is_one_of_a_closed_set() -> None:
 def test_a_release_charges_its_purpose() -> None:
     ledger = Ledger(epsilon=1.0, delta=1e-6)
     for purpose in ("search", "main"):
-        mechanism = Gaussian(9.0, ledger, Noise.seeded(1), purpose=purpose)
+        mechanism = Gaussian(multiplier=9.0, ledger=ledger, noise=Noise.seeded(1), purpose=purpose)
         mechanism.release(Bounded(np.zeros(1), 1.0), label="mean")
     assert [charge.purpose for charge in ledger.charges] == ["search", "main"]
     # Two ledgers that say the same of a release agree, and files do not keep the purpose.

@@ -70,7 +70,7 @@ def resumed() -> None:
 
 # What enters each function, by its module and name.
 ACTS: dict[tuple[str, str], Callable[[], Any]] = {
-    ("core.rows", "total_of"): lambda: total_of(DenseRows(ROWS), GramWork(Domain(4, 1.0))),
+    ("core.rows", "total_of"): lambda: total_of(DenseRows(ROWS), GramWork(Domain(dim=4, radius=1.0))),
     ("data.rows", "_require_finite"): lambda: list(CheckedRows(DenseRows(ROWS)).blocks(64)),
     ("estimators.bounds.columns", "find_column_bounds"): lambda: find_column_bounds(ROWS, **GIVEN),
     ("estimators.bounds.rows", "find_bounds"): lambda: find_bounds(ROWS, **GIVEN),

@@ -89,5 +89,5 @@ def test_a_whole_run_spends_the_mechanism_and_no_more(data: st.DataObject, seed:
     rows = table([person(4, rng, 1.0, 1) for _ in range(5)], 4, sparse=False, grouped=False)
     for task, _ in all_tasks(domain, Neighbours.ADD_REMOVE, rng):
         ledger = Ledger(epsilon=math.inf, delta=1e-6)
-        run_pooled(task, rows, Gaussian(5.0, ledger, Noise.seeded(seed)))
+        run_pooled(task, rows, Gaussian(multiplier=5.0, ledger=ledger, noise=Noise.seeded(seed)))
         assert math.isclose(ledger.spent_mu, 0.2, rel_tol=1e-12)

@@ -37,7 +37,17 @@ def digits(name: str) -> str:
 def account(name: str = "heart", *, mu: float = 0.2, dataset: str = "patients", beyond: float = 0.0) -> StudyBudget:
     """A study called `name` that may spend `mu`; infinite for one without privacy."""
     epsilon, delta = (None, None) if math.isinf(mu) else (1.0, 1e-6)
-    return StudyBudget(digits(name), name, dataset, "masked", epsilon, delta, mu, beyond, unit=ROW)
+    return StudyBudget(
+        study=digits(name),
+        title=name,
+        dataset=dataset,
+        trust="masked",
+        epsilon=epsilon,
+        delta=delta,
+        mu=mu,
+        beyond=beyond,
+        unit=ROW,
+    )
 
 
 @contextmanager

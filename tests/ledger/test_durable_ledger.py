@@ -39,9 +39,9 @@ def test_what_was_committed_comes_back_byte_for_byte(tmp_path: Path) -> None:
         last = ledger.verify()
     assert (again.fresh, again.secret, again.finished) == (False, first.secret, False)
     assert steps == (
-        StudyStep(0, b"ask", (b"", b"\0\xff" * 40_000), (SUM, Charge("count", 0.01))),
-        StudyStep(1, b"thanks", (), ()),
-        StudyStep(2, b"", (), (SUM,), kept=False),
+        StudyStep(number=0, came=b"ask", said=(b"", b"\0\xff" * 40_000), charges=(SUM, Charge("count", 0.01))),
+        StudyStep(number=1, came=b"thanks", said=(), charges=()),
+        StudyStep(number=2, came=b"", said=(), charges=(SUM,), kept=False),
     )
     assert last.number == 5
     assert b"never stored" not in path.read_bytes()

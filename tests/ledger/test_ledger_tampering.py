@@ -191,7 +191,7 @@ def reseal(connection: sqlite3.Connection) -> None:
     before = FIRST
     for row in connection.execute("SELECT * FROM lines ORDER BY number").fetchall():
         number, when, kind, study, dataset, body, _ = row
-        line = Entry(number, when, kind, study, dataset, json.loads(body), "")
+        line = Entry(number=number, time=when, kind=kind, study=study, dataset=dataset, body=json.loads(body), hash="")
         before = line.sealed(before)
         connection.execute("UPDATE lines SET hash = ? WHERE number = ?", (before, line.number))
     noted = f"{number} {before}".encode()

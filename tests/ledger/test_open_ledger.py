@@ -257,7 +257,9 @@ def test_a_budget_is_fixed_when_it_is_opened(path: Path) -> None:
         assert (state.spent, state.counted, state.open, state.unit) == (0, 0, 0, None)
     # A site's policy may change it. Then what was opened before is refused.
     ledger = Ledger.open(path)
-    account = StudyBudget("0" * 64, "heart", "patients", "hub", 1.0, 1e-6, mu=0.1, unit=ROW)
+    account = StudyBudget(
+        study="0" * 64, title="heart", dataset="patients", trust="hub", epsilon=1.0, delta=1e-6, mu=0.1, unit=ROW
+    )
     with DurableLedger.open(path) as site:
         site.join(account, life=Budget(3.0, 1e-5))
     for act in (lambda: ledger.spend(0.1, label="x"), lambda: ledger.reserve(0.1, label="x")):
@@ -782,7 +784,7 @@ def test_a_stream_of_another_ledger_is_not_resumed_on_this_one(path: Path, tmp_p
 def test_by_hand_in_slots(path: Path) -> None:
     ledger = opened(path, unit=ROW)
     for number in range(5):
-        ledger.spend(0.2, label="block", slot=Slot("blocks", number, per_person=1))
+        ledger.spend(0.2, label="block", slot=Slot(series="blocks", number=number, per_person=1))
     assert ledger.charges == (Charge("block", 0.2),) and spent_on(path) == pytest.approx(0.2)
 
 

@@ -35,7 +35,7 @@ def test_is_the_printed_algorithm(seed: int, dim: int, rank: int, flat: bool) ->
     rng = np.random.default_rng(seed)
     rows = rng.standard_normal((90, dim)) * (1.0 if flat else 1 / np.sqrt(np.arange(1, dim + 1)))
     omega = rng.standard_normal((dim, randomised_width(dim, rank=rank)))
-    task = RandomisedSvd(Domain(dim, math.inf), NEAR, orthonormal(omega), rank)
+    task = RandomisedSvd(domain=Domain(dim=dim, radius=math.inf), neighbours=NEAR, begin=orthonormal(omega), rank=rank)
     found = run_pooled(task, DenseRows(rows), EXACT)
     vectors, values = printed(rows, omega, rank)
     np.testing.assert_allclose(found.values, values, rtol=1e-9)
@@ -48,7 +48,7 @@ def test_sites_add_up() -> None:
     rng = np.random.default_rng(3)
     rows = rng.standard_normal((200, 30)) * 0.9 ** np.arange(30)
     omega = rng.standard_normal((30, 11))
-    task = RandomisedSvd(Domain(30, math.inf), NEAR, orthonormal(omega), 5)
+    task = RandomisedSvd(domain=Domain(dim=30, radius=math.inf), neighbours=NEAR, begin=orthonormal(omega), rank=5)
     state = task.start()
     while (found := task.result(state)) is None:
         question = task.ask(state)
@@ -65,7 +65,9 @@ def test_sites_add_up() -> None:
 def test_rows_with_fewer_directions_than_asked_for(have: int) -> None:
     rng = np.random.default_rng(have)
     rows = rng.standard_normal((have, 12)) * np.arange(1, have + 1)[:, None]
-    task = RandomisedSvd(Domain(12, math.inf), NEAR, orthonormal(rng.standard_normal((12, 5))), 3)
+    task = RandomisedSvd(
+        domain=Domain(dim=12, radius=math.inf), neighbours=NEAR, begin=orthonormal(rng.standard_normal((12, 5))), rank=3
+    )
     found = run_pooled(task, DenseRows(rows), EXACT)
     np.testing.assert_allclose(found.values[have:], 0.0, atol=1e-6)
     if have:
@@ -79,8 +81,8 @@ def test_width_by_hand_and_settings() -> None:
     with pytest.raises(ValueError, match="rank must lie"):
         randomised_width(3, rank=4)
     with pytest.raises(ValueError, match="rank must lie"):
-        RandomisedSvd(Domain(3, 1.0), NEAR, np.eye(3)[:, :1], 2)
-    task = RandomisedSvd(Domain(3, 1.0), NEAR, np.eye(3)[:, :2], 2)
+        RandomisedSvd(domain=Domain(dim=3, radius=1.0), neighbours=NEAR, begin=np.eye(3)[:, :1], rank=2)
+    task = RandomisedSvd(domain=Domain(dim=3, radius=1.0), neighbours=NEAR, begin=np.eye(3)[:, :2], rank=2)
     for question in (
         Question(2, (task.begin,)),
         Question(0, ()),

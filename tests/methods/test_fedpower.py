@@ -32,7 +32,9 @@ def even(rounds: int) -> tuple[float, ...]:
 
 def fedpower(dim: int, width: int, steps: tuple[int, ...], **more: Any) -> LocalPower:
     settings: dict[str, Any] = {"shares": even(len(steps)), "rank": width, **more}
-    return LocalPower(Domain(dim, math.inf), NEAR, start(dim, width), steps, **settings)
+    return LocalPower(
+        domain=Domain(dim=dim, radius=math.inf), neighbours=NEAR, begin=start(dim, width), steps=steps, **settings
+    )
 
 
 def unequal_sites(seed: int, dim: int, count: int) -> list[Array]:
@@ -196,12 +198,14 @@ def test_parts_combine_in_any_order_and_weigh(seed: int, align: Align) -> None:
 
 def noisy(multiplier: float = 2.0) -> tuple[Gaussian, Ledger]:
     ledger = Ledger(epsilon=math.inf, delta=1e-6)
-    return Gaussian(multiplier, ledger, Noise.seeded(1)), ledger
+    return Gaussian(multiplier=multiplier, ledger=ledger, noise=Noise.seeded(1)), ledger
 
 
 def test_every_local_step_is_released_and_paid_for() -> None:
     rows = DenseRows(np.random.default_rng(0).standard_normal((50, 10)))
-    task = LocalPower(Domain(10, 1.0), NEAR, start(10, 3), (3, 1), (0.4, 0.6), rank=2)
+    task = LocalPower(
+        domain=Domain(dim=10, radius=1.0), neighbours=NEAR, begin=start(10, 3), steps=(3, 1), shares=(0.4, 0.6), rank=2
+    )
     mechanism, ledger = noisy()
     state = task.start()
     while task.result(state) is None:
@@ -234,7 +238,9 @@ def test_everything_sent_is_a_function_of_what_was_released() -> None:
         def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
             return 1.0
 
-    task = LocalPower(Domain(10, 1.0), NEAR, start(10, 3), (4,), (1.0,), rank=2)
+    task = LocalPower(
+        domain=Domain(dim=10, radius=1.0), neighbours=NEAR, begin=start(10, 3), steps=(4,), shares=(1.0,), rank=2
+    )
     question = task.ask(task.start())
     rng = np.random.default_rng(0)
     one, two = (task.work(question, DenseRows(rng.standard_normal((20, 10))), Told()) for _ in range(2))
@@ -245,7 +251,7 @@ def test_everything_sent_is_a_function_of_what_was_released() -> None:
 def test_the_published_form_draws_noise_once_a_round_and_hides_its_spread() -> None:
     rows = DenseRows(np.random.default_rng(0).standard_normal((50, 10)))
     settings: dict[str, Any] = {"steps": (4, 1), "shares": (0.5, 0.5), "rank": 2, "published": True}
-    task = LocalPower(Domain(10, math.inf), NEAR, start(10, 3), **settings)
+    task = LocalPower(domain=Domain(dim=10, radius=math.inf), neighbours=NEAR, begin=start(10, 3), **settings)
     mechanism, ledger = noisy()
     state = task.start()
     part = task.work(task.ask(state), rows, mechanism)
@@ -261,7 +267,14 @@ def test_the_published_form_draws_noise_once_a_round_and_hides_its_spread() -> N
     basis = task.begin
     assert task.sensitivity(Question(0, (basis,))) == np.abs(basis).max()
     # The noise scale follows the private basis, which is one of the reasons why this is not private.
-    exact = LocalPower(Domain(10, math.inf), NEAR, start(10, 3), (4, 1), (0.5, 0.5), rank=2)
+    exact = LocalPower(
+        domain=Domain(dim=10, radius=math.inf),
+        neighbours=NEAR,
+        begin=start(10, 3),
+        steps=(4, 1),
+        shares=(0.5, 0.5),
+        rank=2,
+    )
     np.testing.assert_allclose(
         task.work(task.ask(task.start()), rows, EXACT).product,
         exact.work(exact.ask(exact.start()), rows, EXACT).product,
@@ -271,7 +284,14 @@ def test_the_published_form_draws_noise_once_a_round_and_hides_its_spread() -> N
 def test_noise_at_the_hub_is_for_one_local_step_only() -> None:
     rows = DenseRows(np.random.default_rng(0).standard_normal((50, 10)))
     for steps, covered in (((1, 1), True), ((1, 2), False), ((2, 1), False)):
-        task = LocalPower(Domain(10, 1.0), NEAR, start(10, 3), steps, (0.5, 0.5), rank=2)
+        task = LocalPower(
+            domain=Domain(dim=10, radius=1.0),
+            neighbours=NEAR,
+            begin=start(10, 3),
+            steps=steps,
+            shares=(0.5, 0.5),
+            rank=2,
+        )
         mechanism, ledger = noisy()
         part = task.work(task.ask(task.start()), rows, EXACT)
         if covered:
@@ -310,7 +330,15 @@ def test_hostile_parts_are_refused() -> None:
     for arrays in damaged:
         with pytest.raises(ValueError):
             task.part(question, arrays)
-    shown = LocalPower(Domain(6, 1.0), NEAR, start(6, 2), (2,), (1.0,), rank=1, published=True)
+    shown = LocalPower(
+        domain=Domain(dim=6, radius=1.0),
+        neighbours=NEAR,
+        begin=start(6, 2),
+        steps=(2,),
+        shares=(1.0,),
+        rank=1,
+        published=True,
+    )
     with pytest.raises(ValueError, match="not public"):
         shown.part(question, (product, spread))
     for asked in (
@@ -336,4 +364,4 @@ def test_bad_settings_are_refused() -> None:
         ({"begin": np.eye(4) * 2}, "spectral norm"),
     ):
         with pytest.raises(ValueError, match=message):
-            LocalPower(Domain(4, 1.0), NEAR, **{**good, **more})
+            LocalPower(domain=Domain(dim=4, radius=1.0), neighbours=NEAR, **{**good, **more})

@@ -31,7 +31,13 @@ def basis(dim: int, width: int, seed: int) -> Array:
 def test_without_noise_it_finds_the_space() -> None:
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((300, 20)) * 2.0 ** -np.arange(20)
-    task = KeptProducts(Domain(20, math.inf), NEAR, basis(20, 6, 1), geometric_shares(6, growth=1.3), 3)
+    task = KeptProducts(
+        domain=Domain(dim=20, radius=math.inf),
+        neighbours=NEAR,
+        begin=basis(20, 6, 1),
+        shares=geometric_shares(6, growth=1.3),
+        rank=3,
+    )
     found = run_pooled(task, DenseRows(rows), EXACT)
     values, vectors = top_eigen(rows.T @ rows, rank=3)
     assert sines(found.basis, vectors).max() < 1e-6
@@ -93,7 +99,9 @@ def test_a_towering_eigenvalue_does_not_let_noise_pass_for_the_last_direction() 
     frame = basis(dim, dim, 1)
     gram = (frame * np.array([1e4, 1e2, 90.0, 80.0, *[5.0] * (dim - rank)])) @ frame.T
     shares = geometric_shares(4, growth=1.3)
-    task = KeptProducts(Domain(dim, 1.0), NEAR, basis(dim, 2 * rank, 2), shares, rank)
+    task = KeptProducts(
+        domain=Domain(dim=dim, radius=1.0), neighbours=NEAR, begin=basis(dim, 2 * rank, 2), shares=shares, rank=rank
+    )
     for seed in range(5):
         rng, state = np.random.default_rng(seed), task.start()
         while task.result(state) is None:
@@ -109,18 +117,18 @@ def test_keeping_all_products_beats_the_last_one_under_noise() -> None:
     rng = np.random.default_rng(5)
     dim = 120
     rows = rng.standard_normal((3000, dim)) / np.sqrt(np.arange(1, dim + 1)) * 0.3
-    domain = Domain(dim, 1.0)
+    domain = Domain(dim=dim, radius=1.0)
     clipped = rows * np.minimum(1, 1 / np.linalg.norm(rows, axis=1))[:, None]
     gram = clipped.T @ clipped
     gains = []
     for seed in range(12):
         begin, found = basis(dim, 20, seed), []
         tasks: list[ProductTask[Any]] = [
-            KeptProducts(domain, NEAR, begin, geometric_shares(8, growth=1.3), 5),
-            PowerIteration(domain, NEAR, begin, geometric_shares(4, growth=1.6), 5),
+            KeptProducts(domain=domain, neighbours=NEAR, begin=begin, shares=geometric_shares(8, growth=1.3), rank=5),
+            PowerIteration(domain=domain, neighbours=NEAR, begin=begin, shares=geometric_shares(4, growth=1.6), rank=5),
         ]
         for task in tasks:
-            mechanism = Gaussian(2.0, Ledger(epsilon=math.inf, delta=1e-6), Noise.seeded(seed))
+            mechanism = Gaussian(multiplier=2.0, ledger=Ledger(epsilon=math.inf, delta=1e-6), noise=Noise.seeded(seed))
             found.append(captured_variance(gram, run_pooled(task, DenseRows(rows), mechanism).basis))
         gains.append(found[0] - found[1])
     assert np.mean(gains) > 4 * np.std(gains) / math.sqrt(len(gains))
@@ -129,7 +137,14 @@ def test_keeping_all_products_beats_the_last_one_under_noise() -> None:
 
 def test_it_stops_on_released_numbers_when_they_stand_still() -> None:
     rows = DenseRows(np.diag([9.0, 5.0, 1.0, 0.1, 0.1, 0.1]))
-    task = KeptProducts(Domain(6, math.inf), NEAR, basis(6, 4, 2), (0.05,) * 20, 2, tolerance=1e-6)
+    task = KeptProducts(
+        domain=Domain(dim=6, radius=math.inf),
+        neighbours=NEAR,
+        begin=basis(6, 4, 2),
+        shares=(0.05,) * 20,
+        rank=2,
+        tolerance=1e-6,
+    )
     state = task.start()
     while task.result(state) is None:
         state = task.advance(state, task.work(task.ask(state), rows, EXACT), EXACT)
@@ -143,7 +158,13 @@ def test_values_are_not_shrunk_by_the_ridge() -> None:
     truth = top_eigen(clipped.T @ clipped, rank=3)[0]
     found = []
     for seed in range(6):
-        mechanism = Gaussian(3.0, Ledger(epsilon=math.inf, delta=1e-6), Noise.seeded(seed))
-        task = KeptProducts(Domain(60, 1.0), NEAR, basis(60, 13, seed), geometric_shares(8, growth=1.3), 3)
+        mechanism = Gaussian(multiplier=3.0, ledger=Ledger(epsilon=math.inf, delta=1e-6), noise=Noise.seeded(seed))
+        task = KeptProducts(
+            domain=Domain(dim=60, radius=1.0),
+            neighbours=NEAR,
+            begin=basis(60, 13, seed),
+            shares=geometric_shares(8, growth=1.3),
+            rank=3,
+        )
         found.append(np.square(run_pooled(task, DenseRows(rows), mechanism).values))
     np.testing.assert_allclose(np.mean(found, axis=0), truth, rtol=0.08)

@@ -30,7 +30,14 @@ def start(dim: int, width: int, seed: int = 0) -> Array:
 
 
 def krylov(dim: int, width: int, rank: int, *, rounds: int = 100, tolerance: float = 0.0, seed: int = 0) -> KrylovSum:
-    return KrylovSum(Domain(dim, math.inf), NEAR, start(dim, width, seed), rounds, rank, tolerance)
+    return KrylovSum(
+        domain=Domain(dim=dim, radius=math.inf),
+        neighbours=NEAR,
+        begin=start(dim, width, seed),
+        rounds=rounds,
+        rank=rank,
+        tolerance=tolerance,
+    )
 
 
 def ran(task: KrylovSum, gram: Array) -> tuple[KrylovState, Subspace]:
@@ -84,7 +91,13 @@ def test_needs_far_fewer_rounds_than_the_power_method() -> None:
     state, found = ran(krylov(300, 15, 10, tolerance=1e-6), gram)
     assert state.round <= 15
     assert sines(found.basis, vectors[:, :10]).max() < 1e-6
-    power = PowerIteration(Domain(300, math.inf), NEAR, start(300, 15), (1 / state.round,) * state.round, rank=10)
+    power = PowerIteration(
+        domain=Domain(dim=300, radius=math.inf),
+        neighbours=NEAR,
+        begin=start(300, 15),
+        shares=(1 / state.round,) * state.round,
+        rank=10,
+    )
     other = power.start()
     while (slow := power.result(other)) is None:
         other = power.update(other, gram @ other.basis)
@@ -238,8 +251,12 @@ def test_restarts_without_the_sites_that_left() -> None:
 def test_noise_spends_the_shares_in_order() -> None:
     rng = np.random.default_rng(0)
     ledger = Ledger(epsilon=math.inf, delta=1e-6)
-    task = KrylovSum(Domain(20, 1.0), NEAR, start(20, 3), rounds=3, rank=2, shares=(0.2, 0.3, 0.5))
-    run_pooled(task, DenseRows(rng.standard_normal((50, 20))), Gaussian(2.0, ledger, Noise.seeded(1)))
+    task = KrylovSum(
+        domain=Domain(dim=20, radius=1.0), neighbours=NEAR, begin=start(20, 3), rounds=3, rank=2, shares=(0.2, 0.3, 0.5)
+    )
+    run_pooled(
+        task, DenseRows(rng.standard_normal((50, 20))), Gaussian(multiplier=2.0, ledger=ledger, noise=Noise.seeded(1))
+    )
     assert [charge.label for charge in ledger.charges] == [f"krylov product {round_} of 3" for round_ in (1, 2, 3)]
     np.testing.assert_allclose([charge.mu**2 * 4 for charge in ledger.charges], (0.2, 0.3, 0.5))
     equal = krylov(20, 3, 2, rounds=4)
@@ -247,7 +264,7 @@ def test_noise_spends_the_shares_in_order() -> None:
 
 
 def test_bad_settings_are_refused() -> None:
-    domain, begin = Domain(4, 1.0), np.eye(4)[:, :2]
+    domain, begin = Domain(dim=4, radius=1.0), np.eye(4)[:, :2]
     for more, message in (
         ({"rank": 3}, "rank must lie in 1..2"),
         ({"rank": 0}, "rank must lie in 1..2"),
@@ -262,7 +279,7 @@ def test_bad_settings_are_refused() -> None:
     ):
         settings: dict[str, Any] = {"begin": begin, "rounds": 2, "rank": 1, **more}
         with pytest.raises(ValueError, match=message):
-            KrylovSum(domain, NEAR, **settings)
+            KrylovSum(domain=domain, neighbours=NEAR, **settings)
 
 
 def test_questions_and_parts_that_cannot_be_are_refused() -> None:

@@ -30,7 +30,7 @@ def planned(leaf: Method, *, budget: Budget | None = BUDGET, **choices: Any) -> 
 
 def task_of(leaf: Method, plan: MethodPlan, *, private: bool) -> Task[Any, Any, Any]:
     context = TaskContext(neighbours=Neighbours.ADD_REMOVE, rank=RANK, private=private, hidden=Noise.seeded(1))
-    return leaf.build_task(plan, leaf.start_basis(DIM, plan, 0), context)(Domain(DIM, 1.0))
+    return leaf.build_task(plan, leaf.start_basis(DIM, plan, 0), context)(domain=Domain(dim=DIM, radius=1.0))
 
 
 @LEAVES
@@ -110,7 +110,7 @@ def test_a_simulation_finds_the_axes_where_noise_is_small_and_not_where_it_is_la
     plan = planned(leaf)
     gram: Array = PEOPLE * 2.0 ** -np.arange(float(DIM))
     for multiplier, low, high in ((1e-6, 0.999, 1.0 + 1e-9), (1e5, 0.0, 0.95)):
-        scene = Scene(gram, None, RANK, Neighbours.ZERO_OUT, multiplier, seed=3)
+        scene = Scene(gram=gram, shift=None, rank=RANK, neighbours=Neighbours.ZERO_OUT, multiplier=multiplier, seed=3)
         basis = leaf.simulate(plan, scene, sites=2)
         assert basis.shape == (DIM, RANK)
         assert low <= float(gram @ np.square(basis).sum(axis=1)) / gram[:RANK].sum() <= high

@@ -22,7 +22,10 @@ def test_converges_to_the_top_space() -> None:
     rows = rng.standard_normal((500, 30)) * 0.7 ** np.arange(30)
     begin = orthonormal(rng.standard_normal((30, 8)))
     task = PowerIteration(
-        Domain(30, 1e6, claimed=False), Neighbours.ADD_REMOVE, begin, geometric_shares(15, growth=1.6)
+        domain=Domain(dim=30, radius=1e6, claimed=False),
+        neighbours=Neighbours.ADD_REMOVE,
+        begin=begin,
+        shares=geometric_shares(15, growth=1.6),
     )
     found = run_pooled(task, DenseRows(rows), EXACT)
     values, vectors = top_eigen(rows.T @ rows, rank=4)
@@ -60,13 +63,13 @@ def test_shares_sum_to_one_and_grow(rounds: int, growth: float) -> None:
 
 
 def test_bad_settings_are_refused() -> None:
-    domain, near = Domain(3, 1.0), Neighbours.ADD_REMOVE
+    domain, near = Domain(dim=3, radius=1.0), Neighbours.ADD_REMOVE
     begin = np.eye(3)[:, :1]
     for shares, message in (((), "at least one round"), ((0.5, 0.6), "sum to at most one"), ((1.0, 0.0), "positive")):
         with pytest.raises(ValueError, match=message):
-            PowerIteration(domain, near, begin, shares)
+            PowerIteration(domain=domain, neighbours=near, begin=begin, shares=shares)
     with pytest.raises(ValueError, match="spectral norm"):
-        PowerIteration(domain, near, 2 * begin, (1.0,))
+        PowerIteration(domain=domain, neighbours=near, begin=2 * begin, shares=(1.0,))
     with pytest.raises(ValueError, match="rounds"):
         geometric_shares(0, growth=1.0)
     with pytest.raises(ValueError, match="growth"):

@@ -36,7 +36,14 @@ def a_task(dim: int = 12, *, rank: int = 3, rounds: int = 201, radius: float = m
     """Without a radius nothing is claimed, and rows stay as they are: what is compared with exact answers has none."""
     shares = (1 / (rank * rounds),) * (rank * rounds)
     given: dict[str, Any] = {"noise": Noise.seeded(3), "deviation": 0.1, "clip": 0.2, "tolerance": 1e-9} | more
-    return Segments(Domain(dim, radius), Neighbours.ADD_REMOVE, rank, rounds, shares, **given)
+    return Segments(
+        domain=Domain(dim=dim, radius=radius),
+        neighbours=Neighbours.ADD_REMOVE,
+        rank=rank,
+        rounds=rounds,
+        shares=shares,
+        **given,
+    )
 
 
 def run_peers(
@@ -78,7 +85,7 @@ def test_exact_runs_find_the_singular_vectors(sparse: bool) -> None:
 
 def test_rows_are_centered_and_scaled_by_the_domain_in_either_storage() -> None:
     rows = some_rows() + 0.3
-    domain = Domain(12, math.inf, center=rows.mean(axis=0), scale=np.linspace(1.0, 2.0, 12))
+    domain = Domain(dim=12, radius=math.inf, center=rows.mean(axis=0), scale=np.linspace(1.0, 2.0, 12))
     moved = (rows - rows.mean(axis=0)) / np.linspace(1.0, 2.0, 12)
     _, vectors = top_eigen(moved.T @ moved, rank=3)
     for table in (DenseRows(rows), SparseRows(sp.csr_array(rows))):
@@ -96,10 +103,10 @@ def test_a_private_start_takes_any_number_of_rows_around_any_center(
     rows = np.random.default_rng(1).standard_normal((1500, 3)) + (center or 0.0)
     table = SparseRows(sp.csr_array(rows)) if sparse else DenseRows(rows)
     where = None if center is None else np.full(3, center)
-    task = replace(a_task(3), domain=Domain(3, radius, center=where), noise=Noise.seeded(5))
+    task = replace(a_task(3), domain=Domain(dim=3, radius=radius, center=where), noise=Noise.seeded(5))
     found = task.private(task.ask(task.start()), table).value[:, 0]
     scores = replace(task, noise=Noise.seeded(5))._scores(len(rows)) * task._score_unit
-    bounded = dense(Domain(3, radius, center=where), Block(rows))
+    bounded = dense(Domain(dim=3, radius=radius, center=where), Block(rows))
     np.testing.assert_allclose(found, scores @ bounded, atol=1e-3)
 
 
@@ -137,7 +144,7 @@ def test_where_nothing_is_left_some_direction_is_found(rows: Array) -> None:
 def test_found_directions_are_orthonormal_under_any_noise(seed: int) -> None:
     task = a_task(12, rank=12, rounds=3, radius=1.0, tolerance=0.0)
     state, ledger = task.start(), Ledger(epsilon=math.inf, delta=1e-6)
-    mechanism = Gaussian(1e6, ledger, Noise.seeded(seed))
+    mechanism = Gaussian(multiplier=1e6, ledger=ledger, noise=Noise.seeded(seed))
     while task.result(state) is None:
         task.require_question(task.ask(state))
         state = task.advance(state, task.work(task.ask(state), DenseRows(some_rows()), EXACT), mechanism)
@@ -155,7 +162,7 @@ def test_a_whole_run_spends_the_budget_and_finds_what_stands_out() -> None:
     budget = Budget(2.0, 1e-6)
     task = a_task(rank=2, rounds=5, radius=1.0, tolerance=0.0)
     ledger = Ledger(epsilon=budget.epsilon, delta=budget.delta)
-    found = run_pooled(task, DenseRows(rows), Gaussian(1 / budget.mu, ledger, Noise.seeded(5)))
+    found = run_pooled(task, DenseRows(rows), Gaussian(multiplier=1 / budget.mu, ledger=ledger, noise=Noise.seeded(5)))
     assert math.isclose(ledger.spent_mu, budget.mu, rel_tol=1e-12)
     assert ledger.epsilon() <= budget.epsilon
     assert [charge.label for charge in ledger.charges][5] == "component 2, round 1 of 5"
@@ -190,7 +197,7 @@ def test_what_was_found_is_taken_off_after_the_release() -> None:
     task = a_task(tolerance=0.0)
     found, current = orthonormal(rng.standard_normal((12, 2))), orthonormal(rng.standard_normal((12, 1)))
     off = np.eye(12) - found @ found.T
-    state = SegmentsState(2 * 201 + 1, found, np.ones(2), orthonormal(off @ current))
+    state = SegmentsState(step=2 * 201 + 1, found=found, values=np.ones(2), current=orthonormal(off @ current))
     gram, noise = rows.T @ rows, rng.standard_normal((12, 1))
     private = task.private(task.ask(state), DenseRows(rows))
     np.testing.assert_allclose(private.value, gram @ state.current, rtol=1e-9)

@@ -30,7 +30,9 @@ KINDS: list[SpacesKind] = ["merge", "uda", "wda"]
 
 
 def spaces(dim: int, kind: SpacesKind, rank: int, width: int | None = None, *, normalise: bool = False) -> SiteSpaces:
-    return SiteSpaces(Domain(dim, math.inf), NEAR, kind, rank, width, normalise)
+    return SiteSpaces(
+        domain=Domain(dim=dim, radius=math.inf), neighbours=NEAR, kind=kind, rank=rank, width=width, normalise=normalise
+    )
 
 
 def star(task: SiteSpaces, sites: list[Array]) -> Subspace:
@@ -184,7 +186,13 @@ def test_sites_with_few_rows_none_or_zeros(kind: SpacesKind) -> None:
 def test_storages_agree_and_clip(count: int) -> None:
     rng = np.random.default_rng(3)
     rows = rng.standard_normal((count, 9)) * 3
-    task = SiteSpaces(Domain(9, 2.0, center=np.full(9, 0.1), claimed=False), NEAR, "merge", 2, 3)
+    task = SiteSpaces(
+        domain=Domain(dim=9, radius=2.0, center=np.full(9, 0.1), claimed=False),
+        neighbours=NEAR,
+        kind="merge",
+        rank=2,
+        width=3,
+    )
     sides: list[Rows] = [DenseRows(rows), SparseRows(sp.csr_array(rows))]
     dense, sparse = (task.work(Question(), side, EXACT)[0].space for side in sides)
     moved = rows - 0.1
@@ -193,7 +201,9 @@ def test_storages_agree_and_clip(count: int) -> None:
     for found in (dense, sparse):
         np.testing.assert_allclose(gram_of(found), gram_of(exact), atol=1e-8)
     # On the grid each row is clipped and rounded, which moves it by up to sqrt(d) units of 2^-16 of the radius.
-    on_grid = SiteSpaces(Domain(9, 2.0, center=np.full(9, 0.1)), NEAR, "merge", 2, 3)
+    on_grid = SiteSpaces(
+        domain=Domain(dim=9, radius=2.0, center=np.full(9, 0.1)), neighbours=NEAR, kind="merge", rank=2, width=3
+    )
     for side in sides:
         gridded = on_grid.work(Question(), side, EXACT)[0].space
         np.testing.assert_allclose(gridded.values, exact.values, rtol=4 * 2.0**-16 * 3)
@@ -207,13 +217,13 @@ def test_storages_agree_and_clip(count: int) -> None:
 def test_noise_is_on_the_matrix_of_the_site_and_paid_once(kind: SpacesKind, count: int) -> None:
     rows = np.random.default_rng(4).standard_normal((count, 6))
     ledger = Ledger(epsilon=math.inf, delta=1e-6)
-    task = SiteSpaces(Domain(6, 1.0), NEAR, kind, 2)
-    mechanism = Gaussian(2.0, ledger, Noise.seeded(3))
+    task = SiteSpaces(domain=Domain(dim=6, radius=1.0), neighbours=NEAR, kind=kind, rank=2)
+    mechanism = Gaussian(multiplier=2.0, ledger=ledger, noise=Noise.seeded(3))
     part = task.work(Question(), DenseRows(rows), mechanism)
     assert [(charge.label, charge.mu) for charge in ledger.charges] == [("site covariance", 0.5)]
     with pytest.raises(ValueError, match="dd noise at the sites"):
         task.advance(None, part, mechanism)
-    again = Gaussian(2.0, Ledger(epsilon=math.inf, delta=1e-6), Noise.seeded(3))
+    again = Gaussian(multiplier=2.0, ledger=Ledger(epsilon=math.inf, delta=1e-6), noise=Noise.seeded(3))
     noised = again.release(bounded_gram(DenseRows(rows), domain=task.domain, neighbours=NEAR), label="the same")
     space = part[0].space
     assert sines(space.basis, top_eigen(noised, rank=2)[1][:, : space.rank]).max() < 1e-10
@@ -221,10 +231,14 @@ def test_noise_is_on_the_matrix_of_the_site_and_paid_once(kind: SpacesKind, coun
 
 def test_dividing_by_a_protected_count_is_refused() -> None:
     rows = DenseRows(np.random.default_rng(5).standard_normal((20, 4)))
-    mechanism = Gaussian(2.0, Ledger(epsilon=math.inf, delta=1e-6), Noise.seeded(3))
+    mechanism = Gaussian(multiplier=2.0, ledger=Ledger(epsilon=math.inf, delta=1e-6), noise=Noise.seeded(3))
     with pytest.raises(ValueError, match="number of people"):
-        SiteSpaces(Domain(4, 1.0), NEAR, "wda", 2, normalise=True).work(Question(), rows, mechanism)
-    public = SiteSpaces(Domain(4, 1.0), Neighbours.ZERO_OUT, "wda", 2, normalise=True)
+        SiteSpaces(domain=Domain(dim=4, radius=1.0), neighbours=NEAR, kind="wda", rank=2, normalise=True).work(
+            Question(), rows, mechanism
+        )
+    public = SiteSpaces(
+        domain=Domain(dim=4, radius=1.0), neighbours=Neighbours.ZERO_OUT, kind="wda", rank=2, normalise=True
+    )
     assert public.work(Question(), rows, mechanism)[0].space.rank == 2
     assert public.work(Question(), DenseRows(np.zeros((0, 4))), mechanism)[0].space.rank <= 2
 
@@ -274,7 +288,7 @@ def test_hostile_parts_are_refused(damage: str) -> None:
 
 
 def test_bad_settings_and_questions_are_refused() -> None:
-    domain = Domain(4, 1.0)
+    domain = Domain(dim=4, radius=1.0)
     for more, message in (
         ({"kind": "mean"}, "kind must be one of"),
         ({"rank": 0}, "rank must lie"),
@@ -286,8 +300,8 @@ def test_bad_settings_and_questions_are_refused() -> None:
     ):
         good: dict[str, Any] = {"kind": "merge", "rank": 2, **more}
         with pytest.raises(ValueError, match=message):
-            SiteSpaces(domain, NEAR, **good)
-    task = SiteSpaces(domain, NEAR, "merge", 2)
+            SiteSpaces(domain=domain, neighbours=NEAR, **good)
+    task = SiteSpaces(domain=domain, neighbours=NEAR, kind="merge", rank=2)
     task.require_question(task.ask(task.start()))
     for question in (Question(1), Question(0, (np.eye(4),))):
         with pytest.raises(ValueError):

@@ -68,7 +68,7 @@ def test_entries_that_others_may_see_have_no_digest_that_a_guess_could_be_compar
 def durable_of(
     company: Company, ledger: DurableLedger, rows: Any = None, name: str = "site 0"
 ) -> tuple[DurableSite, Any]:
-    holding = None if rows is None else SiteData(rows, 300)
+    holding = None if rows is None else SiteData(rows=rows, people=300)
     agent = company.site(name, ledger, **({} if holding is None else {"holding": holding}))
     entered = ledger.join(agent.account, life=None)
     return agent._durable(entered), agent

@@ -33,7 +33,7 @@ def a_peer(*, seed: int = 0, rounds: int = 40, **more: Any) -> PublishedSegments
     values = np.linalg.eigvalsh(some_rows().T @ some_rows())[::-1]
     given: dict[str, Any] = {"rank": 3, "alpha": 1 / math.sqrt(values[0] * values[1]), "sigma_q": COUNT**-0.5}
     given |= {"sigma_p": (0.0,) * rounds, "noise": Noise.seeded(seed)} | more
-    return PublishedSegments(Domain(DIM, 1e3), rounds=rounds, **given)
+    return PublishedSegments(domain=Domain(dim=DIM, radius=1e3), rounds=rounds, **given)
 
 
 def run(peers: list[PublishedSegments], parts: list[Rows], *, twice: bool = False) -> Subspace:
@@ -121,7 +121,7 @@ def test_it_works_on_nothing() -> None:
 
 def test_no_mechanism_can_claim_anything_for_it() -> None:
     peer = a_peer()
-    mechanism = Gaussian(1.0, Ledger(epsilon=math.inf, delta=1e-6), Noise.seeded(1))
+    mechanism = Gaussian(multiplier=1.0, ledger=Ledger(epsilon=math.inf, delta=1e-6), noise=Noise.seeded(1))
     with pytest.raises(ValueError, match="sensitivity inf"):
         run_pooled(peer, DenseRows(some_rows()), mechanism)
     assert "0.1" not in repr(peer).split("alpha")[0] and "_rows" not in repr(peer)

@@ -113,7 +113,7 @@ def test_the_divergence_is_the_integral(ratio: float, shift: float, beta: float)
         return math.exp((beta + 1) * one - beta * other) / math.sqrt(2 * math.pi)
 
     expected = math.log(quad(integrand, -40, 40, points=[0, shift])[0]) / beta
-    leak = InstanceLeakage(np.array([ratio]), np.array([[shift]]), drawn=False)
+    leak = InstanceLeakage(ratios=np.array([ratio]), shifts=np.array([[shift]]), drawn=False)
     assert leak.divergence(beta) == pytest.approx(expected, rel=1e-7)
 
 
@@ -127,7 +127,7 @@ def test_counting_what_was_drawn_averages_over_it() -> None:
         return math.exp((beta + 1) * one - beta * other - 0.5 * g * g) / (2 * math.pi)
 
     expected = math.log(dblquad(integrand, -12, 12, -25, 25)[0]) / beta
-    leak = InstanceLeakage(np.array([ratio]), np.array([[shift]]), drawn=True)
+    leak = InstanceLeakage(ratios=np.array([ratio]), shifts=np.array([[shift]]), drawn=True)
     assert leak.divergence(beta) == pytest.approx(expected, rel=1e-6)
 
 
@@ -203,14 +203,14 @@ def test_the_same_row_tells_nothing() -> None:
 
 
 def test_delta_is_the_least_over_beta() -> None:
-    leak = InstanceLeakage(np.array([0.7, 1.3]), np.array([[0.3], [0.1]]), drawn=False)
+    leak = InstanceLeakage(ratios=np.array([0.7, 1.3]), shifts=np.array([[0.3], [0.1]]), drawn=False)
     for epsilon in (0.1, 1.0, 3.0):
         grid = [b * (leak.divergence(b) - epsilon) for b in np.linspace(1e-4, 7 / 3 - 1e-6, 2_000)]
         least = math.exp(min(0.0, *grid))
         assert leak.delta(epsilon) <= least * (1 + 1e-9)
         assert leak.delta(epsilon) == pytest.approx(least, rel=1e-3)
     # Equal covariances: D = (beta+1) s^2 / 2, the least of exp(-beta eps + beta D) is exp(-(eps - s^2/2)^2 / (2 s^2)).
-    same = InstanceLeakage(np.ones(1), np.full((1, 1), 0.5), drawn=False)
+    same = InstanceLeakage(ratios=np.ones(1), shifts=np.full((1, 1), 0.5), drawn=False)
     assert same.delta(2.0) == pytest.approx(math.exp(-((2 - 0.125) ** 2) / 0.5), rel=1e-9)
 
 

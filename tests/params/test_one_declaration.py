@@ -75,7 +75,9 @@ from eigenveil.params.words import as_call, as_options
 from eigenveil.plan import Facts, Spectrum, advise
 from eigenveil.core.accounting import Budget
 
-facts = Facts(6, 2, 5000, Budget(1.0, 1e-6), Spectrum.guessed(6), sites=5, trust=("hub",))
+facts = Facts(
+    dim=6, rank=2, people=5000, budget=Budget(1.0, 1e-6), spectrum=Spectrum.guessed(6), sites=5, trust=("hub",)
+)
 params = advise(facts).params
 found["planned"] = params.patience
 found["call"] = as_call(replace(params, patience=7), "FederatedPCA")

@@ -28,7 +28,9 @@ class _Flavoured(HubStudy):
         "How sweet it is, for {method=power}.",
         default=3,
         check=whole(1, 9),
-        limit=Limit("limits", "flavour", "most", "How sweet a study may be.", default=5, check=whole(0, 9)),
+        limit=Limit(
+            section="limits", key="flavour", kind="most", help="How sweet a study may be.", default=5, check=whole(0, 9)
+        ),
     )
 
 
@@ -74,7 +76,7 @@ def test_a_new_limit_is_a_key_of_the_policy() -> None:
 
 
 def test_a_limit_refuses_what_is_beyond_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    limit = Limit("budget", "study_seconds", "most", "How long a study may wait.", default=20.0)
+    limit = Limit(section="budget", key="study_seconds", kind="most", help="How long a study may wait.", default=20.0)
     study = StudyFile.of(document(3))
     monkeypatch.setattr("eigenveil.network.policy.limited", lambda kind, section: [(declared(kind)["deadline"], limit)])
     monkeypatch.setattr(Spending, "study_seconds", 20.0, raising=False)

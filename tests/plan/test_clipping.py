@@ -177,14 +177,22 @@ def test_what_is_taken_is_what_exact_norms_say() -> None:
 def test_norms_hidden_by_noise_are_not_told() -> None:
     cells = Cells(np.exp2(np.arange(6.0)))
     beyond = np.array([900.0, 700.0, 400.0, 90.0, 10.0, 3.0])
-    seen = Tails(cells, beyond, np.full(6, 20.0), 1000.0, 0.0).seen()
+    seen = Tails(cells=cells, beyond=beyond, error=np.full(6, 20.0), people=1000.0, people_error=0.0).seen()
     told = {share for share, norm in zip(BEYOND, seen, strict=True) if norm > 0}
     assert told == {share for share in BEYOND if 0.05 <= share <= 0.95}
-    assert sum(norm > 0 for norm in Tails(cells, beyond, np.full(6, 1e6), 1000.0, 0.0).seen()) == 0
+    assert (
+        sum(
+            norm > 0
+            for norm in Tails(cells=cells, beyond=beyond, error=np.full(6, 1e6), people=1000.0, people_error=0.0).seen()
+        )
+        == 0
+    )
 
 
 def test_a_plan_without_norms_allows_for_heavy_tails_and_norms_narrow_it() -> None:
-    facts = Facts(20, 3, 50_000, Budget(1.0, 1e-6), Spectrum.guessed(20, rank=3, explained=0.6))
+    facts = Facts(
+        dim=20, rank=3, people=50_000, budget=Budget(1.0, 1e-6), spectrum=Spectrum.guessed(20, rank=3, explained=0.6)
+    )
     unknown = forecast(facts, "curator/covariance")
     light = forecast(
         replace(facts, norms=Norms.of_rows(np.random.default_rng(0).standard_normal((5000, 20))).over(4.0)),
@@ -237,7 +245,15 @@ def test_a_plan_with_bounds_allows_for_long_rows_that_no_count_shows(
     assert found.row_bound is not None
     norms = norms_of(found.candidates, found.outliers)
     assert norms is not None and norms.power is not None
-    facts = Facts(8, 2, len(rows), Budget(1.0, 1e-6), Spectrum.guessed(8), row_bound=found.row_bound, norms=norms)
+    facts = Facts(
+        dim=8,
+        rank=2,
+        people=len(rows),
+        budget=Budget(1.0, 1e-6),
+        spectrum=Spectrum.guessed(8),
+        row_bound=found.row_bound,
+        norms=norms,
+    )
     said = forecast(facts, "curator/covariance").captured
     pca = PrivatePCA(2, epsilon=1.0, delta=1e-6, random_state=seed, **found.settings).fit(rows)
     assert captured(rows, pca.components_) < 0.01

@@ -99,14 +99,14 @@ def test_where_all_is_refused_every_reason_is_given() -> None:
 
 
 def test_a_flat_spectrum_needs_no_finding() -> None:
-    flat = Facts(10, 9, 100, Budget(0.1, 1e-6), Spectrum.guessed(10, decay=0.01))
+    flat = Facts(dim=10, rank=9, people=100, budget=Budget(0.1, 1e-6), spectrum=Spectrum.guessed(10, decay=0.01))
     found = advise(flat, methods=("curator/covariance",))
     assert found.chosen is None and found.instead == ()
     assert found.reasons[0].startswith("There is nothing to find here: random directions capture 1.00")
 
 
 def test_noise_is_not_taken_for_an_answer_because_random_directions_have_much() -> None:
-    few = Facts(40, 37, 10, Budget(0.01, 1e-6), Spectrum.guessed(40))
+    few = Facts(dim=40, rank=37, people=10, budget=Budget(0.01, 1e-6), spectrum=Spectrum.guessed(40))
     found = advise(few, methods=("curator/covariance",))
     assert found.chosen is None and found.forecasts[0].clipped.value > 0.9
 

@@ -69,7 +69,9 @@ def test_more_of_everything_captures_more() -> None:
 def test_doubt_widens_what_is_expected() -> None:
     values = Spectrum.guessed(30).values
     sure, unsure, noisy = (
-        forecast(facts(spectrum=Spectrum(values, "", spread, error)), "curator/covariance").captured
+        forecast(
+            facts(spectrum=Spectrum(values=values, source="", spread=spread, error=error)), "curator/covariance"
+        ).captured
         for spread, error in ((0.0, 0.0), (0.5, 0.0), (0.0, 0.01))
     )
     assert sure.value == unsure.value == noisy.value
@@ -146,7 +148,12 @@ def test_plans_are_those_of_the_estimators() -> None:
 
 @pytest.mark.parametrize("dim", [5000, 41_000])
 def test_many_columns_are_no_obstacle(dim: int) -> None:
-    known = facts(dim, 3_000_000, spectrum=Spectrum(Spectrum.guessed(dim, decay=1.3).values, "given"), trust=SETTINGS)
+    known = facts(
+        dim,
+        3_000_000,
+        spectrum=Spectrum(values=Spectrum.guessed(dim, decay=1.3).values, source="given"),
+        trust=SETTINGS,
+    )
     begun = time.process_time()
     power = forecast(known, "curator/power")
     covariance = forecast(known, "curator/covariance")
@@ -209,7 +216,16 @@ def test_the_same_trial_is_rehearsed_once_and_more_fits_of_it_are_the_new_ones_a
 
     monkeypatch.setattr(trials, "_fit", counted)
     # Of the same numbers, each time made anew, as from a model that is read twice.
-    made = (Facts(7, 2, 4321, Budget(0.9, 1e-6), Spectrum(np.arange(7.0, 0.0, -1) / 30, "given")) for _ in range(3))
+    made = (
+        Facts(
+            dim=7,
+            rank=2,
+            people=4321,
+            budget=Budget(0.9, 1e-6),
+            spectrum=Spectrum(values=np.arange(7.0, 0.0, -1) / 30, source="given"),
+        )
+        for _ in range(3)
+    )
     for facts, count in zip(made, (4, 4, 6), strict=True):
         forecast(facts, "curator/covariance", fits=count)
     assert rehearsed == [0, 1, 2, 3, 4, 5]

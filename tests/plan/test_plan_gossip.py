@@ -28,12 +28,12 @@ def planned(*, people: int, **choices: Any) -> MethodPlan:
 def test_both_tasks_take_the_plan(budget: Budget | None, dim: int, rank: int, people: int) -> None:
     plan = planned(dim=dim, rank=rank, people=people, budget=budget, rounds=None)
     domain, context = (
-        Domain(dim, 1.0),
+        Domain(dim=dim, radius=1.0),
         TaskContext(neighbours=Neighbours.ADD_REMOVE, rank=rank, private=True, hidden=Noise.seeded(0)),
     )
-    task = segments.METHOD.build_task(plan, None, context)(domain)
+    task = segments.METHOD.build_task(plan, None, context)(domain=domain)
     assert isinstance(task, Segments) and (task.rounds, task.clip) == (plan.rounds, 2 * task.deviation)
-    assert published_segments(plan, dim=dim, rank=rank, hidden=Noise.seeded(0))(domain).rounds == plan.rounds
+    assert published_segments(plan, dim=dim, rank=rank, hidden=Noise.seeded(0))(domain=domain).rounds == plan.rounds
     assert sum(plan.shares) == pytest.approx(1.0, abs=1e-12)
 
 
@@ -58,7 +58,7 @@ def test_no_other_split_over_components_loses_less_by_the_guess() -> None:
 
 def test_alpha_and_schedule_are_those_of_the_corollary_for_the_guess() -> None:
     plan = planned(dim=3, rank=1, people=100, budget=BUDGET, rounds=3)
-    task = published_segments(plan, dim=3, rank=1, hidden=Noise.seeded(0))(Domain(3, 1.0))
+    task = published_segments(plan, dim=3, rank=1, hidden=Noise.seeded(0))(domain=Domain(dim=3, radius=1.0))
     first, second, _ = guessed_eigenvalues(dim=3, people=100)
     assert 1 / first < task.alpha < 1 / second
     assert task.alpha == pytest.approx(1 / math.sqrt(first * second))

@@ -28,7 +28,7 @@ def table() -> Array:
 
 ROWS = table()
 GRAM = ROWS.T @ ROWS
-SPECTRUM = Spectrum(np.linalg.eigvalsh(GRAM)[::-1] / PEOPLE, "given")
+SPECTRUM = Spectrum(values=np.linalg.eigvalsh(GRAM)[::-1] / PEOPLE, source="given")
 
 
 def facts(**changes: Any) -> Facts:

@@ -60,7 +60,7 @@ def test_variances_come_in_any_order_and_units() -> None:
 
 
 def test_a_spectrum_survives_being_plain() -> None:
-    spectrum = Spectrum(np.array([0.25, 0.125]), "released", 0.1, 0.01)
+    spectrum = Spectrum(values=np.array([0.25, 0.125]), source="released", spread=0.1, error=0.01)
     again = Spectrum.from_json(json.loads(json.dumps(spectrum.to_json())))
     assert (again.source, again.spread, again.error) == ("released", 0.1, 0.01)
     assert again.values.tolist() == [0.25, 0.125]
@@ -85,13 +85,13 @@ def test_what_is_no_spectrum_is_refused(plain: Any, message: str) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Spectrum(np.array([0.9, 0.3]), ""), "at most 1"),
-        (lambda: Spectrum(np.array([0.1, 0.3]), ""), "largest first"),
-        (lambda: Spectrum(np.array([0.3, -0.1]), ""), "not negative"),
-        (lambda: Spectrum(np.array([np.nan]), ""), "finite"),
-        (lambda: Spectrum(np.zeros(3), ""), "more than 0"),
-        (lambda: Spectrum(np.array([0.1]), "", spread=-1.0), "spread"),
-        (lambda: Spectrum(np.array([0.1]), "", error=math.inf), "error"),
+        (lambda: Spectrum(values=np.array([0.9, 0.3]), source=""), "at most 1"),
+        (lambda: Spectrum(values=np.array([0.1, 0.3]), source=""), "largest first"),
+        (lambda: Spectrum(values=np.array([0.3, -0.1]), source=""), "not negative"),
+        (lambda: Spectrum(values=np.array([np.nan]), source=""), "finite"),
+        (lambda: Spectrum(values=np.zeros(3), source=""), "more than 0"),
+        (lambda: Spectrum(values=np.array([0.1]), source="", spread=-1.0), "spread"),
+        (lambda: Spectrum(values=np.array([0.1]), source="", error=math.inf), "error"),
         (lambda: Spectrum.guessed(5, rank=2), "give both or neither"),
         (lambda: Spectrum.guessed(5, rank=2, explained=0.3), r"explained must lie in \[0.4, 1\]"),
         (lambda: Spectrum.guessed(5, rank=2, explained=0.5, decay=1.0), "give one of them"),
@@ -110,7 +110,7 @@ def test_numbers_that_cannot_be_are_refused(make: Any, message: str) -> None:
 
 
 def test_doubt_is_of_the_stated_size_and_stays_a_spectrum() -> None:
-    spectrum = Spectrum(Spectrum.guessed(50, fill=0.1).values, "", spread=0.3)
+    spectrum = Spectrum(values=Spectrum.guessed(50, fill=0.1).values, source="", spread=0.3)
     rng = np.random.default_rng(0)
     drawn = np.array([spectrum.drawn(rng) for _ in range(4000)])
     assert (np.diff(drawn, axis=1) <= 0).all() and (drawn >= 0).all() and (drawn.sum(axis=1) <= 1 + 1e-12).all()
@@ -124,19 +124,19 @@ def test_doubt_is_of_the_stated_size_and_stays_a_spectrum() -> None:
 
 
 def test_an_error_is_added_to_every_value() -> None:
-    spectrum = Spectrum(np.array([0.5, 1e-9, 0.0]), "", error=0.01)
+    spectrum = Spectrum(values=np.array([0.5, 1e-9, 0.0]), source="", error=0.01)
     rng = np.random.default_rng(0)
     drawn = np.array([spectrum.drawn(rng) for _ in range(4000)])
     assert (drawn[:, 0] - 0.5).std() == pytest.approx(0.01, rel=0.06)
     assert (drawn[:, 1:] > 0).any()
-    assert np.array_equal(Spectrum(np.array([0.5]), "").drawn(rng), [0.5])
+    assert np.array_equal(Spectrum(values=np.array([0.5]), source="").drawn(rng), [0.5])
 
 
 def test_what_somebody_knows_of_all_rows_is_doubted_of_clipped_ones() -> None:
     # In one table two of 22 components had 79% of the variance, and 30% once long rows were clipped. Bounds were filled to 0.15.
     rng = np.random.default_rng(0)
     guess = Spectrum.guessed(22, rank=2, explained=0.95)
-    drawn = [Spectrum(guess.drawn(rng), "") for _ in range(800)]
+    drawn = [Spectrum(values=guess.drawn(rng), source="") for _ in range(800)]
     assert 0.1 < np.mean([spectrum.explained(2) < 0.65 for spectrum in drawn]) < 0.3
     assert 0.03 < np.mean([spectrum.fill < 0.16 for spectrum in drawn]) < 0.15
     # Numbers about clipped rows are taken as they are told.
@@ -164,5 +164,5 @@ def test_found_shares_run_from_none_to_all() -> None:
 
 
 def test_directions_at_random_have_the_average_variance() -> None:
-    assert Spectrum(np.array([0.3, 0.1]), "").at_random(2) == 1.0
-    assert Spectrum(np.array([0.3, 0.1, 0.0, 0.0]), "").at_random(1) == pytest.approx(1 / 3)
+    assert Spectrum(values=np.array([0.3, 0.1]), source="").at_random(2) == 1.0
+    assert Spectrum(values=np.array([0.3, 0.1, 0.0, 0.0]), source="").at_random(1) == pytest.approx(1 / 3)

@@ -30,7 +30,7 @@ TABLE = np.array([[1.0, 0, 1, 1], [0, 0, 0, 0], [1, 1, 1, 1]])
 @pytest.mark.parametrize("kind", [np.float64, np.float32, np.int64, np.uint8, np.bool_])
 @pytest.mark.parametrize("sparse", [False, True])
 def test_every_type_of_number_makes_the_same_rows(kind: Any, sparse: bool) -> None:
-    region = Histories(4, 2)
+    region = Histories(dim=4, least=2)
     wanted = TABLE / np.sqrt(np.maximum(TABLE.sum(axis=1, keepdims=True), 2))
     block = Block(sp.csr_array(TABLE.astype(kind)) if sparse else TABLE.astype(kind))
     found = sparse_rows(region, block).rows.toarray() if sparse else dense(region, block)
@@ -40,7 +40,7 @@ def test_every_type_of_number_makes_the_same_rows(kind: Any, sparse: bool) -> No
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_items_outside_of_the_columns_count_for_nothing(sparse: bool) -> None:
-    region = Histories(2, 1, np.array([1, 2]))
+    region = Histories(dim=2, least=1, columns=np.array([1, 2]))
     rows = SparseRows(sp.csr_array(TABLE)) if sparse else DenseRows(TABLE)
     near = Neighbours.ZERO_OUT
     found = bounded_sum(rows, domain=region, neighbours=near).value
@@ -55,24 +55,24 @@ def test_items_outside_of_the_columns_count_for_nothing(sparse: bool) -> None:
 
 def test_the_table_is_not_changed_and_out_is_used() -> None:
     kept, out = TABLE.copy(), np.full((5, 4), 7.0)
-    found = dense(Histories(4), Block(TABLE), out=out)
+    found = dense(Histories(dim=4), Block(TABLE), out=out)
     assert np.shares_memory(found, out)
     assert (out[3:] == 7).all()
     assert np.array_equal(TABLE, kept)
     matrix = sp.csr_array(TABLE)
-    sparse_rows(Histories(4), Block(matrix))
+    sparse_rows(Histories(dim=4), Block(matrix))
     assert np.array_equal(matrix.toarray(), kept)
 
 
 def test_no_row_is_longer_than_one() -> None:
     for degree in [*range(1, 400), 4001, 99_991]:
-        entry = dense(Histories(degree), Block(np.ones((1, degree))))[0, 0]
+        entry = dense(Histories(dim=degree), Block(np.ones((1, degree))))[0, 0]
         # In fractions, because floating point has no room for what it may be too long by.
         assert degree * Fraction(float(entry)) ** 2 <= 1
 
 
 def test_one_interaction_is_for_histories_alone() -> None:
-    near, rows, domain = Neighbours.INTERACTION, DenseRows(np.eye(3)), Domain(3, 1.0)
+    near, rows, domain = Neighbours.INTERACTION, DenseRows(np.eye(3)), Domain(dim=3, radius=1.0)
     for refused in (
         lambda: bounded_sum(rows, domain=domain, neighbours=near),
         lambda: bounded_trace(rows, domain=domain, neighbours=near),
@@ -94,29 +94,29 @@ def test_users_cannot_be_weighted(sparse: bool) -> None:
     rows = WeightedRows(inner, np.full(3, 0.5))
     for release in (bounded_sum, bounded_gram, bounded_trace):
         with pytest.raises(ValueError, match="exactly one row"):
-            release(rows, domain=Histories(4), neighbours=Neighbours.ZERO_OUT)
+            release(rows, domain=Histories(dim=4), neighbours=Neighbours.ZERO_OUT)
 
 
 def test_a_matrix_without_rows_has_no_histories() -> None:
     for release in (bounded_gram, bounded_trace):
         with pytest.raises(ValueError, match="no histories"):
-            release(Symmetric(np.eye(3), people=3), domain=Histories(3), neighbours=Neighbours.ZERO_OUT)
+            release(Symmetric(np.eye(3), people=3), domain=Histories(dim=3), neighbours=Neighbours.ZERO_OUT)
 
 
 @pytest.mark.parametrize("least", [0, -1, 2**54])
 def test_a_least_degree_that_is_none_is_refused(least: int) -> None:
     with pytest.raises(ValueError, match="least must lie between 1"):
-        Histories(3, least)
+        Histories(dim=3, least=least)
 
 
 @pytest.mark.parametrize("columns", [[2, 1], [1, 1], [-1, 2], [[0, 1]], [0, 1, 2], []])
 def test_columns_that_are_no_list_of_columns_are_refused(columns: list[Any]) -> None:
     with pytest.raises(ValueError, match="columns"):
-        Histories(2, 1, np.array(columns, dtype=np.int64))
+        Histories(dim=2, least=1, columns=np.array(columns, dtype=np.int64))
 
 
 def test_weights_of_items_are_for_whole_users() -> None:
-    weighted = Histories(3, 2, None, np.array([1.0, 2.0, 4.0]))
+    weighted = Histories(dim=3, least=2, columns=None, weights=np.array([1.0, 2.0, 4.0]))
     found = dense(weighted, Block(np.array([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]])))
     # In proportion to the weights, and as long as the rows of ones were.
     wanted = np.sqrt([[0.2, 0.8, 0.0], [0.0, 0.0, 0.5], [0.0, 0.0, 0.0]])
@@ -124,7 +124,7 @@ def test_weights_of_items_are_for_whole_users() -> None:
     np.testing.assert_allclose(found, wanted, rtol=2.0**-43)
     assert (found <= wanted).all()
     for near in (Neighbours.ZERO_OUT, Neighbours.ADD_REMOVE, Neighbours.REPLACE_ONE):
-        assert weighted.gram_sensitivity(near) == Histories(3, 2).gram_sensitivity(near)
+        assert weighted.gram_sensitivity(near) == Histories(dim=3, least=2).gram_sensitivity(near)
     rows = DenseRows(np.eye(3))
     for release in (bounded_sum, bounded_trace, bounded_gram):
         with pytest.raises(ValueError, match="item weights give user-level privacy only"):
@@ -136,11 +136,11 @@ def test_weights_of_items_are_for_whole_users() -> None:
 @pytest.mark.parametrize("weights", [[1, 2], [0, 1, 1], [-1, 1, 1], [1, 1, math.nan], [1, 1, math.inf], [1e-200, 1, 1]])
 def test_weights_that_are_none_are_refused(weights: list[float]) -> None:
     with pytest.raises(ValueError, match="weight"):
-        Histories(3, 1, None, np.array(weights, dtype=np.float64))
+        Histories(dim=3, least=1, columns=None, weights=np.array(weights, dtype=np.float64))
 
 
 def test_a_region_is_frozen_and_has_no_center() -> None:
-    region = Histories(3)
+    region = Histories(dim=3)
     assert region.shifted_center is None
     assert region.radius == 1.0
     with pytest.raises(FrozenInstanceError):
@@ -182,7 +182,9 @@ def test_the_bound_on_products_is_in_proportion_to_the_rows_however_small(least:
         basis = np.zeros((3, 2))
         basis[0, 0] = 10.0**-power
         try:
-            stated = Histories(3, least).gram_times_sensitivity(Neighbours.INTERACTION, basis=basis, basis_norm=1.0)
+            stated = Histories(dim=3, least=least).gram_times_sensitivity(
+                Neighbours.INTERACTION, basis=basis, basis_norm=1.0
+            )
         except ValueError:
             assert power > 199
             continue

@@ -180,7 +180,13 @@ def sources(graph: Graph, name: str, seed: int = 0) -> dict[str, Noise]:
 
 def peers(pairing: Pairing, multiplier: float = 2.0) -> dict[str, PairedPart]:
     return {
-        name: PairedPart(pairing, name, Ledger(epsilon=math.inf, delta=1e-6), keyed(900 + i), multiplier)
+        name: PairedPart(
+            pairing=pairing,
+            name=name,
+            ledger=Ledger(epsilon=math.inf, delta=1e-6),
+            noise=keyed(900 + i),
+            multiplier=multiplier,
+        )
         for i, name in enumerate(pairing.graph.names)
     }
 
@@ -398,7 +404,7 @@ def test_two_machines_agree_on_the_scale() -> None:
 
 
 def test_what_both_ends_must_agree_on_is_in_the_words() -> None:
-    steps = PairedSteps((2, 2), True, 0.5, 3.0, 48.0)
+    steps = PairedSteps(shape=(2, 2), symmetric=True, step=0.5, own=3.0, between=48.0)
     others = [
         replace(steps, shape=(4,)),
         replace(steps, symmetric=False),
@@ -424,7 +430,7 @@ def test_the_ledger_is_charged_before_anything_is_drawn_and_a_refusal_draws_noth
             # The middle of a layer, twice: the first word is enough.
             return np.full(count, 512, dtype=np.uint64)
 
-    part = PairedPart(pairing, "p0", ledger, Watching(), 1 / ledger.budget.mu)  # type: ignore[arg-type]
+    part = PairedPart(pairing=pairing, name="p0", ledger=ledger, noise=Watching(), multiplier=1 / ledger.budget.mu)  # type: ignore[arg-type]
     pairs: dict[str, Noise] = {"p1": Watching(), "p2": Watching()}  # type: ignore[dict-item]
     part.of(Bounded(np.zeros(2), 1.0), label="x", share=0.75, pairs=pairs)
     assert seen == [1, 1, 1]

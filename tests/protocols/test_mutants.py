@@ -59,7 +59,11 @@ def take_any_round(patch: Patch) -> None:
     receive = Gathering.receive
 
     def whenever(now: Gathering, sender: str, body: Body) -> None:
-        receive(now, sender, Give(now.round, body.arrays, body.missing) if isinstance(body, Give) else body)
+        receive(
+            now,
+            sender,
+            Give(round=now.round, arrays=body.arrays, missing=body.missing) if isinstance(body, Give) else body,
+        )
 
     patch.setattr(Gathering, "receive", whenever)
 
@@ -109,7 +113,7 @@ def lost_sites_leave_no_trace() -> None:
 
 
 def halves_arrive() -> None:
-    message = Message("a", "hub", Give(0, (np.array([[1.0, -0.0], [-0.0, 2.0]]),), half=True))
+    message = Message("a", "hub", Give(round=0, arrays=(np.array([[1.0, -0.0], [-0.0, 2.0]]),), half=True))
     assert picture(decode(encode(message))) == picture(message)
 
 

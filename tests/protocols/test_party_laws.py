@@ -179,11 +179,11 @@ def test_sites_that_have_gone_can_be_missing_no_more(gone: tuple[str, ...]) -> N
     node = Node("upper", above="hub", below=layout.below["hub"], task=task, terms=company(task, layout, {}).hub._terms)
     node.receive(Message("hub", "upper", Ask(0, task.ask(None), gone)))
     if name in gone:
-        require_refused(node, Message(name, "upper", Give(0, part)), "a part from a site that has gone")
+        require_refused(node, Message(name, "upper", Give(round=0, arrays=part)), "a part from a site that has gone")
         return
     for missing in (gone, behind, (*gone, behind[-1])):
-        require_refused(node, Message(name, "upper", Give(0, part, missing)), f"missing {missing}")
-    node.receive(Message(name, "upper", Give(0, part)))
+        require_refused(node, Message(name, "upper", Give(round=0, arrays=part, missing=missing)), f"missing {missing}")
+    node.receive(Message(name, "upper", Give(round=0, arrays=part)))
 
 
 def test_a_site_is_told_the_answer_once_and_by_its_hub() -> None:

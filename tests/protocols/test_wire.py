@@ -48,8 +48,8 @@ def messages(draw: st.DrawFn) -> Message:
     question = Question(draw(WHOLE), arrays, draw(st.text(max_size=200)))
     bodies: list[st.SearchStrategy[Ask | Give | Decline | Done]] = [
         st.builds(Ask, st.just(round_), st.just(question), names),
-        st.builds(Give, st.just(round_), st.just(arrays), names),
-        st.builds(Give, st.just(round_), symmetric_arrays(), names, st.just(True)),
+        st.builds(Give, round=st.just(round_), arrays=st.just(arrays), missing=names),
+        st.builds(Give, round=st.just(round_), arrays=symmetric_arrays(), missing=names, half=st.just(True)),
         st.just(Decline(round_)),
         st.just(Done(round_, arrays)),
     ]
@@ -67,14 +67,16 @@ def test_every_message_arrives_to_the_last_bit_and_has_the_size_that_was_told(me
 
 def test_half_of_a_symmetric_matrix_is_sent() -> None:
     matrix = np.arange(10_000.0).reshape(100, 100)
-    half, whole = (Message("a", "hub", Give(0, (matrix + matrix.T,), half=symmetric)) for symmetric in (True, False))
+    half, whole = (
+        Message("a", "hub", Give(round=0, arrays=(matrix + matrix.T,), half=symmetric)) for symmetric in (True, False)
+    )
     assert size(whole) - size(half) == 8 * 100 * 99 // 2 + 1  # "true" is a letter shorter than "false"
 
 
 @given(symmetric_arrays(), WHOLE)
 def test_a_packed_matrix_has_the_bytes_of_the_whole_one(arrays: tuple[Array, ...], round_: int) -> None:
     flat = tuple(pack(array, symmetric=True) if len(array) else np.empty(0) for array in arrays)
-    whole, packed = (Message("a", "hub", Give(round_, given, half=True)) for given in (arrays, flat))
+    whole, packed = (Message("a", "hub", Give(round=round_, arrays=given, half=True)) for given in (arrays, flat))
     assert encode(packed) == encode(whole)
     assert size(packed) == size(whole)
 
@@ -229,7 +231,7 @@ def test_a_claim_of_many_empty_rows_takes_no_room() -> None:
 
 
 def test_more_than_the_limit_is_refused_whatever_it_is() -> None:
-    message = Message("a", "hub", Give(0, (np.zeros(10),)))
+    message = Message("a", "hub", Give(round=0, arrays=(np.zeros(10),)))
     sent = encode(message)
     limits = MessageLimits({(Give, ""): KindLimit(numbers=10, arrays=1, names=20)})
     assert picture(decode(sent, limits=limits)) == picture(message)
@@ -241,7 +243,7 @@ def test_more_than_the_limit_is_refused_whatever_it_is() -> None:
 def test_arrays_that_arrive_are_float64_whatever_their_place_in_the_message() -> None:
     for name in ("a", "ab", "abc"):
         strided = np.arange(12.0).reshape(3, 4)[:, ::2]
-        found = decode(encode(Message(name, "hub", Give(0, (strided,)))))
+        found = decode(encode(Message(name, "hub", Give(round=0, arrays=(strided,)))))
         assert isinstance(found.body, Give)
         assert found.body.arrays[0].dtype == np.float64
         assert (found.body.arrays[0] == strided).all()

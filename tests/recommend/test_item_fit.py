@@ -234,7 +234,7 @@ def test_noise_is_what_was_charged_for(unit: str, least: int) -> None:
     for product in products:
         has_law(product)
     # The scale that it was divided by is the sensitivity over the charge: what accounting stands on.
-    region, near = Histories(180, least), Neighbours.INTERACTION if unit == "item" else Neighbours.ZERO_OUT
+    region, near = Histories(dim=180, least=least), Neighbours.INTERACTION if unit == "item" else Neighbours.ZERO_OUT
     transcript = Transcript()
     with pytest.MonkeyPatch.context() as patch:
         transcript.watch(patch)
@@ -304,9 +304,9 @@ def test_an_independent_accountant_agrees(options: dict[str, Any], unit: str) ->
 def study(**changes: Any) -> ItemFit:
     """A fit of nine items of which four are kept."""
 
-    def components(region: Histories) -> PowerIteration:
-        begin = orthonormal(np.random.default_rng(0).standard_normal((region.dim, 2)))
-        return PowerIteration(region, Neighbours.ZERO_OUT, begin, (0.25, 0.75), 2)
+    def components(*, domain: Histories) -> PowerIteration:
+        begin = orthonormal(np.random.default_rng(0).standard_normal((domain.dim, 2)))
+        return PowerIteration(domain=domain, neighbours=Neighbours.ZERO_OUT, begin=begin, shares=(0.25, 0.75), rank=2)
 
     given: dict[str, Any] = {
         "dim": 9,
@@ -444,7 +444,7 @@ def test_shares_of_all_stages_add_up_to_one() -> None:
 def test_only_a_gram_matrix_is_halved() -> None:
     assert not study().halved(Question(0, (), "degrees"))
     assert not study().halved(about([0, 2, 5, 8], BASIS))
-    whole = study(components=lambda region: CovarianceSum(region, Neighbours.ZERO_OUT))
+    whole = study(components=lambda domain: CovarianceSum(domain, Neighbours.ZERO_OUT))
     assert whole.halved(about([0, 2, 5, 8]))
 
 

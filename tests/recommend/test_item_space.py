@@ -21,14 +21,22 @@ from eigenveil.recommend import ItemSpace
 DIM = 7
 COLUMNS = np.array([0, 2, 3, 6])
 DEGREES = np.array([1.0, 2.0, 3.0, 4.0])
-GUARANTEE = Guarantee(1.0, 1e-6, unit="each user", charges=(Charge("covariance", 0.2),))
+GUARANTEE = Guarantee(epsilon=1.0, delta=1e-6, unit="each user", charges=(Charge("covariance", 0.2),))
 
 
 def space(*, columns: Any = None, degrees: Any = None, seed: int = 0, **more: Any) -> ItemSpace:
     """Two directions of seven items, or of four of them."""
     count = DIM if columns is None else len(columns)
     basis = orthonormal(np.random.default_rng(seed).standard_normal((count, 2)))
-    return ItemSpace(basis.T, np.array([3.0, 1.0]), DIM, GUARANTEE, columns, degrees, **more)
+    return ItemSpace(
+        components=basis.T,
+        values=np.array([3.0, 1.0]),
+        dim=DIM,
+        guarantee=GUARANTEE,
+        columns=columns,
+        degrees=degrees,
+        **more,
+    )
 
 
 def slow_scores(held: ItemSpace, row: Array) -> Array:
@@ -83,7 +91,7 @@ def test_who_has_none_of_the_items_gets_popular_ones() -> None:
     # Without degrees, the leading direction, whatever its sign.
     for sign in (1.0, -1.0):
         basis = sign * np.array([[0.1, 0.7, 0.5, 0.5]])
-        lone = ItemSpace(basis / np.linalg.norm(basis), np.array([1.0]), 4, GUARANTEE)
+        lone = ItemSpace(components=basis / np.linalg.norm(basis), values=np.array([1.0]), dim=4, guarantee=GUARANTEE)
         assert lone.top(np.zeros(4), n=2).tolist() == [1, 2]
 
 

@@ -18,7 +18,17 @@ from eigenveil.core.unit import Neighbours
 from eigenveil.recommend import PrivateRecommender, evaluate, split
 from eigenveil.recommend.plan import ItemTerms, plan_items
 
-GOWALLA = ItemTerms(41000, 41000, 32, 30000, Budget(3.0, 1e-6), Neighbours.ZERO_OUT, 1, "auto", degrees=False)
+GOWALLA = ItemTerms(
+    dim=41000,
+    kept=41000,
+    rank=32,
+    users=30000,
+    budget=Budget(3.0, 1e-6),
+    neighbours=Neighbours.ZERO_OUT,
+    least=1,
+    method="auto",
+    degrees=False,
+)
 
 
 @st.composite
@@ -190,7 +200,17 @@ def test_a_hopeless_fit_goes_on_with_a_warning_where_that_is_asked_for(trust: st
 
 def between() -> tuple[int, ItemTerms]:
     """So many users that a fit is neither hopeless nor good, found without knowing where that begins."""
-    asked = ItemTerms(200, 200, 8, 1, Budget(1.0, 1e-5), Neighbours.ZERO_OUT, 1, "auto", degrees=False)
+    asked = ItemTerms(
+        dim=200,
+        kept=200,
+        rank=8,
+        users=1,
+        budget=Budget(1.0, 1e-5),
+        neighbours=Neighbours.ZERO_OUT,
+        least=1,
+        method="auto",
+        degrees=False,
+    )
     users = 1
     while plan_items(replace(asked, users=users)).hopeless:
         users = math.ceil(1.1 * users)

@@ -12,7 +12,7 @@ import pytest
 from eigenveil import Guarantee, Model
 from eigenveil.core.ledger import Charge
 from eigenveil.estimators.rounds import Round
-from eigenveil.show.files import write_report
+from eigenveil.show.pages import write_report
 from eigenveil.show.report import model_report
 from eigenveil.show.values import FactLine, Report, SitePart
 
@@ -42,8 +42,8 @@ def made_model(
     shares = np.where(variances > floor, variances / max(10.0, 1.2 * variances.sum()), 0.0)
     settings = {"method": "covariance", "neighbours": "add-remove", "center": "private", "row_bound": 5.0}
     guarantee = Guarantee(
-        1.0,
-        1e-6,
+        epsilon=1.0,
+        delta=1e-6,
         unit="each person, who has one row",
         neighbours="they differ by one row",
         against="anyone who sees the released numbers",
@@ -71,15 +71,15 @@ def made_rounds(sites: int, rounds: int) -> tuple[Round, ...]:
     names = tuple(f"site {at:03d}" for at in range(sites))
     return tuple(
         Round(
-            at,
-            f"power {at}",
-            names if at % 3 else names[:-1],
-            () if at % 3 else names[-1:],
-            5000 * sites,
-            7000 * sites,
-            None if at == 0 else 10.0**-at,
-            None,
-            (Charge(f"product {at}", 0.1),),
+            number=at,
+            stage=f"power {at}",
+            answered=names if at % 3 else names[:-1],
+            missing=() if at % 3 else names[-1:],
+            bytes_down=5000 * sites,
+            bytes_up=7000 * sites,
+            movement=None if at == 0 else 10.0**-at,
+            residual=None,
+            charges=(Charge(f"product {at}", 0.1),),
         )
         for at in range(rounds)
     )

@@ -35,7 +35,13 @@ CHARTS = {
     "traffic": bars_chart([("up", [10, 2000]), ("down", [5, 0])], title=HOSTILE, axis="round"),
     "part": taking_part_chart([HOSTILE, "b"], [frozenset({HOSTILE, "b"}), frozenset({"b"})]),
     "budget": budget_chart(1e-5),
-    "plan": plan_chart([Point(1.0, SPAN, SPAN, 0.1)], asked=1.0, title=HOSTILE, note=HOSTILE, mark=HOSTILE),
+    "plan": plan_chart(
+        [Point(epsilon=1.0, captured=SPAN, sine=SPAN, nothing=0.1)],
+        asked=1.0,
+        title=HOSTILE,
+        note=HOSTILE,
+        mark=HOSTILE,
+    ),
     "scatter": scatter_chart([(0.0, 0.0), (0.0, 1.0)]),
 }
 
@@ -138,6 +144,8 @@ def test_joiners_stay_where_scripts_need_them_and_show_where_they_would_hide_a_d
 
 def test_no_curve_runs_through_the_mark_of_a_plan() -> None:
     one = Span(0.05, 0.0, 0.1)
-    chart = plan_chart([Point(at, one, one, 0.2) for at in (0.1, 1.0, 10.0)], asked=1.0, title="")
+    chart = plan_chart(
+        [Point(epsilon=at, captured=one, sine=one, nothing=0.2) for at in (0.1, 1.0, 10.0)], asked=1.0, title=""
+    )
     (mark,) = (one for one in chart.marks if one.words == "asked")
     assert mark.places[0][1] < min(y for one in chart.marks if one.shape in ("area", "dot") for _, y in one.places)

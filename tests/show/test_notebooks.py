@@ -55,7 +55,7 @@ def test_a_fitted_estimator_shows_its_diagram_its_variances_and_its_guarantee() 
 
 
 def test_a_plan_lists_its_methods() -> None:
-    facts = Facts(8, 2, 5000, Budget(1.0, 1e-6), Spectrum.guessed(8))
+    facts = Facts(dim=8, rank=2, people=5000, budget=Budget(1.0, 1e-6), spectrum=Spectrum.guessed(8))
     shown = advise(facts, methods=["curator/covariance", "curator/power"])._repr_html_()
     assert shown.index("curator/covariance") < shown.index("curator/power")
 

@@ -27,8 +27,8 @@ from eigenveil.show.plots import (
     LoadingsDisplay,
     PlanDisplay,
     ScreeDisplay,
+    pyplot,
 )
-from eigenveil.show.plots.display import pyplot
 
 HOSTILE = ("$x^2$", r"\input{secret}", "<script>alert(1)</script>", "a\nb\x1b[31m", "n" * 60, "age")
 
@@ -233,7 +233,7 @@ def test_the_line_of_convergence_has_the_movement_of_each_round(federated: Feder
 
 
 def test_a_plan_draws_the_forecasts_with_their_intervals(tmp_path: Path) -> None:
-    facts = Facts(8, 2, 2000, Budget(1.0, 1e-6), Spectrum.guessed(8), row_bound=1.0)
+    facts = Facts(dim=8, rank=2, people=2000, budget=Budget(1.0, 1e-6), spectrum=Spectrum.guessed(8), row_bound=1.0)
     display = PlanDisplay.from_facts(facts, "curator/covariance", epsilons=[3.0, 0.3])
     found = curve(facts, "curator/covariance", [0.3, 1.0, 3.0])
     expected = [[at, one.captured.value] for at, one in found]

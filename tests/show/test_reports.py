@@ -16,11 +16,9 @@ import pytest
 from eigenveil import Guarantee, PrivatePCA
 from eigenveil.core.accounting import Budget
 from eigenveil.core.ledger import Charge
-from eigenveil.show.files import ENDINGS, read_report, write_report
-from eigenveil.show.pages import to_html
+from eigenveil.show.pages import ENDINGS, read_report, to_html, write_report
 from eigenveil.show.report import components_of, model_report
-from eigenveil.show.schema import from_json, schema, to_json
-from eigenveil.show.values import Report, ScoresPart, TablePart
+from eigenveil.show.values import Report, ScoresPart, TablePart, from_json, schema, to_json
 from show.conftest import HOSTILE, Tags, made_model, made_rounds, with_hostile_names
 
 # What a page is made of. Anything else would come from a name.
@@ -302,9 +300,9 @@ def test_rounds_leave_out_columns_that_say_nothing() -> None:
 
 def test_a_table_may_draw_one_of_its_columns() -> None:
     part = TablePart(
-        "Compared",
-        ("way", "captured"),
-        (("ours", "98.0%"), ("theirs", "50.0%"), ("nobody's", "unknown")),
+        title="Compared",
+        header=("way", "captured"),
+        rows=(("ours", "98.0%"), ("theirs", "50.0%"), ("nobody's", "unknown")),
         bars="captured",
     )
     report = replace(plain(), tables=(part,))
@@ -316,10 +314,12 @@ def test_a_table_may_draw_one_of_its_columns() -> None:
 
 def test_an_item_space_has_a_report_without_shares(tmp_path: Path) -> None:
     from eigenveil.recommend import ItemSpace
-    from eigenveil.show.items import items_report
+    from eigenveil.show.recommend import items_report
 
-    axes, guarantee = np.eye(12)[:2], Guarantee(1.0, 1e-6, unit="each user")
-    ItemSpace(axes, np.array([3.0, 1.0]), 12, guarantee).save(tmp_path / "items.safetensors")
+    axes, guarantee = np.eye(12)[:2], Guarantee(epsilon=1.0, delta=1e-6, unit="each user")
+    ItemSpace(components=axes, values=np.array([3.0, 1.0]), dim=12, guarantee=guarantee).save(
+        tmp_path / "items.safetensors"
+    )
     report = items_report(tmp_path / "items.safetensors")
     assert report.components is not None and report.components.shares == ()
     jsonschema.validate(json.loads(to_json(report)), schema())

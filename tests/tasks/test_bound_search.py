@@ -40,25 +40,34 @@ def bounds(**given: Any) -> RowBounds:
 def search(mu: float = 0.5, *, center: Any = "private", people: float | None = None, **given: Any) -> BoundSearch:
     split = split_budget(mean=isinstance(center, str), search=False, count=people is None, trace=False, bound=True)
     return BoundSearch(
-        bounds(**given), Neighbours.ADD_REMOVE, center, split, people, 1 / mu, rank=2, entry=math.sqrt(0.5)
+        bounds=bounds(**given),
+        neighbours=Neighbours.ADD_REMOVE,
+        center=center,
+        split=split,
+        people=people,
+        multiplier=1 / mu,
+        rank=2,
+        entry=math.sqrt(0.5),
     )
 
 
 def found(task: BoundSearch, rows: Array = ROWS, seed: int = 0) -> tuple[Center, Ledger]:
     ledger = Ledger(epsilon=math.inf, delta=1e-6)
-    return run_pooled(task, DenseRows(rows), Gaussian(task.multiplier, ledger, Noise.seeded(seed))), ledger
+    return run_pooled(
+        task, DenseRows(rows), Gaussian(multiplier=task.multiplier, ledger=ledger, noise=Noise.seeded(seed))
+    ), ledger
 
 
 def whole_fit(**given: Any) -> Fit:
     one = search(**given)
     return Fit(
-        one.bounds,
-        one.neighbours,
-        one.center,
-        lambda domain: CovarianceSum(domain, one.neighbours),
-        one.split,
-        one.people,
-        one.multiplier,
+        bounds=one.bounds,
+        neighbours=one.neighbours,
+        center=one.center,
+        components=lambda domain: CovarianceSum(domain, one.neighbours),
+        split=one.split,
+        people=one.people,
+        multiplier=one.multiplier,
         rank=2,
     )
 
@@ -119,7 +128,7 @@ def test_rows_that_never_vary_and_rows_of_nothing_end_with_a_bound() -> None:
 def test_more_noise_never_raises_the_bound_and_quantiles_hold_it() -> None:
     cells = norm_cells(1.0, 64.0, per_doubling=4)
     beyond = 1000 * np.exp(-cells.edges / 10)
-    tails = Tails(cells, beyond, np.zeros(len(beyond)), 1000.0, 0.0)
+    tails = Tails(cells=cells, beyond=beyond, error=np.zeros(len(beyond)), people=1000.0, people_error=0.0)
     edges = [clip_edge(tails, dim=30, rank=3, entry=entry) for entry in np.logspace(-3, 4, 30)]
     assert (edges[0], edges[-1]) == (tails.edge_above(50.0), tails.edge_above(900.0))
     assert len(set(edges)) > 5
@@ -135,7 +144,7 @@ def test_noise_below_all_norms_is_not_taken_for_short_rows() -> None:
     edges: Array = 2.0 ** np.arange(-20, 8, dtype=np.float64)
     beyond = np.where(edges < 1, 440.0, 440.0 * np.exp(-edges / 10))
     beyond[0] = 500.0
-    tails = Tails(Cells(edges), beyond, np.full(len(edges), 50.0), 500.0, 50.0)
+    tails = Tails(cells=Cells(edges), beyond=beyond, error=np.full(len(edges), 50.0), people=500.0, people_error=50.0)
     assert edges[clip_edge(tails, dim=DIM, rank=DIM, entry=1e6)] >= 1
     # Where counts are sure, a tenth of the people are such short rows.
     assert edges[clip_edge(replace(tails, error=np.zeros(len(edges))), dim=DIM, rank=DIM, entry=1e6)] < 1e-5
@@ -143,7 +152,9 @@ def test_noise_below_all_norms_is_not_taken_for_short_rows() -> None:
 
 def test_the_choice_is_the_least_of_the_losses() -> None:
     cells = norm_cells(1.0, 64.0, per_doubling=2)
-    tails = Tails(cells, 1000 * np.exp(-cells.edges / 10), np.zeros(13), 1000.0, 0.0)
+    tails = Tails(
+        cells=cells, beyond=1000 * np.exp(-cells.edges / 10), error=np.zeros(13), people=1000.0, people_error=0.0
+    )
     chosen = clip_edge(tails, dim=30, rank=3, entry=2.0, price=0.3)
     top = tails.edge_above(50.0)
     assert top is not None
@@ -162,7 +173,7 @@ def test_too_few_people_are_refused_and_the_error_says_what_it_cost() -> None:
         search(0.1, people=200.0).start()
     task, ledger = search(0.1), Ledger(epsilon=math.inf, delta=1e-6)
     with pytest.raises(ParameterError, match=r"needs about 1000\..* 1\.5% of the budget was spent"):
-        run_pooled(task, DenseRows(ROWS[:100]), Gaussian(10.0, ledger, Noise.seeded(0)))
+        run_pooled(task, DenseRows(ROWS[:100]), Gaussian(multiplier=10.0, ledger=ledger, noise=Noise.seeded(0)))
     assert [charge.label for charge in ledger.charges] == ["norms around the origin"]
 
 
@@ -172,7 +183,7 @@ def test_a_table_is_refused_by_the_better_of_its_two_counts() -> None:
     for people in refused:
         for seed in range(60):
             task, ledger = search(1.0), Ledger(epsilon=math.inf, delta=1e-6)
-            mechanism = Gaussian(task.multiplier, ledger, Noise.seeded(seed))
+            mechanism = Gaussian(multiplier=task.multiplier, ledger=ledger, noise=Noise.seeded(seed))
             try:
                 run_pooled(task, DenseRows(ROWS[:people]), mechanism)
             except TooFewPeople as error:
@@ -203,7 +214,7 @@ def test_a_search_among_more_people_goes_on_where_it_paused() -> None:
     assert first.result(replace(paused, poor=False, far=False)) is not None
     begun = replace(paused, people=4000.0)
     ledger = Ledger(epsilon=math.inf, delta=1e-6)
-    mechanism = Gaussian(first.multiplier, ledger, Noise.seeded(1))
+    mechanism = Gaussian(multiplier=first.multiplier, ledger=ledger, noise=Noise.seeded(1))
     answer = run_pooled(search(people=4000.0), DenseRows(rows), mechanism, begun=begun)
     assert answer.bound is not None and answer.bound < 40
     assert ledger.charges[0].label == "norms around the mean, a third time"

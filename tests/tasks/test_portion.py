@@ -36,7 +36,7 @@ def symmetric_statistics(noise: Array, scale: float) -> tuple[float, float]:
 @pytest.mark.parametrize(("fraction", "share"), [(1.0, 1.0), (0.25, 1.0), (0.3, 0.6)])
 def test_a_portion_adds_the_noise_of_its_share(fraction: float, share: float, carried: float) -> None:
     ledger = unlimited()
-    portion = Portion(Gaussian(MULTIPLIER, ledger, Noise.seeded(31), carried), fraction)
+    portion = Portion(Gaussian(multiplier=MULTIPLIER, ledger=ledger, noise=Noise.seeded(31), carried=carried), fraction)
     value = np.arange(400_000.0)
     noise = portion.release(Bounded(value, SENSITIVITY), label="x", share=share) - value
     added = SENSITIVITY * math.sqrt(MULTIPLIER**2 - carried**2) / math.sqrt(fraction * share)
@@ -52,7 +52,9 @@ def test_a_portion_adds_the_noise_of_its_share(fraction: float, share: float, ca
 
 @pytest.mark.parametrize("carried", [0.0, 1.5])
 def test_a_portion_adds_symmetric_noise_where_the_value_is_symmetric(carried: float) -> None:
-    portion = Portion(Gaussian(MULTIPLIER, unlimited(), Noise.seeded(32), carried), 0.25)
+    portion = Portion(
+        Gaussian(multiplier=MULTIPLIER, ledger=unlimited(), noise=Noise.seeded(32), carried=carried), 0.25
+    )
     dim, added = 3000, SENSITIVITY * math.sqrt(MULTIPLIER**2 - carried**2) * 2
     noise = portion.release(Bounded(np.zeros((dim, dim)), SENSITIVITY, symmetric=True), label="g")
     assert np.array_equal(noise, noise.T)
@@ -63,7 +65,7 @@ def test_a_portion_adds_symmetric_noise_where_the_value_is_symmetric(carried: fl
 
 def test_a_portion_pays_once_for_all_slices() -> None:
     ledger = unlimited()
-    portion = Portion(Gaussian(MULTIPLIER, ledger, Noise.seeded(33), 2.0), 0.5)
+    portion = Portion(Gaussian(multiplier=MULTIPLIER, ledger=ledger, noise=Noise.seeded(33), carried=2.0), 0.5)
     dim, added = 800, SENSITIVITY * 1.5 / 0.5
     slices = (np.zeros((dim, 80)) for _ in range(10))
     noise = np.hstack(list(release_columns(portion, slices, dim=dim, sensitivity=SENSITIVITY, label="x", share=0.5)))
@@ -77,7 +79,7 @@ def test_a_portion_pays_once_for_all_slices() -> None:
 @given(fractions=st.lists(SHARES, min_size=1, max_size=4), share=SHARES)
 def test_portions_of_portions_multiply(fractions: list[float], share: float) -> None:
     ledger = unlimited()
-    mechanism: Portion | Gaussian = Gaussian(MULTIPLIER, ledger, Noise.seeded(1))
+    mechanism: Portion | Gaussian = Gaussian(multiplier=MULTIPLIER, ledger=ledger, noise=Noise.seeded(1))
     for fraction in fractions:
         mechanism = Portion(mechanism, fraction)
     mechanism.release(Bounded(np.zeros(1), 1.0), label="x", share=share)
@@ -89,7 +91,7 @@ def test_portions_of_portions_multiply(fractions: list[float], share: float) -> 
 @given(st.lists(st.floats(0.01, 1.0), min_size=1, max_size=8))
 def test_portions_that_make_up_the_whole_spend_the_whole(weights: list[float]) -> None:
     ledger = Ledger(epsilon=1.0, delta=1e-6)
-    whole = Gaussian(1.0 / ledger.budget.mu, ledger, Noise.seeded(1))
+    whole = Gaussian(multiplier=1.0 / ledger.budget.mu, ledger=ledger, noise=Noise.seeded(1))
     for weight in weights:
         Portion(whole, weight / sum(weights)).release(Bounded(np.zeros(1), 1.0), label="x")
     assert ledger.spent_mu == pytest.approx(ledger.budget.mu, rel=1e-12)
@@ -118,9 +120,9 @@ def test_carried_noise_and_what_is_added_make_the_multiplier(carried: float, sym
     shape, zero = (dim, dim), np.zeros((dim, dim))
     value = zero
     if carried:
-        site = Gaussian(carried, unlimited(), Noise.seeded(34))
+        site = Gaussian(multiplier=carried, ledger=unlimited(), noise=Noise.seeded(34))
         value = site.release(Bounded(zero, SENSITIVITY, symmetric=symmetric), label="at a site")
-    hub = Gaussian(MULTIPLIER, ledger, Noise.seeded(35), carried)
+    hub = Gaussian(multiplier=MULTIPLIER, ledger=ledger, noise=Noise.seeded(35), carried=carried)
     noise = hub.release(Bounded(value, SENSITIVITY, symmetric=symmetric), label="at the hub")
     assert noise.shape == shape
     stated = SENSITIVITY * MULTIPLIER
@@ -135,7 +137,7 @@ def test_carried_noise_and_what_is_added_make_the_multiplier(carried: float, sym
 
 def test_counting_on_noise_that_is_not_there_is_caught() -> None:
     value = np.zeros(400_000)
-    hopeful = Gaussian(MULTIPLIER, unlimited(), Noise.seeded(36), carried=1.1)
+    hopeful = Gaussian(multiplier=MULTIPLIER, ledger=unlimited(), noise=Noise.seeded(36), carried=1.1)
     noise = hopeful.release(Bounded(value, SENSITIVITY), label="x")
     # Added in squares, 1.1 of 2.5 is a tenth of the noise.
     assert abs(scale_statistic(noise / (SENSITIVITY * MULTIPLIER))) > LEVEL
@@ -144,7 +146,7 @@ def test_counting_on_noise_that_is_not_there_is_caught() -> None:
 def test_noise_that_is_all_there_already_is_not_added_to() -> None:
     value = np.arange(5.0)
     ledger = unlimited()
-    full = Gaussian(MULTIPLIER, ledger, Noise.seeded(37), MULTIPLIER)
+    full = Gaussian(multiplier=MULTIPLIER, ledger=ledger, noise=Noise.seeded(37), carried=MULTIPLIER)
     assert np.array_equal(full.release(Bounded(value, 1.0), label="x"), value)
     assert [charge.mu for charge in ledger.charges] == [1.0 / MULTIPLIER]
     assert full.scale(1.0) == MULTIPLIER
@@ -153,6 +155,6 @@ def test_noise_that_is_all_there_already_is_not_added_to() -> None:
 @pytest.mark.parametrize("carried", [-0.1, 2.6, math.inf, math.nan])
 def test_no_more_than_all_can_be_carried(carried: float) -> None:
     with pytest.raises(ValueError, match="carried must lie between 0 and the multiplier"):
-        Gaussian(MULTIPLIER, unlimited(), Noise.seeded(1), carried)
+        Gaussian(multiplier=MULTIPLIER, ledger=unlimited(), noise=Noise.seeded(1), carried=carried)
     with pytest.raises(ValueError, match="carried"):
-        replace(Gaussian(MULTIPLIER, unlimited(), Noise.seeded(1)), carried=carried)
+        replace(Gaussian(multiplier=MULTIPLIER, ledger=unlimited(), noise=Noise.seeded(1)), carried=carried)

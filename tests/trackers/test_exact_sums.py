@@ -34,7 +34,7 @@ KNOWN = Exact(because="a test may know everything")
 
 def terms_of(radius: float = 3.0, dim: int = DIM, **choices: Any) -> SumTerms:
     center = choices.pop("at", None)
-    return SumTerms(Domain(dim, radius, center), **choices)
+    return SumTerms(domain=Domain(dim=dim, radius=radius, center=center), **choices)
 
 
 def by_hand(blocks: list[Array], terms: SumTerms) -> tuple[Any, Any]:
@@ -119,7 +119,7 @@ def test_where_blocks_end_does_not_matter_to_what_is_released(cut: int, store: A
             GramTracker(2, terms),
             rows,
             cut=size,
-            mechanism=Gaussian(2.0, Ledger(epsilon=1e4, delta=1e-6), Noise.seeded(1)),
+            mechanism=Gaussian(multiplier=2.0, ledger=Ledger(epsilon=1e4, delta=1e-6), noise=Noise.seeded(1)),
         )
         for size in (700, cut)
     )
@@ -140,7 +140,7 @@ def test_a_tree_and_a_sum_agree_to_the_last_bit() -> None:
 def test_columns_of_products_are_symmetric_to_the_last_bit(store: Any, at: float | None, width: int) -> None:
     """Otherwise the difference of two mirrored entries would be public without any noise."""
     rng = np.random.default_rng(0)
-    domain = Domain(DIM, 3.0, None if at is None else at * rng.standard_normal(DIM) / 3)
+    domain = Domain(dim=DIM, radius=3.0, center=None if at is None else at * rng.standard_normal(DIM) / 3)
     rows = store(
         (rng.standard_normal((3000, DIM)) * (rng.random((3000, DIM)) < 0.5)) * 1e-3 + (0 if at is None else at / 9)
     )
@@ -158,7 +158,7 @@ def test_columns_of_products_are_symmetric_whatever_is_rounded(width: int, monke
         return real(ends, products, rows, columns) + np.arange(rows.start, rows.stop)[:, None]
 
     monkeypatch.setattr(CenterTerms, "_off", off_by_the_row)
-    rows, domain = sp.csr_array(falling(30, DIM)), Domain(DIM, 3.0, np.full(DIM, 0.3))
+    rows, domain = sp.csr_array(falling(30, DIM)), Domain(dim=DIM, radius=3.0, center=np.full(DIM, 0.3))
     gram = np.hstack(list(gram_columns(as_block(rows), width=width, domain=domain)))
     assert np.array_equal(gram, gram.T)
 
@@ -166,7 +166,7 @@ def test_columns_of_products_are_symmetric_whatever_is_rounded(width: int, monke
 MAKES: dict[str, Any] = {
     "gram": lambda terms: GramTracker(2, terms),
     "tree": lambda terms: TreeTracker(2, terms, horizon=16),
-    "sliced": lambda terms: SlicedTracker(2, terms, oversample=0, columns=2),
+    "sliced": lambda terms: SlicedTracker(rank=2, terms=terms, oversample=0, columns=2),
 }
 
 
@@ -220,7 +220,7 @@ def test_what_fading_adds_is_counted(seed: int, forget: float, cuts: list[bool])
     """Against exact fractions: whole sums of any size, faded and joined and brought to longer units, come apart by no more."""
     rng, terms = np.random.default_rng(seed), terms_of(forget=forget)
     start = rng.integers(-(2**61), 2**61, (2, 1, 1))
-    pair = [Sums(array, array[0], 1.0) for array in start]
+    pair = [Sums(gram=array, total=array[0], weight=1.0) for array in start]
     exact = Fraction(int(start[0, 0, 0])) - Fraction(int(start[1, 0, 0]))
     for coarser in cuts:
         if coarser and pair[0].bits < 20:
@@ -238,7 +238,10 @@ def test_what_fading_adds_is_no_more_than_it_must_be() -> None:
     terms, worst = terms_of(forget=0.9), 0.0
     rng = np.random.default_rng(1)
     array = rng.integers(-(2**40), 2**40, (200, 200))
-    one, other = Sums(array, array[0], 1.0), Sums(array + rng.integers(-50, 50, array.shape), array[0], 1.0)
+    one, other = (
+        Sums(gram=array, total=array[0], weight=1.0),
+        Sums(gram=array + rng.integers(-50, 50, array.shape), total=array[0], weight=1.0),
+    )
     exact = (one.gram - other.gram).astype(float)
     for _ in range(3):
         one, other, exact = one._faded(terms.fade()), other._faded(terms.fade()), exact * terms.fade()
@@ -274,7 +277,7 @@ def test_a_long_sum_does_not_overflow() -> None:
     terms = terms_of(1.0)
     one = Sums.of(row, terms)
     many = 2**28
-    held = Sums(one.gram * many, one.total * many, float(many))
+    held = Sums(gram=one.gram * many, total=one.total * many, weight=float(many))
     after = held.and_rows(row, terms)
     assert after.bits == 1
     assert int(after.gram[0, 0]) == (int(one.gram[0, 0]) * many) // 2 + int(one.gram[0, 0]) // 2
@@ -282,7 +285,7 @@ def test_a_long_sum_does_not_overflow() -> None:
 
 
 def heard_values(tracker: SketchTracker[Any], rows: Any, seed: int) -> list[tuple[str, float, Array]]:
-    through: Mechanism = Gaussian(2.0, Ledger(epsilon=1e4, delta=1e-6), Noise.seeded(seed))
+    through: Mechanism = Gaussian(multiplier=2.0, ledger=Ledger(epsilon=1e4, delta=1e-6), noise=Noise.seeded(seed))
     heard = Listening(through)
     run(tracker, rows, cut=9, mechanism=heard)
     return [(label, sensitivity, public) for label, _, sensitivity, public in heard.heard]
@@ -314,9 +317,9 @@ def test_rows_that_are_not_finite_are_refused_and_leave_no_trace(bad: float, nam
 
 def test_whole_numbers_of_any_size_survive_being_taken_apart() -> None:
     gram = np.array([[2**62 - 1, -(2**53) - 1], [-(2**53) - 1, 7]])
-    held = Sums(gram, np.array([2**60 + 1, -1]), 3.0, apart=1.25, bits=2)
+    held = Sums(gram=gram, total=np.array([2**60 + 1, -1]), weight=3.0, apart=1.25, bits=2)
     tree, arrays = taken_apart(held)
     again = restored(tree, arrays)
     assert same(again, held) and again.gram.dtype == np.int64
     with pytest.raises(ValueError, match="the same kind of numbers"):
-        Sums(gram, np.zeros(2), 1.0)
+        Sums(gram=gram, total=np.zeros(2), weight=1.0)

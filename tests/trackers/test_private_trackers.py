@@ -35,10 +35,10 @@ AnySketchTracker: TypeAlias = SketchTracker[Any]
 Make: TypeAlias = Callable[[SumTerms], AnySketchTracker]
 MAKES: dict[str, Make] = {
     "gram": lambda terms: GramTracker(2, terms),
-    "sliced, one column": lambda terms: SlicedTracker(2, terms, oversample=DIM, columns=1),
-    "sliced, three columns": lambda terms: SlicedTracker(2, terms, oversample=DIM, columns=3),
-    "sliced, all columns": lambda terms: SlicedTracker(2, terms, oversample=DIM, columns=DIM),
-    "sliced, columns left open": lambda terms: SlicedTracker(2, terms, oversample=DIM),
+    "sliced, one column": lambda terms: SlicedTracker(rank=2, terms=terms, oversample=DIM, columns=1),
+    "sliced, three columns": lambda terms: SlicedTracker(rank=2, terms=terms, oversample=DIM, columns=3),
+    "sliced, all columns": lambda terms: SlicedTracker(rank=2, terms=terms, oversample=DIM, columns=DIM),
+    "sliced, columns left open": lambda terms: SlicedTracker(rank=2, terms=terms, oversample=DIM),
     "tree": lambda terms: TreeTracker(2, terms, horizon=40),
 }
 each = pytest.mark.parametrize("make", MAKES.values(), ids=MAKES.keys())
@@ -46,12 +46,12 @@ each = pytest.mark.parametrize("make", MAKES.values(), ids=MAKES.keys())
 
 def terms_of(radius: float = math.inf, dim: int = DIM, center_at: Array | None = None, **choices: Any) -> SumTerms:
     """Public terms of a stream of `dim` columns."""
-    return SumTerms(Domain(dim=dim, radius=radius, center=center_at), **choices)
+    return SumTerms(domain=Domain(dim=dim, radius=radius, center=center_at), **choices)
 
 
 def noisy(multiplier: float = 2.0, *, epsilon: float = 1e4, seed: int = 0) -> Gaussian:
     """Noise from a seed, and a ledger that can pay for much."""
-    return Gaussian(multiplier, Ledger(epsilon=epsilon, delta=1e-6), Noise.seeded(seed))
+    return Gaussian(multiplier=multiplier, ledger=Ledger(epsilon=epsilon, delta=1e-6), noise=Noise.seeded(seed))
 
 
 @each
@@ -93,7 +93,7 @@ def test_slices_hold_all_there_is_where_the_rank_does(columns: int) -> None:
     """Products of rank 3 in 30 columns, with room for no more than 3 directions."""
     rng = np.random.default_rng(1)
     rows = rng.standard_normal((80, 3)) @ rng.standard_normal((3, 30))
-    tracker = SlicedTracker(2, terms_of(dim=30, center=False), oversample=1, columns=columns)
+    tracker = SlicedTracker(rank=2, terms=terms_of(dim=30, center=False), oversample=1, columns=columns)
     agree(tracker.sketch(run(tracker, rows, cut=11)), rows, center=False, rtol=1e-8)
 
 
@@ -166,7 +166,7 @@ def test_a_synchronisation_is_one_charge_however_many_there_are() -> None:
 @pytest.mark.parametrize("most", [1, 3])
 def test_a_block_is_charged_once_and_not_per_slice(columns: int, most: int) -> None:
     mechanism = noisy(2.0)
-    tracker = SlicedTracker(2, terms_of(3.0, person_blocks=most), columns=columns)
+    tracker = SlicedTracker(rank=2, terms=terms_of(3.0, person_blocks=most), columns=columns)
     run(tracker, falling(70, DIM), cut=10, mechanism=mechanism)
     assert mechanism.ledger.spent_mu == pytest.approx(math.sqrt(most) / 2, rel=1e-12)
     ((name, (slot, per_person, now, _)),) = series_of(mechanism).items()
@@ -281,7 +281,7 @@ def test_the_noise_floor_is_just_above_the_noise(name: str, forget: float) -> No
     dim, ratios = 100, []
     for seed in range(5):
         terms = terms_of(3.0, dim=dim, center=False, forget=forget)
-        tracker: AnySketchTracker = SlicedTracker(2, terms)
+        tracker: AnySketchTracker = SlicedTracker(rank=2, terms=terms)
         if name != "sliced, columns left open":
             tracker = GramTracker(2, terms) if name == "gram" else TreeTracker(2, terms, horizon=16)
         heard = Listening(noisy(seed=seed))
@@ -316,10 +316,10 @@ def test_a_gram_tracker_moves_its_ball_to_where_the_mean_is_found() -> None:
         (lambda: terms_of(person_blocks=0), "person_blocks must be at least 1, got 0"),
         (lambda: terms_of(forget=0.0), r"forget must lie in \(0, 1\], got 0.0"),
         (lambda: TreeTracker(1, terms_of(), horizon=0), "horizon must be at least one block, got 0"),
-        (lambda: SlicedTracker(1, terms_of(), columns=0), "columns must be at least 1, got 0"),
-        (lambda: SlicedTracker(1, terms_of(), oversample=-1), "oversample must not be negative, got -1"),
+        (lambda: SlicedTracker(rank=1, terms=terms_of(), columns=0), "columns must be at least 1, got 0"),
+        (lambda: SlicedTracker(rank=1, terms=terms_of(), oversample=-1), "oversample must not be negative, got -1"),
         (lambda: GramTracker(9, terms_of()).start(DIM), "rank must lie in 1..8, got 9"),
-        (lambda: SlicedTracker(0, terms_of()).start(DIM), "rank must lie in 1..8, got 0"),
+        (lambda: SlicedTracker(rank=0, terms=terms_of()).start(DIM), "rank must lie in 1..8, got 0"),
         (lambda: TreeTracker(1, terms_of(), 4).start(DIM + 1), "this tracker is for 8 columns, got 9"),
         (lambda: run(GramTracker(1, terms_of()), falling(4, DIM), cut=2, mechanism=noisy()), "has sensitivity inf"),
     ],
@@ -332,9 +332,9 @@ def test_what_makes_no_sense_is_refused(act: Callable[[], Any], message: str) ->
 @pytest.mark.parametrize("seed", range(8))
 def test_a_release_of_a_few_rows_does_not_carry_the_ball_away(seed: int) -> None:
     """The mean of five rows is all noise, which says nothing about where the rows to come will lie."""
-    tracker = GramTracker(2, SumTerms(Domain(10, 4.0)))
+    tracker = GramTracker(2, SumTerms(domain=Domain(dim=10, radius=4.0)))
     rng = np.random.default_rng(seed)
-    mechanism = Gaussian(4.0, Ledger(epsilon=math.inf, delta=1e-6), Noise.seeded(seed))
+    mechanism = Gaussian(multiplier=4.0, ledger=Ledger(epsilon=math.inf, delta=1e-6), noise=Noise.seeded(seed))
     state = tracker.start(10)
     for count in (5, 10_000, 10_000):
         rows = rng.standard_normal((count, 10)) * ([1.5, 1.0] + [0.1] * 8)

@@ -34,7 +34,7 @@ def test_a_sketch_of_every_direction_is_the_offline_answer(
     store: Callable[[Array], Any], count: int, dim: int, cut: int, center: bool
 ) -> None:
     rows = store(falling(count, dim))
-    tracker = BlockTracker(min(2, dim), oversample=dim, center=center)
+    tracker = BlockTracker(rank=min(2, dim), oversample=dim, center=center)
     agree(tracker.sketch(run(tracker, rows, cut=cut)), rows, center=center)
 
 
@@ -47,7 +47,7 @@ def test_a_sketch_is_exact_whenever_it_is_as_wide_as_the_rows(
     """Rows of any rank, in blocks of any sizes, also empty ones, one after another."""
     rng = np.random.default_rng(count * 100 + dim)
     rows = rng.standard_normal((count, rank)) @ rng.standard_normal((rank, dim)) + center * 5.0
-    tracker = BlockTracker(1, oversample=rank, center=center)
+    tracker = BlockTracker(rank=1, oversample=rank, center=center)
     state = tracker.start(dim)
     ends = sorted({min(sum(cuts[: i + 1]), count) for i in range(len(cuts))} | {count})
     for start, stop in zip([0, 0, *ends], [0, *ends], strict=False):
@@ -74,13 +74,13 @@ HOSTILE: dict[str, Callable[[], Array]] = {
 def test_hostile_rows_are_followed_exactly(make: Callable[[], Array], cut: int) -> None:
     for store in (np.asarray, sp.csr_array):
         rows = store(make())
-        agree(run(BlockTracker(3, oversample=5), rows, cut=cut).sketch, rows)
+        agree(run(BlockTracker(rank=3, oversample=5), rows, cut=cut).sketch, rows)
 
 
 @pytest.mark.parametrize("cut", [1, 5, 40, 300])
 def test_a_mean_far_out_costs_no_digits_of_the_scatter(cut: int) -> None:
     rows = falling(300, 6, mean=0.0) + 1e8
-    sketch = run(BlockTracker(2, oversample=4), rows, cut=cut).sketch
+    sketch = run(BlockTracker(rank=2, oversample=4), rows, cut=cut).sketch
     scatter, mean, _ = offline(rows)
     # The rows themselves are rounded to 1.5e-8, and so is what can be known of them.
     assert np.abs(scatter_of(sketch) - scatter).max() < 1e-6 * np.trace(scatter)
@@ -95,7 +95,9 @@ def test_a_mean_far_out_costs_no_digits_of_the_scatter(cut: int) -> None:
 @pytest.mark.parametrize("store", [np.asarray, sp.csr_array])
 def test_a_tracker_has_no_favourite_unit(scale: float, cut: int, oversample: int, store: Callable[[Any], Any]) -> None:
     rows = falling(240, 30)
-    usual, scaled = (run(BlockTracker(2, oversample), store(rows * unit), cut=cut).sketch for unit in (1.0, scale))
+    usual, scaled = (
+        run(BlockTracker(rank=2, oversample=oversample), store(rows * unit), cut=cut).sketch for unit in (1.0, scale)
+    )
     assert scaled.subspace.sines(usual.subspace).max() < 1e-8
     assert np.allclose(scaled.subspace.values / scale, usual.subspace.values, rtol=1e-9)
     assert scaled.energy / scale / scale == pytest.approx(usual.energy, rel=1e-9)
@@ -108,7 +110,7 @@ def test_a_narrow_sketch_finds_the_directions_that_stand_out(dim: int, cut: int)
     spread = np.r_[9.0, 6.0, 4.0, np.full(dim - 3, 0.1)]
     rows = (rng.standard_normal((1200, dim)) * spread) @ orthonormal(rng.standard_normal((dim, dim))) + 5
     for store in (np.asarray, sp.csr_array):
-        tracker = BlockTracker(3)
+        tracker = BlockTracker(rank=3)
         state = run(tracker, store(rows), cut=cut)
         truth = Subspace.of(rows - rows.mean(axis=0), rank=3)
         assert tracker.subspace(state).sines(truth).max() < 1e-3
@@ -126,7 +128,7 @@ def test_a_narrow_sketch_finds_the_directions_that_stand_out(dim: int, cut: int)
 def test_forgetting_is_the_svd_of_fading_rows(forget: float, center: bool, cut: int) -> None:
     for store in (np.asarray, sp.csr_array):
         rows = store(falling(100, 7))
-        sketch = run(BlockTracker(2, oversample=5, forget=forget, center=center), rows, cut=cut).sketch
+        sketch = run(BlockTracker(rank=2, oversample=5, forget=forget, center=center), rows, cut=cut).sketch
         agree(sketch, rows, fading_weights(100, cut=cut, forget=forget), center=center)
     faded = fading_weights(100, cut=cut, forget=forget)
     with pytest.raises(AssertionError):
@@ -171,10 +173,10 @@ def test_the_adaptive_error_lies_between_those_of_its_lowest_and_highest_rank(
     """
     rows = synth(alpha, 400, 40, np.random.default_rng(0))
     adapt = EnergyBounds(0.01, 0.1)
-    errors, ranks = errors_over_time(BlockTracker(start, forget=forget, adapt=adapt, center=False), rows, cut=20)
+    errors, ranks = errors_over_time(BlockTracker(rank=start, forget=forget, adapt=adapt, center=False), rows, cut=20)
     assert np.abs(np.diff([start, *ranks])).max() <= 1
     ends = [
-        errors_over_time(BlockTracker(rank, forget=forget, center=False), rows, cut=20)[0]
+        errors_over_time(BlockTracker(rank=rank, forget=forget, center=False), rows, cut=20)[0]
         for rank in (min(ranks), max(ranks))
     ]
     slack = 1e-4 if forget == 1 else 2e-2
@@ -205,7 +207,7 @@ def test_energy_bounds_move_the_rank_by_one_towards_their_band(sizes: list[float
 @pytest.mark.parametrize("center", [True, False])
 def test_merges_are_exact_in_any_order_while_the_rank_holds_everything(center: bool) -> None:
     parts = [falling(count, 6, seed=count) + count for count in (30, 1, 4, 50)]
-    sketches = [run(BlockTracker(6, center=center), part, cut=9).sketch for part in parts]
+    sketches = [run(BlockTracker(rank=6, center=center), part, cut=9).sketch for part in parts]
     for order in permutations(range(4)):
         merged = Sketch.empty(6)
         for index in order:
@@ -219,7 +221,7 @@ def test_merges_that_cut_keep_mean_weight_and_energy_and_the_directions_that_sta
     rng = np.random.default_rng(4)
     round_ = orthonormal(rng.standard_normal((40, 40)))
     parts = [(rng.standard_normal((200, 40)) * np.r_[9.0, 5.0, np.full(38, 0.05)]) @ round_ for _ in range(4)]
-    sketches = [run(BlockTracker(2), part, cut=50).sketch for part in parts]
+    sketches = [run(BlockTracker(rank=2), part, cut=50).sketch for part in parts]
     scatter, mean, _ = offline(np.vstack(parts))
     truth = Subspace.of_gram(scatter, rank=2)
     for order in permutations(range(4)):
@@ -233,7 +235,7 @@ def test_merges_that_cut_keep_mean_weight_and_energy_and_the_directions_that_sta
 
 
 def test_a_merge_with_nothing_is_nothing() -> None:
-    sketch = run(BlockTracker(3), falling(30, 5), cut=7).sketch
+    sketch = run(BlockTracker(rank=3), falling(30, 5), cut=7).sketch
     for pair in ((sketch, Sketch.empty(5)), (Sketch.empty(5), sketch)):
         merged = merge_sketches(*pair, rank=5, center=True)
         assert np.abs(scatter_of(merged) - scatter_of(sketch)).max() < 1e-12 * sketch.energy
@@ -248,7 +250,7 @@ def test_a_merge_with_nothing_is_nothing() -> None:
 def test_a_state_is_a_value_of_bounded_size(store: Callable[[Any], Any], adapt: EnergyBounds | None) -> None:
     dim, rank, oversample = 50, 3, 4
     rows = store(falling(900, dim))
-    tracker = BlockTracker(rank, oversample, adapt=adapt)
+    tracker = BlockTracker(rank=rank, oversample=oversample, adapt=adapt)
     state = tracker.start(dim)
     for start in range(0, 900, 60):
         before, given_rows = snapshot(state), plain(rows)
@@ -265,7 +267,7 @@ def test_a_state_is_a_value_of_bounded_size(store: Callable[[Any], Any], adapt: 
 def test_rows_too_large_to_square_are_refused_without_a_trace(bad: float) -> None:
     for store in (np.asarray, sp.csr_array):
         rows = falling(40, 5)
-        tracker = BlockTracker(2)
+        tracker = BlockTracker(rank=2)
         state = run(tracker, store(rows), cut=10)
         before = snapshot(state)
         rows[3, 3] = bad

@@ -25,7 +25,7 @@ each = pytest.mark.parametrize("kind", TRACKERS.values(), ids=list(TRACKERS))
 def made(kind: TrackerKind) -> Any:
     """A tracker of this kind, for a few blocks."""
     radius = 4.0 if kind.publishes else math.inf
-    sums = SumTerms(Domain(DIM, radius))
+    sums = SumTerms(domain=Domain(dim=DIM, radius=radius))
     return kind.make(TrackerTerms(rank=2, oversample=2, horizon=BLOCKS, seed=0, sums=sums))
 
 
@@ -36,7 +36,11 @@ def rows(block: int) -> Array:
 
 def mechanism(kind: TrackerKind) -> Mechanism:
     """Noise where the kind releases something."""
-    return Gaussian(1.0, Ledger(epsilon=1e4, delta=1e-6), Noise.seeded(0)) if kind.publishes else NOTHING_ASKED
+    return (
+        Gaussian(multiplier=1.0, ledger=Ledger(epsilon=1e4, delta=1e-6), noise=Noise.seeded(0))
+        if kind.publishes
+        else NOTHING_ASKED
+    )
 
 
 def spent(through: Mechanism) -> float:

@@ -7,8 +7,8 @@ not by the toss of a fair coin. The case scores each canary from what the advers
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Literal, final
+from functools import lru_cache, partial
+from typing import Final, Literal, TypeAlias, final
 
 import numpy as np
 from numpy.random import Generator
@@ -20,10 +20,12 @@ from eigenveil.core.accounting import Budget
 from eigenveil.errors import require
 from eigenveil.linalg import Array
 
-__all__ = ["Case", "Claim", "Kind", "Test", "Trial", "mu_of"]
+__all__ = ["BUDGET", "Attack", "Case", "Claim", "Kind", "Test", "Trial", "mu_of", "usual_case"]
 
 Kind = Literal["shipped", "specimen"]
 Test = Literal["curve", "rates", "one-run", "noise"]
+# About mu = 1.2: noise a fifth too small moves the rate of right guesses from 73% to 78%.
+BUDGET: Final = Budget(4.0, 1e-3)
 
 
 @lru_cache(maxsize=256)
@@ -54,7 +56,7 @@ def mu_of(budget: Budget) -> float:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
     """What is claimed of a release: `words` name the guarantee, (epsilon, delta) is claimed, and the curve is tested at `mu`.
 
@@ -72,11 +74,11 @@ class Claim:
     @classmethod
     def of(cls, budget: Budget, words: str) -> "Claim":
         """A claim of (epsilon, delta) for Gaussian noise."""
-        return cls(words, budget.epsilon, budget.delta, mu_of(budget))
+        return cls(words=words, epsilon=budget.epsilon, delta=budget.delta, mu=mu_of(budget))
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Trial:
     """What one run showed: a score for each canary, (m,), larger if it seems present, and whether it was, (m,).
 
@@ -103,8 +105,12 @@ class Trial:
         require(not self.parts or sum(self.parts) == len(self.noise), "parts must add up to all of the noise")
 
 
+# One run: from a budget, a generator for the canaries, and the seed of the noise, None for real noise.
+Attack: TypeAlias = Callable[[Budget, Generator, int | None], Trial]
+
+
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Case:
     """One claim and how it is attacked.
 
@@ -122,7 +128,7 @@ class Case:
     tests: tuple[Test, ...]
     budget: Budget
     claim: Callable[[Budget], Claim]
-    trial: Callable[[Budget, Generator, int | None], Trial]
+    trial: Attack
     quick: int
     full: int
     threshold: float | None = None
@@ -130,3 +136,36 @@ class Case:
     def __post_init__(self) -> None:
         require(len(self.tests) >= 1, f"{self.name}: a case needs a test")
         require(1 <= self.quick <= self.full, f"{self.name}: quick runs must be at least 1 and at most {self.full}")
+
+
+def usual_case(
+    name: str,
+    about: str,
+    canary: str,
+    trial: Attack,
+    *,
+    claim: str | Callable[[Budget], Claim],
+    quick: int,
+    full: int | None = None,
+    kind: Kind = "shipped",
+    tests: tuple[Test, ...] = ("curve", "noise"),
+    budget: Budget = BUDGET,
+    threshold: float | None = 0.5,
+) -> Case:
+    """A case scored by likelihood ratios: the threshold is half, and the noise is tested too.
+
+    A full audit takes ten times as many runs unless `full` says otherwise. A `claim` in words is one of Gaussian noise.
+    """
+    return Case(
+        name=name,
+        kind=kind,
+        about=about,
+        canary=canary,
+        tests=tests,
+        budget=budget,
+        claim=partial(Claim.of, words=claim) if isinstance(claim, str) else claim,
+        trial=trial,
+        quick=quick,
+        full=10 * quick if full is None else full,
+        threshold=threshold,
+    )

@@ -40,7 +40,7 @@ _LOST, _COARSER = 2.0**-40, 2.0**4
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Candidates:
     """Numbers as they were `released`, (n,), and their values before noise `without` the person, (n,), and `given` it, (n,).
 
@@ -71,11 +71,13 @@ class Candidates:
         """
         deviation = np.full(released.shape, scale)
         if not symmetric:
-            return cls(released.ravel(), without.ravel(), given.ravel(), deviation.ravel())
+            return cls(
+                released=released.ravel(), without=without.ravel(), given=given.ravel(), deviation=deviation.ravel()
+            )
         # Symmetrised noise (N + N^T) / 2 has less variance off the diagonal.
         deviation[~np.eye(len(released), dtype=bool)] /= math.sqrt(2)
         upper = np.triu_indices(len(released))
-        return cls(released[upper], without[upper], given[upper], deviation[upper])
+        return cls(released=released[upper], without=without[upper], given=given[upper], deviation=deviation[upper])
 
 
 def told(releases: Sequence[Candidates], *, weighed: Sequence[Candidates] | None = None) -> float:

@@ -37,7 +37,7 @@ class Progress:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Chunk:
     """Runs number `first` to `last` of a case, as a worker gets them."""
 
@@ -113,7 +113,9 @@ def _audited(
     trials: list[Trial] = []
     claim = case.claim(budget)
     try:
-        for some in run([_Chunk(case.name, budget, seed, int(a), int(b)) for a, b in pairwise(ends)]):
+        for some in run(
+            [_Chunk(case=case.name, budget=budget, seed=seed, first=int(a), last=int(b)) for a, b in pairwise(ends)]
+        ):
             trials.extend(some)
             if watch is not None:
                 watch(Progress(case.name, len(trials), wanted))
@@ -122,7 +124,17 @@ def _audited(
     except Exception as error:
         # An error in one case must not cost the others their verdicts. Tables are synthetic, so the message reveals nobody.
         failed, seconds = f"{type(error).__name__}: {error}", time.perf_counter() - begun
-        return Verdict(case.name, case.kind, case.about, case.canary, claim, (), confidence, seconds, failed)
+        return Verdict(
+            case=case.name,
+            kind=case.kind,
+            about=case.about,
+            canary=case.canary,
+            claim=claim,
+            findings=(),
+            confidence=confidence,
+            seconds=seconds,
+            failed=failed,
+        )
 
 
 @contextmanager

@@ -28,7 +28,7 @@ _ROUNDING = 1e-9
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """One hypothesis and what the runs say of it: the claimed number, the bound found, and whether that refutes the claim.
 
@@ -57,7 +57,7 @@ class Finding:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """The result of one case: every finding, and the seconds it took. If there are none, `failed` says why."""
 
@@ -136,7 +136,16 @@ def judge(
     # By the union bound: tests of the same trials are not independent.
     each = level / len(case.tests)
     findings = tuple(_FINDERS[test](case, claim, trials, each) for test in case.tests)
-    return Verdict(case.name, case.kind, case.about, case.canary, claim, findings, confidence, seconds)
+    return Verdict(
+        case=case.name,
+        kind=case.kind,
+        about=case.about,
+        canary=case.canary,
+        claim=claim,
+        findings=findings,
+        confidence=confidence,
+        seconds=seconds,
+    )
 
 
 def _curve(case: Case, claim: Claim, trials: tuple[Trial, ...], level: float) -> Finding:
@@ -152,15 +161,15 @@ def _curve(case: Case, claim: Claim, trials: tuple[Trial, ...], level: float) ->
         return mu_from_accuracy(mean_at_least(rates, level=level))
 
     return Finding(
-        "curve",
-        f"guesses are right at most as often as mu = {claim.mu:.3g} allows",
-        "mu",
-        claim.mu,
-        least(rates),
-        level,
-        len(rest),
-        f"{rates.mean():.1%} of {_guesses(len(rest), canaries)} right",
-        least(np.ones(len(rates))),
+        test="curve",
+        hypothesis=f"guesses are right at most as often as mu = {claim.mu:.3g} allows",
+        unit="mu",
+        claimed=claim.mu,
+        bound=least(rates),
+        level=level,
+        runs=len(rest),
+        seen=f"{rates.mean():.1%} of {_guesses(len(rest), canaries)} right",
+        reach=least(np.ones(len(rates))),
     )
 
 
@@ -177,15 +186,15 @@ def _rates(case: Case, claim: Claim, trials: tuple[Trial, ...], level: float) ->
         bound = epsilon_at_least(alarms, present, false, absent, delta=claim.delta, level=level)
         reach = epsilon_at_least(present, present, 0, absent, delta=claim.delta, level=level)
     return Finding(
-        "rates",
-        f"right alarms are at most e^{claim.epsilon:g} times as frequent as false ones, plus {claim.delta:g}",
-        "epsilon",
-        claim.epsilon,
-        bound,
-        level,
-        len(rest),
-        f"{alarms} of {present} alarms right where the canary was, {false} of {absent} false",
-        reach,
+        test="rates",
+        hypothesis=f"right alarms are at most e^{claim.epsilon:g} times as frequent as false ones, plus {claim.delta:g}",
+        unit="epsilon",
+        claimed=claim.epsilon,
+        bound=bound,
+        level=level,
+        runs=len(rest),
+        seen=f"{alarms} of {present} alarms right where the canary was, {false} of {absent} false",
+        reach=reach,
     )
 
 
@@ -199,15 +208,15 @@ def _one_run(case: Case, claim: Claim, trials: tuple[Trial, ...], level: float) 
     right = int((~trial.present[order[:guessed]]).sum() + trial.present[order[-guessed:]].sum())
     guesses = 2 * guessed
     return Finding(
-        "one-run",
-        f"many guesses from one run are right as often as ({claim.epsilon:g}, {claim.delta:g}) allows",
-        "epsilon",
-        claim.epsilon,
-        epsilon_in_one_run(right, guesses, canaries, delta=claim.delta, level=level),
-        level,
-        1,
-        f"{right} of {guesses} guesses right about {canaries} canaries in one run",
-        epsilon_in_one_run(guesses, guesses, canaries, delta=claim.delta, level=level),
+        test="one-run",
+        hypothesis=f"many guesses from one run are right as often as ({claim.epsilon:g}, {claim.delta:g}) allows",
+        unit="epsilon",
+        claimed=claim.epsilon,
+        bound=epsilon_in_one_run(right, guesses, canaries, delta=claim.delta, level=level),
+        level=level,
+        runs=1,
+        seen=f"{right} of {guesses} guesses right about {canaries} canaries in one run",
+        reach=epsilon_in_one_run(guesses, guesses, canaries, delta=claim.delta, level=level),
     )
 
 
@@ -222,14 +231,14 @@ def _noise(case: Case, claim: Claim, trials: tuple[Trial, ...], level: float) ->
     # Noise as large as was charged is too small for a canary that moves the releases by more than was charged.
     moved = max(claim.mu, *(trial.moved for trial in trials))
     return Finding(
-        "noise",
-        "the noise is as large as was charged, and as much was charged as a canary moves",
-        "mu",
-        claim.mu,
-        math.inf if largest == 0 else moved / largest,
-        level,
-        len(trials),
-        f"{math.sqrt(float(np.mean(quietest**2))):.3g} times what was charged, in {len(quietest)} numbers",
+        test="noise",
+        hypothesis="the noise is as large as was charged, and as much was charged as a canary moves",
+        unit="mu",
+        claimed=claim.mu,
+        bound=math.inf if largest == 0 else moved / largest,
+        level=level,
+        runs=len(trials),
+        seen=f"{math.sqrt(float(np.mean(quietest**2))):.3g} times what was charged, in {len(quietest)} numbers",
     )
 
 

@@ -58,7 +58,7 @@ class Answer:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
     """A command: `run` gets checked values and returns an `Answer`, or None where it has shown everything itself.
 
@@ -110,7 +110,7 @@ class Command:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
     """Commands under one `name`. --help has the docstring of `about`."""
 

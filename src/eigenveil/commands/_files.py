@@ -102,7 +102,7 @@ def standard_input() -> Any:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """How a command reads its table: the options of `TableParams`, whose rows they are, and what is carried along."""
 
@@ -227,7 +227,7 @@ class Reading:
                     return read_table(path, carry=self.carry, **chosen, **self.files)
                 from eigenveil.data.engines.pool import rows_in_processes
 
-                return Table(rows_in_processes(path, processes=self.processes, **chosen, **self.files).inner)
+                return Table(rows=rows_in_processes(path, processes=self.processes, **chosen, **self.files).inner)
             found = open_named(standard_input() if is_stdin(path) else path, asked)
         choice = self.settled(found)
         with busy("reading the table"):
@@ -253,7 +253,7 @@ class Reading:
             from eigenveil.data.engines.pool import table_in_processes
 
             rows = table_in_processes(table, choice, processes=self.processes or 1, gaps=self.gaps)
-        return Table(rows.inner, rows.names, len(table.names))
+        return Table(rows=rows.inner, columns=rows.names, available=len(table.names))
 
     def settled(self, table: "NamedTable") -> "ColumnChoice":
         """The choice of columns, after a person at the terminal was asked about those that look like ids."""

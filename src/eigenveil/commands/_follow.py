@@ -29,8 +29,8 @@ from eigenveil.errors import ParameterWarning, listed, require, require_param
 from eigenveil.params import StreamingParams
 from eigenveil.params.words import in_options
 from eigenveil.show.console import Line, busy, output
-from eigenveil.show.live.address import PageAddress
-from eigenveil.show.stream import LiveView, live_view
+from eigenveil.show.live import PageAddress
+from eigenveil.show.progress import LiveView, live_view
 
 if TYPE_CHECKING:
     from eigenveil.core.accounting import Budget
@@ -45,13 +45,13 @@ if TYPE_CHECKING:
 __all__ = ["Job", "outputs_in", "require_source", "run", "spare_names"]
 
 _WORDS: Final = in_options(StreamingParams, X="the stream")
-_NO_LEDGER: Final = LastingLedger(None, None, None, None)
+_NO_LEDGER: Final = LastingLedger(path=None, dataset=None, life_epsilon=None, life_delta=None)
 _ADVICE: Final = "Next time, --state FILE keeps them"
 _RAW: Final = "raw data that only you can read"
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """What to do: follow the rows of `source`, read as `reading` says.
 
@@ -333,7 +333,7 @@ def _unit(pca: "StreamingPCA") -> "PrivacyUnit":
     from eigenveil.core.unit import Neighbours
     from eigenveil.privacy.facts import Person
 
-    protects = Person("stream", grouped=pca.person is not None, most=pca.person_blocks, column=pca.person)
+    protects = Person(place="stream", grouped=pca.person is not None, most=pca.person_blocks, column=pca.person)
     return protects.protected(Neighbours(pca.neighbours))
 
 

@@ -23,7 +23,7 @@ from eigenveil.commands.transform import require_own_names
 from eigenveil.data.formats import OUTPUTS, require_carried
 from eigenveil.errors import ProtocolError, require
 from eigenveil.show.disclosure import disclose
-from eigenveil.show.live.live import live_page
+from eigenveil.show.live import live_page
 from eigenveil.show.progress import PartyView, Voice
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from eigenveil.network.study.file import StudyFile
     from eigenveil.network.study.places import Place
     from eigenveil.show.agreement import Fact
-    from eigenveil.show.live.address import PageAddress
+    from eigenveil.show.live import PageAddress
     from eigenveil.show.values import Report
 
 __all__ = ["Given", "Joining", "Kind", "opening", "take_part"]

@@ -8,7 +8,7 @@ import typer
 
 from eigenveil.commands._option import argument, flag, option
 from eigenveil.errors import require
-from eigenveil.show.live.address import PageAddress
+from eigenveil.show.live import PageAddress
 
 __all__ = ["COUNTED", "SEEDED", "page_at", "was_given"]
 

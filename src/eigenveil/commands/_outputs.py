@@ -38,7 +38,7 @@ def require_report(path: Path | None, *, force: bool, inputs: Sequence[Path]) ->
     require_output(path, endings=ENDINGS, force=force, inputs=inputs, option="--report")
     # Asked before the fit: a printer that is missing at the end would be noticed after the budget was spent.
     if path.suffix.lower() == ".pdf":
-        from eigenveil.show.files import require_printer
+        from eigenveil.show.pages import require_printer
 
         require_printer(path)
 
@@ -48,7 +48,7 @@ def write(path: Path | None, made: "Callable[[], Report]", *, say: Callable[[str
     if path is None:
         return
     with busy("writing the report"):
-        from eigenveil.show.files import write_report
+        from eigenveil.show.pages import write_report
 
         write_report(made(), path)
     wrote(path)

@@ -9,9 +9,9 @@ from eigenveil.commands._ending import wrote
 from eigenveil.commands.transform import beside, scores_of
 from eigenveil.data.archive import whole_file
 from eigenveil.data.formats import OUTPUTS, write_scores
-from eigenveil.show.live.contents import PageBudget
+from eigenveil.show.disclosure import left_words, rounded
+from eigenveil.show.live import PageBudget
 from eigenveil.show.progress import Voice
-from eigenveil.show.words import left_words, rounded
 
 if TYPE_CHECKING:
     from eigenveil.core.accounting import Budget

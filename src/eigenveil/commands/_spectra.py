@@ -31,7 +31,7 @@ _LARGEST_TABLE: Final = 1 << 27
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KnownSpectrum:
     """What the caller said about the spectrum: a guess in `asked`, or at most one file. Checks that only one was
     given."""
@@ -126,7 +126,7 @@ class KnownSpectrum:
             settings = Model.load(self.model).settings
             known = Norms.read(settings.get("norms"), settings.get("outliers"))
         elif self.table is not None and not isinstance(self.asked.scale, str):
-            table = Reading(self.reading, people=False).table(self.table)
+            table = Reading(asked=self.reading, people=False).table(self.table)
             known = Norms.of_rows(_whole(table.rows, self.asked.scale, self.table))
         else:
             return None
@@ -172,7 +172,7 @@ class KnownSpectrum:
             good = self.file.suffix.lower() in _ENDINGS
             require(good, f"--spectrum must end in {', '.join(_ENDINGS)}, got {self.file}")
         if self.table is not None:
-            Reading(self.reading, people=False).require(self.table)
+            Reading(asked=self.reading, people=False).require(self.table)
         for path in self.files:
             require(path.is_file() or path == self.table, f"{path} does not exist or is not a file")
 
@@ -207,7 +207,7 @@ class KnownSpectrum:
     def _from_table(self, path: Path) -> "Spectrum":
         from eigenveil.plan import Spectrum
 
-        rows = _whole(Reading(self.reading, people=False).table(path).rows, self.asked.scale, path)
+        rows = _whole(Reading(asked=self.reading, people=False).table(path).rows, self.asked.scale, path)
         try:
             return Spectrum.of_rows(rows, row_bound=self._clipped_at(rows.shape[1]), fill=self.asked.fill)
         except ValueError as error:

@@ -101,7 +101,7 @@ class FitSpending:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LastingLedger:
     """The four options together. Without a `path`, nothing is kept."""
 
@@ -291,7 +291,7 @@ def left_for_fit(total: float | None, epsilon: float | None, delta: float | None
 
 def stands(state: "DatasetState", path: Path) -> str:
     """How a dataset stands in the ledger at `path`, in words."""
-    from eigenveil.show.words import rounded
+    from eigenveil.show.disclosure import rounded
 
     life = state.life
     assert life is not None

@@ -13,7 +13,7 @@ from eigenveil.commands import _consent as consent
 from eigenveil.commands._joining import Given, opening
 from eigenveil.commands._parties import carried
 from eigenveil.errors import require
-from eigenveil.show import words
+from eigenveil.show import disclosure
 from eigenveil.show.disclosure import disclose_stream
 from eigenveil.show.progress import PartyView, Voice
 
@@ -138,7 +138,7 @@ def served(found: "StudyFile", keys: "Keys", *, study: Path, log: Path, model: P
     with SlotHubAgent.log_for(log, found) as written:
         agent = SlotHubAgent(found, keys=keys, log=written, memory=memory, on_event=view.on_event)
         view.of(agent, calls=())
-        voice.say(words.title_words(found), style="bold")
+        voice.say(disclosure.title_words(found), style="bold")
         voice.say(f"The current answer is in {model} and {lines}. Show it: eigenveil watch {study}", whole=True)
         with voice.under(view):
             carried(

@@ -278,4 +278,4 @@ def _common_delta(stated: "Sequence[Guarantee]") -> float:
     return found[0]
 
 
-COMMAND = Command(account, panel="Use and check a model")
+COMMAND = Command(run=account, panel="Use and check a model")

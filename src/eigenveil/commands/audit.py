@@ -211,8 +211,7 @@ def _bar(cases: int) -> "Iterator[Any]":
 
 def _demonstrated(seed: int | None) -> Answer:
     from eigenveil.audit.attacks.membership import membership
-    from eigenveil.audit.attacks.outsider import outsider
-    from eigenveil.audit.attacks.reconstruction import curious_hub
+    from eigenveil.audit.attacks.reconstruction import curious_hub, outsider
     from eigenveil.show.verdicts import attack_view
 
     done: list[Demonstration] = []
@@ -225,4 +224,4 @@ def _demonstrated(seed: int | None) -> Answer:
     return Answer(view=lambda: attack_view(done), values=lambda: [one.to_json() for one in done])
 
 
-COMMAND = Command(audit, panel="Use and check a model")
+COMMAND = Command(run=audit, panel="Use and check a model")

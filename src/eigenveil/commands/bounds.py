@@ -77,9 +77,11 @@ def bounds(
     code 1. The budget is spent even then.
     """
     # Everything that can be refused is refused before the table is read.
-    lasting = kept.LastingLedger(ledger, dataset, life_epsilon, life_delta)
+    lasting = kept.LastingLedger(path=ledger, dataset=dataset, life_epsilon=life_epsilon, life_delta=life_delta)
     lasting.require_sense(settings)
-    read = Reading(reading, settings["person"], tuple(carry or ()), gaps=settings["missing"] != "refuse")
+    read = Reading(
+        asked=reading, person=settings["person"], carry=tuple(carry or ()), gaps=settings["missing"] != "refuse"
+    )
     read.require(data)
     read.require_passes(data, settings)
     if target is not None:
@@ -99,7 +101,12 @@ def bounds(
     found, names, spending = _found(
         data, settings, read, lasting, columns=per_column, listed=target is not None or as_json
     )
-    answer = BoundsAnswer.of(found, Asked(data, settings, read.words, left, components, names, target))
+    answer = BoundsAnswer.of(
+        found,
+        Asked(
+            data=data, settings=settings, reading=read.words, left=left, rank=components, columns=names, target=target
+        ),
+    )
     if target is not None:
         write_json(target, answer.plain)
         wrote(target)
@@ -182,4 +189,4 @@ def _found(
     return found, table.columns, spending
 
 
-COMMAND = Command(bounds, BoundsParams, panel="Start here", reads=True)
+COMMAND = Command(run=bounds, params=BoundsParams, panel="Start here", reads=True)

@@ -54,7 +54,7 @@ _OURS: Final = 4
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class DemoFit:
     """One line of the demo: a setting, who is trusted with what, the directions found, (d, k), and the bytes on all links."""
 
@@ -113,7 +113,7 @@ def demo(
     kept.save(model)
     wrote(model)
     with busy("writing the report"):
-        from eigenveil.show.files import write_report
+        from eigenveil.show.pages import write_report
 
         write_report(_report(kept, lines, rows), report)
     wrote(report)
@@ -195,7 +195,7 @@ def _settings(rows: "Array", seed: int | None) -> "Iterator[Callable[[], DemoFit
         def fit() -> DemoFit:
             found = pca.fit(data)
             sent = int(found.model_.settings.get("bytes", 0))
-            return DemoFit(setting, trusted, found.subspace_.basis, sent, found.model_)
+            return DemoFit(setting=setting, trusted=trusted, basis=found.subspace_.basis, sent=sent, model=found.model_)
 
         return fit
 
@@ -228,7 +228,7 @@ def _published(rows: "Array", table: DemoFit, seed: int | None) -> Iterator[Demo
     noise = np.random.default_rng(seed).standard_normal((dim, dim)) * analyze_gauss_scale(budget, dim=dim) * bound**2
     # One draw for each pair of columns: independent draws would not give a symmetric matrix.
     noisy = centred.T @ centred + np.triu(noise) + np.triu(noise, 1).T
-    yield DemoFit("Analyze Gauss", "the analyst who has it", top_eigen(noisy, rank=_RANK)[1])
+    yield DemoFit(setting="Analyze Gauss", trusted="the analyst who has it", basis=top_eigen(noisy, rank=_RANK)[1])
     power = PrivatePCA(
         _RANK,
         epsilon=_EPSILON,
@@ -245,7 +245,7 @@ def _published(rows: "Array", table: DemoFit, seed: int | None) -> Iterator[Demo
         # What a published method finds is what the line is there to show.
         warnings.simplefilter("ignore")
         basis = power.fit(centred).subspace_.basis
-    yield DemoFit("PPM, for a person", "the analyst who has it", basis)
+    yield DemoFit(setting="PPM, for a person", trusted="the analyst who has it", basis=basis)
 
 
 def _captured(rows: "Array", basis: "Array") -> float:
@@ -284,7 +284,7 @@ def _report(model: "Model", lines: list[DemoFit], rows: "Array") -> "Report":
     cells = tuple(
         (*one[:-1], one[-1].replace("nothing", "0 B")) for one in (_EXACT, *(_cells(rows, one) for one in lines))
     )
-    compared = TablePart("Four settings, one budget", _HEADER, cells, note, bars="captured")
+    compared = TablePart(title="Four settings, one budget", header=_HEADER, rows=cells, note=note, bars="captured")
     found = model_report(model, title=_TITLE, tables=(compared,))
     story = _answer(rows, lines[0], lines[_OURS:])
     # What a colleague wants to know first, and then what was found and who is protected.
@@ -319,4 +319,4 @@ def _typed(program: Path) -> str:
     return shlex.quote(str(whole.relative_to(here) if whole.is_relative_to(here) else whole))
 
 
-COMMAND = Command(demo, panel="Start here")
+COMMAND = Command(run=demo, panel="Start here")

@@ -77,12 +77,12 @@ def fit(
       eigenveil fit people.csv -k 5 --epsilon 1 --delta 1e-6 \\
         --ledger ledger.db --dataset patients --life-epsilon 4
     """
-    lasting = kept.LastingLedger(ledger, dataset, life_epsilon, life_delta)
+    lasting = kept.LastingLedger(path=ledger, dataset=dataset, life_epsilon=life_epsilon, life_delta=life_delta)
     lasting.require_sense(settings)
     gaps = settings["missing"] != "refuse"
     # The two places where rows may be that are not in this process.
     where: dict[str, Any] = {"dask": dask is not None, "processes": processes}
-    read = Reading(reading, settings["person"], tuple(carry or ()), gaps=gaps, **where)
+    read = Reading(asked=reading, person=settings["person"], carry=tuple(carry or ()), gaps=gaps, **where)
     read.require(data)
     read.require_passes(data, settings)
     known = None if bounds is None else BoundsFile.read(bounds)
@@ -157,4 +157,4 @@ def _fitted(
     return despite_noise(fitted, in_options(PrivateParams, X="the table"), even_if_noise=even_if_noise)
 
 
-COMMAND = Command(fit, PrivateParams, panel="Fit", reads=True)
+COMMAND = Command(run=fit, params=PrivateParams, panel="Fit", reads=True)

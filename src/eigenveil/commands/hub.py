@@ -12,8 +12,8 @@ from eigenveil.commands._parties import TOO_FEW, carried, refused, require_grpc
 from eigenveil.commands._passphrase import PassphraseFile, passphrase_from
 from eigenveil.errors import ProtocolError, QuorumLost, TooFewPeople, require
 from eigenveil.params.declarations.study import said_in_file
-from eigenveil.show import words
-from eigenveil.show.live.live import live_page
+from eigenveil.show import disclosure
+from eigenveil.show.live import live_page
 from eigenveil.show.progress import HubView, Voice, shown_names, traffic_of
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from eigenveil.network.agents.hub import HubAgent
     from eigenveil.network.identity.certificates import Keys
     from eigenveil.network.study.file import StudyFile
-    from eigenveil.show.live.address import PageAddress
+    from eigenveil.show.live import PageAddress
     from eigenveil.show.values import Report
 
 __all__ = ["COMMAND"]
@@ -73,7 +73,7 @@ def hub(
     from eigenveil.network.agents.runner import place_of
     from eigenveil.network.identity.certificates import Keys
     from eigenveil.network.study.file import StudyFile
-    from eigenveil.show.files import require_printer
+    from eigenveil.show.pages import require_printer
 
     # Wrong options are refused before a file is read, and files before a transcript is made.
     network.require_listen(listen)
@@ -126,7 +126,7 @@ def _run(
 ) -> None:
     """Run the hub of a study of tables to its end, or until it is interrupted or too few sites answer."""
     from eigenveil.network.agents.hub import HubAgent
-    from eigenveil.show.files import write_report
+    from eigenveil.show.pages import write_report
 
     voice = Voice()
     view = HubView(voice)
@@ -186,7 +186,7 @@ def _report(agent: "HubAgent", model: "Model") -> "Report":
 
 def _opening(voice: Voice, agent: "HubAgent", transcript: Path) -> None:
     study = agent.study
-    voice.say(words.title_words(study), style="bold")
+    voice.say(disclosure.title_words(study), style="bold")
     voice.say(f"The transcript is {transcript}.")
     if study.seed is not None:
         voice.say("THIS IS A REHEARSAL with a test seed: it protects nobody.", style="bold red")
@@ -219,7 +219,7 @@ def _too_few(error: ProtocolError, agent: "HubAgent") -> NoReturn:
     if error is agent.durable.stopped:
         refused(f"error: {error}; {again}", TOO_FEW)
     if not agent.durable.begun:
-        refused(f"error: {error}; {words.WHEN_THERE}", TOO_FEW)
+        refused(f"error: {error}; {disclosure.WHEN_THERE}", TOO_FEW)
     raise error
 
 
@@ -251,4 +251,4 @@ def _say_who_lacks(voice: Voice, agent: "HubAgent", *, over: bool) -> None:
         voice.say(late, style="yellow")
 
 
-COMMAND = Command(hub, panel="Studies across organisations")
+COMMAND = Command(run=hub, panel="Studies across organisations")

@@ -68,7 +68,7 @@ def inspect(
     if format_of(model) == ITEMS_FORMAT:
         # Imported only if needed: the recommender takes a while to load.
         from eigenveil.recommend import ItemSpace
-        from eigenveil.show.items import items_scree, space_values, space_view
+        from eigenveil.show.recommend import items_scree, space_values, space_view
 
         space = ItemSpace.load(model)
         return _answer(
@@ -102,4 +102,4 @@ def _answer(
     return Answer(view=lambda: [view()], values=values, after=draw)
 
 
-COMMAND = Command(inspect, panel="Use and check a model")
+COMMAND = Command(run=inspect, panel="Use and check a model")

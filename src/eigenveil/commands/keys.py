@@ -17,7 +17,7 @@ from eigenveil.commands._option import argument, flag, option
 from eigenveil.commands._passphrase import NewPassphrase, PassphraseFile, new_passphrase, passphrase_from
 from eigenveil.errors import require
 from eigenveil.show.console import Line
-from eigenveil.show.keys import dates_of, facts_in, facts_of, say, say_next, show_facts
+from eigenveil.show.study import dates_of, facts_in, party_facts, say, say_next, show_facts
 
 if TYPE_CHECKING:
     from eigenveil.network.identity.certificates import Role
@@ -105,7 +105,7 @@ def init(
     )
     wrote(key)
     say(f"made the study's authority and the keys of its hub in {folder}")
-    show_facts(facts_of(certificate) + dates_of(certificate.begins, certificate.ends))
+    show_facts(party_facts(certificate) + dates_of(certificate.begins, certificate.ends))
     say_next(
         f"back up {folder}: authority.key and hub.key are private and cannot be made again",
         "read the hub's pin to every site by telephone; they write it into their policy",
@@ -218,7 +218,7 @@ def sign(
             "Nothing was signed",
         )
     # Shown before the question: the person compares this pin with the one they heard.
-    show_facts(facts_of(asked))
+    show_facts(party_facts(asked))
     # A pin from the command line was compared above, and nothing is left to ask.
     if pin is None and not yes:
         _ask(asked.name)
@@ -285,7 +285,7 @@ def renew(
         show_facts(dates_of(signer.begins, signer.ends))
     for path, certificate in shown:
         say(str(path))
-        show_facts(facts_of(certificate) + dates_of(certificate.begins, certificate.ends))
+        show_facts(party_facts(certificate) + dates_of(certificate.begins, certificate.ends))
     say_next(
         f"make a new study file: eigenveil study new FILE --authority {authority} ...",
         "send it to all parties; their keys, pins and policies stay as they are",
@@ -365,7 +365,7 @@ def _new_party(
     write_new(private={key: private}, public=public)
     wrote(key)
     say(f"made {key} (private) and {', '.join(map(str, public))} (public)")
-    show_facts(facts_of(request) + ([] if certificate is None else dates_of(certificate.begins, certificate.ends)))
+    show_facts(party_facts(request) + ([] if certificate is None else dates_of(certificate.begins, certificate.ends)))
     kept = f"back up {key}, and show it to nobody; if it is lost, all who pinned {name} must change their policy"
     if certificate is not None:
         say_next(kept, "this was signed without comparing pins: good for a trial, not for a real study")
@@ -407,16 +407,16 @@ def _tidy(name: str) -> str:
 
 
 COMMAND = Group(
-    "keys",
-    group,
-    (
-        Command(init),
-        Command(site),
-        Command(peer),
-        Command(node),
-        Command(sign),
-        Command(renew),
-        Command(show),
+    name="keys",
+    about=group,
+    commands=(
+        Command(run=init),
+        Command(run=site),
+        Command(run=peer),
+        Command(run=node),
+        Command(run=sign),
+        Command(run=renew),
+        Command(run=show),
     ),
     panel="Studies across organisations",
 )

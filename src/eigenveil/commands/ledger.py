@@ -87,7 +87,7 @@ def show(
         written = [line for line in written if line.dataset == dataset]
         of_these = {study.account.study for study in studies}
         logged = [line for line in logged if line[1] in of_these]
-    from eigenveil.show.ledger import dataset_view, entry_table, log_view
+    from eigenveil.show.costs import dataset_view, entry_table, log_view
 
     def view() -> "View":
         if not found:
@@ -250,7 +250,7 @@ def close(
     from eigenveil.ledger.budget import CURATOR
     from eigenveil.ledger.durable import DurableLedger
     from eigenveil.ledger.head import with_head
-    from eigenveil.show.ledger import SHOWN_DIGITS, study_epsilon
+    from eigenveil.show.costs import SHOWN_DIGITS, study_epsilon
 
     with with_head(path, require_head, lambda at: DurableLedger.open(at, create=False), writes=True) as opened:
         found = _found(study, opened.studies())
@@ -283,7 +283,7 @@ def _confirm(question: str) -> None:
 
 def _found(words: str, studies: "Sequence[StudyReplay]") -> "StudyReplay":
     """The one open study that `words` mean: its name, or the beginning of its digest."""
-    from eigenveil.show.ledger import SHOWN_DIGITS
+    from eigenveil.show.costs import SHOWN_DIGITS
 
     still = [study for study in studies if study.state == "open"]
     wanted = words.strip().lower()
@@ -302,14 +302,14 @@ def _counted(count: int) -> str:
 
 
 COMMAND = Group(
-    "ledger",
-    group,
-    (
-        Command(show),
-        Command(export),
-        Command(verify),
-        Command(head_of, name="head"),
-        Command(close),
+    name="ledger",
+    about=group,
+    commands=(
+        Command(run=show),
+        Command(run=export),
+        Command(run=verify),
+        Command(run=head_of, name="head"),
+        Command(run=close),
     ),
     panel="Studies across organisations",
 )

@@ -6,7 +6,7 @@ from eigenveil.commands._files import require_file
 from eigenveil.commands._parties import TOO_FEW, carried, refused, require_grpc
 from eigenveil.commands._passphrase import PassphraseFile, passphrase_from
 from eigenveil.errors import OtherStudy, ProtocolError
-from eigenveil.show import words
+from eigenveil.show import disclosure
 from eigenveil.show.progress import PartyView, Voice
 
 __all__ = ["COMMAND"]
@@ -51,7 +51,7 @@ def node(
     view.of(agent, calls=agent.calls)
     assert agent.place.address is not None
     where = network.listening_address(listen, agent.place.address)
-    voice.say(words.title_words(found), style="bold")
+    voice.say(disclosure.title_words(found), style="bold")
     voice.say(f"This is the node {agent.place.name!r}, at {where}. Below it: {', '.join(agent.hears)}.")
     try:
         with voice.under(view):
@@ -65,8 +65,8 @@ def node(
     except OtherStudy:
         raise
     except ProtocolError as error:
-        refused(f"error: {error}; {words.WHEN_THERE}", TOO_FEW)
+        refused(f"error: {error}; {disclosure.WHEN_THERE}", TOO_FEW)
     voice.say("the result has been passed on", style="green")
 
 
-COMMAND = Command(node, panel="Studies across organisations")
+COMMAND = Command(run=node, panel="Studies across organisations")

@@ -17,7 +17,7 @@ from eigenveil.data.formats import FileParams
 from eigenveil.errors import PeersLost, ProtocolError
 from eigenveil.params.declarations.study import PeerStudy
 from eigenveil.params.words import in_study
-from eigenveil.show import words
+from eigenveil.show import disclosure
 from eigenveil.show.progress import Voice
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class _Peer(Kind["PeerAgent"]):
 
     def leaving(self, agent: "PeerAgent") -> Iterator["Fact"]:
         near = [agent.study.place(name) for name in agent.hears]
-        return words.leaving_peer(agent.study, agent.parties, near=near, listens=self._where(agent))
+        return disclosure.leaving_peer(agent.study, agent.parties, near=near, listens=self._where(agent))
 
     def joined(self, state: "StudyReplay") -> str:
         # With a step in the ledger something may have left, and saying it again would be charged again.
@@ -178,7 +178,7 @@ class _Peer(Kind["PeerAgent"]):
         if state is not None and state.steps > 0:
             return f"{why}; {self._charged(state)}" if isinstance(error, PeersLost) else None
         if not standing.begun:
-            return f"{why}; {words.WHEN_THERE}"
+            return f"{why}; {disclosure.WHEN_THERE}"
         if isinstance(error, PeersLost):
             return f"{why}; {_NOTHING}" if agent.study.private else why
         return None
@@ -201,4 +201,4 @@ def _neighbours(agent: "PeerAgent") -> str:
     return "its neighbours go on without it"
 
 
-COMMAND = Command(peer, FileParams, panel="Studies across organisations", leave=("features", "one_based"))
+COMMAND = Command(run=peer, params=FileParams, panel="Studies across organisations", leave=("features", "one_based"))

@@ -140,7 +140,9 @@ def plan(
     If nothing can work, the first line says so and the plan says what would.
     """
     asked = checked(PlanParams, PlanParams(**settings))
-    known = KnownSpectrum(asked, spectrum, public_data, from_model, reading, bounds)
+    known = KnownSpectrum(
+        asked=asked, file=spectrum, table=public_data, model=from_model, reading=reading, bounds=bounds
+    )
     known.require_files()
     # A typing error here is found before the rehearsals, too.
     drawn = epsilons_from(epsilons, asked=asked.epsilon)
@@ -286,4 +288,4 @@ def _draw(answer: "PlanAnswer", path: Path) -> None:
     write_picture(chart, path)
 
 
-COMMAND = Command(plan, PlanParams, panel="Start here", reads=True, leave=("features", "one_based"))
+COMMAND = Command(run=plan, params=PlanParams, panel="Start here", reads=True, leave=("features", "one_based"))

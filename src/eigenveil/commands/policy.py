@@ -119,11 +119,11 @@ def _counted(study: "StudyFile") -> str:
 
 
 COMMAND = Group(
-    "policy",
-    group,
-    (
-        Command(new),
-        Command(check),
+    name="policy",
+    about=group,
+    commands=(
+        Command(run=new),
+        Command(run=check),
     ),
     panel="Studies across organisations",
 )

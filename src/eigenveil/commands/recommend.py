@@ -258,12 +258,12 @@ def _row_of(who: str, source: Path, space: "ItemSpace", columns: Mapping[str, An
 
 
 COMMAND = Group(
-    "recommend",
-    group,
-    (
-        Command(fit, choice.FitParams, reads=True, leave=choice.NO_CHOICE),
-        Command(top, ReadingParams, reads=True, leave=choice.NO_CHOICE),
-        Command(evaluate, choice.FitParams, reads=True, leave=("random_state", *choice.NO_CHOICE)),
+    name="recommend",
+    about=group,
+    commands=(
+        Command(run=fit, params=choice.FitParams, reads=True, leave=choice.NO_CHOICE),
+        Command(run=top, params=ReadingParams, reads=True, leave=choice.NO_CHOICE),
+        Command(run=evaluate, params=choice.FitParams, reads=True, leave=("random_state", *choice.NO_CHOICE)),
     ),
     panel="Fit",
 )

@@ -84,7 +84,7 @@ def report(
 
 def _read(path: Path) -> "Report":
     """The report of whatever `path` is, by its ending."""
-    from eigenveil.show.files import read_report
+    from eigenveil.show.pages import read_report
     from eigenveil.show.report import model_report
 
     match path.suffix.lower():
@@ -99,7 +99,7 @@ def _read(path: Path) -> "Report":
             from eigenveil.data.archive import ITEMS_FORMAT, format_of
 
             if format_of(path) == ITEMS_FORMAT:
-                from eigenveil.show.items import items_report
+                from eigenveil.show.recommend import items_report
 
                 return items_report(path)
             from eigenveil.model import Model
@@ -137,4 +137,4 @@ def _scores(path: Path) -> "ScoresPart":
     return ScoresPart(points)
 
 
-COMMAND = Command(report, panel="Use and check a model")
+COMMAND = Command(run=report, panel="Use and check a model")

@@ -28,8 +28,7 @@ from eigenveil.params.declarations.reading import MissingParams
 from eigenveil.params.declarations.simulate import FOR_HUBS, FOR_PEERS
 from eigenveil.params.words import in_options
 from eigenveil.show.console import busy, is_seen, output
-from eigenveil.show.live.address import PageAddress
-from eigenveil.show.live.live import live_page
+from eigenveil.show.live import PageAddress, live_page
 from eigenveil.show.progress import round_name, shown_names
 
 if TYPE_CHECKING:
@@ -210,7 +209,7 @@ _SIMULATED: Final = "a simulation: one process had all rows and dealt them out t
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Job:
     """What to do: split `data` by `rule`, read as `reading` says, and fit as `asked`. No `target`: no model."""
 
@@ -309,7 +308,9 @@ def simulate(
     directions moved (the sine of the largest principal angle), and the
     charge.
     """
-    read = Reading(reading, settings["person"], tuple(carry or ()), gaps=settings["missing"] != "refuse")
+    read = Reading(
+        asked=reading, person=settings["person"], carry=tuple(carry or ()), gaps=settings["missing"] != "refuse"
+    )
     asked = asked_of(settings, common.was_given(context, tuple(settings)))
     read.require(data)
     read.require_passes(data, settings)
@@ -318,21 +319,21 @@ def simulate(
     require_report(report, force=force, inputs=[data, *([] if model is None else [model])])
     return _run(
         _Job(
-            data,
-            SplitRule.read(split, sites),
-            read,
-            asked,
-            loss,
-            delay,
-            duplicate,
-            dead or [],
-            model,
-            report,
+            data=data,
+            rule=SplitRule.read(split, sites),
+            reading=read,
+            asked=asked,
+            loss=loss,
+            delay=delay,
+            duplicate=duplicate,
+            dead=dead or [],
+            target=model,
+            report=report,
             # Comparing looks at the exact components, which no guarantee covers, so a private run must ask for it.
-            asked.epsilon is None if compare is None else compare,
-            guarantee,
-            even_if_noise,
-            page_at(page, page_token),
+            compare=asked.epsilon is None if compare is None else compare,
+            guarantee=guarantee,
+            even_if_noise=even_if_noise,
+            page=page_at(page, page_token),
         )
     )
 
@@ -558,5 +559,5 @@ def _comparison(job: _Job, parted: Parted, pca: "Estimator") -> str:
 
 
 COMMAND = Command(
-    simulate, SimulateParams, panel="Fit", alone=True, reads=True, ahead=("sites", "split"), panels=PANELS
+    run=simulate, params=SimulateParams, panel="Fit", alone=True, reads=True, ahead=("sites", "split"), panels=PANELS
 )

@@ -14,7 +14,7 @@ from eigenveil.commands._parties import require_grpc
 from eigenveil.commands._passphrase import PassphraseFile
 from eigenveil.data.formats import FileParams
 from eigenveil.errors import ProtocolError, require
-from eigenveil.show import words
+from eigenveil.show import disclosure
 from eigenveil.show.progress import Voice
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ class _Site(Kind["SiteAgent"]):
 
     def leaving(self, agent: "SiteAgent") -> Iterator["Fact"]:
         above = agent.study.place(agent.above)
-        return words.leaving_site(agent.study, agent.parties, above=above, address=self.connect)
+        return disclosure.leaving_site(agent.study, agent.parties, above=above, address=self.connect)
 
     def joined(self, state: "StudyReplay") -> str:
         return f"This site joined the study on {state.joined} and goes on with it."
@@ -174,4 +174,4 @@ class _Site(Kind["SiteAgent"]):
         return None
 
 
-COMMAND = Command(site, FileParams, panel="Studies across organisations", leave=("features", "one_based"))
+COMMAND = Command(run=site, params=FileParams, panel="Studies across organisations", leave=("features", "one_based"))

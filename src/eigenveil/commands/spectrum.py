@@ -58,9 +58,11 @@ def spectrum(
     If noise hides all of it, it says so, writes nothing, and exits with
     code 1. The budget is spent even then.
     """
-    lasting = kept.LastingLedger(ledger, dataset, life_epsilon, life_delta)
+    lasting = kept.LastingLedger(path=ledger, dataset=dataset, life_epsilon=life_epsilon, life_delta=life_delta)
     lasting.require_sense(settings)
-    read = Reading(reading, settings["person"], tuple(carry or ()), gaps=settings["missing"] != "refuse")
+    read = Reading(
+        asked=reading, person=settings["person"], carry=tuple(carry or ()), gaps=settings["missing"] != "refuse"
+    )
     read.require(data)
     read.require_passes(data, settings)
     require_output(target, endings=(".json",), force=force, inputs=[path for path in (data, bounds, ledger) if path])
@@ -131,4 +133,4 @@ def _released(
     return found, spending
 
 
-COMMAND = Command(spectrum, SpectrumParams, panel="Start here", reads=True)
+COMMAND = Command(run=spectrum, params=SpectrumParams, panel="Start here", reads=True)

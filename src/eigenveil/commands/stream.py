@@ -155,9 +155,11 @@ def stream(
     known: BoundsFile | None = None
     # Without privacy, and with a rule, values may be missing. A resumed stream knows its own rule.
     gaps = settings is None or settings["epsilon"] is None or settings["missing"] != "refuse"
-    read = Reading(reading, None if settings is None else settings["person"], tuple(carry or ()), gaps=gaps)
+    read = Reading(
+        asked=reading, person=None if settings is None else settings["person"], carry=tuple(carry or ()), gaps=gaps
+    )
     require_source(source, read)
-    lasting = kept.LastingLedger(ledger, dataset, life_epsilon, life_delta)
+    lasting = kept.LastingLedger(path=ledger, dataset=dataset, life_epsilon=life_epsilon, life_delta=life_delta)
     before: Path | None = None
     own: tuple[Path, ...] = ()
     typed: dict[str, Any] = {}
@@ -194,20 +196,20 @@ def stream(
     # A wrong address is refused here, before the first row is read.
     shown_at = page_at(page, page_token)
     job = Job(
-        source,
-        read,
-        settings,
-        sync_every,
-        model,
-        state,
-        not no_state,
-        even_if_noise,
-        as_json,
-        lasting,
-        report,
-        shown_at,
-        before,
-        typed,
+        source=source,
+        reading=read,
+        settings=settings,
+        sync_every=sync_every,
+        target=model,
+        state=state,
+        spare=not no_state,
+        even_if_noise=even_if_noise,
+        as_json=as_json,
+        ledger=lasting,
+        report=report,
+        page=shown_at,
+        before=before,
+        typed=typed,
     )
     answer = run(job)
     # With --json, stdout has lines of JSON and nothing else.
@@ -218,7 +220,7 @@ def stream(
     from eigenveil.show.bounds import shared_cost
 
     person, most = settings["person"], settings["person_blocks"]
-    protects = Person("stream", grouped=person is not None, most=most, column=person)
+    protects = Person(place="stream", grouped=person is not None, most=most, column=person)
     unit = protects.protected(Neighbours(settings["neighbours"]))
     return replace(answer, after=lambda: draw(shared_cost(known, settings, unit)))
 
@@ -372,4 +374,6 @@ def _require_alike(first: Path, one: "StreamingPCA", path: Path, other: "Streami
     )
 
 
-COMMAND = Command(stream, StreamingParams, panel="Fit", rows="the stream", unless=("resume", "merge"), reads=True)
+COMMAND = Command(
+    run=stream, params=StreamingParams, panel="Fit", rows="the stream", unless=("resume", "merge"), reads=True
+)

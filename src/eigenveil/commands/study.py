@@ -459,11 +459,11 @@ def _surviving(found: "StudyFile", given: Mapping[str, Any], parties: Mapping[st
 
 
 COMMAND = Group(
-    "study",
-    group,
-    (
-        Command(new, NewStudy, alone=True, words=in_new(columns="--columns")),
-        Command(show),
+    name="study",
+    about=group,
+    commands=(
+        Command(run=new, params=NewStudy, alone=True, words=in_new(columns="--columns")),
+        Command(run=show),
     ),
     panel="Studies across organisations",
 )

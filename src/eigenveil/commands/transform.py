@@ -76,7 +76,7 @@ def transform(
     by name. Columns that the model does not have are left out. The table
     is read once, block by block, and may be larger than memory.
     """
-    read = Reading(TableParams(**settings), carry=tuple(carry or ()))
+    read = Reading(asked=TableParams(**settings), carry=tuple(carry or ()))
     read.require(data)
     require_file(model)
     inputs = [model] if is_stdin(data) else [data, model]
@@ -181,7 +181,7 @@ def _laid_out(table: "NamedTable", model: "Model", reading: Reading) -> tuple["C
     # Only to learn what --carry and --drop stand for, whatever kind the columns are.
     said = replace(choice, columns=None, one_hot={}).laid_out(table.source, table.names)
     offered = set(table.names) if not reading.asked.drop else {*said.read, *said.carry}
-    known = KnownColumns(len(model.columns), model.columns, model.levels)
+    known = KnownColumns(dim=len(model.columns), names=model.columns, one_hot=model.levels)
     layout = known.laid_out(table.source, table.names, table.kinds, offered=frozenset(offered))
     read = {*layout.read, *said.carry}
     return replace(layout, carry=said.carry), tuple(name for name in said.read if name not in read)
@@ -241,4 +241,4 @@ def _finite(model: "Model", rows: Any, *, clip: bool) -> "Array":
     return found
 
 
-COMMAND = Command(transform, TableParams, panel="Use and check a model", leave=("one_hot",))
+COMMAND = Command(run=transform, params=TableParams, panel="Use and check a model", leave=("one_hot",))

@@ -111,4 +111,4 @@ def _shown(facts: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {warning}"
 
 
-COMMAND = Command(watch, panel="Studies across organisations")
+COMMAND = Command(run=watch, panel="Studies across organisations")

@@ -56,7 +56,7 @@ _RULES: Final = ("counts", "groups", "drop", "fill")
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Gaps:
     """Which entries of a row count as missing, and what is counted of the others.
 
@@ -92,22 +92,22 @@ class Gaps:
     @classmethod
     def counted(cls, dim: int) -> "Gaps":
         """Each of `dim` columns by itself."""
-        return cls("counts", np.arange(dim))
+        return cls(rule="counts", group=np.arange(dim))
 
     @classmethod
     def grouped(cls, group: NDArray[np.int64]) -> "Gaps":
         """Groups of columns, by the number of each column's group, (d,)."""
-        return cls("groups", np.asarray(group, dtype=np.int64))
+        return cls(rule="groups", group=np.asarray(group, dtype=np.int64))
 
     @classmethod
     def dropped(cls, dim: int) -> "Gaps":
         """Incomplete rows of `dim` columns count as nothing."""
-        return cls("drop", np.zeros(dim, dtype=np.int64))
+        return cls(rule="drop", group=np.zeros(dim, dtype=np.int64))
 
     @classmethod
     def filled(cls, values: Array) -> "Gaps":
         """These public values, (d,), take the place of missing entries."""
-        return cls("fill", np.zeros(len(values), dtype=np.int64), np.array(values, dtype=np.float64))
+        return cls(rule="fill", group=np.zeros(len(values), dtype=np.int64), values=np.array(values, dtype=np.float64))
 
     def under(self, neighbours: Neighbours) -> "Gaps":
         """The same gaps, with the counts that have the least noise under this relation: see `sensitivity`.
@@ -240,7 +240,7 @@ class SparseBlock:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Pair:
     """What a block adds to the Gram matrix: left^T right, in units of `unit`, of whole rows, (b, d), dense or sparse.
 
@@ -255,7 +255,7 @@ class Pair:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Scored:
     """What a block adds to the Gram matrix times a basis: rows^T scores, in units of `unit`, all whole; `shift` as in `Pair`.
 
@@ -311,9 +311,11 @@ class Region(ABC):
         unit = unit_of(self)
         if not block.sparse:
             rows = self.whole(block, unit=unit, squared=True, out=out)
-            return Pair(rows, rows, unit * unit)
+            return Pair(left=rows, right=rows, unit=unit * unit)
         part = self.whole_sparse(block, unit=unit, squared=True)
-        return Pair(part.rows, part.rows, unit * unit, None if self.shifted_center is None else part.shift)
+        return Pair(
+            left=part.rows, right=part.rows, unit=unit * unit, shift=None if self.shifted_center is None else part.shift
+        )
 
     @abstractmethod
     def scored(self, block: Block, *, basis: Array, out: Array | None = None) -> Scored:
@@ -347,7 +349,7 @@ def unit_of(region: Region) -> float:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Domain(Region):
     """Clips x to w * ball((clip(x, low, high) - center) / scale), where ball(v) = v min(1, radius / ||v||).
 
@@ -549,7 +551,9 @@ class Domain(Region):
             # Exact in any order: whole rows times multiples of 2^-35 stay below 2^53.
             scores = rows @ basis
             scores *= SCORE
-            return Scored(rows, np.trunc(scores, out=scores), unit * (unit / SCORE), 2.0**SCORE_BITS)
+            return Scored(
+                rows=rows, scores=np.trunc(scores, out=scores), unit=unit * (unit / SCORE), largest=2.0**SCORE_BITS
+            )
         part, center = self.whole_sparse(block, unit=unit, squared=True), self.shifted_center
         shift, scores = None if center is None else part.shift, np.empty((len(block), basis.shape[1]))
         drag = None if center is None else center_scores(center, basis)
@@ -561,7 +565,7 @@ class Domain(Region):
             np.trunc(found, out=scores[here])
 
         sparse_times(part.rows, basis, put)
-        return Scored(part.rows, scores, unit * (unit / SCORE), 2.0**SCORE_BITS, shift)
+        return Scored(rows=part.rows, scores=scores, unit=unit * (unit / SCORE), largest=2.0**SCORE_BITS, shift=shift)
 
     def require_near(self) -> None:
         """Refuse to center sparse rows on a point far outside their ball.

@@ -72,7 +72,7 @@ class Charge:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
     """Where in a stream a release comes from: slot `number` of a `series` of disjoint slots, counted up from any start.
 
@@ -93,7 +93,7 @@ class Slot:
 
 
 @final
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Series:
     """Squares of mu by slot: the largest of the closed slots, and those of the open slots by group. Changes in place."""
 
@@ -465,7 +465,7 @@ delta = 1e-06; nothing was released
 
         >>> ledger = Ledger(epsilon=1.0, delta=1e-6)
         >>> for number in range(1000):
-        ...     ledger.spend(0.2, label="block", slot=Slot("blocks", number, per_person=1))
+        ...     ledger.spend(0.2, label="block", slot=Slot(series="blocks", number=number, per_person=1))
         >>> len(ledger.charges), ledger.spent_mu
         (1, 0.2)
         """
@@ -490,7 +490,9 @@ delta = 1e-06; nothing was released
             unit = unit or self.unit
             extra, series = mu, None
             if slot is not None:
-                series = self._series.get(slot.series) or _Series(slot.number, slot.per_person, {}, window=slot.window)
+                series = self._series.get(slot.series) or _Series(
+                    number=slot.number, per_person=slot.per_person, open={}, window=slot.window
+                )
                 extra = math.sqrt(max(series.extra(slot, mu * mu), 0.0))
             if reserve is None:
                 self._store.afford(extra, label=label, unit=unit, budget=None)
@@ -539,7 +541,9 @@ delta = 1e-06; nothing was released
             numbers = [now, *largest]
             require(all(0 <= square < math.inf for square in numbers), f"the ledger's record of {name!r} is damaged")
             # Without a window: what was open behind the newest slot counts as closed from here on.
-            self._series.setdefault(name, _Series(number, per_person, {number: {"": now}}, tuple(largest)))
+            self._series.setdefault(
+                name, _Series(number=number, per_person=per_person, open={number: {"": now}}, largest=tuple(largest))
+            )
 
     @classmethod
     def continued(

@@ -120,7 +120,7 @@ class Exact(Mechanism):
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Gaussian(Mechanism):
     """Adds rounded normal noise of deviation sensitivity * multiplier / sqrt(share), and charges sqrt(share) / multiplier.
 
@@ -137,7 +137,9 @@ class Gaussian(Mechanism):
     sees `multiplier` in total. `purpose` is that of every charge.
 
     >>> ledger = Ledger(epsilon=1.0, delta=1e-6)
-    >>> noisy = Gaussian(5.0, ledger, Noise.seeded(1)).release(Bounded(np.zeros(2), 1.0), label="sum")
+    >>> noisy = Gaussian(multiplier=5.0, ledger=ledger, noise=Noise.seeded(1)).release(
+    ...     Bounded(np.zeros(2), 1.0), label="sum"
+    ... )
     >>> noisy.shape, ledger.charges[0].label, ledger.charges[0].mu
     ((2,), 'sum', 0.2)
     """

@@ -220,7 +220,7 @@ class Total:
 
 
 @final
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, kw_only=True)
 class WholeSums:
     """What rows add up to, wherever they are: a `total` in whole numbers of `unit`, and what a center is still subtracted with.
 
@@ -513,7 +513,7 @@ class WholeSum:
     @property
     def sums(self) -> WholeSums:
         """Everything added so far."""
-        return WholeSums(self.total, self.unit, weight=self.shifts)
+        return WholeSums(total=self.total, unit=self.unit, weight=self.shifts)
 
 
 # The most that a row adds to a product: those of tables have 34 bits, those of histories 36.
@@ -542,7 +542,7 @@ class GramWork:
         size = min(block_size(rows), rows.shape[0])
         worker = added_up(rows, lambda: _WholeDenseGram(self.region, size), dim=self.region.dim)
         # The worker's product and its rows are freed on return: the matrix may be all that fits.
-        return WholeSums(worker.total, worker.unit)
+        return WholeSums(total=worker.total, unit=worker.unit)
 
     def joined(self, left: WholeSums, right: WholeSums) -> WholeSums:
         """The sum over the rows of both."""
@@ -645,8 +645,8 @@ class WholeSparseGram:
     def sums(self) -> WholeSums:
         """Everything added so far."""
         if self.shifts is None:
-            return WholeSums(self.total, self.unit)
-        return WholeSums(self.total, self.unit, self.shifts.pull, self.shifts.weight)
+            return WholeSums(total=self.total, unit=self.unit)
+        return WholeSums(total=self.total, unit=self.unit, beside=self.shifts.pull, weight=self.shifts.weight)
 
 
 # Rows of a product from which the center is subtracted at a time. Fewer are in a nearer cache, but two threads would then spend
@@ -752,7 +752,7 @@ class _WholeProducts:
     @property
     def sums(self) -> WholeSums:
         """Everything added so far."""
-        return WholeSums(self.total, self._unit, self._drag)
+        return WholeSums(total=self.total, unit=self._unit, beside=self._drag)
 
     def and_other(self, other: "_WholeProducts") -> None:
         """Add the products of another worker: only dense rows have two, so there is no center to add."""

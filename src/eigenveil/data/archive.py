@@ -100,7 +100,7 @@ def format_of(path: Path) -> str | None:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveKind:
     """One kind of archive: its format name, the version this program writes and reads, and its error."""
 

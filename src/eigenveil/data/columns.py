@@ -128,7 +128,7 @@ def require_names(source: Any, names: Sequence[str], wanted: Sequence[str]) -> N
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnLayout:
     """The columns of one table as they are read: those that are analysed, `read`, become the columns `names`.
 
@@ -178,7 +178,7 @@ class ColumnLayout:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnChoice:
     """What a caller says of the columns of a table.
 
@@ -197,7 +197,7 @@ class ColumnChoice:
     def of(cls, asked: Any, *, person: str | None = None) -> "ColumnChoice":
         """From the parameters of an estimator or a command."""
         found = checked(ColumnsParams, asked)
-        return cls(found.columns, found.drop or (), found.one_hot or {}, person)
+        return cls(columns=found.columns, drop=found.drop or (), one_hot=found.one_hot or {}, person=person)
 
     @property
     def empty(self) -> bool:
@@ -219,7 +219,7 @@ class ColumnChoice:
         """The layout of another table for the columns `known` of a fit, in their order; its columns may have any other."""
         wanted = self.sources(known)
         levels = {name: every for name, every in self.one_hot.items() if name in wanted}
-        return ColumnChoice(wanted, one_hot=levels, literal=True).laid_out(source, names, kinds)
+        return ColumnChoice(columns=wanted, one_hot=levels, literal=True).laid_out(source, names, kinds)
 
     def laid_out(self, source: Any, names: Sequence[str], kinds: Mapping[str, str] | None = None) -> ColumnLayout:
         """The layout of a table with these column names. `kinds` are its declared types in words, if it declares any."""
@@ -250,9 +250,8 @@ class ColumnChoice:
         # A level may make a name that another column has already, such as sex_f.
         require_names(f"{source}, with its text as 0 and 1,", made, ())
         ids = tuple(name for name in read if name not in self.one_hot and not asked[name] and looks_like_id(name))
-        return ColumnLayout(
-            read, made, {name: self.one_hot[name] for name in read if name in self.one_hot}, *(self.person, carry, ids)
-        )
+        one_hot = {name: self.one_hot[name] for name in read if name in self.one_hot}
+        return ColumnLayout(read=read, names=made, one_hot=one_hot, person=self.person, carry=carry, ids=ids)
 
     def _found(
         self, parameter: str, entries: Sequence[str], source: Any, names: Sequence[str], known: frozenset[str]

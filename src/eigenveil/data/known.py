@@ -31,7 +31,7 @@ __all__ = ["KnownColumns", "require_places"]
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KnownColumns:
     """The `dim` columns that a fit has analysed, and their `names`, None if its table had none.
 

@@ -63,7 +63,9 @@ def open_source(
     if piped or format_of(Path(source), said).has_names:
         levels = {name: tuple(map(str, every)) for name, every in (one_hot or {}).items()}
         wanted = None if columns is None else tuple(columns)
-        return follow_named(open_named(source, said), ColumnChoice(wanted, tuple(drop), levels, person))
+        return follow_named(
+            open_named(source, said), ColumnChoice(columns=wanted, drop=tuple(drop), one_hot=levels, person=person)
+        )
     table = read_table(source, columns=columns, drop=drop, one_hot=one_hot, person=person, **how)
     size = _BATCH if table.rows.sparse else _batch(table.rows.shape[1])
     return Source((block.values for block in table.rows.blocks(size)), table.columns, table.rows.shape[0])

@@ -37,7 +37,7 @@ _AT_ONCE, _NUMBERS_AT_ONCE = 1 << 16, 1 << 21
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Table:
     """Rows ready to be read, their column names, if there are any, and the number of columns in the file.
 
@@ -51,7 +51,7 @@ class Table:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class FileRows:
     """Rows of a file, read again for every pass, a batch at a time: the file may be larger than memory.
 
@@ -184,7 +184,9 @@ def read_table(
     if format_.has_names or piped:
         levels = {name: tuple(map(str, every)) for name, every in (one_hot or {}).items()}
         wanted = None if columns is None else tuple(columns)
-        choice = ColumnChoice(wanted, tuple(drop), levels, person, tuple(carry), literal)
+        choice = ColumnChoice(
+            columns=wanted, drop=tuple(drop), one_hot=levels, person=person, carry=tuple(carry), literal=literal
+        )
         return read_named(open_named(source, said), choice, gaps=gaps)
     require_options(path, said, format_)
     asked = {"person": person, "drop": drop, "one_hot": one_hot, "columns": None if literal else columns}
@@ -201,7 +203,7 @@ def read_table(
         if "features" in format_.options:
             advice = "If that is right, say so with {features}"
         require_columns(path, rows.shape[1], advice=advice)
-    return Table(with_gaps(rows, MissingMarks.of(said)))
+    return Table(rows=with_gaps(rows, MissingMarks.of(said)))
 
 
 def read_named(table: NamedTable, choice: ColumnChoice, *, gaps: bool = False) -> Table:
@@ -219,12 +221,12 @@ def read_named(table: NamedTable, choice: ColumnChoice, *, gaps: bool = False) -
     if table.count is None:
         rows, others = _held(table, layout, aside, gaps=gaps)
     else:
-        rows = FileRows(table, layout, gaps)
+        rows = FileRows(table=table, layout=layout, gaps=gaps)
         others = beside(table, aside)
     if layout.person is not None:
         rows = WeightedRows.by_person(rows, person_ids(others, layout.person))
     carried = others.select(list(layout.carry)) if layout.carry else None
-    return Table(rows, columns, len(table.names), carried)
+    return Table(rows=rows, columns=columns, available=len(table.names), carried=carried)
 
 
 def laid_out(table: NamedTable, choice: ColumnChoice, *, gaps: bool) -> ColumnLayout:

@@ -25,14 +25,16 @@ _PIECE: Final = 1 << 20
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class RowCovariance:
     """The covariance of rows around `mean`, (d,): `variances`, (m,), along orthonormal `directions`, (m, d), and `rest`
     along all others.
 
     Rows are divided by `scale`, (d,), first, unless it is None.
 
-    >>> model = RowCovariance(np.zeros(2), np.array([[1.0, 0.0]]), np.array([4.0]), 1.0, None)
+    >>> model = RowCovariance(
+    ...     mean=np.zeros(2), directions=np.array([[1.0, 0.0]]), variances=np.array([4.0]), rest=1.0, scale=None
+    ... )
     >>> model.matrix().tolist(), model.inverse().tolist()
     ([[4.0, 0.0], [0.0, 1.0]], [[0.25, 0.0], [0.0, 1.0]])
     """
@@ -50,7 +52,13 @@ class RowCovariance:
         No component gets less than the rest, nor less than noise could hide.
         """
         least = max(rest, _hidden(model.noise_floor, len(model.mean)))
-        return cls(model.mean, model.components, np.maximum(model.explained_variance, least), rest, model.scale)
+        return cls(
+            mean=model.mean,
+            directions=model.components,
+            variances=np.maximum(model.explained_variance, least),
+            rest=rest,
+            scale=model.scale,
+        )
 
     @classmethod
     def released(cls, gram: Array, people: float, model: Model) -> "RowCovariance":
@@ -66,7 +74,13 @@ class RowCovariance:
         others = values[~clear]
         rest = max(float(others.mean()), _hidden(floor, len(model.mean))) if len(others) else 0.0
         # `eigh` sorts upwards, and components begin with the largest variance.
-        return cls(model.mean, vectors[:, clear].T[::-1], np.maximum(values[clear][::-1], rest), rest, model.scale)
+        return cls(
+            mean=model.mean,
+            directions=vectors[:, clear].T[::-1],
+            variances=np.maximum(values[clear][::-1], rest),
+            rest=rest,
+            scale=model.scale,
+        )
 
     @property
     def dim(self) -> int:

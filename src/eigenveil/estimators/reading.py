@@ -103,7 +103,7 @@ def chosen(X: Any, asked: Any, *, fitting: bool, known: Any = None, alike: bool 
         return X, ids
     if not fitting and known is not None and not (alike and choice.empty):
         one_hot, gaps = choice.one_hot, rule_of(asked) != "refuse"
-        return KnownColumns(len(known), tuple(map(str, known)), one_hot, gaps).matched(X), None
+        return KnownColumns(dim=len(known), names=tuple(map(str, known)), one_hot=one_hot, gaps=gaps).matched(X), None
     kinds = kinds_in(schema_of(X) if is_lazy(X) else X)
     if not fitting:
         X = in_memory(X)
@@ -174,7 +174,7 @@ def _chosen_there(engine: Engine, X: Any, asked: Any, *, fitting: bool, known: A
         choice = (
             ColumnChoice()
             if known is None
-            else ColumnChoice(choice.sources(known), one_hot=choice.one_hot, literal=True)
+            else ColumnChoice(columns=choice.sources(known), one_hot=choice.one_hot, literal=True)
         )
     require_param(column is None or column in names, _NO_COLUMN, column=column)
     rows, layout = engine.frame(X, choice, gaps=gaps)

@@ -12,7 +12,7 @@ __all__ = ["Round", "Unfinished", "Watch", "round_of"]
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
     """One round of a fit over sites or peers: who answered, what it sent, how far the answer moved, and what was charged.
 

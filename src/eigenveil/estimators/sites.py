@@ -19,7 +19,7 @@ __all__ = ["Columns", "SiteInfo", "people_at", "read_site", "read_sites"]
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Columns:
     """The columns of all sites: how many, which site came `first`, and their `names` if any site gives names.
 
@@ -33,7 +33,7 @@ class Columns:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SiteInfo:
     """What is known of the sites before a fit: their names, their columns, and their numbers of people if declared.
 
@@ -54,7 +54,7 @@ class SiteInfo:
         first = next(iter(rows.values()))
         sparse, grouped = (any(map(what, rows.values())) for what in (lambda one: one.sparse, counts_people))
         names = None if columns is None or columns.names is None else tuple(map(str, columns.names))
-        return cls(tuple(rows), first.shape[1], sparse, grouped, rows, columns=names)
+        return cls(names=tuple(rows), dim=first.shape[1], sparse=sparse, grouped=grouped, rows=rows, columns=names)
 
     @classmethod
     def declared(
@@ -71,7 +71,7 @@ class SiteInfo:
         require(len(names) > 0, "there must be at least one site, got none")
         require(sizes is None or set(sizes) == set(names), "sizes must name every site and nobody else")
         known = None if columns is None else tuple(columns)
-        return cls(tuple(names), dim, sparse=False, grouped=grouped, people=sizes, columns=known)
+        return cls(names=tuple(names), dim=dim, sparse=False, grouped=grouped, people=sizes, columns=known)
 
     def sizes(self) -> dict[str, float] | None:
         """How many people each site has. None over a network if nobody declared it. Call it only if sizes are public."""
@@ -124,7 +124,7 @@ def read_site(estimator: Any, name: str, X: Any, columns: Columns | None) -> tup
         raise ValueError(f"{name}: {str(error).splitlines()[0]}") from None
     if columns is None or (columns.names is None and names is not None):
         # The first site with names decides for all, also after sites without names.
-        columns = Columns(count, name, names, getattr(reader, "feature_names_in_", None))
+        columns = Columns(count=count, first=name, names=names, shown=getattr(reader, "feature_names_in_", None))
     return rows, columns
 
 

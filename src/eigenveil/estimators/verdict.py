@@ -68,7 +68,7 @@ _LEVEL: Final = 0.99
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class FitVerdict:
     """What can be said of a fit: its noise floor, in Gram units, its fill, and its warnings.
 
@@ -87,7 +87,7 @@ class FitVerdict:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Released:
     """The released numbers of a private fit that a verdict needs, with their standard deviations.
 
@@ -185,7 +185,7 @@ def released_of(study: Fit, found: FitResult, *, space: Subspace, floor: float) 
         moved = 1.0 if gaps is not None and gaps.drops else count_sensitivity(study.neighbours)
         people_noise = study.multiplier * moved / math.sqrt(share)
     return Released(
-        space,
+        space=space,
         trace=found.trace,
         people=found.people,
         radius=found.domain.radius,
@@ -274,7 +274,15 @@ def verdict_of(
     # A clipped row adds the squared bound, so no more rows than the fill are clipped. Norms may say more if the center has moved.
     clipped = None if seen.clipped is None else min(seen.clipped, fill + _CLEAR * noise)
     # No clipped row is longer than the bound. Where few people were in it, noise alone may say more.
-    return FitVerdict(seen.noise_floor, min(fill, 1.0), clipped, seen.norms, seen.outliers, warned, said=len(before))
+    return FitVerdict(
+        noise_floor=seen.noise_floor,
+        fill=min(fill, 1.0),
+        clipped=clipped,
+        norms=seen.norms,
+        outliers=seen.outliers,
+        warned=warned,
+        said=len(before),
+    )
 
 
 def _warned(
@@ -558,7 +566,16 @@ def forewarned(
             "row_bound": None if bounds.find else known,
             "scale": "private" if bounds.units else None,
         }
-    facts = Facts(dim, rank, count, budget, _guess(dim), neighbours=neighbours, sites=max(1, min(sites, count)), **more)
+    facts = Facts(
+        dim=dim,
+        rank=rank,
+        people=count,
+        budget=budget,
+        spectrum=_guess(dim),
+        neighbours=neighbours,
+        sites=max(1, min(sites, count)),
+        **more,
+    )
     found = hopeless(facts, method)
     if found is None:
         return ()

@@ -83,7 +83,7 @@ def alike(name: str, other: str) -> bool:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StudyBudget:
     """What a study may spend, as joined.
 
@@ -96,7 +96,16 @@ class StudyBudget:
     - `unit` is what it protects. It may be None where there is no privacy, and for a charge by hand: that is of the kind of
       the others.
 
-    >>> StudyBudget("0" * 64, "heart study", "patients", "masked", 1.0, 1e-6, mu=0.23, beyond=1e-9).private
+    >>> StudyBudget(
+    ...     study="0" * 64,
+    ...     title="heart study",
+    ...     dataset="patients",
+    ...     trust="masked",
+    ...     epsilon=1.0,
+    ...     delta=1e-6,
+    ...     mu=0.23,
+    ...     beyond=1e-9,
+    ... ).private
     True
     """
 
@@ -164,7 +173,7 @@ class StudyBudget:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StudyStep:
     """One step of a study: the message that came, what was said to it, byte for byte, and what that cost.
 
@@ -179,7 +188,7 @@ class StudyStep:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
     """A study as the ledger has it: joined just now (`fresh`) or before, its private randomness, and its steps in order.
 
@@ -194,7 +203,7 @@ class Opened:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
     """How a study stands after an entry: what it may spend, what it has spent, and what of that counts for its dataset.
 
@@ -285,11 +294,11 @@ class Standing:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Together:
     """All studies of a dataset: how many, the sum of squared mu that counts, and the sum of what goes beyond.
 
-    >>> Together.of([Standing(3.0, 1e-9, None), Standing(4.0, 0.0, None)])
+    >>> Together.of([Standing(mu=3.0, beyond=1e-9, life=None), Standing(mu=4.0, beyond=0.0, life=None)])
     Together(studies=2, counts=25.0, beyond=1e-09)
     """
 
@@ -326,8 +335,8 @@ class RunningTotal:
     >>> from eigenveil.core.unit import Neighbours
     >>> total, row = RunningTotal(), PrivacyUnit("row", Neighbours.ADD_REMOVE)
     >>> for mu in (0.1, 0.2, 0.3):
-    ...     total.change(None, Standing(mu, 0.0, None, unit=row))
-    >>> total.together == Together.of(Standing(mu, 0.0, None, unit=row) for mu in (0.3, 0.1, 0.2))
+    ...     total.change(None, Standing(mu=mu, beyond=0.0, life=None, unit=row))
+    >>> total.together == Together.of(Standing(mu=mu, beyond=0.0, life=None, unit=row) for mu in (0.3, 0.1, 0.2))
     True
     """
 

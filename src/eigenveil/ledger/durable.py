@@ -96,7 +96,7 @@ class DurableLedger:
     >>> folder = tempfile.TemporaryDirectory()
     >>> from eigenveil.core.unit import Neighbours, PrivacyUnit
     >>> cost, row = {"epsilon": 1.0, "delta": 1e-6, "mu": 0.23}, PrivacyUnit("row", Neighbours.ADD_REMOVE)
-    >>> account = StudyBudget("0" * 64, "heart study", "patients", "masked", **cost, unit=row)
+    >>> account = StudyBudget(study="0" * 64, title="heart study", dataset="patients", trust="masked", **cost, unit=row)
     >>> with DurableLedger.open(Path(folder.name) / "ledger.db") as ledger:
     ...     opened = ledger.join(account, life=Budget(2.0, 1e-5))
     ...     ledger.commit(account.study, 0, came=b"ask", said=[b"noisy sum"], charges=[Charge("sum", 0.1)])

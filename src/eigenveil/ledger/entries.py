@@ -110,7 +110,7 @@ class Mark:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """One entry: its `number` from 1, its time and kind, the study and dataset it is about, and its `body`.
 

@@ -49,7 +49,7 @@ class StudyReplay:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetState:
     """All studies of a declared dataset together.
 

@@ -75,7 +75,7 @@ def released(
 
 
 @final
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, kw_only=True)
 class StreamSpending:
     """One stream. Changes in place: it is `charged` once, before anything of it leaves. Without a ledger nothing is kept.
 

@@ -27,7 +27,7 @@ _TRIES = 8
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SpanningTree:
     """A tree over a graph's edges: the peer `above` each peer but the root, the peers `below` each, and the depth.
 
@@ -250,7 +250,9 @@ class Graph:
                 # The first of several, because every peer must find the same tree by itself.
                 above[name] = next(other for other in self._near[name] if away[other] < away[name])
                 below[above[name]].append(name)
-        return SpanningTree(root, above, {name: tuple(found) for name, found in below.items()}, min(furthest))
+        return SpanningTree(
+            root=root, above=above, below={name: tuple(found) for name, found in below.items()}, depth=min(furthest)
+        )
 
     def adjacency(self) -> Array:
         """(m, m): one where there is an edge, zero elsewhere.

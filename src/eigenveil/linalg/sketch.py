@@ -18,7 +18,7 @@ __all__ = ["Sketch", "merge_many", "merge_sketches", "pull_of_means", "without_s
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Sketch:
     """Rows of total `weight` around their `mean`, (d,): scatter ~ basis diag(values**2) basis^T, of trace `energy`.
 
@@ -99,7 +99,7 @@ def pull_of_means(left: Array, right: Array, left_weight: float, right_weight: f
 def merge_sketches(left: Sketch, right: Sketch, *, rank: int, center: bool) -> Sketch:
     """The sketch of all rows of both, truncated to `rank` directions. Apart from truncation, the order has no effect.
 
-    >>> one = Sketch(Subspace.of(np.eye(2)[:1], rank=1), np.zeros(2), 1.0, 1.0)
+    >>> one = Sketch(subspace=Subspace.of(np.eye(2)[:1], rank=1), mean=np.zeros(2), weight=1.0, energy=1.0)
     >>> merge_sketches(one, one, rank=2, center=False).energy
     2.0
     """

@@ -7,20 +7,19 @@ names. The questions are abstract, so a leaf that leaves one open cannot be made
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, final
 
 import numpy as np
 
 from eigenveil.core.accounting import Budget
-from eigenveil.core.domain import Domain
 from eigenveil.core.noise import Noise
 from eigenveil.core.unit import Neighbours
 from eigenveil.errors import require_param
 from eigenveil.linalg import Array, orthonormal
 from eigenveil.methods.scene import Scene
-from eigenveil.tasks import Task
+from eigenveil.tasks.base import Components
 
 __all__ = [
     "TOLERANCE",
@@ -36,8 +35,6 @@ __all__ = [
 ]
 
 LocalSteps = int | Sequence[int | str]
-# Makes the task that finds directions, from the domain of the rows.
-Components = Callable[[Domain], Task[Any, Any, Any]]
 # Who may run it: a curator, sites around a hub, peers in one process, and peers over a network.
 Place = Literal["curator", "sites", "peers", "remote peers"]
 

@@ -137,7 +137,7 @@ class Covariance(Method):
         noise = Noise.seeded(scene.seed)
         if scene.dim > ALL_PAIRS:
             return leading_under_noise(scene.gram, scene.shift, scale=scene.scale, rank=scene.rank, noise=noise)[1]
-        task = CovarianceSum(Domain(scene.dim, 1.0), scene.neighbours)
+        task = CovarianceSum(Domain(dim=scene.dim, radius=1.0), scene.neighbours)
         released = run_pooled(task, Symmetric(matrix_of(scene), people=1), gaussian(scene.multiplier, noise))
         return Subspace.of_gram(released, rank=scene.rank, overwrite=True).basis
 

@@ -33,7 +33,7 @@ class RandomisedState:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class RandomisedSvd(ProductTask[RandomisedState]):
     """FedPower Alg. 6 from `begin`, (d, r), an orthonormal basis of the random Omega, which has the same span.
 
@@ -51,8 +51,10 @@ class RandomisedSvd(ProductTask[RandomisedState]):
     >>> from eigenveil.protocols import run_pooled
     >>> from eigenveil.data.rows import DenseRows
     >>> begin = orthonormal(np.random.default_rng(0).standard_normal((3, 2)))
-    >>> task = RandomisedSvd(Domain(dim=3, radius=9.0), Neighbours.ADD_REMOVE, begin, rank=1)
-    >>> run_pooled(task, DenseRows(np.outer([3.0, 4.0], [1.0, 0.0, 0.0])), Exact(because="doctest")).values.round(9).tolist()
+    >>> task = RandomisedSvd(domain=Domain(dim=3, radius=9.0), neighbours=Neighbours.ADD_REMOVE, begin=begin, rank=1)
+    >>> run_pooled(task, DenseRows(np.outer([3.0, 4.0], [1.0, 0.0, 0.0])), Exact(because="doctest")).values.round(
+    ...     9
+    ... ).tolist()
     [5.0]
     """
 

@@ -55,7 +55,7 @@ class LocalPart:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class LocalState:
     """The public state: rounds done, the basis to broadcast, (d, r), and the results of the last round.
 
@@ -70,7 +70,7 @@ class LocalState:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class LocalPower(Task[LocalState, LocalPart, Subspace]):
     """FedPower with full participation (Guo, Li, Chang, Wang and Zhang, Alg. 2) from the orthonormal `begin`, (d, r).
 
@@ -90,7 +90,9 @@ class LocalPower(Task[LocalState, LocalPart, Subspace]):
     >>> from eigenveil.protocols import run_pooled
     >>> from eigenveil.data.rows import DenseRows
     >>> settings = dict(begin=np.eye(2)[:, :1] * 0.8 + np.eye(2)[:, 1:] * 0.6, steps=constant_steps(4, 5), rank=1)
-    >>> task = LocalPower(Domain(dim=2, radius=9.0), Neighbours.ADD_REMOVE, shares=(0.2,) * 5, **settings)
+    >>> task = LocalPower(
+    ...     domain=Domain(dim=2, radius=9.0), neighbours=Neighbours.ADD_REMOVE, shares=(0.2,) * 5, **settings
+    ... )
     >>> run_pooled(task, DenseRows(np.diag([3.0, 2.0])), Exact(because="doctest")).basis.round(6).ravel().tolist()
     [1.0, 0.0]
     """
@@ -122,7 +124,7 @@ class LocalPower(Task[LocalState, LocalPart, Subspace]):
 
     def start(self) -> LocalState:
         """The given basis."""
-        return LocalState(0, self.begin)
+        return LocalState(round=0, basis=self.begin)
 
     def ask(self, state: LocalState) -> Question:
         """For local steps from the basis."""
@@ -206,7 +208,7 @@ class LocalPower(Task[LocalState, LocalPart, Subspace]):
         space = Subspace(signed(basis @ rotation[:, : self.rank]), np.sqrt(values[: self.rank]))
         movement = math.inf if state.space is None else float(sines(space.basis, state.space.basis)[0])
         spread = None if math.isnan(total.spread) else total.spread
-        return LocalState(state.round + 1, basis, space, movement, spread)
+        return LocalState(round=state.round + 1, basis=basis, space=space, movement=movement, spread=spread)
 
     def result(self, state: LocalState) -> Subspace | None:
         """The estimate after the last round, or once it moves by no more than the tolerance."""

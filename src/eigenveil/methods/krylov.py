@@ -44,7 +44,7 @@ _ORTHONORMAL = 1e-8
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class KrylovState:
     """The public state: G Q = Q H + R E^T for the blocks Q multiplied so far, where R is the part outside their span.
 
@@ -65,7 +65,7 @@ class KrylovState:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class KrylovSum(ProductTask[KrylovState]):
     """Block Lanczos with full reorthogonalisation from the orthonormal `begin`, (d, w), for the `rank` <= w leading directions.
 
@@ -79,8 +79,12 @@ class KrylovSum(ProductTask[KrylovState]):
     >>> from eigenveil.protocols import run_pooled
     >>> from eigenveil.data.rows import DenseRows
     >>> begin = orthonormal(np.random.default_rng(0).standard_normal((6, 2)))
-    >>> task = KrylovSum(Domain(dim=6, radius=np.inf), Neighbours.ADD_REMOVE, begin, rounds=6, rank=1)
-    >>> run_pooled(task, DenseRows(np.diag([6.0, 5.0, 4.0, 3.0, 2.0, 1.0])), Exact(because="doctest")).values.round(9).tolist()
+    >>> task = KrylovSum(
+    ...     domain=Domain(dim=6, radius=np.inf), neighbours=Neighbours.ADD_REMOVE, begin=begin, rounds=6, rank=1
+    ... )
+    >>> run_pooled(task, DenseRows(np.diag([6.0, 5.0, 4.0, 3.0, 2.0, 1.0])), Exact(because="doctest")).values.round(
+    ...     9
+    ... ).tolist()
     [6.0]
     """
 
@@ -149,14 +153,14 @@ class KrylovSum(ProductTask[KrylovState]):
         residual = float(np.linalg.norm(leaving, 2)) if leaving.size else 0.0
         stuck = 2 * residual > state.residual and residual <= _FLOOR * float(values[0])
         return KrylovState(
-            state.round + 1,
-            span,
-            small,
-            basis,
-            values,
-            residual,
-            _data_scale(span, values, rotation, rank=self.rank),
-            state.in_vain + 1 if stuck else 0,
+            round=state.round + 1,
+            span=span,
+            small=small,
+            basis=basis,
+            values=values,
+            residual=residual,
+            space=_data_scale(span, values, rotation, rank=self.rank),
+            in_vain=state.in_vain + 1 if stuck else 0,
         )
 
     def result(self, state: KrylovState) -> Subspace | None:
@@ -216,7 +220,15 @@ class KrylovSum(ProductTask[KrylovState]):
         return self._starting(orthonormal(state.span @ rotation[:, ::-1][:, :width] + _FRESH * self.begin))
 
     def _starting(self, basis: Array) -> KrylovState:
-        return KrylovState(0, np.empty((self.domain.dim, 0)), np.empty((0, 0)), basis, np.empty(0), np.inf, None)
+        return KrylovState(
+            round=0,
+            span=np.empty((self.domain.dim, 0)),
+            small=np.empty((0, 0)),
+            basis=basis,
+            values=np.empty(0),
+            residual=np.inf,
+            space=None,
+        )
 
 
 def _next_block(span: Array, rest: Array, *, floor: float) -> tuple[Array, Array]:
@@ -253,7 +265,7 @@ _BOLD, _LEAST_SIGNAL = 3.0, 1e-3
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class KeptState:
     """The public state: the bases multiplied so far, their released products, (d, p) each, the next basis, and the estimate."""
 
@@ -265,7 +277,7 @@ class KeptState:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class KeptProducts(ProductTask[KeptState]):
     """Rounds of Y = G X + noise, one per share, from the orthonormal `begin`, (d, p), for the `rank` leading directions.
 
@@ -284,7 +296,9 @@ class KeptProducts(ProductTask[KeptState]):
     >>> from eigenveil.protocols import run_pooled
     >>> from eigenveil.data.rows import DenseRows
     >>> begin = orthonormal(np.random.default_rng(0).standard_normal((4, 2)))
-    >>> task = KeptProducts(Domain(dim=4, radius=9.0), Neighbours.ADD_REMOVE, begin, shares=(0.25,) * 4, rank=1)
+    >>> task = KeptProducts(
+    ...     domain=Domain(dim=4, radius=9.0), neighbours=Neighbours.ADD_REMOVE, begin=begin, shares=(0.25,) * 4, rank=1
+    ... )
     >>> run_pooled(task, DenseRows(np.diag([4.0, 3.0, 2.0, 1.0])), Exact(because="doctest")).values.round(1).tolist()
     [4.0]
     """
@@ -309,7 +323,7 @@ class KeptProducts(ProductTask[KeptState]):
 
     def start(self) -> KeptState:
         """The given basis."""
-        return KeptState((), (), self._capped(self.begin))
+        return KeptState(bases=(), products=(), basis=self._capped(self.begin))
 
     def ask(self, state: KeptState) -> Question:
         """For the product with the next basis."""
@@ -337,7 +351,7 @@ class KeptProducts(ProductTask[KeptState]):
         if self.tolerance > 0 and state.space is not None and space is not None:
             done = done or bool(sines(state.space.basis, space.basis)[0] <= self.tolerance)
         following = state.basis if done else self._capped(self._improved(state.basis, released))
-        return KeptState(bases, products, following, space, done)
+        return KeptState(bases=bases, products=products, basis=following, space=space, done=done)
 
     def result(self, state: KeptState) -> Subspace | None:
         """The estimate from all products, after the last round."""

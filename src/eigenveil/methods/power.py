@@ -23,7 +23,7 @@ __all__ = ["METHOD", "PowerIteration", "PowerState"]
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PowerState:
     """The public state: the number of rounds done, the basis to multiply next, and the last product, both (d, p).
 
@@ -38,7 +38,7 @@ class PowerState:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PowerIteration(ProductTask[PowerState]):
     """Rounds of Y = G X + noise and X = orthonormal(Y) from the public orthonormal `begin`, (d, p), one round per share.
 
@@ -49,7 +49,9 @@ class PowerIteration(ProductTask[PowerState]):
     >>> from eigenveil.core.mechanism import Exact
     >>> from eigenveil.data.rows import DenseRows
     >>> begin = np.eye(3)[:, :1]
-    >>> task = PowerIteration(Domain(dim=3, radius=9.0), Neighbours.ADD_REMOVE, begin, shares=(1.0,))
+    >>> task = PowerIteration(
+    ...     domain=Domain(dim=3, radius=9.0), neighbours=Neighbours.ADD_REMOVE, begin=begin, shares=(1.0,)
+    ... )
     >>> task.work(task.ask(task.start()), DenseRows(2 * np.eye(3)), Exact(because="doctest")).ravel().tolist()
     [4.0, 0.0, 0.0]
     """
@@ -72,7 +74,7 @@ class PowerIteration(ProductTask[PowerState]):
 
     def start(self) -> PowerState:
         """The given basis."""
-        return PowerState(0, self.begin)
+        return PowerState(round=0, basis=self.begin)
 
     def ask(self, state: PowerState) -> Question:
         """For the product with the basis."""
@@ -97,15 +99,19 @@ class PowerIteration(ProductTask[PowerState]):
         last = round_ == len(self.shares)
         # `ritz` needs the product together with the basis that was multiplied, not with the next one.
         if last and self.tolerance == 0:
-            return PowerState(round_, state.basis, released, done=True)
-        following = PowerState(round_, orthonormal(released), released)
+            return PowerState(round=round_, basis=state.basis, product=released, done=True)
+        following = PowerState(round=round_, basis=orthonormal(released), product=released)
         if self.tolerance == 0:
             return following
         before, after = self.estimate(state), self.estimate(following)
         assert after is not None
         moved = None if before is None else float(sines(before.basis, after.basis)[0])
         still = moved is not None and moved <= self.tolerance
-        return PowerState(round_, state.basis, released, True, moved) if last or still else following
+        return (
+            PowerState(round=round_, basis=state.basis, product=released, done=True, movement=moved)
+            if last or still
+            else following
+        )
 
     def result(self, state: PowerState) -> Subspace | None:
         """The `rank` leading directions after the last round; without a rank, as many as the block is wide."""

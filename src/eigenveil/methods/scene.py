@@ -5,9 +5,8 @@ A table in its own eigenbasis, d rows along d axes, therefore tells as much as t
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, final
+from typing import Final, final
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from eigenveil.data.rows import DenseRows, SparseRows
 from eigenveil.linalg import Array, orthonormal, signed
 from eigenveil.linalg.normals import normals
 from eigenveil.protocols.pooled import run_pooled
-from eigenveil.tasks import Task
+from eigenveil.tasks.base import Components
 
 __all__ = ["ALL_PAIRS", "Scene", "found_in", "gaussian", "leading_under_noise", "matrix_of", "rows_of"]
 
@@ -37,7 +36,7 @@ _STILL: Final = 5e-4
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Scene:
     """What is rehearsed: rows whose Gram matrix is diag(`gram`) + shift shift^T, (d,) each, in units of row_bound^2.
 
@@ -63,10 +62,10 @@ class Scene:
         return self.multiplier * gram_sensitivity(1.0, self.neighbours)
 
 
-def found_in(scene: Scene, components: Callable[[Domain], Task[Any, Any, Any]]) -> Array:
+def found_in(scene: Scene, components: Components) -> Array:
     """The directions, (d, k), that a task finds in the rows of a scene."""
     rows, radius = rows_of(scene)
-    task = components(Domain(scene.dim, radius, claimed=False))
+    task = components(domain=Domain(dim=scene.dim, radius=radius, claimed=False))
     basis: Array = run_pooled(task, rows, gaussian(scene.multiplier / radius**2, Noise.seeded(scene.seed))).basis
     return basis
 
@@ -74,7 +73,7 @@ def found_in(scene: Scene, components: Callable[[Domain], Task[Any, Any, Any]]) 
 def gaussian(multiplier: float, noise: Noise) -> Mechanism:
     """The mechanism of a fit, on a ledger without limits: a rehearsal reads no one's data, so there is nothing to
     charge."""
-    return Gaussian(multiplier, Ledger(epsilon=math.inf, delta=0.5), noise)
+    return Gaussian(multiplier=multiplier, ledger=Ledger(epsilon=math.inf, delta=0.5), noise=noise)
 
 
 def matrix_of(scene: Scene) -> Array:

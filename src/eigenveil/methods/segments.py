@@ -65,7 +65,7 @@ _CLIP: Final = 2.0
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SegmentsState:
     """The public state: the next `step`, the directions `found`, (d, l), with their `values`, (l,), and the `current` one.
 
@@ -83,7 +83,7 @@ class SegmentsState:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Segments(SumTask[SegmentsState, Subspace]):
     """For each of `rank` components: a start z = sum_j x_j q_j from hidden scores q_j, then `rounds` - 1 products (Alg. 1).
 
@@ -110,7 +110,16 @@ class Segments(SumTask[SegmentsState, Subspace]):
     >>> from eigenveil.data.rows import DenseRows
     >>> exact, rows = Exact(because="doctest"), DenseRows(np.diag([3.0, 2.0, 1.0]))
     >>> domain, near, noise = Domain(dim=3, radius=9.0), Neighbours.ADD_REMOVE, Noise.seeded(1)
-    >>> task = Segments(domain, near, rank=1, rounds=40, shares=(1 / 40,) * 40, noise=noise, deviation=0.5, clip=1.0)
+    >>> task = Segments(
+    ...     domain=domain,
+    ...     neighbours=near,
+    ...     rank=1,
+    ...     rounds=40,
+    ...     shares=(1 / 40,) * 40,
+    ...     noise=noise,
+    ...     deviation=0.5,
+    ...     clip=1.0,
+    ... )
     >>> state = task.start()
     >>> while task.result(state) is None:
     ...     state = task.advance(state, task.work(task.ask(state), rows, exact), exact)
@@ -150,7 +159,7 @@ class Segments(SumTask[SegmentsState, Subspace]):
     def start(self) -> SegmentsState:
         """Nothing found."""
         nothing = np.zeros((self.domain.dim, 0))
-        return SegmentsState(0, nothing, np.zeros(0), nothing)
+        return SegmentsState(step=0, found=nothing, values=np.zeros(0), current=nothing)
 
     def ask(self, state: SegmentsState) -> Question:
         """For the start of a component, or for the product with the current direction."""
@@ -232,7 +241,15 @@ class Segments(SumTask[SegmentsState, Subspace]):
         if round_ == 0:
             # No product is known yet to compare with, so only an exact zero counts as nothing.
             direction = _direction(released, found, least=0.0)
-            return SegmentsState(step, found, values, direction, 0.0, state.largest, state.movement)
+            return SegmentsState(
+                step=step,
+                found=found,
+                values=values,
+                current=direction,
+                value=0.0,
+                largest=state.largest,
+                movement=state.movement,
+            )
         largest = max(state.largest, _norm(_off(released, found)))
         direction = _direction(released, found, least=_NOTHING_LEFT * largest)
         # v^T G v for the direction that was multiplied; noise can make it negative.
@@ -240,16 +257,24 @@ class Segments(SumTask[SegmentsState, Subspace]):
         moved = _norm(_off(direction, state.current))
         still = self.tolerance > 0 and moved <= self.tolerance
         if round_ < self.rounds - 1 and not still:
-            return SegmentsState(step, found, values, direction, value, largest, state.movement)
+            return SegmentsState(
+                step=step,
+                found=found,
+                values=values,
+                current=direction,
+                value=value,
+                largest=largest,
+                movement=state.movement,
+            )
         return SegmentsState(
             # Skips the rounds that were not needed: a step always has the same component and the same share.
-            (component + 1) * self.rounds,
-            np.hstack([found, direction]),
-            np.append(values, value),
-            np.zeros((self.domain.dim, 0)),
-            0.0,
-            largest,
-            max(moved, state.movement or 0.0),
+            step=(component + 1) * self.rounds,
+            found=np.hstack([found, direction]),
+            values=np.append(values, value),
+            current=np.zeros((self.domain.dim, 0)),
+            value=0.0,
+            largest=largest,
+            movement=max(moved, state.movement or 0.0),
         )
 
     def result(self, state: SegmentsState) -> Subspace | None:
@@ -485,15 +510,15 @@ class SegmentsMethod(Method):
         hidden = Noise.seeded((scene.seed << 8) + 1)
         deviation = 1.0 / math.sqrt(plan.people)
         task = Segments(
-            Domain(scene.dim, radius, claimed=False),
-            scene.neighbours,
-            scene.rank,
-            plan.rounds,
-            plan.shares,
-            hidden,
-            deviation * math.sqrt(_clipped_variance(_CLIP)),
-            _CLIP * deviation * radius,
-            plan.tolerance,
+            domain=Domain(dim=scene.dim, radius=radius, claimed=False),
+            neighbours=scene.neighbours,
+            rank=scene.rank,
+            rounds=plan.rounds,
+            shares=plan.shares,
+            noise=hidden,
+            deviation=deviation * math.sqrt(_clipped_variance(_CLIP)),
+            clip=_CLIP * deviation * radius,
+            tolerance=plan.tolerance,
         )
         return run_pooled(task, rows, gaussian(scene.multiplier / radius**2, Noise.seeded(scene.seed))).basis
 

@@ -51,7 +51,7 @@ class SiteSpace:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SiteSpaces(Task[Subspace | None, tuple[SiteSpace, ...], Subspace]):
     """The `rank` leading directions from those of the sites, by one of three methods.
 
@@ -69,7 +69,9 @@ class SiteSpaces(Task[Subspace | None, tuple[SiteSpace, ...], Subspace]):
     >>> from eigenveil.core.mechanism import Exact
     >>> from eigenveil.protocols import run_pooled
     >>> from eigenveil.data.rows import DenseRows
-    >>> task = SiteSpaces(Domain(dim=3, radius=9.0), Neighbours.ADD_REMOVE, kind="merge", rank=1, width=2)
+    >>> task = SiteSpaces(
+    ...     domain=Domain(dim=3, radius=9.0), neighbours=Neighbours.ADD_REMOVE, kind="merge", rank=1, width=2
+    ... )
     >>> run_pooled(task, DenseRows(np.diag([1.0, 3.0, 2.0])), Exact(because="doctest")).values.round(9).tolist()
     [3.0]
     """
@@ -288,9 +290,11 @@ class Spaces(Method):
 
     def simulate(self, plan: MethodPlan, scene: Scene, *, sites: int) -> Array:
         """All sites with their own noise."""
-        domain, rank = Domain(scene.dim, 1.0), scene.rank
+        domain, rank = Domain(dim=scene.dim, radius=1.0), scene.rank
         return _combined(
-            SiteSpaces(domain, scene.neighbours, kind=self.kind, rank=rank, width=plan.width), scene, sites
+            SiteSpaces(domain=domain, neighbours=scene.neighbours, kind=self.kind, rank=rank, width=plan.width),
+            scene,
+            sites,
         )
 
 

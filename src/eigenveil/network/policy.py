@@ -168,7 +168,7 @@ _SECTIONS: Final = {"pins": Pins, "limits": Limits, "budget": Spending, "dataset
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """What a site takes part in: pins, limits, budget, and how its agent behaves.
 

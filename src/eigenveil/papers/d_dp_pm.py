@@ -39,7 +39,7 @@ class PublishedState:
 
 
 @final
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, kw_only=True)
 class PublishedSegments(SumTask[PublishedState, Subspace]):
     """One peer's side of D-DP-PM Alg. 1. Changes in place: it keeps scores and deflated rows, so each peer has its own.
 
@@ -59,7 +59,9 @@ class PublishedSegments(SumTask[PublishedState, Subspace]):
     >>> from eigenveil.data.rows import DenseRows
     >>> exact, rows = Exact(because="doctest"), DenseRows(np.diag([3.0, 1.0]))
     >>> domain, noise = Domain(dim=2, radius=9.0), Noise.seeded(1)
-    >>> peer = PublishedSegments(domain, rank=1, rounds=20, alpha=0.2, sigma_q=0.7, sigma_p=(0.0,) * 20, noise=noise)
+    >>> peer = PublishedSegments(
+    ...     domain=domain, rank=1, rounds=20, alpha=0.2, sigma_q=0.7, sigma_p=(0.0,) * 20, noise=noise
+    ... )
     >>> state = peer.start()
     >>> while peer.result(state) is None:
     ...     state = peer.advance(state, peer.work(peer.ask(state), rows, exact), exact)
@@ -104,7 +106,15 @@ class PublishedSegments(SumTask[PublishedState, Subspace]):
         noise: Noise,
     ) -> Self:
         """The same for an `alpha` in units of 1 / radius^2, which can be chosen before the domain is known."""
-        return cls(domain, rank, rounds, alpha / domain.radius**2, sigma_q, sigma_p, noise)
+        return cls(
+            domain=domain,
+            rank=rank,
+            rounds=rounds,
+            alpha=alpha / domain.radius**2,
+            sigma_q=sigma_q,
+            sigma_p=sigma_p,
+            noise=noise,
+        )
 
     @property
     def segments(self) -> Array:

@@ -57,7 +57,7 @@ class ObservedLaw:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class InstanceLeakage:
     """How well a view tells two neighbouring tables apart. Not a guarantee; private, like the rows.
 
@@ -65,7 +65,7 @@ class InstanceLeakage:
     differ by `shifts` g, (k, j). If the observer's numbers count as seen (`drawn`), g is standard normal. If they were given, g
     is all ones. If `infinite`, no epsilon covers it, and `why` says why.
 
-    >>> leak = InstanceLeakage(np.ones(1), np.ones((1, 1)), drawn=False)
+    >>> leak = InstanceLeakage(ratios=np.ones(1), shifts=np.ones((1, 1)), drawn=False)
     >>> leak.divergence(1.0), round(leak.delta(4.0), 6)
     (1.0, 0.002187)
     >>> print(leak)
@@ -275,7 +275,9 @@ def _told_apart(one: Array, other: Array, shifts: Array, *, drawn: bool, dropped
     """The comparison of N(., one one^T) with N(., other other^T), whose means differ by `shifts`, all (k, .)."""
 
     def certain(why: str) -> InstanceLeakage:
-        return InstanceLeakage(np.ones(0), np.zeros((0, 0)), drawn, True, why, dropped)
+        return InstanceLeakage(
+            ratios=np.ones(0), shifts=np.zeros((0, 0)), drawn=drawn, infinite=True, why=why, dropped=dropped
+        )
 
     # Units in which every number of the view has a size of about one, so that none is lost beside a larger one.
     sizes = np.sqrt(np.square(one).sum(axis=1) + np.square(other).sum(axis=1))
@@ -295,7 +297,7 @@ def _told_apart(one: Array, other: Array, shifts: Array, *, drawn: bool, dropped
         # One row changes few combinations of what the observer drew; only those are kept.
         left, norms, _ = np.linalg.svd(moved, full_matrices=False)
         moved = left[:, norms > _UNMOVED] * norms[norms > _UNMOVED]
-    return InstanceLeakage(np.square(roots), moved, drawn, dropped=dropped)
+    return InstanceLeakage(ratios=np.square(roots), shifts=moved, drawn=drawn, dropped=dropped)
 
 
 def _square(root: Array) -> Array:

@@ -86,7 +86,7 @@ def local_rows_pca(
     for number, rows in enumerate(peers):
         require(rows.ndim == 2 and rows.shape[1] == domain.dim, f"peer {number} must hold rows of {domain.dim} columns")
         ledger = _ledger(budget, printed=printed)
-        mechanism = Gaussian(scale / sensitivity, ledger, noise)
+        mechanism = Gaussian(multiplier=scale / sensitivity, ledger=ledger, noise=noise)
         noisy = mechanism.release(Bounded(_on_grid(rows, domain), sensitivity), label="every row")
         gram += noisy.T @ noisy
         step = step_of(sensitivity, rows.size, multiplier=scale / sensitivity)

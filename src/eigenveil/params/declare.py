@@ -56,7 +56,7 @@ Given = ParamSpec("Given")
 _EVERYWHERE: Final = frozenset({"python", "cli", "study"})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Aloud:
     """The switch that means None for a required parameter. Leaving something out must never take protection away."""
 
@@ -66,7 +66,7 @@ class Aloud:
     usual: str = "1"  # The value that an error suggests to try first.
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
     """The key of a site's policy that limits a parameter: it must be `among` a list, at `most` a number, or at `least` one.
 
@@ -122,7 +122,7 @@ class Param:
     surfaces: frozenset[str] = _EVERYWHERE
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Declared:
     """A parameter as a class has it."""
 
@@ -279,7 +279,7 @@ def _declared(cls: type) -> dict[str, Declared]:
     # Positional parameters come first in the constructor, wherever they are declared.
     own.sort(key=lambda one: bool(one.kw_only))
     return {
-        one.name: Declared(one.name, one.metadata["type"], _default(one), one.metadata["param"])
+        one.name: Declared(name=one.name, type=one.metadata["type"], default=_default(one), param=one.metadata["param"])
         for one in own
         if one.init
     }

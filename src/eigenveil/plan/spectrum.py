@@ -47,7 +47,7 @@ _TOGETHER: Final = 2.0
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Spectrum:
     """Eigenvalues, (d,), of the average product of a row around the mean with itself, in units of row_bound^2, largest first.
 
@@ -57,7 +57,7 @@ class Spectrum:
       forecast.
     - If the fill is `assumed`, a forecast for a fit that finds its bound replaces it, and others doubt it.
 
-    >>> Spectrum(np.array([0.3, 0.2]), "given").fill
+    >>> Spectrum(values=np.array([0.3, 0.2]), source="given").fill
     0.5
     """
 
@@ -118,7 +118,7 @@ class Spectrum:
         """Variance along `rank` random directions over that of the best ones. Each random direction has the average
         variance.
 
-        >>> Spectrum(np.array([0.3, 0.1]), "given").at_random(1)
+        >>> Spectrum(values=np.array([0.3, 0.1]), source="given").at_random(1)
         0.66...
         """
         require_rank(rank, self.dim)
@@ -164,7 +164,7 @@ class Spectrum:
         norms = "" if assumed else f", mean squared row norm {fill:.3g} of row_bound^2"
         words = f"a guess: eigenvalue i proportional to i^-{decay:.3g}{how}{norms}"
         shape = _power_law(dim, decay)
-        return cls(fill * shape / shape.sum(), words, spread, assumed=assumed)
+        return cls(values=fill * shape / shape.sum(), source=words, spread=spread, assumed=assumed)
 
     @classmethod
     def of_variances(
@@ -208,7 +208,7 @@ class Spectrum:
             )
             values = values / row_bound**2
         assumed = row_bound is None and fill is None
-        return cls(np.pad(values, (0, dim - len(values))), source, spread, assumed=assumed)
+        return cls(values=np.pad(values, (0, dim - len(values))), source=source, spread=spread, assumed=assumed)
 
     @classmethod
     def of_rows(
@@ -332,7 +332,7 @@ class Spectrum:
             values, spread, error = np.array(plain["values"], float), float(plain["spread"]), float(plain["error"])
         except (TypeError, ValueError):
             raise ValueError("the values, spread and error of a spectrum must be numbers") from None
-        return cls(values, plain["source"], spread, error)
+        return cls(values=values, source=plain["source"], spread=spread, error=error)
 
 
 def condensed(values: Array, dim: int, *, rank: int) -> Array:

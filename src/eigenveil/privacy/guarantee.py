@@ -35,7 +35,7 @@ _NUMBER: Final = re.compile(r"\d+")
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Guarantee:
     """Who is protected (`unit`), between which tables (`neighbours`), how much, from whom, and what that rests on.
 
@@ -75,7 +75,7 @@ class Guarantee:
     @classmethod
     def none(cls, why: str) -> "Guarantee":
         """No guarantee at all, and why."""
-        return cls(None, None, caveats=(why,))
+        return cls(epsilon=None, delta=None, caveats=(why,))
 
     @property
     def private(self) -> bool:
@@ -152,7 +152,7 @@ class Guarantee:
         its budget. The best test between its two outcomes is right with probability Phi(mu / 2). For budgets beyond any that
         are in use, it is what (epsilon, delta) allow for any noise: (exp(epsilon) + delta) / (1 + exp(epsilon)).
 
-        >>> round(Guarantee(1.0, 1e-6).best_guess, 4)
+        >>> round(Guarantee(epsilon=1.0, delta=1e-6).best_guess, 4)
         0.5471
         """
         if not self.private or self.epsilon is None or self.delta is None:

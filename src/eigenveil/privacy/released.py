@@ -119,7 +119,11 @@ def columns_released(
     >>> bool((whole == whole.T).all()), whole.shape
     (True, (3, 3))
     """
-    tiles = _Tiles(noise.words(_KEY_WORDS).tobytes(), noise.reproducible, dim, deviation) if deviation > 0 else None
+    tiles = (
+        _Tiles(key=noise.words(_KEY_WORDS).tobytes(), reproducible=noise.reproducible, dim=dim, deviation=deviation)
+        if deviation > 0
+        else None
+    )
     start, drawn, strip = 0, -1, np.zeros((dim, 0), dtype=np.int64)
     for part in slices:
         stop = start + part.shape[1]
@@ -142,7 +146,7 @@ def columns_released(
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class _Tiles:
     """The noise of one release, (dim, dim) whole steps; any columns of it can be drawn at any time."""
 

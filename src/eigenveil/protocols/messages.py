@@ -59,7 +59,7 @@ class Ask(_InRound):
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Give(_InRound):
     """Site to hub: its part of a round. An inner node of a tree names the sites below it that are `missing` from the part.
 
@@ -86,7 +86,7 @@ class Done(_InRound):
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Brief(_InRound):
     """Hub to site, for masked sums: one `step` between two questions, with its `data` and an entry from each other site."""
 
@@ -101,7 +101,7 @@ class Brief(_InRound):
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Return(_InRound):
     """Site to hub: its answer to a `Brief`, with an entry for each other site and the site's signature."""
 
@@ -127,7 +127,7 @@ class Masked(_InRound):
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Pass(_InRound):
     """Peer to neighbour: its numbers, (n,), in one `step` of summing a round.
 
@@ -149,7 +149,7 @@ class Pass(_InRound):
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Again(_InRound):
     """Peer to neighbour: your numbers of this step have not arrived, send them again."""
 
@@ -179,7 +179,7 @@ class Leave(_InRound):
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PeerKey(_InRound):
     """A signed public key from peer `origin` to peer `target`, forwarded by peers between. `again` asks for the target's key."""
 

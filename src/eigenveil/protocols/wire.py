@@ -56,7 +56,7 @@ _JSON: Final = json.JSONEncoder(separators=(",", ":"))
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KindLimit:
     """The most that one kind of message may have in a study.
 

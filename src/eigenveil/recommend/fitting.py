@@ -11,7 +11,6 @@ from eigenveil.linalg import Array, orthonormal
 from eigenveil.methods import TaskContext, method_of
 from eigenveil.methods.base import TOLERANCE
 from eigenveil.methods.krylov import KeptProducts
-from eigenveil.privacy import Histories
 from eigenveil.recommend.plan import ItemPlan, ItemTerms, pairs_memory
 from eigenveil.tasks import SumTask
 
@@ -54,7 +53,7 @@ def _rounded_down(number: float) -> float:
     return float(f"{math.floor(number / 10.0**size * (1 + 1e-12))}e{size}")
 
 
-def directions(plan: ItemPlan, terms: ItemTerms, begin: Array) -> Callable[[Histories], SumTask[Any, Any]]:
+def directions(plan: ItemPlan, terms: ItemTerms, begin: Array) -> Callable[..., SumTask[Any, Any]]:
     """A factory for the planned task: given the domain of the histories, it returns the task that finds their
     directions.
 
@@ -66,7 +65,7 @@ def directions(plan: ItemPlan, terms: ItemTerms, begin: Array) -> Callable[[Hist
         context = TaskContext(neighbours=terms.neighbours, rank=terms.rank, private=private)
         # Tasks of sums take any `Region`, and histories are one.
         task: Any = leaf.build_task(plan.for_sites(tolerance=TOLERANCE), start, context)
-        return cast("Callable[[Histories], SumTask[Any, Any]]", task)
+        return cast("Callable[..., SumTask[Any, Any]]", task)
     return partial(
         KeptProducts,
         neighbours=terms.neighbours,

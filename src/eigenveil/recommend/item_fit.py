@@ -46,7 +46,7 @@ class FoundItems:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ItemState:
     """The progress of a fit. `inner` is the state of the stage's task. `degrees` and `weights` belong to the items in
     use."""
@@ -60,7 +60,7 @@ class ItemState:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ItemFit(WholeFit[ItemState, Array, FoundItems]):
     """Finds the leading directions of histories of `dim` items, each divided by sqrt(max(degree, least)).
 
@@ -85,7 +85,7 @@ class ItemFit(WholeFit[ItemState, Array, FoundItems]):
     dim: int
     least: int
     neighbours: Neighbours
-    components: Callable[[Histories], AnySum]
+    components: Callable[..., AnySum]
     rank: int
     releases: tuple[tuple[float, ...], int, int]
     multiplier: float
@@ -114,10 +114,10 @@ class ItemFit(WholeFit[ItemState, Array, FoundItems]):
     def start(self) -> ItemState:
         """Start with the degrees, or with the components where no degrees are released."""
         if self.degrees_share > 0:
-            return ItemState("degrees", self._degrees().start(), columns=self.columns)
+            return ItemState(stage="degrees", inner=self._degrees().start(), columns=self.columns)
         weights = self._public_weights(self.columns)
         begun = self._directions(self.columns, weights).start()
-        return ItemState("components", begun, columns=self.columns, weights=weights)
+        return ItemState(stage="components", inner=begun, columns=self.columns, weights=weights)
 
     def ask(self, state: ItemState) -> Question:
         """The stage's question. For the components it begins with the items kept and their weights."""
@@ -198,7 +198,7 @@ class ItemFit(WholeFit[ItemState, Array, FoundItems]):
             degrees = self._positive(result.sum if self.keep is None else result.sum[kept])
             weights = 1.0 / np.sqrt(degrees) if self.weigh else self._public_weights(kept)
             begun = self._directions(kept, weights).start()
-            return ItemState("components", begun, degrees, kept, weights)
+            return ItemState(stage="components", inner=begun, degrees=degrees, columns=kept, weights=weights)
         subspace = result if isinstance(result, Subspace) else Subspace.of_gram(result, rank=self.rank)
         return replace(state, stage="done", inner=None, subspace=subspace)
 
@@ -280,8 +280,8 @@ class ItemFit(WholeFit[ItemState, Array, FoundItems]):
     def _degrees(self) -> AnySum:
         if "degrees" not in self._made:
             count = self.dim if self.columns is None else len(self.columns)
-            domain = Histories(count, self.least, self.columns, claimed=self.claimed)
-            task = Totals(domain, self.neighbours, sum_weight=1.0, name="item degrees")
+            domain = Histories(dim=count, least=self.least, columns=self.columns, claimed=self.claimed)
+            task = Totals(domain=domain, neighbours=self.neighbours, sum_weight=1.0, name="item degrees")
             self._made["degrees"] = ((_NONE, _NONE), task)
         return self._made["degrees"][1]
 
@@ -293,8 +293,8 @@ class ItemFit(WholeFit[ItemState, Array, FoundItems]):
         if made is None or not all(
             one is two or np.array_equal(one, two) for one, two in zip(made[0], asked, strict=True)
         ):
-            domain = Histories(self._used, self.least, columns, weights, claimed=self.claimed)
-            made = (asked, self.components(domain))
+            domain = Histories(dim=self._used, least=self.least, columns=columns, weights=weights, claimed=self.claimed)
+            made = (asked, self.components(domain=domain))
             self._made["components"] = made
         return made[1]
 
@@ -307,7 +307,7 @@ class ItemFit(WholeFit[ItemState, Array, FoundItems]):
         if self.multiplier == 0:
             return np.asarray(np.maximum(degrees, degrees[degrees > 0].min(initial=1.0)))
         # One item stands for all: up to rounding, the sensitivity does not depend on their number.
-        noise = self.multiplier * Histories(1, self.least).sum_sensitivity(self.neighbours)
+        noise = self.multiplier * Histories(dim=1, least=self.least).sum_sensitivity(self.neighbours)
         return np.asarray(np.maximum(degrees, noise / math.sqrt(self.degrees_share)))
 
 

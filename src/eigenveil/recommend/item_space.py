@@ -25,7 +25,7 @@ from eigenveil.recommend.ranking import top_items
 
 __all__ = ["FOR_THAT_USER", "ItemSpace"]
 
-_KIND = ArchiveKind(ITEMS_FORMAT, 1, "an Eigenveil item space", ModelFileError)
+_KIND = ArchiveKind(format=ITEMS_FORMAT, version=1, words="an Eigenveil item space", error=ModelFileError)
 _ARRAYS, _MORE = ("components", "values"), ("columns", "degrees")
 FOR_THAT_USER = (
     "The guarantee covers this file. Recommendations are made from one user's own history and are for that user "
@@ -40,7 +40,7 @@ _AT_ONCE = 1 << 24
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ItemSpace:
     """The leading directions, `components` (p, c) with `values` (p,), of `dim` items or of those in `columns`, (c,).
 
@@ -48,7 +48,9 @@ class ItemSpace:
     directions, and D the positive `degrees`, (c,), or the identity without them. `items` are the names of all `dim`
     items, if they have any.
 
-    >>> space = ItemSpace(np.array([[0.8, 0.6, 0.0]]), np.array([2.0]), 3, Guarantee.none("doctest"))
+    >>> space = ItemSpace(
+    ...     components=np.array([[0.8, 0.6, 0.0]]), values=np.array([2.0]), dim=3, guarantee=Guarantee.none("doctest")
+    ... )
     >>> space.top(np.array([1, 0, 0]), n=1).tolist()
     [1]
     """

@@ -61,7 +61,7 @@ _KEPT = (5000, 2000, 1000, 500, 300, 200, 100, 50)
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ItemTerms:
     """What a fit is asked for, in public terms: `rank` directions of `dim` items, of which `kept` are used.
 
@@ -127,7 +127,7 @@ class Change:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ItemPlan:
     """What was decided and why: the method with its `width`, `shares` and `rounds`, and the budget share for item
     degrees.
@@ -176,7 +176,17 @@ class ItemPlan:
 def plan_items(terms: ItemTerms) -> ItemPlan:
     """The plan, with advice where its forecast is not fair.
 
-    >>> terms = ItemTerms(1000, 1000, 8, 10**6, Budget(1.0, 1e-7), Neighbours.ZERO_OUT, 1, "auto", degrees=False)
+    >>> terms = ItemTerms(
+    ...     dim=1000,
+    ...     kept=1000,
+    ...     rank=8,
+    ...     users=10**6,
+    ...     budget=Budget(1.0, 1e-7),
+    ...     neighbours=Neighbours.ZERO_OUT,
+    ...     least=1,
+    ...     method="auto",
+    ...     degrees=False,
+    ... )
     >>> plan_items(terms).method, plan_items(terms).hopeless
     ('covariance', False)
     >>> few = plan_items(replace(terms, users=100))
@@ -232,7 +242,9 @@ def _by(terms: ItemTerms, method: str, reason: str) -> ItemPlan:
         # the noise of all others.
         longest = math.sqrt(width / terms.kept) if capped else math.inf
     part = (_CHOICE_SHARE if terms.chosen else _DEGREES_SHARE) if terms.degrees or terms.chosen else 0.0
-    plan = ItemPlan(method, width, shares, part, None, reason, longest)
+    plan = ItemPlan(
+        method=method, width=width, shares=shares, degrees_share=part, expected=None, reason=reason, longest=longest
+    )
     return replace(plan, expected=_expected(terms, plan))
 
 
@@ -281,7 +293,7 @@ def _agreement(terms: ItemTerms, expected: Outcome) -> float:
     sizes, shares = ends - starts, (ends / terms.dim) ** _POPULAR - (starts / terms.dim) ** _POPULAR
     # A user with n items gives n / sqrt(n) votes in all.
     votes = terms.users * math.sqrt(_history(terms)) * shares / sizes
-    near = Histories(terms.dim, terms.least)
+    near = Histories(dim=terms.dim, least=terms.least)
     noise = near.sum_sensitivity(terms.neighbours) * terms.louder / (terms.budget.mu * math.sqrt(_CHOICE_SHARE))
     # The noisy count from which on about `kept` items are kept.
     low, high = votes[-1] - 10 * noise, votes[0] + 10 * noise
@@ -296,7 +308,7 @@ def _entry_noise(terms: ItemTerms, plan: ItemPlan) -> float:
     """The standard deviation of the noise on an entry of the item-item matrix, or of the last product."""
     assert terms.budget is not None
     sigma = terms.louder / (terms.budget.mu * math.sqrt(1 - plan.degrees_share))
-    near = Histories(terms.kept, terms.least)
+    near = Histories(dim=terms.kept, least=terms.least)
     if plan.releases_pairs:
         return sigma * near.gram_sensitivity(terms.neighbours) / math.sqrt(2)
     sensitivity = near.gram_sensitivity(terms.neighbours)

@@ -256,7 +256,9 @@ class PrivateRecommender(PartiesLedger, RecommenderParams, BaseEstimator):
         fit = FitTerms(
             rank=terms.rank,
             # A user is a row of norm at most one, around zero.
-            bounds=RowBounds(kept, 1.0, 1.0, False, None, None, None, None),
+            bounds=RowBounds(
+                dim=kept, row_bound=1.0, mean_bound=1.0, search=False, origin=None, scale=None, low=None, high=None
+            ),
             center=None,
             neighbours=terms.neighbours,
             plan=plan.for_sites(),
@@ -280,9 +282,9 @@ class PrivateRecommender(PartiesLedger, RecommenderParams, BaseEstimator):
             masks=masks,
         )
         federation = FederatedSimulation(
-            request, sites, Columns(dim, next(iter(sites))), watch=watch, ledger=self.ledger
+            request, sites, Columns(count=dim, first=next(iter(sites))), watch=watch, ledger=self.ledger
         )
-        return _Prepared(federation, plan, names, degrees, before)
+        return _Prepared(federation=federation, plan=plan, items=names, degrees=degrees, before=before)
 
     def _terms(self, sites: Mapping[str, Rows], dim: int, kept: int, masks: tuple[int, int] | None) -> ItemTerms:
         """The request in public terms, for `kept` of `dim` items."""
@@ -434,7 +436,7 @@ class PrivateRecommender(PartiesLedger, RecommenderParams, BaseEstimator):
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class _Prepared:
     """The parties of a fit, the plan, the names of items, their public degrees, (d,), and what was said `before` it."""
 

@@ -24,7 +24,7 @@ __all__ = ["Faults", "LocalNetwork", "LocalPeers", "LocalStar", "Refusal", "Traf
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Faults:
     """What the network does to messages.
 
@@ -221,7 +221,7 @@ class LocalStar:
     >>> from eigenveil.protocols.star.layout import star
     >>> from eigenveil.data.rows import DenseRows
     >>> from eigenveil.methods.covariance import CovarianceSum
-    >>> task, exact = CovarianceSum(Domain(1, 9.0), Neighbours.ADD_REMOVE), Exact(because="doctest")
+    >>> task, exact = CovarianceSum(Domain(dim=1, radius=9.0), Neighbours.ADD_REMOVE), Exact(because="doctest")
     >>> hub = Hub(task, star(["a", "b"]).below["hub"], exact, terms=Terms())
     >>> sites = [Member(s, hub="hub", task=task, rows=DenseRows(np.ones((2, 1))), mechanism=exact) for s in "ab"]
     >>> LocalStar(hub, sites).run().tolist()
@@ -286,8 +286,8 @@ class LocalPeers:
     >>> from eigenveil.protocols.gossip import GossipTerms, Plain
     >>> from eigenveil.data.rows import DenseRows
     >>> from eigenveil.methods.covariance import CovarianceSum
-    >>> task, rows = CovarianceSum(Domain(1, 9.0), Neighbours.ADD_REMOVE), DenseRows(np.ones((2, 1)))
-    >>> terms, out = GossipTerms(Graph.named("ring", ["a", "b", "c"])), Plain(Exact(because="doctest"))
+    >>> task, rows = CovarianceSum(Domain(dim=1, radius=9.0), Neighbours.ADD_REMOVE), DenseRows(np.ones((2, 1)))
+    >>> terms, out = GossipTerms(graph=Graph.named("ring", ["a", "b", "c"])), Plain(Exact(because="doctest"))
     >>> peers = [Peer(name, terms=terms, task=task, rows=rows, outgoing=out) for name in "abc"]
     >>> [peer.result.round(9).tolist() for peer in LocalPeers(peers).run()]
     [[[6.0]], [[6.0]], [[6.0]]]

@@ -1,5 +1,5 @@
 """How results look: in words, on a terminal, as HTML, JSON or PDF, with matplotlib, in a notebook and on a live page.
 
-Every input is a released or public number, and no row is read here. `values` has what a report is made of, `report` makes one,
-and the rest draws it. Commands call it, and so can you. It may import everything below the audit.
+Every input is a released or public number, and no row is read here. Commands call it, and so can you. It may import everything
+below it.
 """

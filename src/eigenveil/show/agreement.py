@@ -1,7 +1,6 @@
 """A study in plain sentences: what is computed, who takes part, who learns what, and at what cost.
 
-Nothing else says who learns what in a study; what leaves one site is in `words.py`, and the guarantee has its own.
-
+Nothing else says who learns what in a study; what leaves one site is in `disclosure.py`, and the guarantee has its own.
 `eigenveil study show` prints all of them. The consent screen of a site or peer uses the same sentences.
 """
 
@@ -329,7 +328,7 @@ def _cost(study: "StudyFile") -> Iterator[Fact]:
     each = f" How many {_counted(study)} each {_role(study)} has is public."
     # Of whole people only where a column names them, or where they may have rows at several sites.
     most = 1 if isinstance(params, PeerStudy) else params.person_sites
-    who = Person("site", grouped=study.unit.each == "person", most=most)
+    who = Person(place="site", grouped=study.unit.each == "person", most=most)
     told = f"{who.relation(near)}.{each}" if near.count_is_public else f"{who.tables(near)}. {_count(study)}"
     yield Fact("Neighbouring tables", told)
     if isinstance(params, PeerStudy):

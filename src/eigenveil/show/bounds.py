@@ -100,7 +100,7 @@ def command_of(*words: Any) -> str:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
     """The request: parameters by name, options for reading the table, and what is `left` of a total epsilon for the fit.
 
@@ -140,7 +140,7 @@ class Asked:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class BoundsAnswer:
     """The answer: whether a bound is `named`, plain values for JSON, the view for a terminal, and the next steps."""
 
@@ -171,7 +171,7 @@ class BoundsAnswer:
         }
         following = {"next": [step.command for step in steps]}
         view = Group(*body, Text(""), guarantee_panel(found.guarantee))
-        return cls(named, {**head, **values, **_cost(found.guarantee), **following}, view, steps)
+        return cls(named=named, plain={**head, **values, **_cost(found.guarantee), **following}, view=view, steps=steps)
 
 
 def _cost(guarantee: Guarantee) -> dict[str, Any]:
@@ -399,7 +399,12 @@ def _spectrum_bars(found: ReleasedSpectrum) -> "View":
     # Numbers of components are aligned, whatever their digits.
     digits = len(str(min(_MOST_BARS, len(values))))
     bars = (
-        Bar(f"{at:>{digits}}", float(value), f"{value:.4f}", "cyan" if value > 2 * error else "dim")
+        Bar(
+            label=f"{at:>{digits}}",
+            value=float(value),
+            note=f"{value:.4f}",
+            style="cyan" if value > 2 * error else "dim",
+        )
         for at, value in enumerate(values[:_MOST_BARS], start=1)
     )
     yield BarChart(tuple(bars), 2 * error, f"twice the error of each, {2 * error:.2g}")

@@ -10,8 +10,22 @@ from dataclasses import dataclass
 from typing import Final, Literal, Protocol, final
 
 from eigenveil.errors import require
-from eigenveil.show.marks import WIDTH, Cell, Chart, Mark, bar, dot, fitted, in_bytes, line, width_of, words
-from eigenveil.show.plane import Plane, numbers, ticks
+from eigenveil.show.marks import (
+    WIDTH,
+    Cell,
+    Chart,
+    Mark,
+    Plane,
+    bar,
+    dot,
+    fitted,
+    in_bytes,
+    line,
+    numbers,
+    ticks,
+    width_of,
+    words,
+)
 
 __all__ = [
     "Point",
@@ -59,7 +73,7 @@ class Span:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
     """What one epsilon buys: captured variance and sine, each with an interval for nine fits in ten, and what random
     directions would capture."""
@@ -99,7 +113,7 @@ def scree_chart(
     count = len(variances)
     # All variances may be zero, and an axis needs some length.
     top = max([*variances, floor, *(span.high for span in spans)]) * 1.04 or 1.0
-    plane = Plane(0.4, count + 0.6, 0.0, top, top=24.0)
+    plane = Plane(x_from=0.4, x_to=count + 0.6, y_from=0.0, y_to=top, top=24.0)
     # A single bar over most of the axis would look like a block and not like a bar.
     half = 0.36 if count > 3 else 0.15
     marks = [*plane.levels(ticks(top)), *plane.below(numbers(count), "component")]
@@ -127,7 +141,14 @@ def scree_chart(
         share = [f"{one:.1%}" for one in shares[at : at + 1]]
         ends = [end for span in spans[at : at + 1] for end in (span.low, span.high)]
         rows.append((at + 1, float(variance), *share, *ends))
-    return Chart("Variance along each component", said, 240.0, tuple(marks), header, tuple(rows))
+    return Chart(
+        title="Variance along each component",
+        words=said,
+        height=240.0,
+        marks=tuple(marks),
+        header=header,
+        rows=tuple(rows),
+    )
 
 
 def _whisker(x: float, low: float, high: float) -> Iterator[Mark]:
@@ -139,7 +160,7 @@ def _whisker(x: float, low: float, high: float) -> Iterator[Mark]:
 def _band(plane: Plane, found: Sequence[tuple[float, Ends]], colour: str) -> Mark:
     # Along the low ends and back along the high ones, or the outline would cross itself.
     edge = [plane.at(at, span.low) for at, span in found] + [plane.at(at, span.high) for at, span in reversed(found)]
-    return Mark("area", tuple(edge), colour, opacity=0.17)
+    return Mark(shape="area", places=tuple(edge), colour=colour, opacity=0.17)
 
 
 def cumulative_chart(shares: Sequence[float], *, spans: Sequence[Ends] = ()) -> Chart:
@@ -150,7 +171,7 @@ def cumulative_chart(shares: Sequence[float], *, spans: Sequence[Ends] = ()) -> 
     """
     require(len(shares) > 0, "there must be a component to draw")
     sums = [math.fsum(shares[: at + 1]) for at in range(len(shares))]
-    plane = Plane(0.4, len(shares) + 0.6, 0.0, 1.0)
+    plane = Plane(x_from=0.4, x_to=len(shares) + 0.6, y_from=0.0, y_to=1.0)
     marks = [*plane.levels(_QUARTERS), *plane.below(numbers(len(shares)), "components")]
     if spans:
         marks.append(_band(plane, list(enumerate(spans, 1)), "first"))
@@ -162,7 +183,14 @@ def cumulative_chart(shares: Sequence[float], *, spans: Sequence[Ends] = ()) -> 
     for at, total in enumerate(sums):
         ends = [f"{end:.1%}" for span in spans[at : at + 1] for end in (span.low, span.high)]
         rows.append((at + 1, f"{total:.1%}", *ends))
-    return Chart("Share of the variance, added up", said, 240.0, tuple(marks), header, tuple(rows))
+    return Chart(
+        title="Share of the variance, added up",
+        words=said,
+        height=240.0,
+        marks=tuple(marks),
+        header=header,
+        rows=tuple(rows),
+    )
 
 
 def loadings_chart(names: Sequence[str], weights: Sequence[float], *, title: str) -> Chart:
@@ -188,7 +216,14 @@ def loadings_chart(names: Sequence[str], weights: Sequence[float], *, title: str
     first = ", ".join(f"{names[at]} {weights[at]:+.2f}" for at in order[:3])
     left = f" {len(weights) - len(order)} smaller weights are not drawn." * (len(weights) > len(order))
     rows = tuple((names[at], float(weights[at])) for at in order)
-    return Chart(title, f"Largest weights: {first}.{left}", height + 14, tuple(marks), ("column", "weight"), rows)
+    return Chart(
+        title=title,
+        words=f"Largest weights: {first}.{left}",
+        height=height + 14,
+        marks=tuple(marks),
+        header=("column", "weight"),
+        rows=rows,
+    )
 
 
 def shares_chart(names: Sequence[str], shares: Sequence[float], *, title: str) -> Chart:
@@ -207,7 +242,14 @@ def shares_chart(names: Sequence[str], shares: Sequence[float], *, title: str) -
         marks.append(words(left + reach + 6, y + 13, f"{share:.1%}", "ink"))
     said = f"From {min(shares):.0%} to {max(shares):.0%}"
     rows = tuple((name, f"{share:.1%}") for name, share in zip(names, shares, strict=True))
-    return Chart(title, f"{said}.", 22.0 * len(rows) + 6, tuple(marks), ("name", "share"), rows)
+    return Chart(
+        title=title,
+        words=f"{said}.",
+        height=22.0 * len(rows) + 6,
+        marks=tuple(marks),
+        header=("name", "share"),
+        rows=rows,
+    )
 
 
 def heat_chart(names: Sequence[str], weights: Sequence[Sequence[float]], importance: Sequence[float]) -> Chart:
@@ -238,7 +280,12 @@ def heat_chart(names: Sequence[str], weights: Sequence[Sequence[float]], importa
     rows: list[tuple[Cell, ...]] = [(names[at], *(float(part[at]) for part in weights)) for at in order]
     header = ("column", *(str(number) for number in range(1, count + 1)))
     return Chart(
-        "Weights of columns in components", said, top + 15.0 * len(order) + 6, tuple(marks), header, tuple(rows)
+        title="Weights of columns in components",
+        words=said,
+        height=top + 15.0 * len(order) + 6,
+        marks=tuple(marks),
+        header=header,
+        rows=tuple(rows),
     )
 
 
@@ -254,7 +301,7 @@ def convergence_chart(movements: Sequence[float | None]) -> Chart:
     require(bool(found), "there must be a movement to draw")
     low = math.floor(math.log10(min(moved for _, moved in found)))
     # At least one power of ten, or the axis would have no length where nothing moved little.
-    plane = Plane(0.5, len(movements) + 0.5, 10.0 ** min(low, -1), 1.0, log_y=True)
+    plane = Plane(x_from=0.5, x_to=len(movements) + 0.5, y_from=10.0 ** min(low, -1), y_to=1.0, log_y=True)
     # More labels than about seven would touch each other.
     step = max(1, math.ceil(-min(low, -1) / 6))
     powers = [(10.0**power, f"1e{power}" if power else "1") for power in range(0, min(low, -1) - 1, -step)]
@@ -266,7 +313,12 @@ def convergence_chart(movements: Sequence[float | None]) -> Chart:
         "This is the sine of the largest principal angle between two rounds: 0 is no change, and 1 a right angle."
     )
     return Chart(
-        "How far the directions moved", said, 240.0, tuple(marks), ("round", "largest angle, as a sine"), tuple(found)
+        title="How far the directions moved",
+        words=said,
+        height=240.0,
+        marks=tuple(marks),
+        header=("round", "largest angle, as a sine"),
+        rows=tuple(found),
     )
 
 
@@ -280,7 +332,7 @@ def bars_chart(series: Sequence[tuple[str, Sequence[int]]], *, title: str, axis:
     totals = [sum(values[at] for _, values in series) for at in range(count)]
     top = max(totals, default=0) * 1.04 or 1.0
     # Bytes with their unit are wider than plain numbers, so the axis starts further right.
-    plane = Plane(0.4, count + 0.6, 0.0, top, left=62.0)
+    plane = Plane(x_from=0.4, x_to=count + 0.6, y_from=0.0, y_to=top, left=62.0)
     marks = [*plane.levels([(tick, in_bytes(int(tick))) for tick, _ in ticks(top)])]
     marks += plane.below(numbers(count), axis)
     half = 0.36 if count > 3 else 0.12
@@ -295,7 +347,14 @@ def bars_chart(series: Sequence[tuple[str, Sequence[int]]], *, title: str, axis:
     parts = [f"{in_bytes(sum(values))} {name}{mark}" for (name, values), mark in zip(series, colours, strict=False)]
     rows: list[tuple[Cell, ...]] = [(at + 1, *(in_bytes(values[at]) for _, values in series)) for at in range(count)]
     said = f"{' and '.join(parts)} in all."
-    return Chart(title, said, 240.0, tuple(marks), (axis, *(name for name, _ in series)), tuple(rows))
+    return Chart(
+        title=title,
+        words=said,
+        height=240.0,
+        marks=tuple(marks),
+        header=(axis, *(name for name, _ in series)),
+        rows=tuple(rows),
+    )
 
 
 def taking_part_chart(sites: Sequence[str], answered: Sequence[frozenset[str]]) -> Chart:
@@ -328,7 +387,14 @@ def taking_part_chart(sites: Sequence[str], answered: Sequence[frozenset[str]]) 
         (name, sum(name in there for there in answered), len(answered)) for name in (shown if missed else shown[:0])
     )
     height = top + 14.0 * len(shown) + 6
-    return Chart("Who took part in which round", said, height, tuple(marks), ("name", "rounds answered", "of"), rows)
+    return Chart(
+        title="Who took part in which round",
+        words=said,
+        height=height,
+        marks=tuple(marks),
+        header=("name", "rounds answered", "of"),
+        rows=rows,
+    )
 
 
 def budget_chart(epsilon: float) -> Chart:
@@ -337,7 +403,7 @@ def budget_chart(epsilon: float) -> Chart:
     >>> budget_chart(1.0).words
     'Epsilon 1 is called strong. At most 1 is strong, up to 10 reasonable, and more is weak.'
     """
-    plane = Plane(0.01, 100.0, 0.0, 1.0, left=14.0, right=WIDTH - 14, log_x=True)
+    plane = Plane(x_from=0.01, x_to=100.0, y_from=0.0, y_to=1.0, left=14.0, right=WIDTH - 14, log_x=True)
     marks: list[Mark] = []
     for low, high, name, colour in RANGES:
         left, right = plane.x(low), plane.x(high)
@@ -354,7 +420,9 @@ def budget_chart(epsilon: float) -> Chart:
     name = next((name for _, high, name, _ in RANGES if epsilon <= high), RANGES[-1][2])
     said = f"Epsilon {epsilon:.4g} is called {name}. At most 1 is strong, up to 10 reasonable, and more is weak."
     rows = (*((f"{low:g} to {high:g}", text) for low, high, text, _ in RANGES), ("this result", f"{epsilon:.6g}"))
-    return Chart("Epsilon on a scale", said, 76.0, tuple(marks), ("epsilon", "called"), rows)
+    return Chart(
+        title="Epsilon on a scale", words=said, height=76.0, marks=tuple(marks), header=("epsilon", "called"), rows=rows
+    )
 
 
 def plan_chart(
@@ -373,7 +441,9 @@ def plan_chart(
     """
     require(bool(points), "there must be a point to draw")
     ordered = sorted(points, key=lambda point: point.epsilon)
-    plane = Plane(ordered[0].epsilon, ordered[-1].epsilon, 0.0, 1.0, top=34.0, bottom=214.0, log_x=True)
+    plane = Plane(
+        x_from=ordered[0].epsilon, x_to=ordered[-1].epsilon, y_from=0.0, y_to=1.0, top=34.0, bottom=214.0, log_x=True
+    )
     marks = [*plane.levels(_QUARTERS)]
     marks += plane.below(_apart(plane, [point.epsilon for point in ordered], asked), "epsilon")
     here = plane.x(asked)
@@ -401,7 +471,7 @@ def plan_chart(
         f"direction is found and 100% if one is lost. {note}"
     )
     rows = tuple((point.epsilon, *_ends(point.captured), *_ends(point.sine), point.nothing) for point in ordered)
-    return Chart(title, said.strip(), 254.0, tuple(marks), _PLAN_HEADER, rows)
+    return Chart(title=title, words=said.strip(), height=254.0, marks=tuple(marks), header=_PLAN_HEADER, rows=rows)
 
 
 def _ends(found: Ends) -> tuple[float, float, float]:
@@ -425,7 +495,7 @@ def scatter_chart(scores: Sequence[tuple[float, float]]) -> Chart:
     """
     require(bool(scores), "there must be a row to draw")
     ends = [(min(axis), max(axis)) for axis in zip(*scores, strict=True)]
-    plane = Plane(*ends[0], *ends[1], bottom=330.0)
+    plane = Plane(x_from=ends[0][0], x_to=ends[0][1], y_from=ends[1][0], y_to=ends[1][1], bottom=330.0)
     marks = [line([(plane.left, y), (plane.right, y)], "grid", width=1.0) for y in (plane.top, plane.bottom)]
     marks += [words(plane.left - 6, plane.y(at) + 4, f"{at:.3g}", anchor="end") for at in ends[1]]
     marks += plane.below([], "component 1 (across), component 2 (up)")
@@ -438,4 +508,4 @@ def scatter_chart(scores: Sequence[tuple[float, float]]) -> Chart:
         f"{len(scores)} row{'s' * (len(scores) != 1)} along components 1 and 2. Raw data of the people in these rows."
     )
     # No table: the numbers themselves are in the owner's file of scores.
-    return Chart("Scores of the rows: RAW DATA", said, 370.0, tuple(marks), (), ())
+    return Chart(title="Scores of the rows: RAW DATA", words=said, height=370.0, marks=tuple(marks), header=(), rows=())

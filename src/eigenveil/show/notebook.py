@@ -11,8 +11,8 @@ from eigenveil.model import Model
 from eigenveil.plan.forecast.recommendation import Recommendation
 from eigenveil.privacy import Guarantee
 from eigenveil.show.charts import scree_chart
-from eigenveil.show.html import figure, fragment, table
 from eigenveil.show.marks import escaped
+from eigenveil.show.pages import figure, fragment, table
 
 __all__ = ["html_of"]
 

@@ -14,10 +14,9 @@ from eigenveil.params import GossipParams, PrivateParams, StreamingParams
 from eigenveil.params.words import as_options
 from eigenveil.show.charts import Point
 from eigenveil.show.console import Line, output
-from eigenveil.show.curve import CurveChart, span
 from eigenveil.show.marks import in_bytes
 from eigenveil.show.report import forecast_part, unseen_words
-from eigenveil.show.terminal import labelled, simple_table
+from eigenveil.show.terminal import CurveChart, labelled, simple_table, span
 from eigenveil.show.values import ListPart, Report, TablePart
 
 if TYPE_CHECKING:
@@ -79,7 +78,10 @@ class PlanAnswer:
     @property
     def curve(self) -> tuple[Point, ...]:
         """The points of the curve, ready to draw."""
-        return tuple(Point(at, found.captured, found.sine, found.nothing) for at, found in self.points)
+        return tuple(
+            Point(epsilon=at, captured=found.captured, sine=found.sine, nothing=found.nothing)
+            for at, found in self.points
+        )
 
     @property
     def note(self) -> str:
@@ -411,7 +413,7 @@ def plan_report(answer: PlanAnswer) -> Report:
         plan=None
         if answer.plotted is None
         else forecast_part(answer.plotted, facts.budget.epsilon, answer.points, note=answer.note),
-        tables=(TablePart("Every method", header, rows, note),) if rows else (),
+        tables=(TablePart(title="Every method", header=header, rows=rows, note=note),) if rows else (),
         lists=tuple(ListPart(title, items) for title, items in filled if items),
     )
 

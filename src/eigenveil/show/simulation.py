@@ -9,7 +9,7 @@ from rich.text import Text
 
 from eigenveil.core.accounting import epsilon_of
 from eigenveil.params import FederatedParams, GossipParams
-from eigenveil.show.live.contents import PageBudget, PageState, scree_words
+from eigenveil.show.live import PageBudget, PageState, scree_words
 from eigenveil.show.marks import in_bytes
 from eigenveil.show.progress import round_name, shown_names
 from eigenveil.show.terminal import (
@@ -97,8 +97,8 @@ class SimulationView:
         # Before a round has ended nobody can be called missing.
         answered = frozenset(self.last.answered) if self.last is not None else frozenset(self._sites)
         return PageState(
-            f"Simulated study: {self._word}" + " around a hub" * self._simulation.hub,
-            self._now() if model is None else "The fit has ended. The terminal has the summary.",
+            title=f"Simulated study: {self._word}" + " around a hub" * self._simulation.hub,
+            now=self._now() if model is None else "The fit has ended. The terminal has the summary.",
             facts=tuple(self._facts(rounds, variances)),
             parties=tuple((name, name in answered) for name in self._sites),
             there="answered in the last round",

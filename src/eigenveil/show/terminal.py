@@ -1,4 +1,4 @@
-"""A model on a terminal, as rich renderables: charts of its spectrum, tables of its loadings, and its guarantee.
+"""A model on a terminal, as rich renderables: charts of its spectrum and of forecasts, its loadings, and its guarantee.
 
 Every input is a released number, so every output may be shown to anybody. No row is read here. Text from a file goes
 through `plain` first, because a model may come from a stranger and a terminal obeys control characters.
@@ -8,7 +8,7 @@ import math
 import numbers
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
 from rich import box
@@ -21,17 +21,19 @@ from eigenveil.core.ledger import Charge
 from eigenveil.errors import listed, plain, shown
 from eigenveil.model import SCORES_ARE_RAW, Model
 from eigenveil.privacy import Guarantee
+from eigenveil.show.charts import Point
 from eigenveil.show.marks import in_bytes
 
 if TYPE_CHECKING:
-    # For types only: a model is shown without importing the estimators.
     from eigenveil.estimators.rounds import Round
     from eigenveil.linalg import Array
     from eigenveil.recommend import ItemSpace
+    from eigenveil.show.charts import Ends
 
 __all__ = [
     "Bar",
     "BarChart",
+    "CurveChart",
     "above_floor",
     "fill_line",
     "guarantee_panel",
@@ -51,6 +53,7 @@ __all__ = [
     "scree",
     "settings_table",
     "simple_table",
+    "span",
     "spent_mu",
     "warned",
     "warning_panel",
@@ -66,7 +69,7 @@ _STILL = 1e-12
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
     """One line of a chart: a label, a value of at least 0, and a note after the bar."""
 
@@ -82,7 +85,7 @@ class BarChart:
     """Horizontal bars as wide as the terminal allows; a positive `floor` is marked on every line and named below.
 
     >>> from rich.console import Console
-    >>> chart = BarChart((Bar("1", 4.0, "4"), Bar("2", 1.0, "1")), floor=2.0)
+    >>> chart = BarChart((Bar(label="1", value=4.0, note="4"), Bar(label="2", value=1.0, note="1")), floor=2.0)
     >>> Console(width=12, force_terminal=False).print(chart)
     1 ████┊███ 4
     2 ██  ┊    1
@@ -139,7 +142,12 @@ def _bars(model: Model) -> Iterator[Bar]:
         # Dim bars may be noise alone.
         style = "cyan" if variance > floor else "dim"
         # Noise can make a variance negative, and a bar cannot be.
-        yield Bar(f"{number:>{digits}}", max(float(variance), 0.0), f"{variance:>8.4g} {ratio:>6.1%}", style)
+        yield Bar(
+            label=f"{number:>{digits}}",
+            value=max(float(variance), 0.0),
+            note=f"{variance:>8.4g} {ratio:>6.1%}",
+            style=style,
+        )
 
 
 def above_floor(model: Model) -> Text:
@@ -311,7 +319,7 @@ def _loading(name: str, weight: float) -> Text:
 
 def settings_table(model: Model) -> Table:
     """The public settings of the fit, one per line."""
-    from eigenveil.show.settings import readable_settings
+    from eigenveil.show.report import readable_settings
 
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True)
@@ -456,3 +464,79 @@ def _by_ledger(charges: Sequence[Charge], *, hub: bool) -> list[list[Charge]]:
             ledgers.append([])
         ledgers[-1].append(charge)
     return ledgers
+
+
+# Wider charts are no easier to read, and narrower ones show nothing.
+_WIDEST: Final = 60
+_NARROWEST: Final = 12
+_NEAR: Final = 0.015
+_SYMBOLS: Final = {"line": "─", "low": "├", "high": "┤", "value": "●", "floor": "┊"}
+_ASCII: Final = {"line": "-", "low": "|", "high": "|", "value": "o", "floor": ":"}
+
+
+def span(found: "Ends") -> str:
+    """A value with its interval, in two digits; in three where two would round it to 0 or 1.
+
+    >>> from types import SimpleNamespace as at
+    >>> span(at(value=0.941, low=0.91, high=0.96)), span(at(value=0.9968, low=0.995, high=0.998))
+    ('0.94 (0.91 to 0.96)', '0.997 (0.995 to 0.998)')
+    """
+    digits = 2 if _NEAR < found.value < 1 - _NEAR else 3
+    return f"{found.value:.{digits}f} ({found.low:.{digits}f} to {found.high:.{digits}f})"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CurveChart:
+    """One line per epsilon: an axis from 0 to 1 with the interval, the value, and what random directions would
+    capture.
+
+    >>> from rich.console import Console
+    >>> from types import SimpleNamespace as at
+    >>> half = at(value=0.5, low=0.25, high=0.75)
+    >>> chart = CurveChart((Point(epsilon=1.0, captured=half, sine=half, nothing=0.1),), asked=1.0)
+    >>> Console(width=60, force_terminal=False).print(chart)
+    epsilon 0                     1
+          1   ┊   ├────●────┤       0.50 (0.25 to 0.75) <- asked
+            ┊ what random directions would capture
+    """
+
+    points: tuple[Point, ...]
+    asked: float
+
+    def __rich_console__(self, _console: "Console", options: "ConsoleOptions") -> "Iterator[Text]":
+        from rich.text import Text
+
+        symbols = _ASCII if options.ascii_only else _SYMBOLS
+        labels = max([len("epsilon"), *(len(f"{point.epsilon:g}") for point in self.points)])
+        notes = [self._note(point) for point in self.points]
+        # The notes have the numbers, so they keep their width and the axis gives way.
+        room = options.max_width - labels - max((len(note) for note in notes), default=0) - 2
+        width = max(_NARROWEST, min(room, _WIDEST))
+        yield Text(f"{'epsilon':>{labels}} 0{'1':>{width - 1}}", style="dim", no_wrap=True)
+        for point, note in zip(self.points, notes, strict=True):
+            style = "bold cyan" if point.epsilon == self.asked else "cyan"
+            line = Text(f"{point.epsilon:>{labels}g} ", no_wrap=True)
+            line.append(_cells(point, width, symbols), style=style)
+            line.append(f" {note}", style="bold" if point.epsilon == self.asked else "")
+            yield line
+        yield Text(f"{'':>{labels}} {symbols['floor']} what random directions would capture", style="dim")
+
+    def _note(self, point: Point) -> str:
+        return span(point.captured) + " <- asked" * (point.epsilon == self.asked)
+
+
+def _cells(point: Point, width: int, symbols: dict[str, str]) -> str:
+    """`width` cells from 0 to 1. What matters more is drawn later, over the rest."""
+    cells = [" "] * width
+    low, value, high = (_place(at, width) for at in (point.captured.low, point.captured.value, point.captured.high))
+    cells[low : high + 1] = symbols["line"] * (high + 1 - low)
+    # Ends over the line, the floor over the ends, the value over all of them.
+    cells[low], cells[high] = symbols["low"], symbols["high"]
+    cells[_place(point.nothing, width)] = symbols["floor"]
+    cells[value] = symbols["value"]
+    return "".join(cells)
+
+
+def _place(share: float, width: int) -> int:
+    return min(width - 1, max(0, round(share * (width - 1))))

@@ -37,7 +37,7 @@ def verdict_report(verdicts: Sequence[Verdict], confidence: float) -> Report:
         answer=first,
         # These say that the audit itself fell short, which must not be overlooked.
         warnings=tuple(one for one in rest if one.startswith("NOT")),
-        tables=(TablePart("Verdicts", header, rows, _COLUMNS),),
+        tables=(TablePart(title="Verdicts", header=header, rows=rows, note=_COLUMNS),),
         lists=(ListPart("What else follows", tuple(rest)),) if rest else (),
         facts=(FactLine("confidence", f"{confidence:.0%} over the whole audit"),),
     )

@@ -7,7 +7,7 @@ check what comes from elsewhere: a site checks its question, a hub its parts.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, final
+from typing import Any, Generic, Protocol, TypeVar, final
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from eigenveil.core.rows import Rows
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace
 
-__all__ = ["Question", "SumTask", "Task", "on_grid", "require_array", "require_step"]
+__all__ = ["Components", "Question", "SumTask", "Task", "on_grid", "require_array", "require_step"]
 
 State = TypeVar("State")
 Part = TypeVar("Part")
@@ -281,3 +281,9 @@ def require_step(question: Question, *, steps: int, arrays: int) -> None:
         0 <= question.step < steps, f"the question is for step {question.step}, and the task has steps 0 to {steps - 1}"
     )
     require(len(question.arrays) == arrays, f"the question must come with {arrays} arrays, got {len(question.arrays)}")
+
+
+class Components(Protocol):
+    """Makes the task that finds directions, from what is known of the rows, such as a `Domain`."""
+
+    def __call__(self, *, domain: Any) -> Task[Any, Any, Any]: ...

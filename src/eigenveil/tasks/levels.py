@@ -29,7 +29,7 @@ _LEVEL: Final = 0.01
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Levels:
     """Released sums of rows around one center, for m consecutive stretches of a stream: numbers that anybody may see.
 
@@ -64,7 +64,12 @@ class Levels:
     ) -> "Levels":
         """One stretch: a slot or a release of this number."""
         numbers = (energy, weight, max(weight, 0.0), total_noise, energy_noise, weight_noise, number)
-        return cls(np.asarray(total, dtype=np.float64)[None], *(np.array([float(value)]) for value in numbers))
+        return cls._of(np.asarray(total, dtype=np.float64)[None], *(np.array([float(value)]) for value in numbers))
+
+    @classmethod
+    def _of(cls, *parts: Array) -> "Levels":
+        """From arrays in the order of the fields."""
+        return cls(**dict(zip(cls.__slots__, parts, strict=True)))
 
     def times(self, factor: float) -> "Levels":
         """The same with sums faded by a factor."""
@@ -98,7 +103,7 @@ class Levels:
                 np.concatenate([part[:at], np.asarray(value)[None], part[at + 2 :]])
                 for part, value in zip(parts, whole, strict=True)
             ]
-        return Levels(*parts)
+        return Levels._of(*parts)
 
     def around(self, offset: Array) -> "Levels":
         """The same around a center that is moved by `offset`, (d,). The noise of the squared norms is taken to stay."""
@@ -126,8 +131,8 @@ class Levels:
             return None
         # For each beginning: the later rows, down to the last stretch alone. The first has all rows, and none are earlier.
         sums, count = self._parts[:-1], len(self.last)
-        later = Levels(*(*(np.cumsum(part[::-1], axis=0)[::-1] for part in sums), self.last))
-        earlier = Levels(*(*(np.cumsum(part, axis=0) - part for part in sums), self.last))
+        later = Levels._of(*(np.cumsum(part[::-1], axis=0)[::-1] for part in sums), self.last)
+        earlier = Levels._of(*(np.cumsum(part, axis=0) - part for part in sums), self.last)
         # Two tests for each beginning, and one for each run of stretches.
         tests = 2 * count + count * (count - 1) / 2
         sure = math.sqrt(2 * math.log(tests * math.pi**2 * looks**2 / (6 * _LEVEL)))
@@ -187,8 +192,8 @@ class Levels:
         # Every run but those that begin with the stream: these are what the others leave.
         until = [np.concatenate([np.zeros_like(part[:1]), np.cumsum(part, axis=0)]) for part in self._parts[:-1]]
         inside = [part[last + 1] - part[first + 1] for part in until]
-        run = Levels(*(*inside, self.last))
-        rest = Levels(*(*(part[-1] - own for part, own in zip(until, inside, strict=True)), self.last))
+        run = Levels._of(*inside, self.last)
+        rest = Levels._of(*(part[-1] - own for part, own in zip(until, inside, strict=True)), self.last)
         known, width = run._known & rest._known, self.total.shape[1]
         a, b = (np.where(known, part.weight, 1.0) for part in (run, rest))
         apart = run.total / a[:, None] - rest.total / b[:, None]

@@ -69,7 +69,7 @@ def mirrored(cells: Cells) -> Cells:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Tails:
     """Released counts: how many `people` there are, and how many of them are `beyond` each edge of the `cells`, (m - 1,).
 
@@ -96,7 +96,13 @@ class Tails:
     def seen(self) -> tuple[float, ...]:
         """The norm that each share `BEYOND` of the people exceeds, zero where noise hides it: free post-processing.
 
-        >>> tails = Tails(Cells(2.0 ** np.arange(4)), np.array([900.0, 400.0, 90.0, 0.0]), np.full(4, 20.0), 1000.0, 0.0)
+        >>> tails = Tails(
+        ...     cells=Cells(2.0 ** np.arange(4)),
+        ...     beyond=np.array([900.0, 400.0, 90.0, 0.0]),
+        ...     error=np.full(4, 20.0),
+        ...     people=1000.0,
+        ...     people_error=0.0,
+        ... )
         >>> tails.seen()[:8]
         (2.0, 2.0, 2.0, 4.0, 4.0, 4.0, 4.0, 8.0)
         """
@@ -112,7 +118,13 @@ class Tails:
     def square(self, edge: int) -> float:
         """The mean squared norm if norms are clipped at this edge: the sum of d(t^2) times the share beyond t.
 
-        >>> tails = Tails(Cells(np.array([1.0, 2.0])), np.array([1.0, 0.0]), np.zeros(2), 1.0, 0.0)
+        >>> tails = Tails(
+        ...     cells=Cells(np.array([1.0, 2.0])),
+        ...     beyond=np.array([1.0, 0.0]),
+        ...     error=np.zeros(2),
+        ...     people=1.0,
+        ...     people_error=0.0,
+        ... )
         >>> tails.square(0), tails.square(1)                      # one row of norm between 1 and 2
         (1.0, 2.5)
         """
@@ -155,7 +167,14 @@ def read_tails(
         each = ((isotonic_regression(column).x, most) for column, most in zip(sums[:-1].T, totals, strict=True))
         off = float(error[-1])
         return tuple(
-            Tails(cells, np.clip(column, 0.0, most)[::-1], error[:-1][::-1], float(most), off) for column, most in each
+            Tails(
+                cells=cells,
+                beyond=np.clip(column, 0.0, most)[::-1],
+                error=error[:-1][::-1],
+                people=float(most),
+                people_error=off,
+            )
+            for column, most in each
         )
     counted = float(sums[-1].mean())
     number = max(counted, 0.0) if people is None else people
@@ -167,7 +186,9 @@ def read_tails(
         error = np.sqrt(np.maximum(error**2 - noise**2 * slope * together, 0.0))
     # From the top down counts increase; reversed, they decrease with the edges.
     falling = (np.clip(isotonic_regression(column).x, 0.0, number)[::-1] for column in sums[:-1].T)
-    return tuple(Tails(cells, beyond, error[:-1][::-1], number, off) for beyond in falling)
+    return tuple(
+        Tails(cells=cells, beyond=beyond, error=error[:-1][::-1], people=number, people_error=off) for beyond in falling
+    )
 
 
 @lru_cache(maxsize=4)

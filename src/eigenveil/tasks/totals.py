@@ -28,7 +28,7 @@ _FAR = 0.3
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class TotalsResult:
     """The released totals; None for those that were left out. `observed` are the counts of `bounded_observed`."""
 
@@ -39,7 +39,7 @@ class TotalsResult:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Totals(SumTask[TotalsResult | None, TotalsResult]):
     """The sum, (d,), the count, the trace and the observed counts of the rows in `domain`, each for its weight in the release.
 
@@ -50,7 +50,9 @@ class Totals(SumTask[TotalsResult | None, TotalsResult]):
     >>> from eigenveil.core.domain import Domain
     >>> from eigenveil.core.mechanism import Exact
     >>> from eigenveil.data.rows import DenseRows
-    >>> task = Totals(Domain(dim=2, radius=2.0), Neighbours.ADD_REMOVE, sum_weight=3.0, count_weight=1.0)
+    >>> task = Totals(
+    ...     domain=Domain(dim=2, radius=2.0), neighbours=Neighbours.ADD_REMOVE, sum_weight=3.0, count_weight=1.0
+    ... )
     >>> total = task.work(task.ask(None), DenseRows(np.eye(2)), Exact(because="doctest"))
     >>> task.advance(None, total, Exact(because="doctest")).count
     2.0
@@ -159,7 +161,7 @@ class Totals(SumTask[TotalsResult | None, TotalsResult]):
         if by_observed:
             first = int(bool(by_count))
             observed = rest[first : first + self._counts] / by_observed
-        return TotalsResult(total, count, trace, observed)
+        return TotalsResult(sum=total, count=count, trace=trace, observed=observed)
 
     def result(self, state: TotalsResult | None) -> TotalsResult | None:
         """The totals, after one round."""

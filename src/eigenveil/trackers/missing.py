@@ -42,7 +42,9 @@ def filled(rows: Array, sketch: Sketch) -> Array:
     seen, the column means of these rows are used.
 
     >>> from eigenveil.linalg import Subspace
-    >>> sketch = Sketch(Subspace(np.array([[0.6], [0.8]]), np.array([10.0])), np.zeros(2), 4.0, 100.0)
+    >>> sketch = Sketch(
+    ...     subspace=Subspace(np.array([[0.6], [0.8]]), np.array([10.0])), mean=np.zeros(2), weight=4.0, energy=100.0
+    ... )
     >>> filled(np.array([[3.0, np.nan]]), sketch).round(6).tolist()
     [[3.0, 4.0]]
     """

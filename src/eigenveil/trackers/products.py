@@ -30,7 +30,7 @@ _BLOCK: Final = 512
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class GramState:
     """`held` is raw data: sums of `blocks` blocks since the last release. `public` was released, `syncs` times so far.
 
@@ -60,7 +60,7 @@ class GramTracker(SketchTracker[GramState]):
 
     >>> from eigenveil.core.domain import Domain
     >>> from eigenveil.trackers import NOTHING_ASKED
-    >>> tracker = GramTracker(rank=1, terms=SumTerms(Domain(dim=2, radius=9.0), center=False))
+    >>> tracker = GramTracker(rank=1, terms=SumTerms(domain=Domain(dim=2, radius=9.0), center=False))
     >>> state = tracker.step(tracker.start(2), np.array([[3.0, 0.0], [0.0, 1.0]]), NOTHING_ASKED)
     >>> tracker.subspace(state).rank
     0

@@ -41,7 +41,7 @@ class BlockState:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BlockTracker(SketchTracker[BlockState]):
     """The leading `rank` directions of a stream, with `oversample` more kept inside; FPCA Alg. 3 without its mask.
 
@@ -146,7 +146,7 @@ class BlockTracker(SketchTracker[BlockState]):
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class _Block:
     """Raw rows, (b, d), and the offset, (d,), that every product subtracts: Y = values - 1 offset^T."""
 

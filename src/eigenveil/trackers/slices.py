@@ -35,7 +35,7 @@ _LARGEST_BLOCK: Final = 1 << 14
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SlicedState:
     """Released numbers only: directions of the products around the center, their trace, and the sum of rows, (d,).
 
@@ -54,7 +54,7 @@ class SlicedState:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SlicedTracker(SketchTracker[SlicedState]):
     """Directions of each block from its noisy products, `columns` of them at a time, merged with the earlier ones.
 
@@ -63,7 +63,7 @@ class SlicedTracker(SketchTracker[SlicedState]):
 
     >>> from eigenveil.core.domain import Domain
     >>> from eigenveil.trackers import NOTHING_ASKED
-    >>> tracker = SlicedTracker(rank=1, terms=SumTerms(Domain(dim=2, radius=9.0), center=False), columns=1)
+    >>> tracker = SlicedTracker(rank=1, terms=SumTerms(domain=Domain(dim=2, radius=9.0), center=False), columns=1)
     >>> state = tracker.step(tracker.start(2), np.array([[3.0, 0.0], [0.0, 1.0]]), NOTHING_ASKED)
     >>> tracker.subspace(state).values.round(9).tolist()
     [3.0]

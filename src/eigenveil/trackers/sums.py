@@ -47,7 +47,7 @@ Integers = NDArray[np.int64]
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SumTerms:
     """The public terms of a private stream.
 
@@ -99,7 +99,7 @@ class SumTerms:
     def fade(self, blocks: int = 1) -> float:
         """The factor of sums after this many blocks: forget^(2 blocks), for whole sums to the nearest multiple of 2^-20.
 
-        >>> SumTerms(Domain(dim=1, radius=1.0), forget=0.9).fade() * 2**20
+        >>> SumTerms(domain=Domain(dim=1, radius=1.0), forget=0.9).fade() * 2**20
         849347.0
         """
         exact = self.forget ** (2 * blocks)
@@ -107,7 +107,7 @@ class SumTerms:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Sums:
     """Products, (d, d), and sum, (d,), of rows of total `weight`, and the variances of the noise in their entries.
 

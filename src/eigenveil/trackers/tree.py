@@ -24,7 +24,7 @@ __all__ = ["KIND", "TreeState", "TreeTracker"]
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class TreeState:
     """For each level of the tree the last completed interval: `raw`, which is raw data, and `public`, which was released."""
 
@@ -47,7 +47,7 @@ class TreeTracker(SketchTracker[TreeState]):
 
     >>> from eigenveil.core.domain import Domain
     >>> from eigenveil.trackers import NOTHING_ASKED
-    >>> tracker = TreeTracker(rank=1, terms=SumTerms(Domain(dim=2, radius=9.0), center=False), horizon=3)
+    >>> tracker = TreeTracker(rank=1, terms=SumTerms(domain=Domain(dim=2, radius=9.0), center=False), horizon=3)
     >>> state = tracker.start(2)
     >>> for block in np.eye(2)[:, None] * 3:
     ...     state = tracker.step(state, block, NOTHING_ASKED)

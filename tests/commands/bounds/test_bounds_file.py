@@ -229,7 +229,7 @@ def test_bounds_that_are_not_private_are_warned_of(tmp_path: Path, how: tuple[ob
         ({"scale": [1.0, 1.0, 0.0, 1.0, 1.0]}, "every scale must be positive"),
         ({"guarantee": None}, "guarantee must record what the bounds cost"),
         ({"guarantee": {"epsilon": 1.0}}, "its guarantee lacks"),
-        ({"guarantee": Guarantee(1.0, 1e-6).to_dict()}, "guarantee must say what it protects"),
+        ({"guarantee": Guarantee(epsilon=1.0, delta=1e-6).to_dict()}, "guarantee must say what it protects"),
         ({"searched": ...}, "searched must be true or false"),
         ({"kind": "columns"}, "no bounds were found"),
         ({"kind": "columns", "low": [0] * 5, "high": [-1] * 5, "scale": [1] * 5}, "every low must be at most"),

@@ -102,7 +102,17 @@ def screen(
     with DurableLedger.open(folder / "ledger.db") as ledger:
         if earlier:
             ledger.join(
-                StudyBudget("1" * 64, "lungs", "patients", "masked", 2.0, 1e-6, mu=0.4, unit=study.unit), life=LIFE
+                StudyBudget(
+                    study="1" * 64,
+                    title="lungs",
+                    dataset="patients",
+                    trust="masked",
+                    epsilon=2.0,
+                    delta=1e-6,
+                    mu=0.4,
+                    unit=study.unit,
+                ),
+                life=LIFE,
             )
             ledger.commit("1" * 64, 0, came=b"", said=[b"x"], charges=[Charge("mean", 0.1)])
         made: Any = PeerAgent if study.carrier == "gossip" else SiteAgent

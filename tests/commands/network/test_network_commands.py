@@ -222,7 +222,16 @@ def test_a_refusing_policy_gives_all_reasons_in_the_log_of_the_ledger_too(folder
 def test_more_than_is_left_for_life_is_refused_before_anybody_is_asked(folders: Folders) -> None:
     path = folders.of(ME) / "ledger.db"
     with DurableLedger.open(path) as ledger:
-        account = StudyBudget("1" * 64, "earlier", "patients", "masked", 8.0, 1e-6, mu=1.7, unit=folders.study.unit)
+        account = StudyBudget(
+            study="1" * 64,
+            title="earlier",
+            dataset="patients",
+            trust="masked",
+            epsilon=8.0,
+            delta=1e-6,
+            mu=1.7,
+            unit=folders.study.unit,
+        )
         ledger.join(account, life=Budget(9.0, 1e-5))
     done = eigenveil(*folders.site(ME, "--policy", folders.policy(ME), "--yes"))
     assert done.exit_code == 1
@@ -261,7 +270,14 @@ def test_rehearsals_are_asked_for_aloud(tmp_path: Path, folders: Folders) -> Non
 def test_a_finished_study_is_not_run_again(folders: Folders) -> None:
     with DurableLedger.open(folders.of(ME) / "ledger.db") as ledger:
         account = StudyBudget(
-            folders.study.digest, "heart", "patients", "masked", 5.0, 1e-6, mu=1.0, unit=folders.study.unit
+            study=folders.study.digest,
+            title="heart",
+            dataset="patients",
+            trust="masked",
+            epsilon=5.0,
+            delta=1e-6,
+            mu=1.0,
+            unit=folders.study.unit,
         )
         ledger.join(account, life=None)
         ledger.finish(account.study)

@@ -151,7 +151,17 @@ def test_a_model_that_is_there_is_said_to_be(tmp_path: Path, monkeypatch: pytest
     async def run(self: PeerAgent, deliver: Callable[[Model], None], **_: object) -> None:
         values = np.array([2.0, 1.0])
         guarantee, settings = Guarantee.none("a test"), {"study_digest": self.study.digest}
-        deliver(Model(np.eye(5)[:2], np.zeros(5), values, values, values / 4, guarantee, settings=settings))
+        deliver(
+            Model(
+                components=np.eye(5)[:2],
+                mean=np.zeros(5),
+                values=values,
+                explained_variance=values,
+                explained_variance_ratio=values / 4,
+                guarantee=guarantee,
+                settings=settings,
+            )
+        )
         # Its neighbours are not done yet, and it is waiting for them.
         signal.raise_signal(signal.SIGTERM)
         await asyncio.Event().wait()

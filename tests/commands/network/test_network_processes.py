@@ -22,7 +22,7 @@ from eigenveil.network.agents.hub import HubAgent
 from eigenveil.network.agents.site import SiteAgent
 from eigenveil.network.agents.site_data import SiteData
 from eigenveil.network.identity.certificates import Keys
-from eigenveil.show.files import read_report
+from eigenveil.show.pages import read_report
 
 # What is waited for at most: a machine may be busy with other things.
 PATIENT = {"deadline": 30.0, "retries": 1, "join": 120.0}

@@ -96,7 +96,16 @@ def a_model(settings: dict[str, Any]) -> Model:
     values = np.array([2.0, 1.0])
     mean = np.full(5, 0.5)
     guarantee = Guarantee.none("a test")
-    return Model(np.eye(5)[:2], mean, values, values, values / 4, guarantee, columns=COLUMNS, settings=settings)
+    return Model(
+        components=np.eye(5)[:2],
+        mean=mean,
+        values=values,
+        explained_variance=values,
+        explained_variance_ratio=values / 4,
+        guarantee=guarantee,
+        columns=COLUMNS,
+        settings=settings,
+    )
 
 
 def test_results_are_named_by_study_and_site_and_scores_are_private(

@@ -21,7 +21,9 @@ from eigenveil.show.progress import HubView, PartyView, Voice, traffic_of
 
 def done_round(number: int, **more: Any) -> Round:
     settings: dict[str, Any] = {"answered": ("site 0", "site 1"), "missing": ("site 2",), "movement": 0.03125}
-    return Round(number, "krylov 1", bytes_down=1200, bytes_up=3400, residual=None, charges=(), **(settings | more))
+    return Round(
+        number=number, stage="krylov 1", bytes_down=1200, bytes_up=3400, residual=None, charges=(), **(settings | more)
+    )
 
 
 def test_a_hub_shows_who_is_there_what_was_done_and_how_long_it_waits(

@@ -17,7 +17,7 @@ from eigenveil.methods import MethodPlan
 from eigenveil.network.study.file import StudyFile
 from eigenveil.network.study.parties import parties_of, peer_parties_of
 from eigenveil.show.agreement import facts_of, who_learns
-from eigenveil.show.words import _sums, cost_fact, leaving_peer, leaving_site, left_words, rounded
+from eigenveil.show.disclosure import _sums, cost_fact, leaving_peer, leaving_site, left_words, rounded
 from eigenveil.tasks.fit.bounds import RowBounds
 
 ROW = PrivacyUnit("row", Neighbours.ADD_REMOVE)
@@ -71,7 +71,9 @@ def test_a_method_that_nobody_described_is_an_error(tmp_path: Path) -> None:
             count=True,
             center=None,
             trace=False,
-            bounds=RowBounds(2, 1.0, 1.0, False, None, None, None, None),
+            bounds=RowBounds(
+                dim=2, row_bound=1.0, mean_bound=1.0, search=False, origin=None, scale=None, low=None, high=None
+            ),
         )
 
 
@@ -148,10 +150,32 @@ def test_a_peer_that_may_begin_again_says_so(tmp_path: Path) -> None:
 
 
 def test_costs_add_up_in_squares_and_are_rounded_against_the_reader(tmp_path: Path) -> None:
-    account = StudyBudget("2" * 64, "heart", "patients", "masked", 5.0, 1e-6, mu=1.0, beyond=1e-9, unit=ROW)
+    account = StudyBudget(
+        study="2" * 64,
+        title="heart",
+        dataset="patients",
+        trust="masked",
+        epsilon=5.0,
+        delta=1e-6,
+        mu=1.0,
+        beyond=1e-9,
+        unit=ROW,
+    )
     life = Budget(9.0, 1e-5)
     with DurableLedger.open(tmp_path / "ledger.db") as ledger:
-        ledger.join(StudyBudget("1" * 64, "earlier", "patients", "site", 2.0, 1e-6, mu=0.5, unit=ROW), life=life)
+        ledger.join(
+            StudyBudget(
+                study="1" * 64,
+                title="earlier",
+                dataset="patients",
+                trust="site",
+                epsilon=2.0,
+                delta=1e-6,
+                mu=0.5,
+                unit=ROW,
+            ),
+            life=life,
+        )
         ledger.commit("1" * 64, 0, came=b"", said=[b"x"], charges=[Charge("sum", 0.3)])
         (state,) = ledger.datasets()
         said = cost_fact(account, state, life=life, joined=False).words

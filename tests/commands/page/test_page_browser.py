@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from eigenveil.show.live.address import PageAddress
-from eigenveil.show.live.contents import PageBudget, PageState
-from eigenveil.show.live.live import LivePage, live_page
+from eigenveil.show.live import LivePage, PageAddress, PageBudget, PageState, live_page
 from show.conftest import HOSTILE, made_rounds
 
 WIDER = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
@@ -41,8 +39,8 @@ class Run:
 def a_state(sites: int = 3, rounds: int = 5) -> PageState:
     done = tuple(replace(one, variances=(9.0, 4.0, 1.0)) for one in made_rounds(sites, rounds))
     return PageState(
-        'Study "heart", at the hub',
-        "Waiting for answers, at most 20 seconds more",
+        title='Study "heart", at the hub',
+        now="Waiting for answers, at most 20 seconds more",
         facts=(("traffic", "3.4 kB up, 1.2 kB down"),),
         parties=tuple((f"site {at:03d}", at != 1) for at in range(sites)),
         rounds=done,
@@ -112,8 +110,8 @@ def test_the_page_goes_on_after_a_restart(opened: Any) -> None:
 def test_names_are_text_in_the_first_page_and_in_every_event(opened: Any) -> None:
     rounds = tuple(replace(one, stage=HOSTILE, answered=(HOSTILE,)) for one in made_rounds(2, 3))
     hostile = PageState(
-        HOSTILE,
-        HOSTILE,
+        title=HOSTILE,
+        now=HOSTILE,
         facts=((HOSTILE, HOSTILE),),
         parties=((HOSTILE, True), (f"{HOSTILE}2", False)),
         rounds=rounds,

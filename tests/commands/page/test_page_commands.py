@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from commands.network.network_folders import COUNT, Folders, Running, started
 from eigenveil.commands import app
-from eigenveil.show.live.server import PageServer
+from eigenveil.show.server import PageServer
 
 
 def got(url: str) -> str:

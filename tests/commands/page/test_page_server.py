@@ -13,17 +13,18 @@ from typing import Any
 import pytest
 
 from eigenveil.commands._options import page_at
-from eigenveil.show.live import server as serving
-from eigenveil.show.live.address import PageAddress
-from eigenveil.show.live.contents import PageState
-from eigenveil.show.live.live import LivePage, live_page
-from eigenveil.show.live.server import PageServer, PageSource
+from eigenveil.show import server as serving
+from eigenveil.show.live import LivePage, PageAddress, PageState, live_page
+from eigenveil.show.server import PageServer, PageSource
 
 
 @contextmanager
 def served(address: PageAddress | None = None, **parts: str) -> Iterator[PageServer]:
     source = PageSource(
-        lambda: dict(parts), lambda found: f"<p>{found.get('now', '')}</p>", "default-src 'none'", "version 1"
+        parts=lambda: dict(parts),
+        document=lambda found: f"<p>{found.get('now', '')}</p>",
+        policy="default-src 'none'",
+        version="version 1",
     )
     with PageServer(address or PageAddress("127.0.0.1", 0), source) as server:
         yield server
@@ -121,7 +122,7 @@ def test_what_is_not_http_is_refused_and_the_server_goes_on() -> None:
 
 def test_events_carry_what_changed_and_the_last_state_before_the_end() -> None:
     state, heard = {"now": "first", "facts": "a"}, list[Any]()
-    source = PageSource(lambda: dict(state), lambda parts: "", "", "version 1")
+    source = PageSource(parts=lambda: dict(state), document=lambda parts: "", policy="", version="version 1")
     with PageServer(PageAddress("127.0.0.1", 0), source) as server:
         reader = threading.Thread(target=lambda: heard.extend(events(server, 4)))
         reader.start()
@@ -253,7 +254,10 @@ def test_an_address_in_use_is_refused_before_anything_begins() -> None:
         served() as server,
         pytest.raises(ValueError, match=f"cannot listen at 127.0.0.1:{server.port}: Address already"),
     ):
-        PageServer(PageAddress("127.0.0.1", server.port), PageSource(dict, lambda parts: "", "", ""))
+        PageServer(
+            PageAddress("127.0.0.1", server.port),
+            PageSource(parts=dict, document=lambda parts: "", policy="", version=""),
+        )
 
 
 def test_an_error_in_the_view_stays_on_the_page() -> None:
@@ -267,7 +271,7 @@ def test_an_error_in_the_view_stays_on_the_page() -> None:
 def test_a_log_does_not_get_the_token(secret: bool, shown: str, tmp_path: Path) -> None:
     said: list[str] = []
     address = PageAddress.read("127.0.0.1:0", tmp_path / "token")
-    with live_page(address, lambda: PageState("t", "now"), say=said.append, secret=secret):
+    with live_page(address, lambda: PageState(title="t", now="now"), say=said.append, secret=secret):
         pass
     assert shown in said[0]
     assert (str(address.token) in said[0]) == secret

@@ -40,7 +40,9 @@ def refused(*arguments: object) -> str:
 
 def expected(method: str, captured: float, **other: Any) -> Forecast:
     """An forecast of this name and captured variance, with figures that nothing else has."""
-    candidate = candidate_of(Facts(6, 2, 5000, Budget(1.0, 1e-6), Spectrum.guessed(6), sites=4), method)
+    candidate = candidate_of(
+        Facts(dim=6, rank=2, people=5000, budget=Budget(1.0, 1e-6), spectrum=Spectrum.guessed(6), sites=4), method
+    )
     made = Forecast(
         method=method,
         captured=Interval(captured, captured - 0.03, captured + 0.02),
@@ -89,7 +91,11 @@ class Oracle:
         verdict: Verdict = "refused" if not possible else "works" if self._works else "hopeless"
         best = possible[self._best] if possible else None
         return Recommendation(
-            tuple(found), best, verdict, ("Because the oracle says so.",), ("Ask for fewer components.",)
+            forecasts=tuple(found),
+            best=best,
+            verdict=verdict,
+            reasons=("Because the oracle says so.",),
+            instead=("Ask for fewer components.",),
         )
 
     def curve(

@@ -30,7 +30,7 @@ def facts_of(oracle: Oracle, *arguments: object) -> Facts:
 def test_what_must_be_said_becomes_the_facts(oracle: Oracle) -> None:
     facts = facts_of(oracle, "-n", "2e4", "-d", 30, "-k", 4, "--epsilon", 0.5, "--delta", 1e-7)
     assert (facts.people, facts.dim, facts.rank, facts.budget) == (20_000, 30, 4, Budget(0.5, 1e-7))
-    plain = Facts(30, 4, 20_000, Budget(0.5, 1e-7), Spectrum.guessed(30))
+    plain = Facts(dim=30, rank=4, people=20_000, budget=Budget(0.5, 1e-7), spectrum=Spectrum.guessed(30))
     for name in ("neighbours", "center", "search", "sites", "survivors", "colluders", "blocks", "rounds", "traffic"):
         assert getattr(facts, name) == getattr(plain, name), name
     assert (facts.memory_limit, facts.trust) == (plain.memory_limit, plain.trust)
@@ -180,7 +180,7 @@ def numbers(found: Any) -> list[float]:
 def test_with_the_planner_itself_a_plan_is_what_it_advises() -> None:
     """No stand-in: what is shown is what `advise` says of the same facts, and more epsilon buys more."""
     found = json.loads(planned(*SMALL, "-n", 600, "--epsilons", "0.1,10", "--json").stdout)
-    facts = Facts(6, 2, 600, Budget(1.0, 1e-6), Spectrum.guessed(6))
+    facts = Facts(dim=6, rank=2, people=600, budget=Budget(1.0, 1e-6), spectrum=Spectrum.guessed(6))
     recommendation = advise(facts)
     assert [each["method"] for each in found["forecasts"]] == [each.method for each in recommendation.forecasts]
     for shown, told in zip(found["forecasts"], recommendation.forecasts, strict=True):

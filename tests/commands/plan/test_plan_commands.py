@@ -39,7 +39,13 @@ def facts_for(method: str, **other: Any) -> Facts:
     sites = 1 if parts_of(method)[0] in ALONE else 5
     given = {"sites": sites, "row_bound": 12.0, "budget": Budget(1.0, 1e-6), **other}
     # Without doubt about the spectrum, which a forecast would rehearse and no command has.
-    return Facts(len(NAMES), 2, COUNT, spectrum=replace(Spectrum.guessed(len(NAMES)), spread=0.0, error=0.0), **given)
+    return Facts(
+        dim=len(NAMES),
+        rank=2,
+        people=COUNT,
+        spectrum=replace(Spectrum.guessed(len(NAMES)), spread=0.0, error=0.0),
+        **given,
+    )
 
 
 def chosen(facts: Facts, method: str) -> Forecast:

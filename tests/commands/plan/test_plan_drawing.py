@@ -12,13 +12,13 @@ from rich.console import Console
 from commands.plan.plan_runs import SMALL, Oracle, planned, refused
 from eigenveil.plan import Interval
 from eigenveil.show.charts import Point, plan_chart
-from eigenveil.show.curve import CurveChart, span
+from eigenveil.show.terminal import CurveChart, span
 
 SVG = "{http://www.w3.org/2000/svg}"
 POINTS = (
-    Point(0.1, Interval(0.2, 0.1, 0.4), Interval(1.0, 0.9, 1.0), 0.15),
-    Point(1.0, Interval(0.6, 0.5, 0.7), Interval(0.5, 0.3, 0.8), 0.15),
-    Point(10.0, Interval(1.0, 0.9, 1.0), Interval(0.0, 0.0, 0.1), 0.15),
+    Point(epsilon=0.1, captured=Interval(0.2, 0.1, 0.4), sine=Interval(1.0, 0.9, 1.0), nothing=0.15),
+    Point(epsilon=1.0, captured=Interval(0.6, 0.5, 0.7), sine=Interval(0.5, 0.3, 0.8), nothing=0.15),
+    Point(epsilon=10.0, captured=Interval(1.0, 0.9, 1.0), sine=Interval(0.0, 0.0, 0.1), nothing=0.15),
 )
 
 
@@ -83,7 +83,10 @@ def test_the_drawing_has_a_dot_for_every_number() -> None:
 
 
 def test_labels_do_not_cover_each_other_and_the_asked_one_is_there() -> None:
-    near = [Point(at, POINTS[1].captured, POINTS[1].sine, 0.1) for at in (0.98, 0.99, 1.0, 30.0)]
+    near = [
+        Point(epsilon=at, captured=POINTS[1].captured, sine=POINTS[1].sine, nothing=0.1)
+        for at in (0.98, 0.99, 1.0, 30.0)
+    ]
     drawing = shapes(document(near, asked=0.99), "text")
     # The labels of the axis stand in one line below it.
     assert {words.text for words in drawing if words.get("y") == "231.0"} == {"0.99", "30"}
@@ -111,6 +114,6 @@ def test_plot_writes_a_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_a_point_needs_an_epsilon() -> None:
     with pytest.raises(ValueError, match="epsilon must be positive and finite"):
-        Point(0.0, POINTS[0].captured, POINTS[0].sine, 0.1)
+        Point(epsilon=0.0, captured=POINTS[0].captured, sine=POINTS[0].sine, nothing=0.1)
     with pytest.raises(ValueError, match="a point to draw"):
         document([], asked=1.0)

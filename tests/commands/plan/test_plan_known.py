@@ -92,7 +92,9 @@ def test_variances_come_in_any_plain_form(oracle: Oracle, tmp_path: Path, name: 
 
 def test_a_released_spectrum_is_taken_as_it_is(oracle: Oracle, tmp_path: Path) -> None:
     source = tmp_path / "spectrum.json"
-    released = Spectrum(np.array([0.3, 0.1, 0.05]), "released with epsilon = 0.1", 0.1, 0.004)
+    released = Spectrum(
+        values=np.array([0.3, 0.1, 0.05]), source="released with epsilon = 0.1", spread=0.1, error=0.004
+    )
     source.write_text(json.dumps(released.to_json()))
     found = json.loads(planned(*ASKED, "--spectrum", source, "--json").stdout)
     assert found["spectrum"] == released.to_json()

@@ -18,7 +18,7 @@ from commands.stream.command_streams import ARROW, CSV, EXACT, SEEDED, as_arrow_
 from eigenveil import Model
 from eigenveil.errors import ParameterWarning
 from eigenveil.estimators.streaming.pca import StreamingPCA
-from eigenveil.show.stream import LiveView, _lines, _released_share
+from eigenveil.show.progress import LiveView, _lines, _released_share
 
 
 @pytest.fixture

@@ -443,7 +443,7 @@ def test_dask_knows_how_large_a_partition_and_a_sum_are(client: Any) -> None:
     sizes = client.nbytes(summary=False)
     assert sum(sizes[one.key] for one in rows.futures) >= ROWS.nbytes
     assert sum(sizes[one.key] for one in wide.futures) >= 40 * 500 * 8
-    domain = Domain(500, 1.0)
+    domain = Domain(dim=500, radius=1.0)
     assert sizeof(GramWork(domain).of(DenseRows(np.ones((3, 500))))) >= 500 * 500 * 8
 
 

@@ -172,13 +172,13 @@ def test_groups_of_a_slot_cost_as_much_as_the_costliest_and_late_slots_count_wit
     ledger = Ledger(epsilon=1.0, delta=1e-5)
     mu = ledger.budget.mu
     for number, group in ((0, "x"), (1, "x"), (0, "y"), (2, "x"), (1, "y")):
-        ledger.spend(mu, label="slot", slot=Slot("slots", number, 1, group, window=1))
+        ledger.spend(mu, label="slot", slot=Slot(series="slots", number=number, per_person=1, group=group, window=1))
     assert ledger.spent_mu == pytest.approx(mu)
     with pytest.raises(ValueError, match="was closed"):
-        ledger.spend(mu, label="slot", slot=Slot("slots", 0, 1, "z", window=1))
+        ledger.spend(mu, label="slot", slot=Slot(series="slots", number=0, per_person=1, group="z", window=1))
     with pytest.raises(BudgetExceeded):
         # The same group again, about the same people.
-        ledger.spend(mu, label="slot", slot=Slot("slots", 2, 1, "x", window=1))
+        ledger.spend(mu, label="slot", slot=Slot(series="slots", number=2, per_person=1, group="x", window=1))
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -192,7 +192,11 @@ def test_the_ledger_agrees_with_the_worst_person_counted_out(seed: int) -> None:
         if number < newest - window:
             continue
         newest = max(newest, number)
-        ledger.spend(mu, label="slot", slot=Slot("slots", number, per_person, group, window=window))
+        ledger.spend(
+            mu,
+            label="slot",
+            slot=Slot(series="slots", number=number, per_person=per_person, group=group, window=window),
+        )
         spent[number, group] = spent.get((number, group), 0.0) + mu**2
     slots = [max(square for (at, _), square in spent.items() if at == number) for number in {at for at, _ in spent}]
     assert ledger.spent_mu**2 == pytest.approx(sum(sorted(slots, reverse=True)[:per_person]))

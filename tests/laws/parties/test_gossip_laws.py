@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eigenveil import GossipPCA
-from eigenveil.audit.cases.messages import evened
+from eigenveil.audit.cases.seen import evened
 from eigenveil.core.domain import Domain
 from eigenveil.core.mechanism import Bounded
 from eigenveil.core.noise import Noise, distance_in_steps, step_of, values_of
@@ -184,7 +184,7 @@ def test_both_ends_draw_the_same_numbers_and_only_if_they_were_told_the_same() -
     assert one is not None and two is not None
     one.take("p1", two.public, two.signature, passed_on_by="p1")
     two.take("p0", one.public, one.signature, passed_on_by="p0")
-    steps = PairedSteps((3, 3), True, 0.5, 64.0, 1024.0)
+    steps = PairedSteps(shape=(3, 3), symmetric=True, step=0.5, own=64.0, between=1024.0)
     told: dict[str, Any] = {"gone": frozenset(), "base": 0, "round_": 1, "label": "x", "steps": steps}
     here, there = (steps.draw_between(keyed.stream(name, **told)) for keyed, name in ((one, "p1"), (two, "p0")))
     assert np.array_equal(here, there) and here.dtype == np.int64

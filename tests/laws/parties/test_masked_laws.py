@@ -21,7 +21,7 @@ BUDGET = Budget(1.0, 1e-6)
 
 
 def lattice() -> Lattice:
-    return Lattice(BUDGET, sites=3, survivors=3, colluders=1)
+    return Lattice(budget=BUDGET, sites=3, survivors=3, colluders=1)
 
 
 def sent(task: SumTask[Any, Any], question: Question, rows: Any, terms: Lattice, several: int, seed: int) -> Any:
@@ -31,7 +31,13 @@ def sent(task: SumTask[Any, Any], question: Question, rows: Any, terms: Lattice,
     """
     assert terms.gaussian is not None
     ledger = Ledger(epsilon=terms.gaussian.epsilon, delta=terms.gaussian.delta)
-    share = Share(terms, ledger, Noise.seeded(seed), (1 + 1e-10) / terms.gaussian.mu, several)
+    share = Share(
+        lattice=terms,
+        ledger=ledger,
+        noise=Noise.seeded(seed),
+        multiplier=(1 + 1e-10) / terms.gaussian.mu,
+        several=several,
+    )
     private = task.private(question, rows)
     words = share.of(private, label=task.label(question), share=0.5)
     mu = ledger.charges[0].mu

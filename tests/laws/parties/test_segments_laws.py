@@ -58,7 +58,16 @@ def segments(domain: Domain, neighbours: Neighbours, seed: int, *, clip: float =
 def hidden(domain: Domain, neighbours: Neighbours, scores: Array, *, clip: float = 0.7) -> Segments:
     noise: Any = Fixed(scores)
     shares = (1 / (RANK * ROUNDS),) * (RANK * ROUNDS)
-    return Segments(domain, neighbours, RANK, ROUNDS, shares, noise, deviation=1.0, clip=clip)
+    return Segments(
+        domain=domain,
+        neighbours=neighbours,
+        rank=RANK,
+        rounds=ROUNDS,
+        shares=shares,
+        noise=noise,
+        deviation=1.0,
+        clip=clip,
+    )
 
 
 def questions(dim: int, rng: np.random.Generator) -> list[Question]:
@@ -124,12 +133,12 @@ def test_the_bounds_are_reached(size: float, sparse: bool) -> None:
     start, product = Question(0, (nothing, nothing)), Question(1, (nothing, np.eye(3)[:, :1]))
     for neighbours, factor in ((Neighbours.ADD_REMOVE, 1.0), (Neighbours.REPLACE_ONE, 2.0)):
         other = -row if neighbours is Neighbours.REPLACE_ONE else np.zeros((0, 3))
-        task = segments(Domain(3, 1.0), neighbours, 0, clip=1e-9)
+        task = segments(Domain(dim=3, radius=1.0), neighbours, 0, clip=1e-9)
         # The sign of a hidden score is the same in both tables where the seed is.
         pair = [segments(task.domain, neighbours, 0, clip=1e-9).private(start, _rows(v, sparse)) for v in (row, other)]
         assert apart(*pair) >= 0.999 * task.sensitivity(start)
         assert task.sensitivity(start) == pytest.approx(factor * 1e-9)
-    task = segments(Domain(3, 1.0), Neighbours.ADD_REMOVE, 0)
+    task = segments(Domain(dim=3, radius=1.0), Neighbours.ADD_REMOVE, 0)
     pair = [task.private(product, _rows(v, sparse)) for v in (row, np.zeros((0, 3)))]
     assert apart(*pair) >= 0.999 * task.sensitivity(product)
 
@@ -178,7 +187,7 @@ def test_sparse_and_dense_rows_start_alike(data: st.DataObject, seed: int) -> No
 def test_a_person_with_many_rows_counts_as_one() -> None:
     rows = WeightedRows.by_person(DenseRows(np.tile([[9.0, 0.0]], (50, 1))), np.zeros(50))
     nothing = np.zeros((2, 0))
-    task = hidden(Domain(2, 1.0), Neighbours.ADD_REMOVE, np.full(50, 1e3), clip=0.25)
+    task = hidden(Domain(dim=2, radius=1.0), Neighbours.ADD_REMOVE, np.full(50, 1e3), clip=0.25)
     # Never more, and less by what keeps fifty rounded rows inside the ball.
     assert 0.25 * (1 - 50 * 2.0**-26) <= float(task.private(Question(0, (nothing, nothing)), rows).value[0, 0]) <= 0.25
 
@@ -219,7 +228,7 @@ def test_an_exact_start_of_very_many_rows_is_right(far: float | None) -> None:
     rng = np.random.default_rng(5)
     count = 30_000
     center = None if far is None else np.full(3, far / math.sqrt(3))
-    domain = Domain(3, 1.0, center=center)
+    domain = Domain(dim=3, radius=1.0, center=center)
     rows = sp.csr_array((0.0 if center is None else center) + rng.uniform(0.1, 0.3, (count, 3)))
     task = hidden(domain, Neighbours.ADD_REMOVE, np.full(count, 9.0))
     nothing = np.zeros((3, 0))

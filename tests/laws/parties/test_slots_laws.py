@@ -36,7 +36,7 @@ def test_a_device_moves_a_slot_by_no_more_than_is_stated(
     seed: int, size: float, other: float, neighbours: Neighbours, radius: float
 ) -> None:
     rng = np.random.default_rng(seed)
-    task = SlotSums(Domain(4, radius), neighbours, slots=3, person_slots=3, device=True)
+    task = SlotSums(domain=Domain(dim=4, radius=radius), neighbours=neighbours, slots=3, person_slots=3, device=True)
     rows = person(4, rng, size, int(rng.integers(1, 30)))
     if neighbours is Neighbours.ZERO_OUT:
         instead = np.zeros((int(rng.integers(1, 30)), 4))
@@ -58,7 +58,13 @@ def test_gaps_of_one_person_move_a_slot_by_no_more_than_is_stated(
 ) -> None:
     rng = np.random.default_rng(seed)
     gaps = {"counts": Gaps.counted(4), "groups": Gaps.grouped(np.array([0, 0, 1, 2])), "drop": Gaps.dropped(4)}[rule]
-    task = SlotSums(Domain(4, 2.0, gaps=gaps), neighbours, slots=3, person_slots=3 if device else 1, device=device)
+    task = SlotSums(
+        domain=Domain(dim=4, radius=2.0, gaps=gaps),
+        neighbours=neighbours,
+        slots=3,
+        person_slots=3 if device else 1,
+        device=device,
+    )
     count = int(rng.integers(1, 30)) if device else 1
 
     def torn(rows: Array) -> Array:
@@ -76,7 +82,7 @@ def test_gaps_of_one_person_move_a_slot_by_no_more_than_is_stated(
 @given(st.integers(0, 2**32), st.sampled_from(SIZES))
 def test_blocks_and_their_order_change_no_bit_and_huge_rows_change_no_more_than_others(seed: int, size: float) -> None:
     rng = np.random.default_rng(seed)
-    task = SlotSums(Domain(4, 1.0), Neighbours.ZERO_OUT, slots=3)
+    task = SlotSums(domain=Domain(dim=4, radius=1.0), neighbours=Neighbours.ZERO_OUT, slots=3)
     rows, hostile = rng.standard_normal((20, 4)), person(4, rng, size, 1)
     whole = made(task, [np.vstack([rows, hostile])])
     assert whole.tobytes() == made(task, [hostile, rows[::-1]]).tobytes()
@@ -85,9 +91,9 @@ def test_blocks_and_their_order_change_no_bit_and_huge_rows_change_no_more_than_
 
 
 def test_a_second_release_of_a_slot_is_refused_and_a_later_slot_is_free() -> None:
-    task = SlotSums(Domain(2, 1.0), Neighbours.ZERO_OUT, slots=3)
+    task = SlotSums(domain=Domain(dim=2, radius=1.0), neighbours=Neighbours.ZERO_OUT, slots=3)
     ledger = Ledger(epsilon=1.0, delta=1e-5)
-    mechanism = Gaussian((1 + 1e-10) / ledger.budget.mu, ledger, Noise.seeded(1))
+    mechanism = Gaussian(multiplier=(1 + 1e-10) / ledger.budget.mu, ledger=ledger, noise=Noise.seeded(1))
     filled = task.open()
     filled.add(np.ones((3, 2)))
     closed = filled.close()
@@ -104,4 +110,8 @@ def test_sketches_are_refused_by_every_mechanism_with_noise() -> None:
     filled = task.open()
     filled.add(np.eye(3))
     with pytest.raises(ValueError, match="cannot have noise"):
-        task.work(Question(0), filled.close(), Gaussian(1.0, Ledger(epsilon=9.0, delta=1e-5), Noise.seeded(1)))
+        task.work(
+            Question(0),
+            filled.close(),
+            Gaussian(multiplier=1.0, ledger=Ledger(epsilon=9.0, delta=1e-5), noise=Noise.seeded(1)),
+        )

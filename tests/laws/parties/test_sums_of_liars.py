@@ -55,7 +55,13 @@ def lies(entries: dict[str, float]) -> Faults:
             return [message]
         made = np.zeros((3, 3))
         made[0, 1] = made[1, 0] = entries[message.sender]
-        return [Message(message.sender, message.receiver, Give(body.round, (made,), body.missing, body.half))]
+        return [
+            Message(
+                message.sender,
+                message.receiver,
+                Give(round=body.round, arrays=(made,), missing=body.missing, half=body.half),
+            )
+        ]
 
     return Faults(meddle=meddle)
 

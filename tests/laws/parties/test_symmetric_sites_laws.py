@@ -63,7 +63,10 @@ def cases(draw: st.DrawFn) -> Case:
     left, right = ((base + base.T + extra) * units for extra in (one, other))
     fewer = int(neighbours is Neighbours.ADD_REMOVE)
     return Case(
-        Symmetric(left, people=9), Symmetric(right, people=9 - fewer), Domain(dim, radius, scale=scale), neighbours
+        Symmetric(left, people=9),
+        Symmetric(right, people=9 - fewer),
+        Domain(dim=dim, radius=radius, scale=scale),
+        neighbours,
     )
 
 
@@ -112,7 +115,9 @@ def test_every_task_keeps_its_sensitivity(case: Case, seed: int) -> None:
         assert one.symmetric == task.symmetric
         assert gap(one, other) <= one.sensitivity * TOLERANCE
     begin = np.linalg.qr(rng.standard_normal((case.domain.dim, 2)))[0]
-    local = LocalPower(case.domain, case.neighbours, begin, constant_steps(1, 1), (1.0,), 1)
+    local = LocalPower(
+        domain=case.domain, neighbours=case.neighbours, begin=begin, steps=constant_steps(1, 1), shares=(1.0,), rank=1
+    )
     parts = [local._product(rows, begin) for rows in (case.one, case.other)]
     assert gap(*parts) <= local.sensitivity(local.ask(local.start())) * TOLERANCE
 
@@ -124,7 +129,7 @@ def test_bounds_are_reached_and_a_larger_trace_breaks_them(neighbours: Neighbour
     first, second = (np.outer(axis, axis) * 4.0 * trace for axis in np.eye(3)[:2])
     replaced = neighbours is Neighbours.REPLACE_ONE
     other = Symmetric(second if replaced else np.zeros((3, 3)), people=1)
-    case = Case(Symmetric(first, people=1), other, Domain(3, 2.0), neighbours)
+    case = Case(Symmetric(first, people=1), other, Domain(dim=3, radius=2.0), neighbours)
     gram, product = (
         gap(one, two) / one.sensitivity
         for one, two in zip(
@@ -134,8 +139,8 @@ def test_bounds_are_reached_and_a_larger_trace_breaks_them(neighbours: Neighbour
     assert gram == pytest.approx(trace, rel=1e-12)
     # What is stated of products has room for a basis and a matrix that are rounded onto their lattices: 2^-18 of it. It
     # is more where one person may take the place of another: scores of many rows may be rounded then, which a matrix has not.
-    room = Domain(3, 2.0).gram_times_sensitivity(neighbours, basis=np.eye(3), basis_norm=1.0)
-    assert product == pytest.approx(trace * Domain(3, 2.0).gram_sensitivity(neighbours) / room, rel=2.0**-18)
+    room = Domain(dim=3, radius=2.0).gram_times_sensitivity(neighbours, basis=np.eye(3), basis_norm=1.0)
+    assert product == pytest.approx(trace * Domain(dim=3, radius=2.0).gram_sensitivity(neighbours) / room, rel=2.0**-18)
     assert product <= trace
 
 
@@ -148,7 +153,7 @@ def test_the_matrix_of_some_rows_gives_what_the_rows_give(seed: int, dim: int, g
     ids = rng.integers(7, size=20) if grouped else np.arange(20)
     rows = WeightedRows.by_person(DenseRows(values), ids)
     made = Symmetric(values.T @ (values * rows.weights[:, None]), people=len(set(ids.tolist())))
-    domain = Domain(dim, 99.0, scale=rng.uniform(0.2, 5.0, dim) if scaled else None)
+    domain = Domain(dim=dim, radius=99.0, scale=rng.uniform(0.2, 5.0, dim) if scaled else None)
     basis = np.linalg.qr(rng.standard_normal((dim, 2)))[0]
     lengths = np.linalg.norm(values / (1.0 if domain.scale is None else domain.scale), axis=1)
     # On the grid of 2^-10 of this radius a row is off by up to sqrt(d) / 2 units, and its products by twice its length as much.
@@ -164,7 +169,10 @@ def test_the_matrix_of_some_rows_gives_what_the_rows_give(seed: int, dim: int, g
 
 def test_domains_that_need_rows_are_refused() -> None:
     rows, near = Symmetric(np.eye(2), people=2), Neighbours.ADD_REMOVE
-    moved, boxed = Domain(2, 1.0, center=np.zeros(2)), Domain(2, 1.0, low=-np.ones(2), high=np.ones(2))
+    moved, boxed = (
+        Domain(dim=2, radius=1.0, center=np.zeros(2)),
+        Domain(dim=2, radius=1.0, low=-np.ones(2), high=np.ones(2)),
+    )
     for domain in (moved, boxed):
         for release in (bounded_trace, bounded_gram):
             with pytest.raises(ValueError, match="cannot be centered or clipped to column bounds"):
@@ -172,12 +180,16 @@ def test_domains_that_need_rows_are_refused() -> None:
         with pytest.raises(ValueError, match="cannot be centered or clipped to column bounds"):
             bounded_gram_times(rows, basis=np.eye(2), domain=domain, neighbours=near)
     with pytest.raises(ValueError, match="their mean cannot be computed"):
-        bounded_sum(rows, domain=Domain(2, 1.0), neighbours=near)
+        bounded_sum(rows, domain=Domain(dim=2, radius=1.0), neighbours=near)
     with pytest.raises(ValueError, match="must be finite, with no entry beyond"):
-        bounded_gram_times(rows, basis=np.eye(2), domain=Domain(2, 1.0, scale=np.full(2, 1e-100)), neighbours=near)
+        bounded_gram_times(
+            rows, basis=np.eye(2), domain=Domain(dim=2, radius=1.0, scale=np.full(2, 1e-100)), neighbours=near
+        )
     with pytest.raises(ValueError, match="must have 3 columns, got 2"):
-        bounded_gram(rows, domain=Domain(3, 1.0), neighbours=near)
-    assert not np.shares_memory(bounded_gram(rows, domain=Domain(2, 1.0), neighbours=near).value, rows.matrix)
+        bounded_gram(rows, domain=Domain(dim=3, radius=1.0), neighbours=near)
+    assert not np.shares_memory(
+        bounded_gram(rows, domain=Domain(dim=2, radius=1.0), neighbours=near).value, rows.matrix
+    )
 
 
 @pytest.mark.parametrize("dim", [3, 600])
@@ -189,7 +201,7 @@ def test_products_hold_as_many_people_as_their_release_does(dim: int) -> None:
     found = bounded_gram_times(
         Symmetric(matrix, people=9),
         basis=np.eye(dim)[:, :2],
-        domain=Domain(dim, 1.0),
+        domain=Domain(dim=dim, radius=1.0),
         neighbours=Neighbours.ADD_REMOVE,
     )
     np.testing.assert_array_equal(found.value[:2], [[room, 0.0], [0.0, -room]])
@@ -203,7 +215,7 @@ def test_rounding_a_matrix_before_its_product_stays_within_the_sensitivity(dim: 
     base = (rng.integers(-8, 8, (dim, dim)) + 0.5) * step * 2.0 ** -rng.integers(0, 20, (dim, dim))
     base, one = (base + base.T) / 2, rng.standard_normal(dim)
     person = np.outer(one, one) / float(one @ one)
-    near, domain, basis = Neighbours.ADD_REMOVE, Domain(dim, 1.0), (one / np.linalg.norm(one))[:, None]
+    near, domain, basis = Neighbours.ADD_REMOVE, Domain(dim=dim, radius=1.0), (one / np.linalg.norm(one))[:, None]
     with_, without = (
         bounded_gram_times(Symmetric(matrix, people=9), basis=basis, domain=domain, neighbours=near)
         for matrix in (base + person, base)

@@ -12,8 +12,8 @@ from eigenveil.trackers import NOTHING_ASKED, BlockTracker, Tracker
 AnyTracker: TypeAlias = Tracker[Any]
 
 ALL_TRACKERS: list[tuple[str, Callable[[int], AnyTracker]]] = [
-    ("BlockTracker", lambda rank: BlockTracker(rank, center=False)),
-    ("BlockTracker-lean", lambda rank: BlockTracker(rank, oversample=0, center=False)),
+    ("BlockTracker", lambda rank: BlockTracker(rank=rank, center=False)),
+    ("BlockTracker-lean", lambda rank: BlockTracker(rank=rank, oversample=0, center=False)),
     ("FrequentDirections", FrequentDirections),
     ("Grouse", Grouse),
     ("Grouse-step", lambda rank: Grouse(rank, step_size=2.0)),

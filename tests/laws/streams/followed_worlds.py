@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from eigenveil.audit.specimens.followed import AsRead
+from eigenveil.audit.specimens import AsRead
 from eigenveil.core.domain import Domain
 from eigenveil.core.unit import Neighbours
 from eigenveil.data.follow import (
@@ -140,7 +140,7 @@ class Seen:
 
 
 def task_of(neighbours: Neighbours, slots: int) -> SlotSums:
-    return SlotSums(Domain(DIM, 1.0), neighbours, slots=slots)
+    return SlotSums(domain=Domain(dim=DIM, radius=1.0), neighbours=neighbours, slots=slots)
 
 
 Reader = Callable[..., Follower | AsRead]

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eigenveil.audit.specimens.followed import AsRead
+from eigenveil.audit.specimens import AsRead
 from eigenveil.core.unit import Neighbours
 from eigenveil.data.follow import ByClock, FollowedRows, Follower, Instant, SlotEnd, follow, watcher
 from eigenveil.tasks import Question

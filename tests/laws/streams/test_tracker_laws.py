@@ -241,7 +241,7 @@ def test_noise_is_refused_where_nothing_is_released(name: str, make: Factory) ->
     tracker = make(RANK)
     ledger = Ledger(epsilon=1.0, delta=1e-6)
     with pytest.raises(ValueError, match="cannot be private"):
-        tracker.step(tracker.start(DIM), stream(5, 14), Gaussian(5.0, ledger, Noise.seeded(1)))
+        tracker.step(tracker.start(DIM), stream(5, 14), Gaussian(multiplier=5.0, ledger=ledger, noise=Noise.seeded(1)))
     assert ledger.charges == ()
 
 

@@ -97,7 +97,7 @@ def history_cases(draw: st.DrawFn) -> HistoryCase:
     weights = None
     if near is not Neighbours.INTERACTION and draw(st.booleans()):
         weights = rng.choice(WEIGHTS, count)
-    region = Histories(count, least, columns, weights)
+    region = Histories(dim=count, least=least, columns=columns, weights=weights)
     storages = [draw(st.sampled_from(STORAGES))] * 2
     if draw(st.booleans()):
         storages[1] = draw(st.sampled_from(STORAGES))

@@ -74,7 +74,7 @@ def test_every_release_keeps_its_sensitivity(name: str, case: Case) -> None:
 @pytest.mark.parametrize("name", ["lengths", "columns", "spectrum"])
 def test_sensitivities_are_tight(name: str, neighbours: Neighbours) -> None:
     """A row beyond the last edge, which moves the longest column of the root, against none or one at the worst place."""
-    domain = Domain(2, 1e9) if name != "spectrum" else Domain(2, 2.0)
+    domain = Domain(dim=2, radius=1e9) if name != "spectrum" else Domain(dim=2, radius=2.0)
     near = np.full((1, 2), 1e7) if name != "spectrum" else np.array([[2.0, 0.0]])
     replaced = neighbours is Neighbours.REPLACE_ONE
     sizes = np.geomspace(1e-3, 1e7, 200)
@@ -99,7 +99,7 @@ def test_a_spectrum_keeps_its_sensitivity_where_most_is_rounded(
     dim: int, size: float, seed: int, divided: bool
 ) -> None:
     """Matrices of so many people that they are about to be projected, or are. No table in memory has as many."""
-    rng, domain = np.random.default_rng(seed), Domain(dim, 1.0)
+    rng, domain = np.random.default_rng(seed), Domain(dim=dim, radius=1.0)
     factors = divisors(dim) if divided else None
     # Multiples of 2^-12, so that a matrix with one person more is exact, too.
     axes = np.linalg.qr(rng.standard_normal((dim, dim)))[0]
@@ -200,7 +200,7 @@ def test_whole_searches_release_nothing_that_moves_too_far(name: str, case: Case
 
 def test_the_searches_that_are_attacked_take_all_of_their_steps() -> None:
     rows = DenseRows(np.zeros((5, 3)))
-    case = Case(rows, rows, Domain(3, 1.0), Neighbours.ADD_REMOVE)
+    case = Case(rows, rows, Domain(dim=3, radius=1.0), Neighbours.ADD_REMOVE)
     assert [label for label, _, _ in transcripts("bounds", case)[0]] == [
         "norms around the origin",
         "mean",
@@ -210,7 +210,7 @@ def test_the_searches_that_are_attacked_take_all_of_their_steps() -> None:
     ]
     assert [label for label, _, _ in transcripts("columns", case)[0]] == ["columns"]
     assert transcripts("spectrum", case)[0][-1][0] == "spectrum"
-    torn = Case(rows, rows, Domain(3, 1.0, gaps=Gaps.counted(3)), Neighbours.ADD_REMOVE)
+    torn = Case(rows, rows, Domain(dim=3, radius=1.0, gaps=Gaps.counted(3)), Neighbours.ADD_REMOVE)
     assert transcripts("bounds", torn)[0][1][0] == "mean and observed entries"
     assert [label for label, _, _ in transcripts("spectrum around numbers", torn)[0]] == [
         "observed entries",
@@ -222,7 +222,7 @@ def test_the_searches_that_are_attacked_take_all_of_their_steps() -> None:
 
 
 def law(release: Release, one: Rows, other: Rows, near: Neighbours) -> bool:
-    here, there = (release(rows, Domain(2, 1.0), near) for rows in (one, other))
+    here, there = (release(rows, Domain(dim=2, radius=1.0), near) for rows in (one, other))
     return gap(here, there) <= here.sensitivity * TOLERANCE
 
 
@@ -253,7 +253,7 @@ def test_eigenvalues_move_no_further_than_their_matrices(seed: int, size: int, c
     """Hoffman and Wielandt, for Gram matrices that differ by one row; unsorted or squared-root values would break it."""
     rng = np.random.default_rng(seed)
     rows = rng.standard_normal((count, size)) * rng.choice([1e-3, 1.0, 3.0], (count, 1))
-    domain = Domain(size, 1.0)
+    domain = Domain(dim=size, radius=1.0)
     more = DenseRows(np.vstack([rows, rng.standard_normal((1, size))]))
     one, other = (
         bounded_gram(r, domain=domain, neighbours=Neighbours.ADD_REMOVE).value for r in (DenseRows(rows), more)

@@ -87,7 +87,7 @@ def test_products_of_wide_rows_have_the_bits_of_memory(device: str, dim: int, wi
     if moved:
         around = {"center": rng.standard_normal(dim), "scale": rng.uniform(0.5, 2.0, dim)}
         around |= {"low": np.full(dim, -5.0), "high": np.full(dim, 1e300)}
-    domain = Domain(dim, 10.0, **around)
+    domain = Domain(dim=dim, radius=10.0, **around)
     basis = orthonormal(rng.standard_normal((dim, width)))
     weights = rng.choice([1.0, 0.5, 0.25], 1500)
     from eigenveil.data.rows import DenseRows, WeightedRows
@@ -225,7 +225,7 @@ def test_rows_that_change_in_place_are_measured_again() -> None:
     import torch
 
     values = torch.tensor(ROWS, device="cuda")
-    rows, domain, basis = rows_on_device(values), Domain(6, 12.0), np.eye(6)[:, :2]
+    rows, domain, basis = rows_on_device(values), Domain(dim=6, radius=12.0), np.eye(6)[:, :2]
     products = []
     for _ in range(2):
         products.append(bounded_gram_times(rows, basis=basis, domain=domain, neighbours=ADD).value)

@@ -90,7 +90,7 @@ def test_a_person_in_two_pieces_counts_once() -> None:
     values, people = np.vstack([ROWS[:500], ROWS[:500]]), np.tile(np.arange(500), 2)
     rows = RemoteRows.of(values, cuts=[500]).by_person(people)
     memory = WeightedRows.by_person(DenseRows(values), people)
-    domain = Domain(6, 20.0)
+    domain = Domain(dim=6, radius=20.0)
     for name in ("count", "sum", "gram", "lengths"):
         assert alike(SUMS[name](memory, domain), SUMS[name](rows, domain))
     assert float(SUMS["count"](rows, domain)) == 500.0
@@ -160,7 +160,7 @@ def test_an_error_at_a_piece_has_no_value_in_it() -> None:
 
 
 def test_words_of_this_program_reach_the_caller() -> None:
-    domain = Domain(6, 1.0, np.full(6, 1e9))
+    domain = Domain(dim=6, radius=1.0, center=np.full(6, 1e9))
     with pytest.raises(ValueError, match="more than 100 times their bound"):
         bounded_gram(RemoteRows.of(sp.csr_array(ROWS), cuts=[9]), domain=domain, neighbours=ADD)
     with pytest.raises(ParameterError):
@@ -169,7 +169,7 @@ def test_words_of_this_program_reach_the_caller() -> None:
 
 def test_counts_that_overflow_an_int64_do_not_depend_on_the_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
     """The last bits of tails came from how counts were carried, which cuts would decide."""
-    domain, values = Domain(6, float("inf")), ROWS[:40]
+    domain, values = Domain(dim=6, radius=float("inf")), ROWS[:40]
     whole = SUMS["lengths"](DenseRows(values), domain)
     monkeypatch.setattr(whole_module, "_FULL", 1 << 37)
     for seed in range(20):
@@ -177,8 +177,8 @@ def test_counts_that_overflow_an_int64_do_not_depend_on_the_cuts(monkeypatch: py
 
 
 def test_what_comes_back_is_whole_numbers() -> None:
-    sums = total_of(RemoteRows.of(ROWS, cuts=[9]), GramWork(Domain(6, 1.0)))
+    sums = total_of(RemoteRows.of(ROWS, cuts=[9]), GramWork(Domain(dim=6, radius=1.0)))
     assert isinstance(sums, WholeSums) and sums.total.low.dtype == np.int64
     assert "array" not in repr(sums) and "shape=(6, 6)" in repr(sums)
-    counts = total_of(RemoteRows.of(ROWS, cuts=[9]), TailsWork(Domain(6, 1.0), LENGTHS))
+    counts = total_of(RemoteRows.of(ROWS, cuts=[9]), TailsWork(Domain(dim=6, radius=1.0), LENGTHS))
     assert isinstance(counts, Total) and counts.low.dtype == np.int64

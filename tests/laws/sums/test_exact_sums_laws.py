@@ -263,8 +263,15 @@ def test_numbers_of_any_type_count_as_what_they_are(name: str, kind: str) -> Non
         values = np.abs(values)
     values = values.astype(kind)
     for domain in (
-        Domain(5, 30.0),
-        Domain(5, 30.0, rng.standard_normal(5), rng.uniform(0.2, 5.0, 5), np.full(5, -9.5), np.full(5, 17.25)),
+        Domain(dim=5, radius=30.0),
+        Domain(
+            dim=5,
+            radius=30.0,
+            center=rng.standard_normal(5),
+            scale=rng.uniform(0.2, 5.0, 5),
+            low=np.full(5, -9.5),
+            high=np.full(5, 17.25),
+        ),
     ):
         here = release(DenseRows(values), domain)
         assert alike(here, release(DenseRows(values.astype(np.float64)), domain))
@@ -279,7 +286,7 @@ def test_wide_rows_around_a_center_do_not_depend_on_threads(dim: int, sparse: bo
     """BLAS adds up long vectors in parts, one for each thread: a center's length and scores must not come from there."""
     rng = np.random.default_rng(dim)
     values = rng.standard_normal((5, dim)) * (rng.random((5, dim)) < 0.3)
-    domain = Domain(dim, math.sqrt(dim), rng.standard_normal(dim))
+    domain = Domain(dim=dim, radius=math.sqrt(dim), center=rng.standard_normal(dim))
     rows: Rows = SparseRows(sp.csr_array(values)) if sparse else DenseRows(values)
     basis = orthonormal(rng.standard_normal((dim, 2)))
     found: list[list[Array]] = []
@@ -360,7 +367,9 @@ def test_sums_of_histories_depend_on_nothing_but_the_users(
     name: str, weighted: bool, seed: int, dim: int, sparse: bool
 ) -> None:
     rng, release = np.random.default_rng(seed), HISTORY_SUMS[name]
-    region = Histories(dim, int(rng.integers(1, 9)), None, rng.choice(WEIGHTS, dim) if weighted else None)
+    region = Histories(
+        dim=dim, least=int(rng.integers(1, 9)), columns=None, weights=rng.choice(WEIGHTS, dim) if weighted else None
+    )
     table = Table((rng.random((150, dim)) < 0.4).astype(np.float64), None, sparse)
     here = release(table.rows(), region)
     assert alike(here, release(table.permuted(rng.permutation(150)).rows(), region))
@@ -450,7 +459,7 @@ def test_counts_beyond_lengths_are_those_of_the_people_rounded_once(case: tuple[
 def test_products_of_a_matrix_in_place_of_rows_are_rounded_once(seed: int, dim: int, size: float) -> None:
     rng = np.random.default_rng(seed)
     matrix = rng.standard_normal((dim, dim)) * size
-    given_, domain, basis = Symmetric(matrix + matrix.T, people=9), Domain(dim, 2.0), basis_of(dim)
+    given_, domain, basis = Symmetric(matrix + matrix.T, people=9), Domain(dim=dim, radius=2.0), basis_of(dim)
     # Six bits finer than the lattice of its release.
     step = 2.0**-6 * step_of(domain.gram_sensitivity(ADD), dim * dim)
     steps = [[round(Fraction(entry) / Fraction(step)) for entry in row] for row in given_.matrix.tolist()]
@@ -535,8 +544,8 @@ def test_a_row_becomes_the_same_whatever_is_beside_it(dim: int, sparse: bool) ->
     rng = np.random.default_rng(dim)
     for kind in range(4):
         domain = Domain(
-            dim,
-            1.7 * math.sqrt(dim),
+            dim=dim,
+            radius=1.7 * math.sqrt(dim),
             center=rng.standard_normal(dim) if kind % 2 else None,
             scale=rng.uniform(0.2, 5.0, dim) if kind > 1 else None,
         )
@@ -563,7 +572,7 @@ def test_lengths_from_differences_of_running_sums_are_convicted(monkeypatch: pyt
     """A quick way to add up the rows of a sparse matrix, in which a long row leaves its rounding in all that follow."""
     rows = np.array([[0.37, 0.41, 0.53]])
     late = np.vstack([np.full((1, 3), 1e6), rows])
-    domain = Domain(3, 0.6)
+    domain = Domain(dim=3, radius=0.6)
 
     def same() -> bool:
         one, other = (pictures(domain, Block(sp.csr_array(held)), len(held) - 1) for held in (rows, late))
@@ -582,7 +591,7 @@ def test_lengths_from_differences_of_running_sums_are_convicted(monkeypatch: pyt
 @pytest.mark.parametrize("dim", WIDTHS)
 def test_a_user_becomes_the_same_whatever_is_beside_them(dim: int, weighted: bool) -> None:
     rng = np.random.default_rng(dim)
-    region = Histories(dim, 3, None, rng.uniform(0.1, 9.0, dim) if weighted else None)
+    region = Histories(dim=dim, least=3, columns=None, weights=rng.uniform(0.1, 9.0, dim) if weighted else None)
     basis = on_basis_grid(basis_of(dim))
     row = (rng.random((1, dim)) < 0.7).astype(np.float64)
     for sparse in (False, True):
@@ -609,7 +618,7 @@ def test_scores_of_others_stay_as_they_are_when_one_row_changes() -> None:
         other[:4], other[5:] = rows[:4], rows[5:]
         for sparse in (False, True):
             for center in (None, rng.standard_normal(dim)):
-                domain = Domain(dim, 1.3, center=None if center is None else center / math.sqrt(dim))
+                domain = Domain(dim=dim, radius=1.3, center=None if center is None else center / math.sqrt(dim))
                 sides = (SparseRows(sp.csr_array(held)) if sparse else DenseRows(held) for held in (rows, other))
                 one, two = (
                     bounded_scores(side, basis=basis_of(dim), domain=domain, neighbours=REPLACE).value for side in sides
@@ -701,7 +710,7 @@ def test_a_part_in_ten_thousand_less_is_convicted() -> None:
             if name == "sum"
             else DenseRows(np.zeros((1, 2)))
         )
-        sides = [RELEASES[name](rows, Domain(2, 1.0), REPLACE) for rows in (one, far)]
+        sides = [RELEASES[name](rows, Domain(dim=2, radius=1.0), REPLACE) for rows in (one, far)]
         assert within(*sides)
         assert not within(*(Bounded(side.value, side.sensitivity * (1 - 1e-4)) for side in sides))
 
@@ -709,7 +718,7 @@ def test_a_part_in_ten_thousand_less_is_convicted() -> None:
 def test_rounding_without_room_for_it_is_convicted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A row whose hundred entries are all a half above a whole number of units, and just within its ball."""
     row = np.full((1, 100), 7001.5 * 2.0**-16)
-    domain = Domain(100, 70015 * 2.0**-16 * (1 + 2.0**-40))
+    domain = Domain(dim=100, radius=70015 * 2.0**-16 * (1 + 2.0**-40))
     sides = [DenseRows(row), DenseRows(row[:0])]
     assert within(*(RELEASES["gram"](side, domain, ADD) for side in sides))
     honest = Domain.to_grid
@@ -776,7 +785,7 @@ def test_products_of_rows_with_entries_in_few_columns_are_those_of_all_columns(f
     ends = np.append(few.indptr[:-1], len(places))
     full = sp.csr_array((np.concatenate([few.data, np.zeros(dim)]), places, ends), shape=few.shape)
     assert full.nnz == few.nnz + dim
-    domain = Domain(dim, 1.0, center=np.full(dim, far / dim) if far else None)
+    domain = Domain(dim=dim, radius=1.0, center=np.full(dim, far / dim) if far else None)
     basis = orthonormal(rng.standard_normal((dim, 3)))
     found = bounded_gram_times(SparseRows(few), basis=basis, domain=domain, neighbours=ADD).value
     if not far:
@@ -802,7 +811,7 @@ def test_more_rows_at_a_time_than_are_safe_are_refused() -> None:
 def test_many_sparse_rows_on_one_side_of_a_center_do_not_overflow(far: float) -> None:
     """Rows just inside their ball have the largest scores, with the whole of the center in each: 51 bits a row."""
     count, radius = 16_000, 1.9999
-    domain = Domain(2, radius, center=np.array([far, 0.0]))
+    domain = Domain(dim=2, radius=radius, center=np.array([far, 0.0]))
     one = np.array([[far + radius * 0.999, 0.0]])
     for name in ("sum", "trace", "gram", "gram times basis", "slices", "blocks of a stream"):
         alone = SUMS[name](SparseRows(sp.csr_array(one)), domain)
@@ -814,7 +823,7 @@ def test_many_sparse_rows_on_one_side_of_a_center_do_not_overflow(far: float) ->
 
 def test_long_blocks_add_up_as_short_ones_do() -> None:
     values = np.full((70_000, 2), 1.4)
-    for domain in (Domain(2, 1.99), Domain(2, 1.99, center=np.array([-140.0, 140.0]))):
+    for domain in (Domain(dim=2, radius=1.99), Domain(dim=2, radius=1.99, center=np.array([-140.0, 140.0]))):
         for held in (values, sp.csr_array(values)):
             if sp.issparse(held) and domain.center is not None:
                 held = sp.csr_array(np.repeat([[-139.0, 140.0]], 70_000, axis=0))
@@ -829,7 +838,7 @@ def test_long_blocks_add_up_as_short_ones_do() -> None:
 
 def test_counts_of_people_carry() -> None:
     rng = np.random.default_rng(0)
-    rows, domain = DenseRows(rng.standard_normal((500, 2))), Domain(2, 1.0)
+    rows, domain = DenseRows(rng.standard_normal((500, 2))), Domain(dim=2, radius=1.0)
     expected = {name: SUMS[name](rows, domain) for name in ("lengths", "columns")}
     with pytest.MonkeyPatch.context() as patch:
         # As if three people were as many as an int64 holds.
@@ -846,7 +855,7 @@ def test_sums_carry(name: str, sparse: bool) -> None:
     rng = np.random.default_rng(1)
     table = Table(rng.standard_normal((300, 3)), None, sparse)
     for center in (None, np.ones(3)):
-        domain = Domain(3, 1.0, center=center)
+        domain = Domain(dim=3, radius=1.0, center=center)
         expected = SUMS[name](table.rows(), domain)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(whole, "_FULL", 1 << 44)
@@ -872,7 +881,7 @@ def test_a_person_with_any_number_of_rows_stays_within_their_bound(count: int, d
         row = rng.standard_normal((1, dim))
         row *= radius * 1e3 / np.linalg.norm(row)
         for sparse, center in ((False, None), (False, row[0] / 7), (True, None), (True, row[0] / 1e4)):
-            domain = Domain(dim, radius, center=center)
+            domain = Domain(dim=dim, radius=radius, center=center)
             rows: Rows = SparseRows(sp.csr_array(row)) if sparse else DenseRows(row)
             rows = WeightedRows(rows, weight)
             bound = Fraction(radius)
@@ -890,7 +899,7 @@ def test_a_person_with_any_number_of_rows_stays_within_their_bound(count: int, d
 def test_people_with_many_rows_in_place_of_one_another_stay_within_the_sensitivity(counts: tuple[int, int]) -> None:
     rng = np.random.default_rng(0)
     for dim in (1, 2, 5):
-        domain, basis = Domain(dim, 1.5), basis_of(dim)
+        domain, basis = Domain(dim=dim, radius=1.5), basis_of(dim)
         rows = rng.standard_normal((2, dim)) * 9
         if dim > 1:
             rows[1] -= rows[0] * (rows[0] @ rows[1]) / (rows[0] @ rows[0])
@@ -920,7 +929,7 @@ def test_sparse_rows_far_from_zero_add_up_exactly(ratio: float, seed: int, dim: 
     rows: Rows = SparseRows(sp.csr_array(values))
     if weighted:
         rows = WeightedRows(rows, 1.0 / rng.choice([1, 2, 10**5], 6))
-    domain = Domain(dim, 1.0, center=center)
+    domain = Domain(dim=dim, radius=1.0, center=center)
     # A sum of whole numbers less a multiple of the center, rounded once: double-doubles leave 2^-98 of the largest term before.
     for found, exact in (
         (SUMS["sum"](rows, domain), exact_sum(rows, domain)),
@@ -955,7 +964,7 @@ def exact_products(rows: Rows, domain: Domain) -> list[list[Fraction]]:
 def test_no_row_is_too_large_to_be_moved_and_none_gives_a_warning() -> None:
     """Warnings are errors here: one would tell of a person."""
     huge = np.array([[1.7e308, -1.7e308], [0.0, 1.0]])
-    domain = Domain(2, 1.0, center=np.array([-1e305, 1.7e308]), scale=np.array([1e-3, 1e90]))
+    domain = Domain(dim=2, radius=1.0, center=np.array([-1e305, 1.7e308]), scale=np.array([1e-3, 1e90]))
     for release in SUMS.values():
         assert np.isfinite(release(DenseRows(huge), domain)).all()
     for release in SUMS.values():

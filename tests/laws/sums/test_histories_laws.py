@@ -119,7 +119,7 @@ def one_item_less(items: int, least: int, dim: int) -> HistoryCase:
     table[0, :items] = 1.0
     fewer = table.copy()
     fewer[0, 0] = 0.0
-    region = Histories(dim, least)
+    region = Histories(dim=dim, least=least)
     return HistoryCase((table, fewer), DenseRows(table), DenseRows(fewer), region, Neighbours.INTERACTION)
 
 
@@ -179,7 +179,7 @@ def test_the_bounds_of_a_whole_user_are_reached(name: str) -> None:
     full, none = np.ones((1, 4)), np.zeros((1, 4))
     for near in (Neighbours.ZERO_OUT, Neighbours.ADD_REMOVE):
         other = DenseRows(none if near is Neighbours.ZERO_OUT else none[:0])
-        sides = [RELEASES[name](rows, Histories(4, 3), near) for rows in (DenseRows(full), other)]
+        sides = [RELEASES[name](rows, Histories(dim=4, least=3), near) for rows in (DenseRows(full), other)]
         # Rows are rounded down to multiples of 2^-33 for a sum, of 2^-36 for products, and squares to 2^-32.
         assert 1 - 2.0**-31 <= gap(*sides) <= sides[0].sensitivity == 1.0
 
@@ -215,7 +215,7 @@ def test_values_in_place_of_ones_are_convicted(monkeypatch: pytest.MonkeyPatch) 
     table = np.array([[1.0, 4.0, 0.0]])
     fewer = np.array([[1.0, 0.0, 0.0]])
     for near, other in ((Neighbours.INTERACTION, fewer), (Neighbours.ZERO_OUT, 0 * table)):
-        case = HistoryCase((table, other), DenseRows(table), DenseRows(other), Histories(3, 2), near)
+        case = HistoryCase((table, other), DenseRows(table), DenseRows(other), Histories(dim=3, least=2), near)
         check(RELEASES["gram"], case)
         with monkeypatch.context() as patch, pytest.raises(AssertionError):
             patch.setattr(Histories, "_items", items)
@@ -233,11 +233,11 @@ def test_counting_stored_zeros_is_convicted(monkeypatch: pytest.MonkeyPatch) -> 
     blank = full.copy()
     blank.data[:] = 0.0
     rows = SparseRows(blank)
-    right = bounded_gram(rows, domain=Histories(4), neighbours=Neighbours.ZERO_OUT)
+    right = bounded_gram(rows, domain=Histories(dim=4), neighbours=Neighbours.ZERO_OUT)
     assert not right.value.any()
     honest = Histories._items
     monkeypatch.setattr(Histories, "_items", lambda self, block: (items if block.sparse else honest)(self, block))
-    wrong = bounded_gram(rows, domain=Histories(4), neighbours=Neighbours.ZERO_OUT)
+    wrong = bounded_gram(rows, domain=Histories(dim=4), neighbours=Neighbours.ZERO_OUT)
     with pytest.raises(AssertionError):
         np.testing.assert_allclose(wrong.value, right.value)
     # Several examples fail in several ways, which Hypothesis raises as a group.
@@ -253,7 +253,7 @@ def test_degrees_over_all_items_where_some_are_used_would_be_no_more_sensitive(c
     columns = np.arange(region.dim) if region.columns is None else region.columns
     if region.weights is not None:
         return
-    whole = Histories(case.tables[0].shape[1], region.least)
+    whole = Histories(dim=case.tables[0].shape[1], least=region.least)
     grams, sums = [], []
     for table in case.tables:
         rows = obvious_rows(table, whole)[:, columns]

@@ -126,11 +126,11 @@ def test_counts_of_entries_reach_their_sensitivity() -> None:
 
 @pytest.mark.parametrize("near", [Neighbours.ZERO_OUT, Neighbours.REPLACE_ONE])
 def test_counts_less_half_of_the_people_are_refused_where_they_would_be_worth_less(near: Neighbours) -> None:
-    domain = Domain(9, 1.0, gaps=Gaps.counted(9).under(Neighbours.ADD_REMOVE))
+    domain = Domain(dim=9, radius=1.0, gaps=Gaps.counted(9).under(Neighbours.ADD_REMOVE))
     with pytest.raises(ValueError, match="for add/remove"):
-        Totals(domain, near, observed_weight=1.0)
+        Totals(domain=domain, neighbours=near, observed_weight=1.0)
     with pytest.raises(ValueError, match="plain counts"):
-        SlotSums(domain, near, slots=2)
+        SlotSums(domain=domain, neighbours=near, slots=2)
 
 
 @settings(max_examples=200)
@@ -145,7 +145,7 @@ def test_scores_of_one_person_move_by_no_more_than_they_say(
 ) -> None:
     rng = np.random.default_rng(seed)
     center = None if rng.random() < 0.5 else rng.standard_normal(4)
-    domain, basis = Domain(4, 2.0, center=center), np.linalg.qr(rng.standard_normal((4, 2)))[0]
+    domain, basis = Domain(dim=4, radius=2.0, center=center), np.linalg.qr(rng.standard_normal((4, 2)))[0]
     rows = rng.standard_normal((5, 4))
     one, other = rows.copy(), rows.copy()
     one[2] = np.clip(rng.standard_normal(4), -1, 1) * sizes[0]
@@ -160,7 +160,7 @@ def test_scores_of_one_person_move_by_no_more_than_they_say(
 
 
 def test_scores_reach_their_sensitivity_and_are_refused_where_they_would_count_people() -> None:
-    domain, basis = Domain(2, 3.0), np.eye(2)
+    domain, basis = Domain(dim=2, radius=3.0), np.eye(2)
     one, other = (DenseRows(np.array([[sign * 9.0, 0.0]])) for sign in (1, -1))
     sides = [
         bounded_scores(side, basis=basis, domain=domain, neighbours=Neighbours.REPLACE_ONE) for side in (one, other)
@@ -194,7 +194,7 @@ def test_sensitivities_are_tight(name: str, neighbours: Neighbours) -> None:
     But for the grid: a row keeps sqrt(d) / 2 units away from the sphere and is rounded by less than one. There are 2^16 units to
     this radius for products and 2^33 for a sum; squares of lengths are rounded down to one of 2^32.
     """
-    domain = Domain(3, 2.0)
+    domain = Domain(dim=3, radius=2.0)
     near = np.array([[2.0, 0.0, 0.0]])
     far = {"sum": -near, "gram": np.array([[0.0, 2.0, 0.0]]), "trace": np.zeros((1, 3))}[name]
     other = DenseRows(far if neighbours is Neighbours.REPLACE_ONE else np.zeros((0, 3)))
@@ -306,7 +306,7 @@ def huge_row_case(size: float = 1e8) -> Case:
     return Case(
         table([rows, np.full((1, 5), size)], 5, sparse=False, grouped=False),
         table([rows], 5, sparse=False, grouped=False),
-        Domain(5, 1.0),
+        Domain(dim=5, radius=1.0),
         Neighbours.ADD_REMOVE,
     )
 
@@ -349,7 +349,7 @@ def test_the_law_convicts_a_person_who_is_not_averaged(monkeypatch: pytest.Monke
     case = Case(
         table([rows], 3, sparse=False, grouped=True),
         table([], 3, sparse=False, grouped=True),
-        Domain(3, 1.0),
+        Domain(dim=3, radius=1.0),
         Neighbours.ADD_REMOVE,
     )
     check(RELEASES["gram"], case)
@@ -360,7 +360,7 @@ def test_the_law_convicts_a_person_who_is_not_averaged(monkeypatch: pytest.Monke
 
 
 def test_a_basis_that_would_stretch_is_refused() -> None:
-    rows, domain = DenseRows(np.eye(3)), Domain(3, 1.0)
+    rows, domain = DenseRows(np.eye(3)), Domain(dim=3, radius=1.0)
     for basis in (np.eye(3) * 1.001, np.ones((3, 3)), np.full((3, 1), np.nan), np.zeros((2, 1)), np.zeros((3, 0))):
         with pytest.raises(ValueError, match="basis must"):
             bounded_gram_times(rows, basis=basis, domain=domain, neighbours=Neighbours.ADD_REMOVE)

@@ -43,7 +43,10 @@ SENSITIVITIES = [1e-200, 1e-9, 0.7, 1.0, math.pi, 1e12, 1e200]
 
 def gaussian(noise: Noise | None = None, **more: Any) -> Gaussian:
     return Gaussian(
-        more.pop("multiplier", MULTIPLIER), Ledger(epsilon=math.inf, delta=1e-6), noise or Noise.seeded(3), **more
+        multiplier=more.pop("multiplier", MULTIPLIER),
+        ledger=Ledger(epsilon=math.inf, delta=1e-6),
+        noise=noise or Noise.seeded(3),
+        **more,
     )
 
 
@@ -247,7 +250,7 @@ def test_whole_numbers_of_neighbours_are_no_further_apart_than_noise_is_for(name
 def tables_of_two() -> tuple[Bounded, Bounded]:
     rows = np.random.default_rng(0).standard_normal((40, 4))
     one, other = (
-        bounded_gram(DenseRows(held), domain=Domain(4, 1.0), neighbours=Neighbours.ADD_REMOVE)
+        bounded_gram(DenseRows(held), domain=Domain(dim=4, radius=1.0), neighbours=Neighbours.ADD_REMOVE)
         for held in (rows, rows[:-1])
     )
     return one, other
@@ -301,7 +304,11 @@ def test_rounding_outside_of_the_sensitivity_is_convicted(size: int, monkeypatch
 @pytest.mark.parametrize("name", ["sum", "gram"])
 def test_a_sum_that_depends_on_order_is_convicted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
-    table, order, domain = Table(rng.standard_normal((200, 6)), None, False), rng.permutation(200), Domain(6, 2.0)
+    table, order, domain = (
+        Table(rng.standard_normal((200, 6)), None, False),
+        rng.permutation(200),
+        Domain(dim=6, radius=2.0),
+    )
 
     def same() -> bool:
         return alike(SUMS[name](table.rows(), domain), SUMS[name](table.permuted(order).rows(), domain))
@@ -316,7 +323,7 @@ def test_a_sum_that_depends_on_order_is_convicted(name: str, monkeypatch: pytest
 @pytest.mark.parametrize("mistake", ["one bit", "a product that is not symmetric"])
 def test_an_asymmetric_gram_matrix_is_convicted(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
-    table, domain = Table(rng.standard_normal((500, 37)), None, False), Domain(37, 3.0)
+    table, domain = Table(rng.standard_normal((500, 37)), None, False), Domain(dim=37, radius=3.0)
 
     def one_bit(rows: Any, region: Any) -> Array:
         found = float_gram(rows, region)

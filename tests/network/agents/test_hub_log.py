@@ -41,5 +41,5 @@ def test_a_second_hub_on_one_transcript_is_refused_and_does_not_hold_up_the_firs
         for number in range(3):
             with pytest.raises(TranscriptError, match="another hub has it open"):
                 HubLog.open(path, study=STUDY, wheel="1")
-            log.add(LogEntry("message", "north", b"sum", b"released"))
+            log.add(LogEntry(kind="message", sender="north", data=b"sum", released=b"released"))
             assert sum(1 for _ in log.events()) == number + 1

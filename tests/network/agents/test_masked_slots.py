@@ -221,14 +221,17 @@ def test_a_hub_that_repeats_itself_and_waits_for_a_restart_gets_no_second_list(
     for data in [*asked, *again, *(keys if last == "keys" else again[:1])]:
         world.sites[me].take("hub", data)
     world.start_site(me)
-    other = encode(Message("hub", me, Brief(round_, "survivors", b"\xf8\x04")))
-    cards = encode(Message("hub", me, Brief(0, "packets", b"", ())))
+    other = encode(Message("hub", me, Brief(round=round_, step="survivors", data=b"\xf8\x04")))
+    cards = encode(Message("hub", me, Brief(round=0, step="packets", data=b"", table=())))
     assert world.sites[me].take("hub", other) == []
     assert world.sites[me].take("hub", cards) == []
     # What it has signed, it repeats.
     assert len(world.lists[slot]) == 1
     (listed,) = world.lists[slot]
-    assert len(world.sites[me].take("hub", encode(Message("hub", me, Brief(round_, "survivors", listed))))) == 1
+    assert (
+        len(world.sites[me].take("hub", encode(Message("hub", me, Brief(round=round_, step="survivors", data=listed)))))
+        == 1
+    )
 
 
 def test_a_long_outage_does_not_use_up_the_exchanges_of_keys(tmp_path: Path) -> None:
@@ -319,13 +322,13 @@ TO_SITE: list[tuple[str, Any]] = [
     ("hub", replace(ASKED, round=99)),
     ("hub", Ask(1, Question(SLOTS))),
     ("hub", Ask(1, Question(1, (np.zeros(3),)))),
-    ("hub", Brief(1, "survivors", b"\xff\x00")),
-    ("hub", Brief(1, "open", b"", ())),
-    ("hub", Brief(0, "survivors", b"\xf0\x0c")),
-    ("hub", Brief(2, "keys", b"short")),
-    ("hub", Brief(0, "keys", b"k" * 32)),
-    ("hub", Brief(1, "nonsense")),
-    ("hub", Give(1, (np.zeros(2),))),
+    ("hub", Brief(round=1, step="survivors", data=b"\xff\x00")),
+    ("hub", Brief(round=1, step="open", data=b"", table=())),
+    ("hub", Brief(round=0, step="survivors", data=b"\xf0\x0c")),
+    ("hub", Brief(round=2, step="keys", data=b"short")),
+    ("hub", Brief(round=0, step="keys", data=b"k" * 32)),
+    ("hub", Brief(round=1, step="nonsense")),
+    ("hub", Give(round=1, arrays=(np.zeros(2),))),
     ("hub", Decline(1)),
 ]
 
@@ -350,9 +353,9 @@ TO_HUB: list[Any] = [
     Masked(1, np.zeros(3, dtype=np.uint64), bytes(64)),
     Masked(1, np.zeros(15, dtype=np.uint64), bytes(64)),
     Masked(0, np.zeros(15, dtype=np.uint64), bytes(64)),
-    Return(1, "mask", b"declined", (), bytes(64)),
-    Return(1, "open", b"", (), bytes(64)),
-    Give(1, (np.eye(5),), half=True),
+    Return(round=1, step="mask", data=b"declined", table=(), signature=bytes(64)),
+    Return(round=1, step="open", data=b"", table=(), signature=bytes(64)),
+    Give(round=1, arrays=(np.eye(5),), half=True),
     Decline(1),
     Done(1, ()),
 ]

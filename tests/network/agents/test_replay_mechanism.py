@@ -13,7 +13,7 @@ from eigenveil.privacy.released import release_columns
 
 def hub() -> tuple[ReplayMechanism, Ledger]:
     ledger = Ledger(epsilon=5.0, delta=1e-6)
-    return ReplayMechanism(Gaussian(3.0, ledger, Noise.fresh())), ledger
+    return ReplayMechanism(Gaussian(multiplier=3.0, ledger=ledger, noise=Noise.fresh())), ledger
 
 
 def test_what_was_released_is_given_again_and_charged_again() -> None:

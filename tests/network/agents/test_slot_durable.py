@@ -67,13 +67,13 @@ class World:
         budget = self.spec.budget
         assert budget is not None
         account = self.accounts[name] = StudyBudget(
-            STUDY,
-            "stream",
-            "rows",
-            self.spec.trust,
-            budget.epsilon,
-            budget.delta,
-            budget.mu,
+            study=STUDY,
+            title="stream",
+            dataset="rows",
+            trust=self.spec.trust,
+            epsilon=budget.epsilon,
+            delta=budget.delta,
+            mu=budget.mu,
             party=name,
             unit=self.spec.unit,
         )

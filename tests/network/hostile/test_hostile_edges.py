@@ -51,7 +51,7 @@ def test_a_flood_of_junk_fills_neither_the_ledger_nor_the_memory(tmp_path: Path)
         async with alone(company) as hub:
             first = await hub.ask(Ask(0, hub.question()))
             before = resident()
-            junk = encode(Message("hub", "site 0", Give(0, (np.ones(size // 8),))))
+            junk = encode(Message("hub", "site 0", Give(round=0, arrays=(np.ones(size // 8),))))
             for number in range(count):
                 # Each another one, half of them well formed.
                 await hub.say(junk[:-8] + number.to_bytes(8, "little") if number % 2 else b"%d" % number + bytes(size))

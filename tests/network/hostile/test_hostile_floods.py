@@ -133,11 +133,13 @@ def test_tables_that_a_step_does_not_use_are_refused_and_not_stored(tmp_path: Pa
         async with alone(company) as hub:
             for number in range(count):
                 table = ((f"site {1 + number % 2}", os.urandom(LIMIT // 2)),)
-                await hub.say(Brief(number % 4, "keys", os.urandom(32), table))
-            await hub.say(Brief(0, "keys", os.urandom(32), tuple((f"x{at}", b"") for at in range(50))))
-            await hub.say(Brief(0, "packets", bytes(1000)))
+                await hub.say(Brief(round=number % 4, step="keys", data=os.urandom(32), table=table))
+            await hub.say(
+                Brief(round=0, step="keys", data=os.urandom(32), table=tuple((f"x{at}", b"") for at in range(50)))
+            )
+            await hub.say(Brief(round=0, step="packets", data=bytes(1000)))
             # A step as it should be is answered.
-            await hub.ask(Brief(0, "keys", bytes(32)))
+            await hub.ask(Brief(round=0, step="keys", data=bytes(32)))
 
     asyncio.run(storing())
     assert len(refusals(company)) == count + 2
@@ -152,7 +154,9 @@ def test_a_message_of_a_megabyte_ends_the_connection_before_it_is_read(tmp_path:
         async with alone(company) as hub:
             before = resident()
             for number in range(3):
-                await hub.say(Brief(number, "keys", os.urandom(32), (("site 1", bytes(32 << 20)),)))
+                await hub.say(
+                    Brief(round=number, step="keys", data=os.urandom(32), table=(("site 1", bytes(32 << 20)),))
+                )
                 await hub.left()
                 await hub.joined()
             return resident() - before
@@ -189,7 +193,16 @@ def test_a_study_goes_on_while_others_hold_connections_to_its_hub(tmp_path: Path
 
 def test_a_study_that_is_opened_again_is_read_one_step_at_a_time(tmp_path: Path) -> None:
     size, steps, path = 1 << 20, 12, tmp_path / "ledger.db"
-    account = StudyBudget("0" * 64, "heart study", "patients", "masked", epsilon=1.0, delta=1e-6, mu=0.23, unit=ROW)
+    account = StudyBudget(
+        study="0" * 64,
+        title="heart study",
+        dataset="patients",
+        trust="masked",
+        epsilon=1.0,
+        delta=1e-6,
+        mu=0.23,
+        unit=ROW,
+    )
     with DurableLedger.open(path) as ledger:
         ledger.join(account, life=None)
         for number in range(steps):

@@ -71,11 +71,11 @@ ANYTIME: dict[str, tuple[Lie, str]] = {
     ),
     "for another": (lambda message, data: encode(replace(message, receiver="site 1")), "for another party"),
     "a part": (
-        lambda message, data: encode(replace(message, body=Give(0, (np.zeros(3),)))),
+        lambda message, data: encode(replace(message, body=Give(round=0, arrays=(np.zeros(3),)))),
         "no message of the kind 'give'",
     ),
     "a step of no kind": (
-        lambda message, data: encode(replace(message, body=Brief(0, "tell all"))),
+        lambda message, data: encode(replace(message, body=Brief(round=0, step="tell all"))),
         "no message of the kind 'brief'",
     ),
     "no answer": (lambda message, data: encode(replace(message, body=Done(99, ()))), "an invalid result"),
@@ -295,10 +295,10 @@ def test_under_masks_no_round_is_answered_but_those_that_were_agreed_on(tmp_path
             for lie in (
                 Ask(0, hub.question(product=0)),
                 Ask(most, hub.question(product=0)),
-                Brief(most, "keys", bytes(32)),
+                Brief(round=most, step="keys", data=bytes(32)),
                 # Another list of survivors, which would take off another site's mask.
-                Brief(0, "survivors", b"\xc0\x20"),
-                Brief(0, "survivors", b"\x80\x60"),
+                Brief(round=0, step="survivors", data=b"\xc0\x20"),
+                Brief(round=0, step="survivors", data=b"\x80\x60"),
             ):
                 await nothing_comes(hub, lie, known, first)
             require_paid(company, hub.got)

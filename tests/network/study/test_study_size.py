@@ -144,18 +144,18 @@ def head_of(raw: bytes, **changes: Any) -> bytes:
     return raw[:5] + len(head).to_bytes(4, "little") + head + raw[9 + length :]
 
 
-GIVE = encode(Message("a", "hub", Give(0, (np.zeros(100),))))
-BRIEF = encode(Message("hub", "a", Brief(0, "keys", bytes(32), (("b", bytes(1000)),))))
-SYMMETRIC = encode(Message("a", "hub", Give(0, (np.zeros((13, 13)),), half=True)))
+GIVE = encode(Message("a", "hub", Give(round=0, arrays=(np.zeros(100),))))
+BRIEF = encode(Message("hub", "a", Brief(round=0, step="keys", data=bytes(32), table=(("b", bytes(1000)),))))
+SYMMETRIC = encode(Message("a", "hub", Give(round=0, arrays=(np.zeros((13, 13)),), half=True)))
 TOO_MUCH: dict[str, tuple[bytes, MessageLimits]] = {
-    "one number more": (encode(Message("a", "hub", Give(0, (np.zeros(101),)))), limit_of()),
-    "an array more": (encode(Message("a", "hub", Give(0, (np.zeros(50), np.zeros(50))))), limit_of()),
+    "one number more": (encode(Message("a", "hub", Give(round=0, arrays=(np.zeros(101),)))), limit_of()),
+    "an array more": (encode(Message("a", "hub", Give(round=0, arrays=(np.zeros(50), np.zeros(50))))), limit_of()),
     "announced numbers": (head_of(GIVE, shapes=[[1 << 26, 1 << 26]]), limit_of()),
     "half of a large matrix": (SYMMETRIC, limit_of(numbers=90)),
     "a nested shape": (head_of(GIVE, shapes=[[[100]]]), limit_of()),
     "a shape without sides": (head_of(SYMMETRIC, shapes=[[]]), limit_of()),
     "names": (head_of(GIVE, missing=["x" * 100] * 5), limit_of()),
-    "another kind": (GIVE, MessageLimits({(Done, ""): KindLimit(100, 1, names=20)})),
+    "another kind": (GIVE, MessageLimits({(Done, ""): KindLimit(numbers=100, arrays=1, names=20)})),
     "a table that the step does not use": (BRIEF, MessageLimits({(Brief, "keys"): KindLimit(data=32, names=20)})),
     "an entry that is too long": (
         BRIEF,

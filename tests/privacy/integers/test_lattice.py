@@ -22,7 +22,7 @@ BUDGET = Budget(1.0, 1e-6)
 
 
 def terms(budget: Budget = BUDGET, **changed: Any) -> Lattice:
-    return Lattice(budget, **{"sites": 20, "survivors": 20, "colluders": 1, **changed})
+    return Lattice(budget=budget, **{"sites": 20, "survivors": 20, "colluders": 1, **changed})
 
 
 def rounded_law(deviation: float, reach: int) -> Array:

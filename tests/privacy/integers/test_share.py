@@ -20,7 +20,7 @@ from privacy.integers.test_lattice import law_of_sum
 
 
 def terms(*, sites: int = 5, survivors: int = 4, colluders: int = 1) -> Lattice:
-    return Lattice(Budget(1.0, 1e-6), sites=sites, survivors=survivors, colluders=colluders)
+    return Lattice(budget=Budget(1.0, 1e-6), sites=sites, survivors=survivors, colluders=colluders)
 
 
 def gaussian(lattice: Lattice) -> Budget:
@@ -31,7 +31,13 @@ def gaussian(lattice: Lattice) -> Budget:
 def shares(lattice: Lattice, *, several: int = 1) -> list[Share]:
     budget = gaussian(lattice)
     return [
-        Share(lattice, Ledger(epsilon=budget.epsilon, delta=budget.delta), Noise.seeded(70 + i), 1 / budget.mu, several)
+        Share(
+            lattice=lattice,
+            ledger=Ledger(epsilon=budget.epsilon, delta=budget.delta),
+            noise=Noise.seeded(70 + i),
+            multiplier=1 / budget.mu,
+            several=several,
+        )
         for i in range(lattice.sites)
     ]
 
@@ -102,7 +108,10 @@ def test_a_share_has_its_part_of_the_noise_and_no_more() -> None:
 def loud(lattice: Lattice, count: int, *, mu: float) -> tuple[NDArray[np.int64], float]:
     """Whole steps in the sum of the shares of three sites that hold nothing, (count,), and the deviation of one of them."""
     ledgers = [Ledger(epsilon=math.inf, delta=0.5) for _ in range(3)]
-    sites = [Share(lattice, ledger, Noise.seeded(40 + at), 1 / mu) for at, ledger in enumerate(ledgers)]
+    sites = [
+        Share(lattice=lattice, ledger=ledger, noise=Noise.seeded(40 + at), multiplier=1 / mu)
+        for at, ledger in enumerate(ledgers)
+    ]
     words = [site.of(Bounded(np.zeros(count), 1.0), label="x", share=1.0) for site in sites]
     return total(words).view(np.int64), lattice.deviation(1.0, mu=mu, size=count)
 
@@ -163,7 +172,7 @@ def test_the_ledger_is_charged_before_anything_else() -> None:
     ledger, noise = Ledger(epsilon=budget.epsilon, delta=budget.delta), Noise.seeded(1)
     watching = Watching(ledger)
     noise._stream = watching
-    share = Share(lattice, ledger, noise, 1 / budget.mu)
+    share = Share(lattice=lattice, ledger=ledger, noise=noise, multiplier=1 / budget.mu)
     share.of(Bounded(np.zeros(3), 1.0), label="x", share=0.5)
     assert watching.seen
     assert set(watching.seen) == {1}
@@ -221,7 +230,9 @@ def test_without_noise_sums_are_exact_and_cost_nothing() -> None:
     values = [rng.standard_normal((6, 6)) for _ in range(3)]
     values = [value + value.T for value in values]
     words = [
-        Share(lattice, None, Noise.seeded(1), 1.0).of(Bounded(v, 1.0, symmetric=True), label="x", share=1.0)
+        Share(lattice=lattice, ledger=None, noise=Noise.seeded(1), multiplier=1.0).of(
+            Bounded(v, 1.0, symmetric=True), label="x", share=1.0
+        )
         for v in values
     ]
     found = read(lattice, total(words), sensitivity=1.0, share=1.0, multiplier=1.0, shape=(6, 6), symmetric=True)

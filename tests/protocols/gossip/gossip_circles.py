@@ -33,7 +33,9 @@ ROUNDS = 3
 CONSENSUS = ("metropolis", "chebyshev", "tree")
 TASKS: dict[str, Callable[[], AnyTask]] = {
     "covariance": lambda: CovarianceSum(DOMAIN, NEAR),
-    "power": lambda: PowerIteration(DOMAIN, NEAR, begin(), shares=(1 / ROUNDS,) * ROUNDS, rank=RANK),
+    "power": lambda: PowerIteration(
+        domain=DOMAIN, neighbours=NEAR, begin=begin(), shares=(1 / ROUNDS,) * ROUNDS, rank=RANK
+    ),
     "study": lambda: study("private"),
 }
 # What the dearest round of each task takes of the budget.
@@ -116,7 +118,7 @@ def circle(
     if noise == "pairwise":
         terms.setdefault("noise_graph", graph)
         terms.setdefault("roster", {name: identity.public for name, identity in identities.items()})
-    agreed = GossipTerms(graph, noise=noise, **terms)
+    agreed = GossipTerms(graph=graph, noise=noise, **terms)
     multiplier = (1 + 1e-10) / budget.mu * math.sqrt(1 + restarts * DEAREST.get(task, 1.0))
     ledgers: dict[str, Ledger] = {}
 
@@ -127,11 +129,13 @@ def circle(
         ledgers[name] = Ledger(epsilon=most.epsilon, delta=most.delta)
         own = Noise.seeded((seed << 20) + place)
         if noise == "independent":
-            return Plain(Gaussian(multiplier, ledgers[name], own))
+            return Plain(Gaussian(multiplier=multiplier, ledger=ledgers[name], noise=own))
         pairing = agreed.among(()).pairing
         assert pairing is not None
         keys = PairKeys(name, identities[name], agreed, secret_of(name), reproducible=True)
-        return Paired(PairedPart(pairing, name, ledgers[name], own, multiplier), keys)
+        return Paired(
+            PairedPart(pairing=pairing, name=name, ledger=ledgers[name], noise=own, multiplier=multiplier), keys
+        )
 
     peers = {
         name: Peer(
@@ -179,17 +183,70 @@ def spoil(body: Body, terms: GossipTerms) -> Iterator[tuple[str, Any]]:
             "nothing": None,
         }
         for what, lie in lies.items():
-            yield what, Pass(body.round, body.step, lie, body.stage, body.without, body.terms)
-        yield "a round to come", Pass(body.round + 2, 0, values, body.stage, body.without, body.terms)
-        yield "another step", Pass(body.round, body.step + 1000, values, body.stage, body.without, body.terms)
-        yield "another stage", Pass(body.round, body.step, values, "of another play", body.without, body.terms)
-        yield "other terms", Pass(body.round, body.step, values, body.stage, body.without, bytes(16))
-        yield "nobody gone", Pass(body.round, body.step, values, body.stage, ("nobody",), body.terms)
-    yield "a question for a round to come", Again(body.round + 7, 0, (), terms.digest)
-    yield "a question under other terms", Again(body.round, 0, (), b"")
+            yield (
+                what,
+                Pass(
+                    round=body.round,
+                    step=body.step,
+                    values=lie,
+                    stage=body.stage,
+                    without=body.without,
+                    terms=body.terms,
+                ),
+            )
+        yield (
+            "a round to come",
+            Pass(round=body.round + 2, step=0, values=values, stage=body.stage, without=body.without, terms=body.terms),
+        )
+        yield (
+            "another step",
+            Pass(
+                round=body.round,
+                step=body.step + 1000,
+                values=values,
+                stage=body.stage,
+                without=body.without,
+                terms=body.terms,
+            ),
+        )
+        yield (
+            "another stage",
+            Pass(
+                round=body.round,
+                step=body.step,
+                values=values,
+                stage="of another play",
+                without=body.without,
+                terms=body.terms,
+            ),
+        )
+        yield (
+            "other terms",
+            Pass(
+                round=body.round, step=body.step, values=values, stage=body.stage, without=body.without, terms=bytes(16)
+            ),
+        )
+        yield (
+            "nobody gone",
+            Pass(
+                round=body.round, step=body.step, values=values, stage=body.stage, without=("nobody",), terms=body.terms
+            ),
+        )
+    yield "a question for a round to come", Again(round=body.round + 7, step=0, without=(), terms=terms.digest)
+    yield "a question under other terms", Again(round=body.round, step=0, without=(), terms=b"")
     yield "farewell to nobody", Leave(0, ("nobody",), terms.digest)
     yield "farewell under other terms", Leave(0, (), bytes(16))
-    yield "a key for nobody", PeerKey(0, "nobody", terms.graph.names[0], bytes(32), bytes(64), terms.digest)
+    yield (
+        "a key for nobody",
+        PeerKey(
+            round=0,
+            origin="nobody",
+            target=terms.graph.names[0],
+            key=bytes(32),
+            signature=bytes(64),
+            terms=terms.digest,
+        ),
+    )
 
 
 def require_refused(peer: Peer, message: Message, what: str, before: dict[str, Any] | None = None) -> None:

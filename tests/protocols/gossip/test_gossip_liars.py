@@ -55,7 +55,7 @@ def test_bad_message_names_its_sender_and_changes_nothing(noise: PeerNoise, task
                 require_refused(peer, replace(message, body=bad), what, held)
             for stranger in ("nobody", peer.name):
                 require_refused(peer, replace(message, sender=stranger), "messages of a stranger", held)
-            for body in (Ask(0, Question(0, ())), Give(0, ()), Decline(0), Done(0, ())):
+            for body in (Ask(0, Question(0, ())), Give(round=0, arrays=()), Decline(0), Done(0, ())):
                 require_refused(peer, replace(message, body=body), "messages of another protocol", held)
     assert places > 15
     for _ in deliveries(plain):
@@ -81,7 +81,7 @@ LIES: dict[str, Callable[[Pass], Any]] = {
     "silence": lambda body: None,
     "here": lambda body: Here(body.round),
     "a question": lambda body: Ask(body.round, Question(0, (np.full((5, 3), 2.0),))),
-    "an answer": lambda body: Give(body.round, (np.full((5, 3), 2.0),)),
+    "an answer": lambda body: Give(round=body.round, arrays=(np.full((5, 3), 2.0),)),
     "farewell to all": lambda body: Leave(body.round, ("p0", "p1", "p2", "p3", "p4"), body.terms),
     "farewell of itself": lambda body: Leave(body.round, (LIAR,), body.terms),
     "farewell to nobody": lambda body: Leave(body.round, ("nobody",), body.terms),
@@ -192,15 +192,38 @@ def test_a_flood_of_early_message_takes_no_more_room_than_two_messages_of_each_n
     peer.start()
     stage, terms = "mean 1", these.terms.digest
     for step in range(2000):
-        peer.receive(Message("p1", "p0", Pass(1, step, np.zeros(4), stage, (), terms)))
-        peer.receive(Message("p2", "p0", Pass(1, 0, np.full(3, float(step)), stage, (), terms)))
+        peer.receive(
+            Message("p1", "p0", Pass(round=1, step=step, values=np.zeros(4), stage=stage, without=(), terms=terms))
+        )
+        peer.receive(
+            Message(
+                "p2", "p0", Pass(round=1, step=0, values=np.full(3, float(step)), stage=stage, without=(), terms=terms)
+            )
+        )
         with pytest.raises(PeerError, match="sent numbers of round"):
-            peer.receive(Message("p3", "p0", Pass(2 + step, 0, np.zeros(3), stage, (), terms)))
+            peer.receive(
+                Message(
+                    "p3", "p0", Pass(round=2 + step, step=0, values=np.zeros(3), stage=stage, without=(), terms=terms)
+                )
+            )
     assert {name: len(kept) for name, kept in peer._early.items()} == {"p1": 2, "p2": 1}
     # Numbers of steps to come are not kept at all.
     for step in range(2, 2000):
         with pytest.raises(PeerError):
-            peer.receive(Message("p3", "p0", Pass(0, step, np.zeros(peer._size()), peer._stages[0], (), terms)))
+            peer.receive(
+                Message(
+                    "p3",
+                    "p0",
+                    Pass(
+                        round=0,
+                        step=step,
+                        values=np.zeros(peer._size()),
+                        stage=peer._stages[0],
+                        without=(),
+                        terms=terms,
+                    ),
+                )
+            )
     now = peer._sums[0]
     assert isinstance(now, _Agreed)
     assert not any(now._mixed._inbox.values())
@@ -254,10 +277,18 @@ def test_keys_that_are_not_their_owners_are_refused_and_change_nothing(what: str
         "other study": (elsewhere.public, elsewhere.signature),
     }[what]
     # Passed on by p1: who passes it on is to blame, as all that p2 signs is good.
-    message = Message("p1", "p0", PeerKey(0, "p2", "p0", public, signature, these.terms.digest))
+    message = Message(
+        "p1",
+        "p0",
+        PeerKey(round=0, origin="p2", target="p0", key=public, signature=signature, terms=these.terms.digest),
+    )
     require_refused(peer, message, what)
     assert not true.known("p0")
-    good = Message("p1", "p0", PeerKey(0, "p2", "p0", true.public, true.signature, these.terms.digest))
+    good = Message(
+        "p1",
+        "p0",
+        PeerKey(round=0, origin="p2", target="p0", key=true.public, signature=true.signature, terms=these.terms.digest),
+    )
     peer.receive(good)
     assert peer._outgoing.keys is not None
     assert peer._outgoing.keys.known("p2")
@@ -274,7 +305,11 @@ def test_a_signed_key_of_small_order_is_refused() -> None:
     assert keys is not None
     for small in (bytes(32), (1).to_bytes(32, "little"), (2**255 - 20).to_bytes(32, "little")):
         signature = identity_of("p2").sign(keys._statement("p2", small))
-        message = Message("p2", "p0", PeerKey(0, "p2", "p0", small, signature, these.terms.digest))
+        message = Message(
+            "p2",
+            "p0",
+            PeerKey(round=0, origin="p2", target="p0", key=small, signature=signature, terms=these.terms.digest),
+        )
         require_refused(these.peers["p0"], message, "a key that everybody agrees with")
 
 

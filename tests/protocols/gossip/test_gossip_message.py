@@ -26,28 +26,36 @@ ROW = hnp.arrays(
     np.float64, hnp.array_shapes(min_dims=1, max_dims=1, min_side=0, max_side=9), elements=st.floats(width=64)
 )
 BODIES = st.one_of(
-    st.builds(Pass, WHOLE, WHOLE, ROW, st.text(max_size=200), MANY, st.binary(max_size=40)),
-    st.builds(Again, WHOLE, WHOLE, MANY, st.binary(max_size=40)),
+    st.builds(
+        Pass,
+        round=WHOLE,
+        step=WHOLE,
+        values=ROW,
+        stage=st.text(max_size=200),
+        without=MANY,
+        terms=st.binary(max_size=40),
+    ),
+    st.builds(Again, round=WHOLE, step=WHOLE, without=MANY, terms=st.binary(max_size=40)),
     st.builds(Here, WHOLE),
     st.builds(Leave, WHOLE, MANY, st.binary(max_size=40)),
     st.builds(
         PeerKey,
-        WHOLE,
-        NAMES,
-        NAMES,
-        st.binary(max_size=40),
-        st.binary(max_size=70),
-        st.binary(max_size=40),
-        st.booleans(),
+        round=WHOLE,
+        origin=NAMES,
+        target=NAMES,
+        key=st.binary(max_size=40),
+        signature=st.binary(max_size=70),
+        terms=st.binary(max_size=40),
+        again=st.booleans(),
     ),
 )
 MESSAGE = st.builds(Message, NAMES, NAMES, BODIES)
 EXAMPLES: dict[str, Body] = {
-    "pass": Pass(3, 1, np.array([1.0, -0.0]), "components 2", ("p4",), bytes(16)),
-    "again": Again(3, 1, ("p4",), bytes(16)),
+    "pass": Pass(round=3, step=1, values=np.array([1.0, -0.0]), stage="components 2", without=("p4",), terms=bytes(16)),
+    "again": Again(round=3, step=1, without=("p4",), terms=bytes(16)),
     "here": Here(3),
     "leave": Leave(3, ("p4",), bytes(16)),
-    "key": PeerKey(0, "p1", "p3", bytes(32), bytes(64), bytes(16), True),
+    "key": PeerKey(round=0, origin="p1", target="p3", key=bytes(32), signature=bytes(64), terms=bytes(16), again=True),
 }
 
 

@@ -101,7 +101,13 @@ def test_a_peer_that_goes_back_lets_out_no_part_for_a_question_that_it_no_longer
         for other in these.terms.graph.neighbours("p0"):
             if other not in without:
                 values = np.random.default_rng(len(other) + int(other[1])).standard_normal(size) * scale
-                p0.receive(Message(other, "p0", Pass(round_, 0, values, str(round_), without, terms)))
+                p0.receive(
+                    Message(
+                        other,
+                        "p0",
+                        Pass(round=round_, step=0, values=values, stage=str(round_), without=without, terms=terms),
+                    )
+                )
 
     with watched() as seen:
         give(0, (), 100.0)
@@ -151,13 +157,20 @@ def test_krylov_without_a_study_starts_anew_from_one_start_at_all_peers() -> Non
     rows = {name: table(rng, 9) for name in names}
     begin = orthonormal(np.random.default_rng(1).standard_normal((DIM, 2)))
     for after in range(4, 14):
-        terms = GossipTerms(Graph.named("ring", names), "tree", quorum=3)
+        terms = GossipTerms(graph=Graph.named("ring", names), consensus="tree", quorum=3)
         out = Plain(Exact(because="a law is checked"))
         peers = [
             Peer(
                 name,
                 terms=terms,
-                task=KrylovSum(Domain(DIM, math.inf), NEAR, begin, rounds=40, rank=2, tolerance=1e-9),
+                task=KrylovSum(
+                    domain=Domain(dim=DIM, radius=math.inf),
+                    neighbours=NEAR,
+                    begin=begin,
+                    rounds=40,
+                    rank=2,
+                    tolerance=1e-9,
+                ),
                 rows=DenseRows(rows[name]),
                 outgoing=out,
             )
@@ -208,7 +221,7 @@ def agreed_keys(**terms: Any) -> tuple[PairKeys, PairKeys]:
 
 def test_pair_noise_is_bound_to_the_study_the_round_the_release_and_who_is_counted() -> None:
     """Both ends draw the same for the same, and something else if anything differs."""
-    steps = PairedSteps((3, 3), False, 0.5, 8.0, 64.0)
+    steps = PairedSteps(shape=(3, 3), symmetric=False, step=0.5, own=8.0, between=64.0)
     same: dict[str, Any] = {"gone": frozenset(), "base": 0, "round_": 2, "label": "covariance", "steps": steps}
     others: list[dict[str, Any]] = [
         {"gone": frozenset({"p3"})},
@@ -253,9 +266,13 @@ def attacks(these: Circle) -> dict[str, Callable[[int, tuple[str, ...]], Any]]:
     terms = these.terms.digest
     return {
         "leave": lambda round_, names: Leave(round_, names, terms),
-        "again": lambda round_, names: Again(round_, 0, names, terms),
-        "pass": lambda round_, names: Pass(round_, 0, np.full(15, 0.5), str(round_), names, terms),
-        "step": lambda round_, names: Pass(round_, 1, np.full(15, 0.25), str(round_), names, terms),
+        "again": lambda round_, names: Again(round=round_, step=0, without=names, terms=terms),
+        "pass": lambda round_, names: Pass(
+            round=round_, step=0, values=np.full(15, 0.5), stage=str(round_), without=names, terms=terms
+        ),
+        "step": lambda round_, names: Pass(
+            round=round_, step=1, values=np.full(15, 0.25), stage=str(round_), without=names, terms=terms
+        ),
     }
 
 

@@ -55,7 +55,7 @@ def covariance() -> CovarianceSum:
 
 
 def power(rounds: int = 2) -> PowerIteration:
-    return PowerIteration(DOMAIN, NEAR, begin(), shares=(1 / rounds,) * rounds, rank=RANK)
+    return PowerIteration(domain=DOMAIN, neighbours=NEAR, begin=begin(), shares=(1 / rounds,) * rounds, rank=RANK)
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def share_of(terms: MaskedTerms, seed: int, ledger: Ledger | None = None) -> Sha
     lattice = terms.lattice
     if ledger is None and lattice.gaussian is not None:
         ledger = Ledger(epsilon=lattice.gaussian.epsilon, delta=lattice.gaussian.delta)
-    return Share(lattice, ledger, Noise.seeded(seed), terms.multiplier)
+    return Share(lattice=lattice, ledger=ledger, noise=Noise.seeded(seed), multiplier=terms.multiplier)
 
 
 def drawn_from(patch: MonkeyPatch, seed: int) -> None:
@@ -130,7 +130,7 @@ def masked_terms(
     lattice, multiplier = Lattice.exact(sites=sites), 1.0
     if private:
         lattice = Lattice(
-            Budget(1.0, 1e-6),
+            budget=Budget(1.0, 1e-6),
             sites=sites,
             survivors=survivors,
             colluders=colluders,
@@ -251,7 +251,7 @@ class EvilHub:
         return None if isinstance(body, Return) and body.data == DECLINED else body
 
     def said(self, name: str, round_: int, step: str, data: bytes = b"", table: Table = ()) -> Return | None:
-        answer = self.say(name, Brief(round_, step, data, table))
+        answer = self.say(name, Brief(round=round_, step=step, data=data, table=table))
         assert answer is None or isinstance(answer, Return)
         return answer
 

@@ -33,7 +33,13 @@ class Dealt:
         points = [public_of(secret) for secret in self.secrets]
         rounds = self.terms.rounds
         seeds, keys = tuple(points[:rounds]), tuple(points[rounds : 2 * rounds])
-        self.public = PublicKeys(public_of(draw_key(draw)), keys, seeds, points[-1], frozenset(range(7)) - {2})
+        self.public = PublicKeys(
+            bundles=public_of(draw_key(draw)),
+            keys=keys,
+            seeds=seeds,
+            blind=points[-1],
+            holders=frozenset(range(7)) - {2},
+        )
         threshold = self.terms.graph.threshold
         self.polynomials = [polynomial(secret, threshold=threshold, draw=draw) for secret in self.secrets]
 

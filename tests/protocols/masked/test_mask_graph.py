@@ -269,7 +269,9 @@ def test_the_choice_keeps_what_it_says(given_: dict[str, int], failure: float) -
     graph = mask_graph(sites, survivors=survivors, colluders=colluders, failure=failure)
     assert graph.threshold > colluders
     if graph.complete:
-        assert graph == MaskGraph(sites - 1, (sites + colluders) // 2 + 1, 0, 0.0, 0.0, complete=True)
+        assert graph == MaskGraph(
+            holders=sites - 1, threshold=(sites + colluders) // 2 + 1, loss=0, failure=0.0, abort=0.0, complete=True
+        )
         assert graph.threshold <= survivors
         return
     least = survivors - colluders
@@ -304,7 +306,9 @@ def test_small_studies_are_complete_and_large_ones_are_not() -> None:
     assert all(chosen(sites, math.ceil(0.9 * sites)).complete for sites in range(3, 101))
     assert not any(chosen(sites, round(0.9 * sites)).complete for sites in (101, 300, 1000, 5000))
     assert chosen(1000, 900, failure=0.0).complete
-    assert mask_graph(1, survivors=1, colluders=0, failure=1e-9) == MaskGraph(0, 1, 0, 0.0, 0.0, complete=True)
+    assert mask_graph(1, survivors=1, colluders=0, failure=1e-9) == MaskGraph(
+        holders=0, threshold=1, loss=0, failure=0.0, abort=0.0, complete=True
+    )
     # Many colluders need a threshold above their number.
     assert chosen(300, 290, 100).complete
     # And with a hundred of a thousand, two sums would fit into so few survivors.
@@ -342,6 +346,6 @@ def test_impossible_settings_are_refused(sites: int, survivors: int, colluders: 
     "change", [{"holders": -1}, {"threshold": 0}, {"threshold": 7}, {"loss": -1}, {"failure": 1.0}, {"abort": math.nan}]
 )
 def test_impossible_graphs_are_refused(change: dict[str, Any]) -> None:
-    graph = MaskGraph(5, 4, 0, 0.0, 0.0, complete=False)
+    graph = MaskGraph(holders=5, threshold=4, loss=0, failure=0.0, abort=0.0, complete=False)
     with pytest.raises(ValueError, match=next(iter(change))):
         replace(graph, **change)

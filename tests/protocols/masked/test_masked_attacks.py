@@ -411,5 +411,5 @@ def test_colluders_and_hub_together_learn_the_sum_of_the_others_and_no_more() ->
 
 
 def test_where_colluders_are_as_many_as_the_threshold_they_learn_all() -> None:
-    hub = pooled(bent={"graph": MaskGraph(8, 2, 0, 0.0, 0.0, complete=True)})
+    hub = pooled(bent={"graph": MaskGraph(holders=8, threshold=2, loss=0, failure=0.0, abort=0.0, complete=True)})
     assert same(hub.bare(VICTIM), hub.them.part(VICTIM))

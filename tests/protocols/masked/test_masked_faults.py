@@ -26,7 +26,11 @@ KINDS: dict[str, tuple[Callable[..., MaskedCompany], tuple[str, ...], dict[str, 
     "sparse": (
         sparse_company,
         SPARSE,
-        {"sites": 9, "survivors": 7, "graph": MaskGraph(5, 3, 0, 0.0, 0.0, complete=False)},
+        {
+            "sites": 9,
+            "survivors": 7,
+            "graph": MaskGraph(holders=5, threshold=3, loss=0, failure=0.0, abort=0.0, complete=False),
+        },
     ),
 }
 EVERY = [(kind, step, gone) for kind, (_, steps, _) in KINDS.items() for step in steps for gone in (1, 2, 3)]
@@ -148,7 +152,9 @@ def test_a_hub_that_goes_on_with_a_third_is_stopped_by_the_sites(monkeypatch: py
         ProtocolError, match=r"3 shares of the secret of .* are valid, and 6 are needed: its holders are gone"
     ):
         attack(masked_company(9, 7))
-    them = masked_company(9, 7, bent={"graph": MaskGraph(8, 3, 0, 0.0, 0.0, complete=True)})
+    them = masked_company(
+        9, 7, bent={"graph": MaskGraph(holders=8, threshold=3, loss=0, failure=0.0, abort=0.0, complete=True)}
+    )
     require_right(them, attack(them))
     assert len(them.hub.rounds[-1].answered) == 3
 

@@ -90,7 +90,7 @@ def test_a_hub_in_the_middle_with_keys_of_its_own_gets_no_part(monkeypatch: Patc
 def cards_kept_back() -> EvilHub:
     """Two camps of which neither hears of the other, on one roster."""
     # With the threshold of a complete graph neither camp could put anything back.
-    low = MaskGraph(8, 4, 0, 0.0, 0.0, complete=True)
+    low = MaskGraph(holders=8, threshold=4, loss=0, failure=0.0, abort=0.0, complete=True)
     hub = EvilHub(masked_company(sites=9, survivors=7, bent={"graph": low}))
     hub.introduce()
     camp = set(hub.them.names[:4])

@@ -760,7 +760,7 @@ def test_where_too_few_have_confirmed_a_bundle_nobody_is_charged_and_nobody_blam
 
 def test_where_holders_are_gone_nobody_is_blamed_and_a_new_round_is_asked(monkeypatch: Patch) -> None:
     """Of a secret with too few holders left nothing more will come in this round. In the next they may be back."""
-    graph = MaskGraph(3, 3, 0, 0.0, 0.0, complete=False)
+    graph = MaskGraph(holders=3, threshold=3, loss=0, failure=0.0, abort=0.0, complete=False)
     monkeypatch.setattr(
         Session, "_draw_holders", lambda session: frozenset({(session._place + k) % 9 for k in (1, 2, 3)})
     )
@@ -848,7 +848,13 @@ def test_a_network_that_changes_bundles_of_one_site_to_as_many_as_may_collude_fr
         body = message.body
         if isinstance(body, Brief) and body.step == "roster" and message.receiver == "site 0":
             table = tuple((name, bytes(len(raw)) if name == DEALER else raw) for name, raw in body.table)
-            return [Message(message.sender, message.receiver, Brief(body.round, body.step, body.data, table))]
+            return [
+                Message(
+                    message.sender,
+                    message.receiver,
+                    Brief(round=body.round, step=body.step, data=body.data, table=table),
+                )
+            ]
         return [message]
 
     them = masked_company(9, 6)
@@ -866,7 +872,11 @@ def test_bundles_changed_on_the_way_from_the_hub_frame_nobody(monkeypatch: Patch
         table = tuple(
             (name, piece[:-1] + bytes([piece[-1] ^ 1]) if name == DEALER else piece) for name, piece in body.table
         )
-        return [Message(message.sender, message.receiver, Brief(body.round, body.step, body.data, table))]
+        return [
+            Message(
+                message.sender, message.receiver, Brief(round=body.round, step=body.step, data=body.data, table=table)
+            )
+        ]
 
     them = masked_company(7, 5)
     process = LocalStar(them.hub, them.members.values(), faults=Faults(meddle=change), seed=1)

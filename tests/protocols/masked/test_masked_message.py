@@ -435,9 +435,15 @@ def bad_message(message: Message) -> Iterator[tuple[str, Body]]:
             yield "signature flipped", replace(body, signature=flipped(body.signature))
             yield "signature cut", replace(body, signature=body.signature[:63])
             yield "next round", replace(body, round=body.round + 1)
-            yield "an answer out of place", Return(body.round, "open", b"", (), body.signature)
+            yield (
+                "an answer out of place",
+                Return(round=body.round, step="open", data=b"", table=(), signature=body.signature),
+            )
             yield "declined, unsigned", Decline(body.round)
-            yield "declined, signed for something else", Return(body.round, "mask", DECLINED, (), body.signature)
+            yield (
+                "declined, signed for something else",
+                Return(round=body.round, step="mask", data=DECLINED, table=(), signature=body.signature),
+            )
         case Brief():
             yield "a step that there is not", replace(body, step="mask")
             yield "a round that there is not", replace(body, round=1000)
@@ -469,7 +475,7 @@ def bad_message(message: Message) -> Iterator[tuple[str, Body]]:
             yield "a round that there is not", replace(body, round=7)
             yield "another question", replace(body, question=Question(99))
     if not isinstance(body, Give | Done):
-        yield "a plain part", Give(body.round, (np.zeros((5, 5)),))
+        yield "a plain part", Give(round=body.round, arrays=(np.zeros((5, 5)),))
 
 
 @pytest.mark.parametrize("make", [masked_company, sparse_company])
@@ -582,8 +588,10 @@ names = st.text(min_size=1, max_size=12)
 tables = st.lists(st.tuples(names, st.binary(max_size=40)), max_size=4, unique_by=lambda entry: entry[0]).map(tuple)
 rounds = st.integers(0, 2**53 - 1)
 bodies: st.SearchStrategy[Body] = st.one_of(
-    st.builds(Brief, rounds, names, st.binary(max_size=60), tables),
-    st.builds(Return, rounds, names, st.binary(max_size=60), tables, st.binary(max_size=64)),
+    st.builds(Brief, round=rounds, step=names, data=st.binary(max_size=60), table=tables),
+    st.builds(
+        Return, round=rounds, step=names, data=st.binary(max_size=60), table=tables, signature=st.binary(max_size=64)
+    ),
     st.builds(
         Masked,
         rounds,
@@ -649,8 +657,10 @@ def declined_before(forged: Callable[[Masked], Body]) -> Meddle:
 
 FORGED: dict[str, Callable[[Masked], Body]] = {
     "unsigned": lambda body: Decline(body.round),
-    "badly signed": lambda body: Return(body.round, "mask", DECLINED, (), bytes(64)),
-    "with the signature of the part": lambda body: Return(body.round, "mask", DECLINED, (), body.signature),
+    "badly signed": lambda body: Return(round=body.round, step="mask", data=DECLINED, table=(), signature=bytes(64)),
+    "with the signature of the part": lambda body: Return(
+        round=body.round, step="mask", data=DECLINED, table=(), signature=body.signature
+    ),
 }
 
 
@@ -746,9 +756,9 @@ def test_bundles_of_another_length_are_refused_by_the_hub(more: int, monkeypatch
 @pytest.mark.parametrize(
     "body",
     [
-        Return(0, "packets", b"", (("\ud800", b""),), bytes(64)),
-        Return(0, "\udfff", b"", (), bytes(64)),
-        Brief(0, "roster", b"", (("\ud83d", b""),)),
+        Return(round=0, step="packets", data=b"", table=(("\ud800", b""),), signature=bytes(64)),
+        Return(round=0, step="\udfff", data=b"", table=(), signature=bytes(64)),
+        Brief(round=0, step="roster", data=b"", table=(("\ud83d", b""),)),
         Ask(0, Question(0), ("\ud800",)),
     ],
 )

@@ -35,15 +35,15 @@ def _seeded(monkeypatch: Patch) -> None:
 
 
 def lattice(sites: int = SITES, survivors: int = 5, colluders: int = 1, loss: int = 0) -> Lattice:
-    return Lattice(Budget(1.0, 1e-6), sites=sites, survivors=survivors, colluders=colluders, loss=loss)
+    return Lattice(budget=Budget(1.0, 1e-6), sites=sites, survivors=survivors, colluders=colluders, loss=loss)
 
 
 def complete(holders: int, threshold: int) -> MaskGraph:
-    return MaskGraph(holders, threshold, 0, 0.0, 0.0, complete=True)
+    return MaskGraph(holders=holders, threshold=threshold, loss=0, failure=0.0, abort=0.0, complete=True)
 
 
 def sparse(holders: int, threshold: int, loss: int = 0) -> MaskGraph:
-    return MaskGraph(holders, threshold, loss, 0.0, 0.0, complete=False)
+    return MaskGraph(holders=holders, threshold=threshold, loss=loss, failure=0.0, abort=0.0, complete=False)
 
 
 UNFIT: dict[str, tuple[dict[str, Any], str]] = {
@@ -109,11 +109,18 @@ def test_noise_that_counts_on_colluders_is_too_little() -> None:
 def other_share(terms: MaskedTerms, what: str) -> Share:
     match what:
         case "lattice":
-            return Share(replace(terms.lattice, bits=terms.lattice.bits - 3), None, Noise.seeded(1), terms.multiplier)
+            return Share(
+                lattice=replace(terms.lattice, bits=terms.lattice.bits - 3),
+                ledger=None,
+                noise=Noise.seeded(1),
+                multiplier=terms.multiplier,
+            )
         case "multiplier":
-            return Share(terms.lattice, None, Noise.seeded(1), 2 * terms.multiplier)
+            return Share(lattice=terms.lattice, ledger=None, noise=Noise.seeded(1), multiplier=2 * terms.multiplier)
         case _:
-            return Share(terms.lattice, None, Noise.seeded(1), terms.multiplier, several=2)
+            return Share(
+                lattice=terms.lattice, ledger=None, noise=Noise.seeded(1), multiplier=terms.multiplier, several=2
+            )
 
 
 def with_share(them: MaskedCompany, share: Share) -> MaskedMember:
@@ -148,7 +155,9 @@ def test_with_another_multiplier_a_site_would_charge_itself_too_little() -> None
     assert them.terms.lattice.gaussian is not None
     spend = them.terms.lattice.gaussian
     ledger = Ledger(epsilon=spend.epsilon, delta=spend.delta)
-    cheap = Share(them.terms.lattice, ledger, Noise.seeded(1), 2 * them.terms.multiplier)
+    cheap = Share(
+        lattice=them.terms.lattice, ledger=ledger, noise=Noise.seeded(1), multiplier=2 * them.terms.multiplier
+    )
     with pytest.raises(ValueError, match="of the terms"):
         with_share(them, cheap)
     them.members[VICTIM]._share = cheap

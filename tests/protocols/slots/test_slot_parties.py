@@ -249,7 +249,7 @@ def test_a_slot_that_is_open_or_too_old_is_declined() -> None:
         (Message("hub", NAMES[0], Ask(6, Question(SLOTS))), "what this study does not ask"),
         (Message("hub", NAMES[0], Ask(6, Question(0, (np.zeros(1),)))), "what this study does not ask"),
         (Message("another hub", NAMES[0], Ask(6, Question(0))), "not the hub of this site"),
-        (Message("hub", NAMES[0], Give(6, (np.zeros(1),))), "sent Give to a site"),
+        (Message("hub", NAMES[0], Give(round=6, arrays=(np.zeros(1),))), "sent Give to a site"),
     ],
 )
 def test_a_bad_question_is_refused_and_changes_nothing(message: Message, why: str) -> None:
@@ -278,7 +278,7 @@ def asking() -> Any:
     return hub
 
 
-GOOD = Give(0, (np.eye(DIM + 1),), half=True)
+GOOD = Give(round=0, arrays=(np.eye(DIM + 1),), half=True)
 
 
 @pytest.mark.parametrize(

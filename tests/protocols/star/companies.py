@@ -25,6 +25,7 @@ from eigenveil.methods.spaces import SiteSpaces
 from eigenveil.protocols import Hub, Layout, Member, Message, Node, Party, Sampling, Terms
 from eigenveil.protocols.star.layout import star, tree
 from eigenveil.tasks import Task, Totals
+from eigenveil.tasks.base import Components
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.center import CenterSearch
 from eigenveil.tasks.fit.split import split_budget
@@ -48,35 +49,52 @@ def begin(width: int = 3) -> Array:
 
 
 def krylov(domain: Domain = DOMAIN) -> KrylovSum:
-    return KrylovSum(domain, NEAR, begin(), rounds=3, rank=RANK)
+    return KrylovSum(domain=domain, neighbours=NEAR, begin=begin(), rounds=3, rank=RANK)
 
 
-def study(center: Any, components: Callable[[Domain], AnyTask] = krylov) -> Fit:
+def study(center: Any, components: Components = krylov) -> Fit:
     split = split_budget(mean=isinstance(center, str), search=bounds().search, count=True, trace=True)
     return Fit(
-        bounds(), NEAR, center, components, split, None, multiplier=0.0, rank=RANK, needs_trace=True, begins_again=True
+        bounds=bounds(),
+        neighbours=NEAR,
+        center=center,
+        components=components,
+        split=split,
+        people=None,
+        multiplier=0.0,
+        rank=RANK,
+        needs_trace=True,
+        begins_again=True,
     )
 
 
 TASKS: dict[str, Callable[[], AnyTask]] = {
     "krylov": krylov,
-    "power": lambda: PowerIteration(DOMAIN, NEAR, begin(), shares=(0.5, 0.5), rank=RANK),
-    "kept products": lambda: KeptProducts(DOMAIN, NEAR, begin(), (0.5, 0.5), RANK),
-    "local power, 1 step": lambda: LocalPower(DOMAIN, NEAR, begin(), (1, 1), (0.5, 0.5), RANK),
-    "local power, 2 steps": lambda: LocalPower(DOMAIN, NEAR, begin(), (2, 2), (0.5, 0.5), RANK),
-    "as published": lambda: LocalPower(DOMAIN, NEAR, begin(), (2, 2), (0.5, 0.5), RANK, published=True),
+    "power": lambda: PowerIteration(domain=DOMAIN, neighbours=NEAR, begin=begin(), shares=(0.5, 0.5), rank=RANK),
+    "kept products": lambda: KeptProducts(domain=DOMAIN, neighbours=NEAR, begin=begin(), shares=(0.5, 0.5), rank=RANK),
+    "local power, 1 step": lambda: LocalPower(
+        domain=DOMAIN, neighbours=NEAR, begin=begin(), steps=(1, 1), shares=(0.5, 0.5), rank=RANK
+    ),
+    "local power, 2 steps": lambda: LocalPower(
+        domain=DOMAIN, neighbours=NEAR, begin=begin(), steps=(2, 2), shares=(0.5, 0.5), rank=RANK
+    ),
+    "as published": lambda: LocalPower(
+        domain=DOMAIN, neighbours=NEAR, begin=begin(), steps=(2, 2), shares=(0.5, 0.5), rank=RANK, published=True
+    ),
     "covariance": lambda: CovarianceSum(DOMAIN, NEAR),
-    "merge": lambda: SiteSpaces(DOMAIN, NEAR, kind="merge", rank=RANK, width=4),
-    "uda": lambda: SiteSpaces(DOMAIN, NEAR, kind="uda", rank=RANK),
-    "wda": lambda: SiteSpaces(DOMAIN, NEAR, kind="wda", rank=RANK),
-    "dr-svd": lambda: RandomisedSvd(DOMAIN, NEAR, begin(), RANK),
-    "totals": lambda: Totals(DOMAIN, NEAR, sum_weight=1.0, count_weight=1.0, trace_weight=1.0),
-    "mean": lambda: CenterSearch(bounds(), NEAR, (0.1, 0.1), 0.05, None, 0.0),
+    "merge": lambda: SiteSpaces(domain=DOMAIN, neighbours=NEAR, kind="merge", rank=RANK, width=4),
+    "uda": lambda: SiteSpaces(domain=DOMAIN, neighbours=NEAR, kind="uda", rank=RANK),
+    "wda": lambda: SiteSpaces(domain=DOMAIN, neighbours=NEAR, kind="wda", rank=RANK),
+    "dr-svd": lambda: RandomisedSvd(domain=DOMAIN, neighbours=NEAR, begin=begin(), rank=RANK),
+    "totals": lambda: Totals(domain=DOMAIN, neighbours=NEAR, sum_weight=1.0, count_weight=1.0, trace_weight=1.0),
+    "mean": lambda: CenterSearch(
+        bounds=bounds(), neighbours=NEAR, shares=(0.1, 0.1), count_share=0.05, people=None, multiplier=0.0
+    ),
     "study, its mean": lambda: study("private"),
     "study, no center": lambda: study(None),
     "study, given center": lambda: study(np.full(DIM, 0.5)),
     "study of merged sites": lambda: study(
-        "private", lambda domain: SiteSpaces(domain, NEAR, kind="merge", rank=RANK, width=4)
+        "private", lambda domain: SiteSpaces(domain=domain, neighbours=NEAR, kind="merge", rank=RANK, width=4)
     ),
 }
 
@@ -138,7 +156,7 @@ def company(
         if mu is None:
             return EXACT
         ledgers[name] = Ledger(epsilon=math.inf, delta=1e-6)
-        return Gaussian(1 / mu, ledgers[name], Noise.seeded(place))
+        return Gaussian(multiplier=1 / mu, ledger=ledgers[name], noise=Noise.seeded(place))
 
     above = layout.above()
     members = {

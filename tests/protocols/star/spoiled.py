@@ -27,7 +27,7 @@ def spoiled(message: Message, layout: Layout) -> Spoiled:
         case Give() as give:
             yield from _spoiled_give(message, give, behind=layout.below[message.receiver][message.sender])
         case Done() as done:
-            yield from _wrong_types(message, (Give(done.round, ()), Decline(done.round)))
+            yield from _wrong_types(message, (Give(round=done.round, arrays=()), Decline(done.round)))
             if done.round > 0:
                 yield "old round", replace(message, body=replace(done, round=done.round - 1))
 
@@ -38,7 +38,7 @@ def _wrong_types(message: Message, bodies: tuple[Any, ...]) -> Spoiled:
 
 
 def _spoiled_ask(message: Message, ask: Ask) -> Spoiled:
-    yield from _wrong_types(message, (Give(ask.round, ask.question.arrays), Decline(ask.round)))
+    yield from _wrong_types(message, (Give(round=ask.round, arrays=ask.question.arrays), Decline(ask.round)))
     for name, question in spoiled_questions(ask.question):
         yield f"question: {name}", replace(message, body=replace(ask, question=question))
     if ask.round > 0:

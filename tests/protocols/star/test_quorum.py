@@ -167,7 +167,7 @@ def test_there_is_nothing_to_resume_while_nothing_is_lost() -> None:
         them.hub.resume()
     with pytest.raises(QuorumLost):
         them.hub.timeout()
-    late = Message("site 0", "hub", Give(0, (np.eye(5),)))
+    late = Message("site 0", "hub", Give(round=0, arrays=(np.eye(5),)))
     with pytest.raises(Exception, match="after it had lost its quorum"):
         them.hub.receive(late)
     assert len(them.hub.resume()) == 3
@@ -212,7 +212,7 @@ def test_a_sampled_sum_is_right_on_average_also_when_some_are_missing(scheme: An
     there = [name for name in sizes if name != "site 3"]
     rng = np.random.default_rng(8)
     numbers = {name: float(rng.standard_normal()) * size for name, size in sizes.items()}
-    sampling = Sampling(scheme, 3, sizes, np.random.default_rng(9))
+    sampling = Sampling(scheme=scheme, count=3, sizes=sizes, rng=np.random.default_rng(9))
     draws = []
     for _ in range(40_000):
         drawn = sampling.draw(there)

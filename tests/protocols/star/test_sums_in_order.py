@@ -46,7 +46,7 @@ def require_folded_in_site_order(seed: int, order: Sequence[str], silent: set[st
         if site in refusing:
             now.receive(site, Decline(0))
         elif site not in silent:
-            now.receive(site, Give(0, (found[site],)))
+            now.receive(site, Give(round=0, arrays=(found[site],)))
     gave = [site for site in SITES if site not in silent | refusing]
     assert now.complete == (not silent - refusing)
     assert now.sites() == (tuple(gave), tuple(site for site in SITES if site not in gave))
@@ -68,7 +68,7 @@ def test_weights_count_before_the_sum(seed: int, order: list[str]) -> None:
     found, weights = parts(seed), {site: 1.0 / (2 + place) for place, site in enumerate(SITES)}
     now = gathering(TASKS["covariance"](), weights=weights)
     for site in order:
-        now.receive(site, Give(0, (found[site],)))
+        now.receive(site, Give(round=0, arrays=(found[site],)))
     assert now.total().tobytes() == folded({s: found[s] * weights[s] for s in SITES}, SITES).tobytes()
 
 
@@ -78,7 +78,7 @@ def test_the_hub_of_a_star_adds_in_site_order(seed: int, order: list[str], count
     hub = company(TASKS["covariance"](), star(SITES), {}, terms=Terms(quorum=1, retries=0)).hub
     hub.start()
     for site in order[:count]:
-        hub.receive(Message(site, "hub", Give(0, (found[site],))))
+        hub.receive(Message(site, "hub", Give(round=0, arrays=(found[site],))))
     if count < len(SITES):
         hub.timeout()
     assert np.asarray(hub.result).tobytes() == folded(found, order[:count]).tobytes()
@@ -114,7 +114,7 @@ def held(order: Sequence[str]) -> int:
     for site in order[:-1]:
         part = np.random.default_rng(len(alive)).standard_normal((5, 5))
         alive.append(weakref.ref(part))
-        now.receive(site, Give(0, (part,)))
+        now.receive(site, Give(round=0, arrays=(part,)))
         del part
     gc.collect()
     return sum(reference() is not None for reference in alive)

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.random import Generator
 from scipy.special import ndtr, stdtrit
 
-from eigenveil.audit.attacks.demonstration import Demonstration, Shown
-from eigenveil.audit.attacks.people import made_up_people
+from eigenveil.audit.attacks.demonstration import Demonstration, Shown, made_up_people
 from eigenveil.audit.evidence import rate_at_least, rate_at_most
 from eigenveil.core.accounting import mu_for
 from eigenveil.errors import require
@@ -145,7 +144,18 @@ def membership(*, seed: int = 0, tables: int = 200) -> Demonstration:
             if epsilon is not None:
                 general = largest_advantage(epsilon, _DELTA, gaussian=False)
                 words += f"; (epsilon, delta) alone would allow {general:.2f}"
-            shown.append(Shown(name, target, value, 0.0, interval[0] > 0, words, interval, allowed))
+            shown.append(
+                Shown(
+                    run=name,
+                    target=target,
+                    value=value,
+                    baseline=0.0,
+                    succeeded=interval[0] > 0,
+                    words=words,
+                    interval=interval,
+                    allowed=allowed,
+                )
+            )
     return Demonstration(
         title="Was this person in the table?",
         story=(

@@ -1,7 +1,12 @@
-"""Reconstruction by a curious hub, FedPower's Example 1: a site's matrix and people's rows, from the messages of real studies.
+"""Reconstruction by a curious hub and by an outsider: FedPower's Examples 1 and 2.
 
-The studies are those of `FederatedPCA` and its parties. The hub runs the study's own code on a guessed matrix, and changes the
-guess until the code gives the answers that it received. So no method is implemented here a second time.
+The hub finds a site's matrix and people's rows from the messages of real studies of `FederatedPCA`. It runs the study's own code
+on a guessed matrix, and changes the guess until the code gives the answers that it received. So no method is implemented here a
+second time.
+
+The outsider has what a fit of `PrivatePCA` publishes, and knows something besides. Components are published to show how columns
+vary together, and a private study shows that too, if enough people are in it. The guarantee is about the last target: one
+person.
 """
 
 from collections.abc import Mapping
@@ -10,22 +15,32 @@ from typing import Any, Final, Literal, final
 
 import numpy as np
 from numpy.random import Generator
-from scipy.optimize import least_squares
+from scipy.optimize import least_squares, nnls
 
-from eigenveil.audit.attacks.demonstration import Demonstration, Shown
-from eigenveil.audit.attacks.people import COLUMNS, ROW_BOUND, made_up_people
+from eigenveil.audit.attacks.demonstration import COLUMNS, ROW_BOUND, Demonstration, Shown, made_up_people
 from eigenveil.core.ledger import Slot
 from eigenveil.core.mechanism import Bounded, Calibrated, Exact, Mechanism
 from eigenveil.data.rows import Symmetric
 from eigenveil.errors import require
-from eigenveil.estimators import FederatedPCA
+from eigenveil.estimators import FederatedPCA, PrivatePCA
 from eigenveil.linalg import Array, top_eigen
 from eigenveil.protocols import Ask, Give, Message
 from eigenveil.runtimes import Faults, LocalStar
 from eigenveil.tasks import Question
 from eigenveil.tasks.fit.task import WholeFit
 
-__all__ = ["HALF", "Heard", "curious_hub", "listened", "relative_error", "solved", "told"]
+__all__ = [
+    "HALF",
+    "Heard",
+    "curious_hub",
+    "entries_from_components",
+    "listened",
+    "outsider",
+    "relative_error",
+    "row_from_components",
+    "solved",
+    "told",
+]
 
 Kind = Literal["none", "trusted", "private"]
 Answers = tuple[tuple[Question, Array], ...]
@@ -60,7 +75,7 @@ class _Run:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Heard:
     """What a hub has from the rounds of the components of one `study`: the `parts` of one site and the `totals`.
 
@@ -126,7 +141,7 @@ def listened(pca: FederatedPCA, sites: Mapping[str, Array], *, site: str) -> Hea
     totals = zip(asked.values(), given, strict=True) if len(given) == len(asked) else ()
     components = tuple((question, total) for question, total in totals if question.stage == "components")
     shares = federation.request.plan.shares if federation.request.private else ()
-    return Heard(parties.study, tuple(parts), components, shares)
+    return Heard(study=parties.study, parts=tuple(parts), totals=components, shares=shares)
 
 
 def solved(heard: Heard, *, dim: int, start: Array | None = None) -> Array:
@@ -253,8 +268,8 @@ def _attacked(run: _Run, sites: Mapping[str, Array], rng: Generator) -> tuple[Sh
     )
     row = f"{leavers} people: errors from {told(min(errors))} to {told(max(errors))}"
     return (
-        Shown(run.name, _MATRIX, off, guess, off < HALF * guess, matrix),
-        Shown(run.name, _ROW, mean, usual, mean < HALF * usual, row),
+        Shown(run=run.name, target=_MATRIX, value=off, baseline=guess, succeeded=off < HALF * guess, words=matrix),
+        Shown(run=run.name, target=_ROW, value=mean, baseline=usual, succeeded=mean < HALF * usual, words=row),
     )
 
 
@@ -307,4 +322,145 @@ def _conclusion(runs: tuple[_Run, ...], shown: Mapping[str, tuple[Shown, Shown]]
             )
         else:
             said.append(f"With noise that it does not know, it got {what} no better than a guess ({errors}).")
+    return " ".join(said)
+
+
+_EPSILONS: Final = (1.0, 0.1)
+_PEOPLE: Final = 1000
+_KNOWN: Final = 6
+_SOUGHT: Final = 50
+_BY_ENTRIES, _BY_SPECTRUM = "covariances, some known", "covariances, none known"
+
+
+def entries_from_components(components: Array, variances: Array, *, known: tuple[int, ...]) -> Array:
+    """The matrix M, (d, d), from its `components`, (k, d), and the `variances` M_jj, (p,), of the `known` columns, p >= k.
+
+    FedPower (2.5): M is about V diag(l) V^T, and M_jj = sum_i l_i V_ji^2 is linear in l. Nothing else is needed to find l.
+
+    >>> entries_from_components(np.array([[0.6, 0.8]]), np.array([36.0]), known=(0,)).round(9).tolist()
+    [[36.0, 48.0], [48.0, 64.0]]
+    """
+    rank = len(components)
+    require(len(known) >= rank, f"known must name at least as many columns as components, {rank}, got {len(known)}")
+    # Eigenvalues of a covariance are not negative, which helps where noise is large.
+    values, _ = nnls(np.square(components[:, list(known)]).T, variances)
+    found: Array = (components.T * values) @ components
+    return found
+
+
+def row_from_components(components: Array, values: Array, others: Array) -> Array:
+    """The direction, (d,), of the row x of the one person who is missing from `others`, (d, d), everybody else's Gram matrix.
+
+    Let G = others + x x^T, and G v = s^2 v for each of the `components`, (k, d), with singular `values`, (k,). Then all the
+    vectors s^2 v - others v = x (x^T v) lie along x.
+
+    >>> row_from_components(np.array([[1.0, 0.0]]), np.array([2.0]), np.diag([3.0, 1.0])).tolist()
+    [1.0, 0.0]
+    """
+    rest = components.T * np.square(values) - others @ components.T
+    # Under noise they no longer lie along one line, and the leading direction is the best guess.
+    direction: Array = np.linalg.svd(rest, full_matrices=False)[0][:, 0]
+    return direction
+
+
+def outsider(*, seed: int = 0) -> Demonstration:
+    """FedPower Example 2: an outsider who reads the published components, with and without privacy."""
+    rng = np.random.default_rng(seed)
+    rows = made_up_people(_PEOPLE, rng=rng)
+    runs: dict[str, dict[str, Any]] = {"no privacy": {"epsilon": None}} | {
+        f"epsilon = {epsilon:g}": {"epsilon": epsilon, "delta": _DELTA, "row_bound": ROW_BOUND} for epsilon in _EPSILONS
+    }
+    shown = {
+        name: _outsider_attacked(
+            name,
+            PrivatePCA(_RANK, center=None, random_state=int(rng.integers(1 << 31)), **settings).fit(rows),
+            rows,
+        )
+        for name, settings in runs.items()
+    }
+    return Demonstration(
+        title="An outsider",
+        story=(
+            f"{_RANK} components of {_PEOPLE} people and {len(COLUMNS)} columns are published, with their variances.",
+            f"An outsider knows the variances of {_KNOWN} columns from elsewhere and solves for the weights of the components. "
+            "That gives all other variances and covariances (FedPower, Example 2). The published variances serve as "
+            "well.",
+            "Another knows everybody's row but one. What these rows do not explain of the components is the "
+            f"row of the last person. The attack is tried on {_SOUGHT} people.",
+        ),
+        measure="relative error of the reconstruction: 0 is exact, 1 is nothing",
+        guess="the same error for a guess: columns are uncorrelated, and a person lies along the first component",
+        rows=tuple(row for rows_of_run in shown.values() for row in rows_of_run),
+        conclusion=_outsider_conclusion(shown),
+    )
+
+
+def _outsider_attacked(name: str, pca: PrivatePCA, rows: Array) -> tuple[Shown, Shown, Shown]:
+    gram, known = rows.T @ rows, tuple(range(_KNOWN))
+    # As explained variances are defined, so that both reconstructions are in the same units.
+    matrix = gram / (len(rows) - 1)
+    # The error counts only entries that the outsider did not know beforehand.
+    unknown = ~np.isin(np.arange(len(matrix)), known)[:, None] | ~np.eye(len(matrix), dtype=bool)
+    guess = relative_error(np.eye(len(matrix))[unknown], matrix[unknown])
+    entries = entries_from_components(pca.components_, matrix[known, known], known=known)
+    spectrum = (pca.components_.T * pca.explained_variance_) @ pca.components_
+    errors, guesses = [], []
+    # The outsider knows all other rows: the strongest adversary that the guarantee is stated for.
+    for person in rows[:_SOUGHT]:
+        others = gram - np.outer(person, person)
+        errors.append(relative_error(row_from_components(pca.components_, pca.singular_values_, others), person))
+        guesses.append(relative_error(top_eigen(others, rank=1)[1].ravel(), person))
+    first, second = (relative_error(found[unknown], matrix[unknown]) for found in (entries, spectrum))
+    mean, usual = float(np.mean(errors)), float(np.mean(guesses))
+    return (
+        Shown(
+            run=name,
+            target=_BY_ENTRIES,
+            value=first,
+            baseline=guess,
+            succeeded=first < HALF * guess,
+            words=f"{int(unknown.sum())} unknown entries",
+        ),
+        Shown(
+            run=name,
+            target=_BY_SPECTRUM,
+            value=second,
+            baseline=guess,
+            succeeded=second < HALF * guess,
+            words="from the published variances alone",
+        ),
+        Shown(
+            run=name,
+            target=_ROW,
+            value=mean,
+            baseline=usual,
+            succeeded=mean < HALF * usual,
+            words=f"{_SOUGHT} people: errors from {told(min(errors))} to {told(max(errors))}",
+        ),
+    )
+
+
+def _outsider_conclusion(shown: Mapping[str, tuple[Shown, Shown, Shown]]) -> str:
+    said = []
+    for name, (first, second, row) in shown.items():
+        entries = f"{told(min(first.value, second.value))} (a guess has {told(first.baseline)})"
+        # The words follow from the numbers, so that a demonstration cannot claim more than it shows.
+        if first.succeeded or second.succeeded:
+            has = f"gets the covariances with error {entries}"
+        else:
+            has = f"does not get the covariances, error {entries}"
+        person = f"{told(row.value)} (a guess has {told(row.baseline)})"
+        if row.succeeded:
+            read = f"a person's row with error {person}"
+        elif row.value < row.baseline:
+            read = f"a person's row somewhat better than a guess: {person}"
+        else:
+            read = f"a person's row no better than a guess: {person}"
+        said.append(f"With {name}, an outsider {has}, and {read}.")
+    # This remark is about private runs alone. Without privacy everything is read off.
+    private = [rows for name, rows in shown.items() if name != "no privacy"]
+    if any(first.succeeded and not row.succeeded for first, _, row in private):
+        said.append(
+            "What many people have in common is published on purpose. The guarantee protects each single person."
+        )
     return " ".join(said)

@@ -6,16 +6,10 @@
 from types import MappingProxyType
 from typing import Final
 
-from eigenveil.audit.cases import bits, bounds, curator, followed, ledgers, masked, peers, recommend, sites, stream
-from eigenveil.audit.specimens import bits as wrong_bits
-from eigenveil.audit.specimens import curator as wrong_curator
-from eigenveil.audit.specimens import followed as wrong_followed
-from eigenveil.audit.specimens import ledgers as wrong_ledgers
-from eigenveil.audit.specimens import peers as wrong_peers
-from eigenveil.audit.specimens import sites as wrong_sites
+from eigenveil.audit import specimens
+from eigenveil.audit.cases import bits, bounds, curator, ledgers, peers, recommend, sites, stream
 
 __all__ = ["CASES"]
 
-_SHIPPED: Final = (curator, stream, followed, bounds, sites, masked, peers, recommend, ledgers, bits)
-_WRONG: Final = (wrong_curator, wrong_followed, wrong_sites, wrong_peers, wrong_ledgers, wrong_bits)
-CASES: Final = MappingProxyType({case.name: case for module in (*_SHIPPED, *_WRONG) for case in module.CASES})
+_MODULES: Final = (curator, stream, bounds, sites, peers, recommend, ledgers, bits, specimens)
+CASES: Final = MappingProxyType({case.name: case for module in _MODULES for case in module.CASES})

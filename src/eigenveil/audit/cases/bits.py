@@ -18,13 +18,20 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.random import Generator
 
-from eigenveil.audit.case import Case, Claim, Trial, mu_of
-from eigenveil.audit.cases.canaries import enough_people, gram_of, require_guarantee, tossed
-from eigenveil.audit.cases.crowd import Standing, announced, as_member, exact
-from eigenveil.audit.cases.curator_seen import BUDGET, fitted, unshrunk
-from eigenveil.audit.cases.masked import claim_under_masks
-from eigenveil.audit.cases.messages import Tap
-from eigenveil.audit.cases.peers_seen import WatchedGossip
+from eigenveil.audit.case import Trial, mu_of, usual_case
+from eigenveil.audit.cases.curator import fitted, unshrunk
+from eigenveil.audit.cases.peers import WatchedGossip
+from eigenveil.audit.cases.seen import (
+    Standing,
+    Tap,
+    announced,
+    as_member,
+    enough_people,
+    exact,
+    gram_of,
+    require_guarantee,
+    tossed,
+)
 from eigenveil.audit.low_bits import Candidates, on_steps, told
 from eigenveil.core.accounting import Budget
 from eigenveil.core.domain import Domain
@@ -116,7 +123,7 @@ def site_parts(budget: Budget, rng: Generator, state: int | None, *, standing: S
                 ]
             )
         )
-    return Trial(np.array(scores), present)
+    return Trial(scores=np.array(scores), present=present)
 
 
 def _hub_release(budget: Budget, rng: Generator, state: int | None, *, trust: Literal["hub", "masked"]) -> Trial:
@@ -139,7 +146,7 @@ def _hub_release(budget: Budget, rng: Generator, state: int | None, *, trust: Li
         rest = sum((part(rows) for rows in others.values()), np.zeros_like(released))
         without, given = one.sums(part)
         seen.append(_candidates(released, (rest + without, rest + given), extra / charge.mu))
-    return Trial(np.array([told(seen)]), present)
+    return Trial(scores=np.array([told(seen)]), present=present)
 
 
 def _saved_model(budget: Budget, rng: Generator, state: int | None) -> Trial:
@@ -162,11 +169,11 @@ def _saved_model(budget: Budget, rng: Generator, state: int | None) -> Trial:
     # The released mean is shrunk towards zero by a public formula, which can be undone.
     total = count * unshrunk(mean, math.sqrt(dim) / (of_mean.mu * count))
     # As in the fit: rows are clipped around zero for the sum, and around the released mean for products.
-    ball, around = Domain(dim, 1.0), Domain(dim, 1.0, center=mean)
+    ball, around = Domain(dim=dim, radius=1.0), Domain(dim=dim, radius=1.0, center=mean)
     sums = one.sums(lambda rows: bounded_sum(DenseRows(rows), domain=ball, neighbours=near).value)
     grams = one.sums(lambda rows: bounded_gram(DenseRows(rows), domain=around, neighbours=near).value)
     return Trial(
-        np.array(
+        scores=np.array(
             [
                 told(
                     [
@@ -176,13 +183,13 @@ def _saved_model(budget: Budget, rng: Generator, state: int | None) -> Trial:
                 )
             ]
         ),
-        present,
+        present=present,
     )
 
 
 def _item_degrees(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """How popular each item is, and all pairs of items. The canary is a user of half of the items, present or not."""
-    near, domain = Neighbours.ADD_REMOVE, Histories(_ITEMS)
+    near, domain = Neighbours.ADD_REMOVE, Histories(dim=_ITEMS)
     present = tossed(1, rng)
     # Users of one item each lift the spectrum above the noise; users of several do not.
     users = np.vstack([rng.random((200, _ITEMS)) < 0.3, np.repeat(np.eye(_ITEMS), 60, axis=0)]).astype(np.float64)
@@ -208,7 +215,7 @@ def _item_degrees(budget: Budget, rng: Generator, state: int | None) -> Trial:
         _candidates(recommender.item_degrees_, sums, 1 / of_degrees.mu),
         _candidates(on_steps(pairs), grams, 1 / of_pairs.mu),
     ]
-    return Trial(np.array([told(seen)]), present)
+    return Trial(scores=np.array([told(seen)]), present=present)
 
 
 # Which stretches of four blocks are released, and the deviation of their noise times mu: in a tree everybody is in three of them.
@@ -244,7 +251,7 @@ def _stream(budget: Budget, rng: Generator, state: int | None, *, publish: str) 
             # Back on the lattice before views are subtracted, so that their differences are exact.
             views[number] = on_steps(gram_of(pca.sync().subspace_))
     require_guarantee(pca.guarantee_, budget)
-    domain, seen = Domain(dim, 1.0), list[Candidates]()
+    domain, seen = Domain(dim=dim, radius=1.0), list[Candidates]()
     for first, end in stretches:
 
         def gram(rows: Array, first: int = first, end: int = end) -> Array:
@@ -252,7 +259,7 @@ def _stream(budget: Budget, rng: Generator, state: int | None, *, publish: str) 
             return bounded_gram(stretch, domain=domain, neighbours=Neighbours.ZERO_OUT).value
 
         seen.append(_candidates(views[end] - views[first], one.sums(gram), deviation / mu_of(budget)))
-    return Trial(np.array([told(seen)]), present)
+    return Trial(scores=np.array([told(seen)]), present=present)
 
 
 def _peers(budget: Budget, rng: Generator, state: int | None, *, noise: Literal["pairwise", "independent"]) -> Trial:
@@ -293,14 +300,14 @@ def _peers(budget: Budget, rng: Generator, state: int | None, *, noise: Literal[
     mu = pca.ledgers_[_PEERS[-1]].charges[0].mu
     own = _candidates(parts[_PEERS[-1]], one.sums(part), 1 / mu)
     if noise == "independent":
-        return Trial(np.array([told([own])]), present)
+        return Trial(scores=np.array([told([own])]), present=present)
     rest, pairing = sum(part(rows) for rows in others.values()), pca.gossip.terms.among(()).pairing
     assert pairing is not None
     sums = one.sums(lambda rows: rest + part(rows))
     scale = math.sqrt(len(_PEERS)) * pairing.own(1.0, mu)
     total = _candidates(np.sum(list(parts.values()), axis=0), sums, scale)
     # The peer's own part has far more noise: only its low bits are used, and its likelihood adds nothing.
-    return Trial(np.array([told([own, total], weighed=[total])]), present)
+    return Trial(scores=np.array([told([own, total], weighed=[total])]), present=present)
 
 
 def _federated(budget: Budget, state: int | None, **options: Any) -> FederatedPCA:
@@ -340,76 +347,67 @@ def _candidates(released: Array, values: tuple[Array, Array], scale: float) -> C
     return Candidates.of(released, without, given, scale=scale, symmetric=released.ndim == 2)
 
 
-def _guarantee(of: str) -> Callable[[Budget], Claim]:
-    return partial(Claim.of, words=f"{of}'s guarantee")
-
-
-def _case(
-    name: str,
-    about: str,
-    trial: Callable[[Budget, Generator, int | None], Trial],
-    claim: Callable[[Budget], Claim],
-    *,
-    canary: str = "a row of real numbers, three times the bound, present or not (blank, where the number of "
-    "people is public)",
-    quick: int = 80,
-) -> Case:
-    # A score is a log likelihood ratio, or a certainty with its sign, so zero is the best threshold.
-    return Case(
-        f"bits/{name}", "shipped", about, canary, ("curve",), BUDGET, claim, trial, quick, 10 * quick, threshold=0.0
-    )
-
-
+# A score is a log likelihood ratio, or a certainty with its sign, so zero is the best threshold.
+_case = partial(usual_case, quick=80, tests=("curve",), threshold=0.0)
+_REAL: Final = (
+    "a row of real numbers, three times the bound, present or not (blank, where the number of people is public)"
+)
 _KNOWN: Final = "by an attacker who knows all other rows"
 CASES: Final = (
     _case(
-        "site-part",
+        "bits/site-part",
         "FederatedPCA(trust='site', method='covariance'), the last places of each site's matrix and count, seen by the hub, "
         f"{_KNOWN}",
+        _REAL,
         site_parts,
-        _guarantee("FederatedPCA"),
+        claim="FederatedPCA's guarantee",
     ),
     _case(
-        "hub-release",
+        "bits/hub-release",
         f"FederatedPCA(trust='hub', method='covariance'), the last places of what the hub releases, seen {_KNOWN}",
+        _REAL,
         partial(_hub_release, trust="hub"),
-        _guarantee("FederatedPCA"),
+        claim="FederatedPCA's guarantee",
     ),
     _case(
-        "masked-sum",
+        "bits/masked-sum",
         f"FederatedPCA(trust='masked', method='covariance'), the last places of the unmasked sum, seen by the hub, {_KNOWN}",
+        _REAL,
         partial(_hub_release, trust="masked"),
-        claim_under_masks,
+        claim="FederatedPCA's guarantee under masks",
     ),
     _case(
-        "saved-model",
+        "bits/saved-model",
         f"PrivatePCA(center='private'), the last places of mean and spectrum in a model's file, seen {_KNOWN}",
+        _REAL,
         _saved_model,
-        _guarantee("PrivatePCA"),
+        claim="PrivatePCA's guarantee",
     ),
     _case(
-        "item-degrees",
+        "bits/item-degrees",
         "PrivateRecommender(item_degrees='private', method='covariance'), the last places of item degrees and pairs of items, "
         f"seen {_KNOWN}",
+        "a user of half of the items, present or not",
         _item_degrees,
-        _guarantee("PrivateRecommender"),
-        canary="a user of half of the items, present or not",
+        claim="PrivateRecommender's guarantee",
     ),
     *(
         _case(
-            f"stream-{publish}",
+            f"bits/stream-{publish}",
             f"StreamingPCA(publish='{publish}'), the last places of each view of its spectrum, seen {_KNOWN}",
+            _REAL,
             partial(_stream, publish=publish),
-            _guarantee("StreamingPCA"),
+            claim="StreamingPCA's guarantee",
         )
         for publish in _PUBLISH
     ),
     *(
         _case(
-            f"peers-{noise}",
+            f"bits/peers-{noise}",
             f"GossipPCA(noise='{noise}', method='covariance'), the last places of all messages between peers, seen {_KNOWN}",
+            _REAL,
             partial(_peers, noise=noise),
-            _guarantee("GossipPCA"),
+            claim="GossipPCA's guarantee",
         )
         for noise in _NOISES
     ),

@@ -9,9 +9,8 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular, toeplitz
 
-from eigenveil.audit.case import Case, Claim, Trial, mu_of
-from eigenveil.audit.cases.canaries import moved_by_one, require_guarantee, tossed
-from eigenveil.audit.cases.curator_seen import BUDGET
+from eigenveil.audit.case import Trial, mu_of, usual_case
+from eigenveil.audit.cases.seen import moved_by_one, require_guarantee, tossed
 from eigenveil.core.accounting import Budget
 from eigenveil.errors import require
 from eigenveil.estimators.bounds.columns import find_column_bounds
@@ -79,7 +78,7 @@ def _lengths(budget: Budget, rng: Generator, state: int | None, *, rule: str | N
     factor = np.linalg.cholesky(root[list(_SHOWN)] @ root[list(_SHOWN)].T)
     noise = solve_triangular(factor, rest, lower=True)
     shift = solve_triangular(factor, np.ones(3), lower=True) / deviation
-    return Trial(present + (noise @ shift) / (shift @ shift), present, noise)
+    return Trial(scores=present + (noise @ shift) / (shift @ shift), present=present, noise=noise)
 
 
 def _columns(budget: Budget, rng: Generator, state: int | None, *, rule: str | None = None) -> Trial:
@@ -111,7 +110,7 @@ def _columns(budget: Budget, rng: Generator, state: int | None, *, rule: str | N
     require_guarantee(found.guarantee, budget)
     require(found.low is not None, "ranges this clear must be found")
     rest = np.array([found.people - people - float(present[0])])
-    return Trial(present + rest, present, rest / deviation)
+    return Trial(scores=present + rest, present=present, noise=rest / deviation)
 
 
 def _edges(lowest: float, highest: float) -> range:
@@ -158,7 +157,9 @@ def _spectrum(budget: Budget, rng: Generator, state: int | None, *, rule: str | 
 
     moved = moved_by_one(lambda there, seed: [root @ released(there, seed)], present, rng)
     rest = released(present, state) - np.square(base).sum(axis=0) - present
-    return Trial(present + information @ rest / mu_of(budget) ** 2, present, root @ rest, moved=moved)
+    return Trial(
+        scores=present + information @ rest / mu_of(budget) ** 2, present=present, noise=root @ rest, moved=moved
+    )
 
 
 def _gaps(rule: str | None, groups: list[list[int]]) -> dict[str, Any]:
@@ -177,78 +178,58 @@ def _torn(rows: Array, rule: str | None) -> Array:
 
 
 CASES = (
-    Case(
+    usual_case(
         name="bounds/norms",
-        kind="shipped",
         about="find_bounds: how many people have rows beyond each candidate, and how many people there are, seen by anybody",
         canary="a row of norm 1e8, in the table or not",
-        tests=("curve", "noise"),
-        budget=BUDGET,
-        claim=lambda budget: Claim.of(budget, "the guarantee of find_bounds"),
+        claim="the guarantee of find_bounds",
         trial=_lengths,
         quick=400,
         full=4000,
-        threshold=0.5,
     ),
     *(
-        Case(
+        usual_case(
             name="bounds/columns" if rule is None else f"bounds/columns-{rule}",
-            kind="shipped",
             about=f"find_column_bounds({'' if rule is None else _RULES[rule]}): the number of people that its counts add up to, "
             "seen by anybody",
             canary="a row with 1e8 in every column, in the table or not",
-            tests=("curve", "noise"),
-            budget=BUDGET,
-            claim=lambda budget: Claim.of(budget, "the guarantee of find_column_bounds"),
+            claim="the guarantee of find_column_bounds",
             trial=partial(_columns, rule=rule),
             quick=200,
             full=4000,
-            threshold=0.5,
         )
         for rule in (None, *_RULES)
     ),
-    Case(
+    usual_case(
         name="bounds/spectrum",
-        kind="shipped",
         about="released_spectrum: all eigenvalues, seen by anybody",
         canary="a row along each axis, a thousand times the bound, present or blank",
-        tests=("curve", "noise"),
-        budget=BUDGET,
-        claim=lambda budget: Claim.of(budget, "the guarantee of released_spectrum"),
+        claim="the guarantee of released_spectrum",
         trial=_spectrum,
         quick=200,
         full=2000,
-        threshold=0.5,
     ),
     *(
-        Case(
+        usual_case(
             name=f"bounds/norms-{rule}",
-            kind="shipped",
             about=f"find_bounds({words}): how many people have rows beyond each candidate, seen by anybody",
             canary="a row of norm 1e8 that lacks the other columns, in the table or not",
-            tests=("curve", "noise"),
-            budget=BUDGET,
-            claim=lambda budget: Claim.of(budget, "the guarantee of find_bounds"),
+            claim="the guarantee of find_bounds",
             trial=partial(_lengths, rule=rule),
             quick=200,
             full=4000,
-            threshold=0.5,
         )
         for rule, words in _RULES.items()
     ),
     *(
-        Case(
+        usual_case(
             name=f"bounds/spectrum-{rule}",
-            kind="shipped",
             about=f"released_spectrum({words}): all eigenvalues of the divided matrix, seen by anybody",
             canary="a row along each axis, a thousand times the bound and without other entries, or with no entry at all",
-            tests=("curve", "noise"),
-            budget=BUDGET,
-            claim=lambda budget: Claim.of(budget, "the guarantee of released_spectrum"),
+            claim="the guarantee of released_spectrum",
             trial=partial(_spectrum, rule=rule),
             quick=100,
             full=2000,
-            threshold=0.5,
         )
         for rule, words in _RULES.items()
     ),

@@ -1,9 +1,13 @@
-"""Cases of one curator with one table: everything that `PrivatePCA` shows, under each of its guarantees."""
+"""Cases of one curator with one table: everything that `PrivatePCA` shows of canaries, under each of its guarantees.
+
+The adversary knows everything but the tosses, and can subtract all others from the release. A Gram matrix of full rank shows as
+it was released, so the score of a canary x is what is left along x x^T: the likelihood ratio.
+"""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -11,17 +15,186 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy.linalg import hadamard
 
-from eigenveil.audit.case import Case, Claim, Test, Trial, mu_of
-from eigenveil.audit.cases.canaries import enough_people, gram_of, lifted, moved_by_one, symmetric_noise, tossed
-from eigenveil.audit.cases.curator_seen import AXES, BUDGET, DIM, blanked, fitted, guarantee_of, joined, replaced
+from eigenveil.audit.case import Claim, Trial, mu_of, usual_case
+from eigenveil.audit.cases.seen import (
+    enough_people,
+    gram_of,
+    lifted,
+    moved_by_one,
+    require_guarantee,
+    symmetric_noise,
+    tossed,
+)
 from eigenveil.core.accounting import Budget, epsilon_of
 from eigenveil.core.ledger import Ledger
 from eigenveil.errors import require
+from eigenveil.estimators import PrivatePCA
 from eigenveil.linalg import Array
 from eigenveil.papers.noise_scales import fpca_scale
 from eigenveil.tasks.fit.split import split_budget
 
-__all__ = ["CASES", "two_fits"]
+__all__ = [
+    "AXES",
+    "CASES",
+    "DIM",
+    "blanked",
+    "fitted",
+    "joined",
+    "replaced",
+    "two_fits",
+    "unshrunk",
+]
+
+DIM: Final = 16
+AXES: Final = np.eye(DIM)
+
+Tosses = NDArray[np.bool_]
+
+
+def fitted(
+    rows: Any,
+    budget: Budget,
+    state: int | None,
+    *,
+    estimator: type[PrivatePCA] = PrivatePCA,
+    components: int | None = None,
+    **settings: Any,
+) -> PrivatePCA:
+    """A fit of `rows` for all of `budget`; by default rows of norm one around zero, and one noisy Gram matrix."""
+    usual: dict[str, Any] = {"row_bound": 1.0, "center": None, "method": "covariance", "neighbours": "zero-out"}
+    pca = estimator(
+        components, epsilon=budget.epsilon, delta=budget.delta, random_state=state, **(usual | settings)
+    ).fit(rows)
+    require_guarantee(pca.guarantee_, budget)
+    return pca
+
+
+def blanked(
+    budget: Budget,
+    rng: Generator,
+    state: int | None,
+    *,
+    given: Array,
+    bounded: Array,
+    scale: Array | float = 1.0,
+    rows_each: Sequence[int] | int = 1,
+    deviation: float | None = None,
+    **settings: Any,
+) -> Trial:
+    """All of a released Gram matrix, from a table with a canary for each row of `given`, (m, d), present or blank.
+
+    Each canary should have become its row of `bounded`, (m, d), in units of `scale`; these are orthogonal. It has `rows_each`
+    rows. The noise has the `deviation`, by default the largest squared norm over mu.
+    """
+    dim = given.shape[1]
+    squares = np.square(bounded).sum(axis=1)
+    noise = float(squares.max()) / mu_of(budget) if deviation is None else deviation
+    present = tossed(len(given), rng)
+    base = lifted(dim, length=1.0, people=enough_people(dim, deviation=noise))
+    people = np.repeat(np.arange(len(given)), rows_each)
+    if len(people) > len(given):
+        # Everybody else has one row, and an identifier beyond those of the canaries.
+        settings["person"] = np.concatenate([len(given) + np.arange(len(base)), people])
+
+    def released(there: Tosses, seed: int | None) -> Array:
+        table = np.vstack([base * scale, np.where(there[:, None], given, 0.0)[people]])
+        return gram_of(fitted(table, budget, seed, scale=None if np.isscalar(scale) else scale, **settings).subspace_)
+
+    # Measured, not computed: a sensitivity that is too small would pass a test by its own number.
+    moved = moved_by_one(lambda there, seed: [released(there, seed) / noise], present, rng)
+    rest = released(present, state) - base.T @ base - bounded[present].T @ bounded[present]
+    # What is left along x x^T, in units of what the canary would add.
+    along = np.einsum("ij,jk,ik->i", bounded, rest, bounded) / squares**2
+    return Trial(scores=present + along, present=present, noise=symmetric_noise(rest, deviation=noise), moved=moved)
+
+
+def joined(
+    budget: Budget,
+    rng: Generator,
+    state: int | None,
+    *,
+    center: Literal["private", "public"] | None,
+    table: Callable[[Array], Any] = np.asarray,
+) -> Trial:
+    """Canaries that join the table or stay away: the Gram matrix, the number of people, and the mean if it is searched for.
+
+    Rows, (n, d), are put into the kind of table that `table` makes.
+    """
+    searched = center == "private"
+    split = split_budget(mean=searched, search=searched, count=True, trace=False)
+    by_sum, by_count = (split.mean[0] if searched else 0.0), max(split.count, split.extra)
+    by_gram = split.main(int(searched))
+    deviation = {
+        name: 1 / (mu_of(budget) * math.sqrt(share)) for name, share in (("gram", by_gram), ("count", by_count))
+    }
+    size = 1 / (mu_of(budget) * math.sqrt(by_sum)) if searched else 1.0
+    present = tossed(DIM, rng)
+    # Around a point that is far enough from zero to be found, and near enough for one step and for no row to be clipped.
+    middle = np.full(DIM, 0.2 / math.sqrt(DIM)) if center is not None else np.zeros(DIM)
+    arms = lifted(DIM, length=0.75, people=enough_people(DIM, deviation=deviation["gram"]))
+    base = np.vstack([middle + arms, middle - arms])
+    given = 1000 * AXES
+
+    def released(there: Tosses, seed: int | None) -> tuple[Array, Array, Array, Array]:
+        """The Gram matrix, the number of people and the sum, less those of the base, and the mean found."""
+        pca = fitted(
+            table(np.vstack([base, given[there]])),
+            budget,
+            seed,
+            neighbours="add-remove",
+            center=middle if center == "public" else center,
+        )
+        require(not searched or len(pca.guarantee_.charges) == 2, "the mean must be found in one step")
+        around = base - pca.mean_
+        # Variances are the squared values over the number of people less one.
+        people = float(pca.subspace_.values[0] ** 2 / pca.explained_variance_[0]) + 1.0
+        total = np.zeros(DIM)
+        if searched:
+            total = people * unshrunk(pca.mean_, size * math.sqrt(DIM) / people) - base.sum(axis=0)
+        return gram_of(pca.subspace_) - around.T @ around, np.array([people - len(base)]), total, pca.mean_
+
+    def in_units(there: Tosses, seed: int) -> tuple[Array, ...]:
+        gram, count, total, _ = released(there, seed)
+        return gram / deviation["gram"], count / deviation["count"], total / size
+
+    moved = moved_by_one(in_units, present, rng)
+    gram, count, total, found = released(present, state)
+    inside = given - found
+    # Clipped to norm one around the mean that was found.
+    inside /= np.linalg.norm(inside, axis=1)[:, None]
+    gram = gram - inside[present].T @ inside[present]
+    count = count - present.sum()
+    scores = present + by_gram * np.einsum("ij,jk,ik->i", inside, gram, inside) + by_count * count[0]
+    noise = [symmetric_noise(gram, deviation=deviation["gram"]), count / deviation["count"]]
+    if searched:
+        scores += by_sum * (total - present)
+        noise.append((total - present) / size)
+    return Trial(scores=scores, present=present, noise=np.concatenate(noise), parts=tuple(map(len, noise)), moved=moved)
+
+
+def replaced(budget: Budget, rng: Generator, state: int | None) -> Trial:
+    """Each canary has one axis or the next: a shift of sqrt(2) in the Gram matrix, with the same number of people."""
+    present = tossed(DIM // 2, rng)
+    deviation = math.sqrt(2) / mu_of(budget)
+    base = lifted(DIM, length=1.0, people=enough_people(DIM, deviation=deviation))
+
+    def released(there: Tosses, seed: int | None) -> Array:
+        taken = np.where(there, np.arange(0, DIM, 2), np.arange(1, DIM, 2))
+        return gram_of(fitted(np.vstack([base, AXES[taken]]), budget, seed, neighbours="replace-one").subspace_)
+
+    moved = moved_by_one(lambda there, seed: [released(there, seed) / deviation], present, rng)
+    there = np.ravel(np.column_stack([present, ~present])).astype(float)
+    rest = released(present, state) - base.T @ base - np.diag(there)
+    # A replacement moves two entries in opposite directions, so their difference is the likelihood ratio.
+    scores = present + (np.diag(rest)[0::2] - np.diag(rest)[1::2]) / 2
+    return Trial(scores=scores, present=present, noise=symmetric_noise(rest, deviation=deviation), moved=moved)
+
+
+def unshrunk(mean: Array, noise: float) -> Array:
+    """The released mean before it was shrunk for noise of norm `noise`: the root of l - noise^2 / l = length."""
+    length = float(np.linalg.norm(mean))
+    return mean * ((length + math.hypot(length, 2 * noise)) / (2 * length))
+
 
 # The published noise is so large that only a large budget leaves anything to see.
 _PAPER: Final = Budget(100.0, 1e-3)
@@ -51,7 +224,7 @@ def _tied(budget: Budget, rng: Generator, state: int | None) -> Trial:
     # The pair with most people comes first; of its two directions the first is the leader.
     leaders = pca.components_[0::2][::-1]
     pairs = leaders.reshape(DIM // 2, DIM // 2, 2)[np.arange(DIM // 2), np.arange(DIM // 2)]
-    return Trial(pairs[:, 0] ** 2 - pairs[:, 1] ** 2, present)
+    return Trial(scores=pairs[:, 0] ** 2 - pairs[:, 1] ** 2, present=present)
 
 
 def _alone(budget: Budget, rng: Generator, state: int | None) -> Trial:
@@ -61,7 +234,7 @@ def _alone(budget: Budget, rng: Generator, state: int | None) -> Trial:
     base = np.repeat(used, 2 * enough_people(DIM, deviation=1 / mu_of(budget)), axis=0)
     table = np.vstack([base, np.where(present[:, None], unused, 0.0)])
     pca = fitted(table, budget, state, components=3 * DIM // 4)
-    return Trial(np.square(pca.components_ @ unused.T).sum(axis=0), present)
+    return Trial(scores=np.square(pca.components_ @ unused.T).sum(axis=0), present=present)
 
 
 def _power(budget: Budget, rng: Generator, state: int | None) -> Trial:
@@ -77,7 +250,7 @@ def _power(budget: Budget, rng: Generator, state: int | None) -> Trial:
     require(last.label.startswith("power product") and total.label == "trace", "the products come before the trace")
     rest = gram_of(pca.subspace_) - base.T @ base - np.diag(present.astype(float))
     scores = np.diag(rest) + present
-    return Trial(scores, present, symmetric_noise(rest, deviation=1 / last.mu))
+    return Trial(scores=scores, present=present, noise=symmetric_noise(rest, deviation=1 / last.mu))
 
 
 def _trace(budget: Budget, rng: Generator, state: int | None) -> Trial:
@@ -91,7 +264,7 @@ def _trace(budget: Budget, rng: Generator, state: int | None) -> Trial:
     charge = pca.guarantee_.charges[-1]
     require(charge.label == "trace", "the trace must come last")
     rest = pca.subspace_.values[0] ** 2 / pca.explained_variance_ratio_[0] - len(base) - present.sum()
-    return Trial(present + rest, present, np.array([rest * charge.mu]))
+    return Trial(scores=present + rest, present=present, noise=np.array([rest * charge.mu]))
 
 
 def two_fits(budget: Budget, rng: Generator, state: int | None, *, ledger: Ledger, each: Budget) -> Trial:
@@ -113,7 +286,7 @@ def two_fits(budget: Budget, rng: Generator, state: int | None, *, ledger: Ledge
     # Both fits have noise of the same size, so their mean is the likelihood ratio.
     scores = present + np.diag(rests[0] + rests[1]) / 2
     noise = [symmetric_noise(rest, deviation=deviation) for rest in rests]
-    return Trial(scores, present, np.concatenate(noise), tuple(map(len, noise)))
+    return Trial(scores=scores, present=present, noise=np.concatenate(noise), parts=tuple(map(len, noise)))
 
 
 def _shared(budget: Budget, rng: Generator, state: int | None) -> Trial:
@@ -129,7 +302,12 @@ def _paper_scale(budget: Budget) -> float:
 
 def _paper_claim(budget: Budget) -> Claim:
     mu = 1 / _paper_scale(budget)
-    return Claim("the ledger of a fit with published noise", epsilon_of(mu, budget.delta), budget.delta, mu)
+    return Claim(
+        words="the ledger of a fit with published noise",
+        epsilon=epsilon_of(mu, budget.delta),
+        delta=budget.delta,
+        mu=mu,
+    )
 
 
 def _paper(budget: Budget, rng: Generator, state: int | None) -> Trial:
@@ -178,7 +356,7 @@ def _torn(budget: Budget, rng: Generator, state: int | None, *, rule: str, find:
     moved = moved_by_one(standard, present, rng)
     found, deviation = released(present, state)
     rest = found - half - present
-    return Trial(present + rest.mean(keepdims=True), present, rest / deviation, moved=moved)
+    return Trial(scores=present + rest.mean(keepdims=True), present=present, noise=rest / deviation, moved=moved)
 
 
 def _counted_less_half(budget: Budget, rng: Generator, state: int | None) -> Trial:
@@ -205,7 +383,7 @@ def _counted_less_half(budget: Budget, rng: Generator, state: int | None) -> Tri
     moved = moved_by_one(standard, present, rng)
     found, deviation = released(present, state)
     rest = found - present / 2
-    return Trial(present + 2 * rest.mean(keepdims=True), present, rest / deviation, moved=moved)
+    return Trial(scores=present + 2 * rest.mean(keepdims=True), present=present, noise=rest / deviation, moved=moved)
 
 
 def _in_found_units(budget: Budget, rng: Generator, state: int | None) -> Trial:
@@ -242,7 +420,12 @@ def _in_found_units(budget: Budget, rng: Generator, state: int | None) -> Trial:
     people = pca.singular_values_[0] ** 2 / pca.explained_variance_[0] + 1
     of_count = (people - len(rows)) * mean.mu * math.sqrt(split.count / split.step(split.counted_at))
     noise = [symmetric_noise(rest, deviation=square / last.mu), np.array([of_count])]
-    return Trial(present + np.diag(rest) / square, present, np.concatenate(noise), tuple(map(len, noise)))
+    return Trial(
+        scores=present + np.diag(rest) / square,
+        present=present,
+        noise=np.concatenate(noise),
+        parts=tuple(map(len, noise)),
+    )
 
 
 def _many(budget: Budget, rng: Generator, state: int | None) -> Trial:
@@ -253,32 +436,17 @@ def _many(budget: Budget, rng: Generator, state: int | None) -> Trial:
     pca = fitted(sp.csr_array(sp.vstack([base, sp.diags_array(present.astype(float))])), budget, state)
     rest = gram_of(pca.subspace_) - np.diag(people + present.astype(float))
     scores = np.diag(rest) + present
-    return Trial(scores, present, symmetric_noise(rest, deviation=1 / mu_of(budget)))
+    return Trial(scores=scores, present=present, noise=symmetric_noise(rest, deviation=1 / mu_of(budget)))
 
 
-def _case(
-    name: str,
-    about: str,
-    canary: str,
-    trial: Callable[[Budget, Generator, int | None], Trial],
-    *,
-    tests: tuple[Test, ...] = ("curve", "noise"),
-    budget: Budget = BUDGET,
-    claim: Callable[[Budget], Claim] = guarantee_of,
-    quick: int = 160,
-    full: int = 2000,
-    threshold: float | None = 0.5,
-) -> Case:
-    return Case(f"curator/{name}", "shipped", about, canary, tests, budget, claim, trial, quick, full, threshold)
-
-
+_case = partial(usual_case, claim="PrivatePCA's guarantee", quick=160, full=2000)
 _ALL = "all components and variances, seen by anybody"
 # The square of 1e200 overflows a double: clipping must not go through it.
 _HEAVY = np.where(np.arange(DIM) % 2 == 0, 1e8, 1e200)[:, None]
 
 CASES = (
     _case(
-        "covariance",
+        "curator/covariance",
         f"PrivatePCA(method='covariance'): {_ALL}",
         "a row along each axis, present or blank",
         partial(blanked, given=AXES, bounded=AXES),
@@ -286,61 +454,61 @@ CASES = (
         full=3000,
     ),
     _case(
-        "add-remove",
+        "curator/add-remove",
         f"PrivatePCA(neighbours='add-remove'): {_ALL}, and the number of people in them",
         "a row along each axis, a thousand times the bound, in the table or not",
         partial(joined, center=None),
     ),
     _case(
-        "replace-one",
+        "curator/replace-one",
         f"PrivatePCA(neighbours='replace-one'): {_ALL}",
         "a row along one axis, or another along the next",
         replaced,
     ),
     _case(
-        "heavy-row",
+        "curator/heavy-row",
         f"PrivatePCA with row_bound 1: {_ALL}",
         "a row of norm 1e8 or 1e200 along each axis, present or blank",
         partial(blanked, given=_HEAVY * AXES, bounded=AXES),
     ),
     _case(
-        "mean",
+        "curator/mean",
         f"PrivatePCA(center='private'): the mean, {_ALL}, and the number of people in them",
         "a row along each axis, a thousand times the bound, in the table or not",
         partial(joined, center="private"),
     ),
     _case(
-        "sparse",
+        "curator/sparse",
         f"PrivatePCA of a sparse table around a public center: {_ALL}, and the number of people in them",
         "a row along each axis, a thousand times the bound, in the table or not",
         partial(joined, center="public", table=sp.csr_array),
     ),
     _case(
-        "person",
+        "curator/person",
         f"PrivatePCA(person=...): {_ALL}",
         "a person with two to five rows along each axis, a thousand times the bound, present or blank",
         partial(blanked, given=1000 * AXES, bounded=AXES, rows_each=[2 + i % 4 for i in range(DIM)]),
     ),
     _case(
-        "column-bounds",
+        "curator/column-bounds",
         f"PrivatePCA(column_bounds=(-1, 1)) and no row_bound: {_ALL}",
         "corners of the box at right angles, a million times too far out, present or blank",
         partial(blanked, given=1e6 * _CORNERS, bounded=_CORNERS, row_bound=None, column_bounds=(-1.0, 1.0)),
     ),
     _case(
-        "scale",
+        "curator/scale",
         f"PrivatePCA(scale=...), units from 1e-3 to 1e3: {_ALL}",
         "a row along each axis, a thousand units out, present or blank",
         partial(blanked, given=1000 * np.diag(_UNITS), bounded=AXES, scale=_UNITS),
     ),
     _case(
-        "found-units",
+        "curator/found-units",
         f"PrivatePCA(scale='private'), units from 1e-3 to 1e3: the mean, the units, {_ALL}, and the number of people in them",
         "a row along each axis, a thousand units out, in the table or not",
         _in_found_units,
     ),
     _case(
-        "near-ties",
+        "curator/near-ties",
         "PrivatePCA(neighbours='replace-one'): only components, of pairs of axes that are tied",
         "a row along one axis or the other, which swaps the two components",
         _tied,
@@ -350,7 +518,7 @@ CASES = (
         threshold=0.0,
     ),
     _case(
-        "lone-direction",
+        "curator/lone-direction",
         "PrivatePCA with three quarters of the components: only these, without their variances",
         "a row alone in an unused direction, present or blank",
         _alone,
@@ -358,13 +526,13 @@ CASES = (
         threshold=None,
     ),
     _case(
-        "power",
+        "curator/power",
         f"PrivatePCA(method='power'): {_ALL}, which show the last product; the others stay with the curator",
         "a row along each axis, present or blank",
         _power,
     ),
     _case(
-        "trace",
+        "curator/trace",
         "PrivatePCA(method='power') with half of the components: the total variance, which their ratios to it show",
         "a row along each axis, a thousand times the bound, present or blank",
         _trace,
@@ -373,14 +541,14 @@ CASES = (
         threshold=None,
     ),
     _case(
-        "shared-ledger",
+        "curator/shared-ledger",
         f"two fits of the same people charged to one Ledger: {_ALL}, twice",
         "a row along each axis, present or blank in both fits",
         _shared,
-        claim=lambda budget: Claim.of(budget, "the ledger"),
+        claim="the ledger",
     ),
     _case(
-        "published-noise",
+        "curator/published-noise",
         f"PrivatePCA(calibration='paper'): {_ALL}; the guarantee is that of exact accounting",
         "a row along each axis, present or blank",
         _paper,
@@ -388,7 +556,7 @@ CASES = (
         claim=_paper_claim,
     ),
     _case(
-        "missing-values",
+        "curator/missing-values",
         "PrivatePCA(missing='counts'): how many people have each column, seen by anybody",
         "a row of 1e8 in every column, or one that lacks all of them",
         partial(_torn, rule="counts"),
@@ -398,7 +566,7 @@ CASES = (
         threshold=None,
     ),
     _case(
-        "missing-add-remove",
+        "curator/missing-add-remove",
         "PrivatePCA(missing='counts', neighbours='add-remove'): how many people have each column, seen by anybody",
         "a row of 1e8 in every column, in the table or not",
         _counted_less_half,
@@ -408,7 +576,7 @@ CASES = (
         threshold=None,
     ),
     _case(
-        "missing-groups",
+        "curator/missing-groups",
         "PrivatePCA(missing='groups'): how many people have each group of columns, seen by anybody",
         "a row of 1e8 in every column, or one that lacks all of them",
         partial(_torn, rule="groups"),
@@ -419,7 +587,7 @@ CASES = (
     ),
     *(
         _case(
-            f"missing-{name}-bound",
+            f"curator/missing-{name}-bound",
             f"PrivatePCA(missing='{rule}') that finds a bound: how many people have each {what}, seen by anybody",
             "a row of 1e8 in every column, or one that lacks all of them",
             partial(_torn, rule=rule, find=True),
@@ -431,7 +599,7 @@ CASES = (
         for name, rule, what in (("values", "counts", "column"), ("groups", "groups", "group of columns"))
     ),
     _case(
-        "incomplete-rows",
+        "curator/incomplete-rows",
         "PrivatePCA(missing='drop'): how many people have complete rows, seen by anybody, though the number of rows is public",
         "a complete row of 1e8, or an incomplete one",
         partial(_torn, rule="drop"),
@@ -441,7 +609,7 @@ CASES = (
         threshold=None,
     ),
     _case(
-        "one-run",
+        "curator/one-run",
         f"PrivatePCA of {_MANY} sparse columns, once: {_ALL}",
         f"{_MANY} people, each alone along an axis, present or blank",
         _many,

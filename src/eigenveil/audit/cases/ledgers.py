@@ -20,8 +20,8 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from eigenveil.audit.case import Case, Claim, Trial
-from eigenveil.audit.cases.canaries import tossed
+from eigenveil.audit.case import Trial, usual_case
+from eigenveil.audit.cases.seen import tossed
 from eigenveil.core.accounting import Budget
 from eigenveil.core.ledger import Charge
 from eigenveil.core.unit import Neighbours, PrivacyUnit
@@ -39,11 +39,10 @@ from eigenveil.network.agents.durable.slot_site import DurableSlotSite, StoredPa
 from eigenveil.protocols import Terms
 from eigenveil.protocols.limits import FitSize, limits_for
 
-__all__ = ["BUDGET", "CASES", "SLOTS", "seen_in_export", "stream_on_a_ledger"]
+__all__ = ["CASES", "SLOTS", "seen_in_export", "stream_on_a_ledger"]
 
 _DIM: Final = 5
 SLOTS: Final = 5
-BUDGET: Final = Budget(4.0, 1e-3)
 _ROW: Final = PrivacyUnit("row", Neighbours.ADD_REMOVE)
 # Nonces, marks, hashes and names of studies; and times, which are the adversary's own.
 _RANDOM: Final = re.compile(r"\b(?:[0-9a-f]{64}|[0-9a-f]{32}|[0-9]{4}-[0-9]{2}-[0-9]{2}[0-9T:+]*)\b")
@@ -76,7 +75,7 @@ def seen_in_export(budget: Budget, rng: Generator, state: int | None, *, kept: K
             world[place] = there
             # One world that fits and one that does not is a sure sign. Two that fit say nothing.
             scores[place] += sign * (seen == _known(kept, tuple(world.tolist()), budget))
-    return Trial(scores, present)
+    return Trial(scores=scores, present=present)
 
 
 @lru_cache(maxsize=64)
@@ -132,7 +131,15 @@ def stream_on_a_ledger(
     )
     study, parties = secrets.token_hex(32), SlotParties(spec, roster={}, title="a stream")
     account = StudyBudget(
-        study, "stream", "people", "hub", budget.epsilon, budget.delta, budget.mu, party="north", unit=spec.unit
+        study=study,
+        title="stream",
+        dataset="people",
+        trust="hub",
+        epsilon=budget.epsilon,
+        delta=budget.delta,
+        mu=budget.mu,
+        party="north",
+        unit=spec.unit,
     )
     joined, parts = ledger.join(account, life=None), StoredParts(ledger, study)
     site = DurableSlotSite(
@@ -162,32 +169,24 @@ def _person(slot: int) -> Array:
     return np.eye(_DIM)[slot : slot + 1]
 
 
-def _claim(budget: Budget) -> Claim:
-    return Claim.of(budget, "the guarantee of what is released")
-
-
 CASES = (
-    Case(
+    usual_case(
         name="ledger/fits",
-        kind="shipped",
         about="the export of a ledger to which two fits of a table were charged, and one under another name, seen by anybody",
         canary="a row fifty times the bound, which has left before the second fit or not",
         tests=("curve",),
-        budget=BUDGET,
-        claim=_claim,
+        claim="the guarantee of what is released",
         trial=partial(seen_in_export, kept=_fits, canaries=1),
         quick=40,
         full=200,
         threshold=0.0,
     ),
-    Case(
+    usual_case(
         name="ledger/streams",
-        kind="shipped",
         about="the export of the ledger of a site that sends raw sums of its slots to a trusted hub, seen by anybody else",
         canary="the only person of each slot, there or not",
         tests=("curve",),
-        budget=BUDGET,
-        claim=_claim,
+        claim="the guarantee of what is released",
         trial=partial(seen_in_export, kept=stream_on_a_ledger, canaries=SLOTS),
         quick=80,
         full=300,

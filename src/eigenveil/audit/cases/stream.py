@@ -3,21 +3,29 @@
 With as many components as columns, each view is a Gram matrix of all that was released so far. The difference of two views is
 the release of the stretch of blocks between them. A canary has its row in one of the slots, or a blank row there. Of streams at
 many sites, a hub sees what each site sends, where sites add the noise.
+
+A followed file has slots that end by the clock, and its rows come faster than they are read. The real `Follower` reads a real
+file in simulated time. It looks a few times in each slot, so a backlog and a burst wait over several slots. The canary is the
+first row of the file, which stands before all others. It is there or not. Or a row of zeros is in its place, in a text so long
+that it nearly fills a read by itself, and the numbers of rows are public.
 """
 
 import math
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from itertools import pairwise
-from typing import Any, Final, final
+from pathlib import Path
+from typing import Any, Final, Protocol, final
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from eigenveil.audit.case import Case, Claim, Test, Trial, mu_of
-from eigenveil.audit.cases.canaries import (
+from eigenveil.audit.case import Trial, mu_of, usual_case
+from eigenveil.audit.cases.seen import (
+    Tap,
     enough_people,
     gram_of,
     lifted,
@@ -26,16 +34,22 @@ from eigenveil.audit.cases.canaries import (
     symmetric_noise,
     tossed,
 )
-from eigenveil.audit.cases.curator_seen import BUDGET
-from eigenveil.audit.cases.messages import Tap
 from eigenveil.core.accounting import Budget
+from eigenveil.core.unit import Neighbours
+from eigenveil.data.follow import ByClock, Closed, Follower, Instant, SlotEnd, follow, watcher
 from eigenveil.errors import require
 from eigenveil.estimators import FederatedStream, StreamingPCA
+from eigenveil.estimators.slots.answer import slot_guarantee
+from eigenveil.estimators.slots.parties import SlotParties
+from eigenveil.estimators.slots.spec import slot_spec
 from eigenveil.linalg import Array
+from eigenveil.params import SlotStreamParams, checked
 from eigenveil.privacy.packed import packed_side, unpack
+from eigenveil.tasks import Question, SlotSums
+from eigenveil.tasks.slots import ClosedSlot
 from eigenveil.trackers import published_as
 
-__all__ = ["CASES"]
+__all__ = ["CASES", "Reader", "followed_file"]
 
 _DIM: Final = 8
 _AXES: Final = np.eye(_DIM)
@@ -48,7 +62,7 @@ _COUNTS: Final = {"counts": (13 / 256, _DIM), "groups": (23 / 512, 10), "drop": 
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Course:
     """How a stream goes: which stretches of blocks, (first, end), it releases, and in which blocks people have rows.
 
@@ -79,10 +93,6 @@ class _Course:
         """The number of rows of each kind of canary in a stretch."""
         first, end = stretch
         return np.array([float(sum(first <= block < end for block in blocks)) for blocks in self.people])
-
-
-def _claim(budget: Budget) -> Claim:
-    return Claim.of(budget, "StreamingPCA's guarantee")
 
 
 def _begun(budget: Budget, state: int | None, **settings: Any) -> StreamingPCA:
@@ -139,7 +149,9 @@ def _followed(budget: Budget, rng: Generator, state: int | None, *, course: _Cou
         weights += (np.square(rows) / deviation**2)[:, None]
         noise.append(symmetric_noise(rest, deviation=float(deviation)))
     seen = (present + scores / weights).ravel()
-    return Trial(seen, present.ravel(), np.concatenate(noise), tuple(map(len, noise)), moved)
+    return Trial(
+        scores=seen, present=present.ravel(), noise=np.concatenate(noise), parts=tuple(map(len, noise)), moved=moved
+    )
 
 
 def _centered(budget: Budget, rng: Generator, state: int | None) -> Trial:
@@ -158,7 +170,7 @@ def _centered(budget: Budget, rng: Generator, state: int | None) -> Trial:
         for word in ("sum", "products")
     )
     scores = (by_products * along + by_mean * len(rows) * pca.mean_) / (by_products + by_mean)
-    return Trial(scores, present)
+    return Trial(scores=scores, present=present)
 
 
 def _slots(
@@ -211,7 +223,13 @@ def _slots(
     noise = [symmetric_noise(rest, deviation=deviation) for rest in rests]
     scores = [np.diag(rest) for rest in rests]
     seen = present + (np.mean(scores, axis=0)[None] if device else np.array(scores))
-    return Trial(seen.ravel(), present.ravel(), np.concatenate(noise), tuple(map(len, noise)), moved)
+    return Trial(
+        scores=seen.ravel(),
+        present=present.ravel(),
+        noise=np.concatenate(noise),
+        parts=tuple(map(len, noise)),
+        moved=moved,
+    )
 
 
 def _torn_slot(budget: Budget, rng: Generator, state: int | None, *, rule: str) -> Trial:
@@ -255,7 +273,7 @@ def _torn_slot(budget: Budget, rng: Generator, state: int | None, *, rule: str) 
         # The last of the diagonal, which comes first.
         noise = np.delete(noise, len(found) - 1)
     score: Array = present + np.full(1, (rest * adds).sum() / np.square(adds).sum())
-    return Trial(score, present, noise, moved=moved)
+    return Trial(scores=score, present=present, noise=noise, moved=moved)
 
 
 def _whole(packed: Array) -> Array:
@@ -269,7 +287,7 @@ def _matrix(stream: FederatedStream) -> Array:
     return np.asarray(stream._simulation.hub.state.value)[:-1, :-1]
 
 
-def _tree(blocks: int, *, person_blocks: int) -> tuple[tuple[tuple[int, int], ...], tuple[float, ...]]:
+def _tree(blocks: int, *, person_blocks: int) -> dict[str, Any]:
     """The stretches that a binary tree over `blocks` blocks releases, and their noise, times mu.
 
     A person has rows in `person_blocks` blocks, of which q = min(person_blocks, 2^l) fit into a stretch of level l. The charge
@@ -280,52 +298,197 @@ def _tree(blocks: int, *, person_blocks: int) -> tuple[tuple[tuple[int, int], ..
     most = [min(person_blocks, 2**level) for level in range(blocks.bit_length())]
     price = sum(-(-person_blocks // rows) for rows in most)
     stretches = tuple((number + 1 - length, number + 1) for number, length in enumerate(lengths))
-    return stretches, tuple(min(person_blocks, length) * math.sqrt(price) for length in lengths)
+    deviations = tuple(min(person_blocks, length) * math.sqrt(price) for length in lengths)
+    return {"stretches": stretches, "deviations": deviations}
 
 
-def _case(
-    name: str,
-    about: str,
-    canary: str,
-    trial: Callable[[Budget, Generator, int | None], Trial],
+_FILE_DIM: Final = 4
+_SLOTS: Final = 6
+# Blanks before a row of zeros. A read of as many bytes as are read at most holds it, and few other rows.
+_BLANKS: Final = (1 << 22) - 64
+# Noise that hides the count of a slot would have this deviation: there is none, so that any other count is far away.
+_NO_NOISE: Final = 1e-3
+# Rows that wait at first and that come in the third slot, rows that are read at a look, and looks in each slot.
+_BACKLOG, _BURST, _MOST, _LOOKS = 35, 25, 5, 2
+
+
+class Reader(Protocol):
+    """What a `Follower` does."""
+
+    @property
+    def over(self) -> bool:
+        """Whether all slots are closed."""
+        ...
+
+    def poll(self, now: Instant, *, most: int) -> Any:
+        """Rows, the end of a slot, or nothing."""
+        ...
+
+
+@final
+class _Ends:
+    """The ends of slots in simulated time."""
+
+    def __init__(self) -> None:
+        self.noted: list[SlotEnd] = []
+        self.first, self.over = 0, False
+
+    def following(self, slot: int) -> SlotEnd | None:
+        return next((end for end in self.noted if end.slot >= slot), None)
+
+
+def followed_file(
+    budget: Budget,
+    rng: Generator,
+    state: int | None,
     *,
-    tests: tuple[Test, ...] = ("curve", "noise"),
-    threshold: float | None = 0.5,
-) -> Case:
-    return Case(f"stream/{name}", "shipped", about, canary, tests, BUDGET, _claim, trial, 120, 1500, threshold)
+    neighbours: Neighbours = Neighbours.ADD_REMOVE,
+    reader: Callable[..., Reader] = Follower,
+) -> Trial:
+    """All matrices that a site sends, and the counts if they are public, where a canary is the first row of its file, or there is
+    none or a long row of zeros in its place, and a `reader` reads it."""
+    present = tossed(1, rng)
+    # By the second account: measured by the package's own numbers, a wrong calibration would confirm itself.
+    deviation = _WIDE / mu_of(budget)
+
+    def closed(parties: SlotParties, there: NDArray[np.bool_]) -> list[tuple[int, ClosedSlot]]:
+        found = []
+        for slot, rows in _read_by(reader, neighbours, bool(there[0])):
+            filled = parties.task.open()
+            filled.add(rows)
+            found.append((slot, filled.close()))
+        return found
+
+    def sent(there: NDArray[np.bool_], seed: int | None) -> list[Array]:
+        parties = _parties(budget, neighbours, seed)
+        site = parties.member(_SITES[0])
+        found: list[Array] = []
+        for slot, rows in closed(parties, there):
+            part = site.close(slot, rows)
+            assert part is not None
+            found.append(unpack(part[0], (packed_side(len(part[0])),) * 2, symmetric=True))
+        require_guarantee(slot_guarantee(parties, parties.ledgers[_SITES[0]].charges, apart=True), budget)
+        return found
+
+    def exact(there: NDArray[np.bool_]) -> list[Array]:
+        parties = _parties(budget, neighbours, 0)
+        task = parties.task
+        assert isinstance(task, SlotSums)
+        return [np.asarray(task.private(Question(slot), rows).value) for slot, rows in closed(parties, there)]
+
+    def counts(there: NDArray[np.bool_]) -> Array:
+        sizes = [float(len(rows)) for _, rows in _read_by(reader, neighbours, bool(there[0]))]
+        return np.array(sizes) if neighbours.count_is_public else np.zeros(0)
+
+    def seen(there: NDArray[np.bool_], seed: int) -> list[Array]:
+        return [*(one / deviation for one in sent(there, seed)), counts(there) / _NO_NOISE]
+
+    moved = moved_by_one(seen, present, rng)
+    worlds = [np.array([there]) for there in (False, True)]
+    absent, whole = map(exact, worlds)
+    ways = [one - other for one, other in zip(whole, absent, strict=True)]
+    released = sent(present, state)
+    known = whole if present[0] else absent
+    noise = [symmetric_noise(one - other, deviation=deviation) for one, other in zip(released, known, strict=True)]
+    # How far the answer lies on the way from the table without the canary to the one with it, over all slots.
+    along = sum(float(np.vdot(way, one - other)) for way, one, other in zip(ways, released, absent, strict=True))
+    score = np.array([along / sum(float(np.vdot(way, way)) for way in ways)])
+    return Trial(scores=score, present=present, noise=np.concatenate(noise), parts=tuple(map(len, noise)), moved=moved)
 
 
+def _parties(budget: Budget, neighbours: Neighbours, seed: int | None) -> SlotParties:
+    terms: dict[str, Any] = {"slots": _SLOTS, "trust": "site", "row_bound": 1.0, "neighbours": neighbours.value}
+    asked = checked(SlotStreamParams, SlotStreamParams(1, epsilon=budget.epsilon, delta=budget.delta, **terms))
+    return SlotParties(slot_spec(asked, _SITES[:2], dim=_FILE_DIM, budget=budget, seed=seed), roster={})
+
+
+def _lines(first: int, count: int) -> str:
+    """Rows along one axis or another by turns, so that the rows on both sides of any row differ."""
+    return "".join(
+        ",".join(str(float(at // 2 % 2 == axis)) for axis in range(_FILE_DIM)) + "\n"
+        for at in range(first, first + count)
+    )
+
+
+@lru_cache(maxsize=8)
+def _read_by(
+    reader: Callable[..., Reader], neighbours: Neighbours, there: bool
+) -> tuple[tuple[int, NDArray[np.float64]], ...]:
+    """The rows of each slot that is closed, by a reader that looks a few times in each, and in the end until it is through."""
+    with tempfile.TemporaryDirectory() as folder:
+        path, ends, held, found = Path(folder) / "rows.csv", _Ends(), list[Array](), list[tuple[int, Array]]()
+        blank = f"{' ' * _BLANKS}{','.join(['0.0'] * _FILE_DIM)}\n" if neighbours.count_is_public else ""
+        canary = f"{','.join(['0.0'] * (_FILE_DIM - 1))},1000.0\n"
+        path.write_text(f"a,b,c,d\n{canary if there else blank}{_lines(0, _BACKLOG)}")
+        follower = reader(follow(path), ByClock(0.0, 1.0, _SLOTS), ends=ends)
+
+        def look(now: float) -> None:
+            event = follower.poll(Instant(now, now), most=_MOST)
+            if isinstance(event, Closed):
+                found.append((event.slot, np.concatenate([np.empty((0, _FILE_DIM)), *held])))
+                held.clear()
+            elif event is not None:
+                held.append(event.rows)
+
+        for slot in range(_SLOTS):
+            if slot == 2:
+                with path.open("a") as more:
+                    more.write(_lines(_BACKLOG, _BURST))
+            for at in range(_LOOKS):
+                look(slot + (1 + at) / (_LOOKS + 1))
+            ends.noted.append(SlotEnd(slot, float(slot + 1), tuple(watcher.reach(str(path)))))
+        ends.over = True
+        now = float(_SLOTS)
+        while not follower.over:
+            look(now := float(np.nextafter(now, np.inf)))
+        return tuple(found)
+
+
+_case = partial(usual_case, claim="StreamingPCA's guarantee", quick=120, full=1500)
 _LONG = "a thousand times the bound, present or blank"
+_FILE = "a site that follows a file by the clock, with a backlog and a burst"
 _INCREMENTS = ((0, 2), (2, 4))
 _UNITS = (1e-3, 1.0, 1e4, 7.0, 1.0, 0.02, 1e8, 3.0)
 
 CASES = (
     _case(
-        "sync",
+        "stream/sync",
         "StreamingPCA(publish='sync'): all components and values after each synchronisation, two of them",
         f"a row along each axis, {_LONG}, in the first increment, and one in the second",
-        partial(_followed, course=_Course("sync", _INCREMENTS, (1.0, 1.0), ((0,), (3,)))),
+        partial(
+            _followed, course=_Course(publish="sync", stretches=_INCREMENTS, deviations=(1.0, 1.0), people=((0,), (3,)))
+        ),
     ),
     _case(
-        "block",
+        "stream/block",
         "StreamingPCA(publish='block'): all components and values after each of three blocks",
         f"a row along each axis, {_LONG}, in the first block, and one in the last",
-        partial(_followed, course=_Course("block", tuple(pairwise(range(4))), (1.0,) * 3, ((0,), (2,)))),
+        partial(
+            _followed,
+            course=_Course(
+                publish="block", stretches=tuple(pairwise(range(4))), deviations=(1.0,) * 3, people=((0,), (2,))
+            ),
+        ),
     ),
     _case(
-        "continual",
+        "stream/continual",
         "StreamingPCA(publish='continual'): all components and values after each of four blocks",
         f"a row along each axis, {_LONG}, in the first block, which is in a stretch of every level of the tree",
-        partial(_followed, course=_Course("continual", *_tree(4, person_blocks=1), ((0,),))),
+        partial(_followed, course=_Course(publish="continual", **_tree(4, person_blocks=1), people=((0,),))),
     ),
     _case(
-        "units",
+        "stream/units",
         "StreamingPCA(scale=...): all components and values, in these units, after each synchronisation, two of them",
         f"a row along each axis, in units from 1e-3 to 1e8, {_LONG}, in the first increment, and one in the second",
-        partial(_followed, course=_Course("sync", _INCREMENTS, (1.0, 1.0), ((0,), (3,)), _UNITS)),
+        partial(
+            _followed,
+            course=_Course(
+                publish="sync", stretches=_INCREMENTS, deviations=(1.0, 1.0), people=((0,), (3,)), units=_UNITS
+            ),
+        ),
     ),
     _case(
-        "mean",
+        "stream/mean",
         "StreamingPCA, centered: the mean, all components and values after one synchronisation",
         "a row along each axis, present or blank",
         _centered,
@@ -335,51 +498,62 @@ CASES = (
     _case(
         # Both rows can fall into one release, so its noise is twice as large and is charged once
         # (docs/decisions/0007-private-streams.md).
-        "person-sync",
+        "stream/person-sync",
         "StreamingPCA(publish='sync', person_blocks=2): all components and values after each synchronisation",
         f"a person with a row in both blocks of an increment, each {_LONG}, along each axis",
-        partial(_followed, course=_Course("sync", _INCREMENTS, (2.0, 2.0), ((0, 1), (2, 3)))),
+        partial(
+            _followed,
+            course=_Course(publish="sync", stretches=_INCREMENTS, deviations=(2.0, 2.0), people=((0, 1), (2, 3))),
+        ),
     ),
     _case(
         # Here the rows fall into two releases, each charged for, so noise grows by sqrt(2) only.
-        "person-block",
+        "stream/person-block",
         "StreamingPCA(publish='block', person_blocks=2): all components and values after each of three blocks",
         f"a person with a row in two blocks, each {_LONG}, along each axis",
-        partial(_followed, course=_Course("block", tuple(pairwise(range(4))), (math.sqrt(2),) * 3, ((0, 1), (0, 2)))),
+        partial(
+            _followed,
+            course=_Course(
+                publish="block",
+                stretches=tuple(pairwise(range(4))),
+                deviations=(math.sqrt(2),) * 3,
+                people=((0, 1), (0, 2)),
+            ),
+        ),
     ),
     _case(
-        "person-continual",
+        "stream/person-continual",
         "StreamingPCA(publish='continual', person_blocks=2): all components and values after each of four blocks",
         f"a person with a row in the first and the third block, each {_LONG}, along each axis",
-        partial(_followed, course=_Course("continual", *_tree(4, person_blocks=2), ((0, 2),))),
+        partial(_followed, course=_Course(publish="continual", **_tree(4, person_blocks=2), people=((0, 2),))),
     ),
     _case(
-        "slots-site",
+        "stream/slots-site",
         "FederatedStream(trust='site'): every matrix that one site sends, one for each of two slots, seen by the hub",
         f"a row along each axis, {_LONG}, in the first slot, and one in the second",
         partial(_slots, trust="site"),
     ),
     _case(
-        "slots-hub",
+        "stream/slots-hub",
         "FederatedStream(trust='hub'): the matrix that the hub has released after each of two slots, seen by anybody",
         f"a row along each axis at one site, {_LONG}, in the first slot, and one in the second",
         partial(_slots, trust="hub"),
     ),
     _case(
-        "slots-masked",
+        "stream/slots-masked",
         "FederatedStream(trust='masked'): the sum over three sites that is unmasked after each of two slots, seen by the hub",
         f"a row along each axis at one site, {_LONG}, in the first slot, and one in the second",
         partial(_slots, trust="masked"),
     ),
     _case(
-        "slots-device",
+        "stream/slots-device",
         "FederatedStream(device=True): the matrix that the hub has released after each of two slots, seen by anybody",
         f"a device for each axis, with two rows in every slot, {_LONG}",
         partial(_slots, trust="hub", device=True),
     ),
     *(
         _case(
-            f"slots-{rule}",
+            f"stream/slots-{rule}",
             f"FederatedStream(missing='{rule}'): all of the matrix that a site sends of a slot, seen by the hub",
             "a row a thousand times the bound that has every entry, or one that has none",
             partial(_torn_slot, rule=rule),
@@ -387,5 +561,21 @@ CASES = (
             threshold=None,
         )
         for rule in _COUNTS
+    ),
+    usual_case(
+        "stream/followed",
+        f"{_FILE}: every matrix that it sends, seen by the hub",
+        "the first row of the file, a thousand times the bound, present or not",
+        followed_file,
+        claim="the guarantee of a study of streams",
+        quick=300,
+    ),
+    usual_case(
+        "stream/followed-long",
+        f"{_FILE}: every matrix that it sends and the size of every slot, seen by the hub",
+        "the first row of the file, a thousand times the bound, or a row of zeros in four megabytes of text",
+        partial(followed_file, neighbours=Neighbours.ZERO_OUT),
+        claim="the guarantee of a study of streams",
+        quick=300,
     ),
 )

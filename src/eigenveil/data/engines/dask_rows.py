@@ -75,7 +75,7 @@ class QuietWorkers(WorkerPlugin):
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class DaskRows:
     """Checked partitions on a cluster: the futures that hold them, what is known of each, and the workers that were asked."""
 
@@ -253,7 +253,7 @@ def _lost(what: str) -> EngineLost:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PartitionRows:
     """The partitions of a Dask collection where there is no cluster: one after the other in this process, again for each pass.
 
@@ -269,7 +269,7 @@ class PartitionRows:
     @classmethod
     def of(cls, parts: Sequence[Any], plan: PartitionPlan) -> "PartitionRows":
         """One pass over the partitions, which only checks them."""
-        bare = cls(tuple(parts), plan, ())
+        bare = cls(parts=tuple(parts), plan=plan, facts=())
         return replace(bare, facts=tuple(there.facts_of(bare._computed(number)) for number in range(len(parts))))
 
     @property
@@ -354,7 +354,7 @@ def frame_rows(
         # The files are then read by column. Other frames are taken whole, so that each partition's own columns are seen.
         wanted = {*layout.read, layout.person}
         X = X[[name for name in names if name in wanted]]
-    rows = _opened(X.to_delayed(), FramePlan(tuple(X.columns), layout, gaps, missing))
+    rows = _opened(X.to_delayed(), FramePlan(names=tuple(X.columns), layout=layout, gaps=gaps, missing=missing))
     rows = rows if layout.person is None else rows.weighed()
     return NamedRows(rows, layout.names, layout.person), layout
 
@@ -406,7 +406,7 @@ def _opened(parts: Sequence[Any], plan: PartitionPlan) -> DaskRows | PartitionRo
         futures = client.compute(tasks)
         facts = answers_of(client, [client.submit(there.answered, there.facts_of, one, pure=False) for one in futures])
     require(len({(one.dim, one.sparse) for one in facts}) == 1, _ALIKE)
-    return DaskRows(client, tuple(futures), tuple(facts), asked, gaps=plan.gaps)
+    return DaskRows(client=client, futures=tuple(futures), facts=tuple(facts), asked=asked, gaps=plan.gaps)
 
 
 def _is_connected() -> bool:

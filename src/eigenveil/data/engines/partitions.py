@@ -94,7 +94,7 @@ class Partition:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionFacts:
     """What the process that fits knows of a partition: how many rows, how many columns, whether it is sparse and how dense."""
 
@@ -144,7 +144,7 @@ class ArrayPlan:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FramePlan:
     """Partitions of a dataframe with the columns `names`, in this order. `layout` says which of them are analysed."""
 
@@ -207,7 +207,9 @@ def facts_of(partition: Partition) -> PartitionFacts:
     """What is known of a partition where the fit runs."""
     rows = partition.rows
     stored = int(innermost(rows).values.nnz) if rows.sparse else rows.shape[0] * rows.shape[1]
-    return PartitionFacts(rows.shape[0], rows.shape[1], rows.sparse, stored, partition.digest)
+    return PartitionFacts(
+        count=rows.shape[0], dim=rows.shape[1], sparse=rows.sparse, stored=stored, digest=partition.digest
+    )
 
 
 def tallied(partition: Partition, number: int, buckets: int) -> Tally:

@@ -76,11 +76,11 @@ class TablePiece:
 
     def rows(self, *, gaps: bool) -> Rows:
         """The rows, read a block at a time."""
-        return CheckedRows(FileRows(self.table, self.layout, gaps, most=_BLOCK_NUMBERS), gaps)
+        return CheckedRows(FileRows(table=self.table, layout=self.layout, gaps=gaps, most=_BLOCK_NUMBERS), gaps)
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ArrayPiece:
     """The rows from `start` on, `count` of them, of a file without column names that a process can map to memory."""
 
@@ -107,7 +107,7 @@ FilePiece = TablePiece | ArrayPiece
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PoolRows:
     """Rows in ranges of files, and how many processes read them.
 
@@ -240,7 +240,7 @@ def rows_in_processes(
         return NamedRows(replace(_array_rows(path, count, said), gaps=gaps), None)
     levels = {name: tuple(map(str, every)) for name, every in (one_hot or {}).items()}
     wanted = None if columns is None else tuple(columns)
-    choice = ColumnChoice(wanted, tuple(drop), levels, person, literal=literal)
+    choice = ColumnChoice(columns=wanted, drop=tuple(drop), one_hot=levels, person=person, literal=literal)
     table: Any = open_named(path, said)
     return table_in_processes(table, choice, processes=count, gaps=gaps)
 
@@ -251,7 +251,9 @@ def table_in_processes(table: SharedTable, choice: ColumnChoice, *, processes: i
         layout = choice.laid_out(table.source, table.names, table.kinds)
     except ColumnsError as error:
         raise error.at(str(table.source)) from None
-    rows = PoolRows(_table_pieces(table, layout, processes), len(layout.names), processes, gaps=gaps)
+    rows = PoolRows(
+        pieces=_table_pieces(table, layout, processes), dim=len(layout.names), processes=processes, gaps=gaps
+    )
     if layout.person is not None:
         rows = rows.by_person(person_ids(beside(table, (layout.person,)), layout.person))
     return NamedRows(rows, layout.names, layout.person)
@@ -271,5 +273,5 @@ def _array_rows(path: Path, processes: int, how: FileParams) -> PoolRows:
     require(count > 0, f"{path} has no rows")
     each, mark = -(-count // (processes * _PIECES_EACH)), FileMark.of(path)
     starts = range(0, count, each)
-    pieces = tuple(ArrayPiece(mark, how, start, min(each, count - start)) for start in starts)
-    return PoolRows(pieces, dim, processes)
+    pieces = tuple(ArrayPiece(mark=mark, how=how, start=start, count=min(each, count - start)) for start in starts)
+    return PoolRows(pieces=pieces, dim=dim, processes=processes)

@@ -136,7 +136,7 @@ class SlotStart:
     def from_text(cls, text: str) -> "SlotStart":
         """One that was stored.
 
-        >>> SlotStart.from_text(SlotStart(3, Offset("a.csv", byte=12, rows=1)).to_text()).slot
+        >>> SlotStart.from_text(SlotStart(3, Offset(name="a.csv", byte=12, rows=1)).to_text()).slot
         3
         """
         try:

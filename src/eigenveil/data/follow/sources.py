@@ -48,7 +48,7 @@ _TAIL: Final = 64
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Offset:
     """How far a source was read: `byte` bytes of the file `name`, and `rows` rows of the whole source.
 
@@ -80,7 +80,7 @@ class Offset:
     def from_text(cls, text: str) -> "Offset":
         """An offset that was stored.
 
-        >>> Offset.from_text(Offset("a.csv", byte=12, rows=1).to_text()).byte
+        >>> Offset.from_text(Offset(name="a.csv", byte=12, rows=1).to_text()).byte
         12
         """
         try:
@@ -373,7 +373,7 @@ class FollowedFolder:
                         f"{self.source / at.name} ends within a line, and {later[0]} has come after it. End the last line first"
                     )
                 earlier = sorted(files).index(later[0]) if until is None else at.earlier + 1
-                at = Offset(later[0], rows=at.rows, header=at.header, earlier=earlier)
+                at = Offset(name=later[0], rows=at.rows, header=at.header, earlier=earlier)
         empty = np.empty((0, len(self.columns)))
         return (np.concatenate(parts) if parts else empty), at
 

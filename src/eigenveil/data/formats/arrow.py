@@ -20,7 +20,7 @@ __all__ = ["ARROW"]
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ArrowTable:
     """An Arrow or Feather file, or an Arrow stream through a pipe."""
 
@@ -47,7 +47,14 @@ class ArrowTable:
         if not once:
             opened.close()
         require_names(path, schema.names, ())
-        return cls(path, tuple(schema.names), kinds_of(schema), reader if once else file, count, MissingMarks.of(how))
+        return cls(
+            source=path,
+            names=tuple(schema.names),
+            kinds=kinds_of(schema),
+            file=reader if once else file,
+            count=count,
+            missing=MissingMarks.of(how),
+        )
 
     @property
     def once(self) -> bool:

@@ -76,7 +76,7 @@ def separator_said(line: bytes) -> str | None:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CsvHeader:
     """What the first line of a csv says, with what the caller says: its column names and its separator.
 
@@ -136,11 +136,11 @@ class CsvHeader:
         # pandas writes row numbers under no name at all, and calls them "Unnamed: 0" when it reads them.
         given = [field or f"Unnamed: {place}" for place, field in enumerate(fields)]
         names = given if how.header else [f"column {i}" for i in range(1, len(fields) + 1)]
-        return cls(name, tuple(names), how.header, separator, how)
+        return cls(source=name, names=tuple(names), named=how.header, separator=separator, how=how)
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class CsvTable:
     """A csv file, or a pipe that can be read once: its column names, and its rows in blocks.
 
@@ -173,7 +173,15 @@ class CsvTable:
     @classmethod
     def _of(cls, head: bytes, name: Path, how: "FileParams", begin: Begin, *, once: bool) -> "CsvTable":
         found = CsvHeader.of(head.partition(b"\n")[0], name, how)
-        return cls(name, found.names, found.named, found.separator, how, begin, once)
+        return cls(
+            source=name,
+            names=found.names,
+            named=found.named,
+            separator=found.separator,
+            how=how,
+            begin=begin,
+            once=once,
+        )
 
     @property
     def names_below(self) -> int | None:
@@ -583,7 +591,7 @@ def whole_records(data: bytes, *, most: int, comment: bytes | None = None) -> tu
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TextRows:
     """How the lines under one header become rows: the columns `names`, which are at `places` in each line."""
 
@@ -601,11 +609,16 @@ class TextRows:
                 columns is None or len(columns) == count,
                 f"{header.source} has {count} unnamed columns, and {len(columns or ())} are needed",
             )
-            return cls(header, tuple(columns or header.names), tuple(range(count)), NumberFormat.of(header.how))
+            return cls(
+                header=header,
+                names=tuple(columns or header.names),
+                places=tuple(range(count)),
+                form=NumberFormat.of(header.how),
+            )
         wanted = None if columns is None else tuple(columns)
-        read = ColumnChoice(wanted, literal=True).laid_out(header.source, header.names).read
+        read = ColumnChoice(columns=wanted, literal=True).laid_out(header.source, header.names).read
         at = {name: place for place, name in enumerate(header.names)}
-        return cls(header, read, tuple(at[name] for name in read), NumberFormat.of(header.how))
+        return cls(header=header, names=read, places=tuple(at[name] for name in read), form=NumberFormat.of(header.how))
 
     @property
     def comment(self) -> bytes | None:

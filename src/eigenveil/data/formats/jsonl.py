@@ -24,7 +24,7 @@ __all__ = ["JSONL"]
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class JsonTable:
     """Lines of JSON objects. The keys of the first are the column names, and no other line may have more."""
 
@@ -49,7 +49,7 @@ class JsonTable:
         require(first is not None, f"{path} is empty. It needs a JSON object on each line")
         assert first is not None
         require(len(first) > 0, f"{path}: the first line has no keys. They are the column names")
-        return cls(path, tuple(first), how)
+        return cls(source=path, names=tuple(first), how=how)
 
     def batches(self, numbers: Sequence[str], texts: Sequence[str], size: int) -> Iterator[Any]:
         """Batches of values, the `numbers` as float64."""

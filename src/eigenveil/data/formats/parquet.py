@@ -21,7 +21,7 @@ __all__ = ["PARQUET"]
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ParquetTable:
     """A Parquet file, or a folder of them with the same columns, in the order of their names.
 
@@ -57,7 +57,14 @@ class ParquetTable:
         for part, schema in zip(parts, schemas, strict=True):
             _require_same(part, kinds_of(schema), parts[0], kinds_of(schemas[0]))
             require_names(part, schema.names, ())
-        return cls(path, parts, tuple(schemas[0].names), kinds_of(schemas[0]), count, missing=MissingMarks.of(how))
+        return cls(
+            source=path,
+            parts=parts,
+            names=tuple(schemas[0].names),
+            kinds=kinds_of(schemas[0]),
+            count=count,
+            missing=MissingMarks.of(how),
+        )
 
     def batches(self, numbers: Sequence[str], texts: Sequence[str], size: int) -> Iterator[Any]:
         """Batches of each part."""

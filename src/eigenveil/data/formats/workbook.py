@@ -101,7 +101,7 @@ def _reading(path: Path, seen: int | None = None) -> Iterator[None]:
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Workbook:
     """The sheets of an xlsx file by name, in its order, hidden ones too, and what their cells refer to."""
 
@@ -143,7 +143,9 @@ class Workbook:
                     later = said.get("date1904", "0") in ("1", "true")
         require(bool(sheets), "no sheet")
         by_kind = dict(parts.values())
-        return cls(path, sheets, by_kind.get("sharedStrings"), by_kind.get("styles"), later)
+        return cls(
+            path=path, sheets=sheets, _texts=by_kind.get("sharedStrings"), _styles=by_kind.get("styles"), _later=later
+        )
 
     @cached_property
     def texts(self) -> Sequence[str]:

@@ -27,7 +27,7 @@ _TOP: Final = 30
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SheetTable:
     """One sheet of an xlsx file, with its column names in the first row that is not empty."""
 
@@ -58,7 +58,15 @@ class SheetTable:
         else:
             names = _names(where, top)
             require_names(path, names, ())
-        return cls(path, names, how.header, book, sheet, number + how.header, MissingMarks.of(how))
+        return cls(
+            source=path,
+            names=names,
+            named=how.header,
+            book=book,
+            sheet=sheet,
+            first=number + how.header,
+            missing=MissingMarks.of(how),
+        )
 
     def batches(self, numbers: Sequence[str], texts: Sequence[str], size: int) -> Iterator[Any]:
         """Batches of cells, the `numbers` as float64."""

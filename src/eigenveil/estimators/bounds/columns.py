@@ -36,7 +36,7 @@ _MOST_COLUMNS: Final = 20_000
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class FoundColumnBounds:
     """What `find_column_bounds` found: `low` and `high`, (d,), in the units of the columns, None where noise hides
     them.
@@ -214,7 +214,7 @@ def find_column_bounds(X: Any, asked: FindColumnBounds) -> FoundColumnBounds:
     )
     # Nothing is clipped: wherever an entry lies, it is in one cell of its column, and that bounds what a person can
     # change.
-    domain = Domain(dim, math.inf, public.origin, public.scale, gaps=release.gaps)
+    domain = Domain(dim=dim, radius=math.inf, center=public.origin, scale=public.scale, gaps=release.gaps)
     with release.reserved("these bounds") as paid:
         private = bounded_column_tails(release.rows, domain=domain, cells=cells, neighbours=near)
         released = paid.mechanism().release(private, label="columns")

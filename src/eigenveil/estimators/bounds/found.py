@@ -38,7 +38,7 @@ class Candidate:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class FoundBounds:
     """What `find_bounds` found. Printing it shows the answer, the trade-off and the cost.
 

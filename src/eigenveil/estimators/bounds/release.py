@@ -41,7 +41,7 @@ class _Reader(BaseEstimator):
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SmallRelease:
     """Checked `rows`, and the ledger that is charged for releases of them. The ledger changes in place.
 
@@ -78,7 +78,16 @@ class SmallRelease:
         near = Neighbours(asked.neighbours)
         gaps = gaps_of(asked, rows.shape[1], names=columns, sparse=rows.sparse)
         gaps = None if gaps is None else gaps.under(near)
-        return cls(rows, columns, near, protects, budget, ledger, noise, gaps)
+        return cls(
+            rows=rows,
+            columns=columns,
+            neighbours=near,
+            protects=protects,
+            budget=budget,
+            ledger=ledger,
+            noise=noise,
+            gaps=gaps,
+        )
 
     @property
     def dim(self) -> int:
@@ -95,7 +104,7 @@ class SmallRelease:
         if self.budget is None:
             return Exact(because=NO_PRIVACY["releases"])
         assert self.reserve is not None
-        return Gaussian(self.multiplier, self.reserve, self.noise)
+        return Gaussian(multiplier=self.multiplier, ledger=self.reserve, noise=self.noise)
 
     def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
         """The noise that `mechanism` will add to each entry of a release, known before anything is reserved."""

@@ -164,7 +164,9 @@ def find_bounds(X: Any, asked: FindBounds) -> FoundBounds:
     release = SmallRelease.of(X, asked)
     public = place_of(release, asked)
     where = center_of(asked.center, release.dim)
-    search = _Search(release, cells, asked.quantile, public.scale, release.public_people())
+    search = _Search(
+        release=release, cells=cells, quantile=asked.quantile, scale=public.scale, people=release.public_people()
+    )
     search.require_enough(_FIRST[0] if isinstance(where, str) else 1.0)
     # The number of steps depends on what is released, so the whole budget is reserved before the first.
     with release.reserved("these bounds") as paid:
@@ -193,7 +195,7 @@ class _Answer:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class _Search:
     """One search for a bound: its releases, and how they are read."""
 
@@ -207,7 +209,7 @@ class _Search:
 
     def norms(self, center: Array | None, *, share: float, label: str) -> Array:
         """The released counts of people beyond each norm around `center`. `read` converts them to tails."""
-        domain = Domain(self.release.dim, math.inf, center, self.scale, gaps=self.release.gaps)
+        domain = Domain(dim=self.release.dim, radius=math.inf, center=center, scale=self.scale, gaps=self.release.gaps)
         near, rows = self.release.neighbours, self.release.rows
         private = bounded_tails(rows, domain=domain, cells=self.cells, neighbours=near)
         return self.release.mechanism().release(private, label=label, share=share)
@@ -299,11 +301,22 @@ class _Search:
         """
         release, dim, gaps = self.release, self.release.dim, self.release.gaps
         claimed = release.budget is not None
-        bounds = RowBounds(dim, reach, reach, False, start, self.scale, None, None, claimed=claimed, gaps=gaps)
+        bounds = RowBounds(
+            dim=dim,
+            row_bound=reach,
+            mean_bound=reach,
+            search=False,
+            origin=start,
+            scale=self.scale,
+            low=None,
+            high=None,
+            claimed=claimed,
+            gaps=gaps,
+        )
         seen = _SEEN if gaps is not None and gaps.divides and self.rates is None else 0.0
         weights = {"sum_weight": 1.0 - seen, "observed_weight": seen}
         label += " and observed entries" * (seen > 0)
-        task = Totals(bounds.around_start(start), release.neighbours, **weights, name=label)
+        task = Totals(domain=bounds.around_start(start), neighbours=release.neighbours, **weights, name=label)
         mechanism = release.mechanism()
         private = task.private(task.ask(None), release.rows)
         found = task.update(None, mechanism.release(private, label=label, share=share))

@@ -36,7 +36,7 @@ _PUBLIC: Final = (
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class BoundsFile:
     """Bounds that were found for a table of `dim` columns, and what they cost (`guarantee`).
 
@@ -90,7 +90,17 @@ class BoundsFile:
         settings, fixed = _of_rows(plain, dim) if kind == "rows" else _of_columns(plain, dim)
         columns = None if names is None else tuple(names)
         norms, fills = _norms(plain.get("candidates"))
-        return cls(path, dim, columns, settings, fixed, guarantee, norms, fills, plain.get("outliers"))
+        return cls(
+            path=path,
+            dim=dim,
+            columns=columns,
+            settings=settings,
+            fixed=fixed,
+            guarantee=guarantee,
+            norms=norms,
+            fills=fills,
+            outliers=plain.get("outliers"),
+        )
 
     @property
     def of_columns(self) -> bool:

@@ -59,7 +59,7 @@ _MOST_COLUMNS: Final = 10_000
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ReleasedSpectrum:
     """What `released_spectrum` released: a `spectrum` for the planner, None where noise hides all of it.
 
@@ -334,24 +334,36 @@ def _center(release: SmallRelease, bounds: RowBounds, where: Any) -> tuple[Cente
     seen = _OBSERVED_SHARE if release.gaps is not None and release.gaps.divides else 0.0
     count = 0.01 if people is None else 0.0
     if not isinstance(where, str):
-        known = Center(where, people, 0, far=False)
+        known = Center(center=where, people=people, steps=0, far=False)
         if seen == 0:
             return known, 1.0, 0.0, None
         # Nothing is released before the spectrum that these counts could go along with.
         task = Totals(
-            bounds.around(where), release.neighbours, count_weight=count, observed_weight=seen, name="observed entries"
+            domain=bounds.around(where),
+            neighbours=release.neighbours,
+            count_weight=count,
+            observed_weight=seen,
+            name="observed entries",
         )
         private = task.private(task.ask(None), release.rows)
         totals = task.update(None, release.mechanism().release(private, label=task.name, share=count + seen))
         counted = replace(known, people=totals.count if people is None else people, observed=totals.observed)
         return known, 1.0 - count - seen, 0.0, _divisors(counted, bounds, multiplier)
-    split = Split(_MEAN_SHARES if bounds.search else (_MEAN_SHARE,), count, 0.0, observed=seen)
-    search = CenterSearch(bounds, release.neighbours, split.mean, split.count, people, multiplier, seen)
+    split = Split(mean=_MEAN_SHARES if bounds.search else (_MEAN_SHARE,), count=count, extra=0.0, observed=seen)
+    search = CenterSearch(
+        bounds=bounds,
+        neighbours=release.neighbours,
+        shares=split.mean,
+        count_share=split.count,
+        people=people,
+        multiplier=multiplier,
+        observed_share=seen,
+    )
     found = run_pooled(search, release.rows, release.mechanism())
     # The number of people that came with the mean is rough. It is released again, more precisely.
     entry = release.multiplier * sum_sensitivity(bounds.mean_bound, release.neighbours)
     doubt = entry * math.sqrt(bounds.dim / split.mean[found.steps - 1])
-    known = Center(found.center, people, found.steps, found.far)
+    known = Center(center=found.center, people=people, steps=found.steps, far=found.far)
     return known, split.main(found.steps), doubt, _divisors(found, bounds, multiplier)
 
 
@@ -401,7 +413,7 @@ def _read(
         # Noise on the number of people can make row norms seem to exceed the bound.
         shares = shares / max(1.0, float(shares.sum()))
         error = noise / by_value / (number * square)
-        found = Spectrum(shares, _source(release), spread=off / number, error=error)
+        found = Spectrum(values=shares, source=_source(release), spread=off / number, error=error)
         extra = min(1.0, (doubt / number) ** 2 / square)
         if lost:
             why = _LOST

@@ -33,7 +33,9 @@ def federated_guarantee(parties: Parties, found: FitResult) -> Guarantee:
     radius, matrices = found.domain.radius, len(parties.matrices)
     return GuaranteeFacts(
         budget=min(budgets, key=lambda budget: budget.mu),
-        protects=Person("site", grouped=request.fit.grouped, most=request.person_sites, column=request.fit.person),
+        protects=Person(
+            place="site", grouped=request.fit.grouped, most=request.person_sites, column=request.fit.person
+        ),
         neighbours=request.fit.neighbours,
         rows=study.bounds.known(
             study.center,
@@ -54,17 +56,17 @@ def seen_by_hub(parties: Parties) -> HubAndSites | MaskedSites:
     request, masked = parties.request, parties.masked
     if request.masks is None or masked is None:
         return HubAndSites(
-            request.at_sites,
-            request.at_hub,
+            at_sites=request.at_sites,
+            at_hub=request.at_hub,
             tree=request.fanout is not None,
             drawn=request.participation is not None,
         )
     lattice = masked.lattice
     assert lattice.gaussian is not None
     return MaskedSites(
-        masked.survivors,
-        masked.colluders,
-        lattice.honest,
+        survivors=masked.survivors,
+        colluders=masked.colluders,
+        honest=lattice.honest,
         noise_delta=lattice.gaussian.delta,
         failure=lattice.failure,
         apart=parties.apart,

@@ -66,7 +66,7 @@ class DeclaredBounds:
         start: Array = np.zeros(dim) if origin is None else np.broadcast_to(np.asarray(origin, dtype=np.float64), dim)
 
         def reach(point: Array) -> float:
-            domain = Domain(dim, math.inf, point, units, gaps=gaps)
+            domain = Domain(dim=dim, radius=math.inf, center=point, scale=units, gaps=gaps)
             return max(_farthest(name, rows, domain) for name, rows in sites.items())
 
         far = reach(start)
@@ -142,7 +142,7 @@ def _mean(sites: Mapping[str, Rows], dim: int, gaps: Gaps | None) -> Array:
     total, count = np.zeros(dim), np.zeros(dim)
     # Plain counts: nothing is released here.
     gaps = None if gaps is None else replace(gaps, less_half=False)
-    whole = Domain(dim, math.inf, gaps=gaps, claimed=False)
+    whole = Domain(dim=dim, radius=math.inf, gaps=gaps, claimed=False)
     for rows in sites.values():
         total += bounded_sum(rows, domain=whole, neighbours=Neighbours.ADD_REMOVE).value
         if gaps is None or not gaps.divides:

@@ -152,7 +152,7 @@ class Parties:
             sizes = request.fit.sizes if request.fit.sizes is not None else dict.fromkeys(self.names, 1.0)
             # Not the seed itself, which the first basis is drawn from.
             seed = None if request.seed is None else [request.seed, 1]
-            sampling = Sampling(scheme, count, sizes, np.random.default_rng(seed))
+            sampling = Sampling(scheme=scheme, count=count, sizes=sizes, rng=np.random.default_rng(seed))
         return Hub(
             self.study,
             self.layout.below[self.layout.hub],
@@ -353,7 +353,7 @@ class Parties:
                 Budget(epsilon, delta), charges, {}, unit=request.fit.unit, through=self._through
             )
         multiplier = math.sqrt(several) / request.at_sites.mu * (1 + _MARGIN)
-        return Gaussian(multiplier, self.ledgers[name], self._noise_for(name))
+        return Gaussian(multiplier=multiplier, ledger=self.ledgers[name], noise=self._noise_for(name))
 
     def _hub_mechanism(self) -> Mechanism:
         request, name = self.request, self.layout.hub
@@ -365,7 +365,7 @@ class Parties:
         multiplier, carried = self._hub_multiplier(request.at_hub)
         budget = request.at_hub
         self.ledgers[name] = Ledger.continued(budget, (), {}, unit=request.fit.unit, through=self._through)
-        return Gaussian(multiplier, self.ledgers[name], self._noise_for(name), carried)
+        return Gaussian(multiplier=multiplier, ledger=self.ledgers[name], noise=self._noise_for(name), carried=carried)
 
     def _published(self, name: str, budget: Budget, *, sites: bool) -> Mechanism:
         """Noise as FedPower prints it (Alg. 2), for sums instead of averages. No guarantee, and nothing is charged."""
@@ -376,7 +376,11 @@ class Parties:
         rounds = self.request.fit.plan.rounds
         multiplier = fedpower_multiplier(budget, rounds=rounds) * (sizes[name] if sites else most) / least
         # Every round has an equal share of this mechanism.
-        return Gaussian(multiplier / math.sqrt(rounds), Ledger(epsilon=math.inf, delta=0.5), self._noise_for(name))
+        return Gaussian(
+            multiplier=multiplier / math.sqrt(rounds),
+            ledger=Ledger(epsilon=math.inf, delta=0.5),
+            noise=self._noise_for(name),
+        )
 
     def _share(self, name: str, terms: MaskedTerms, charges: tuple[Charge, ...]) -> Share:
         ledger = None
@@ -384,7 +388,13 @@ class Parties:
             gaussian, unit = terms.lattice.gaussian, self.request.fit.unit
             new = Ledger.continued(gaussian, charges, {}, unit=unit, through=self._through)
             ledger = self.ledgers.setdefault(name, new)
-        return Share(terms.lattice, ledger, self._noise_for(name), terms.multiplier, terms.several)
+        return Share(
+            lattice=terms.lattice,
+            ledger=ledger,
+            noise=self._noise_for(name),
+            multiplier=terms.multiplier,
+            several=terms.several,
+        )
 
 
 def sites_settings(

@@ -42,7 +42,7 @@ Design = Callable[["FederatedSpec", Setting, Any], WholeFit[Any, Any, Any]]
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class FederatedSpec:
     """How sites fit together what `fit` says and `design` makes. `at_sites` and `at_hub` are budgets, None for no noise there.
 

@@ -29,7 +29,7 @@ def gossip_guarantee(parties: PeerParties, found: FitResult, *, counted: tuple[s
     dearest = max(parties.ledgers.values(), key=lambda ledger: ledger.spent_mu)
     return GuaranteeFacts(
         budget=request.budget,
-        protects=Person("peer", grouped=request.fit.grouped, column=request.fit.person),
+        protects=Person(place="peer", grouped=request.fit.grouped, column=request.fit.person),
         neighbours=request.fit.neighbours,
         rows=request.fit.bounds.known(request.fit.center, norm=found.domain.radius),
         seen_by=_seen_by(parties, counted, since),
@@ -45,17 +45,25 @@ def _seen_by(parties: PeerParties, counted: tuple[str, ...], since: int) -> Peer
     if request.noise == "independent":
         # Every peer adds a curator's noise, and variances add up.
         loud = math.sqrt(len(counted))
-        return PeersAlone(names, counted, None, loud, parties.apart, since, request.restarts)
+        return PeersAlone(
+            names=names,
+            counted=counted,
+            colluders=None,
+            excess=loud,
+            apart=parties.apart,
+            since=since,
+            restarts=request.restarts,
+        )
     pairing = parties.terms.among(set(names) - set(counted)).pairing
     assert pairing is not None
     return PeersAlone(
-        names,
-        counted,
-        request.colluders,
-        pairing.excess,
-        parties.apart,
-        since,
-        request.restarts,
+        names=names,
+        counted=counted,
+        colluders=request.colluders,
+        excess=pairing.excess,
+        apart=parties.apart,
+        since=since,
+        restarts=request.restarts,
         ratio=pairing.ratio,
         exact=pairing.exact,
     )

@@ -134,8 +134,8 @@ class PeerParties:
         # D-DP-PM adds its noise inside the task, so what leaves a peer gets none on top.
         noise: PeerNoise = "none" if request.noise == "published" else request.noise
         return GossipTerms(
-            request.graph,
-            request.consensus,
+            graph=request.graph,
+            consensus=request.consensus,
             weights=request.weights,
             steps=request.steps,
             noise=noise,
@@ -253,12 +253,15 @@ class PeerParties:
         own = self._noise(name, "own")
         if request.noise != "pairwise":
             # All of a curator's noise at every peer: it protects against all other peers together.
-            return Plain(Gaussian(self.multiplier, ledger, own))
+            return Plain(Gaussian(multiplier=self.multiplier, ledger=ledger, noise=own))
         require(identity is not None, f"{name} needs its identity: noise is shared by pairs")
         assert identity is not None
         assert self._among.pairing is not None
         keys = PairKeys(name, identity, self.terms, secret, reproducible=request.seed is not None)
-        return Paired(PairedPart(self._among.pairing, name, ledger, own, self.multiplier), keys)
+        return Paired(
+            PairedPart(pairing=self._among.pairing, name=name, ledger=ledger, noise=own, multiplier=self.multiplier),
+            keys,
+        )
 
 
 def peers_settings(

@@ -94,7 +94,7 @@ class ReadyScores:
         for place, (name, private) in enumerate(self.own.items()):
             ledger = Ledger(epsilon=budget.epsilon, delta=budget.delta, unit=fitted.protects)
             # A hair more noise than needed, so that rounding never refuses the release.
-            release = Gaussian((1 + 1e-10) / budget.mu, ledger, self._noise(place))
+            release = Gaussian(multiplier=(1 + 1e-10) / budget.mu, ledger=ledger, noise=self._noise(place))
             scores[name] = release.release(private, label="scores of the people of a peer")
         # Gaussian releases add up in squares of mu, and epsilon is then stated at the delta of the fit.
         mu = math.hypot(Budget(fitted.epsilon, fitted.delta).mu, budget.mu)

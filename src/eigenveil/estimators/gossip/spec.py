@@ -4,13 +4,12 @@ Each parameter is checked by itself before. The rules here need several of them,
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, Literal, final
 
 from eigenveil.core.accounting import Budget
-from eigenveil.core.domain import Domain
 from eigenveil.core.noise import Noise
 from eigenveil.core.rows import Rows
 from eigenveil.core.unit import Neighbours
@@ -33,7 +32,7 @@ __all__ = ["GossipSpec", "NoiseKind", "directions_of", "noise_of", "peers_plan",
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class GossipSpec:
     """How peers fit together what `fit` says. `budget` is None without a guarantee, and allows for `restarts` restarted rounds.
 
@@ -75,9 +74,7 @@ def directions_of(request: GossipSpec, begin: Array | None, hidden: Noise) -> Co
     return fit.method.build_task(fit.plan, begin, context)
 
 
-def published_segments(
-    plan: MethodPlan, *, dim: int, rank: int, hidden: Noise
-) -> Callable[[Domain], PublishedSegments]:
+def published_segments(plan: MethodPlan, *, dim: int, rank: int, hidden: Noise) -> partial[PublishedSegments]:
     """The same as D-DP-PM's Alg. 1 prints it, with Corollary 1 by guessed eigenvalues, as the real ones are private.
 
     alpha = 1 / sqrt(mu1 mu2) lies in the middle of the corollary's interval, (1 / mu1, 1 / mu2). Its schedule is in units of a

@@ -42,7 +42,7 @@ __all__ = ["Curator", "PrivateFit", "curator_settings", "least_rows", "plan_of"]
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PrivateFit:
     """What a fit released: directions, spectrum, center, the number of people, the guarantee, and the Gram matrix."""
 
@@ -59,7 +59,7 @@ class PrivateFit:
 
 
 @final
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, kw_only=True)
 class Curator:
     """The budget, the ledger and the noise of one fit. Changes in place: it spends.
 
@@ -91,7 +91,9 @@ class Curator:
             with self.ledger.reserve(
                 self.budget.mu, label="this fit", unit=self.terms.unit, budget=self.budget, lazy=True
             ) as self._reserve:
-                found = run_pooled(study, rows, Gaussian(1.0 / self.budget.mu, self._reserve, self.noise))
+                found = run_pooled(
+                    study, rows, Gaussian(multiplier=1.0 / self.budget.mu, ledger=self._reserve, noise=self.noise)
+                )
         # How much more noise a published calibration added than its share of the budget needs.
         self._overshoot = math.sqrt(study.split.main(found.steps) / study.components_share(found.steps))
         return self._found(study, found, names, before)
@@ -132,16 +134,16 @@ class Curator:
         )
         guarantee = self._guarantee(found)
         return PrivateFit(
-            space,
-            found.trace,
-            found.people,
-            found.center,
-            found.domain,
-            found.units,
-            verdict,
-            guarantee,
-            found.gram,
-            found.rates,
+            subspace=space,
+            trace=found.trace,
+            count=found.people,
+            center=found.center,
+            domain=found.domain,
+            scale=found.units,
+            verdict=verdict,
+            guarantee=guarantee,
+            gram=found.gram,
+            rates=found.rates,
         )
 
     def _before(self) -> tuple[ParameterWarning, ...]:

@@ -166,7 +166,9 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
             ledger = Ledger(epsilon=budget.epsilon, delta=budget.delta)
         # Noise and the first basis come from different sources: the basis is public, the noise must not be.
         noise, rng = _randomness(asked.random_state)
-        found = Curator(asked, terms, budget, ledger, noise, rng).fit(rows, names=self._names())
+        found = Curator(params=asked, terms=terms, budget=budget, ledger=ledger, noise=noise, rng=rng).fit(
+            rows, names=self._names()
+        )
         # Results are set together, after the fit: one that fails leaves those of the fit before it.
         self.ledger_ = ledger
         self.plan_ = plan

@@ -154,7 +154,9 @@ def slot_guarantee(parties: SlotParties, charges: tuple[Charge, ...], *, apart: 
     else:
         at_site = spec.trust == "site"
         inner = HubAndSites(
-            spec.budget if at_site else None, None if at_site else spec.budget, tree=spec.fanout is not None
+            at_sites=spec.budget if at_site else None,
+            at_hub=None if at_site else spec.budget,
+            tree=spec.fanout is not None,
         )
     # Releases about one person add up in mu^2, so each slot has the root of an equal part.
     each = spec.budget.mu / math.sqrt(spec.person_slots)

@@ -26,7 +26,7 @@ _APART, _NUMBERS = 8, 1 << 25
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SlotSpec:
     """The terms of a study of streams over the sites `names`. See `SlotStreamParams` for what they mean.
 
@@ -66,7 +66,7 @@ class SlotSpec:
     @property
     def protects(self) -> Person:
         """Who is protected."""
-        return Person("slots", grouped=self.device, most=self.person_slots)
+        return Person(place="slots", grouped=self.device, most=self.person_slots)
 
     @property
     def unit(self) -> PrivacyUnit:

@@ -52,7 +52,7 @@ class Answer:
         """What a verdict needs of it. Rows were clipped to the norm `radius`, and `search` is what else a search has found."""
         dim = self.sketch.dim
         return Released(
-            self.subspace,
+            space=self.subspace,
             trace=self.sketch.energy,
             people=self.sketch.weight,
             radius=radius,

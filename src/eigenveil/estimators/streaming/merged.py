@@ -13,7 +13,7 @@ __all__ = ["Merged"]
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Merged:
     """The `sketch` of other streams, as it was when the last was added, with the noise floor of its scatter.
 

@@ -22,7 +22,7 @@ class PeopleSeen:
 
     >>> from eigenveil.data.people import marks_of
     >>> seen = PeopleSeen(most=2)
-    >>> plan = StreamPlan("products", block=2, first_block=2, horizon_blocks=0, memory=0, reason="")
+    >>> plan = StreamPlan(tracker="products", block=2, first_block=2, horizon_blocks=0, memory=0, reason="")
     >>> [seen.admitted(marks_of(["ann", "bob", "ann", "ann"]), rows=rows, plan=plan).tolist() for rows in (0, 3)]
     [[True, True, True, False], [False, True, False, False]]
     """

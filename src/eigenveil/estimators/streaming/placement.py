@@ -160,9 +160,9 @@ def _counted(found: Center, block: Rows, terms: StreamSpec, mechanism: Mechanism
     assert gaps is not None
     name = "count" if gaps.drops else "observed entries"
     # Counts depend on no ball. One of finite radius claims privacy for them.
-    domain = Domain(terms.bounds.dim, 1.0, gaps=gaps)
+    domain = Domain(dim=terms.bounds.dim, radius=1.0, gaps=gaps)
     weights = {"count_weight": 1.0} if gaps.drops else {"observed_weight": 1.0}
-    totals = run_pooled(Totals(domain, terms.neighbours, name=name, **weights), block, mechanism)
+    totals = run_pooled(Totals(domain=domain, neighbours=terms.neighbours, name=name, **weights), block, mechanism)
     return replace(found, people=totals.count or float(block.shape[0]), observed=totals.observed)
 
 

@@ -21,7 +21,7 @@ __all__ = ["StreamSpec", "require_sense", "stream_guarantee", "terms_of"]
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class StreamSpec:
     """What a stream was asked for, checked and public. A model records `settings`."""
 
@@ -43,7 +43,7 @@ class StreamSpec:
     @property
     def protects(self) -> Person:
         """Who is protected."""
-        return Person("stream", grouped=self.person is not None, most=self.person_blocks, column=self.person)
+        return Person(place="stream", grouped=self.person is not None, most=self.person_blocks, column=self.person)
 
     @property
     def unit(self) -> PrivacyUnit:

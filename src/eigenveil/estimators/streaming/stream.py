@@ -54,7 +54,7 @@ RAW_STATE: Final = "This is raw data of the people in the stream. Only what was 
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class UnfinishedStream:
     """A private fit that failed after so many `rows`: what it had released, and what that cost.
 

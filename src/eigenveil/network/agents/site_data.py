@@ -33,7 +33,7 @@ __all__ = ["Holder", "SiteData", "account_of"]
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SiteData:
     """A site's table: `rows` with the columns of a study in their order, and how many `people` are in it.
 
@@ -93,7 +93,7 @@ class SiteData:
         shared = format_.is_shared and format_.has_names
         require(shared, f"{path} cannot be shared by a cluster. Convert it to {SHARED} first")
         table: Any = open_named(path, said)
-        choice = ColumnChoice(study.columns, person=study.params.person, literal=True)
+        choice = ColumnChoice(columns=study.columns, person=study.params.person, literal=True)
         return replace(
             cls.of(table_rows(table, choice, gaps=study.params.missing != "refuse").inner, study),
             columns=len(table.names),

@@ -63,7 +63,7 @@ _LONGEST_STEM: Final = 100
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CertificateRequest:
     """What a party asks to have signed: its name, role, Ed25519 `public` half and hosts. `read` makes and checks it."""
 

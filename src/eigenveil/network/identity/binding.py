@@ -53,7 +53,7 @@ Made = TypeVar("Made")
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CertificateClaim:
     """Who a TLS key belongs to, as its owner says: name, role, Ed25519 `public` half, hosts, and a signature of all that.
 

@@ -5,13 +5,14 @@ identity. So those who pinned it need not trust any authority.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Final, TypeVar, final
+from types import MappingProxyType
+from typing import Any, Final, TypeVar, final
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -68,7 +69,7 @@ Made = TypeVar("Made")
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
     """Who a party is, for others: name, role, Ed25519 `public` half (32 bytes), and the TLS key it uses.
 
@@ -91,13 +92,13 @@ class Certificate:
 
     def __post_init__(self) -> None:
         # The fields must be what the PEM says, however the object was made: others act on the fields.
-        said = (self.name, self.role, self.public, self.pem, self.key_digest, self.hosts, self.begins, self.ends)
-        require(said == _said_in(self.pem), f"the certificate of {self.name!r} differs from its PEM text")
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        require(fields == _fields_in(self.pem), f"the certificate of {self.name!r} differs from its PEM text")
 
     @classmethod
     def read(cls, pem: str | bytes) -> "Certificate":
         """The certificate in an untrusted PEM text; a `ValueError` unless it is well formed and its identity signed it."""
-        return cls(*_said_in(pem))
+        return cls(**_fields_in(pem))
 
     def require_issued_by(self, authority_pem: str) -> None:
         """Refuse it unless the authority with this certificate signed it."""
@@ -292,7 +293,7 @@ def contents(path: Path, *, private: bool = False) -> bytes:
 
 # What is read is checked when it is made into a certificate, and studies name the same parties again and again.
 @lru_cache(maxsize=256)
-def _said_in(pem: str | bytes) -> tuple[str, Role, bytes, str, bytes, tuple[str, ...], datetime, datetime]:
+def _fields_in(pem: str | bytes) -> Mapping[str, Any]:
     """The fields of `Certificate`, from an untrusted PEM text."""
     raw = one_block(pem, "CERTIFICATE")
     found = parsed("certificate", lambda: x509.load_pem_x509_certificate(raw))
@@ -305,7 +306,18 @@ def _said_in(pem: str | bytes) -> tuple[str, Role, bytes, str, bytes, tuple[str,
     claim = CertificateClaim.of(subject, extensions)
     claim.require_signed(key)
     text = found.public_bytes(Encoding.PEM).decode()
-    return claim.name, claim.role, claim.public, text, sha256(key).digest(), claim.hosts, begins, ends
+    return MappingProxyType(
+        {
+            "name": claim.name,
+            "role": claim.role,
+            "public": claim.public,
+            "pem": text,
+            "key_digest": sha256(key).digest(),
+            "hosts": claim.hosts,
+            "begins": begins,
+            "ends": ends,
+        }
+    )
 
 
 def _private_keys(pem: bytes, passphrase: bytes | None = None) -> list[PrivateKeyTypes]:

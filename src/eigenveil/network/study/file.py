@@ -86,7 +86,7 @@ Trust: TypeAlias = Literal["hub", "site", "both", "masked", "pairwise", "indepen
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class StudyFile:
     """A study: who takes part, what is computed from which columns, and what is guaranteed. Public, without any secret.
 

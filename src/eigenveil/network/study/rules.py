@@ -357,8 +357,8 @@ def _gossip_terms(study: "StudyFile") -> "GossipTerms":
     # Making the terms checks them.
     with named_parameters():
         return GossipTerms(
-            graph,
-            params.consensus,
+            graph=graph,
+            consensus=params.consensus,
             steps=params.steps,
             noise=(params.noise or "none") if params.epsilon is not None else "none",
             noise_graph=noisy if params.noise == "pairwise" and params.epsilon is not None else None,

@@ -21,7 +21,7 @@ _ROUNDING = 1e-12
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class BlockPowerState:
     """The `basis`, (d, k), with the `sizes`, (k,), of its product with the last block, and the unfinished `product`, (d, k).
 

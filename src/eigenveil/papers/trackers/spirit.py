@@ -22,7 +22,7 @@ _ROUNDING = 1e-20
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SpiritState:
     """The `basis`, (d, j), with the `weights`, (j,), of PAST and the `energies`, (j,).
 

@@ -48,7 +48,12 @@ class SmallReleaseParams(MissingParams, ColumnsParams, PersonParams, Protection,
         more="A fit on the same people adds to the cost. {epsilon=None} must be written out, for exact numbers with no privacy.",
         check=EPSILON,
         # The switch of a fit says that the model is not private, and here there is no model.
-        aloud=Aloud("--no-privacy", "none", "Exact numbers, for public tables. Nobody is protected.", usual="0.1"),
+        aloud=Aloud(
+            option="--no-privacy",
+            key="none",
+            help="Exact numbers, for public tables. Nobody is protected.",
+            usual="0.1",
+        ),
     )
 
 

@@ -70,7 +70,9 @@ OFFLINE: Final = frozenset({"python", "cli"})
 HERE: Final = frozenset({"python"})
 
 BOUNDS: Final = "Where rows lie (found privately, or public knowledge)"
-NO_PRIVACY: Final = Aloud("--no-privacy", "none", "Exact PCA. Nobody is protected, and the model says so.")
+NO_PRIVACY: Final = Aloud(
+    option="--no-privacy", key="none", help="Exact PCA. Nobody is protected, and the model says so."
+)
 EPSILON: Final = real("positive", lambda number: number > 0, finite="finite; {epsilon=None} asks for an exact answer")
 # The words of Ponomareva and others (2023), as reports have them. The percentages are Phi(mu / 2) at a delta of 1e-6.
 EPSILON_SCALE: Final = (
@@ -87,56 +89,61 @@ NAME: Final = line(200)  # The longest name that a message may carry.
 
 # Limits of a site's policy. Each default is what a careful site would choose, because many will never change it.
 EPSILON_LIMIT: Final = Limit(
-    "budget",
-    "study_epsilon",
-    "most",
-    "The largest epsilon of one study.",
+    section="budget",
+    key="study_epsilon",
+    kind="most",
+    help="The largest epsilon of one study.",
     default=1.0,
     check=real("a positive number, or inf", lambda number: number > 0, infinite=True),
 )
 DELTA_LIMIT: Final = Limit(
-    "budget", "study_delta", "most", "The largest delta of one study.", default=1e-5, check=DELTA_IN_FILE
+    section="budget",
+    key="study_delta",
+    kind="most",
+    help="The largest delta of one study.",
+    default=1e-5,
+    check=DELTA_IN_FILE,
 )
 TRUST_LIMIT: Final = Limit(
-    "limits",
-    "trust",
-    "among",
-    "Who may add the noise. With hub and both, the hub adds some of it. none: no noise at all.",
+    section="limits",
+    key="trust",
+    kind="among",
+    help="Who may add the noise. With hub and both, the hub adds some of it. none: no noise at all.",
     # By default a site does not rely on noise of the hub, and takes part in no study without noise.
     default=("masked", "site", "pairwise", "independent"),
     also=("none",),
     but=("published",),
 )
 METHOD_LIMIT: Final = Limit(
-    "limits",
-    "method",
-    "among",
-    "The methods that may run.",
+    section="limits",
+    key="method",
+    kind="among",
+    help="The methods that may run.",
     default=("krylov", "power", "fedpower", "covariance", "merge", "uda", "wda"),
     # A study says auto, and a site decides on the method that becomes of it. Segments run in one process only.
     but=("auto", "segments"),
 )
 NEIGHBOURS_LIMIT: Final = Limit(
-    "limits",
-    "neighbours",
-    "among",
-    "The neighbouring relations that are accepted. zero-out and replace-one make the number of people at this site public.",
+    section="limits",
+    key="neighbours",
+    kind="among",
+    help="The neighbouring relations that are accepted. zero-out and replace-one make the number of people at this site public.",
     # How many patients a hospital has may itself be confidential, so a site must allow that explicitly.
     default=("add-remove",),
 )
 COLLUDERS_LIMIT: Final = Limit(
-    "limits",
-    "colluders",
-    "least",
-    "How many other parties, at least, may tell all they know without breaking the guarantee.",
+    section="limits",
+    key="colluders",
+    kind="least",
+    help="How many other parties, at least, may tell all they know without breaking the guarantee.",
     default=1,
     check=whole(1, LARGEST_COUNT),
 )
 PERSON_SITES_LIMIT: Final = Limit(
-    "limits",
-    "person_sites",
-    "least",
-    "At how many sites, at most, one of your people may have rows. A study must protect people at that many.",
+    section="limits",
+    key="person_sites",
+    kind="least",
+    help="At how many sites, at most, one of your people may have rows. A study must protect people at that many.",
     default=1,
     check=whole(1, LARGEST_COUNT),
 )

@@ -62,7 +62,11 @@ class RecommenderBudget:
         EPSILON_HELP,
         more="{epsilon=None} must be written out and gives the exact filter with no privacy.",
         check=EPSILON,
-        aloud=Aloud("--no-privacy", "none", "The exact filter. Nobody is protected, and the files written say so."),
+        aloud=Aloud(
+            option="--no-privacy",
+            key="none",
+            help="The exact filter. Nobody is protected, and the files written say so.",
+        ),
         recorded=False,  # The guarantee records it.
     )
     delta: float | None = param(

@@ -24,7 +24,7 @@ _EXACT_ROUNDS: Final = 24
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
     """One method as it is planned, with its costs.
 
@@ -51,7 +51,7 @@ class Choice:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """What was considered, what was chosen and `why`, all from public numbers. `asked`: the caller named the
     mechanism."""
@@ -114,14 +114,14 @@ def predict(
         plan = leaf.plan(request, "")
         considered.append(
             Choice(
-                plan,
+                plan=plan,
                 noise=sigma * leaf.noise_norm(dim, plan, sites=1),
                 memory=8 * leaf.memory(dim, plan),
                 captured=_captured(known, people, rank, sigma * leaf.entry_noise(plan)),
             )
         )
     chosen, why = _choose(method, considered, memory_limit)
-    return Plan(chosen, tuple(considered), why, asked=method != "auto")
+    return Plan(chosen=chosen, considered=tuple(considered), why=why, asked=method != "auto")
 
 
 def in_mebibytes(size: float) -> str:

@@ -23,7 +23,7 @@ _MARGIN: Final = 1e-10
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MasksPlan:
     """How sums are masked.
 
@@ -74,7 +74,7 @@ def plan_masks(
     lattice, multiplier = Lattice.exact(sites=sites, people=2.0**20 if people is None else people), 1.0
     if budget is not None:
         lattice = Lattice(
-            budget,
+            budget=budget,
             sites=sites,
             survivors=survivors,
             colluders=colluders,
@@ -87,7 +87,15 @@ def plan_masks(
         # now and not in the middle of a fit.
         for share in (extent.smallest, 1.0):
             lattice.deviation(1.0, mu=math.sqrt(share) / multiplier, size=2 * extent.entries, several=several)
-    return MasksPlan(graph, lattice, multiplier, each, most, sessions, checks)
+    return MasksPlan(
+        graph=graph,
+        lattice=lattice,
+        multiplier=multiplier,
+        rounds=each,
+        most_rounds=most,
+        sessions=sessions,
+        checks=checks,
+    )
 
 
 def masked_terms(

@@ -31,7 +31,7 @@ _SEARCHED_AGAIN: Final = 8
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StreamPlan:
     """How a stream is followed: the `tracker`, the rows of a `block`, the `memory` in bytes, and why.
 

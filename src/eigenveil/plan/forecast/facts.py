@@ -52,7 +52,7 @@ _PHRASES: Final = {
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """What is known without looking at the data: `rank` components of `dim` columns, about `people` people, a budget.
 
@@ -75,7 +75,7 @@ class Facts:
 
     Acceptable settings are listed in `trust`. If it is empty, every setting that fits `sites` is acceptable.
 
-    >>> Facts(20, 3, 1000, Budget(1.0, 1e-6), Spectrum.guessed(20)).settings
+    >>> Facts(dim=20, rank=3, people=1000, budget=Budget(1.0, 1e-6), spectrum=Spectrum.guessed(20)).settings
     ('curator', 'stream')
     """
 
@@ -187,7 +187,11 @@ class Facts:
 def methods_for(facts: Facts) -> tuple[str, ...]:
     """The names of all methods in the acceptable settings.
 
-    >>> methods_for(Facts(20, 3, 1000, Budget(1.0, 1e-6), Spectrum.guessed(20), trust=("curator",)))
+    >>> methods_for(
+    ...     Facts(
+    ...         dim=20, rank=3, people=1000, budget=Budget(1.0, 1e-6), spectrum=Spectrum.guessed(20), trust=("curator",)
+    ...     )
+    ... )
     ('curator/covariance', 'curator/power')
     """
     return tuple(method for method, (setting, _) in _PARTS.items() if setting in facts.settings)

@@ -60,7 +60,7 @@ class Interval:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
     """What a `method`, named "setting/algorithm", should find, and what it costs.
 
@@ -111,7 +111,7 @@ def forecast(facts: Facts, method: str, *, fits: int | None = None, seed: int = 
     same noise for every method and budget, so differences between them are not chance.
 
     >>> from eigenveil.plan.spectrum import Spectrum
-    >>> facts = Facts(20, 2, 20_000, Budget(1.0, 1e-6), Spectrum.guessed(20))
+    >>> facts = Facts(dim=20, rank=2, people=20_000, budget=Budget(1.0, 1e-6), spectrum=Spectrum.guessed(20))
     >>> forecast(facts, "curator/covariance").captured.value > 0.9
     True
     """

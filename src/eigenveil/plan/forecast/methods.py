@@ -41,7 +41,7 @@ _SEES: Final[dict[Setting, str]] = {
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Candidate:
     """A method as it would be run.
 
@@ -81,7 +81,7 @@ def candidate_of(facts: Facts, method: str) -> Candidate:
 
     >>> from eigenveil.plan.spectrum import Spectrum
     >>> from eigenveil.core.accounting import Budget
-    >>> facts = Facts(50, 3, 10_000, Budget(1.0, 1e-6), Spectrum.guessed(50), sites=16)
+    >>> facts = Facts(dim=50, rank=3, people=10_000, budget=Budget(1.0, 1e-6), spectrum=Spectrum.guessed(50), sites=16)
     >>> candidate_of(facts, "site/covariance").louder, round(candidate_of(facts, "masked/covariance").louder, 3)
     (4.0, 1.0...)
     """
@@ -129,13 +129,13 @@ def _sums(facts: Facts, setting: Setting, name: str) -> Candidate:
     method = f"{setting}/{name}"
     params = params_of(facts, method, plan, facts.neighbours)
     return Candidate(
-        method,
-        params,
-        unknown_of(facts, params),
-        plan,
-        split,
-        louder,
-        facts.neighbours,
+        method=method,
+        params=params,
+        unknown=unknown_of(facts, params),
+        plan=plan,
+        split=split,
+        louder=louder,
+        neighbours=facts.neighbours,
         # Sites that merge their own matrices still search together, each with a curator's noise.
         mean_louder=math.sqrt(facts.sites) if leaf.averages_subspaces else louder,
         memory=8 * held,
@@ -261,13 +261,13 @@ def _stream(facts: Facts, name: str) -> Candidate:
         refused = refused or f"{published_as(name).too_large}: use stream/{plan.kind.publishes}"
     params = params_of(facts, f"stream/{name}", plan, near)
     return Candidate(
-        f"stream/{name}",
-        params,
-        unknown_of(facts, params),
-        plan,
-        split,
-        louder,
-        near,
+        method=f"stream/{name}",
+        params=params,
+        unknown=unknown_of(facts, params),
+        plan=plan,
+        split=split,
+        louder=louder,
+        neighbours=near,
         oversample=oversample,
         blocks=blocks,
         memory=plan.memory,

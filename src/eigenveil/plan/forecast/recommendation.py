@@ -56,7 +56,7 @@ _Candidate = TypeVar("_Candidate")
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Recommendation:
     """The forecasts of all methods, and what follows from them.
 
@@ -95,7 +95,10 @@ def advise(
 
     >>> from eigenveil.plan.spectrum import Spectrum
     >>> from eigenveil.core.accounting import Budget
-    >>> many, few = (Facts(20, 2, people, Budget(1.0, 1e-6), Spectrum.guessed(20)) for people in (20_000, 50))
+    >>> many, few = (
+    ...     Facts(dim=20, rank=2, people=people, budget=Budget(1.0, 1e-6), spectrum=Spectrum.guessed(20))
+    ...     for people in (20_000, 50)
+    ... )
     >>> advise(many, methods=["curator/covariance", "curator/power"]).chosen.method
     'curator/covariance'
     >>> advise(few, methods=["curator/covariance"]).chosen is None
@@ -117,14 +120,18 @@ def advise(
     if not open_to_us and facts.seeks is not None:
         return _without_a_search(facts, tuple(found), watch)
     if not open_to_us:
-        return Recommendation(tuple(found), None, "refused", tuple(_all_refused(found)), ())
+        return Recommendation(
+            forecasts=tuple(found), best=None, verdict="refused", reasons=tuple(_all_refused(found)), instead=()
+        )
     best = _preferred(facts, open_to_us)
     verdict = _verdict(best)
     reasons = _reasons(facts, best, found) if verdict == "works" else _why_not(facts, verdict, best, found)
     # Where random directions are already fair, a larger budget would not make the result more useful.
     wanting = verdict == "hopeless" or (verdict == "works" and best.clipped.value < FAIR)
     instead = _alternatives(facts, best.method) if wanting else ()
-    return Recommendation(tuple(found), best, verdict, tuple(reasons), tuple(instead))
+    return Recommendation(
+        forecasts=tuple(found), best=best, verdict=verdict, reasons=tuple(reasons), instead=tuple(instead)
+    )
 
 
 def hopeless(facts: Facts, method: str) -> tuple[float, float] | None:
@@ -136,7 +143,10 @@ def hopeless(facts: Facts, method: str) -> tuple[float, float] | None:
 
     >>> from eigenveil.plan.spectrum import Spectrum
     >>> from eigenveil.core.accounting import Budget
-    >>> many, few = (Facts(20, 2, people, Budget(1.0, 1e-6), Spectrum.guessed(20)) for people in (20_000, 20))
+    >>> many, few = (
+    ...     Facts(dim=20, rank=2, people=people, budget=Budget(1.0, 1e-6), spectrum=Spectrum.guessed(20))
+    ...     for people in (20_000, 20)
+    ... )
     >>> hopeless(many, "curator/covariance") is None, hopeless(few, "curator/covariance")[0] < 0.4
     (True, True)
     """
@@ -203,20 +213,22 @@ def _without_a_search(facts: Facts, found: tuple[Forecast, ...], watch: Callable
     # The spectrum is in units of the bound, so a plan needs no other number.
     known = advise(replace(facts, row_bound=1.0, scale=None), methods=names, watch=watch)
     if known.best is None:
-        return Recommendation(found, None, "refused", tuple(_all_refused(found)), ())
+        return Recommendation(
+            forecasts=found, best=None, verdict="refused", reasons=tuple(_all_refused(found)), instead=()
+        )
     method = known.best.method
     (same,) = (one for one in found if one.method == method)
     if known.verdict != "works":
         # Nothing to find, or nothing but noise, however the bound is known.
         instead = tuple(_alternatives(facts, method)) if known.verdict == "hopeless" else ()
-        return Recommendation(found, same, known.verdict, known.reasons, instead)
+        return Recommendation(forecasts=found, best=same, verdict=known.verdict, reasons=known.reasons, instead=instead)
     first, *reasons = _all_refused(found)
     instead = tuple(_instead_of_a_search(facts, known.best))
     if facts.people >= same.least:
-        return Recommendation(found, None, "refused", (first, *reasons), instead)
+        return Recommendation(forecasts=found, best=None, verdict="refused", reasons=(first, *reasons), instead=instead)
     sought = "units" if facts.seeks == "units" else "a row bound"
     first = f"No method can find {sought} privately among about {facts.people} people at this budget."
-    return Recommendation(found, None, "unfound", (first, *reasons), instead)
+    return Recommendation(forecasts=found, best=None, verdict="unfound", reasons=(first, *reasons), instead=instead)
 
 
 def _instead_of_a_search(facts: Facts, known: Forecast) -> Iterator[str]:
@@ -428,7 +440,7 @@ def _downwards(start: int, least: int) -> list[int]:
 
 def _with_columns(facts: Facts, dim: int) -> Facts:
     values = facts.spectrum.values[:dim]
-    spectrum = Spectrum(values * (facts.spectrum.fill / values.sum()), facts.spectrum.source)
+    spectrum = Spectrum(values=values * (facts.spectrum.fill / values.sum()), source=facts.spectrum.source)
     return replace(facts, dim=dim, spectrum=spectrum)
 
 

@@ -144,7 +144,7 @@ def _released(scene: Scene, share: float, oversample: int, rotation: Array, nois
     """
     rows = np.sqrt(scene.gram * share)[:, None] * rotation.T
     radius = max(1.0, math.sqrt(float(scene.gram[0]) * share) * (1 + 1e-9))
-    terms = SumTerms(Domain(scene.dim, radius), scene.neighbours, center=False)
-    tracker = SlicedTracker(scene.rank, terms, oversample)
+    terms = SumTerms(domain=Domain(dim=scene.dim, radius=radius), neighbours=scene.neighbours, center=False)
+    tracker = SlicedTracker(rank=scene.rank, terms=terms, oversample=oversample)
     found = tracker.step(tracker.start(scene.dim), rows, gaussian(scene.multiplier / radius**2, noise)).space
     return Subspace(rotation.T @ found.basis, found.values)

@@ -49,7 +49,7 @@ _ONE_RELEASE: Final = MethodPlan(method=covariance.METHOD.name, width=0, rounds=
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RehearsalTrial:
     """All that a rehearsed fit depends on and nothing else, so that equal trials have equal outcomes.
 
@@ -79,7 +79,7 @@ class RehearsalTrial:
             # A stream subtracts its mean from released sums, so its error hardly matters. The rough mean takes one
             # step or two: charge the average. A search for a bound or units takes its usual steps.
             fewest = 1 if facts.seeks is None else split.usual
-            split = Split((), 0.0, (sum(split.mean[:fewest]) + sum(split.mean[: split.usual])) / 2)
+            split = Split(mean=(), count=0.0, extra=(sum(split.mean[:fewest]) + sum(split.mean[: split.usual])) / 2)
             plan = plan if _sliced(plan) else _ONE_RELEASE
         else:
             merges = method_of(plan.method).averages_subspaces
@@ -194,7 +194,7 @@ def _fit(trial: RehearsalTrial, values: Array, seed: int, *, columns: int) -> tu
         if len(values) > most:
             fewer = condensed(values, most, rank=trial.rank)
             captured, sine = _outcome(trial, fewer, seed, louder=math.sqrt(len(values) / most))
-            least, floor = (Spectrum(drawn, "").at_random(trial.rank) for drawn in (fewer, values))
+            least, floor = (Spectrum(values=drawn, source="").at_random(trial.rank) for drawn in (fewer, values))
             beyond = (captured - least) / (1 - least) if least < 1 else 1.0
             return min(1.0, max(0.0, floor + beyond * (1 - floor))), sine
     return _outcome(trial, values, seed, louder=1.0)
@@ -220,7 +220,14 @@ def _outcome(trial: RehearsalTrial, values: Array, seed: int, *, louder: float) 
         )
         shift = math.sqrt(trial.people) * error
     multiplier = louder * trial.louder / (trial.mu * math.sqrt(trial.split.main(steps)))
-    scene = Scene(trial.people * values, shift, trial.rank, trial.neighbours, multiplier, seed)
+    scene = Scene(
+        gram=trial.people * values,
+        shift=shift,
+        rank=trial.rank,
+        neighbours=trial.neighbours,
+        multiplier=multiplier,
+        seed=seed,
+    )
     if isinstance(plan, StreamPlan):
         basis = rehearse_blocks(scene, share=plan.block / trial.people, oversample=trial.oversample)
     else:

@@ -71,7 +71,7 @@ class PublishedNoise:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GuaranteeFacts:
     """What is true of a private release. `guarantee` puts it into words. `reproducible` noise came from a known seed.
 
@@ -79,8 +79,8 @@ class GuaranteeFacts:
 
     >>> from eigenveil.privacy.facts import OneHolder
     >>> facts = GuaranteeFacts(
-    ...     Budget(1.0, 1e-6), Person(), Neighbours.ADD_REMOVE, TableRows(norm=12.0), OneHolder(), COMPONENTS,
-    ...     charges=(), reproducible=False,
+    ...     budget=Budget(1.0, 1e-6), protects=Person(), neighbours=Neighbours.ADD_REMOVE, rows=TableRows(norm=12.0),
+    ...     seen_by=OneHolder(), released=COMPONENTS, charges=(), reproducible=False,
     ... )
     >>> facts.guarantee().clipping
     'rows were clipped to norm 12 around the mean'

@@ -70,7 +70,7 @@ _JOINT: Final = (
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Person:
     """Each person is protected: with one row, or with all of their rows if rows are `grouped` by person.
 
@@ -206,7 +206,7 @@ class User:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TableRows:
     """Rows of numbers, clipped to a `norm` around the mean, zero or a given center. None if nothing rests on clipping.
 
@@ -250,7 +250,7 @@ class TableRows:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StreamRows:
     """Rows of a stream, clipped to a `norm`, in blocks of `block` rows, the first of `first`.
 
@@ -310,7 +310,7 @@ class StreamRows:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SlottedRows:
     """Rows of streams at many sites, clipped to a `norm`, in `slots` public slots, by a `clock` or of `size` rows each.
 
@@ -369,7 +369,7 @@ class SlottedRows:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UserHistories:
     """Histories of users, each divided by the square root of its number of items, or of `least` if it has fewer.
 

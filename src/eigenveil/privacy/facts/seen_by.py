@@ -96,7 +96,7 @@ class OneHolder(SeenBy):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HubAndSites(SeenBy):
     """Sites around a hub, or below the inner nodes of a `tree`. A budget is that of the noise at its place, None for no noise.
 
@@ -158,7 +158,7 @@ class HubAndSites(SeenBy):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MaskedSites(SeenBy):
     """Sites that mask what they send. The hub sees sums over at least `survivors`. Up to `colluders` may tell it everything.
 
@@ -232,7 +232,7 @@ class MaskedSites(SeenBy):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SlotBySlot(SeenBy):
     """Sites that send one slot of their streams after the other, seen as `inner` says.
 
@@ -276,7 +276,7 @@ class SlotBySlot(SeenBy):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PeersAlone(SeenBy):
     """Peers without a hub. Up to `colluders` of them may tell what they know. None: each adds all of the noise itself.
 

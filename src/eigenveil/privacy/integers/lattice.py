@@ -39,7 +39,7 @@ _MARGIN = 1e-12
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Lattice:
     """The terms: what may be spent, how many sites may be missing, and how many may collude.
 
@@ -48,7 +48,7 @@ class Lattice:
     With probability `failure` the masks hide less than they should. That is part of delta, and `gaussian` is the rest, for
     ledgers.
 
-    >>> lattice = Lattice(Budget(1.0, 1e-6), sites=20, survivors=20, colluders=1)
+    >>> lattice = Lattice(budget=Budget(1.0, 1e-6), sites=20, survivors=20, colluders=1)
     >>> lattice.honest, lattice.gaussian
     (19, Budget(epsilon=1.0, delta=1e-06))
     """
@@ -91,7 +91,7 @@ class Lattice:
         (False, 49)
         """
         room = math.log2((_ROOM // sites) / max(people, 1.0))
-        return cls(None, sites=sites, survivors=sites, colluders=0, bits=min(_FINEST, math.floor(room) - 1))
+        return cls(budget=None, sites=sites, survivors=sites, colluders=0, bits=min(_FINEST, math.floor(room) - 1))
 
     @property
     def private(self) -> bool:
@@ -122,7 +122,7 @@ class Lattice:
         At least min(`CAPACITY`, 2^62 / sites) / max(2^15 sqrt(size), 128 honest mu / several). Sums over more people are clipped
         and no longer useful.
 
-        >>> Lattice(Budget(1.0, 1e-6), sites=5, survivors=5, colluders=1).people(mu=0.2, size=10**6) > 10**7
+        >>> Lattice(budget=Budget(1.0, 1e-6), sites=5, survivors=5, colluders=1).people(mu=0.2, size=10**6) > 10**7
         True
         """
         # For any bound: all bounds from one power of two to the next have the same step.

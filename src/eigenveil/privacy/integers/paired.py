@@ -65,7 +65,7 @@ _ROOM = 2.0**62
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pairing:
     """How much own noise and pair noise peers need, against any `colluders` of them.
 
@@ -128,16 +128,16 @@ colluders. noise='independent' needs no such graph
             ratio *= 2
         # All eigenvalues but the first are equal in a complete graph, so the bound is reached.
         if _complete(graph):
-            return cls(graph, colluders, ratio, gain, exact=True)
+            return cls(graph=graph, colluders=colluders, ratio=ratio, gain=gain, exact=True)
         if math.comb(len(graph.names), colluders) * honest**3 > _ENUMERATED:
-            return cls(graph, colluders, ratio, gain, exact=False)
+            return cls(graph=graph, colluders=colluders, ratio=ratio, gain=gain, exact=False)
         trial = _SMALLEST_RATIO
         while trial <= ratio:
             found = _largest(graph, colluders, trial, limit)
             if found <= limit:
-                return cls(graph, colluders, trial, found, exact=True)
+                return cls(graph=graph, colluders=colluders, ratio=trial, gain=found, exact=True)
             trial *= 2
-        return cls(graph, colluders, ratio, gain, exact=False)
+        return cls(graph=graph, colluders=colluders, ratio=ratio, gain=gain, exact=False)
 
     def own(self, sensitivity: float, mu: float) -> float:
         """s_eta: the deviation of each peer's own noise, for a release of this sensitivity at this mu."""
@@ -175,7 +175,7 @@ colluders. noise='independent' needs no such graph
             f"pair noise is too large to be drawn exactly: a deviation of {between:.2g} steps, added {degree} times, for "
             f"{size} numbers at mu {mu:.2g}. Use a larger {{epsilon}}, a denser {{noise_graph}} or {{noise=independent}}",
         )
-        return PairedSteps(shape, symmetric, step, own, between)
+        return PairedSteps(shape=shape, symmetric=symmetric, step=step, own=own, between=between)
 
     @property
     def excess(self) -> float:
@@ -184,7 +184,7 @@ colluders. noise='independent' needs no such graph
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PairedSteps:
     """Noise of one release: the deviations of `own` noise and of pair noise, `between`, in whole steps of `step`.
 
@@ -214,15 +214,19 @@ class PairedSteps:
 
 
 @final
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, kw_only=True)
 class PairedPart:
     """A peer's part of a sum, with its own noise and its pair noise. Changes in place: it spends and draws.
 
     `multiplier` is 1 / mu of the whole budget: a share of one spends all of it.
 
     >>> pairing = Pairing.within(Graph.named("complete", "abc"), colluders=1)
-    >>> part = PairedPart(pairing, "a", Ledger(epsilon=1.0, delta=1e-6), Noise.seeded(1), 5.0)
-    >>> sent = part.of(Bounded(np.zeros(2), 1.0), label="sum", share=1.0, pairs={"b": Noise.seeded(2), "c": Noise.seeded(3)})
+    >>> part = PairedPart(
+    ...     pairing=pairing, name="a", ledger=Ledger(epsilon=1.0, delta=1e-6), noise=Noise.seeded(1), multiplier=5.0
+    ... )
+    >>> sent = part.of(
+    ...     Bounded(np.zeros(2), 1.0), label="sum", share=1.0, pairs={"b": Noise.seeded(2), "c": Noise.seeded(3)}
+    ... )
     >>> sent.shape, part.ledger.spent_mu
     ((2,), 0.2)
     """

@@ -24,7 +24,7 @@ __all__ = ["Share", "read"]
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Share:
     """A site's part of a sum, with its part of the noise, as integers modulo 2^64.
 
@@ -36,7 +36,12 @@ class Share:
     that the noise covers. So the proof covers everything from rows to integers.
 
     >>> lattice = Lattice.exact(sites=2)
-    >>> parts = [Share(lattice, None, Noise.seeded(1), 1.0).of(Bounded(np.ones(2), 1.0), label="x", share=1.0) for _ in "ab"]
+    >>> parts = [
+    ...     Share(lattice=lattice, ledger=None, noise=Noise.seeded(1), multiplier=1.0).of(
+    ...         Bounded(np.ones(2), 1.0), label="x", share=1.0
+    ...     )
+    ...     for _ in "ab"
+    ... ]
     >>> read(lattice, parts[0] + parts[1], sensitivity=1.0, share=1.0, multiplier=1.0, shape=(2,)).tolist()
     [2.0, 2.0]
     """

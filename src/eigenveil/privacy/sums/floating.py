@@ -39,7 +39,7 @@ _CACHED_ROWS = 128
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class _ClippedBlock:
     """Clipped rows of a block, rows - outer(shift, center): the one place that tells dense rows from sparse ones.
 
@@ -55,9 +55,9 @@ class _ClippedBlock:
     def of(cls, block: Block, region: Region, *, squared: bool = True) -> "_ClippedBlock":
         """The rows of a block, clipped by `region`. `squared` says that they are for a product."""
         if not block.sparse:
-            return cls(dense(region, block, squared=squared), sparse=False)
+            return cls(rows=dense(region, block, squared=squared), sparse=False)
         part, center = sparse(region, block, squared=squared), region.shifted_center
-        return cls(part.rows, True, None if center is None else part.shift, center)
+        return cls(rows=part.rows, sparse=True, shift=None if center is None else part.shift, center=center)
 
     def times(self, basis: Array) -> Array:
         """The scores, (b, p), on a basis, (d, p)."""
@@ -100,7 +100,9 @@ def float_squares(rows: Rows, domain: Domain) -> Array:
     """The sum of squares of each column, (d,), of rows of a domain without bounds.
 
     >>> from eigenveil.data.rows import DenseRows
-    >>> float_squares(DenseRows(np.array([[1.0, 2.0], [3.0, 4.0]])), Domain(2, math.inf, np.ones(2))).tolist()
+    >>> float_squares(
+    ...     DenseRows(np.array([[1.0, 2.0], [3.0, 4.0]])), Domain(dim=2, radius=math.inf, center=np.ones(2))
+    ... ).tolist()
     [4.0, 10.0]
     """
     return total_of(rows, FloatSquaresWork(domain))

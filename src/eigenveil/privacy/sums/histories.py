@@ -50,7 +50,7 @@ _MOST = 2**53
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Histories(FloatRegion):
     """Rows of zeros and ones of `dim` items, divided by sqrt(max(degree, least)).
 
@@ -63,7 +63,7 @@ class Histories(FloatRegion):
 
     With `claimed` false no privacy is claimed and rows are on no grid, as in a `Domain`.
 
-    >>> dense(Histories(3, least=4), Block(np.array([[0.0, 1.0, 1.0], [7.0, 0.0, 0.0]]))).round(9).tolist()
+    >>> dense(Histories(dim=3, least=4), Block(np.array([[0.0, 1.0, 1.0], [7.0, 0.0, 0.0]]))).round(9).tolist()
     [[0.0, 0.5, 0.5], [0.5, 0.0, 0.0]]
     """
 
@@ -159,9 +159,9 @@ class Histories(FloatRegion):
             left = sp.csr_array(
                 (np.repeat(weights, np.diff(there.indptr)) * there.data, there.indices, there.indptr), there.shape
             )
-            return Pair(left, there, _PRODUCT)
+            return Pair(left=left, right=there, unit=_PRODUCT)
         left = np.multiply(there, weights[:, None], out=None if out is None else out[: len(there)])
-        return Pair(left, there, _PRODUCT)
+        return Pair(left=left, right=there, unit=_PRODUCT)
 
     def scored(self, block: Block, *, basis: Array, out: Array | None = None) -> Scored:
         """Items and scores: r s^T with s = r^T basis / max(degree, least) in whole numbers of 2^-32, rounded towards zero.
@@ -172,9 +172,9 @@ class Histories(FloatRegion):
         if self.weights is not None:
             rows = self.whole_sparse(block, unit=_UNIT).rows if block.sparse else self.whole(block, unit=_UNIT)
             scores = np.trunc((rows @ basis) * (_UNIT / _WEIGHTED_SCORE))
-            return Scored(rows, scores, _UNIT * _WEIGHTED_SCORE, 1 / _WEIGHTED_SCORE)
+            return Scored(rows=rows, scores=scores, unit=_UNIT * _WEIGHTED_SCORE, largest=1 / _WEIGHTED_SCORE)
         scores = (there @ basis) * (self._shares(degrees) / _SCORE)[:, None]
-        return Scored(there, np.trunc(scores, out=scores), _SCORE, 1 / _SCORE)
+        return Scored(rows=there, scores=np.trunc(scores, out=scores), unit=_SCORE, largest=1 / _SCORE)
 
     def _items(self, block: Block) -> tuple[Any, Array]:
         """Ones and zeros, (b, dim), dense or sparse as the block is, and the degree of each row, (b,)."""

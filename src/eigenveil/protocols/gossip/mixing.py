@@ -23,7 +23,7 @@ _MOST_STEPS: Final = 20_000
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Mixing:
     """How a sum over all peers is found: `steps` exchanges with neighbours, or one pass up and one down a spanning `tree`.
 

@@ -49,7 +49,7 @@ _ADDED: Final = Exact(because="peers have added whatever noise there is before t
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PeerRound:
     """What one round was at one peer, in public terms: who was counted, and how far the estimate moved, as the largest sine.
 

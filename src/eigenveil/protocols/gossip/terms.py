@@ -26,7 +26,7 @@ _LEFT_OF_PAIRS: Final = 0.01
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class GossipTerms:
     """Who talks to whom (`graph`), how sums are found, what noise is added, and what happens to peers that do not answer.
 

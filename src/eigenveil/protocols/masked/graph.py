@@ -32,7 +32,7 @@ _ROUNDING: Final = 1.001
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MaskGraph:
     """How many `holders` a site draws, and how many of them and itself (`threshold`) can recover its secrets.
 

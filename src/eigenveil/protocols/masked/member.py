@@ -54,7 +54,7 @@ def list_digest(question: bytes, alive: bytes, dead: bytes) -> bytes:
 
 
 @final
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, kw_only=True)
 class _SiteRound:
     """What this site has said in one round. Changes in place."""
 

@@ -26,7 +26,7 @@ DECLINED: Final = b"declined"
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class MaskedTerms:
     """Public, the same at every site and at the hub, and fixed: every signature covers these terms.
 
@@ -215,7 +215,7 @@ def require_survivors(sites: int, *, survivors: int, colluders: int) -> None:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PublicKeys:
     """What a site publishes about itself when keys are exchanged: the public half of each of its secrets.
 

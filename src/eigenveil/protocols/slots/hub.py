@@ -44,7 +44,7 @@ _LARGEST: Final = 2.0
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SlotRound:
     """What happened in one round, in public terms: which `slot` was asked, who answered, and who is still missing from it.
 
@@ -60,7 +60,7 @@ class SlotRound:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class HubSnapshot:
     """A hub between two slots: all that it needs to go on.
 

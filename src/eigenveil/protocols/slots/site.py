@@ -150,4 +150,4 @@ class SlotMember(SlotParty[tuple[Array, ...]]):
         # The hub is not told why: the slot may be open, or left out, or its charge was refused.
         if slot not in self._kept:
             return Decline(round_)
-        return Give(round_, self._kept[slot], half=self._task.halved(question))
+        return Give(round=round_, arrays=self._kept[slot], half=self._task.halved(question))

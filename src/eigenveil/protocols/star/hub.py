@@ -36,7 +36,7 @@ Result = TypeVar("Result")
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HubRound:
     """What happened in one round, in public terms.
 

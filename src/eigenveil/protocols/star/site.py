@@ -111,4 +111,4 @@ class Member(Party):
             self.error = error
             return Decline(round_)
         self.error = None
-        return Give(round_, arrays, half=self._task.halved(question))
+        return Give(round=round_, arrays=arrays, half=self._task.halved(question))

@@ -10,7 +10,7 @@ __all__ = ["Backoff", "Timing"]
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
     """Times in seconds. The defaults suit organisations that talk across the internet.
 

@@ -29,7 +29,7 @@ _NAMES: Final = (*(name for name in declared(Bounds) if name != "center"), *decl
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class RowBounds:
     """Public bounds on rows of `dim` columns: a ball, a box, or both; where the mean is searched for; and units.
 
@@ -144,15 +144,15 @@ class RowBounds:
         # If the caller said nothing about the mean, the first ball may not contain it, so the search may take further steps.
         search = mean_bound is None and low is None and math.isfinite(radius) and not unknown
         return cls(
-            dim,
-            radius,
-            reach_of_mean,
-            search,
-            start,
-            units,
-            low,
-            high,
-            private,
+            dim=dim,
+            row_bound=radius,
+            mean_bound=reach_of_mean,
+            search=search,
+            origin=start,
+            scale=units,
+            low=low,
+            high=high,
+            claimed=private,
             find=find,
             units=unknown,
             sparse=sparse,
@@ -169,7 +169,16 @@ class RowBounds:
 
     def around_start(self, start: Array | None) -> Domain:
         """The domain that clips rows for the mean: the box, then the ball of `mean_bound` around `start`."""
-        return Domain(self.dim, self.mean_bound, start, self.scale, self.low, self.high, self.claimed, self.gaps)
+        return Domain(
+            dim=self.dim,
+            radius=self.mean_bound,
+            center=start,
+            scale=self.scale,
+            low=self.low,
+            high=self.high,
+            claimed=self.claimed,
+            gaps=self.gaps,
+        )
 
     def around(self, center: Array | None) -> Domain:
         """The domain that clips rows for products: the box, then the smallest ball around `center` that the bounds allow.
@@ -182,7 +191,16 @@ class RowBounds:
             corner = np.maximum(np.abs(self.high - middle), np.abs(self.low - middle))
             # A little larger, so that rounding does not clip a row that lies in the corner itself.
             radius = min(radius, max(_norm(corner, self.scale), SHORTEST) * (1 + 1e-12))
-        return Domain(self.dim, radius, center, self.scale, self.low, self.high, self.claimed, self.gaps)
+        return Domain(
+            dim=self.dim,
+            radius=radius,
+            center=center,
+            scale=self.scale,
+            low=self.low,
+            high=self.high,
+            claimed=self.claimed,
+            gaps=self.gaps,
+        )
 
     def known(
         self,

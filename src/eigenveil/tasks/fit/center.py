@@ -19,7 +19,7 @@ __all__ = ["Center", "CenterSearch"]
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Center:
     """The mean that was found, (d,), the number of people, the number of steps taken, and whether another step is needed.
 
@@ -53,7 +53,7 @@ class Center:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class CenterSearch(SumTask[Center, Center]):
     """Search for the mean around the origin, and again around the mean found, while it lies far out in its ball.
 
@@ -73,7 +73,7 @@ class CenterSearch(SumTask[Center, Center]):
 
     def start(self) -> Center:
         """The origin."""
-        return Center(self.bounds.origin, self.people, 0)
+        return Center(center=self.bounds.origin, people=self.people, steps=0)
 
     def ask(self, state: Center) -> Question:
         """For sums around the current center."""
@@ -146,8 +146,8 @@ class CenterSearch(SumTask[Center, Center]):
 
     def _totals(self, question: Question) -> Totals:
         return Totals(
-            self.bounds.around_start(_start(question)),
-            self.neighbours,
+            domain=self.bounds.around_start(_start(question)),
+            neighbours=self.neighbours,
             sum_weight=self.shares[question.step],
             count_weight=self.count_share if self._counts(question) else 0.0,
             observed_weight=self._observed(question),

@@ -54,7 +54,7 @@ _TIMES: Final = ("", ", again", *(f", a {which} time" for which in ("third", "fo
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class BoundSearch(SumTask[Center, Center]):
     """Find the norm to clip rows at, and unless `center` is given, the mean of the rows.
 
@@ -170,7 +170,9 @@ class BoundSearch(SumTask[Center, Center]):
         return isinstance(self.center, str)
 
     def _begin(self) -> Center:
-        return Center(self.bounds.origin if isinstance(self.center, str) else self.center, self.people, 0)
+        return Center(
+            center=self.bounds.origin if isinstance(self.center, str) else self.center, people=self.people, steps=0
+        )
 
     def _of_norms(self, step: int) -> bool:
         return step % 2 == 0
@@ -178,13 +180,15 @@ class BoundSearch(SumTask[Center, Center]):
     def _everywhere(self, question: Question) -> Domain:
         center = question.arrays[0]
         around = center if len(center) else None
-        return Domain(self.bounds.dim, math.inf, around, self.bounds.scale, gaps=self.bounds.gaps)
+        return Domain(
+            dim=self.bounds.dim, radius=math.inf, center=around, scale=self.bounds.scale, gaps=self.bounds.gaps
+        )
 
     def _totals(self, question: Question) -> Totals:
         center, radius = question.arrays
         return Totals(
-            self.bounds.found(float(radius[0])).around_start(center if len(center) else None),
-            self.neighbours,
+            domain=self.bounds.found(float(radius[0])).around_start(center if len(center) else None),
+            neighbours=self.neighbours,
             sum_weight=self.split.mean[question.step],
             count_weight=self.split.count if self._counts(question) else 0.0,
             observed_weight=self._observed(question),
@@ -293,7 +297,9 @@ def clip_edge(tails: Tails, *, dim: int, rank: int, entry: float, price: float =
 
     >>> from eigenveil.core.counts import Cells
     >>> beyond = np.array([900.0, 500.0, 100.0, 10.0, 0.0])
-    >>> tails = Tails(Cells(2.0 ** np.arange(5)), beyond, np.zeros(5), 1000.0, 0.0)
+    >>> tails = Tails(
+    ...     cells=Cells(2.0 ** np.arange(5)), beyond=beyond, error=np.zeros(5), people=1000.0, people_error=0.0
+    ... )
     >>> [clip_edge(tails, dim=50, rank=2, entry=entry) for entry in (0.1, 1.0, 10.0)]   # more noise, a smaller bound
     [3, 2, 0]
     """

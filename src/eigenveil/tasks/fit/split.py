@@ -32,7 +32,7 @@ _OBSERVED_SHARE: Final = 0.04
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
     """Shares of mu^2: `mean` for each step of the search for mean and bound, `count` with one of them, `extra` for later totals.
 
@@ -137,9 +137,9 @@ def split_budget(
     # the mean is the last step. Entries are counted with the first sum of rows, which is divided by these counts.
     last = len(_UNIT_SHARES) - 1
     return Split(
-        steps,
-        beside,
-        extra,
+        mean=steps,
+        count=beside,
+        extra=extra,
         counted_at=last if units else 3 if bound else 0,
         observed=seen - later,
         observed_at=last if units else 1 if bound else 0,
@@ -155,7 +155,7 @@ class Portion(Mechanism):
     >>> from eigenveil.core.ledger import Ledger
     >>> from eigenveil.core.mechanism import Gaussian
     >>> from eigenveil.core.noise import Noise
-    >>> half = Portion(Gaussian(5.0, Ledger(epsilon=1.0, delta=1e-6), Noise.seeded(1)), 0.25)
+    >>> half = Portion(Gaussian(multiplier=5.0, ledger=Ledger(epsilon=1.0, delta=1e-6), noise=Noise.seeded(1)), 0.25)
     >>> half.scale(1.0)
     10.0
     """

@@ -10,7 +10,7 @@ ends when its own task has a result.
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, Self, TypeVar, assert_never, final
 
@@ -24,7 +24,7 @@ from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, top_eigen
 from eigenveil.linalg.subspace import tie_at
 from eigenveil.tasks import Question, SumTask, Task, Totals
-from eigenveil.tasks.base import require_array
+from eigenveil.tasks.base import Components, require_array
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.center import Center, CenterSearch
 from eigenveil.tasks.fit.gaps import Rates
@@ -83,7 +83,7 @@ def counted_at_once(dim: int, *, find: bool, units: bool) -> int:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class FitResult:
     """What a fit released: directions, total sum of squares, number of people, the center and the steps it took to find it.
 
@@ -122,7 +122,7 @@ class FitResult:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class FitState:
     """How far a fit has come. The state of the stage's own task is `inner`.
 
@@ -147,7 +147,7 @@ class FitState:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Fit(WholeFit[FitState, Any, FitResult]):
     """A fit of rows within `bounds` around `center`; `components` makes the task that finds the directions in a domain.
 
@@ -166,7 +166,7 @@ class Fit(WholeFit[FitState, Any, FitResult]):
     bounds: RowBounds
     neighbours: Neighbours
     center: Array | Literal["private"] | None
-    components: Callable[[Domain], AnyTask]
+    components: Components
     split: Split
     people: float | None
     multiplier: float
@@ -186,10 +186,10 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         """The search for bound and mean or, if both are given, the components."""
         if self._first is not None:
             begun = self._search().start()
-            return FitState(self._first, begun, begun)
+            return FitState(stage=self._first, inner=begun, center=begun)
         given = None if isinstance(self.center, str) else self.center
-        known = Center(given, self.people, 0, far=False)
-        return self._begun("components", FitState("components", None, known))
+        known = Center(center=given, people=self.people, steps=0, far=False)
+        return self._begun("components", FitState(stage="components", inner=None, center=known))
 
     def ask(self, state: FitState) -> Question:
         """The stage's own question, preceded by the center."""
@@ -365,19 +365,19 @@ class Fit(WholeFit[FitState, Any, FitResult]):
                 scale *= math.sqrt(float((factors**-2.0).mean())) / float(factors.min())
         center = np.zeros(domain.dim) if where.center is None else where.center
         return FitResult(
-            subspace,
-            trace,
-            where.people,
-            center,
-            where.steps,
-            domain,
-            scale,
-            tied,
-            at_rest,
-            where.clipped,
-            where.norms,
-            where.outliers,
-            factors,
+            subspace=subspace,
+            trace=trace,
+            people=where.people,
+            center=center,
+            steps=where.steps,
+            domain=domain,
+            scale=scale,
+            tied=tied,
+            at_rest=at_rest,
+            clipped=where.clipped,
+            norms=where.norms,
+            outliers=where.outliers,
+            factors=factors,
             louder=louder,
         )
 
@@ -439,7 +439,7 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         )
         require(not bound or self._can_be_bound(bound[0]), "no search can have found the bound of an answer")
         point = None if self.center is None else center
-        where = Center(point, people, int(steps), far=False)
+        where = Center(center=point, people=people, steps=int(steps), far=False)
         if bound:
             norms, last = tuple(bound[2 : 2 + len(BEYOND)]), bound[2 + len(BEYOND) :]
             outliers = Outliers.read(last)
@@ -603,7 +603,14 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         stage: Stage = "components" if question.stage == "components" else "totals"
         bound = float(numbers[1]) if self.bounds.find else None
         scale = question.arrays[2] if self.bounds.units else None
-        where = Center(center if len(center) else None, None, int(numbers[0]), False, bound, scale=scale)
+        where = Center(
+            center=center if len(center) else None,
+            people=None,
+            steps=int(numbers[0]),
+            far=False,
+            bound=bound,
+            scale=scale,
+        )
         return self._task(stage, where), Question(question.step, question.arrays[3 if self.bounds.units else 2 :])
 
     def _task(self, stage: Stage, where: Center | None) -> AnyTask:
@@ -629,14 +636,14 @@ class Fit(WholeFit[FitState, Any, FitResult]):
             return self._search()
         domain = self._domain(where)
         if stage == "components":
-            return self.components(domain)
+            return self.components(domain=domain)
         count, seen = not self._counted(), self._divides and not isinstance(self.center, str)
         also = (("count", count), ("observed entries", seen), ("trace", self.needs_trace))
         # Count and trace have equal parts of what the counts of entries leave.
         each = (self.split.extra - self.split.observed_later) / max(count + self.needs_trace, 1)
         return Totals(
-            domain,
-            self.neighbours,
+            domain=domain,
+            neighbours=self.neighbours,
             count_weight=each * count,
             trace_weight=each * self.needs_trace,
             observed_weight=self.split.observed_later if seen else 0.0,
@@ -645,26 +652,32 @@ class Fit(WholeFit[FitState, Any, FitResult]):
 
     def _search(self) -> CenterSearch | BoundSearch | UnitSearch | ExactUnits:
         if self.bounds.units and not self.bounds.claimed:
-            return ExactUnits(self.bounds, self.neighbours, self.people, self.split)
+            return ExactUnits(bounds=self.bounds, neighbours=self.neighbours, people=self.people, split=self.split)
         if self.bounds.units:
-            return UnitSearch(self.bounds, self.neighbours, self.split, self.people, self.multiplier)
+            return UnitSearch(
+                bounds=self.bounds,
+                neighbours=self.neighbours,
+                split=self.split,
+                people=self.people,
+                multiplier=self.multiplier,
+            )
         if not self.bounds.find:
             return CenterSearch(
-                self.bounds,
-                self.neighbours,
-                self.split.mean,
-                self.split.count,
-                self.people,
-                self.multiplier,
-                self.split.observed,
+                bounds=self.bounds,
+                neighbours=self.neighbours,
+                shares=self.split.mean,
+                count_share=self.split.count,
+                people=self.people,
+                multiplier=self.multiplier,
+                observed_share=self.split.observed,
             )
         return BoundSearch(
-            self.bounds,
-            self.neighbours,
-            self.center,
-            self.split,
-            self.people,
-            self.multiplier,
+            bounds=self.bounds,
+            neighbours=self.neighbours,
+            center=self.center,
+            split=self.split,
+            people=self.people,
+            multiplier=self.multiplier,
             # With a fraction of the variance the rank is not known yet, and this is a guess for the bound alone.
             rank=min(self.bounds.dim, _RANK) if self.rank is None else self.rank,
             entry=self.entry,

@@ -59,7 +59,7 @@ _VARIANCE: Final = 3.0
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class UnitSearch(SumTask[Center, Center]):
     """Find the medians and spreads of all columns in four rounds, and then the mean, in a ball in these units.
 
@@ -81,7 +81,7 @@ class UnitSearch(SumTask[Center, Center]):
         """The origin. Refuses a public number of people that is too small, before anything is spent."""
         if self.people is not None:
             self._require_people(self.people)
-        return Center(self.bounds.origin, self.people, 0)
+        return Center(center=self.bounds.origin, people=self.people, steps=0)
 
     def ask(self, state: Center) -> Question:
         """For counts around the current center, or for the sum of rows in the ball around it."""
@@ -96,7 +96,7 @@ class UnitSearch(SumTask[Center, Center]):
         counts = question.step < _MEAN
         require_step(question, steps=len(self.split.mean), arrays=1 if counts else 2)
         require(
-            question.step > 0 or question.same(self.ask(Center(self.bounds.origin, None, 0))),
+            question.step > 0 or question.same(self.ask(Center(center=self.bounds.origin, people=None, steps=0))),
             "the search for units must begin at the agreed point",
         )
         # The domains check that centers and units have the right shape and are finite, and that units are positive.
@@ -145,13 +145,15 @@ class UnitSearch(SumTask[Center, Center]):
 
     def _everywhere(self, question: Question) -> Domain:
         center = question.arrays[0]
-        return Domain(self.bounds.dim, math.inf, center if len(center) else None, gaps=self.bounds.gaps)
+        return Domain(
+            dim=self.bounds.dim, radius=math.inf, center=center if len(center) else None, gaps=self.bounds.gaps
+        )
 
     def _totals(self, question: Question) -> Totals:
         center, scale = question.arrays
         return Totals(
-            self.bounds.in_units(scale).around_start(center),
-            self.neighbours,
+            domain=self.bounds.in_units(scale).around_start(center),
+            neighbours=self.neighbours,
             sum_weight=self.split.mean[_MEAN],
             count_weight=self.split.count if self.people is None else 0.0,
             observed_weight=self.split.observed,
@@ -228,7 +230,7 @@ class UnitSearch(SumTask[Center, Center]):
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ExactUnits(SumTask[Center, Center]):
     """The mean and the standard deviation of every column, as scikit-learn's `StandardScaler` has them. NOT PRIVATE.
 
@@ -243,7 +245,7 @@ class ExactUnits(SumTask[Center, Center]):
 
     def start(self) -> Center:
         """The origin."""
-        return Center(self.bounds.origin, self.people, 0)
+        return Center(center=self.bounds.origin, people=self.people, steps=0)
 
     def ask(self, state: Center) -> Question:
         """For the sum of rows around the origin, and then for squares around the mean."""
@@ -304,12 +306,12 @@ class ExactUnits(SumTask[Center, Center]):
 
     def _domain(self, question: Question) -> Domain:
         center = question.arrays[0] if question.arrays else None
-        return Domain(self.bounds.dim, math.inf, center, claimed=False, gaps=self.bounds.gaps)
+        return Domain(dim=self.bounds.dim, radius=math.inf, center=center, claimed=False, gaps=self.bounds.gaps)
 
     def _totals(self, question: Question) -> Totals:
         return Totals(
-            self._domain(question),
-            self.neighbours,
+            domain=self._domain(question),
+            neighbours=self.neighbours,
             sum_weight=1.0,
             count_weight=float(self.people is None),
             observed_weight=self.split.for_observed,
@@ -357,7 +359,13 @@ def spread_of(tails: Tails, *, sure: float = _SURE) -> tuple[float, float, float
 
     >>> from eigenveil.core.counts import Cells
     >>> edges = np.array([-4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0])
-    >>> even = Tails(Cells(edges), np.array([100.0, 90.0, 70.0, 50.0, 30.0, 10.0, 0.0]), np.zeros(7), 100.0, 0.0)
+    >>> even = Tails(
+    ...     cells=Cells(edges),
+    ...     beyond=np.array([100.0, 90.0, 70.0, 50.0, 30.0, 10.0, 0.0]),
+    ...     error=np.zeros(7),
+    ...     people=100.0,
+    ...     people_error=0.0,
+    ... )
     >>> median, spread, _ = spread_of(even)
     >>> abs(median) < 1e-6, round(spread, 1)
     (True, 1.8)

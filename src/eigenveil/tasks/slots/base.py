@@ -22,7 +22,7 @@ Part = TypeVar("Part")
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SlotState:
     """What a hub knows after some slots: their `value`, aged to slot `reference`. None before the first.
 
@@ -42,7 +42,7 @@ class SlotState:
 def aged(state: SlotState, slot: int, forget: float) -> tuple[float, float, int]:
     """The factor of the state, that of a part of `slot`, and the new reference slot.
 
-    >>> aged(SlotState(1.0, reference=4), 6, 0.5), aged(SlotState(1.0, reference=4), 3, 0.5)
+    >>> aged(SlotState(value=1.0, reference=4), 6, 0.5), aged(SlotState(value=1.0, reference=4), 3, 0.5)
     ((0.0625, 1.0, 6), (1.0, 0.25, 4))
     """
     # Nothing is there to age yet, so the first slot that arrives is the reference, whatever its number.

@@ -30,7 +30,7 @@ Sketches = tuple[Sketch, ...]
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SlotSketches(SlotTask[Sketches]):
     """Sketches of rows of `dim` columns with at most `width` directions, around their mean if `center`, over `slots` slots.
 
@@ -139,7 +139,7 @@ class SlotSketches(SlotTask[Sketches]):
         if not known:
             return self.start()
         merged = self._merged([state.value.faded(weight) for state, weight in known])
-        return SlotState(merged, newest, parts=sum(weight * state.parts for state, weight in known))
+        return SlotState(value=merged, reference=newest, parts=sum(weight * state.parts for state, weight in known))
 
     def _merged(self, sketches: Sequence[Sketch]) -> Sketch:
         return merge_many(sketches, rank=min(self.dim, _AT_HUB * self.width), center=self.center)

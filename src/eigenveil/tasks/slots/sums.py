@@ -46,7 +46,7 @@ _MOST_ROWS: Final = 1 << 28
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SlotSums(SlotTask[Array], SumTask[SlotState, SlotState]):
     """The matrix of each slot's rows in `domain`, (d + 1 + w, d + 1 + w), over `slots` slots, with w columns for counts.
 
@@ -67,7 +67,7 @@ class SlotSums(SlotTask[Array], SumTask[SlotState, SlotState]):
     s^2 + 2 c h^2. Incomplete rows that are left out add nothing, not even their constant. Against a complete row that moves
     the matrix by u u^T, R^2 at most, and the number of rows left is protected under every relation.
 
-    >>> task = SlotSums(Domain(dim=1, radius=2.0), Neighbours.ZERO_OUT, slots=3)
+    >>> task = SlotSums(domain=Domain(dim=1, radius=2.0), neighbours=Neighbours.ZERO_OUT, slots=3)
     >>> slot = task.open()
     >>> slot.add(np.array([[1.0], [-1.0]]))
     >>> matrix = task.private(Question(0), slot.close()).value
@@ -131,7 +131,7 @@ class SlotSums(SlotTask[Array], SumTask[SlotState, SlotState]):
     @property
     def wide(self) -> Domain:
         """The ball of rows with their constant."""
-        return Domain(self.domain.dim + 1, math.hypot(self.domain.radius, self.constant))
+        return Domain(dim=self.domain.dim + 1, radius=math.hypot(self.domain.radius, self.constant))
 
     # What a site makes of a slot.
 
@@ -266,8 +266,8 @@ class SlotSums(SlotTask[Array], SumTask[SlotState, SlotState]):
                 own = state.levels.times(weight)
                 levels = own if levels is None else levels.and_also(own)
         return SlotState(
-            value,
-            newest,
+            value=value,
+            reference=newest,
             parts=sum(weight * state.parts for state, weight in known),
             noise=sum(weight**2 * state.noise for state, weight in known),
             levels=levels,

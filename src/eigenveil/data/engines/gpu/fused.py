@@ -84,7 +84,7 @@ def fused_products(
         found = [_products(table, rows, factors, limits, strip) for strip in strips]
         parts.append(torch.cat(found, dim=2)[:, :, : basis.shape[1]])
     unit = unit_of(domain)
-    return WholeSums(_joined(torch.cat(parts), len(values)), unit * (unit / SCORE))
+    return WholeSums(total=_joined(torch.cat(parts), len(values)), unit=unit * (unit / SCORE))
 
 
 def _padded(strip: Any) -> Any:

@@ -64,7 +64,7 @@ def rows_on_device(X: Any, *, device: Any = None, gaps: bool = False) -> "Device
         require_real(X.dtype, "X")
         torch = _torch()
         where = _torch_device(torch, "cuda" if device is None else device)
-        return DeviceRows(X, _namespace(torch.empty(0, device=where)), where, gaps=gaps)
+        return DeviceRows(values=X, xp=_namespace(torch.empty(0, device=where)), device=where, gaps=gaps)
     # Layouts of torch, in which zeros are not stored.
     dense = str(getattr(X, "layout", "torch.strided")) == "torch.strided"
     require(
@@ -83,14 +83,14 @@ def rows_on_device(X: Any, *, device: Any = None, gaps: bool = False) -> "Device
     require(X.ndim == 2, f"rows must have two dimensions, got {X.ndim}")
     real = xp.isdtype(X.dtype, ("bool", "integral", "real floating"))
     require(bool(real), f"X must hold real numbers, got dtype {X.dtype}")
-    rows = DeviceRows(X, xp, X.device, gaps=gaps)
+    rows = DeviceRows(values=X, xp=xp, device=X.device, gaps=gaps)
     with words_for_the_device():
         rows.require_finite()
     return rows
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class DeviceRows:
     """Rows, (n, d), in an array on a `device`, or on their way to it. Sums are worked out there and only sums come back.
 

@@ -108,7 +108,7 @@ def _gram(rows: Blocks, work: GramWork, mover: Mover) -> WholeSums:
         return _gram_of(rows.xp, mover.whole(block, unit=unit, squared=True))
 
     shape, each = (work.region.dim, work.region.dim), 1 << 2 * _ROW_BITS
-    return WholeSums(_added_up(rows, product, shape, each=each), unit * unit)
+    return WholeSums(total=_added_up(rows, product, shape, each=each), unit=unit * unit)
 
 
 def _gram_of(xp: Any, inside: Any) -> Any:
@@ -137,7 +137,7 @@ def _sum(rows: Blocks, work: SumWork, mover: Mover) -> WholeSums:
     def product(block: DeviceBlock) -> Any:
         return rows.xp.sum(mover.whole(block, unit=unit, squared=False), axis=0)
 
-    return WholeSums(_added_up(rows, product, (work.region.dim,), each=1 << (_ROW_BITS + SUM_BITS)), unit)
+    return WholeSums(total=_added_up(rows, product, (work.region.dim,), each=1 << (_ROW_BITS + SUM_BITS)), unit=unit)
 
 
 def _products(rows: Blocks, work: ProductsWork, mover: Mover) -> WholeSums:
@@ -156,7 +156,7 @@ def _products(rows: Blocks, work: ProductsWork, mover: Mover) -> WholeSums:
         return sum(rows.xp.astype(part, rows.xp.int64) for part in parts)
 
     total = _added_up(rows, product, work.basis.shape, each=1 << (_ROW_BITS + SCORE_BITS))
-    return WholeSums(total, unit * (unit / SCORE))
+    return WholeSums(total=total, unit=unit * (unit / SCORE))
 
 
 def _added_up(rows: Blocks, product: Callable[[DeviceBlock], Any], shape: tuple[int, ...], *, each: int) -> Total:

@@ -48,7 +48,7 @@ class TranscriptError(EigenveilError):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogEntry:
     """Something that moved the hub: its start, a message from `sender`, a deadline that passed, or a resumption.
 
@@ -245,7 +245,7 @@ class ReplayMechanism(Mechanism):
     def taken(self) -> bytes | None:
         """What was released since the last call, to be written to disk; None if nothing was."""
         arrays, self._new = tuple(self._new), []
-        return encode(Message("hub", "hub", Give(0, arrays))) if arrays else None
+        return encode(Message("hub", "hub", Give(round=0, arrays=arrays))) if arrays else None
 
     def require_all_given(self) -> None:
         """Refuse to go on after a replay that did not use every release that was put back."""

@@ -91,7 +91,7 @@ class DurableSlotHub(DurableParty):
         """What a party that is back still owes, or the final result."""
         # In the log, because the next slot may exchange keys anew for it, and a replay must do the same.
         if self._masking is not None and not self.over and self._masking.back(other):
-            self._log.add(LogEntry("back", other))
+            self._log.add(LogEntry(kind="back", sender=other))
         return outgoing_of(self.party.rejoined(other))
 
     def heard(self, name: str, closed: int, *, ended: bool) -> None:
@@ -125,15 +125,15 @@ class DurableSlotHub(DurableParty):
     def _store(self) -> None:
         """Replace the log by a snapshot, and by the keys of the masks where they are new."""
         text, arrays = snapshot_parts(self.party.snapshot())
-        stored = encode(Message("hub", "hub", Give(0, arrays)))
+        stored = encode(Message("hub", "hub", Give(round=0, arrays=arrays)))
         if self._masking is None:
-            self._log.cut(LogEntry("snapshot", data=text.encode(), released=stored))
+            self._log.cut(LogEntry(kind="snapshot", data=text.encode(), released=stored))
             return
         facts = json.dumps(self._masking.facts()).encode()
         keys, new = self._masking.keys, None
         if keys is not None and keys.first != self._logged:
-            new = LogEntry("keys", data=encode(Message("hub", "hub", keys.stored())))
-        self._log.cut(LogEntry("snapshot", data=text.encode(), released=stored, asked=facts), keys=new)
+            new = LogEntry(kind="keys", data=encode(Message("hub", "hub", keys.stored())))
+        self._log.cut(LogEntry(kind="snapshot", data=text.encode(), released=stored, asked=facts), keys=new)
         if keys is not None:
             self._logged = keys.first
 

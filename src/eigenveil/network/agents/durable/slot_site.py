@@ -221,7 +221,7 @@ class DurableSlotSite(Asked):
             # Not masked yet: in a message it would need a round, whose masks are added when that is asked for.
             return Masked(0, part, b"")
         # Sums are symmetric, and half of a matrix is enough to repeat it.
-        return Give(0, part, half=self.party.halved(slot))
+        return Give(round=0, arrays=part, half=self.party.halved(slot))
 
     def end(self) -> None:
         """The source has ended, so nothing is to be waited for."""

@@ -1,20 +1,88 @@
-"""Where a live page listens and who may read it: everybody on this machine, or whoever has the token.
+"""What a live page shows at one moment, where it listens and who may read it: all on this machine, or whoever has the token.
 
 A page on loopback has no token. Its one danger is a web page of a stranger whose name is made to point here, and such a request
 carries that name in its Host header. So only names of this machine are answered. Anywhere else a token is needed as well.
+
+The views of the commands make a `PageState` from what they show on the terminal. The page never sees rows.
 """
 
 import hmac
 import ipaddress
 import re
 import secrets
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from eigenveil.errors import require
 
-__all__ = ["PageAddress"]
+if TYPE_CHECKING:
+    from eigenveil.core.ledger import Ledger
+    from eigenveil.estimators.rounds import Round
+    from eigenveil.model import Model
+
+__all__ = ["LivePage", "PageAddress", "PageBudget", "PageState", "live_page", "scree_words"]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class PageBudget:
+    """What has been spent at this place, in `words`, and as a `share` of what may be, None where nothing limits it."""
+
+    words: str
+    share: float | None = None
+
+    @classmethod
+    def of_ledger(cls, ledger: "Ledger") -> "PageBudget":
+        """What was spent of the budget of a ledger."""
+        budget, spent = ledger.budget, ledger.epsilon()
+        return cls(f"epsilon {spent:.3g} of {budget.epsilon:g}, at delta = {budget.delta:g}", spent / budget.epsilon)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageState:
+    """One moment of a run. Every number in it was released or is public, and the terminal of this party shows it as well.
+
+    `now` says what is being done. `parties` are the others, each with whether it is there, and `there` is the word for that.
+    `variances` are along the components as far as they are known, with the noise `floor` once there is a model.
+    """
+
+    title: str
+    now: str
+    facts: tuple[tuple[str, str], ...] = ()
+    parties: tuple[tuple[str, bool], ...] = ()
+    there: str = "connected"
+    rounds: tuple["Round", ...] = ()
+    spending: PageBudget | None = None
+    variances: tuple[float, ...] = ()
+    floor: float = 0.0
+    final: bool = False
+    warnings: tuple[str, ...] = ()
+
+    @staticmethod
+    def scree(model: "Model | None", rounds: "Sequence[Round]") -> "tuple[tuple[float, ...], float, bool]":
+        """The variances, the noise floor, and whether they are final: those of the model, or of the last round that has any."""
+        # The model divides by the released number of people. Rounds have plain sums, so only their shape can be compared.
+        if model is not None:
+            return tuple(model.explained_variance.tolist()), model.noise_floor, True
+        return next((done.variances for done in reversed(rounds) if done.variances), ()), 0.0, False
+
+
+def scree_words(variances: Sequence[float]) -> str:
+    """Variances in one line, as shares of the first.
+
+    >>> scree_words([50.0, 20.0, 5.0])
+    '1, 0.4, 0.1 of the first'
+    """
+    # A table of zeros has variances of zero.
+    first = variances[0] or 1.0
+    return ", ".join(f"{value / first:.2g}" for value in variances[:8]) + " of the first"
+
 
 # A browser sends the name that the person typed, so every usual name of this machine is listed.
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
@@ -133,3 +201,65 @@ def _token_in(path: Path) -> str:
         "get one",
     )
     return token
+
+
+_LINES: Final = 200
+_LONGEST: Final = 500
+_UNSEEN: Final = "The page could not be drawn just now. The terminal has everything."
+
+
+@final
+class LivePage:
+    """The lines that were said, and a `look` at the state. Changes in place, from any thread.
+
+    `look` is called on the thread of the page. It reads only values that are replaced as a whole.
+    """
+
+    def __init__(self, look: Callable[[], PageState]) -> None:
+        from eigenveil.show.server import Drawing
+
+        self._look, self._drawing = look, Drawing()
+        # Appending and copying a deque are single steps, so the threads of the study and of the page need no lock.
+        self._lines: deque[tuple[str, str, str | None]] = deque(maxlen=_LINES)
+
+    def line(self, words: str, style: str | None = None) -> None:
+        """Something that happened just now."""
+        # Cut to a bounded length, because all lines are sent again whenever one is added.
+        self._lines.append((f"{datetime.now().astimezone():%H:%M:%S}", words[:_LONGEST], style))
+
+    def parts(self) -> dict[str, str]:
+        """The page as it is now. Whatever goes wrong here stays here: a study must not end because of its page."""
+        try:
+            return self._drawing.parts(self._look(), list(self._lines))
+        except Exception:
+            return {"now": f'<p class="answer">{_UNSEEN}</p>'}
+
+    @property
+    def title(self) -> str:
+        """The title of the page; a plain one if nothing can be seen."""
+        try:
+            return self._look().title
+        except Exception:
+            return "Eigenveil"
+
+
+@contextmanager
+def live_page(
+    address: PageAddress | None, look: Callable[[], PageState], *, say: Callable[[str], None], secret: bool
+) -> Iterator[LivePage | None]:
+    """Serve a page at `address` inside the context, if there is one, and `say` where. `secret`: with its token."""
+    if address is None:
+        yield None
+        return
+    # Loaded only now: most runs have no page, and a command must start fast.
+    from eigenveil.show.server import POLICY, VERSION, PageServer, PageSource, document
+
+    page = LivePage(look)
+    source = PageSource(
+        parts=page.parts, document=lambda parts: document(page.title, parts), policy=POLICY, version=VERSION
+    )
+    with PageServer(address, source) as server:
+        # A log may go further than a terminal, and the token must not.
+        more = "" if address.token is None or secret else " The token is in the file of --page-token."
+        say(f"live page: {address.url(server.port, secret=secret)}{more}")
+        yield page

@@ -1,0 +1,548 @@
+"""Fits that are known to be wrong. An audit that does not refute each of them is blind: its other verdicts mean nothing.
+
+Each is the smallest change to something shipped, or a method as it was published: one curator's fit with one mistake; a reader
+of a file that puts a row into the slot in which it is read, as followers did at first; FedPower with local steps as published;
+masks with a missing share of noise; D-DP-PM as published; pairwise noise on a graph that falls apart without one peer; a site
+that notes in its ledger which of its slots nobody has rows in; and noise in floating point, as most libraries add it.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from typing import Any, Final, cast, final
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from eigenveil.audit.case import Claim, Trial, mu_of, usual_case
+from eigenveil.audit.cases.bits import site_parts
+from eigenveil.audit.cases.curator import blanked, fitted, two_fits
+from eigenveil.audit.cases.ledgers import SLOTS, seen_in_export, stream_on_a_ledger
+from eigenveil.audit.cases.peers import NAMES, along, few_rows, watched
+from eigenveil.audit.cases.seen import Tap, enough_people, lifted, tossed
+from eigenveil.audit.cases.sites import UNDER_MASKS, seen_by_hub_and_colluder
+from eigenveil.audit.cases.stream import followed_file
+from eigenveil.core.accounting import Budget
+from eigenveil.core.domain import Domain, Region, Scored, SparseBlock
+from eigenveil.core.ledger import Charge, Ledger, Memory, Slot
+from eigenveil.core.mechanism import Bounded, Exact, Gaussian, Mechanism
+from eigenveil.core.noise import Noise
+from eigenveil.core.rows import Block, Rows
+from eigenveil.core.unit import Neighbours
+from eigenveil.data.follow import ByClock, Closed, Followed, FollowedRows, Instant, SlotEnds, SlotStart
+from eigenveil.data.rows import DenseRows, Symmetric
+from eigenveil.estimators import FederatedPCA, GossipPCA, PrivatePCA
+from eigenveil.estimators.federated.parties import Parties
+from eigenveil.estimators.gossip.simulation import GossipSimulation
+from eigenveil.estimators.terms import Terms
+from eigenveil.linalg import Array
+from eigenveil.linalg.graphs import Graph
+from eigenveil.linalg.normals import normals
+from eigenveil.plan import Plan
+from eigenveil.privacy.sums.clipped import FloatRegion, moved, sparse
+from eigenveil.protocols import Member, Party
+from eigenveil.protocols.masked import Identity
+from eigenveil.protocols.messages import Pass
+from eigenveil.tasks import Question, Task
+from eigenveil.tasks.fit.bounds import RowBounds
+
+__all__ = ["CASES", "AsRead", "FloatingGaussian", "lone_tables", "published", "published_fedpower"]
+
+_CURATOR_DIM: Final = 8
+_CURATOR_AXES: Final = np.eye(_CURATOR_DIM)
+# The budgets of shipped cases are large enough to show noise that is a fifth too small, so a specimen has just that.
+_TOO_LITTLE: Final = 0.8
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class _Misjudged(FloatRegion):
+    """A region that clips rows as `inner` does, and states `part` of the sensitivities of `stated`."""
+
+    dim: int
+    radius: float
+    stated: Domain
+    inner: Domain
+    part: float = 1.0
+
+    @property
+    def shifted_center(self) -> Array | None:
+        return self.inner.shifted_center
+
+    @property
+    def unit(self) -> float | None:
+        return self.inner.unit
+
+    def moved(self, block: Block, *, out: Array, squared: bool = False) -> tuple[Array, Array]:
+        return moved(self.inner, block, out=out, squared=squared)
+
+    def sparse(self, block: Block, *, squared: bool = False) -> SparseBlock:
+        return sparse(self.inner, block, squared=squared)
+
+    def whole(self, block: Block, *, unit: float, squared: bool = False, out: Array | None = None) -> Array:
+        return self.inner.whole(block, unit=unit, squared=squared, out=out)
+
+    def whole_sparse(self, block: Block, *, unit: float, squared: bool = False) -> SparseBlock:
+        return self.inner.whole_sparse(block, unit=unit, squared=squared)
+
+    def squares(self, block: Block) -> Array:
+        return self.inner.squares(block)
+
+    def scored(self, block: Block, *, basis: Array, out: Array | None = None) -> Scored:
+        return self.inner.scored(block, basis=basis, out=out)
+
+    def sum_sensitivity(self, neighbours: Neighbours) -> float:
+        return self.part * self.stated.sum_sensitivity(neighbours)
+
+    def gram_sensitivity(self, neighbours: Neighbours) -> float:
+        return self.part * self.stated.gram_sensitivity(neighbours)
+
+    def gram_times_sensitivity(self, neighbours: Neighbours, *, basis: Array, basis_norm: float) -> float:
+        return self.part * self.stated.gram_times_sensitivity(neighbours, basis=basis, basis_norm=basis_norm)
+
+    def trace_sensitivity(self, neighbours: Neighbours) -> float:
+        return self.part * self.stated.trace_sensitivity(neighbours)
+
+    @property
+    def scale(self) -> Array | None:
+        """The units of the columns, which a fit shows."""
+        return self.stated.scale
+
+
+@final
+class _OtherBounds:
+    """Bounds whose regions are `changed`, and which otherwise equal the bounds they replace."""
+
+    def __init__(self, bounds: RowBounds, changed: Callable[[Domain], Region]) -> None:
+        self._bounds, self._changed = bounds, changed
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._bounds, name)
+
+    def around(self, center: Array | None) -> Region:
+        return self._changed(self._bounds.around(center))
+
+
+# Each specimen differs from the shipped fit in one place, so that what refutes it is that place.
+def _quiet(domain: Domain) -> Region:
+    """A sensitivity that is a fifth too small; noise is proportional to it."""
+    return _Misjudged(dim=domain.dim, radius=domain.radius, stated=domain, inner=domain, part=_TOO_LITTLE)
+
+
+def _unclipped(domain: Domain) -> Region:
+    """Rows as in exact fits, which are not clipped."""
+    return _Misjudged(dim=domain.dim, radius=domain.radius, stated=domain, inner=replace(domain, radius=math.inf))
+
+
+@final
+class _QuietPCA(PrivatePCA):
+    """A `PrivatePCA` whose noise is a fifth too small."""
+
+    def _planned(self, asked: PrivatePCA, rows: Rows, budget: Budget | None) -> tuple[Plan, Terms]:
+        plan, terms = super()._planned(asked, rows, budget)
+        return plan, replace(terms, bounds=cast(RowBounds, _OtherBounds(terms.bounds, _quiet)))
+
+
+@final
+class _UnclippedPCA(PrivatePCA):
+    """A `PrivatePCA` that does not clip rows to `row_bound`."""
+
+    def _planned(self, asked: PrivatePCA, rows: Rows, budget: Budget | None) -> tuple[Plan, Terms]:
+        plan, terms = super()._planned(asked, rows, budget)
+        return plan, replace(terms, bounds=cast(RowBounds, _OtherBounds(terms.bounds, _unclipped)))
+
+
+def _forgetful(budget: Budget) -> Ledger:
+    """A ledger that does not record the first charge that it accepts."""
+    memory = Memory(budget)
+    write = memory.write
+    seen = []
+
+    def forget(charge: Charge) -> None:
+        seen.append(charge)
+        # The first charge is accepted and forgotten, so that the second fit seems to be the first.
+        if len(seen) > 1:
+            write(charge)
+
+    # On this one object: `Memory` is final and has no subclasses.
+    vars(memory)["write"] = forget
+    return Ledger.kept(budget, memory)
+
+
+def _twice(budget: Budget, rng: Generator, state: int | None) -> Trial:
+    # Two fits at the whole budget each, where the ledger believes that there was one.
+    return two_fits(budget, rng, state, ledger=_forgetful(budget), each=budget)
+
+
+def _measured(budget: Budget, rng: Generator, state: int | None) -> Trial:
+    """An analyst who passes the largest row norm as row_bound: the amount of noise then reveals that row."""
+    present = tossed(1, rng)
+    # So many people that the components alone tell nothing: only the amount of noise gives the row away.
+    base = lifted(_CURATOR_DIM, length=1.0, people=enough_people(_CURATOR_DIM, deviation=1 / mu_of(budget)))
+    # A tenth above all others, so the largest norm tells whether this row is there.
+    table = np.vstack([base, np.where(present[:, None], 1.1, 0.0) * _CURATOR_AXES[:1]])
+    pca = fitted(table, budget, state, row_bound=float(np.linalg.norm(table, axis=1).max()))
+    # The attacker sees only what a fit may always state: the variance below which there is only noise.
+    return Trial(scores=np.array([pca.noise_floor_]), present=present)
+
+
+@final
+class AsRead:
+    """Closes a slot when its time is over, with the rows that were read by then. Changes in place."""
+
+    def __init__(
+        self, source: Followed, rule: ByClock, *, start: SlotStart | None = None, ends: SlotEnds | None = None
+    ) -> None:
+        self._source, self._rule, self.start = source, rule, SlotStart() if start is None else start
+        self._offset, self._count = self.start.offset, 0
+
+    @property
+    def over(self) -> bool:
+        """Whether all slots are closed."""
+        return self.start.slot >= self._rule.horizon
+
+    def poll(self, now: Instant, *, most: int) -> FollowedRows | Closed | None:
+        """The next rows, whichever slot they came in, or the end of the slot that was open."""
+        slot = self._rule.slot_at(now.wall)
+        if slot > self.start.slot:
+            closed = Closed(self.start.slot, self._count, SlotStart(slot, self._offset, now.wall))
+            self.start, self._count = closed.then, 0
+            return closed
+        rows, self._offset = self._source.read(self._offset, most=most)
+        self._count += len(rows)
+        return FollowedRows(rows) if len(rows) else None
+
+
+# FedPower's own neighbours: Gram matrices that differ by one in one entry, here on the diagonal of a multiple of the identity.
+# With this many columns and directions, one local step as published keeps the guarantee for such an entry; four do not.
+_FEDPOWER_DIM, _RANK, _LEVEL, _ENTRIES = 32, 10, 400.0, 10
+_KNOWN: Final = Exact(because="the auditor knows all but the tosses")
+# One round, in which the number of people is public.
+_MASKED: Final[dict[str, Any]] = {"method": "covariance", "neighbours": "zero-out"}
+
+
+def _published(budget: Budget, state: int | None, *, steps: int) -> FederatedPCA:
+    """FedPower with the noise of the paper, at the sites, in one round."""
+    return FederatedPCA(
+        _RANK,
+        epsilon=budget.epsilon,
+        delta=budget.delta,
+        method="fedpower",
+        calibration="paper",
+        trust="site",
+        rounds=1,
+        local_steps=steps,
+        oversample=0,
+        center=None,
+        random_state=state,
+    )
+
+
+def _matrix(there: NDArray[np.bool_]) -> Symmetric:
+    """The Gram matrix of a site whose first diagonal entries are larger by one, or not."""
+    return Symmetric(np.diag(_LEVEL + np.pad(there.astype(np.float64), (0, _FEDPOWER_DIM - _ENTRIES))), people=1)
+
+
+@lru_cache(maxsize=8)
+def _task(steps: int) -> Task[Any, Any, Any]:
+    # The task depends on public settings alone, so any site's matrix will do to prepare it.
+    nobody = _matrix(np.zeros(_ENTRIES, dtype=bool))
+    return _published(Budget(1.0, 1e-5), 0, steps=steps).prepare([nobody]).study
+
+
+def _answer(steps: int, question: Question, there: NDArray[np.bool_]) -> Array:
+    """What the site would send, without noise."""
+    task = _task(steps)
+    return task.arrays(task.work(question, _matrix(there), _KNOWN))[0]
+
+
+def published_fedpower(budget: Budget, rng: Generator, state: int | None, *, steps: int) -> Trial:
+    """What a site sends after its local `steps`, against what it would send with and without one more in an entry.
+
+    The score is how far the answer lies on the line from one to the other.
+    """
+    # Several entries at once are several trials for the price of one fit.
+    present, tap = tossed(_ENTRIES, rng), Tap()
+    pca = _published(budget, state, steps=steps)
+    pca.faults = tap.faults()
+    pca.fit([_matrix(present)])
+    (part,) = tap.parts(to="hub", stage="components")
+    here, scores = _answer(steps, part.question, present), np.empty(_ENTRIES)
+    for entry in range(_ENTRIES):
+        flipped = present.copy()
+        flipped[entry] = not flipped[entry]
+        far = here - _answer(steps, part.question, flipped)
+        # The answer's place on the line between the two, with the noise across it left out.
+        way = np.vdot(far, part.arrays[0] - here) / np.vdot(far, far)
+        scores[entry] = 1 + way if present[entry] else -way
+    return Trial(scores=scores, present=present)
+
+
+class _Silent:
+    """Replaces a `Noise`: every word is zero, and so is every whole number drawn from it."""
+
+    def words(self, count: int) -> NDArray[np.uint64]:
+        return np.zeros(count, dtype=np.uint64)
+
+    @contextmanager
+    def batch(self) -> Iterator[Callable[[int], NDArray[np.uint64]]]:
+        yield self.words
+
+
+def _missing_share(budget: Budget, rng: Generator, state: int | None, *, sites: int) -> Trial:
+    """`masked/covariance`, except that the last site, which is honest, adds no noise."""
+    silent = {f"site {sites - 1}": cast("Noise", _Silent())}
+    return seen_by_hub_and_colluder(budget, rng, state, sites=sites, sources=silent, **_MASKED)
+
+
+# D-DP-PM's experiments: four agents, each mixing with two others by these weights, and five rounds.
+_WEIGHTS: Final = np.array([[0.5, 0.25, 0, 0.25], [0.25, 0.5, 0.25, 0], [0, 0.25, 0.5, 0.25], [0.25, 0, 0.25, 0.5]])
+_ROUNDS: Final = 5
+_OBSERVER, _HOME = NAMES[0], NAMES[1]
+# The paper's report at the smallest epsilon of its schedule for Wine, where delta is largest.
+_REPORTED: Final = Budget(1.0, 0.44)
+_DDPPM_DIM: Final = 4
+
+
+def lone_tables(*, present: bool) -> dict[str, Array]:
+    """Rows along all axes but the last at all peers. The second peer also has one along the last axis, or a blank one."""
+    # Shorter than the bound, so that clipping plays no part in what is seen.
+    rows = 0.9 * np.eye(_DDPPM_DIM)[np.arange(3 * (_DDPPM_DIM - 1)) % (_DDPPM_DIM - 1)]
+    lone = np.eye(_DDPPM_DIM)[-1] if present else np.zeros(_DDPPM_DIM)
+    return {name: np.vstack([rows, lone]) if name == _HOME else rows for name in NAMES}
+
+
+def published(state: int | None, tap: Tap) -> GossipPCA:
+    """D-DP-PM's Alg. 1 for one component, in its own setting."""
+    return GossipPCA(
+        1,
+        graph=_WEIGHTS,
+        epsilon=None,
+        row_bound=1.0,
+        center=None,
+        method="segments",
+        noise="published",
+        rounds=_ROUNDS,
+        steps=1,
+        random_state=state,
+        faults=tap.faults(),
+    )
+
+
+def _lone(budget: Budget, rng: Generator, state: int | None) -> Trial:
+    """The last entry of what the canary's peer first sends to its neighbour: zero if no row has a value there."""
+    present, tap = tossed(1, rng), Tap()
+    published(state, tap).fit(lone_tables(present=bool(present[0])))
+    # The first message of the first round has no noise in the published method, so one look is enough.
+    first = next(
+        message.body.values
+        for message in tap.messages
+        if isinstance(message.body, Pass) and (message.sender, message.receiver) == (_HOME, _OBSERVER)
+    )
+    return Trial(scores=np.abs(first[-1:]), present=present)
+
+
+def _reported(budget: Budget) -> Claim:
+    """By (epsilon, delta), at most (e^epsilon + delta) / (1 + e^epsilon) of guesses about a fair coin are right.
+
+    Proof. Right alarms come at most at e^epsilon times the rate a of false ones plus delta, and likewise for misses m. Adding
+    1 - m <= e^epsilon a + delta and 1 - a <= e^epsilon m + delta gives a + m >= 2 (1 - delta) / (1 + e^epsilon). The claimed mu
+    is that of this rate, so that the curve is tested no more strictly than the claim allows.
+    """
+    rate = (math.exp(budget.epsilon) + budget.delta) / (1 + math.exp(budget.epsilon))
+    words = "the largest delta that D-DP-PM reports for its experiments, by its Theorem 2"
+    return Claim(words=words, epsilon=budget.epsilon, delta=budget.delta, mu=2 * float(ndtri(rate)))
+
+
+def _star(gossip: GossipSimulation) -> None:
+    """Peers share noise with the first one only, as if nobody had checked that the graph stays connected without it."""
+    among = gossip.terms.among(())
+    assert among.pairing is not None
+    # Everything computed for a graph that stays connected, except the graph itself.
+    apart = replace(among, pairing=replace(among.pairing, graph=Graph.named("star", NAMES), exact=False))
+    # Past the check of `Pairing.within`, which refuses a star.
+    gossip.terms._known[frozenset()] = apart
+    for peer in gossip.peers.values():
+        peer._outgoing.count(apart, frozenset(), 0)
+
+
+@final
+class FloatingGaussian:
+    """Adds normals in floating point: as much noise as `exact`, for the same charge. Changes in place: it draws.
+
+    A symmetric value gets (N + N^T) / 2 with N of independent entries. Every released number is fl(v + fl(s z)).
+    """
+
+    def __init__(self, exact: Gaussian) -> None:
+        self._exact = exact
+
+    def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
+        """As of the exact mechanism, without what rounding to steps adds."""
+        return self._exact.scale(sensitivity, share=share)
+
+    def release(self, private: Bounded, *, label: str, share: float = 1.0, slot: Slot | None = None) -> Array:
+        """The value and its noise, added as floats. The charge is right, but the guarantee does not hold."""
+        # The same charge as the exact mechanism's: only the arithmetic differs.
+        self._exact.ledger.spend(np.sqrt(share) / self._exact.multiplier, label=label, slot=slot)
+        # From the same source as shipped noise, so that the addition in floating point is the only mistake.
+        drawn = normals(self._exact.noise, np.shape(private.value))
+        scale = self.scale(private.sensitivity, share=share)
+        released: Array = private.value + ((scale / 2) * (drawn + drawn.T) if private.symmetric else scale * drawn)
+        return released
+
+
+def _floating(parties: Parties, name: str, rows: DenseRows, identity: Identity | None) -> Party:
+    """The site's own party with another mechanism."""
+    member = parties.member(name, rows, identity=identity)
+    assert isinstance(member, Member) and isinstance(member._mechanism, Gaussian)
+    member._mechanism = cast(Mechanism, FloatingGaussian(member._mechanism))
+    return member
+
+
+def _trial(budget: Budget, rng: Generator, state: int | None) -> Trial:
+    return site_parts(budget, rng, state, standing=_floating)
+
+
+_wrong = partial(usual_case, kind="specimen")
+CASES: Final = (
+    _wrong(
+        "wrong/quiet-noise",
+        "PrivatePCA with noise a fifth too small: all components and variances, seen by anybody",
+        "a row along each axis, present or blank",
+        claim="PrivatePCA's guarantee",
+        trial=partial(blanked, given=np.eye(16), bounded=np.eye(16), estimator=_QuietPCA),
+        quick=300,
+    ),
+    _wrong(
+        "wrong/forgetful-ledger",
+        "two fits of PrivatePCA charged to a Ledger that forgets one charge: all components and variances, twice",
+        "a row along each axis, present or blank in both fits",
+        tests=("curve",),
+        claim="the ledger",
+        trial=_twice,
+        quick=200,
+    ),
+    _wrong(
+        "wrong/unclipped-row",
+        "PrivatePCA that does not clip rows to row_bound: all components and variances, seen by anybody",
+        "a row along each axis ten times the bound, present or blank",
+        tests=("curve",),
+        claim="PrivatePCA's guarantee",
+        trial=partial(blanked, given=10 * _CURATOR_AXES, bounded=_CURATOR_AXES, estimator=_UnclippedPCA),
+        quick=80,
+        threshold=None,
+    ),
+    _wrong(
+        "wrong/bound-from-data",
+        "PrivatePCA with the largest row norm as row_bound: the noise floor alone, seen by anybody",
+        "a row of norm a tenth above all others, present or blank",
+        tests=("curve",),
+        claim="PrivatePCA's guarantee",
+        trial=_measured,
+        quick=100,
+        threshold=None,
+    ),
+    _wrong(
+        "wrong/slots-as-read",
+        "a site that puts a row into the slot in which it reads it, with a backlog and a burst: every matrix that it sends, "
+        "seen by the hub",
+        "the first row of the file, a thousand times the bound, present or not",
+        claim="the guarantee of a study of streams, where a row is in the slot in which it arrives",
+        trial=partial(followed_file, reader=AsRead),
+        quick=120,
+        full=1500,
+    ),
+    _wrong(
+        "wrong/slots-as-read-long",
+        "the same site, where the number of rows of every slot is public: every matrix and every number, seen by the hub",
+        "the first row of the file, a thousand times the bound, or a row of zeros in four megabytes of text",
+        claim="the guarantee of a study of streams, where a row is in the slot in which it arrives",
+        trial=partial(followed_file, reader=AsRead, neighbours=Neighbours.ZERO_OUT),
+        quick=120,
+        full=1500,
+    ),
+    _wrong(
+        "wrong/fedpower-4-steps",
+        "FedPower with 4 local steps, noise as published, what a site sends, seen by the hub",
+        "one in an entry on the diagonal of a site's Gram matrix, present or not: FedPower's own neighbours",
+        tests=("curve",),
+        budget=Budget(1.0, 1e-5),
+        claim="FedPower's Theorem 4, for one entry of a Gram matrix",
+        trial=partial(published_fedpower, steps=4),
+        quick=260,
+    ),
+    _wrong(
+        "wrong/missing-share",
+        "masked sums over 3 sites, one of which adds no noise, seen by the hub and another of the sites",
+        "a row along each axis at the honest site that adds its noise, present or blank",
+        claim=UNDER_MASKS,
+        trial=partial(_missing_share, sites=3),
+        quick=60,
+        full=2600,
+    ),
+    _wrong(
+        "wrong/missing-only-share",
+        "masked sums over 2 sites, the honest one of which adds no noise, seen by the hub and the other site",
+        "a row along each axis at the honest site, present or blank",
+        tests=("rates",),
+        budget=Budget(1.0, 1e-3),
+        claim=UNDER_MASKS,
+        trial=partial(_missing_share, sites=2),
+        quick=100,
+    ),
+    _wrong(
+        "wrong/ddppm-lone-direction",
+        "D-DP-PM as published, the first numbers that a peer sends, which have no noise, seen by its neighbour",
+        "a row that alone spans a direction, present or blank",
+        tests=("rates", "curve"),
+        budget=_REPORTED,
+        claim=_reported,
+        trial=_lone,
+        quick=180,
+        full=1000,
+        threshold=0.0,
+    ),
+    _wrong(
+        "wrong/pairwise-star",
+        "GossipPCA(noise='pairwise') with noise shared along a star, which it refuses. Seen by an adversary with all "
+        "messages and the keys of the peer in the middle: only the others' own noise is left",
+        "a row along each axis at the last peer, every other one a thousand times the bound, present or blank",
+        claim="GossipPCA's guarantee, if it accepted this noise graph",
+        trial=partial(
+            watched,
+            base=few_rows(),
+            canaries=along(NAMES[-1], instead=np.zeros(6)),
+            colluder=NAMES[0],
+            before=_star,
+            method="covariance",
+        ),
+        quick=120,
+        full=1800,
+    ),
+    _wrong(
+        "wrong/ledger-reasons",
+        "the export of the ledger of a site that notes there which slots are empty, seen by anybody",
+        "the only person of each slot, there or not",
+        tests=("curve",),
+        claim="the guarantee of what is released",
+        trial=partial(seen_in_export, kept=partial(stream_on_a_ledger, noting=True), canaries=SLOTS),
+        quick=80,
+        full=80,
+        threshold=0.0,
+    ),
+    _wrong(
+        "wrong/floating-noise",
+        "FederatedPCA(trust='site') with noise in floating point, the last places of each site's matrix and count, seen by "
+        "the hub, by an attacker who knows all other rows",
+        "a row of real numbers, three times the bound, present or not",
+        tests=("curve",),
+        claim="FederatedPCA's guarantee, if noise were real numbers",
+        trial=_trial,
+        quick=60,
+        threshold=0.0,
+    ),
+)
