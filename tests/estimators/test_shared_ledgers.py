@@ -1,19 +1,35 @@
 """Fits that share a ledger, in as many threads as may be: each is paid in full or refused, and speaks of its own cost alone."""
 
+import dataclasses
 import math
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from eigenveil import BudgetExceeded, Ledger, PrivatePCA, StreamingPCA, UnitMismatch, find_bounds, find_column_bounds
+import eigenveil
+from eigenveil import (
+    BudgetExceeded,
+    FederatedPCA,
+    FederatedStream,
+    GossipPCA,
+    Ledger,
+    ParameterError,
+    PrivatePCA,
+    PrivateRecommender,
+    StreamingPCA,
+    UnitMismatch,
+    find_bounds,
+    find_column_bounds,
+)
 from eigenveil.core.accounting import epsilon_of, mu_for
 from eigenveil.core.rows import Block
 from eigenveil.core.unit import Neighbours, PrivacyUnit
 from eigenveil.estimators.bounds.spectrum import released_spectrum
+from eigenveil.params.declare import declared
 from eigenveil.privacy import Guarantee
 
 EPSILON, DELTA = 0.4, 1e-6
@@ -224,3 +240,36 @@ def test_a_person_in_several_blocks_of_a_stream_is_not_a_row() -> None:
     FITS["stream"](ROWS, ledger)
     with pytest.raises(UnitMismatch, match="each person"):
         StreamingPCA(2, row_bound=9.0, person_blocks=3, ledger=ledger, **FIT).fit(ROWS)
+
+
+SITES = dict(zip("abc", np.array_split(ROWS[:600], 3), strict=True))
+EXACT: dict[str, Callable[[Ledger], Any]] = {
+    "PrivatePCA": lambda ledger: PrivatePCA(2, epsilon=None, ledger=ledger).fit(ROWS),
+    "StreamingPCA": lambda ledger: StreamingPCA(2, epsilon=None, ledger=ledger).partial_fit(ROWS),
+    "FederatedPCA": lambda ledger: FederatedPCA(2, epsilon=None, ledger=ledger).fit(SITES),
+    "GossipPCA": lambda ledger: GossipPCA(2, epsilon=None, graph="ring", ledger=ledger).fit(SITES),
+    "FederatedStream": lambda ledger: FederatedStream(2, epsilon=None, slots=2, ledger=ledger).partial_fit(SITES),
+    "PrivateRecommender": lambda ledger: PrivateRecommender(2, epsilon=None, ledger=ledger).fit(list(SITES.values())),
+    "find_bounds": lambda ledger: find_bounds(ROWS, epsilon=None, ledger=ledger),
+    "find_column_bounds": lambda ledger: find_column_bounds(ROWS, epsilon=None, ledger=ledger),
+    "released_spectrum": lambda ledger: released_spectrum(ROWS, epsilon=None, ledger=ledger),
+}
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_a_ledger_is_refused_for_a_release_without_privacy(name: str) -> None:
+    ledger = Ledger(epsilon=1.0, delta=1e-6)
+    with pytest.raises(ParameterError, match="cannot keep account of a release without privacy: leave ledger out, or"):
+        EXACT[name](ledger)
+    assert ledger.charges == ()
+
+
+def test_all_that_takes_a_ledger_is_asked() -> None:
+    takers = set()
+    for name in eigenveil.__all__:
+        public = getattr(eigenveil, name)
+        # A function of rows and parameters names the class of its parameters.
+        kind = getattr(public, "takes", public)
+        if dataclasses.is_dataclass(kind) and "ledger" in declared(cast("type", kind)):
+            takers.add(name)
+    assert takers == set(EXACT)

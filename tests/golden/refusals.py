@@ -300,8 +300,9 @@ def _refusal(make: Callable[..., Any], table: Any, choices: dict[str, Any]) -> s
         spent.append(self)
         return spend(self, *given, **more)
 
-    # A ledger is no place for noise without a guarantee, and that would be all that is said.
+    # A ledger is no place for what has no guarantee, and that would be all that is said.
     unsound = choices.get("calibration") == "paper" or choices.get("noise") == "published"
+    unsound = unsound or choices.get("epsilon", 1.0) is None
     given = {"ledger": ledger} if "ledger" in inspect.signature(make).parameters and not unsound else {}
     fitted: Any = None
     try:

@@ -26,6 +26,7 @@ from eigenveil.privacy.facts import weak_words
 from eigenveil.protocols.masked import MaskedTerms
 
 __all__ = [
+    "NO_ACCOUNT",
     "PartiesLedger",
     "SharedLedger",
     "WholeCharge",
@@ -52,6 +53,7 @@ _QUOTING = {
 }
 _MISSING = "Input X contains NaN"
 _NOT_FINITE = ("contains NaN", "contains infinity")
+NO_ACCOUNT = "A ledger cannot keep account of a release without privacy: leave {ledger} out, or give {epsilon}"
 
 
 @parameters(panel="Privacy")
@@ -62,6 +64,8 @@ class SharedLedger:
         "Shared by several fits on the same people, so that their costs add up against one budget.",
         default=None,
         check=instance_of(Ledger, "an eigenveil.Ledger"),
+        only="epsilon",
+        instead=NO_ACCOUNT,
         surfaces=HERE,
     )
 
@@ -75,6 +79,8 @@ class PartiesLedger:
         "with the first release, for whoever sees most.",
         default=None,
         check=instance_of(Ledger, "an eigenveil.Ledger"),
+        only="epsilon",
+        instead=NO_ACCOUNT,
         surfaces=HERE,
     )
 

@@ -106,7 +106,8 @@ class Param:
         None  # An option without a value, and what it stands for, in place of one with a value.
     )
     many: bool = False  # The option may be repeated, and `parse` gets the list of its texts.
-    only: str | None = None  # "trust=masked": with another trust it is refused, unless at its default.
+    # "trust=masked": with another trust it is refused, unless at its default. "epsilon": without an epsilon it is.
+    only: str | None = None
     lenient: bool = False  # Refused there only if written out, because calls in Python may share settings.
     instead: str | None = None  # What to do if `only` does not hold.
     written: str | None = None  # Its forms on a command line, if neither help nor metavar shows them.
@@ -173,8 +174,8 @@ class Declared:
 
     def holds(self, asked: Any) -> bool:
         """Whether it applies, given the other parameters of `asked`."""
-        other, _, word = (self.param.only or "").partition("=")
-        return not other or getattr(asked, other) == word
+        only = self.param.only
+        return only is None or _applies(only, getattr(asked, only.partition("=")[0]))
 
     def at_default(self, value: Any) -> bool:
         """Whether a value is the default. Arrays never are."""
@@ -302,11 +303,17 @@ def checked(
         idle = one.param.lenient or one.at_default(found[name])
         if one.param.only is None or (idle and name not in given):
             continue
-        other, _, word = one.param.only.partition("=")
-        if found[other] != word:
+        if not _applies(one.param.only, found[one.param.only.partition("=")[0]]):
             instead = "" if one.param.instead is None else f". {one.param.instead}"
+            if "=" not in one.param.only:
+                raise ParameterError(f"{{{name}}} has no meaning with {{{one.param.only}=None}}{instead}")
             raise ParameterError(f"{{{name}}} is for {{{one.param.only}}}, got {{@given}}{instead}", given=found[name])
     return kind(**found)
+
+
+def _applies(only: str, value: Any) -> bool:
+    _, equals, word = only.partition("=")
+    return bool(value == word) if equals else value is not None
 
 
 def _checked(one: Declared, value: Any, *, strict: bool = False) -> Any:

@@ -168,7 +168,7 @@ def _given(asked: Any, surface: str, always: Sequence[str], unknown: Sequence[st
 def help_of(one: Declared, words: Words, *, more: bool = False) -> str:
     """The help of a parameter in these words, opening with where it applies. The docs have `more`."""
     text = one.param.help if one.param.more is None or not more else f"{one.param.help} {one.param.more}"
-    if one.param.only is not None:
+    if one.param.only is not None and "=" in one.param.only:
         # In front, so that readers to whom it does not apply can stop at the first word.
         text = f"For {{{one.param.only}}}: {text[0].lower()}{text[1:]}"
     return ParameterError(text).said(words)

@@ -68,11 +68,8 @@ class SmallRelease:
         rows = read_rows(_Reader(asked.missing), X, reset=True)
         if ids is not None:
             rows = by_person(rows, ids)
-        # Exact numbers have no cost that a ledger could add up, so one that was passed stays untouched.
-        if budget is None:
-            ledger = None
         # A ledger that the caller shares adds up over several releases; otherwise this one gets its own.
-        elif ledger is None:
+        if budget is not None and ledger is None:
             ledger = Ledger(epsilon=budget.epsilon, delta=budget.delta)
         seed = seed_of(asked.random_state)
         noise = Noise.fresh() if seed is None else Noise.seeded(seed)

@@ -161,7 +161,7 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
             rows = by_person(rows, person)
         plan, terms = self._planned(asked, rows, budget)
         _require_rows(rows, terms)
-        ledger = None if budget is None else asked.ledger
+        ledger = asked.ledger
         if budget is not None and ledger is None:
             ledger = Ledger(epsilon=budget.epsilon, delta=budget.delta)
         # Noise and the first basis come from different sources: the basis is public, the noise must not be.

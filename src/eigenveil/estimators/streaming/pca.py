@@ -23,7 +23,7 @@ from eigenveil.data.frames import person_marks
 from eigenveil.data.people import Marks
 from eigenveil.data.streams import Source, open_source
 from eigenveil.errors import EigenveilError, ParameterWarning, StateFileError, require, require_param
-from eigenveil.estimators.checks import warn_if_weak
+from eigenveil.estimators.checks import NO_ACCOUNT, warn_if_weak
 from eigenveil.estimators.likelihood import Likelihood, RowCovariance, noise_variance
 from eigenveil.estimators.reading import chosen, column_names
 from eigenveil.estimators.settings import bound_settings, settings_of
@@ -198,6 +198,8 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         "it before its first release. `fit` returns at the end what it did not need.",
         default=None,
         check=instance_of(Ledger, "an eigenveil.Ledger"),
+        only="epsilon",
+        instead=NO_ACCOUNT,
         surfaces=HERE,
     )
 
@@ -747,7 +749,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
     def _begin(self, rows: Any, names: tuple[str, ...] | None, *, people: int | None) -> None:
         asked = checked(StreamingPCA, self)
         terms = terms_of(asked, rows.shape[1], sparse=sp.issparse(rows), names=names)
-        ledger = None if terms.budget is None else asked.ledger
+        ledger = asked.ledger
         if terms.budget is not None and ledger is None:
             ledger = Ledger(epsilon=terms.budget.epsilon, delta=terms.budget.delta)
         self._forewarn(terms, self.__dict__.get("_expected") if people is None else people)
