@@ -11,7 +11,7 @@ from pathlib import Path
 TRACKER = """
 import numpy as np
 from eigenveil.trackers import NOTHING_ASKED, BlockTracker
-tracker = BlockTracker(10)
+tracker = BlockTracker(rank=10)
 state = tracker.start(1000)
 for rows in np.random.default_rng(0).standard_normal((3, 200, 1000)):
     state = tracker.step(state, rows, NOTHING_ASKED)

@@ -16,7 +16,7 @@ from eigenveil.network.agents.durable.hub_log import HubLog, LogEntry
 
 log = HubLog.open(Path(sys.argv[1]), study="a" * 64, wheel="1")
 for number in range(5):
-    log.add(LogEntry("message", "north", bytes(9000), b"noisy sum %d" % number))
+    log.add(LogEntry(kind="message", sender="north", data=bytes(9000), released=b"noisy sum %d" % number))
 print(log.secret.hex(), flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
