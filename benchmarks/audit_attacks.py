@@ -11,9 +11,8 @@ import argparse
 import time
 from functools import partial
 
-from eigenveil.audit.attacks.demonstration import Demonstration, Shown
-from eigenveil.audit.attacks.membership import membership
-from eigenveil.audit.attacks.reconstruction import curious_hub, outsider
+from eigenveil.audit.membership import Demonstration, Shown, membership
+from eigenveil.audit.reconstruction import curious_hub, outsider
 from eigenveil.linalg.blas import blas_threads
 
 

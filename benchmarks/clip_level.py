@@ -23,12 +23,11 @@ from eigenveil.core.noise import Noise
 from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import Array
-from eigenveil.linalg.normals import normals
+from eigenveil.linalg.sketch import normals
 from eigenveil.tasks import shrunk
 from eigenveil.tasks.fit.bounds import RowBounds
-from eigenveil.tasks.fit.center import Center
-from eigenveil.tasks.fit.search import PRICE, BoundSearch
-from eigenveil.tasks.fit.split import split_budget
+from eigenveil.tasks.fit.gaps import split_budget
+from eigenveil.tasks.fit.search import PRICE, BoundSearch, Center
 
 TABLES = [
     "a9a",

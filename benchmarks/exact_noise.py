@@ -43,7 +43,7 @@ from eigenveil.core.ledger import Ledger
 from eigenveil.core.mechanism import Bounded, Gaussian
 from eigenveil.core.noise import Noise
 from eigenveil.linalg import Array
-from eigenveil.linalg.normals import normals
+from eigenveil.linalg.sketch import normals
 
 # (rows, columns), with rows so that a fit takes some tenths of a second at least.
 SHAPES = [(400_000, 10), (200_000, 30), (100_000, 100), (40_000, 500), (20_000, 2000)]

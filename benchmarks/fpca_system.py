@@ -33,7 +33,7 @@ from benchmarks.streaming.runs import distance, fixed_rank, gaussian_rows, last
 from eigenveil import FederatedStream
 from eigenveil.linalg import Array, Subspace, merge_all, orthonormal
 from eigenveil.linalg.blas import blas_threads
-from eigenveil.protocols.star.layout import Layout, tree
+from eigenveil.protocols.star.rounds import Layout, tree
 from eigenveil.trackers import NOTHING_ASKED, BlockTracker, Tracker
 
 RANK, SLOTS, ROWS, FANOUT, FORGET = 5, 16, 20, 8, 0.8

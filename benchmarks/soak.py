@@ -36,9 +36,9 @@ from eigenveil.ledger.durable import DurableLedger
 from eigenveil.ledger.replay import charges_in
 from eigenveil.network.agents.slot_hub import SlotHubAgent
 from eigenveil.network.agents.slot_site import SlotSiteAgent
-from eigenveil.network.identity.authority import Authority, new_request, write_new
-from eigenveil.network.identity.certificates import Keys, Role
-from eigenveil.network.study.file import StudyFile
+from eigenveil.network.authority import Authority, new_request, write_new
+from eigenveil.network.certificates import Keys, Role
+from eigenveil.network.study import StudyFile
 
 COLUMNS: Final = ("temperature", "pressure", "flow", "current", "voltage")
 # Seconds: of a slot, between two batches of rows, between two kills, and until a party that was killed is started again.

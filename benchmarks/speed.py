@@ -24,7 +24,7 @@ from eigenveil import Ledger, PrivatePCA
 from eigenveil.core.noise import Noise
 from eigenveil.core.rows import block_size
 from eigenveil.data.rows import DenseRows
-from eigenveil.linalg.normals import normals
+from eigenveil.linalg.sketch import normals
 
 PAIRS = 5
 # Fits with a ledger in a file and in memory, in turns; and seconds that the file may add to one.

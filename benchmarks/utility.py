@@ -19,7 +19,7 @@ from eigenveil import PrivatePCA
 from eigenveil.core.accounting import Budget
 from eigenveil.core.noise import Noise
 from eigenveil.linalg import Array, orthonormal, sines, top_eigen
-from eigenveil.linalg.normals import normals
+from eigenveil.linalg.sketch import normals
 from eigenveil.papers.noise_scales import (
     analyze_gauss_scale,
     balcan_scale,

@@ -20,7 +20,7 @@ from eigenveil.methods.covariance import CovarianceSum
 from eigenveil.protocols import run_pooled
 from eigenveil.tasks.base import Components
 from eigenveil.tasks.fit.bounds import RowBounds
-from eigenveil.tasks.fit.split import split_budget
+from eigenveil.tasks.fit.gaps import split_budget
 from eigenveil.tasks.fit.task import Fit
 
 Calls = Counter[tuple[str, str]]
@@ -99,14 +99,14 @@ def test_one_holder_calls_up_for_nothing(method: str) -> None:
 def test_a_hub_calls_up_once_a_round_to_tell_of_it(method: str) -> None:
     with calls_upward() as calls:
         rounds = len(masked(method=method))
-    assert calls == {("eigenveil.estimators.federated.simulation", "_note"): rounds}
+    assert calls == {("eigenveil.estimators.federated.parties", "_note"): rounds}
 
 
 @pytest.mark.parametrize("method", ["segments", "covariance", "power"])
 def test_each_peer_calls_up_once_a_round_to_tell_of_it(method: str) -> None:
     with calls_upward() as calls:
         rounds = len(gossip(method=method))
-    assert calls == {("eigenveil.estimators.gossip.simulation", "_note"): rounds * SITES}
+    assert calls == {("eigenveil.estimators.gossip.parties", "_note"): rounds * SITES}
 
 
 def test_a_call_upward_is_seen_also_by_way_of_others() -> None:

@@ -27,7 +27,7 @@ from eigenveil.data.rows import DenseRows, WeightedRows
 from eigenveil.data.tables import read_table
 from eigenveil.estimators.bounds.columns import find_column_bounds
 from eigenveil.network.agents.site_data import SiteData
-from eigenveil.network.study.file import StudyFile
+from eigenveil.network.study import StudyFile
 from eigenveil.privacy import bounded_gram, bounded_sum
 from eigenveil.recommend import Interactions, read_interactions
 from network.study_parties import document

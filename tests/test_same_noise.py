@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from eigenveil.core.noise import Noise
-from eigenveil.linalg.normals import normals
+from eigenveil.linalg.sketch import normals
 from same_noise import SameNoise
 
 

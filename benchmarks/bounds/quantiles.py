@@ -27,7 +27,7 @@ from eigenveil.core.accounting import Budget
 from eigenveil.core.counts import Cells
 from eigenveil.estimators.bounds.rows import PER_DOUBLING, find_bounds
 from eigenveil.linalg import Array
-from eigenveil.tasks.tails import norm_cells
+from eigenveil.tasks.levels import norm_cells
 
 NAMES = (
     "winequality_red",

@@ -32,7 +32,7 @@ from eigenveil.linalg import Array, Subspace, orthonormal
 from eigenveil.linalg.blas import blas_threads
 from eigenveil.methods.krylov import KrylovSum
 from eigenveil.protocols import Hub, Member, Terms
-from eigenveil.protocols.star.layout import star
+from eigenveil.protocols.star.rounds import star
 from eigenveil.runtimes import LocalStar
 
 RANK, WIDTH, ROUNDS, TIMES, LIMIT = 10, 15, 10, 5, 1.05

@@ -8,7 +8,7 @@ from typing import Any, final
 import numpy as np
 
 from eigenveil import FederatedPCA
-from eigenveil.estimators.rounds import Round
+from eigenveil.estimators.terms import Round
 from eigenveil.linalg import Array, sines, top_eigen
 
 __all__ = ["PAPER", "Followed", "cell", "follow", "shuffled_sites", "site_count", "top"]

@@ -57,8 +57,8 @@ from eigenveil.methods.products import ProductTask, geometric_shares
 from eigenveil.privacy import Lattice, Share
 from eigenveil.protocols import Ask, Brief, Done, Give, Hub, Masked, Member, Message, Party, Return, Terms
 from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms, Masking, mask_graph, member, session, terms
-from eigenveil.protocols.masked.evidence import checks_needed
-from eigenveil.protocols.star.layout import star
+from eigenveil.protocols.masked.dealing import checks_needed
+from eigenveil.protocols.star.rounds import star
 from eigenveil.protocols.wire import size
 from eigenveil.tasks import SumTask
 

@@ -35,10 +35,10 @@ from typing import Any
 from benchmarks.datasets import heading, line
 from benchmarks.network.study import Shape, run_hub, run_site, signed_in, written_study
 from eigenveil.network.agents.runner import credentials_of
-from eigenveil.network.identity.authority import Authority
-from eigenveil.network.identity.certificates import Keys, recogniser
-from eigenveil.network.study.file import StudyFile
-from eigenveil.network.study.parties import parties_of
+from eigenveil.network.authority import Authority
+from eigenveil.network.certificates import Keys, recogniser
+from eigenveil.network.parties import parties_of
+from eigenveil.network.study import StudyFile
 from eigenveil.protocols.messages import Brief, Message
 from eigenveil.protocols.wire import encode
 from eigenveil.runtimes.grpc import Joined, Left, Transport

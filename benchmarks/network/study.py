@@ -51,15 +51,14 @@ from eigenveil.linalg import Array
 from eigenveil.linalg.blas import blas_threads
 from eigenveil.network.agents.durable import hub as durable_hub
 from eigenveil.network.agents.durable import party as durable
-from eigenveil.network.agents.durable import site as durable_site
-from eigenveil.network.agents.durable.hub_log import HubLog
+from eigenveil.network.agents.durable import party as durable_site
+from eigenveil.network.agents.durable.hub import HubLog
 from eigenveil.network.agents.durable.party import Event
-from eigenveil.network.agents.hub import HubAgent
-from eigenveil.network.agents.site import SiteAgent
 from eigenveil.network.agents.site_data import SiteData
-from eigenveil.network.identity.authority import Authority, new_request, write_new
-from eigenveil.network.identity.certificates import Keys, Role
-from eigenveil.network.study.file import StudyFile
+from eigenveil.network.agents.star import HubAgent, SiteAgent
+from eigenveil.network.authority import Authority, new_request, write_new
+from eigenveil.network.certificates import Keys, Role
+from eigenveil.network.study import StudyFile
 from eigenveil.protocols import Hub, Member
 from eigenveil.protocols.masked import MaskedMember
 

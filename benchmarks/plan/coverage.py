@@ -37,7 +37,7 @@ from eigenveil.linalg.blas import blas_threads
 from eigenveil.model import Model
 from eigenveil.plan import METHODS, Facts, Forecast, Spectrum, forecast
 from eigenveil.show.report import planned
-from eigenveil.tasks.fit.outliers import Outliers
+from eigenveil.tasks.fit.bounds import Outliers
 from eigenveil.tasks.fit.units import least_for_units
 
 DELTA: Final = 1e-5

@@ -15,7 +15,7 @@ from benchmarks.datasets import centred_and_clipped, dense, skipped
 from eigenveil.core.accounting import Budget
 from eigenveil.core.noise import Noise
 from eigenveil.linalg import Array, orthonormal, top_eigen
-from eigenveil.linalg.normals import normals
+from eigenveil.linalg.sketch import normals
 from eigenveil.methods.products import ProductMethod, geometric_shares, ritz
 
 GROWTHS = (1.0, ProductMethod.growth, 2.5)

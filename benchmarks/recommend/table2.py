@@ -37,7 +37,7 @@ from benchmarks.recommend.runs import DELTA, LEAST_DEGREE, STAND_INS, Scale, Tab
 from eigenveil.core.accounting import Budget
 from eigenveil.linalg import Array
 from eigenveil.linalg.blas import blas_threads
-from eigenveil.privacy.sums.histories import interaction_gram_sensitivity, interaction_products_sensitivity
+from eigenveil.privacy.histories import interaction_gram_sensitivity, interaction_products_sensitivity
 
 # Users, items, interactions, mu_0, mu_1 and the bounds, as the paper prints them.
 PAPER: Final = {

@@ -43,7 +43,7 @@ for _ in range(5):
 tracker.subspace(state)
 """
 SITE = """
-import eigenveil.commands, eigenveil.commands.site, eigenveil.network.agents.site
+import eigenveil.commands, eigenveil.commands.site, eigenveil.network.agents.star
 """
 FOLLOW = """
 import sys

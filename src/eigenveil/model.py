@@ -22,10 +22,10 @@ from eigenveil.data.known import KnownColumns
 from eigenveil.data.number_texts import NO_MARKS, MissingMarks, missing_words
 from eigenveil.errors import ModelFileError, listed, require
 from eigenveil.linalg import Array, Subspace
-from eigenveil.params.declarations.reading import public_levels
+from eigenveil.params.declarations.groups import public_levels
 from eigenveil.params.values import Expected
 from eigenveil.privacy import Guarantee
-from eigenveil.privacy.sums.clipped import dense
+from eigenveil.privacy.floating import dense
 from eigenveil.tasks.fit.gaps import gaps_of
 
 __all__ = ["SCORES_ARE_RAW", "Model", "clipping_of", "noise_floor_in", "warnings_in"]

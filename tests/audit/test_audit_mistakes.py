@@ -17,9 +17,9 @@ from eigenveil.core.unit import Neighbours
 from eigenveil.estimators.bounds import spectrum
 from eigenveil.linalg import Array
 from eigenveil.privacy import Histories
-from eigenveil.privacy.integers.paired import PairedSteps
-from eigenveil.privacy.packed import packed_noise
-from eigenveil.privacy.sums import clipped
+from eigenveil.privacy import floating as clipped
+from eigenveil.privacy.paired import PairedSteps
+from eigenveil.privacy.released import packed_noise
 from eigenveil.protocols.masked.session import Session
 
 # As in an audit of seventy cases at 99%.
@@ -103,7 +103,7 @@ def quieter_shares(patch: Patch) -> None:
     def quieter(noise: Noise, deviation: float, shape: tuple[int, ...], *, symmetric: bool) -> NDArray[np.int64]:
         return packed_noise(noise, 0.8 * deviation, shape, symmetric=symmetric)
 
-    patch.setattr("eigenveil.privacy.integers.share.packed_noise", quieter)
+    patch.setattr("eigenveil.privacy.lattice.packed_noise", quieter)
 
 
 def no_masks(patch: Patch) -> None:

@@ -7,7 +7,8 @@ import pytest
 
 from eigenveil.audit import CASES, Verdict, audit
 from eigenveil.audit.cases import ledgers
-from eigenveil.ledger import entries, tables
+from eigenveil.ledger import replay as entries
+from eigenveil.ledger import tables
 from eigenveil.ledger.durable import DurableLedger
 
 Patch = pytest.MonkeyPatch

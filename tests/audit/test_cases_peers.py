@@ -12,8 +12,7 @@ from eigenveil.audit import specimens as wrong_peers
 from eigenveil.audit.case import Case, Trial
 from eigenveil.audit.cases import peers as cases_peers
 from eigenveil.audit.cases.seen import Look, Tap, scored
-from eigenveil.audit.runs import audit
-from eigenveil.audit.verdict import Verdict
+from eigenveil.audit.verdict import Verdict, audit
 from eigenveil.core.domain import Domain
 from eigenveil.core.noise import Noise, Rounded
 from eigenveil.estimators.gossip.spec import published_segments

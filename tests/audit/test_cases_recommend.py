@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from eigenveil.audit.case import Case, Trial
 from eigenveil.audit.cases import recommend as cases_recommend
 from eigenveil.audit.cases.seen import Look, scored
-from eigenveil.audit.runs import audit
-from eigenveil.audit.verdict import Verdict
+from eigenveil.audit.verdict import Verdict, audit
 from eigenveil.core.noise import Rounded
 from eigenveil.privacy import Histories
 

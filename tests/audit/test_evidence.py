@@ -9,7 +9,7 @@ import pytest
 from scipy.optimize import linprog
 from scipy.stats import binom, binomtest, chi2, norm
 
-from eigenveil.audit.evidence import (
+from eigenveil.audit.case import (
     epsilon_at_least,
     epsilon_in_one_run,
     mean_at_least,

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from scipy.special import ndtr, ndtri
 
-from eigenveil.audit.attacks.demonstration import Demonstration, Shown
-from eigenveil.audit.attacks.membership import (
+from eigenveil.audit.membership import (
+    Demonstration,
     Population,
+    Shown,
     _conclusion,
     _standing_out,
     advantage,

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eigenveil.audit.attacks.demonstration import COLUMNS, ROW_BOUND, Demonstration, Shown, made_up_people
-from eigenveil.audit.attacks.reconstruction import (
+from eigenveil.audit.membership import COLUMNS, ROW_BOUND, Demonstration, Shown, made_up_people
+from eigenveil.audit.reconstruction import (
     _conclusion,
     _runs,
     curious_hub,

@@ -33,8 +33,8 @@ _FORKS.set_forkserver_preload(
             "eigenveil.show.report",
             "cryptography.hazmat.backends.openssl.backend",
         ),
-        *("eigenveil.network.agents.hub", "eigenveil.network.agents.site", "eigenveil.network.agents.peer"),
-        *("eigenveil.estimators.federated.pca", "eigenveil.estimators.gossip.pca", "eigenveil.estimators.private.pca"),
+        *("eigenveil.network.agents.star", "eigenveil.network.agents.star", "eigenveil.network.agents.peer"),
+        *("eigenveil.estimators.federated.pca", "eigenveil.estimators.gossip.pca", "eigenveil.estimators.private"),
         *("eigenveil.estimators.streaming.pca", "eigenveil.recommend"),
     ]
 )

@@ -16,7 +16,7 @@ from commands.command_tables import PRIVATE, eigenveil, refusal, written
 from eigenveil import Model, PrivatePCA
 from eigenveil.core.accounting import epsilon_of, mu_for
 from eigenveil.privacy import Guarantee
-from eigenveil.privacy.pricing import Loss, price
+from eigenveil.privacy.guarantee import Loss, price
 
 
 def shown(pattern: str, text: str) -> float:

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from commands.command_tables import PRIVATE, eigenveil, refusal, written
-from eigenveil.commands._outputs import ENDINGS
+from eigenveil.commands._files import ENDINGS
 from eigenveil.show.pages import ENDINGS as KNOWN
 from eigenveil.show.pages import read_report
 

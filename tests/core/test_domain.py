@@ -16,7 +16,7 @@ from eigenveil.core.rows import Block, Rows
 from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows, SparseRows
 from eigenveil.linalg import Array
-from eigenveil.privacy.sums.clipped import dense, sparse
+from eigenveil.privacy.floating import dense, sparse
 from laws.strategies import SIZES, domains, person
 
 

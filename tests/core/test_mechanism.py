@@ -15,7 +15,7 @@ from eigenveil.core.mechanism import Bounded, Exact, Gaussian
 from eigenveil.core.noise import Noise, step_of
 from eigenveil.errors import BudgetExceeded
 from eigenveil.linalg import Array
-from eigenveil.linalg.normals import normals
+from eigenveil.linalg.sketch import normals
 from eigenveil.privacy.released import release_columns
 
 

@@ -15,7 +15,7 @@ from scipy import stats
 
 from eigenveil.core.noise import Noise, Rounded
 from eigenveil.linalg import Array
-from eigenveil.linalg.normals import normals
+from eigenveil.linalg.sketch import normals
 
 pytestmark = pytest.mark.real_entropy
 # Two-sided level 1e-6 for a standard normal statistic.

@@ -14,10 +14,9 @@ from eigenveil.core.mechanism import Bounded, Exact, Gaussian, Mechanism
 from eigenveil.core.noise import Noise
 from eigenveil.core.rows import Block
 from eigenveil.errors import BudgetExceeded
-from eigenveil.privacy.packed import pack, packed_side, packed_size, unpack
-from eigenveil.privacy.released import release_packed
-from eigenveil.privacy.sums.blocks import add_block, add_packed
-from eigenveil.tasks.fit.split import Portion
+from eigenveil.privacy.blocks import add_block, add_packed
+from eigenveil.privacy.released import pack, packed_side, packed_size, release_packed, unpack
+from eigenveil.tasks.fit.gaps import Portion
 
 
 @given(seed=st.integers(0, 1000), dim=st.integers(1, 30))

@@ -18,7 +18,7 @@ from eigenveil.core.rows import Rows
 from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows, SparseRows, WeightedRows
 from eigenveil.linalg import Array
-from eigenveil.tasks.tails import Tails, norm_cells, read_tails, signed_cells
+from eigenveil.tasks.levels import Tails, norm_cells, read_tails, signed_cells
 
 ADD, REPLACE = Neighbours.ADD_REMOVE, Neighbours.REPLACE_ONE
 CELLS = norm_cells(0.25, 64.0, per_doubling=4)

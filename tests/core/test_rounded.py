@@ -28,7 +28,7 @@ from eigenveil.core.noise import (
     _layers,
 )
 from eigenveil.linalg import Array
-from eigenveil.linalg.normals import _box_muller
+from eigenveil.linalg.sketch import _box_muller
 
 Integers = NDArray[np.int64]
 

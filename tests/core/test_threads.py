@@ -11,8 +11,7 @@ from threadpoolctl import threadpool_info
 
 from eigenveil.core import threads
 from eigenveil.core.threads import shared_work, side_by_side
-from eigenveil.linalg.blas import blas_threads
-from eigenveil.linalg.kernel import tall_product, tall_times
+from eigenveil.linalg.blas import blas_threads, tall_product, tall_times
 
 
 def blas() -> list[int]:

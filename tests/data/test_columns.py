@@ -21,7 +21,7 @@ from eigenveil.data.formats import TableParams
 from eigenveil.data.rows import DenseRows, NamedRows, WeightedRows
 from eigenveil.data.tables import read_table
 from eigenveil.errors import ColumnsError, ParameterError, ParameterWarning
-from eigenveil.params.words import in_options
+from eigenveil.params.declare import in_options
 
 SECRET = "8675309"
 NAMES = ("age", "lab_na", "lab_k", "dose, mg", "x[1]", "note")

@@ -16,12 +16,11 @@ import pytest
 
 from commands.command_tables import PRIVATE, eigenveil, refusal
 from eigenveil import PrivatePCA, find_bounds
-from eigenveil.data import faults
-from eigenveil.data.faults import to_drop
+from eigenveil.data import columns as faults
+from eigenveil.data.columns import to_drop
 from eigenveil.data.formats import csv as csv_format
 from eigenveil.data.formats import text as text_format
-from eigenveil.data.streams import open_source
-from eigenveil.data.tables import read_table
+from eigenveil.data.tables import open_source, read_table
 from eigenveil.errors import ColumnsError
 
 N = 4000

@@ -18,8 +18,7 @@ import pytest
 from eigenveil.data.columns import looks_like_id
 from eigenveil.data.formats import FileParams
 from eigenveil.data.formats.registry import open_named
-from eigenveil.data.streams import open_source
-from eigenveil.data.tables import read_table
+from eigenveil.data.tables import open_source, read_table
 from eigenveil.errors import ParameterError
 
 SECRET = "8675309"

@@ -11,8 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from eigenveil.data.streams import open_source
-from eigenveil.data.tables import read_table
+from eigenveil.data.tables import open_source, read_table
 
 SECRET = "8675309"
 LINES = '{"a": 1.5, "b": 2, "on": true}\n{"b": -4, "a": 1e6, "on": false}\r\n\n{"a": 3, "on": null, "b": 0.5}\n'

@@ -15,8 +15,7 @@ import scipy.sparse as sp
 from eigenveil.data.engines.pool import rows_in_processes
 from eigenveil.data.number_texts import MissingMarks
 from eigenveil.data.rows import CheckedRows
-from eigenveil.data.streams import open_source
-from eigenveil.data.tables import read_table
+from eigenveil.data.tables import open_source, read_table
 from eigenveil.errors import ColumnsError, ParameterError
 
 # The last row has numbers that are near the marks and are none.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from eigenveil.data.owned import read_owned, require_own_folder, text_owned, unsafe
+from eigenveil.data.archive import read_owned, require_own_folder, text_owned, unsafe
 
 STRANGER = 54321
 

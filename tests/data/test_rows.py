@@ -256,7 +256,7 @@ def test_a_sparse_table_is_known_again_without_its_zeros_being_written() -> None
 
     import scipy.sparse as sp
 
-    from eigenveil.data.fingerprints import fingerprints
+    from eigenveil.data.known import fingerprints
 
     rng = np.random.default_rng(0)
     columns = np.sort(rng.permuted(np.tile(np.arange(2000), (1000, 1)), axis=1)[:, :10], axis=1).ravel()

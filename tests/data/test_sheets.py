@@ -15,9 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from eigenveil.data.formats.workbook import SheetWriter, Workbook, cell_name
-from eigenveil.data.streams import open_source
-from eigenveil.data.tables import read_table
+from eigenveil.data.formats.xlsx import SheetWriter, Workbook, cell_name
+from eigenveil.data.tables import open_source, read_table
 from eigenveil.errors import ParameterError
 from eigenveil.linalg import Array
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from sklearn.datasets import dump_svmlight_file
 
 from eigenveil.data.formats import text as sources
-from eigenveil.data.streams import Source, open_source
+from eigenveil.data.tables import Source, open_source
 from eigenveil.linalg import Array
 
 SECRET = "987654.321"

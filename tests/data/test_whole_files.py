@@ -11,8 +11,8 @@ from eigenveil import PrivatePCA, StreamingPCA
 from eigenveil.data.archive import whole_file
 from eigenveil.data.follow import ByClock, WatchedEnds
 from eigenveil.ledger.durable import DurableLedger
-from eigenveil.ledger.head import note_head
-from eigenveil.network.identity.authority import write_new
+from eigenveil.ledger.store import note_head
+from eigenveil.network.authority import write_new
 
 
 def plain(path: Path) -> None:

@@ -17,7 +17,7 @@ from sklearn.preprocessing import FunctionTransformer
 from commands.command_tables import eigenveil
 from eigenveil import FederatedPCA, GossipPCA, Graph, Ledger, Model, ModelFileError, PrivatePCA, StreamingPCA
 from eigenveil.data.people import Withheld
-from eigenveil.estimators.saved import record_of
+from eigenveil.estimators.fitted import record_of
 from estimators.tables import NAMES, rows
 
 FRAME = pd.DataFrame(rows(800), columns=NAMES).assign(

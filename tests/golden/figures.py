@@ -15,8 +15,8 @@ from eigenveil import FederatedPCA, GossipPCA, Ledger, PrivatePCA, PrivateRecomm
 from eigenveil.audit import CASES, audit
 from eigenveil.core.accounting import Budget
 from eigenveil.ledger.durable import DurableLedger
-from eigenveil.ledger.entries import written_export
-from eigenveil.ledger.head import NotedHead
+from eigenveil.ledger.replay import written_export
+from eigenveil.ledger.store import NotedHead
 from eigenveil.plan import METHODS, Facts, Spectrum, forecast
 from eigenveil.show.report import model_report
 from eigenveil.show.values import to_json

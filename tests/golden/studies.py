@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable
 from typing import Any, Final
 
-from eigenveil.network.study.file import StudyFile
+from eigenveil.network.study import StudyFile
 from network.study_parties import document, gossip_document, tree_document
 
 __all__ = ["studies", "study_errors"]

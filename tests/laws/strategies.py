@@ -18,8 +18,8 @@ from eigenveil.linalg import Array, orthonormal
 from eigenveil.methods import METHODS, PlanRequest, TaskContext
 from eigenveil.tasks import Question, SlotSums, SumTask, Totals
 from eigenveil.tasks.fit.bounds import RowBounds
+from eigenveil.tasks.fit.gaps import split_budget
 from eigenveil.tasks.fit.search import BoundSearch
-from eigenveil.tasks.fit.split import split_budget
 from eigenveil.tasks.fit.units import UnitSearch
 
 PERSONAL = [Neighbours.ADD_REMOVE, Neighbours.ZERO_OUT, Neighbours.REPLACE_ONE]

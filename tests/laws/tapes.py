@@ -14,8 +14,8 @@ import pytest
 from eigenveil.core.mechanism import Gaussian, Mechanism
 from eigenveil.linalg import Array
 from eigenveil.privacy import PairedPart, released
-from eigenveil.privacy.integers.share import Share
-from eigenveil.privacy.packed import packed_side
+from eigenveil.privacy.lattice import Share
+from eigenveil.privacy.released import packed_side
 from eigenveil.tasks.slots import sums
 from eigenveil.trackers import slices
 

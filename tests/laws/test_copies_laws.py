@@ -37,7 +37,7 @@ from eigenveil.core.rows import Block, Rows
 from eigenveil.data.people import Withheld
 from eigenveil.errors import BudgetExceeded, QuorumLost
 from eigenveil.estimators.bounds.columns import find_column_bounds
-from eigenveil.estimators.gossip.scores import ReadyScores
+from eigenveil.estimators.gossip.pca import ReadyScores
 from eigenveil.linalg import Array
 from eigenveil.protocols import Party
 from eigenveil.protocols.keys import Identity

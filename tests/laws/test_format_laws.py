@@ -25,8 +25,7 @@ from eigenveil.data.follow import Offset, follow
 from eigenveil.data.formats import FORMATS, OUTPUTS, FileParams, Format, known_format, require_carried, write_scores
 from eigenveil.data.formats.registry import by_ending
 from eigenveil.data.rows import CheckedRows, DenseRows, WeightedRows
-from eigenveil.data.streams import open_source
-from eigenveil.data.tables import read_table
+from eigenveil.data.tables import open_source, read_table
 from eigenveil.errors import ColumnsError, ParameterError
 from eigenveil.linalg import Array
 from eigenveil.params.declare import declared

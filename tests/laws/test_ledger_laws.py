@@ -22,11 +22,10 @@ from eigenveil import Ledger, PrivatePCA, StreamingPCA, find_bounds
 from eigenveil.core.ledger import Charge
 from eigenveil.core.unit import Neighbours
 from eigenveil.ledger.durable import DurableLedger
-from eigenveil.ledger.entries import canonical, read_export, written_export
-from eigenveil.ledger.head import NotedHead, note_head
-from eigenveil.ledger.replay import Replay
+from eigenveil.ledger.replay import Replay, canonical, read_export, written_export
+from eigenveil.ledger.store import NotedHead, note_head
 from eigenveil.linalg import Array
-from eigenveil.network.agents.site import SiteAgent
+from eigenveil.network.agents.star import SiteAgent
 from eigenveil.protocols.wire import decode
 from ledger.ledger_children import LIFE, account
 from network.agents.test_masked_slots import MaskedWorld

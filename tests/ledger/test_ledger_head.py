@@ -11,7 +11,7 @@ import pytest
 from commands.command_tables import eigenveil, refusal
 from eigenveil.core.ledger import Charge
 from eigenveil.ledger.durable import DurableLedger, LedgerError
-from eigenveil.ledger.head import NotedHead, note_head, require_noted, with_head
+from eigenveil.ledger.store import NotedHead, note_head, require_noted, with_head
 from ledger.ledger_children import LIFE, account, digits
 
 HEART = account("heart", mu=0.2)

@@ -16,7 +16,7 @@ from commands.command_tables import eigenveil
 from eigenveil.core.ledger import Charge
 from eigenveil.errors import BudgetExceeded
 from eigenveil.ledger.durable import DurableLedger, LedgerError
-from eigenveil.ledger.head import with_head
+from eigenveil.ledger.store import with_head
 from ledger.ledger_children import LIFE, account, tables
 
 HEART, LUNGS = account("heart", mu=0.2), account("lungs", mu=0.04)

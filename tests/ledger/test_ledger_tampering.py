@@ -10,7 +10,7 @@ import pytest
 
 from eigenveil.core.ledger import Charge
 from eigenveil.ledger.durable import DurableLedger, Entry, LedgerError
-from eigenveil.ledger.entries import FIRST, canonical
+from eigenveil.ledger.replay import FIRST, canonical
 from ledger.ledger_children import LIFE, account, digits, tables
 
 HEART, LUNGS = account("heart", mu=0.2), account("lungs", mu=0.2)

@@ -15,8 +15,7 @@ from eigenveil.core.ledger import Charge
 from eigenveil.core.unit import Neighbours, PrivacyUnit
 from eigenveil.errors import UnitMismatch
 from eigenveil.ledger.durable import DurableLedger, LedgerError, StudyBudget
-from eigenveil.ledger.entries import read_export, seal
-from eigenveil.ledger.replay import Replay
+from eigenveil.ledger.replay import Replay, read_export, seal
 from ledger.ledger_children import LIFE, ROW, account
 
 PEOPLE = PrivacyUnit("person", Neighbours.ADD_REMOVE, "patient_id")

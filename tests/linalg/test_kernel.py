@@ -10,7 +10,8 @@ from numpy.random import Generator
 from threadpoolctl import threadpool_info
 
 from eigenveil.core.sums import spectral_norm
-from eigenveil.linalg import Array, complement, kernel, orthonormal, signed, sines, thin_svd, top_eigen
+from eigenveil.linalg import Array, complement, orthonormal, signed, sines, thin_svd, top_eigen
+from eigenveil.linalg import blas as kernel
 from eigenveil.linalg.blas import blas_threads
 from linalg.bases import basis_of, defect, generators, outside
 

@@ -13,7 +13,7 @@ from eigenveil.core.unit import Neighbours
 from eigenveil.errors import ParameterError
 from eigenveil.linalg import Array
 from eigenveil.methods import METHODS, Method, MethodPlan, TaskContext, methods_in
-from eigenveil.methods.scene import Scene
+from eigenveil.methods.base import Scene
 from eigenveil.plan import SETTINGS, plan_sites
 from eigenveil.tasks import SumTask, Task
 

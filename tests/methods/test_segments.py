@@ -19,7 +19,7 @@ from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows, SparseRows, Symmetric
 from eigenveil.linalg import Array, Subspace, captured_variance, orthonormal, sines, top_eigen
 from eigenveil.methods.segments import Segments, SegmentsState
-from eigenveil.privacy.sums.clipped import dense
+from eigenveil.privacy.floating import dense
 from eigenveil.protocols import run_pooled
 from eigenveil.tasks.base import Question
 

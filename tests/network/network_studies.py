@@ -16,16 +16,14 @@ from eigenveil.data.rows import DenseRows
 from eigenveil.ledger.durable import DurableLedger
 from eigenveil.model import Model
 from eigenveil.network.agents.durable.party import Event
-from eigenveil.network.agents.hub import HubAgent
-from eigenveil.network.agents.node import NodeAgent
 from eigenveil.network.agents.peer import PeerAgent
-from eigenveil.network.agents.site import SiteAgent
 from eigenveil.network.agents.site_data import SiteData
-from eigenveil.network.identity.authority import Authority, new_request, write_new
-from eigenveil.network.identity.certificates import Keys, Role
+from eigenveil.network.agents.star import HubAgent, NodeAgent, SiteAgent
+from eigenveil.network.authority import Authority, new_request, write_new
+from eigenveil.network.certificates import Keys, Role
 from eigenveil.network.policy import Policy
-from eigenveil.network.study.file import StudyFile
-from eigenveil.protocols.star.layout import tree
+from eigenveil.network.study import StudyFile
+from eigenveil.protocols.star.rounds import tree
 
 __all__ = [
     "COLUMNS",

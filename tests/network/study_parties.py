@@ -3,8 +3,8 @@
 from functools import cache
 from typing import Any
 
-from eigenveil.network.identity.authority import Authority, new_request
-from eigenveil.network.identity.certificates import Certificate, Role
+from eigenveil.network.authority import Authority, new_request
+from eigenveil.network.certificates import Certificate, Role
 
 __all__ = ["authority", "certificate", "document", "gossip_document", "tree_document"]
 
@@ -40,7 +40,7 @@ def document(sites: int = 3, **sections: Any) -> dict[str, Any]:
 
 def tree_document(sites: int = 5, fanout: int = 2, **sections: Any) -> dict[str, Any]:
     """A tree of sites that add their own noise."""
-    from eigenveil.protocols.star.layout import tree
+    from eigenveil.protocols.star.rounds import tree
 
     found = document(sites, study={"carrier": "tree"}, privacy={"trust": "site"})
     names = tree([f"site {at}" for at in range(sites)], fanout=fanout).nodes

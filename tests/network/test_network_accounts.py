@@ -13,10 +13,10 @@ from eigenveil.core.accounting import Budget
 from eigenveil.data.rows import DenseRows, SparseRows
 from eigenveil.errors import BudgetExceeded, ProtocolError
 from eigenveil.ledger.durable import DurableLedger, LedgerError
-from eigenveil.network.agents.durable.site import DurableSite
+from eigenveil.network.agents.durable.party import DurableSite
 from eigenveil.network.agents.site_data import SiteData
+from eigenveil.network.parties import parties_of
 from eigenveil.network.policy import Policy, PolicyRefusal
-from eigenveil.network.study.parties import parties_of
 from eigenveil.protocols import Decline, Give
 from eigenveil.protocols.wire import decode, encode
 from network.network_studies import Company, PeerCompany, keys_of

@@ -9,12 +9,11 @@ import pytest
 
 from eigenveil.errors import OtherStudy, ProtocolError
 from eigenveil.ledger.durable import DurableLedger
-from eigenveil.network.agents.hub import HubAgent
-from eigenveil.network.agents.node import NodeAgent
 from eigenveil.network.agents.runner import credentials_of
-from eigenveil.network.identity.certificates import Certificate, Keys
+from eigenveil.network.agents.star import HubAgent, NodeAgent
+from eigenveil.network.certificates import Certificate, Keys
 from eigenveil.network.policy import PolicyRefusal
-from eigenveil.network.study.file import StudyFile
+from eigenveil.network.study import StudyFile
 from network.network_studies import Company, PeerCompany, authority, keys_of, put_over
 
 

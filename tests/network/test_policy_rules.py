@@ -11,12 +11,12 @@ import pytest
 
 from eigenveil.core.accounting import Budget
 from eigenveil.errors import EigenveilError
-from eigenveil.network.identity.authority import new_request
+from eigenveil.network.authority import new_request
 from eigenveil.network.policy import Policy, PolicyRefusal, template
-from eigenveil.network.study.file import StudyFile
+from eigenveil.network.study import StudyFile
 from eigenveil.params.declarations.groups import METHOD_LIMIT
-from eigenveil.params.declarations.limits import words_allowed
-from eigenveil.params.toml import toml_value
+from eigenveil.params.declarations.study import words_allowed
+from eigenveil.params.tables import to_toml as toml_value
 from network.study_parties import authority, document, gossip_document, tree_document
 
 EXACT = {"epsilon": None, "delta": None, "none": True}

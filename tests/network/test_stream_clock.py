@@ -17,8 +17,8 @@ import pytest
 from eigenveil.data.follow import Follower
 from eigenveil.errors import ProtocolError
 from eigenveil.ledger.durable import DurableLedger, LedgerError
-from eigenveil.network.agents.durable.slot_hub import DurableSlotHub
-from eigenveil.network.study.streams import slot_parties_of
+from eigenveil.network.agents.slot_hub import DurableSlotHub
+from eigenveil.network.streams import slot_parties_of
 from eigenveil.protocols.slots import MaskedSlotMember, SlotMember
 from eigenveil.protocols.wire import decode
 from eigenveil.show.agreement import facts_of
@@ -298,9 +298,9 @@ import asyncio, hashlib, json, os, sys
 from pathlib import Path
 from eigenveil.data.follow import follow
 from eigenveil.network.agents.slot_site import SlotSiteAgent
-from eigenveil.network.identity.certificates import Certificate, Keys
+from eigenveil.network.certificates import Certificate, Keys
 from eigenveil.ledger.durable import DurableLedger
-from eigenveil.network.study.file import StudyFile
+from eigenveil.network.study import StudyFile
 from eigenveil.protocols.keys import Identity
 from eigenveil.protocols.slots import SlotMember
 

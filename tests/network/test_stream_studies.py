@@ -18,7 +18,7 @@ from eigenveil.ledger.durable import DurableLedger
 from eigenveil.network.agents.slot_hub import SlotHubAgent, current_line
 from eigenveil.network.agents.slot_site import SlotSiteAgent
 from eigenveil.network.policy import Policy, PolicyRefusal, template
-from eigenveil.network.study.file import StudyFile
+from eigenveil.network.study import StudyFile
 from eigenveil.show.agreement import facts_of, words_of
 from network.network_studies import COLUMNS, Company, keys_of, table_of
 

@@ -31,10 +31,9 @@ from eigenveil.params import (
     parameters,
 )
 from eigenveil.params.declarations.study import HubStudy, NewStudy, PeerStudy
+from eigenveil.params.declare import as_call, as_options, flag, in_options, in_study
 from eigenveil.params.docs import DOCUMENTED, current, pages
-from eigenveil.params.texts import center_from
-from eigenveil.params.values import Expected
-from eigenveil.params.words import as_call, as_options, flag, in_options, in_study
+from eigenveil.params.values import Expected, center_from
 
 # What must be given, besides the number of components and epsilon.
 KINDS: dict[Any, dict[str, Any]] = {

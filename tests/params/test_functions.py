@@ -22,7 +22,7 @@ from eigenveil.params import (
     parameters,
     takes,
 )
-from eigenveil.params.words import in_options
+from eigenveil.params.declare import in_options
 from eigenveil.recommend import read_interactions
 
 PRIVATE: dict[Any, type] = {

@@ -59,7 +59,7 @@ found["refused"] = CliRunner().invoke(app, [*command, "10"]).output
 from eigenveil.model import Model
 found["settings"] = dict(Model.load(sys.argv[1] + "/model.safetensors").settings)
 
-from eigenveil.network.study.file import StudyFile
+from eigenveil.network.study import StudyFile
 from network.study_parties import document
 
 study = StudyFile.of(document(task={"patience": 4}))
@@ -71,7 +71,7 @@ try:
 except ValueError as error:
     found["study"] = str(error)
 
-from eigenveil.params.words import as_call, as_options
+from eigenveil.params.declare import as_call, as_options
 from eigenveil.plan import Facts, Spectrum, advise
 from eigenveil.core.accounting import Budget
 

@@ -17,13 +17,13 @@ from eigenveil.commands import app
 from eigenveil.core.accounting import Budget
 from eigenveil.core.counts import Cells
 from eigenveil.errors import ParameterWarning
-from eigenveil.estimators.bounds.found import norms_of
+from eigenveil.estimators.bounds.rows import norms_of
 from eigenveil.linalg import Array
 from eigenveil.plan import Facts, Interval, Norms, Spectrum, forecast, taken_by_clipping
 from eigenveil.plan.clipping import kept_by_clipping
 from eigenveil.show.report import model_report, plan_part
-from eigenveil.tasks.fit.outliers import Outliers
-from eigenveil.tasks.tails import BEYOND, Tails
+from eigenveil.tasks.fit.bounds import Outliers
+from eigenveil.tasks.levels import BEYOND, Tails
 
 VALUES = np.array([0.3, 0.1, 0.05, 0.01])
 

@@ -16,7 +16,7 @@ from eigenveil.linalg import Array, captured_variance
 from eigenveil.methods import power as power_method
 from eigenveil.plan import Choice, predict
 from eigenveil.plan.choose import MEMORY_LIMIT
-from eigenveil.tasks.fit.split import split_budget
+from eigenveil.tasks.fit.gaps import split_budget
 
 BUDGET = Budget(1.0, 1e-6)
 dims = st.integers(2, 400)

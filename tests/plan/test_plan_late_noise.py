@@ -5,7 +5,7 @@ import pytest
 
 from eigenveil.core.noise import Noise
 from eigenveil.linalg import orthonormal, top_eigen
-from eigenveil.methods.scene import _product, leading_under_noise
+from eigenveil.methods.base import _product, leading_under_noise
 from eigenveil.plan import Spectrum
 from eigenveil.plan.rehearsal import judged
 

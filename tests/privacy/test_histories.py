@@ -15,9 +15,9 @@ from eigenveil.core.unit import Neighbours, gram_sensitivity, sum_sensitivity, t
 from eigenveil.data.rows import DenseRows, SparseRows, Symmetric, WeightedRows
 from eigenveil.privacy import Histories, bounded_gram, bounded_gram_times, bounded_sum, bounded_trace
 from eigenveil.privacy.facts import User
-from eigenveil.privacy.sums.clipped import dense
-from eigenveil.privacy.sums.clipped import sparse as sparse_rows
-from eigenveil.privacy.sums.histories import (
+from eigenveil.privacy.floating import dense
+from eigenveil.privacy.floating import sparse as sparse_rows
+from eigenveil.privacy.histories import (
     interaction_gram_sensitivity,
     interaction_products_sensitivity,
     interaction_sum_sensitivity,

@@ -19,8 +19,8 @@ from eigenveil.core.noise import CAPACITY, LARGEST_SCALE, REACH, Noise, distance
 from eigenveil.errors import BudgetExceeded
 from eigenveil.linalg import Array
 from eigenveil.linalg.graphs import Graph
-from eigenveil.privacy.integers.paired import PairedPart, PairedSteps, Pairing, _bound, _connectivity, _largest
-from eigenveil.privacy.packed import pack, unpack
+from eigenveil.privacy.paired import PairedPart, PairedSteps, Pairing, _bound, _connectivity, _largest
+from eigenveil.privacy.released import pack, unpack
 
 
 def named(m: int) -> tuple[str, ...]:
@@ -116,7 +116,7 @@ def test_large_graphs_get_a_bound_that_is_as_close(
     kind: str, m: int, colluders: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The way taken by graphs too large to try all sets, on ones where they can be tried after all."""
-    monkeypatch.setattr("eigenveil.privacy.integers.paired._ENUMERATED", 0.0)
+    monkeypatch.setattr("eigenveil.privacy.paired._ENUMERATED", 0.0)
     pairing = Pairing.within(Graph.named(kind, named(m)), colluders=colluders)
     assert not pairing.exact
     assert slow_gain(pairing.graph, colluders, pairing.ratio) <= pairing.gain <= 1.001 / (m - colluders)
@@ -389,7 +389,7 @@ def test_noise_that_cannot_be_exact_is_refused(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(ValueError, match="too large to be drawn exactly"):
         pairing.in_steps(1.0, 2.0**-24, (4,), symmetric=False)
     # With a hundred thousand neighbours own noise cannot be shared out among all; as if these two were so many.
-    monkeypatch.setattr("eigenveil.privacy.integers.paired._SMOOTH", 4 * math.sqrt(50_000))
+    monkeypatch.setattr("eigenveil.privacy.paired._SMOOTH", 4 * math.sqrt(50_000))
     assert pairing.in_steps(1.0, 0.5, (2, 2), symmetric=True).own > 2048
     with pytest.raises(ValueError, match="where a peer has 2 neighbours"):
         pairing.in_steps(1.0, 16.0, (2, 2), symmetric=True)

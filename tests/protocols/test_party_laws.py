@@ -10,7 +10,7 @@ import pytest
 from eigenveil.core.rows import Block
 from eigenveil.errors import BudgetExceeded, PeerError
 from eigenveil.protocols import Ask, Decline, Done, Give, Member, Message, Node, Party
-from eigenveil.protocols.star.layout import star, tree
+from eigenveil.protocols.star.rounds import star, tree
 from protocols.star.companies import (
     EXACT,
     IN_TREES,

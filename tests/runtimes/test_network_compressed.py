@@ -13,8 +13,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from eigenveil.runtimes.grpc.channel import Accepted, Dialled
-from eigenveil.runtimes.grpc.frames import frames_of, greeting_frame
+from eigenveil.runtimes.grpc.channel import Accepted, Dialled, frames_of, greeting_frame
 from runtimes.network_transports import GREETING, HERE, HUB, SITES, hall, run, soon, transport, until
 from runtimes.test_network_front import context_of
 

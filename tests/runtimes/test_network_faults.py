@@ -14,7 +14,7 @@ import grpc.aio
 import pytest
 
 from eigenveil.runtimes.grpc import Got, Joined, Left
-from eigenveil.runtimes.grpc.frames import CHUNK, bye, frames_of, greeting_frame
+from eigenveil.runtimes.grpc.channel import CHUNK, bye, frames_of, greeting_frame
 from runtimes.network_children import child, computes, sends
 from runtimes.network_transports import (
     GREETING,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eigenveil.runtimes.grpc.frames import (
+from eigenveil.runtimes.grpc.channel import (
     CHUNK,
     LARGEST_FRAME,
     LONGEST_GREETING,

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from eigenveil.runtimes.grpc import Got, Inbox, Joined, Left, Timing
-from eigenveil.runtimes.grpc.timing import Backoff
+from eigenveil.runtimes.grpc.channel import Backoff
 from runtimes.network_transports import run, soon
 
 

@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from eigenveil.runtimes.grpc import Got, Joined, Left
-from eigenveil.runtimes.grpc.frames import CHUNK
+from eigenveil.runtimes.grpc.channel import CHUNK
 from runtimes.network_transports import (
     AUTHORITY,
     GREETING,

@@ -11,7 +11,7 @@ import pytest
 
 from eigenveil import Guarantee, Model
 from eigenveil.core.ledger import Charge
-from eigenveil.estimators.rounds import Round
+from eigenveil.estimators.terms import Round
 from eigenveil.show.pages import write_report
 from eigenveil.show.report import model_report
 from eigenveil.show.values import FactLine, Report, SitePart

@@ -183,7 +183,7 @@ def test_every_method_of_the_planner_has_words() -> None:
 def test_epsilon_has_the_same_word_everywhere() -> None:
     """On the scale of the page to sign, in the help of every command, and in the note of a weak guarantee."""
     from eigenveil.params.declarations.groups import EPSILON_HELP
-    from eigenveil.privacy.facts.builder import weak_words
+    from eigenveil.privacy.facts import weak_words
     from eigenveil.show.charts import RANGES
 
     names = {high: name for _, high, name, _ in RANGES}

@@ -19,13 +19,11 @@ from eigenveil.linalg import Array, found_share
 from eigenveil.methods.covariance import CovarianceSum
 from eigenveil.protocols import run_pooled
 from eigenveil.tasks import Question
-from eigenveil.tasks.fit.bounds import RowBounds
-from eigenveil.tasks.fit.center import Center
-from eigenveil.tasks.fit.outliers import Outliers
-from eigenveil.tasks.fit.search import NORMS, BoundSearch, clip_edge
-from eigenveil.tasks.fit.split import split_budget
+from eigenveil.tasks.fit.bounds import Outliers, RowBounds
+from eigenveil.tasks.fit.gaps import split_budget
+from eigenveil.tasks.fit.search import NORMS, BoundSearch, Center, clip_edge
 from eigenveil.tasks.fit.task import Fit
-from eigenveil.tasks.tails import Tails, norm_cells
+from eigenveil.tasks.levels import Tails, norm_cells
 
 DIM = 5
 RNG = np.random.default_rng(3)

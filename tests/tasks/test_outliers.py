@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from eigenveil.linalg import Array
-from eigenveil.tasks.fit.outliers import Outliers, outliers_in
-from eigenveil.tasks.tails import norm_cells, read_tails
+from eigenveil.tasks.fit.bounds import Outliers, outliers_in
+from eigenveil.tasks.levels import norm_cells, read_tails
 
 CELLS = norm_cells(1.0, 1e6, per_doubling=8)
 ROOT = np.array([math.comb(2 * j, j) / 4**j for j in range(CELLS.count)])

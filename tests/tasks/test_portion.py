@@ -15,7 +15,7 @@ from eigenveil.core.noise import Noise
 from eigenveil.errors import BudgetExceeded
 from eigenveil.linalg import Array
 from eigenveil.privacy.released import release_columns
-from eigenveil.tasks.fit.split import Portion
+from eigenveil.tasks.fit.gaps import Portion
 
 SHARES = st.floats(1e-6, 1.0)
 MULTIPLIER, SENSITIVITY = 2.5, 3.0

@@ -6,7 +6,6 @@ neither `show` nor `commands`.
 
 from eigenveil.audit.case import Case, Claim, Trial
 from eigenveil.audit.cases import CASES
-from eigenveil.audit.runs import Progress, audit
-from eigenveil.audit.verdict import Finding, Verdict, judge
+from eigenveil.audit.verdict import Finding, Progress, Verdict, audit, judge
 
 __all__ = ["CASES", "Case", "Claim", "Finding", "Progress", "Trial", "Verdict", "audit", "judge"]

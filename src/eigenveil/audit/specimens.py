@@ -37,13 +37,13 @@ from eigenveil.data.follow import ByClock, Closed, Followed, FollowedRows, Insta
 from eigenveil.data.rows import DenseRows, Symmetric
 from eigenveil.estimators import FederatedPCA, GossipPCA, PrivatePCA
 from eigenveil.estimators.federated.parties import Parties
-from eigenveil.estimators.gossip.simulation import GossipSimulation
+from eigenveil.estimators.gossip.parties import GossipSimulation
 from eigenveil.estimators.terms import Terms
 from eigenveil.linalg import Array
 from eigenveil.linalg.graphs import Graph
-from eigenveil.linalg.normals import normals
+from eigenveil.linalg.sketch import normals
 from eigenveil.plan import Plan
-from eigenveil.privacy.sums.clipped import FloatRegion, moved, sparse
+from eigenveil.privacy.floating import FloatRegion, moved, sparse
 from eigenveil.protocols import Member, Party
 from eigenveil.protocols.masked import Identity
 from eigenveil.protocols.messages import Pass

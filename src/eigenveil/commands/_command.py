@@ -15,7 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from eigenveil.commands._derived import with_options
 from eigenveil.commands._ending import errors_as_lines
-from eigenveil.commands._outputs import write
+from eigenveil.commands._files import write
 from eigenveil.errors import Words
 from eigenveil.show.console import draw
 

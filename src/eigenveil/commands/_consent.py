@@ -22,7 +22,7 @@ from eigenveil.errors import require
 if TYPE_CHECKING:
     from eigenveil.ledger.durable import DurableLedger, StudyReplay
     from eigenveil.network.policy import Policy
-    from eigenveil.network.study.file import StudyFile
+    from eigenveil.network.study import StudyFile
     from eigenveil.show.progress import Voice
 
 __all__ = [
@@ -52,7 +52,7 @@ _DECLINED: Final = "consent was asked for and not given"
 def opened_ledger(path: Path, *, head: Path | None, dry_run: bool) -> Iterator["DurableLedger"]:
     """The ledger at `path`, with the head in the file `head`. A dry run only reads it, and makes none if there is none."""
     from eigenveil.ledger.durable import DurableLedger
-    from eigenveil.ledger.head import with_head
+    from eigenveil.ledger.store import with_head
 
     if not dry_run:
         with with_head(path, head, DurableLedger.open, writes=True) as ledger:
@@ -111,7 +111,7 @@ def dataset_named(
 
 def require_unit(study: "StudyFile", rules: "Policy", path: Path) -> None:
     """Refuse --yes with a policy that does not say who is protected: then nobody at this site has said it."""
-    from eigenveil.params.toml import toml_value
+    from eigenveil.params.tables import to_toml as toml_value
 
     unit = study.unit
     if unit.each == "row":

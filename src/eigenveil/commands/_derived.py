@@ -15,9 +15,8 @@ import typer
 
 from eigenveil.data.formats import PIPES, TableParams
 from eigenveil.errors import ParameterError, Words, require, verbatim
-from eigenveil.params.declare import Declared, checked, declared, refusal
+from eigenveil.params.declare import Declared, checked, declared, flag, in_options, option_help, refusal
 from eigenveil.params.values import Expected, Whole
-from eigenveil.params.words import flag, in_options, option_help
 
 __all__ = ["typed_settings", "with_options", "written_out"]
 

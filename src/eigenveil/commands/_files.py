@@ -19,8 +19,7 @@ import typer
 from eigenveil.commands._ending import somebody_is_there
 from eigenveil.data.formats import PIPES, SHARED, FileParams, Format, TableParams, by_ending, format_of, open_named
 from eigenveil.errors import ParameterError, listed, require, require_param, verbatim
-from eigenveil.params.declare import declared
-from eigenveil.params.words import as_options
+from eigenveil.params.declare import as_options, declared
 from eigenveil.show.console import busy, output
 
 if TYPE_CHECKING:
@@ -28,18 +27,49 @@ if TYPE_CHECKING:
     from eigenveil.data.formats import NamedTable
     from eigenveil.data.tables import Table
     from eigenveil.model import Model
+import getpass
+import unicodedata
+from typing import Annotated, Final, TypeAlias
+
+from eigenveil.commands._options import flag, option
+
+if TYPE_CHECKING:
+    from eigenveil.network.certificates import Passphrase
+import json
+from collections.abc import Callable
+
+from eigenveil.commands._ending import wrote
+from eigenveil.show.console import Line
+
+if TYPE_CHECKING:
+    from eigenveil.model import Model
+    from eigenveil.show.marks import Chart
+    from eigenveil.show.values import Report
 
 __all__ = [
+    "ENDINGS",
+    "PICTURES",
+    "NewPassphrase",
+    "PassphraseFile",
     "Reading",
     "column_names",
     "is_stdin",
     "needs_dask",
+    "new_passphrase",
     "on_cluster",
+    "passphrase_from",
+    "report_of",
     "require_file",
     "require_input",
     "require_output",
     "require_path",
+    "require_picture",
+    "require_report",
     "standard_input",
+    "write",
+    "write_json",
+    "write_picture",
+    "written_model",
 ]
 
 
@@ -134,7 +164,7 @@ class Reading:
 
         Names of columns that were `carried` along take the place of the patterns for them.
         """
-        from eigenveil.estimators.saved import with_parameters
+        from eigenveil.estimators.fitted import with_parameters
 
         settings = {**model.settings, **self.facts, **({"carry": list(carried)} if carried else {})}
         left_out = [*(self.asked.drop or ()), *carried]
@@ -150,7 +180,7 @@ class Reading:
 
     def source(self, path: Path) -> str | None:
         """Where the table is, for a ledger; None for a pipe."""
-        from eigenveil.data.fingerprints import source_of
+        from eigenveil.data.known import source_of
 
         return None if is_stdin(path) else source_of(path, self.asked.sheet)
 
@@ -300,7 +330,7 @@ def _refusal(
     table: "NamedTable", choice: "ColumnChoice", ids: tuple[str, ...], *, people: bool, gaps: bool
 ) -> ParameterError:
     """The error for columns that look like ids. It also names those with other faults: one message, one correction."""
-    from eigenveil.data.faults import to_drop
+    from eigenveil.data.columns import to_drop
 
     bad, missing, more, comma = ((), (), "", "") if table.once else _faults(table, choice.without(ids), gaps=gaps)
     says = _like_ids(table.source, ids)
@@ -379,3 +409,172 @@ def column_names(path: Path) -> tuple[str, ...] | None:
     # Only the header is read: this is used for files whose rows must not be looked at.
     said = TableParams()
     return open_named(path, said).names if format_of(path, said).has_names else None
+
+
+# For services that are started without a person. Other users cannot read a process's environment.
+_VARIABLE: Final = "EIGENVEIL_PASSPHRASE"
+
+# A thief of the file can try many a second, so the passphrase itself must be long. OpenSSL takes up to 1023 bytes.
+_SHORTEST: Final = 12
+
+_LONGEST: Final = 1000
+
+PassphraseFile: TypeAlias = Annotated[
+    Path | None,
+    option(
+        "--passphrase-file",
+        "FILE",
+        "A file with the passphrase of the keys, that only you may read.",
+        unset=f"the variable {_VARIABLE}, or asked at the terminal",
+    ),
+]
+
+NewPassphrase: TypeAlias = Annotated[
+    bool, flag("--passphrase", "Protect the private keys with a passphrase, which is asked for twice.")
+]
+
+
+def passphrase_from(file: Path | None) -> "Passphrase":
+    """How a command gets the passphrase of a key file that has one."""
+
+    def found(key: Path) -> bytes:
+        given = _given(file)
+        if given is None:
+            require(
+                _at_terminal(),
+                f"{key} has a passphrase. Give it with --passphrase-file, or in the variable {_VARIABLE}",
+            )
+            given = getpass.getpass(f"Passphrase of {key}: ")
+        return _encoded(given)
+
+    return found
+
+
+def new_passphrase(wanted: bool, file: Path | None) -> bytes | None:
+    """The passphrase for new keys, asked twice unless it is given; None if they get none."""
+    if not wanted and file is None:
+        return None
+    given = _given(file)
+    if given is None:
+        require(_at_terminal(), f"--passphrase needs a terminal, --passphrase-file, or the variable {_VARIABLE}")
+        given = getpass.getpass("New passphrase: ")
+        require(getpass.getpass("The same again: ") == given, "the two passphrases differ. Nothing was made")
+    require(
+        len(given) >= _SHORTEST,
+        f"a passphrase must have at least {_SHORTEST} characters. Five words that you draw at random are a good one",
+    )
+    return _encoded(given)
+
+
+def _given(file: Path | None) -> str | None:
+    """The passphrase in the file or in the environment; None if a person must be asked."""
+    from eigenveil.data.archive import read_owned
+
+    if file is None:
+        return os.environ.get(_VARIABLE)
+    raw = read_owned(file, most=_LONGEST + 2, private=True)
+    try:
+        # An editor ends the line, and that is not a part of it.
+        return raw.decode("utf-8-sig").rstrip("\r\n")
+    except UnicodeDecodeError:
+        raise ValueError(f"{file} must be text in UTF-8") from None
+
+
+def _encoded(text: str) -> bytes:
+    # Keyboards differ in how they make accents.
+    raw = unicodedata.normalize("NFC", text).encode()
+    require(0 < len(raw) <= _LONGEST, f"a passphrase must have 1 to {_LONGEST} bytes, got {len(raw)}")
+    return raw
+
+
+def _at_terminal() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty()
+
+
+# Written here too, so that a wrong name is refused before anything heavy is imported. A test compares them.
+ENDINGS: Final = (".html", ".json", ".pdf")
+
+PICTURES: Final = (".svg", ".png")
+
+
+def require_report(path: Path | None, *, force: bool, inputs: Sequence[Path]) -> None:
+    """Refuse a report that could not be written."""
+    if path is None:
+        return
+    require_output(path, endings=ENDINGS, force=force, inputs=inputs, option="--report")
+    # Asked before the fit: a printer that is missing at the end would be noticed after the budget was spent.
+    if path.suffix.lower() == ".pdf":
+        from eigenveil.show.pages import require_printer
+
+        require_printer(path)
+
+
+def write(path: Path | None, made: "Callable[[], Report]", *, say: Callable[[str], None] | None = None) -> None:
+    """Write the report that `made` makes, and `say` where it is. Without a path nothing is made."""
+    if path is None:
+        return
+    with busy("writing the report"):
+        from eigenveil.show.pages import write_report
+
+        write_report(made(), path)
+    wrote(path)
+    words = f"report written to {path}"
+    if say is None:
+        output().print(words, soft_wrap=True)
+    else:
+        say(words)
+
+
+def report_of(model: "Model", *, data: Path, dataset: str | None = None, **more: Any) -> "Report":
+    """The report of a `model`, with what else `model_report` takes.
+
+    Without a name for the `dataset`, the report has the name of the file `data`. Whoever asked for the report chose that name,
+    and the model does not have it. A pipe has none.
+    """
+    from eigenveil.show.report import model_report
+
+    return model_report(model, dataset=dataset or (data.name if data.exists() else "") or None, **more)
+
+
+def written_model(path: Path) -> Iterator[Line]:
+    """Where a model is, and how to look at it."""
+    yield Line(f"\nmodel written to {path}")
+    yield Line(f"show it again with: eigenveil inspect {path}", "dim")
+
+
+def require_picture(path: Path, *, force: bool, inputs: Sequence[Path]) -> None:
+    """Refuse a picture that could not be drawn."""
+    require_output(path, endings=PICTURES, force=force, inputs=inputs, option="--plot")
+    if path.suffix.lower() == ".png":
+        # Looked up and not imported: matplotlib is slow to load, and the command may still be refused.
+        from importlib.util import find_spec
+
+        from eigenveil.errors import require
+
+        there = find_spec("matplotlib") is not None
+        require(there, f"{path}: a PNG needs matplotlib: pip install 'eigenveil[plot]'. Or name an .svg file")
+
+
+def write_picture(chart: "Chart", path: Path) -> None:
+    """Draw a chart of public numbers to an .svg or .png file."""
+    from eigenveil.data.archive import whole_file
+    from eigenveil.show.marks import png
+
+    with whole_file(path) as temporary:
+        if path.suffix.lower() == ".png":
+            temporary.write_bytes(png(chart))
+        else:
+            temporary.write_text(chart.document(), encoding="utf-8")
+        # Readable by all: it shows public numbers only.
+        temporary.chmod(0o644)
+    wrote(path)
+
+
+def write_json(path: Path, plain: Mapping[str, Any]) -> None:
+    """Write plain values completely or not at all. They were released, so everybody may read them."""
+    from eigenveil.data.archive import whole_file
+
+    with whole_file(path) as temporary:
+        temporary.write_text(json.dumps(plain, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+        # `whole_file` makes files for their owner alone, and these are meant to be shared.
+        temporary.chmod(0o644)

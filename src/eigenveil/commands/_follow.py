@@ -19,15 +19,13 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, final
 
 from eigenveil.commands._command import Answer
-from eigenveil.commands._ending import despite_noise, leaves, message_of, wrote
-from eigenveil.commands._files import Reading
-from eigenveil.commands._interrupts import Interrupts, heard, is_pipe, open_pipe
+from eigenveil.commands._ending import Interrupts, despite_noise, heard, is_pipe, leaves, message_of, open_pipe, wrote
+from eigenveil.commands._files import Reading, report_of
 from eigenveil.commands._options import COUNTED, SEEDED
-from eigenveil.commands._outputs import report_of
 from eigenveil.commands._spending import LastingLedger, stands
 from eigenveil.errors import ParameterWarning, listed, require, require_param
 from eigenveil.params import StreamingParams
-from eigenveil.params.words import in_options
+from eigenveil.params.declare import in_options
 from eigenveil.show.console import Line, busy, output
 from eigenveil.show.live import PageAddress
 from eigenveil.show.progress import LiveView, live_view
@@ -35,7 +33,7 @@ from eigenveil.show.progress import LiveView, live_view
 if TYPE_CHECKING:
     from eigenveil.core.accounting import Budget
     from eigenveil.core.unit import PrivacyUnit
-    from eigenveil.data.streams import Source
+    from eigenveil.data.tables import Source
     from eigenveil.estimators.streaming.pca import StreamingPCA
     from eigenveil.ledger.spending import StreamSpending
     from eigenveil.model import Model
@@ -385,7 +383,7 @@ def _follow(
 
 def _opened(job: Job, pca: "StreamingPCA", stop: Interrupts, *, when_quiet: Callable[[], None]) -> "Source":
     from eigenveil.data.formats import open_named
-    from eigenveil.data.streams import follow_named, open_source
+    from eigenveil.data.tables import follow_named, open_source
 
     # A resumed stream has the column in its state.
     reading, piped = replace(job.reading, person=pca.person), is_pipe(job.source)

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, final
 
 from eigenveil.commands._ending import leaves
 from eigenveil.commands._files import is_stdin, require_input, require_path, standard_input
-from eigenveil.commands._option import argument, flag, option
+from eigenveil.commands._options import argument, flag, option
 from eigenveil.data.formats import PIPES, FileParams, TableParams
 from eigenveil.errors import ParameterWarning, WeakGuaranteeWarning, require, require_param
 from eigenveil.params import InteractionsParams, ReadingParams, RecommenderParams, checked, declared, parameters
-from eigenveil.params.words import in_options
+from eigenveil.params.declare import in_options
 from eigenveil.show.console import is_seen, output
 from eigenveil.show.progress import round_name
 
 if TYPE_CHECKING:
     from rich.status import Status
 
-    from eigenveil.estimators.rounds import Round
+    from eigenveil.estimators.terms import Round
     from eigenveil.linalg import Array
     from eigenveil.recommend import Interactions, ItemSpace, PrivateRecommender, Quality
 

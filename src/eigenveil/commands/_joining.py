@@ -14,11 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, TypeVa
 
 from eigenveil.commands import _consent as consent
 from eigenveil.commands import _network as network
-from eigenveil.commands._files import on_cluster
-from eigenveil.commands._outputs import ENDINGS, require_report, write
-from eigenveil.commands._parties import TOO_FEW, carried, refused, say_red
-from eigenveil.commands._passphrase import passphrase_from
-from eigenveil.commands._results import Results, say_spent, spending_of
+from eigenveil.commands._files import ENDINGS, on_cluster, passphrase_from, require_report, write
+from eigenveil.commands._network import TOO_FEW, Results, carried, refused, say_red, say_spent, spending_of
 from eigenveil.commands.transform import require_own_names
 from eigenveil.data.formats import OUTPUTS, require_carried
 from eigenveil.errors import ProtocolError, require
@@ -30,11 +27,10 @@ if TYPE_CHECKING:
     from eigenveil.ledger.durable import DurableLedger, StudyReplay
     from eigenveil.model import Model
     from eigenveil.network.agents.peer import PeerAgent
-    from eigenveil.network.agents.site import SiteAgent
     from eigenveil.network.agents.site_data import Holder, SiteData
+    from eigenveil.network.agents.star import SiteAgent
     from eigenveil.network.policy import PolicyRefusal
-    from eigenveil.network.study.file import StudyFile
-    from eigenveil.network.study.places import Place
+    from eigenveil.network.study import Place, StudyFile
     from eigenveil.show.agreement import Fact
     from eigenveil.show.live import PageAddress
     from eigenveil.show.values import Report
@@ -169,7 +165,7 @@ def opening(
     """
     from eigenveil.network.agents.runner import place_of
     from eigenveil.network.policy import Policy
-    from eigenveil.network.study.file import StudyFile
+    from eigenveil.network.study import StudyFile
 
     study = StudyFile.read(given.study)
     secret = passphrase_from(given.passphrase_file)
@@ -233,7 +229,7 @@ def _table(given: Given, study: "StudyFile", results: Results) -> "SiteData":
 
 
 def _take_part(given: Given, kind: Kind[Agent], opened: Opening[Agent]) -> None:
-    from eigenveil.data.fingerprints import source_of
+    from eigenveil.data.known import source_of
 
     agent, ledger, voice, view = opened.agent, opened.ledger, opened.voice, opened.view
     study, name, dataset = agent.study, agent.place.name, agent.account.dataset

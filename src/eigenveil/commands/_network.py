@@ -6,27 +6,66 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 from eigenveil.commands._files import require_output
-from eigenveil.commands._option import argument, flag, option
+from eigenveil.commands._options import argument, flag, option
 from eigenveil.errors import require
-from eigenveil.params.texts import bytes_from
-from eigenveil.params.values import Expected
+from eigenveil.params.values import Expected, bytes_from
 
 if TYPE_CHECKING:
-    from eigenveil.network.identity.certificates import Keys as PrivateKeys
-    from eigenveil.network.identity.certificates import Passphrase
-    from eigenveil.network.study.file import StudyFile
+    from eigenveil.network.certificates import Keys as PrivateKeys
+    from eigenveil.network.certificates import Passphrase
+    from eigenveil.network.study import StudyFile
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any, NoReturn, TypeVar, final
+
+import typer
+
+from eigenveil.commands._ending import leaves, message_of
+from eigenveil.show.console import output
+
+if TYPE_CHECKING:
+    from eigenveil.show.progress import Voice
+from dataclasses import dataclass
+
+from eigenveil.commands._ending import wrote
+from eigenveil.commands.transform import beside, scores_of
+from eigenveil.data.archive import whole_file
+from eigenveil.data.formats import OUTPUTS, write_scores
+from eigenveil.show.disclosure import left_words, rounded
+from eigenveil.show.live import PageBudget
+from eigenveil.show.progress import Voice
+
+if TYPE_CHECKING:
+    from eigenveil.core.accounting import Budget
+    from eigenveil.core.rows import Rows
+    from eigenveil.ledger.durable import DurableLedger, StudyBudget
+    from eigenveil.model import Model
 
 __all__ = [
     "MEMORY",
+    "TOO_FEW",
+    "Results",
     "bytes_allowed",
+    "carried",
     "keys_beside",
     "listening_address",
     "of_this_study",
+    "refused",
+    "require_grpc",
     "require_listen",
     "require_outputs",
+    "say_red",
+    "say_spent",
+    "spending_of",
 ]
 
 Study: TypeAlias = Annotated[Path, argument("STUDY", "The study file, a .toml from the coordinator.")]
+
 # The study file says where others reach a party. Behind a router or in a container it listens elsewhere.
 Listen: TypeAlias = Annotated[
     str | None,
@@ -36,12 +75,15 @@ Listen: TypeAlias = Annotated[
         unset="the port in the study file, on all interfaces, or on loopback if the study says loopback",
     ),
 ]
+
 Connect: TypeAlias = Annotated[
     str | None, option("HOST:PORT", "Where to reach the hub, or the node above.", unset="the address in the study file")
 ]
+
 HubKeys: TypeAlias = Annotated[
     Path | None, option("--keys", "FILE", "The hub's keys.", unset="hub.key beside the study file")
 ]
+
 Keys: TypeAlias = Annotated[
     Path | None,
     option(
@@ -50,6 +92,7 @@ Keys: TypeAlias = Annotated[
         unset="the only .key file beside the study file that belongs to the study",
     ),
 ]
+
 Transcript: TypeAlias = Annotated[
     Path | None,
     option(
@@ -58,10 +101,12 @@ Transcript: TypeAlias = Annotated[
         unset="STUDY.transcript beside the study file",
     ),
 ]
+
 # Models go to the current folder and the transcript beside the study: one is for people, the other for the next run.
 HubModel: TypeAlias = Annotated[
     Path | None, option("--output", "-o", "FILE", "Where the model goes.", unset="STUDY.safetensors in this folder")
 ]
+
 Report: TypeAlias = Annotated[
     Path | None,
     option(
@@ -71,6 +116,7 @@ Report: TypeAlias = Annotated[
         unset="MODEL.report.json beside the model",
     ),
 ]
+
 # Optional for `site` alone, which may have --follow instead. A peer always has a table.
 SiteSource: TypeAlias = Annotated[
     Path | None,
@@ -81,6 +127,7 @@ SiteSource: TypeAlias = Annotated[
         "study does not name are not read.",
     ),
 ]
+
 Follow: TypeAlias = Annotated[
     Path | None,
     option(
@@ -89,9 +136,11 @@ Follow: TypeAlias = Annotated[
         "many rows, also a pipe, or - for standard input.",
     ),
 ]
+
 Serve: TypeAlias = Annotated[
     bool, flag("--serve", "For a study of streams: ask for slot after slot, and keep the current answer on disk.")
 ]
+
 Data: TypeAlias = Annotated[
     Path,
     option(
@@ -101,10 +150,13 @@ Data: TypeAlias = Annotated[
         "study does not name are not read.",
     ),
 ]
+
 PolicyFile: TypeAlias = Annotated[
     Path | None, option("--policy", "FILE", "Your rules; `eigenveil policy new` writes them.", unset="none")
 ]
+
 Ledger: TypeAlias = Annotated[Path, option("FILE", "Your ledger: what all studies have spent in total.", shows=True)]
+
 # Only a copy kept elsewhere shows that an old ledger was put back.
 RequireHead: TypeAlias = Annotated[
     Path | None,
@@ -115,6 +167,7 @@ RequireHead: TypeAlias = Annotated[
         unset="none",
     ),
 ]
+
 # No default from the file name: a copy of the table under another name would get a second budget.
 Dataset: TypeAlias = Annotated[
     str | None,
@@ -124,13 +177,16 @@ Dataset: TypeAlias = Annotated[
         unset="the only name in the ledger",
     ),
 ]
+
 Yes: TypeAlias = Annotated[
     bool, flag("--yes", "Do not ask: --policy, which must say who is protected, consents to what it does not refuse.")
 ]
+
 HeldModel: TypeAlias = Annotated[
     Path | None,
     option("--output", "-o", "FILE", "Where the model goes.", unset="STUDY-NAME.safetensors in this folder"),
 ]
+
 Scores: TypeAlias = Annotated[
     Path | None,
     option(
@@ -139,6 +195,7 @@ Scores: TypeAlias = Annotated[
         unset="STUDY-NAME-scores.csv in this folder",
     ),
 ]
+
 OwnCarry: TypeAlias = Annotated[
     list[str] | None,
     option(
@@ -148,12 +205,15 @@ OwnCarry: TypeAlias = Annotated[
         "nobody is sent them. May be repeated.",
     ),
 ]
+
 Rehearsal: TypeAlias = Annotated[
     bool, flag("--rehearsal", "Take part in a study with a test seed, WHICH PROTECTS NOBODY.")
 ]
+
 DryRun: TypeAlias = Annotated[
     bool, flag("--dry-run", "Show what would be revealed, and stop. Nothing is written or sent.")
 ]
+
 OwnReport: TypeAlias = Annotated[
     Path | None,
     option(
@@ -163,6 +223,7 @@ OwnReport: TypeAlias = Annotated[
         "It has no scores.",
     ),
 ]
+
 # A study file may ask for anything, so each party says what it can spare before it agrees.
 Memory: TypeAlias = Annotated[
     str,
@@ -172,7 +233,9 @@ Memory: TypeAlias = Annotated[
         shows=True,
     ),
 ]
+
 MEMORY: Final = "4GiB"
+
 Force: TypeAlias = Annotated[bool, flag("--force", "Overwrite outputs that exist; never a ledger.")]
 
 
@@ -190,7 +253,7 @@ def bytes_allowed(memory: str) -> int:
 
 def require_listen(given: str | None) -> None:
     """Refuse an impossible address before anything else is done."""
-    from eigenveil.runtimes.grpc.credentials import host_and_port
+    from eigenveil.runtimes.grpc.connection import host_and_port
 
     try:
         host_and_port("localhost:0" if given is None else given, least=0)
@@ -219,7 +282,7 @@ def keys_beside(
     study: Path, found: "StudyFile", given: Path | None, *, role: str, passphrase: "Passphrase | None" = None
 ) -> "PrivateKeys":
     """The keys that were given, or the only ones beside the study file that belong to it as a `role`."""
-    from eigenveil.network.identity.certificates import Certificate, Keys, in_file
+    from eigenveil.network.certificates import Certificate, Keys, in_file
 
     if given is not None:
         return Keys.load(given, passphrase=passphrase)
@@ -275,3 +338,241 @@ def require_outputs(outputs: Sequence[tuple[str, Path, Sequence[str]]], *, force
         require_output(path, endings=endings, force=force, inputs=inputs, option=name)
     paths = [path.resolve() for _, path, _ in outputs]
     require(len(set(paths)) == len(paths), "two outputs would go to the same file; give each its own name")
+
+
+# The exit code when too few sites answered, as in `eigenveil simulate`.
+TOO_FEW: Final = 3
+
+_SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+
+# Seconds between looks at connections, which change without an event.
+_LOOK_AFTER: Final = 3.0
+
+_SHOW_CURSOR: Final = b"\x1b[?25h"
+
+Result = TypeVar("Result")
+
+
+def require_grpc() -> None:
+    """Refuse, before anything else, to run a party without gRPC."""
+    try:
+        # Our module sets gRPC's environment variables, which must happen before gRPC itself is loaded.
+        import_module("eigenveil.runtimes.grpc")
+    except ImportError as error:
+        missing = (error.name or "").partition(".")[0] == "grpc"
+        require(not missing, "the network needs gRPC: pip install 'eigenveil[network]'")
+        raise
+
+
+def carried(
+    work: Callable[[], Coroutine[Any, Any, Result]],
+    voice: "Voice",
+    *,
+    left: Callable[[], str],
+    look: Callable[[], None] = lambda: None,
+) -> Result:
+    """The result of `work`, unless a signal ends it: then `left` says how to go on.
+
+    Meanwhile `look` is called every few seconds. Ctrl-C gives exit code 130 and SIGTERM 143, as shells do.
+    """
+    import asyncio
+
+    stop = _Stop()
+
+    async def main() -> Result:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+
+        def unforeseen(_: object, context: dict[str, Any]) -> None:
+            # An error in a task that nobody awaits, after a signal say. asyncio would print a traceback.
+            error = context.get("exception")
+            if isinstance(error, Exception) and not stop.asked:
+                voice.happen(f"an error outside the study itself: {message_of(error)}", style="yellow")
+
+        # Cancelling ends the waiting only: the runner shields the step that the party's thread is in.
+        def ending() -> None:
+            voice.happen("ending after the current step; a second signal ends at once", style="yellow")
+            task.cancel()
+
+        async def looking() -> None:
+            while True:
+                await asyncio.sleep(_LOOK_AFTER)
+                look()
+
+        loop.set_exception_handler(unforeseen)
+        stop.on_first = lambda: loop.call_soon_threadsafe(ending)
+        # A signal may have come before the loop was there to hear it.
+        if stop.asked:
+            ending()
+        beside = loop.create_task(looking())
+        try:
+            return await work()
+        finally:
+            beside.cancel()
+            # The work is done: a signal from here on has nothing to end.
+            stop.on_first = lambda: None
+
+    try:
+        with _heard(stop):
+            return asyncio.run(main())
+    except asyncio.CancelledError:
+        # Cancelled by something else than a signal, so it is not ours to explain.
+        if stop.number is None:
+            raise
+        words = left()
+        if stop.number == signal.SIGINT:
+            leaves(words)
+            raise KeyboardInterrupt from None
+        refused(f"ended by {signal.Signals(stop.number).name}; {words}", 128 + stop.number)
+
+
+def refused(words: str, code: int) -> NoReturn:
+    """End with a red line on stderr."""
+    say_red(words)
+    raise typer.Exit(code) from None
+
+
+def say_red(words: str) -> None:
+    """One red line on stderr, not wrapped."""
+    from rich.text import Text
+
+    from eigenveil.errors import plain
+
+    output(stderr=True).print(Text(plain(words), style="red"), soft_wrap=True)
+
+
+@final
+class _Stop:
+    """Which signal came. Changes in place, from a signal handler."""
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+        self.on_first: Callable[[], object] = lambda: None
+
+    @property
+    def asked(self) -> bool:
+        return self.number is not None
+
+    def note(self, number: int, _frame: object) -> None:
+        """Handle a signal: wake the loop at the first, and end at the second, whatever is being computed."""
+        if self.number is None:
+            self.number = number
+            self.on_first()
+            return
+        # The live view hides the cursor, and `os._exit` runs no clean-up.
+        if sys.stdout.isatty():
+            os.write(sys.stdout.fileno(), _SHOW_CURSOR)
+        # The party's thread may be in the middle of a matrix product, and any other exit would wait for it.
+        os._exit(128 + number)
+
+
+@contextmanager
+def _heard(stop: _Stop) -> Iterator[None]:
+    """Send signals to `stop` while inside, except those that our parent process made us ignore.
+
+    Python handles them, not the loop, which stands still while it waits for the party's thread to end.
+    """
+    # Python allows signal handlers on the main thread only.
+    main = threading.current_thread() is threading.main_thread()
+    ours = [number for number in _SIGNALS if main and signal.getsignal(number) not in (signal.SIG_IGN, None)]
+    before = {number: signal.signal(number, stop.note) for number in ours}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Results:
+    """Where results go: the `model`, the `guarantee` beside it as text, and `scores`, which only their owner can read.
+
+    Without `scores`, none are written: rows on a cluster stay there.
+    """
+
+    model: Path
+    guarantee: Path
+    scores: Path | None
+
+    @classmethod
+    def named(
+        cls, study: Path, party: str, model: Path | None, scores: Path | None, *, scored: bool = True
+    ) -> "Results":
+        """The given paths; others are named after the study file and the party, so that no two studies share a name."""
+        from eigenveil.network.authority import file_stem
+
+        stem = f"{study.stem}-{file_stem(party)}"
+        target = Path(f"{stem}.safetensors") if model is None else model
+        guarantee = target.with_name(f"{target.stem}.guarantee.txt")
+        return cls(target, guarantee, (scores or Path(f"{stem}-scores{next(iter(OUTPUTS))}")) if scored else None)
+
+    def outputs(self) -> Sequence[tuple[str, Path, Sequence[str]]]:
+        """Each output with its option and the endings it may have."""
+        private = () if self.scores is None else (("--scores", self.scores, list(OUTPUTS)),)
+        return (("--output", self.model, [".safetensors"]), ("the guarantee", self.guarantee, [".txt"]), *private)
+
+    def write(self, model: "Model", rows: "Rows", carried: Any = None) -> None:
+        """Write all results, the model first: `of_this_study` tells a later run by it that outputs may be overwritten.
+
+        `carried` is an Arrow table with one line for each row, to be written beside the scores.
+        """
+        model.save(self.model)
+        wrote(self.model)
+        with whole_file(self.guarantee) as temporary:
+            temporary.write_text(f"{model.guarantee}\n", encoding="utf-8")
+            # Public, like the model: it is meant to be shown.
+            temporary.chmod(0o644)
+        if self.scores is None:
+            return
+        # No chmod here: `whole_file` makes files that only their owner can read, and scores must stay so.
+        names = [f"component{number}" for number in range(1, len(model.components) + 1)]
+        with whole_file(self.scores) as temporary:
+            write_scores(temporary, self.scores.suffix.lower(), names, beside(scores_of(model, rows), carried))
+
+    def show(self, voice: Voice, model: "Model", *, role: str) -> None:
+        """Show what the study says of its result, the guarantee in words, and where everything is."""
+        from eigenveil.show.terminal import guarantee_panel, judged, scores_warning
+
+        voice.gap()
+        for line in judged(model):
+            voice.show(line, [line.plain])
+        voice.show(guarantee_panel(model.guarantee), model.guarantee.words().splitlines())
+        voice.say(f"model: {self.model}", whole=True)
+        voice.say(f"look at it with: eigenveil inspect {self.model}", style="dim", whole=True)
+        voice.say(f"guarantee: {self.guarantee}", whole=True)
+        if self.scores is None:
+            voice.say("scores: none, because the rows stay on the cluster. Compute them there, with Model.transform")
+            return
+        private = f"scores of this {role}'s own rows, PRIVATE, for you alone"
+        voice.say(f"{private}: {self.scores}", style="bold", whole=True)
+        voice.show(scores_warning(), [scores_warning().plain])
+
+
+def spending_of(ledger: "DurableLedger", account: "StudyBudget") -> PageBudget:
+    """What the study has been charged so far, of what it may be."""
+    spent = next((state.spent for state in ledger.studies() if state.account.study == account.study), 0.0)
+    if account.epsilon is None:
+        return PageBudget("charged: nothing, because the study gives no guarantee")
+    return PageBudget(f"charged: mu = {spent:.4g} of the {account.mu:.4g} reserved", spent / account.mu)
+
+
+def say_spent(voice: Voice, ledger: "DurableLedger", account: "StudyBudget", *, life: "Budget | None") -> None:
+    """Say what the study was charged, and what is left of the dataset's total budget."""
+    study = next(state for state in ledger.studies() if state.account.study == account.study)
+    dataset = next(state for state in ledger.datasets() if state.name == account.dataset)
+    # Anything that left without privacy ends the guarantee for good, whatever comes later.
+    if account.epsilon is None:
+        voice.say(
+            f"charged: the study gave no guarantee, so dataset {account.dataset!r} has none any more", style="red"
+        )
+        return
+    delta = account.delta if life is None else life.delta
+    assert delta is not None
+    voice.say(f"charged: mu = {study.spent:.4g} of the {account.mu:.4g} reserved; the rest is free again")
+    spent = rounded(dataset.epsilon(delta))
+    voice.say(
+        f"dataset {account.dataset!r} has spent epsilon {spent} at delta = {delta:g} in all; {left_words(dataset, life)}"
+    )
+    # Only a head that is kept elsewhere shows later that an old copy was put back.
+    voice.say(f"head of the ledger; note it elsewhere: {ledger.head}", whole=True)

@@ -2,24 +2,49 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 import typer
 
-from eigenveil.commands._option import argument, flag, option
 from eigenveil.errors import require
 from eigenveil.show.live import PageAddress
 
-__all__ = ["COUNTED", "SEEDED", "page_at", "was_given"]
+__all__ = ["COUNTED", "SEEDED", "argument", "flag", "option", "page_at", "was_given"]
+
+
+def argument(metavar: str, words: str, *, unset: str | bool = False, shows: bool = False) -> Any:
+    """An argument, with its --help. That says what happens when it is `unset`, or `shows` the default itself."""
+    return typer.Argument(metavar=metavar, help=words, show_default=shows or unset)
+
+
+def option(
+    *names: str | None, unset: str | bool = False, shows: bool = False, panel: str | None = None, **range_: Any
+) -> Any:
+    """An option: its names, if they are not those of the parameter, its metavar or None, and its --help.
+
+    That says what happens when it is `unset`, or `shows` the default itself. A number may have a `min`.
+    """
+    *flags, metavar, words = names
+    return typer.Option(
+        *map(str, flags), metavar=metavar, help=words, show_default=shows or unset, rich_help_panel=panel, **range_
+    )
+
+
+def flag(name: str, words: str, *, panel: str | None = None) -> Any:
+    """A switch that is off unless it is given."""
+    return typer.Option(name, help=words, rich_help_panel=panel)
+
 
 # Panels have the titles that declarations use, so that these options stand among the derived ones.
 _PRIVACY: Final = "Privacy"
+
 _PAGE: Final = "Live page"
 
 SEEDED: Final = (
     "NOT PRIVATE: --seed was given, so anyone who knows it can compute the noise and subtract it. "
     "Use --seed for tests, never on data of real people."
 )
+
 COUNTED: Final = (
     "The number of columns is the largest index in the file, because svmlight text does not state it. The guarantee assumes "
     "that it is public. If one person's row could change it, fit again with --features."
@@ -33,6 +58,7 @@ Data: TypeAlias = Annotated[
         "sparse), .svm; or - for standard input.",
     ),
 ]
+
 # Never both: a cluster has its own processes, and `Reading.require` refuses the combination.
 DaskCluster: TypeAlias = Annotated[
     str | None,
@@ -44,6 +70,7 @@ DaskCluster: TypeAlias = Annotated[
         panel="Where the rows are",
     ),
 ]
+
 Processes: TypeAlias = Annotated[
     int | None,
     option(
@@ -55,9 +82,11 @@ Processes: TypeAlias = Annotated[
         min=1,
     ),
 ]
+
 Output: TypeAlias = Annotated[
     Path, option("--output", "-o", "FILE", "Write the model to this .safetensors file.", shows=True)
 ]
+
 # A budget is lost for good, so noise is the one outcome that a fit asks about beforehand.
 EvenIfNoise: TypeAlias = Annotated[
     bool,
@@ -68,6 +97,7 @@ EvenIfNoise: TypeAlias = Annotated[
         panel=_PRIVACY,
     ),
 ]
+
 ReportFile: TypeAlias = Annotated[
     Path | None,
     option(
@@ -76,7 +106,9 @@ ReportFile: TypeAlias = Annotated[
         "At the end, write a report to show and sign: .html, .json, or .pdf if Chromium is installed.",
     ),
 ]
+
 Force: TypeAlias = Annotated[bool, flag("--force", "Overwrite the output if it exists.")]
+
 # Carried columns never reach an estimator. The model records their names only, for `transform`.
 Carry: TypeAlias = Annotated[
     list[str] | None,
@@ -88,6 +120,7 @@ Carry: TypeAlias = Annotated[
         panel="Columns",
     ),
 ]
+
 Seed: TypeAlias = Annotated[
     int | None,
     option(
@@ -96,6 +129,7 @@ Seed: TypeAlias = Annotated[
         panel=_PRIVACY,
     ),
 ]
+
 Page: TypeAlias = Annotated[
     str | None,
     option(
@@ -107,6 +141,7 @@ Page: TypeAlias = Annotated[
         panel=_PAGE,
     ),
 ]
+
 PageToken: TypeAlias = Annotated[
     Path | None,
     option(
@@ -135,6 +170,7 @@ Total: TypeAlias = Annotated[
         panel="Privacy",
     ),
 ]
+
 BoundsPath: TypeAlias = Annotated[
     Path | None,
     option(

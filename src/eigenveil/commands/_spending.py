@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, final
 
-from eigenveil.commands._option import option
+from eigenveil.commands._options import option
 from eigenveil.errors import require, require_param
 from eigenveil.show.console import Line, output
 
@@ -148,7 +148,7 @@ class LastingLedger:
             return
         from eigenveil.core.accounting import Budget
         from eigenveil.core.unit import Neighbours, PrivacyUnit
-        from eigenveil.data.fingerprints import fingerprints
+        from eigenveil.data.known import fingerprints
         from eigenveil.data.rows import CheckedRows
         from eigenveil.ledger.durable import DurableLedger
         from eigenveil.ledger.spending import released

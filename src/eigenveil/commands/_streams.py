@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from eigenveil.commands import _consent as consent
 from eigenveil.commands._joining import Given, opening
-from eigenveil.commands._parties import carried
+from eigenveil.commands._network import carried
 from eigenveil.errors import require
 from eigenveil.show import disclosure
 from eigenveil.show.disclosure import disclose_stream
@@ -19,9 +19,8 @@ from eigenveil.show.progress import PartyView, Voice
 
 if TYPE_CHECKING:
     from eigenveil.network.agents.slot_hub import SlotHubAgent
-    from eigenveil.network.identity.certificates import Keys
-    from eigenveil.network.study.file import StudyFile
-    from eigenveil.network.study.places import Place
+    from eigenveil.network.certificates import Keys
+    from eigenveil.network.study import Place, StudyFile
 
 __all__ = ["followed", "lines_beside", "lines_in", "served"]
 
@@ -66,7 +65,7 @@ def followed(given: Given, source: Path, *, connect: str | None) -> None:
     from eigenveil.data.follow import ByClock, Followed, follow
     from eigenveil.data.formats import FileParams
     from eigenveil.network.agents.slot_site import SlotSiteAgent
-    from eigenveil.network.study.streams import rule_of
+    from eigenveil.network.streams import rule_of
 
     def read(study: "StudyFile", place: "Place") -> Followed:
         require(study.streaming, f"{given.study} is a study of tables: give --data, and not --follow")

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from eigenveil.commands._command import Answer, Command
 from eigenveil.commands._files import require_file
-from eigenveil.commands._option import argument, flag, option
+from eigenveil.commands._options import argument, flag, option
 from eigenveil.errors import require
 
 if TYPE_CHECKING:
     from eigenveil.core.accounting import Budget
     from eigenveil.privacy import Guarantee
-    from eigenveil.privacy.pricing import Loss
+    from eigenveil.privacy.guarantee import Loss
     from eigenveil.show.costs import Release
 
 __all__ = ["COMMAND"]
@@ -147,7 +147,7 @@ def _published(budget: "Budget", releases: int) -> Iterator[tuple[str, float | N
 
 
 def _of_mu(mu: float) -> "Release":
-    from eigenveil.privacy.pricing import Loss
+    from eigenveil.privacy.guarantee import Loss
     from eigenveil.show.costs import Release
 
     require(0 < mu < math.inf, f"--mu must be positive and finite, got {mu:g}")
@@ -161,7 +161,7 @@ def _name(loss: "Loss") -> str:
 
 def _of_file(path: Path) -> "Release":
     from eigenveil.core.accounting import Budget
-    from eigenveil.privacy.pricing import Loss
+    from eigenveil.privacy.guarantee import Loss
     from eigenveil.show.costs import Release
 
     guarantee = _guarantee_in(path)
@@ -238,7 +238,7 @@ def _guarantee_in(path: Path) -> "Guarantee":
 
 
 def _losses(law: str, texts: Releases) -> "list[Loss]":
-    from eigenveil.privacy.pricing import Loss
+    from eigenveil.privacy.guarantee import Loss
 
     found = []
     for text in texts or []:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from eigenveil.commands import _options as common
 from eigenveil.commands._command import Answer, Command
 from eigenveil.commands._ending import leaves
-from eigenveil.commands._option import argument, flag, option
-from eigenveil.commands._outputs import require_report
+from eigenveil.commands._files import require_report
+from eigenveil.commands._options import argument, flag, option
 from eigenveil.errors import require
 from eigenveil.show.console import Line, busy, is_seen, output
 
 if TYPE_CHECKING:
     from eigenveil.audit import Case, Progress, Verdict
-    from eigenveil.audit.attacks.demonstration import Demonstration
+    from eigenveil.audit.membership import Demonstration
     from eigenveil.core.accounting import Budget
 
 __all__ = ["COMMAND"]
@@ -210,8 +210,8 @@ def _bar(cases: int) -> "Iterator[Any]":
 
 
 def _demonstrated(seed: int | None) -> Answer:
-    from eigenveil.audit.attacks.membership import membership
-    from eigenveil.audit.attacks.reconstruction import curious_hub, outsider
+    from eigenveil.audit.membership import membership
+    from eigenveil.audit.reconstruction import curious_hub, outsider
     from eigenveil.show.verdicts import attack_view
 
     done: list[Demonstration] = []

@@ -8,9 +8,8 @@ from eigenveil.commands import _options as common
 from eigenveil.commands import _spending as kept
 from eigenveil.commands._command import Answer, Command
 from eigenveil.commands._ending import wrote
-from eigenveil.commands._files import Reading, require_output
-from eigenveil.commands._option import flag, option
-from eigenveil.commands._outputs import write_json
+from eigenveil.commands._files import Reading, require_output, write_json
+from eigenveil.commands._options import flag, option
 from eigenveil.data.formats import TableParams
 from eigenveil.errors import require, require_param
 from eigenveil.params import BoundsParams
@@ -18,7 +17,7 @@ from eigenveil.show.console import Line, watched
 
 if TYPE_CHECKING:
     from eigenveil.estimators.bounds.columns import FoundColumnBounds
-    from eigenveil.estimators.bounds.found import FoundBounds
+    from eigenveil.estimators.bounds.rows import FoundBounds
     from eigenveil.show.bounds import BoundsAnswer
     from eigenveil.show.console import View
 

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, final
 from eigenveil.commands._command import Command
 from eigenveil.commands._ending import wrote
 from eigenveil.commands._files import require_output
-from eigenveil.commands._option import option
-from eigenveil.commands._options import Force, Seed
+from eigenveil.commands._options import Force, Seed, option
 from eigenveil.errors import ModelFileError
 from eigenveil.show.console import busy, output
 

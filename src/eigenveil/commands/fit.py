@@ -14,12 +14,11 @@ from eigenveil.commands import _options as common
 from eigenveil.commands import _spending as kept
 from eigenveil.commands._command import Answer, Command
 from eigenveil.commands._ending import despite_noise, wrote
-from eigenveil.commands._files import Reading, on_cluster, require_output
-from eigenveil.commands._outputs import report_of, require_report, written_model
+from eigenveil.commands._files import Reading, on_cluster, report_of, require_output, require_report, written_model
 from eigenveil.data.formats import TableParams
 from eigenveil.estimators.bounds.saved import BoundsFile
 from eigenveil.params import PrivateParams
-from eigenveil.params.words import in_options
+from eigenveil.params.declare import in_options
 from eigenveil.show.console import busy, watched
 
 if TYPE_CHECKING:

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, NoReturn
 from eigenveil.commands import _network as network
 from eigenveil.commands._command import Command
 from eigenveil.commands._ending import wrote
-from eigenveil.commands._files import require_file
+from eigenveil.commands._files import PassphraseFile, passphrase_from, require_file
+from eigenveil.commands._network import TOO_FEW, carried, refused, require_grpc
 from eigenveil.commands._options import Page, PageToken, page_at
-from eigenveil.commands._parties import TOO_FEW, carried, refused, require_grpc
-from eigenveil.commands._passphrase import PassphraseFile, passphrase_from
 from eigenveil.errors import ProtocolError, QuorumLost, TooFewPeople, require
 from eigenveil.params.declarations.study import said_in_file
 from eigenveil.show import disclosure
@@ -18,9 +17,9 @@ from eigenveil.show.progress import HubView, Voice, shown_names, traffic_of
 
 if TYPE_CHECKING:
     from eigenveil.model import Model
-    from eigenveil.network.agents.hub import HubAgent
-    from eigenveil.network.identity.certificates import Keys
-    from eigenveil.network.study.file import StudyFile
+    from eigenveil.network.agents.star import HubAgent
+    from eigenveil.network.certificates import Keys
+    from eigenveil.network.study import StudyFile
     from eigenveil.show.live import PageAddress
     from eigenveil.show.values import Report
 
@@ -71,8 +70,8 @@ def hub(
     require_file(study)
     require_grpc()
     from eigenveil.network.agents.runner import place_of
-    from eigenveil.network.identity.certificates import Keys
-    from eigenveil.network.study.file import StudyFile
+    from eigenveil.network.certificates import Keys
+    from eigenveil.network.study import StudyFile
     from eigenveil.show.pages import require_printer
 
     # Wrong options are refused before a file is read, and files before a transcript is made.
@@ -125,7 +124,7 @@ def _run(
     page: "PageAddress | None",
 ) -> None:
     """Run the hub of a study of tables to its end, or until it is interrupted or too few sites answer."""
-    from eigenveil.network.agents.hub import HubAgent
+    from eigenveil.network.agents.star import HubAgent
     from eigenveil.show.pages import write_report
 
     voice = Voice()

@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from eigenveil.commands._command import Answer, Command
-from eigenveil.commands._files import require_file
-from eigenveil.commands._option import argument, flag, option
-from eigenveil.commands._outputs import require_picture, write_picture
+from eigenveil.commands._files import require_file, require_picture, write_picture
+from eigenveil.commands._options import argument, flag, option
 from eigenveil.data.archive import ITEMS_FORMAT, format_of
 from eigenveil.errors import require
 from eigenveil.show.console import output

@@ -13,14 +13,14 @@ import typer
 
 from eigenveil.commands._command import Answer, Command, Group
 from eigenveil.commands._ending import wrote
-from eigenveil.commands._option import argument, flag, option
-from eigenveil.commands._passphrase import NewPassphrase, PassphraseFile, new_passphrase, passphrase_from
+from eigenveil.commands._files import NewPassphrase, PassphraseFile, new_passphrase, passphrase_from
+from eigenveil.commands._options import argument, flag, option
 from eigenveil.errors import require
+from eigenveil.show.agreement import dates_of, facts_in, party_facts, say, say_next, show_facts
 from eigenveil.show.console import Line
-from eigenveil.show.study import dates_of, facts_in, party_facts, say, say_next, show_facts
 
 if TYPE_CHECKING:
-    from eigenveil.network.identity.certificates import Role
+    from eigenveil.network.certificates import Role
     from eigenveil.show.console import View
 
 __all__ = ["COMMAND"]
@@ -89,7 +89,7 @@ def init(
     nobody. The authority signs the certificates of sites. It cannot fake
     a site whose pin others know.
     """
-    from eigenveil.network.identity.authority import AUTHORITY, HUB, Authority, new_request, write_new
+    from eigenveil.network.authority import AUTHORITY, HUB, Authority, new_request, write_new
 
     # Asked for before anything is written: whoever gives up here leaves no folder behind.
     secret = new_passphrase(passphrase, passphrase_file)
@@ -202,7 +202,7 @@ def sign(
 
     Later, eigenveil keys renew gives the certificate new dates.
     """
-    from eigenveil.network.identity.authority import Authority, CertificateRequest, free_place, write_new
+    from eigenveil.network.authority import Authority, CertificateRequest, free_place, write_new
 
     asked = CertificateRequest.load(request)
     # Signed by mistake, such a request would make its sender the one who reads what sites send.
@@ -259,8 +259,8 @@ def renew(
     sites, peers and nodes need nothing else: their keys and policies stay.
     The old certificates are kept as FILE.crt.old.
     """
-    from eigenveil.network.identity.authority import AUTHORITY, AUTHORITY_DAYS, DAYS, Authority
-    from eigenveil.network.identity.certificates import Certificate, in_file
+    from eigenveil.network.authority import AUTHORITY, AUTHORITY_DAYS, DAYS, Authority
+    from eigenveil.network.certificates import Certificate, in_file
 
     signer = Authority.load(authority, passphrase=passphrase_from(passphrase_file))
     own, chosen = authority / f"{AUTHORITY}.crt", files or sorted(authority.glob("*.crt"))
@@ -327,7 +327,7 @@ def _new_party(
     days: int | None,
     protected: tuple[bool, Path | None],
 ) -> None:
-    from eigenveil.network.identity.authority import (
+    from eigenveil.network.authority import (
         AUTHORITY,
         DAYS,
         HUB,

@@ -11,7 +11,7 @@ from eigenveil.commands._command import Answer, Command, Group
 from eigenveil.commands._ending import wrote
 from eigenveil.commands._files import require_output
 from eigenveil.commands._network import RequireHead
-from eigenveil.commands._option import argument, flag, option
+from eigenveil.commands._options import argument, flag, option
 from eigenveil.errors import require
 from eigenveil.show.console import Line, output
 
@@ -72,7 +72,7 @@ def show(
     The ledger is not written to, and a site may run meanwhile.
     """
     from eigenveil.ledger.durable import DurableLedger
-    from eigenveil.ledger.head import with_head
+    from eigenveil.ledger.store import with_head
 
     require(delta is None or 0 < delta < 1, f"--delta must lie between 0 and 1, got {delta}")
     with with_head(path, require_head, DurableLedger.reading, writes=False) as opened:
@@ -124,8 +124,8 @@ def export(
     """
     from eigenveil.data.archive import whole_file
     from eigenveil.ledger.durable import DurableLedger
-    from eigenveil.ledger.entries import chained, written_export
-    from eigenveil.ledger.head import with_head
+    from eigenveil.ledger.replay import chained, written_export
+    from eigenveil.ledger.store import with_head
 
     require_output(target, endings=[_EXPORT], force=force, inputs=[path])
     count = 0
@@ -163,9 +163,8 @@ def verify(
     code 2.
     """
     from eigenveil.ledger.durable import DurableLedger
-    from eigenveil.ledger.entries import read_export
-    from eigenveil.ledger.head import NotedHead
-    from eigenveil.ledger.replay import Replay
+    from eigenveil.ledger.replay import Replay, read_export
+    from eigenveil.ledger.store import NotedHead
 
     require(head is None or require_head is None, "give --head or --require-head, and not both")
     if require_head is not None:
@@ -219,7 +218,7 @@ def head_of(
       eigenveil site heart.toml ... --require-head /mnt/audit/north.head
     """
     from eigenveil.ledger.durable import DurableLedger
-    from eigenveil.ledger.head import NotedHead, note_head, require_noted
+    from eigenveil.ledger.store import NotedHead, note_head, require_noted
 
     with DurableLedger.reading(path) as opened:
         if to is not None and to.exists() and not force:
@@ -249,7 +248,7 @@ def close(
     """
     from eigenveil.ledger.budget import CURATOR
     from eigenveil.ledger.durable import DurableLedger
-    from eigenveil.ledger.head import with_head
+    from eigenveil.ledger.store import with_head
     from eigenveil.show.costs import SHOWN_DIGITS, study_epsilon
 
     with with_head(path, require_head, lambda at: DurableLedger.open(at, create=False), writes=True) as opened:

@@ -2,9 +2,8 @@
 
 from eigenveil.commands import _network as network
 from eigenveil.commands._command import Command
-from eigenveil.commands._files import require_file
-from eigenveil.commands._parties import TOO_FEW, carried, refused, require_grpc
-from eigenveil.commands._passphrase import PassphraseFile, passphrase_from
+from eigenveil.commands._files import PassphraseFile, passphrase_from, require_file
+from eigenveil.commands._network import TOO_FEW, carried, refused, require_grpc
 from eigenveil.errors import OtherStudy, ProtocolError
 from eigenveil.show import disclosure
 from eigenveil.show.progress import PartyView, Voice
@@ -35,9 +34,8 @@ def node(
     """
     require_file(study)
     require_grpc()
-    from eigenveil.network.agents.node import NodeAgent
-    from eigenveil.network.study.file import StudyFile
-    from eigenveil.network.study.places import address
+    from eigenveil.network.agents.star import NodeAgent
+    from eigenveil.network.study import StudyFile, address
 
     # Options are checked before the study file, and that before anything is connected.
     network.require_listen(listen)

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal, final
 
 from eigenveil.commands import _network as network
 from eigenveil.commands._command import Command
-from eigenveil.commands._files import require_file
+from eigenveil.commands._files import PassphraseFile, require_file
 from eigenveil.commands._joining import Given, Joining, Kind, take_part
+from eigenveil.commands._network import require_grpc
 from eigenveil.commands._options import Page, PageToken, page_at
-from eigenveil.commands._parties import require_grpc
-from eigenveil.commands._passphrase import PassphraseFile
 from eigenveil.data.formats import FileParams
 from eigenveil.errors import PeersLost, ProtocolError
 from eigenveil.params.declarations.study import PeerStudy
-from eigenveil.params.words import in_study
+from eigenveil.params.declare import in_study
 from eigenveil.show import disclosure
 from eigenveil.show.progress import Voice
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from eigenveil.ledger.durable import StudyReplay
     from eigenveil.model import Model
     from eigenveil.network.agents.peer import PeerAgent
-    from eigenveil.network.study.file import StudyFile
+    from eigenveil.network.study import StudyFile
     from eigenveil.show.agreement import Fact
 
 __all__ = ["COMMAND"]

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 from eigenveil.commands import _options as common
 from eigenveil.commands._command import Answer, Command
-from eigenveil.commands._option import flag, option
-from eigenveil.commands._outputs import require_picture, require_report, write_picture
-from eigenveil.commands._spectra import KnownSpectrum
+from eigenveil.commands._files import require_picture, require_report, write_picture
+from eigenveil.commands._options import flag, option
+from eigenveil.commands.spectrum import KnownSpectrum
 from eigenveil.data.formats import TableParams
 from eigenveil.errors import require, require_param
 from eigenveil.params import PlanParams, checked
@@ -232,7 +232,7 @@ def _survivors(asked: PlanParams) -> int | None:
     if not isinstance(asked.survivors, float):
         return asked.survivors
     # Imported only here: the estimators take a while to load.
-    from eigenveil.estimators.federated.rules import share_of
+    from eigenveil.estimators.federated.spec import share_of
 
     return share_of("survivors", asked.survivors, asked.sites)
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 from eigenveil.commands._command import Answer, Command, Group
 from eigenveil.commands._ending import wrote
 from eigenveil.commands._network import MEMORY, Memory, bytes_allowed
-from eigenveil.commands._option import argument, flag, option
+from eigenveil.commands._options import argument, flag, option
 from eigenveil.errors import require
 from eigenveil.show.console import Line
 
 if TYPE_CHECKING:
-    from eigenveil.network.study.file import StudyFile
+    from eigenveil.network.study import StudyFile
     from eigenveil.show.console import View
 
 __all__ = ["COMMAND"]
@@ -51,7 +51,7 @@ def new(
     """
     from eigenveil.data.archive import whole_file
     from eigenveil.network.policy import template
-    from eigenveil.network.study.file import StudyFile
+    from eigenveil.network.study import StudyFile
 
     require(file.suffix.lower() == ".toml", f"the policy file must end in .toml, got {file}")
     require(not file.is_dir(), f"{file} is a folder")
@@ -84,10 +84,10 @@ def check(
     study would be refused. How many rows or people the table has is
     checked when the site runs.
     """
+    from eigenveil.network.parties import require_possible
     from eigenveil.network.policy import Policy
-    from eigenveil.network.study.file import StudyFile
-    from eigenveil.network.study.parties import require_possible
-    from eigenveil.network.study.rules import method_of
+    from eigenveil.network.rules import method_of
+    from eigenveil.network.study import StudyFile
 
     allowed = bytes_allowed(memory)
     # Read as the site itself reads them, with every check of hostile input.

@@ -12,7 +12,7 @@ from eigenveil.commands._command import Answer, Command, Group
 from eigenveil.commands._ending import wrote
 from eigenveil.commands._files import require_output
 from eigenveil.commands._histories import fitted_on, given_split, held_out, judged, progress
-from eigenveil.commands._option import argument, option
+from eigenveil.commands._options import argument, option
 from eigenveil.data.formats import TableParams
 from eigenveil.errors import plain, require, require_param
 from eigenveil.params import ReadingParams

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from eigenveil.commands import _options as common
 from eigenveil.commands._command import Command
-from eigenveil.commands._files import require_file, require_output
-from eigenveil.commands._option import argument, option
-from eigenveil.commands._outputs import ENDINGS, require_report, write
+from eigenveil.commands._files import ENDINGS, require_file, require_output, require_report, write
+from eigenveil.commands._options import argument, option
 from eigenveil.errors import require
 
 if TYPE_CHECKING:
@@ -92,7 +91,7 @@ def _read(path: Path) -> "Report":
             return read_report(path)
         case ".toml":
             # Imported here: the report of a model does not need the code of studies.
-            from eigenveil.show.study import study_report
+            from eigenveil.show.agreement import study_report
 
             return study_report(path)
         case ".safetensors":

@@ -15,18 +15,16 @@ import typer
 from eigenveil.commands import _options as common
 from eigenveil.commands._command import Answer, Command
 from eigenveil.commands._ending import despite_noise, leaves, wrote
-from eigenveil.commands._files import Reading, require_output
-from eigenveil.commands._option import flag, option
-from eigenveil.commands._options import Page, PageToken, page_at
-from eigenveil.commands._outputs import report_of, require_report, written_model
+from eigenveil.commands._files import Reading, report_of, require_output, require_report, written_model
+from eigenveil.commands._options import Page, PageToken, flag, option, page_at
 from eigenveil.commands._splits import Parted, SplitRule, part
 from eigenveil.data.formats import TableParams
 from eigenveil.errors import BudgetExceeded, ParameterError, PeersLost, QuorumLost, require, require_param
 from eigenveil.params import FederatedParams, GossipParams, SimulateParams, checked, declared
-from eigenveil.params.declarations.gossip import PEERS
-from eigenveil.params.declarations.reading import MissingParams
-from eigenveil.params.declarations.simulate import FOR_HUBS, FOR_PEERS
-from eigenveil.params.words import in_options
+from eigenveil.params.declarations.federated import PEERS
+from eigenveil.params.declarations.groups import MissingParams
+from eigenveil.params.declarations.plan import FOR_HUBS, FOR_PEERS
+from eigenveil.params.declare import in_options
 from eigenveil.show.console import busy, is_seen, output
 from eigenveil.show.live import PageAddress, live_page
 from eigenveil.show.progress import round_name, shown_names
@@ -423,7 +421,7 @@ _MANY_STEPS: Final = 1000
 
 def _graphs_of(asked: GossipParams, names: Sequence[str]) -> "dict[str, Graph]":
     """The graphs over peers of these names, from their texts. Each file is read once."""
-    from eigenveil.estimators.gossip.graph import read_graph
+    from eigenveil.estimators.gossip.spec import read_graph
 
     texts = {"graph": asked.graph, "noise_graph": asked.noise_graph}
     return {name: read_graph(name, text, tuple(names))[0] for name, text in texts.items() if text is not None}

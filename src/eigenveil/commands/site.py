@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal, final
 
 from eigenveil.commands import _network as network
 from eigenveil.commands._command import Command
-from eigenveil.commands._files import require_file
+from eigenveil.commands._files import PassphraseFile, require_file
 from eigenveil.commands._joining import Given, Joining, Kind, take_part
+from eigenveil.commands._network import require_grpc
 from eigenveil.commands._options import DaskCluster, Page, PageToken, page_at
-from eigenveil.commands._parties import require_grpc
-from eigenveil.commands._passphrase import PassphraseFile
 from eigenveil.data.formats import FileParams
 from eigenveil.errors import ProtocolError, require
 from eigenveil.show import disclosure
@@ -20,8 +19,8 @@ from eigenveil.show.progress import Voice
 if TYPE_CHECKING:
     from eigenveil.ledger.durable import StudyReplay
     from eigenveil.model import Model
-    from eigenveil.network.agents.site import SiteAgent
-    from eigenveil.network.study.file import StudyFile
+    from eigenveil.network.agents.star import SiteAgent
+    from eigenveil.network.study import StudyFile
     from eigenveil.show.agreement import Fact
 
 __all__ = ["COMMAND"]
@@ -89,7 +88,7 @@ def site(
     """
     require_file(study)
     require_grpc()
-    from eigenveil.network.study.places import address
+    from eigenveil.network.study import address
 
     # Made first, because it refuses --yes without a policy before any file is opened.
     allowed = network.bytes_allowed(memory)
@@ -150,7 +149,7 @@ class _Site(Kind["SiteAgent"]):
         return "site"
 
     def agent(self, study: "StudyFile", **settings: Any) -> "SiteAgent":
-        from eigenveil.network.agents.site import SiteAgent
+        from eigenveil.network.agents.star import SiteAgent
 
         return SiteAgent(study, **settings)
 

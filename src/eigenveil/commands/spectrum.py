@@ -10,9 +10,8 @@ from eigenveil.commands import _options as common
 from eigenveil.commands import _spending as kept
 from eigenveil.commands._command import Answer, Command
 from eigenveil.commands._ending import wrote
-from eigenveil.commands._files import Reading, require_output
-from eigenveil.commands._option import option
-from eigenveil.commands._outputs import write_json
+from eigenveil.commands._files import Reading, require_output, write_json
+from eigenveil.commands._options import option
 from eigenveil.data.formats import TableParams
 from eigenveil.estimators.bounds.saved import BoundsFile
 from eigenveil.params import SpectrumParams
@@ -21,8 +20,21 @@ from eigenveil.show.console import Line, watched
 if TYPE_CHECKING:
     from eigenveil.estimators.bounds.spectrum import ReleasedSpectrum
     from eigenveil.show.console import View
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, final
 
-__all__ = ["COMMAND"]
+from eigenveil.errors import ParameterError, require, require_param
+from eigenveil.params import PlanParams
+from eigenveil.params.declare import as_options
+
+if TYPE_CHECKING:
+    from eigenveil.linalg import Array
+    from eigenveil.plan import Norms, Spectrum
+
+__all__ = ["COMMAND", "KnownSpectrum"]
 
 SpectrumOutput: TypeAlias = Annotated[
     Path, option("--output", "-o", "FILE", "Write the spectrum to this .json file, for `eigenveil plan`.", shows=True)
@@ -134,3 +146,300 @@ def _released(
 
 
 COMMAND = Command(run=spectrum, params=SpectrumParams, panel="Start here", reads=True)
+
+# The share of rows that a bound found privately is taken to clip, where nothing says it.
+_USUALLY_CLIPPED: Final = 0.25
+
+_ENDINGS: Final = (".json", ".csv", ".txt")
+
+# A public table is read into memory whole. Beyond this many numbers a sample says as much.
+_LARGEST_TABLE: Final = 1 << 27
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownSpectrum:
+    """What the caller said about the spectrum: a guess in `asked`, or at most one file. Checks that only one was
+    given."""
+
+    asked: PlanParams
+    file: Path | None = None
+    table: Path | None = None
+    model: Path | None = None
+    reading: TableParams = field(default_factory=TableParams)
+    bounds: Path | None = None
+
+    def __post_init__(self) -> None:
+        fill, bound = self.asked.fill, self.asked.row_bound
+        named = {
+            "--explained": self.asked.explained,
+            "--decay": self.asked.decay,
+            "--spectrum": self.file,
+            "--public-data": self.table,
+            "--from-model": self.model,
+        }
+        given = [name for name, value in named.items() if value is not None]
+        require(
+            len(given) <= 1,
+            f"{' and '.join(given)} each give the spectrum: choose one of them",
+        )
+        require(
+            self.bounds is None or (bound is None and not isinstance(self.asked.scale, str)),
+            "--bounds has the row bound: leave out --row-bound and --scale private",
+        )
+        # A guess is in units of the bound already, so the two options do not compete there.
+        units = self.file is not None or self.table is not None or self.model is not None
+        require(
+            not (units and fill is not None and bound is not None),
+            "--fill and --row-bound both set row norms relative to the bound: choose one of them",
+        )
+        said = as_options(self.reading)
+        require(not said or self.table is not None, f"{said[0] if said else ''} is for --public-data")
+        given_units = self.asked.scale is not None and not isinstance(self.asked.scale, str)
+        require(not given_units or self.table is not None, "--scale is for --public-data, unless it is private")
+
+    @property
+    def guessed(self) -> bool:
+        """Whether nothing better than a guess was given."""
+        return self.file is None and self.table is None and self.model is None
+
+    @property
+    def files(self) -> list[Path]:
+        """The file that is read, if any."""
+        return [path for path in (self.file, self.table, self.model, self.bounds) if path is not None]
+
+    @property
+    def fill_known(self) -> bool:
+        """Whether row norms relative to the bound are known. A released spectrum contains them."""
+        fill, bound = self.asked.fill, self.asked.row_bound
+        released = self.file is not None and self.file.suffix.lower() == ".json" and bound is None
+        # In the units of its columns a public table is clipped as a fit would.
+        found = self.table is not None and isinstance(self.asked.scale, str)
+        return released or found or fill is not None or (bound is not None and not self.guessed)
+
+    def asked_with_bounds(self) -> PlanParams:
+        """What is asked, with the row bound of a file of bounds, and how rows fill it."""
+        if self.bounds is None:
+            return self.asked
+        from eigenveil.estimators.bounds.saved import BoundsFile
+
+        found = BoundsFile.read(self.bounds)
+        require(
+            not found.of_columns,
+            f"--bounds {self.bounds} has a range for each column, and a plan needs a bound on rows",
+        )
+        self._require_dim(found.dim, self.bounds)
+        bound = float(found.settings["row_bound"])
+        # A file with the spectrum says itself how rows fill the bound.
+        fill = found.fills.get(bound) if self.guessed and self.asked.fill is None else self.asked.fill
+        return replace(self.asked, dim=found.dim, row_bound=bound, fill=fill)
+
+    def norms(self) -> "Norms | None":
+        """What is known of the norms of rows, in units of the row bound, or where the fit finds one, of about that."""
+        import numpy as np
+
+        from eigenveil.model import Model
+        from eigenveil.plan import Norms
+
+        bound = self.asked.row_bound
+        if self.bounds is not None:
+            from eigenveil.estimators.bounds.saved import BoundsFile
+
+            found = BoundsFile.read(self.bounds)
+            known = Norms.read(found.norms, found.outliers)
+            return None if known is None or known.power is None else known
+        if self.model is not None:
+            settings = Model.load(self.model).settings
+            known = Norms.read(settings.get("norms"), settings.get("outliers"))
+        elif self.table is not None and not isinstance(self.asked.scale, str):
+            table = Reading(asked=self.reading, people=False).table(self.table)
+            known = Norms.of_rows(_whole(table.rows, self.asked.scale, self.table))
+        else:
+            return None
+        if known is None or known.power is None or not known.norms[0] > 0:
+            return None
+        # A search usually takes a bound that a quarter of the rows exceed, or more of them.
+        usual = float(np.interp(-_USUALLY_CLIPPED, [-share for share in known.beyond], known.norms))
+        return known if bound is not None else known.over(usual)
+
+    def spectrum(self) -> "Spectrum":
+        """The spectrum, read or guessed."""
+        if self.file is not None:
+            return self._of_columns(self._from_file(self.file), self.file)
+        if self.table is not None:
+            return self._of_columns(self._from_table(self.table), self.table)
+        if self.model is not None:
+            return self._of_columns(self._from_model(self.model), self.model)
+        from eigenveil.plan import Spectrum
+
+        asked = self.asked_with_bounds()
+        # A file has the number of columns in it. A guess does not.
+        if asked.dim is None:
+            raise ParameterError("{dim} is missing. Say how many columns the table has")
+        return Spectrum.guessed(
+            asked.dim,
+            rank=None if asked.explained is None else asked.rank,
+            explained=asked.explained,
+            decay=asked.decay,
+            fill=asked.fill,
+        )
+
+    def _of_columns(self, found: "Spectrum", path: Path) -> "Spectrum":
+        self._require_dim(found.dim, path)
+        return found
+
+    def _require_dim(self, found: int, path: Path) -> None:
+        dim = self.asked.dim
+        require(dim is None or dim == found, f"--features is {dim}, but {path} has {found} columns")
+
+    def require_files(self) -> None:
+        """Refuse missing or unreadable files at once, before anything heavy is imported."""
+        if self.file is not None:
+            good = self.file.suffix.lower() in _ENDINGS
+            require(good, f"--spectrum must end in {', '.join(_ENDINGS)}, got {self.file}")
+        if self.table is not None:
+            Reading(asked=self.reading, people=False).require(self.table)
+        for path in self.files:
+            require(path.is_file() or path == self.table, f"{path} does not exist or is not a file")
+
+    def _from_file(self, path: Path) -> "Spectrum":
+        from eigenveil.plan import Spectrum
+        from eigenveil.plan.spectrum import PUBLIC_SPREAD
+
+        try:
+            # Spreadsheets write a byte-order mark, which would hide the first number.
+            text = path.read_text(encoding="utf-8-sig")
+            if path.suffix.lower() != ".json":
+                return self._of_variances(_numbers(text), path, spread=PUBLIC_SPREAD)
+            plain = json.loads(text)
+            if isinstance(plain, list):
+                require(
+                    bool(plain) and all(isinstance(one, int | float) and not isinstance(one, bool) for one in plain),
+                    "a list must contain numbers alone, one for each variance",
+                )
+                return self._of_variances(plain, path, spread=PUBLIC_SPREAD)
+            require(
+                self.asked.fill is None and self.asked.row_bound is None,
+                "it is in units of the bound it was released with: leave out --fill and --row-bound",
+            )
+            return Spectrum.from_json(plain)
+        except UnicodeDecodeError:
+            raise ValueError(f"{path} is not UTF-8 text") from None
+        except (json.JSONDecodeError, RecursionError):
+            raise ValueError(f"{path} is not JSON") from None
+        except ValueError as error:
+            raise _in_file(path, error) from error
+
+    def _from_table(self, path: Path) -> "Spectrum":
+        from eigenveil.plan import Spectrum
+
+        rows = _whole(Reading(asked=self.reading, people=False).table(path).rows, self.asked.scale, path)
+        try:
+            return Spectrum.of_rows(rows, row_bound=self._clipped_at(rows.shape[1]), fill=self.asked.fill)
+        except ValueError as error:
+            raise _in_file(path, error) from error
+
+    def _clipped_at(self, dim: int) -> float | None:
+        """The norm that rows of a public table are clipped to, None where --fill says enough."""
+        asked = self.asked_with_bounds()
+        units = isinstance(asked.scale, str) and asked.row_bound is None and asked.fill is None
+        # What a fit that finds units clips at.
+        return math.sqrt(dim) if units else asked.row_bound
+
+    def _from_model(self, path: Path) -> "Spectrum":
+        from eigenveil.model import Model
+        from eigenveil.show.report import spectrum_of
+
+        asked = self.asked_with_bounds()
+        return spectrum_of(
+            Model.load(path), source=path.name, dim=self.asked.dim, row_bound=asked.row_bound, fill=self.asked.fill
+        )
+
+    def _of_variances(self, variances: Sequence[Any], path: Path, *, spread: float) -> "Spectrum":
+        from eigenveil.plan import Spectrum
+
+        return Spectrum.of_variances(
+            variances,
+            dim=self.asked.dim,
+            row_bound=self.asked_with_bounds().row_bound,
+            fill=self.asked.fill,
+            source=f"from {path.name}",
+            spread=spread,
+        )
+
+
+def _numbers(text: str) -> list[float]:
+    """The numbers of a text: one per line, with or without a header; or all on one line, separated by commas or
+    blanks.
+
+    >>> _numbers("variance\\n3\\n2.5"), _numbers("3, 2.5")
+    ([3.0, 2.5], [3.0, 2.5])
+    """
+    # Comments are allowed, because such lists are often copied from a script.
+    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    found: list[list[float]] = []
+    for place, line in enumerate(lines):
+        try:
+            found.append([float(part) for part in line.replace(",", " ").replace(";", " ").split()])
+        except ValueError:
+            # Only the first line may be a header.
+            require(place == 0, f"line {place + 1} is not a number: write one variance per line")
+    require(any(found), "it contains no numbers")
+    require(
+        len(found) == 1 or all(len(numbers) == 1 for numbers in found),
+        "it has several numbers per line, and which are variances is unclear: write one per line, or all on one line",
+    )
+    return [number for numbers in found for number in numbers]
+
+
+def _whole(rows: Any, scale: Any, path: Path) -> "Array | Any":
+    """All rows in one array or sparse matrix, with columns divided by `scale`."""
+    import numpy as np
+    import scipy.sparse as sp
+
+    from eigenveil.core.rows import block_size
+
+    count, dim = rows.shape
+    require(
+        rows.sparse or count * dim <= _LARGEST_TABLE,
+        f"{path} is larger than a plan needs: pass a sample of its rows",
+    )
+    if isinstance(scale, str):
+        return _standardised(_whole(rows, None, path))
+    units = np.ravel(1.0 if scale is None else scale)
+    require_param(
+        len(units) in (1, dim), f"{{scale}} must be one number or one for each of the {dim} columns, got {len(units)}"
+    )
+    require_param(bool((units > 0).all() and np.isfinite(units).all()), "{scale} must be positive and finite")
+    units = np.broadcast_to(units, (dim,))
+    blocks = [block.values for block in rows.blocks(block_size(rows))]
+    require(bool(blocks), f"{path} has no rows")
+    if rows.sparse:
+        table = sp.csr_array(sp.vstack(blocks) @ sp.diags_array(1 / units))
+    else:
+        table = np.concatenate([np.asarray(block, dtype=np.float64) / units for block in blocks])
+    entries = table.data if rows.sparse else table
+    require(
+        bool(np.isfinite(entries).all()),
+        f"{path} has missing or infinite entries: fill them in or leave out those rows",
+    )
+    return table
+
+
+def _standardised(table: Any) -> Any:
+    """A public table in the units that a fit would find: the deviations of its columns. Flat columns keep theirs."""
+    import numpy as np
+    import scipy.sparse as sp
+
+    mean = np.asarray(table.mean(axis=0)).ravel()
+    if not sp.issparse(table):
+        spread = table.std(axis=0)
+        return table / np.where(spread > 0, spread, 1.0)
+    # Without centring, which would make a sparse table dense.
+    squares = np.asarray(table.multiply(table).mean(axis=0)).ravel()
+    spread = np.sqrt(np.maximum(squares - np.square(mean), 0.0))
+    return sp.csr_array(table @ sp.diags_array(1 / np.where(spread > 0, spread, 1.0)))
+
+
+def _in_file(path: Path, error: ValueError) -> ValueError:
+    return error.within(str(path)) if isinstance(error, ParameterError) else ValueError(f"{path}: {error}")

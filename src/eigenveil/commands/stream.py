@@ -16,16 +16,14 @@ from eigenveil.commands import _spending as kept
 from eigenveil.commands._command import Answer, Command
 from eigenveil.commands._derived import typed_settings, written_out
 from eigenveil.commands._ending import leaves, wrote
-from eigenveil.commands._files import Reading, require_output
+from eigenveil.commands._files import Reading, require_output, require_report
 from eigenveil.commands._follow import Job, outputs_in, require_source, run, spare_names
-from eigenveil.commands._option import argument, flag, option
-from eigenveil.commands._options import Page, PageToken, page_at
-from eigenveil.commands._outputs import require_report
+from eigenveil.commands._options import Page, PageToken, argument, flag, option, page_at
 from eigenveil.data.formats import TableParams
 from eigenveil.errors import at_place, listed, require, require_param
 from eigenveil.estimators.bounds.saved import BoundsFile
 from eigenveil.params import StreamingParams
-from eigenveil.params.words import in_options
+from eigenveil.params.declare import in_options
 from eigenveil.show.console import Line, busy, draw
 
 if TYPE_CHECKING:

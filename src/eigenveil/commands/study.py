@@ -15,16 +15,16 @@ from eigenveil.commands._command import Answer, Command, Group
 from eigenveil.commands._ending import despite_noise, wrote
 from eigenveil.commands._files import column_names
 from eigenveil.commands._network import MEMORY, Memory, bytes_allowed
-from eigenveil.commands._option import argument, flag, option
+from eigenveil.commands._options import argument, flag, option
 from eigenveil.data.formats import known_format
 from eigenveil.errors import listed, require, require_param
-from eigenveil.params.declarations.gossip import PEERS
+from eigenveil.params.declarations.federated import PEERS
 from eigenveil.params.declarations.study import NewStudy, in_new
 from eigenveil.show.console import Line
 
 if TYPE_CHECKING:
-    from eigenveil.network.identity.certificates import Certificate
-    from eigenveil.network.study.file import StudyFile
+    from eigenveil.network.certificates import Certificate
+    from eigenveil.network.study import StudyFile
     from eigenveil.show.console import View
 
 __all__ = ["COMMAND"]
@@ -132,8 +132,8 @@ def pairs_from(option: str, texts: Sequence[str] | None) -> dict[str, str]:
 
 def require_current(folder: Path, authority: str, certificates: "Sequence[Certificate]") -> None:
     """Refuse certificates that have ended or not begun, all at once, with the command that renews them."""
-    from eigenveil.network.identity.authority import AUTHORITY, HUB, file_stem
-    from eigenveil.network.identity.certificates import authority_in
+    from eigenveil.network.authority import AUTHORITY, HUB, file_stem
+    from eigenveil.network.certificates import authority_in
 
     # All of them at once, so that the coordinator renews once.
     now, signer = datetime.now(UTC), authority_in(authority)
@@ -154,8 +154,8 @@ def require_current(folder: Path, authority: str, certificates: "Sequence[Certif
 
 def certificates_in(folder: Path) -> tuple[str, dict[str, "Certificate"]]:
     """The authority's certificate (PEM) in a coordinator's folder, and all parties' by name. No private key is read."""
-    from eigenveil.network.identity.authority import AUTHORITY
-    from eigenveil.network.identity.certificates import Certificate, contents
+    from eigenveil.network.authority import AUTHORITY
+    from eigenveil.network.certificates import Certificate, contents
 
     authority = folder / f"{AUTHORITY}.crt"
     require(
@@ -292,8 +292,8 @@ def show(file: File) -> Answer:
 
       eigenveil study show heart.toml
     """
-    from eigenveil.network.study.file import StudyFile
-    from eigenveil.show.study import study_view
+    from eigenveil.network.study import StudyFile
+    from eigenveil.show.agreement import study_view
 
     found = StudyFile.read(file)
     return Answer(view=lambda: study_view(found))
@@ -344,7 +344,7 @@ def _listening(certificates: "list[Certificate]", option_name: str, texts: list[
 def _around_hub(
     keys: Path, site: list[str] | None, address: str | None, fanout: int | None, node_address: list[str] | None
 ) -> dict[str, Any]:
-    from eigenveil.protocols.star.layout import tree
+    from eigenveil.protocols.star.rounds import tree
 
     if address is None:
         raise ValueError("--address is missing: give HOST:PORT where sites reach the hub")
@@ -375,8 +375,8 @@ def _between_peers(
     keys: Path, site: list[str] | None, peer_address: list[str] | None, given: dict[str, Any]
 ) -> dict[str, Any]:
     """The parties; the graphs in `given` become edges between them."""
-    from eigenveil.estimators.gossip.graph import read_graph
-    from eigenveil.network.study.rules import named_parameters
+    from eigenveil.estimators.gossip.spec import read_graph
+    from eigenveil.network.rules import named_parameters
 
     authority, certificates = certificates_in(keys)
     peers = _chosen(certificates, "peer", site, keys)
@@ -393,8 +393,8 @@ def _write(
     file: Path, given: Mapping[str, Any], parties: Mapping[str, Any], *, memory: int, even_if_noise: bool
 ) -> Answer:
     from eigenveil.data.archive import whole_file
-    from eigenveil.network.study.file import StudyFile
-    from eigenveil.network.study.parties import said_before
+    from eigenveil.network.parties import said_before
+    from eigenveil.network.study import StudyFile
 
     # A study that no site could run is found here, before the coordinator sends it out.
     found = _surviving(StudyFile.made(given, parties), given, parties)
@@ -435,8 +435,8 @@ def _surviving(found: "StudyFile", given: Mapping[str, Any], parties: Mapping[st
 
     One that is killed in the middle cannot come back. Without room for one restart the budgets of all the others are lost.
     """
-    from eigenveil.network.study.file import StudyFile
-    from eigenveil.network.study.rules import fatal_peers
+    from eigenveil.network.rules import fatal_peers
+    from eigenveil.network.study import StudyFile
 
     if given["topology"] != "gossip" or not found.private or given["noise"] == "published" or "restarts" in given:
         return found

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, final
 from eigenveil.commands._command import Answer, Command
 from eigenveil.commands._ending import wrote
 from eigenveil.commands._files import Reading, is_stdin, require_file, require_output, standard_input
-from eigenveil.commands._option import flag, option
-from eigenveil.commands._options import Carry, Data, Force
+from eigenveil.commands._options import Carry, Data, Force, flag, option
 from eigenveil.data.archive import whole_file
 from eigenveil.data.formats import (
     OUTPUTS,

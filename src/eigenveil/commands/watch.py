@@ -11,13 +11,13 @@ import typer
 from eigenveil.commands import _network as network
 from eigenveil.commands._command import Command
 from eigenveil.commands._files import require_file
-from eigenveil.commands._option import flag
+from eigenveil.commands._options import flag
 from eigenveil.commands._streams import lines_beside, lines_in
 from eigenveil.errors import listed, require
 from eigenveil.show.console import output
 
 if TYPE_CHECKING:
-    from eigenveil.network.study.file import StudyFile
+    from eigenveil.network.study import StudyFile
 
 __all__ = ["COMMAND"]
 
@@ -45,7 +45,7 @@ def watch(
     shows the last answer and waits. It ends when the study is over.
     """
     require_file(study)
-    from eigenveil.network.study.file import StudyFile
+    from eigenveil.network.study import StudyFile
 
     found = StudyFile.read(study)
     require(found.streaming, f"{study} is a study of tables: its model is there when it is over")

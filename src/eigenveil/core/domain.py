@@ -9,7 +9,7 @@ while it is near zero (`Domain.require_near`).
 Clipped rows lie on a public grid inside the ball: every entry is a whole number of `Domain.unit`. Sums over rows are then sums
 of whole numbers, which do not depend on order, blocks, threads or machines (`eigenveil.core.whole`). A clipped row depends on
 that row alone, to the last bit. Its norm is summed over its own entries, in an order that the number of entries decides. Where
-a domain claims no privacy it has no grid, and rows are clipped in `eigenveil.privacy.sums.clipped`.
+a domain claims no privacy it has no grid, and rows are clipped in `eigenveil.privacy.floating`.
 
 `Gaps` says which entries count as missing, and every sum over rows asks this one place. A missing entry is NaN. Whether a table
 may have any is a public fact that the caller declares with a rule, and nothing that an observer sees depends on where they are.

@@ -2,8 +2,8 @@
 
 Where a mechanism stands is the trust model: `Gaussian` at the hub trusts the hub, `Gaussian` at the sites trusts nobody else.
 Tasks work with any mechanism and do not change. A `Gaussian` releases whole numbers of public steps, with noise drawn exactly
-(`eigenveil.core.noise`). Two other places add noise to parts of a sum: `privacy/integers/share.py` under masks, and
-`privacy/integers/paired.py` between peers. Large matrices are released in pieces in `privacy/released.py`.
+(`eigenveil.core.noise`). Two other places add noise to parts of a sum: `privacy/lattice.py` under masks, and
+`privacy/paired.py` between peers. Large matrices are released in pieces in `privacy/released.py`.
 """
 
 import math

@@ -6,48 +6,174 @@ A table in memory, a file and a stream all go through `ColumnChoice.laid_out`, s
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final, final
 
-from eigenveil.data.faults import to_drop
 from eigenveil.errors import ColumnsError, ParameterError, listed, require, verbatim
-from eigenveil.params.declarations.reading import ColumnsParams
+from eigenveil.params.declarations.groups import ColumnsParams
 from eigenveil.params.declare import checked
 
 if TYPE_CHECKING:
     from eigenveil.linalg import Array
 
 __all__ = [
+    "LOOKED_AT",
     "PANDAS_INDEX",
     "ColumnChoice",
+    "ColumnFaults",
     "ColumnLayout",
     "advice_for",
     "as_numbers",
     "kinds_of",
     "looks_like_id",
+    "named_in_full",
     "one_hot_columns",
     "require_entries",
     "require_kinds",
     "require_names",
     "require_numbers",
+    "to_drop",
 ]
+
+# How many bytes of a table are looked at for an error: about a second, however long the table is.
+LOOKED_AT: Final = 1 << 28
+
+# Names or patterns that an error writes out to be pasted, and how many columns of one stem make a pattern.
+_MOST, _FEWEST = 20, 3
+
+_NUMBERED: Final = re.compile(r"(.*?)\d+", re.DOTALL)
+
+_SIGNS: Final = re.compile(r"([*?\[])")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ColumnFaults:
+    """Columns by what is wrong with them: they hold `others` than numbers, or have `infinite` or `missing` values."""
+
+    others: tuple[str, ...] = ()
+    infinite: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+
+    @classmethod
+    def found(cls, columns: Iterable[tuple[str, Any]]) -> "ColumnFaults":
+        """From pairs of a name and an Arrow column of some of its numbers, or None if it holds others. A name may come often."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        # Dictionaries keep the order of the columns.
+        others, infinite, missing = dict[str, None](), dict[str, None](), dict[str, None]()
+        for name, column in columns:
+            if column is None:
+                others[name] = None
+                continue
+            values = column.cast(pa.int8()) if pa.types.is_boolean(column.type) else column
+            values = values.cast(pa.float64(), safe=False)
+            if values.null_count or pc.any(pc.is_nan(values)).as_py():
+                missing[name] = None
+            if pc.any(pc.is_inf(values)).as_py():
+                infinite[name] = None
+        return cls(tuple(others), tuple(infinite), tuple(missing))
+
+    @classmethod
+    def of_batches(cls, batches: Iterable[Any], names: Sequence[str]) -> "ColumnFaults":
+        """Of the columns `names` of Arrow tables, all of them numbers by type."""
+        return cls.found((name, batch.column(name)) for batch in _beginning(batches) for name in names)
+
+    def added_to(self, error: ColumnsError, *, gaps: bool, among: Sequence[str]) -> ColumnsError:
+        """The error, with what it does not name yet. Missing values are no fault where `gaps` are allowed."""
+        notes = {
+            "Not numbers either": self.others,
+            "Infinite values are in": self.infinite,
+            "Missing values are in": () if gaps else self.missing,
+        }
+        said, columns, advice = error.happened, error.columns, error.advice
+        for words, names in notes.items():
+            new = tuple(name for name in names if name not in columns)
+            columns += new
+            said += f". {words}: {listed(map(repr, new))}" * bool(new)
+            if new and names is self.missing:
+                advice += ". Missing values can be handled with {missing=counts} in a fit"
+        return ColumnsError(said, columns, advice=advice, drop=to_drop(columns, among))
+
+
+def _beginning(batches: Iterable[Any]) -> Iterator[Any]:
+    seen = 0
+    for batch in batches:
+        yield batch
+        seen += batch.nbytes
+        if seen >= LOOKED_AT:
+            return
+
+
+@contextmanager
+def named_in_full(table: Any, names: Sequence[str], *, gaps: bool) -> Iterator[None]:
+    """Let an error about columns of a `formats.base.NamedTable` name all that are at fault among `names`."""
+    try:
+        yield
+    except ColumnsError as error:
+        source = str(table.source)
+        where = error if error.happened.startswith(source) else error.at(source)
+        if table.once:
+            # What a pipe has given is gone.
+            raise where from None
+        try:
+            found = table.faults(names)
+        except ValueError:
+            # The file is damaged further down, and the first error stands.
+            raise where from None
+        raise found.added_to(where, gaps=gaps, among=table.names) from None
+
+
+def to_drop(bad: Sequence[str], among: Sequence[str]) -> tuple[str, ...]:
+    """Names, or patterns if there are many, that leave out the columns `bad` and no other column `among` those of the table.
+
+    Empty if they are too many for a person to paste.
+
+    >>> to_drop(["note"], ["age", "note"]), to_drop([f"q{i}" for i in range(99)], ["age", *(f"q{i}" for i in range(99))])
+    (('note',), ('q*',))
+    """
+    if len(bad) <= _MOST:
+        return tuple(bad)
+    good = set(among).difference(bad)
+    stems: dict[str, list[str]] = {}
+    for name in bad:
+        numbered = _NUMBERED.fullmatch(name)
+        stems.setdefault(numbered[1] if numbered is not None else name, []).append(name)
+    found: list[str] = []
+    for stem, names in stems.items():
+        # A star is a pattern here, and one in a name must not be.
+        pattern = _SIGNS.sub(r"[\1]", stem) + "*"
+        clear = stem != "" and not any(fnmatchcase(name, pattern) for name in good)
+        found += [pattern] if clear and len(names) >= _FEWEST else names
+    return tuple(found) if len(found) <= _MOST else ()
+
 
 # The name pandas gives to an unnamed index when it writes Parquet: row numbers, not a feature.
 PANDAS_INDEX: Final = re.compile(r"__index_level_\d+__")
+
 # Words for the kinds of columns. Those in the first row are analysed as they are. A column in which everything is missing has
 # no type of its own, and is one of them. Whether a table is accepted must not depend on whether one person has a value there.
 _NUMBERS: Final = ("number", "truth value", "nothing")
+
 _TEXTS: Final = ("text", "category")
+
 # A word of a name that says "this names somebody or something": patient_id, PatientID, uuid. The first or the last word counts.
 _ID_WORDS: Final = frozenset(("id", "ids", "uid", "uuid", "guid", "pid", "mrn", "ssn", "identifier", "rowid", "userid"))
+
 # Names of things, with "id" or "number" written onto them without a break: patientid, customer_number.
 _THINGS: Final = "patient person user customer client member subject participant employee student account record case"
+
 _ID_NAMES: Final = re.compile(rf"(?:{'|'.join(_THINGS.split())})s?[ _.-]?(?:id|no|nr|num|number|key|code)")
+
 # What pandas calls row numbers in a csv, and what people call them.
 _ROW_NUMBERS: Final = frozenset(("unnamed: 0", "index", "row_number", "rownumber", "row number"))
+
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+
 _PATTERN: Final = re.compile(r"[*?\[]")
 
 

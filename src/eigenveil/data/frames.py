@@ -15,8 +15,7 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from eigenveil.core.rows import Block, Rows, is_sparse
-from eigenveil.data.columns import ColumnLayout, as_numbers, kinds_of, one_hot_columns, require_numbers
-from eigenveil.data.faults import ColumnFaults
+from eigenveil.data.columns import ColumnFaults, ColumnLayout, as_numbers, kinds_of, one_hot_columns, require_numbers
 from eigenveil.data.people import Marks, identifiers, marks_of, require_ids
 from eigenveil.data.rows import DenseRows, NamedRows, SparseRows
 from eigenveil.errors import ColumnsError, require

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, final
 
-from eigenveil.params.texts import text_of
-from eigenveil.params.values import Expected
+from eigenveil.params.values import Expected, text_of
 
 if TYPE_CHECKING:
     from eigenveil.data.formats import FileParams

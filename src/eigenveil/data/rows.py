@@ -12,7 +12,17 @@ from typing import Any, ClassVar, NoReturn, final
 
 import numpy as np
 
-from eigenveil.core.rows import Block, Progress, Rows, csr_piece, in_silence, is_sparse, require_real
+from eigenveil.core.rows import (
+    Block,
+    Progress,
+    Rows,
+    csr_piece,
+    in_silence,
+    is_elsewhere,
+    is_sparse,
+    require_real,
+    unwrapped,
+)
 from eigenveil.data.people import identifiers
 from eigenveil.errors import require, require_param
 from eigenveil.linalg import Array
@@ -22,12 +32,15 @@ __all__ = [
     "CheckedRows",
     "DenseRows",
     "NamedRows",
+    "NotCopied",
     "SparseRows",
     "Symmetric",
     "WatchedRows",
     "WeightedRows",
+    "by_person",
     "counts_people",
     "person_weights",
+    "refuse_to_copy",
     "require_weights",
 ]
 
@@ -36,6 +49,7 @@ FILL_PUBLICLY = (
     "Give a fit a rule for missing values, such as {missing=counts}. Or fill them with numbers that were fixed "
     "without looking at these rows. With privacy, never fill in a mean of these rows, as imputers do: it would leak them"
 )
+
 # A symmetric matrix may differ from its transpose by the first number times its largest entry. No entry may exceed the second.
 _ROUNDING, _LARGEST = 1e-6, 1e150
 
@@ -403,3 +417,21 @@ def _require_finite(block: Block, *, gaps: bool) -> None:
             require_param(bool(np.isfinite(values).all()), f"{{X}} contains NaN or infinity. {FILL_PUBLICLY}")
     if block.weights is not None:
         require_weights(block.weights)
+
+
+def by_person(rows: Rows, person: Any) -> Rows:
+    """`rows` weighted where they are, so that each person counts once; `person` has an identifier for each row."""
+    place = unwrapped(rows)[0]
+    return place.by_person(person) if is_elsewhere(place) else WeightedRows.by_person(rows, person)
+
+
+class NotCopied(ValueError):
+    """A step needs rows that stay where they are."""
+
+
+def refuse_to_copy(place: str) -> NoReturn:
+    """The error of `RowsElsewhere.blocks`: `place` says where the rows are, such as "on a Dask cluster"."""
+    raise NotCopied(
+        f"the rows are {place} and are not copied to this process, but this step needs the rows themselves. Choose a method that "
+        "only needs sums, such as covariance or power, or copy the rows into memory first"
+    )

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from eigenveil.estimators.bounds.spectrum import released_spectrum
     from eigenveil.estimators.federated.pca import FederatedPCA
     from eigenveil.estimators.gossip.pca import GossipPCA
-    from eigenveil.estimators.private.pca import PrivatePCA
+    from eigenveil.estimators.private import PrivatePCA
     from eigenveil.estimators.slots.stream import FederatedStream
     from eigenveil.estimators.streaming.pca import StreamingPCA
 
@@ -31,7 +31,7 @@ _HOMES = {
     "FederatedPCA": "federated.pca",
     "FederatedStream": "slots.stream",
     "GossipPCA": "gossip.pca",
-    "PrivatePCA": "private.pca",
+    "PrivatePCA": "private",
     "StreamingPCA": "streaming.pca",
     "find_bounds": "bounds.rows",
     "find_column_bounds": "bounds.columns",

@@ -1,18 +1,45 @@
 """`Terms`: what a fit is, in every setting. They are stated once, public, the same at every party, and passed on whole."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, final
+from numbers import Integral
+from typing import Any, Final, Literal, final, get_args, get_origin
 
+import numpy as np
+
+from eigenveil.core.domain import Domain
+from eigenveil.core.ledger import Charge, Ledger
 from eigenveil.core.unit import Neighbours, PrivacyUnit
-from eigenveil.linalg import Array
+from eigenveil.estimators.verdict import FitVerdict, flat_columns
+from eigenveil.linalg import Array, Subspace
 from eigenveil.methods import Method, MethodPlan, method_of
 from eigenveil.methods.base import Components
+from eigenveil.model import Model, clipping_of
+from eigenveil.params.declare import Declared, declared
+from eigenveil.params.values import HasArray, as_float
+from eigenveil.privacy import Guarantee
+from eigenveil.protocols import HubRound
+from eigenveil.runtimes import Refusal
 from eigenveil.tasks.fit.bounds import RowBounds
-from eigenveil.tasks.fit.split import Split, split_budget
+from eigenveil.tasks.fit.gaps import Split, split_budget
 from eigenveil.tasks.fit.task import Fit
+from eigenveil.tasks.levels import BEYOND
 
-__all__ = ["Terms"]
+__all__ = [
+    "Round",
+    "Terms",
+    "Unfinished",
+    "Watch",
+    "asked_settings",
+    "bound_settings",
+    "divisor_of",
+    "model_of",
+    "released_settings",
+    "round_of",
+    "settings_of",
+    "shares_of",
+]
 
 
 @final
@@ -89,3 +116,228 @@ class Terms:
             entry=self.method.entry_noise(self.plan),
             **carrier,
         )
+
+
+_PER_COLUMN: Final = "one number per column"
+
+
+def settings_of(
+    asked: dict[str, Any], *, method: str, why: str, neighbours: Neighbours | None, **facts: Any
+) -> dict[str, Any]:
+    """The method and why, the `neighbours` of the guarantee (None for no privacy), what was `asked`, and `facts`.
+
+    A fact replaces the parameter of that name, because it is what the fit made of it. A fact of None is unknown or means
+    nothing here. It is left out, and so is the parameter.
+
+    >>> settings_of({"rounds": 9, "align": "sign"}, method="power", why="asked for", neighbours=None, width=4, rounds=None)
+    {'method': 'power', 'why': 'asked for', 'align': 'sign', 'width': 4, 'neighbours': 'none'}
+    """
+    first = {"method": method, "why": why}
+    if neighbours is None and asked.get("center") == "private":
+        # "private" would be read as a guarantee.
+        asked = asked | {"center": "exact mean"}
+    # Twice `first`: it comes first in the file, and no parameter may replace it.
+    found = first | asked | facts | first | {"neighbours": "none" if neighbours is None else neighbours.value}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def bound_settings(
+    asked: dict[str, Any], bounds: RowBounds, row_bound: float | None, units: Array | None = None
+) -> dict[str, Any]:
+    """Facts about the row bound and the units: those that were found privately, or None where nothing was searched for.
+
+    Flat columns, which are not standardised, are listed by their place from zero.
+    """
+    if bounds.find:
+        return {"row_bound": row_bound, "bound_from": "found privately"}
+    if bounds.units:
+        flat = list(flat_columns(bounds, units))
+        # Without privacy nothing is clipped unless the caller said so.
+        finite = row_bound is not None and math.isfinite(row_bound)
+        return {
+            "row_bound": row_bound if finite else None,
+            "scale_from": "found privately" if bounds.claimed else "computed from the rows, NOT private",
+            "flat_columns": flat or None,
+        }
+    return {"row_bound": None} if isinstance(asked.get("row_bound"), str) else {}
+
+
+def asked_settings(asked: Any) -> dict[str, Any]:
+    """The checked parameters that a model records, by name: those that apply to the fit, except with `recorded=False`.
+
+    Rows and identifiers of people cannot get in. A value is recorded if it is a number, a truth value or a word that the
+    declaration lists. Other text, arrays and objects are recorded only if the declaration says that all values are public.
+
+    >>> from eigenveil.params import PrivateParams
+    >>> sorted(asked_settings(PrivateParams(5, epsilon=1.0, delta=1e-6, row_bound=2.0, person=["Ann", "Bob"])))
+    ['calibration', 'center', 'method', 'n_components', 'neighbours', 'row_bound']
+    """
+    known = {name: (one, getattr(asked, name)) for name, one in declared(type(asked)).items() if one.holds(asked)}
+    found = {
+        name: _public(one, value)
+        for name, (one, value) in known.items()
+        if one.param.recorded is not False and not (one.param.quiet and one.at_default(value))
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _public(one: Declared, value: Any) -> Any:
+    """What a model records of a value, None for nothing."""
+    if value is None:
+        return one.param.none
+    if one.param.recorded or any(_is_of(value, kind) for kind in one.kinds):
+        return _plain(value)
+    return _PER_COLUMN if HasArray in one.kinds and hasattr(value, "__len__") else None
+
+
+def _is_of(value: Any, kind: Any) -> bool:
+    """Whether a value is of a kind that cannot hold rows: a listed word, a truth value, a number, or a tuple of these."""
+    inner = get_args(kind)
+    if get_origin(kind) is Literal:
+        return isinstance(value, str) and value in inner
+    if get_origin(kind) is tuple:
+        return isinstance(value, tuple) and len(value) == len(inner) and all(map(_is_of, value, inner))
+    return isinstance(value, bool) if kind is bool else kind in (int, float) and not math.isnan(as_float(value))
+
+
+def _plain(value: Any) -> Any:
+    """A value for JSON: words, truth values, numbers and lists of these. None for anything else."""
+    if isinstance(value, str | bool):
+        return value
+    if isinstance(value, Mapping):
+        # Public levels by column.
+        return {str(name): _plain(part) for name, part in value.items()} or None
+    if isinstance(value, tuple | list):
+        # A list of lists stays out, because a table of rows looks the same.
+        parts = [_plain(part) for part in value]
+        return None if any(part is None or isinstance(part, list) for part in parts) else parts
+    number = as_float(value)
+    # JSON has neither NaN nor infinity.
+    if not math.isfinite(number):
+        return None
+    return int(value) if isinstance(value, Integral) else number
+
+
+def divisor_of(people: float) -> float:
+    """What sums over `people` are divided by: their number less one, as in scikit-learn."""
+    # A noisy number of people may fall below 2, or below zero.
+    return max(people, 2.0) - 1.0
+
+
+def model_of(
+    subspace: Subspace,
+    *,
+    trace: float,
+    people: float,
+    center: Array,
+    verdict: FitVerdict,
+    guarantee: Guarantee,
+    scale: Array | None,
+    columns: tuple[str, ...] | None,
+    settings: dict[str, Any],
+    domain: Domain | None = None,
+    estimator: Mapping[str, Any] | None = None,
+) -> Model:
+    """The model of a fit from released numbers, with `trace` and the noise floor of its `verdict` in Gram units.
+
+    Rows were clipped by `domain`, None if that is not known.
+    """
+    divisor = divisor_of(people)
+    eigenvalues = np.square(subspace.values)
+    return Model(
+        components=subspace.basis.T,
+        mean=center,
+        values=subspace.values,
+        explained_variance=eigenvalues / divisor,
+        explained_variance_ratio=shares_of(eigenvalues, total=trace, noise_floor=verdict.noise_floor),
+        guarantee=guarantee,
+        scale=scale,
+        columns=columns,
+        settings=settings | {"noise_floor": verdict.noise_floor / divisor} | released_settings(verdict),
+        warnings=tuple(str(warning) for warning in verdict.warned),
+        clipping={} if domain is None else clipping_of(domain),
+        estimator=estimator or {},
+    )
+
+
+def released_settings(verdict: FitVerdict) -> dict[str, Any]:
+    """What was released of the norms of rows, as a model keeps it. Norms are by the share of people with longer rows.
+
+    >>> released_settings(FitVerdict(fill=0.5, norms=(3.0,) + 14 * (0.0,)))
+    {'fill': 0.5, 'norms': {'0.8': 3.0}}
+    """
+    seen = {f"{share:g}": norm for share, norm in zip(BEYOND, verdict.norms or (), strict=False) if norm > 0}
+    outliers = None if verdict.outliers is None else verdict.outliers._asdict()
+    found = {"fill": verdict.fill, "clipped": verdict.clipped, "norms": seen or None, "outliers": outliers}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def shares_of(eigenvalues: Array, *, total: float, noise_floor: float) -> Array:
+    """The share of the released `total` along each component, (k,); zero for one that is not above the noise floor.
+
+    The eigenvalues of noise add up to something too. Divided by their own sum they would look like an answer.
+
+    >>> shares_of(np.array([6.0, 3.0, 1.0]), total=10.0, noise_floor=2.0).tolist()
+    [0.6, 0.3, 0.0]
+    """
+    found = np.where(eigenvalues > noise_floor, eigenvalues, 0.0)
+    # Noise can push the released total below the sum of the eigenvalues. A ratio above one would help nobody.
+    whole = max(total, float(found.sum()))
+    shares: Array = found / whole if whole > 0 else np.zeros_like(found)
+    return shares
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """One round of a fit over sites or peers: who answered, what it sent, how far the answer moved, and what was charged.
+
+    Bytes are those of all links together. Peers have no up or down, so all of theirs are `bytes_up`. The largest sine between
+    the directions before and after is `movement`. FedPower's rho_t, how far the sites were from the broadcast basis, is
+    `residual`. Both are None if there was nothing to measure or it is not public. The `charges` are entries of the hub's ledger
+    or, if sites add the noise, of one site's. A round `restarted` if sites that had been counted were gone: the fit began
+    again without them. The `variances` are those along the estimate after the round, summed over rows: the scree so far. They
+    are empty where a hub has no estimate yet, and between peers.
+    """
+
+    number: int
+    stage: str
+    answered: tuple[str, ...]
+    missing: tuple[str, ...]
+    bytes_down: int
+    bytes_up: int
+    movement: float | None
+    residual: float | None
+    charges: tuple[Charge, ...]
+    restarted: bool = False
+    variances: tuple[float, ...] = ()
+
+
+Watch = Callable[[Round], None]
+
+
+def round_of(round_: HubRound, *, method: str, down: int, up: int, charges: tuple[Charge, ...]) -> Round:
+    """The record of a hub's round, with its bytes and its charges."""
+    return Round(
+        number=round_.number,
+        stage=round_.stage if round_.stage != "components" else f"{method} {round_.step + 1}",
+        answered=round_.answered,
+        missing=round_.missing,
+        bytes_down=down,
+        bytes_up=up,
+        movement=round_.movement,
+        residual=round_.spread,
+        charges=charges,
+        restarted=round_.restarted,
+        variances=round_.variances,
+    )
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Unfinished:
+    """A fit that did not end: its rounds, each party's ledger, and the messages that were refused."""
+
+    transcript: tuple[Round, ...]
+    ledgers: dict[str, Ledger]
+    refused: tuple[Refusal, ...]

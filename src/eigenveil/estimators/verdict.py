@@ -24,14 +24,12 @@ from eigenveil.linalg import (
 )
 from eigenveil.methods import MethodPlan, method_of
 from eigenveil.plan import METHODS, Facts, Norms, Spectrum, hopeless
-from eigenveil.tasks.fit.bounds import RowBounds
+from eigenveil.tasks.fit.bounds import Outliers, RowBounds
 from eigenveil.tasks.fit.gaps import LEAST_RATE, observed_noise
-from eigenveil.tasks.fit.outliers import Outliers
 from eigenveil.tasks.fit.search import NORMS
 from eigenveil.tasks.fit.task import Fit, FitResult
 from eigenveil.tasks.fit.units import are_flat, least_for_units
-from eigenveil.tasks.levels import Change
-from eigenveil.tasks.tails import BEYOND
+from eigenveil.tasks.levels import BEYOND, Change
 
 __all__ = [
     "FitVerdict",

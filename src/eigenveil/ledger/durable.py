@@ -62,9 +62,8 @@ from eigenveil.ledger.budget import (
     require_study,
     require_words,
 )
-from eigenveil.ledger.entries import Entry, LedgerError, is_mark_of, mark_of, moment
 from eigenveil.ledger.file import LedgerFile, locked
-from eigenveil.ledger.replay import DatasetState, Replay, StudyReplay
+from eigenveil.ledger.replay import DatasetState, Entry, LedgerError, Replay, StudyReplay, is_mark_of, mark_of, moment
 
 __all__ = [
     "DatasetState",

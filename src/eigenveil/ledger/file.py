@@ -24,9 +24,8 @@ from pathlib import Path
 from typing import Final, final
 
 from eigenveil.core.threads import this_process
-from eigenveil.data.archive import whole_file
-from eigenveil.data.owned import require_own, require_own_folder
-from eigenveil.ledger.entries import Entry, LedgerError, canonical
+from eigenveil.data.archive import require_own, require_own_folder, whole_file
+from eigenveil.ledger.replay import Entry, LedgerError, canonical
 
 if sys.platform != "win32":
     import fcntl

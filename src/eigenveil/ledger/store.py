@@ -18,6 +18,7 @@ A stream is charged whole with its first slot, because its slots are known to it
 """
 
 import atexit
+import json
 import math
 import os
 import secrets
@@ -27,9 +28,9 @@ import threading
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final, final
@@ -38,21 +39,27 @@ from eigenveil.core.accounting import Budget, ExactSum, epsilon_of, fits, larges
 from eigenveil.core.ledger import Account, Charge, Committed, Ledger, Reserve, Slot
 from eigenveil.core.threads import this_process
 from eigenveil.core.unit import PrivacyUnit
+from eigenveil.data.archive import whole_file
 from eigenveil.errors import BudgetExceeded, Words, in_python, is_visible, require
 from eigenveil.ledger.budget import CURATOR, limit_of, require_fixed, require_words
-from eigenveil.ledger.durable import DatasetState, DurableLedger, LedgerError, StudyBudget
+from eigenveil.ledger.durable import DatasetState, DurableLedger, Entry, LedgerError, StudyBudget
+from eigenveil.ledger.file import locked
+from eigenveil.ledger.replay import canonical, today
 
-__all__ = ["WHOLE_STREAM", "FileStore", "Ledger", "LedgerError"]
+__all__ = ["WHOLE_STREAM", "FileStore", "Ledger", "LedgerError", "NotedHead", "note_head", "require_noted", "with_head"]
 
 # An account must allow something. The square of this is no number that could matter, and no zero.
 _LEAST_MU: Final = 1e-150
+
 # Where a reserve is so small that any epsilon would do: the entry says one.
 _LEAST_EPSILON: Final = 1e-12
+
 # The title of the study without a charge that fixes a total budget.
 _FIXED: Final = "total budget"
-_LONGEST_TITLE: Final = 120
-WHOLE_STREAM: Final = "the whole budget of the stream"
 
+_LONGEST_TITLE: Final = 120
+
+WHOLE_STREAM: Final = "the whole budget of the stream"
 
 _NOTHING: Final = ExactSum()
 
@@ -476,5 +483,117 @@ def _at_exit() -> None:
 
 if sys.platform != "win32":
     os.register_at_fork(after_in_child=_after_fork)
+
 atexit.register(_at_exit)
+
 Ledger.open = staticmethod(open_ledger)
+
+_FORMAT: Final = "eigenveil-head"
+
+_VERSION: Final = 1
+
+_LARGEST: Final = 4096
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class NotedHead:
+    """A head as it was noted: the hash of entry number `entries`, and the day of that.
+
+    >>> NotedHead("0" * 64, 7, "2026-01-01").text()[:39]
+    '{"entries":7,"format":"eigenveil-head",'
+    """
+
+    head: str
+    entries: int
+    time: str
+
+    @classmethod
+    def of(cls, last: Entry) -> "NotedHead":
+        """The head of a ledger with this last entry, noted now."""
+        return cls(last.hash, last.number, today())
+
+    def text(self) -> str:
+        """One line of JSON."""
+        facts = {"head": self.head, "entries": self.entries, "time": self.time}
+        return canonical({"format": _FORMAT, "version": _VERSION, **facts}) + "\n"
+
+    @classmethod
+    def read(cls, path: Path) -> "NotedHead":
+        """The head in a file; `LedgerError` if it has none."""
+        try:
+            with path.open("rb") as file:
+                found: Any = json.loads(file.read(_LARGEST + 1)[:_LARGEST])
+        except OSError as error:
+            raise LedgerError(f"{path} cannot be read: {error.strerror}") from error
+        except (ValueError, RecursionError):
+            found = None
+        match found:
+            case {"format": kind, "version": version, "head": str(head), "entries": int(entries), "time": str(time)}:
+                right = (kind, version) == (_FORMAT, _VERSION) and len(head) == 64
+                if right and set(head) <= set("0123456789abcdef") and 0 < entries < 1 << 62:
+                    return cls(head, entries, time)
+        raise LedgerError(f"{path} is not the head of a ledger. `eigenveil ledger head LEDGER --to {path}` writes one")
+
+
+def require_noted(ledger: DurableLedger, path: Path) -> NotedHead:
+    """The head in the file at `path`, which the ledger must have; otherwise `LedgerError`."""
+    noted = NotedHead.read(path)
+    if not ledger.has(noted.entries, noted.head):
+        raise LedgerError(
+            f"{ledger.path} does not have the head in {path}, which was noted on {noted.time} for entry {noted.entries}. "
+            "Charges may have been forgotten: an older copy was put back, entries were rewritten, or it is another ledger. "
+            "Nothing was written and nothing may leave"
+        )
+    return noted
+
+
+def note_head(ledger: DurableLedger, path: Path) -> NotedHead:
+    """Write the head of the ledger to the file at `path`, whole or not at all."""
+    noted = NotedHead.of(ledger.last)
+    try:
+        with whole_file(path) as temporary:
+            temporary.write_text(noted.text(), encoding="ascii")
+            # It is public: auditors may read it.
+            temporary.chmod(0o644)
+    except (OSError, ValueError) as error:
+        # A folder that is gone, such as one on another system, is a `ValueError`.
+        why = getattr(error, "strerror", None) or error
+        raise LedgerError(
+            f"the head of the ledger cannot be written to {path}: {why}. Nothing may leave before it is noted"
+        ) from error
+    return noted
+
+
+@contextmanager
+def with_head(
+    ledger: Path, head: Path | None, opened: Callable[[Path], DurableLedger], *, writes: bool
+) -> Iterator[DurableLedger]:
+    """The ledger, open. If a file `head` is given, the ledger must have the head in it; a new ledger gets a new file.
+
+    If it `writes`, the head is noted at once, and again with each write before it returns. What left a site was written before
+    that, so no copy of the ledger without it has the head, even if the site was killed.
+    """
+    there, noted = ledger.exists(), head is not None and head.exists()
+    if there and head is not None and not noted:
+        raise LedgerError(
+            f"{head} does not exist. If it did before, find out where it went. If this is the first time, run: eigenveil ledger "
+            f"head {ledger} --to {head}"
+        )
+    # A ledger that was removed would be made anew, without its charges.
+    if noted and not there:
+        raise LedgerError(f"{ledger} does not exist, and {head} has the head of a ledger in it. Put the ledger back")
+    with opened(ledger) as found:
+        if head is not None and noted:
+            require_noted(found, head)
+        if head is not None and writes:
+            # At once: a place that cannot be written is found before anything is charged.
+            _note_alone(found, head)
+            found.after_writing(lambda: _note_alone(found, head))
+        yield found
+
+
+def _note_alone(ledger: DurableLedger, path: Path) -> None:
+    # Two processes of a site may write at once, and the older head must not be written last.
+    with locked(ledger.path, "head"):
+        note_head(ledger, path)

@@ -14,9 +14,8 @@ from typing import Any, Final
 
 from eigenveil.core.ledger import Charge
 from eigenveil.ledger.budget import Standing, StudyStep, Together
-from eigenveil.ledger.entries import FIRST, Entry, LedgerError, Mark, canonical, is_mark_of, seal
 from eigenveil.ledger.file import LAST, add_entry
-from eigenveil.ledger.replay import Replay, charges_in
+from eigenveil.ledger.replay import FIRST, Entry, LedgerError, Mark, Replay, canonical, charges_in, is_mark_of, seal
 
 __all__ = [
     "Tables",

@@ -4,18 +4,19 @@ Everything above calls it. It knows nothing of privacy and imports `errors` only
 """
 
 from eigenveil.core.threads import Array
-from eigenveil.linalg.blas import blas_threads
-from eigenveil.linalg.compare import (
+from eigenveil.linalg.blas import blas_threads, complement, orthonormal, signed, thin_svd, top_eigen
+from eigenveil.linalg.edges import merged_edge, norm_edge, product_edge, singular_edge, spiked_edge, symmetric_edge
+from eigenveil.linalg.sketch import Sketch, merge_many, merge_sketches
+from eigenveil.linalg.subspace import (
+    Subspace,
     align_procrustes,
     align_signs,
     captured_variance,
     found_share,
+    merge,
+    merge_all,
     sines,
 )
-from eigenveil.linalg.edges import merged_edge, norm_edge, product_edge, singular_edge, spiked_edge, symmetric_edge
-from eigenveil.linalg.kernel import complement, orthonormal, signed, thin_svd, top_eigen
-from eigenveil.linalg.sketch import Sketch, merge_many, merge_sketches
-from eigenveil.linalg.subspace import Subspace, merge, merge_all
 
 __all__ = [
     "Array",

@@ -12,10 +12,21 @@ from eigenveil.core.rows import Rows
 from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import Symmetric
 from eigenveil.linalg import Array, Subspace, spiked_edge, symmetric_edge
-from eigenveil.methods.base import Components, Method, MethodPlan, PlanRequest, TaskContext, refuse_oversample
-from eigenveil.methods.scene import ALL_PAIRS, Scene, gaussian, leading_under_noise, matrix_of
+from eigenveil.methods.base import (
+    ALL_PAIRS,
+    Components,
+    Method,
+    MethodPlan,
+    PlanRequest,
+    Scene,
+    TaskContext,
+    gaussian,
+    leading_under_noise,
+    matrix_of,
+    refuse_oversample,
+)
 from eigenveil.privacy import bounded_gram
-from eigenveil.protocols.pooled import run_pooled
+from eigenveil.protocols.party import run_pooled
 from eigenveil.tasks.base import Question, SumTask, require_step
 
 __all__ = ["METHOD", "CovarianceSum"]

@@ -16,9 +16,18 @@ from eigenveil.core.sums import CONTRACTION, require_contraction
 from eigenveil.core.unit import Neighbours
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, complement, product_edge, signed, spiked_edge, top_eigen
-from eigenveil.linalg.kernel import tall_product, tall_times
-from eigenveil.methods.base import TOLERANCE, WORKING, Method, MethodPlan, PlanRequest, TaskContext, block_norm
-from eigenveil.methods.scene import Scene, found_in
+from eigenveil.linalg.blas import tall_product, tall_times
+from eigenveil.methods.base import (
+    TOLERANCE,
+    WORKING,
+    Method,
+    MethodPlan,
+    PlanRequest,
+    Scene,
+    TaskContext,
+    block_norm,
+    found_in,
+)
 from eigenveil.privacy import bounded_gram_times
 from eigenveil.tasks.base import Question, SumTask, require_step
 

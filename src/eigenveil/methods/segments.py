@@ -33,15 +33,17 @@ from eigenveil.methods.base import (
     Method,
     MethodPlan,
     PlanRequest,
+    Scene,
     TaskContext,
     block_norm,
+    gaussian,
     refuse_oversample,
+    rows_of,
 )
 from eigenveil.methods.products import ProductMethod, geometric_shares, require_shares
-from eigenveil.methods.scene import Scene, gaussian, rows_of
 from eigenveil.privacy import bounded_gram_times
-from eigenveil.privacy.sums.clipped import dense, sparse
-from eigenveil.protocols.pooled import run_pooled
+from eigenveil.privacy.floating import dense, sparse
+from eigenveil.protocols.party import run_pooled
 from eigenveil.tasks.base import Question, SumTask, require_step
 
 __all__ = ["METHOD", "Segments", "SegmentsState"]

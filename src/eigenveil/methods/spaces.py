@@ -21,10 +21,21 @@ from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import Symmetric
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, complement, merge_all, merged_edge, signed, top_eigen
-from eigenveil.methods.base import Components, Method, MethodPlan, PlanRequest, TaskContext, refuse_oversample
-from eigenveil.methods.scene import ALL_PAIRS, Scene, gaussian, leading_under_noise, matrix_of
+from eigenveil.methods.base import (
+    ALL_PAIRS,
+    Components,
+    Method,
+    MethodPlan,
+    PlanRequest,
+    Scene,
+    TaskContext,
+    gaussian,
+    leading_under_noise,
+    matrix_of,
+    refuse_oversample,
+)
 from eigenveil.privacy import bounded_count, bounded_gram
-from eigenveil.privacy.sums.clipped import dense
+from eigenveil.privacy.floating import dense
 from eigenveil.tasks.base import Question, Task, require_array, require_step
 
 __all__ = ["METHODS", "SiteSpace", "SiteSpaces", "SpacesKind"]

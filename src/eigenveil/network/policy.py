@@ -12,9 +12,9 @@ from typing import Any, Final, Literal, final
 
 from eigenveil.core.accounting import Budget
 from eigenveil.core.unit import PrivacyUnit
-from eigenveil.data.owned import text_owned
+from eigenveil.data.archive import text_owned
 from eigenveil.errors import EigenveilError, ParameterError, require
-from eigenveil.network.study.file import Place, StudyFile, comment, section
+from eigenveil.network.study import Place, StudyFile, comment, section
 from eigenveil.params import declared, param, parameters
 from eigenveil.params.declarations.groups import (
     DELTA_IN_FILE,
@@ -22,12 +22,11 @@ from eigenveil.params.declarations.groups import (
     NAME,
     PERSON_SITES_LIMIT,
 )
-from eigenveil.params.declarations.limits import limited, limiting
-from eigenveil.params.declare import Limit
-from eigenveil.params.tables import lines_of, refuse_unknown, shown_in_file, values_in
-from eigenveil.params.toml import load_toml, toml_value
+from eigenveil.params.declarations.study import limited, limiting
+from eigenveil.params.declare import Limit, help_of, in_study
+from eigenveil.params.tables import lines_of, load_toml, refuse_unknown, shown_in_file, values_in
+from eigenveil.params.tables import to_toml as toml_value
 from eigenveil.params.values import Expected, hex_digits, listed, real, whole
-from eigenveil.params.words import help_of, in_study
 
 __all__ = ["Agent", "Datasets", "Limits", "Pins", "Policy", "PolicyRefusal", "Spending", "template"]
 

@@ -17,7 +17,7 @@ from eigenveil.core.rows import Rows, block_size
 from eigenveil.data.rows import Symmetric
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, orthonormal, signed
-from eigenveil.privacy.sums.clipped import dense, sparse
+from eigenveil.privacy.floating import dense, sparse
 from eigenveil.tasks.base import Question, SumTask
 
 __all__ = ["PublishedSegments", "PublishedState"]

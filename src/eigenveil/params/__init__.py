@@ -5,16 +5,12 @@ docstrings are derived from the same declarations: all of them import this packa
 `--help` answers at once.
 """
 
-from eigenveil.params.declarations.bounds import BoundsParams, ColumnBoundsParams, SpectrumParams
-from eigenveil.params.declarations.federated import FederatedParams
-from eigenveil.params.declarations.gossip import GossipParams
-from eigenveil.params.declarations.plan import PlanParams
-from eigenveil.params.declarations.private import PrivateParams
-from eigenveil.params.declarations.reading import ColumnsParams
+from eigenveil.params.declarations.federated import FederatedParams, GossipParams
+from eigenveil.params.declarations.groups import ColumnsParams
+from eigenveil.params.declarations.plan import PlanParams, SimulateParams
+from eigenveil.params.declarations.private import BoundsParams, ColumnBoundsParams, PrivateParams, SpectrumParams
 from eigenveil.params.declarations.recommend import InteractionsParams, ReadingParams, RecommenderParams
-from eigenveil.params.declarations.simulate import SimulateParams
-from eigenveil.params.declarations.slots import SlotStreamParams
-from eigenveil.params.declarations.streaming import StreamingParams
+from eigenveil.params.declarations.streaming import SlotStreamParams, StreamingParams
 from eigenveil.params.declare import Param, checked, declared, param, parameters, takes
 
 __all__ = [

@@ -17,15 +17,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from eigenveil.errors import in_python
-from eigenveil.params.declare import Declared, declared
+from eigenveil.params.declare import Declared, declared, flag, help_of, in_options, option_help, parameters_section
 from eigenveil.params.tables import keys_table
-from eigenveil.params.texts import text_of
-from eigenveil.params.words import flag, help_of, in_options, option_help, parameters_section
+from eigenveil.params.values import text_of
 
 __all__ = ["DOCUMENTED", "current", "main", "options_table", "pages", "parameters_table"]
 
 DOCUMENTED: Final = (
-    "eigenveil.estimators.private.pca:PrivatePCA",
+    "eigenveil.estimators.private:PrivatePCA",
     "eigenveil.estimators.federated.pca:FederatedPCA",
     "eigenveil.estimators.gossip.pca:GossipPCA",
     "eigenveil.estimators.slots.stream:FederatedStream",

@@ -6,31 +6,37 @@ Files that mean the same have one normal form, `tables_of` of what was read. So 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterator, Mapping
+import re
+import tomllib
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import MISSING
 from functools import cache
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeVar
 
 from eigenveil.errors import ParameterError, require, shown
-from eigenveil.params.declare import Declared, checked, declared
-from eigenveil.params.words import help_of, in_study, toml_value
+from eigenveil.params import declare as words
+from eigenveil.params.declare import Declared, checked, declared, help_of, in_study, toml_value
 
 __all__ = [
+    "LARGEST",
     "KeyLine",
     "keys_of",
     "keys_table",
     "lines_of",
+    "load_toml",
     "missing",
     "refuse_unknown",
     "settled",
     "shown_in_file",
     "table_in",
     "tables_of",
+    "toml_value",
     "values_in",
 ]
 
 Kind = TypeVar("Kind")
+
 _LONGEST_NAME: Final = 60
 
 
@@ -221,3 +227,48 @@ def shown_in_file(value: Any) -> str:
     if value is None:
         return "null"
     return str(value).lower() if isinstance(value, bool) else shown(value)
+
+
+LARGEST: Final = 4 << 20
+
+# The memory of Python's reader grows with the square of the names joined by dots. No key here has more than two.
+_DOTS: Final = 32
+
+# Possessive repeats never go back, so no hostile text can make the search slow.
+_PART: Final = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')"""
+
+_CHAIN: Final = re.compile(rf"(?<![\w-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{_DOTS}}}", re.ASCII)
+
+# Lists longer than this are written with a line for each entry.
+_WIDE: Final = 100
+
+
+def load_toml(text: str) -> dict[str, Any]:
+    """The values of a TOML text, or a `ValueError` that says where it is malformed.
+
+    >>> load_toml('[task]\\ncolumns = ["age"]')
+    {'task': {'columns': ['age']}}
+    """
+    require(len(text) <= LARGEST, f"a TOML text may have {LARGEST} characters, got {len(text)}")
+    chain = _CHAIN.search(text)
+    if chain is not None:
+        line = text.count("\n", 0, chain.start()) + 1
+        raise ValueError(f"more than {_DOTS} names are joined by dots in line {line}, and no key here has so many")
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("lists or tables are nested too deeply. Nothing here needs more than three levels") from None
+    except ValueError as error:
+        raise ValueError(f"it is not TOML: {str(error)[:300]}") from None
+
+
+def to_toml(value: Any) -> str:
+    """A value as TOML, long lists with a line for each entry.
+
+    >>> toml_value(("a", 1.0, 2)), toml_value(True), toml_value(1e-6)
+    ('["a", 1.0, 2]', 'true', '1e-06')
+    """
+    line = words.toml_value(value)
+    if isinstance(value, str) or not isinstance(value, Sequence) or len(line) <= _WIDE:
+        return line
+    return "[\n" + "".join(f"    {to_toml(item)},\n" for item in value) + "]"

@@ -32,8 +32,8 @@ from eigenveil.plan.facts import (
     methods_for,
     parts_of,
 )
-from eigenveil.plan.forecast import Forecast, Interval, curve, forecast
 from eigenveil.plan.recommendation import Recommendation, Verdict, advise, hopeless
+from eigenveil.plan.rehearsal import Forecast, Interval, curve, forecast
 from eigenveil.plan.spectrum import Spectrum, guessed_eigenvalues
 
 __all__ = [

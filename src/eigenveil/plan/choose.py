@@ -18,8 +18,8 @@ from eigenveil.methods.base import LocalSteps
 from eigenveil.plan.spectrum import Spectrum, guessed_eigenvalues, require_rank
 from eigenveil.privacy import Lattice
 from eigenveil.protocols.masked import MaskedTerms, MaskGraph, mask_graph
-from eigenveil.protocols.masked.evidence import checks_needed
-from eigenveil.tasks.fit.split import Extent, Split, split_budget
+from eigenveil.protocols.masked.dealing import checks_needed
+from eigenveil.tasks.fit.gaps import Extent, Split, split_budget
 from eigenveil.tasks.fit.units import ENTRIES
 from eigenveil.trackers import TRACKERS, StreamRequest, TrackerKind, publishing
 from eigenveil.trackers.sums import MEAN_SHARE
@@ -55,7 +55,7 @@ class Choice:
     - `noise` is the expected spectral norm of the noise on the Gram matrix, in units of row_bound^2.
     - `captured` is the expected share of what exact PCA finds in the clipped rows, None where the number of people is not public.
 
-    That share comes from a first-order formula, for a first idea: `eigenveil.plan.forecast` rehearses the
+    That share comes from a first-order formula, for a first idea: `eigenveil.plan.rehearsal` rehearses the
     fit.
     """
 

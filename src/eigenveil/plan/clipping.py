@@ -22,8 +22,8 @@ import numpy as np
 from eigenveil.core.rows import is_sparse
 from eigenveil.errors import require
 from eigenveil.linalg import Array
-from eigenveil.tasks.fit.outliers import Outliers
-from eigenveil.tasks.tails import BEYOND
+from eigenveil.tasks.fit.bounds import Outliers
+from eigenveil.tasks.levels import BEYOND
 
 __all__ = ["HiddenRows", "LongRows", "Norms", "kept_by_clipping", "taken_by_clipping"]
 

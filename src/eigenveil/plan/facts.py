@@ -12,8 +12,8 @@ from eigenveil.errors import ParameterError, in_python, require_param
 from eigenveil.methods import METHODS as LEAVES
 from eigenveil.methods import MethodPlan, method_of, methods_in
 from eigenveil.params import FederatedParams, GossipParams, PrivateParams, StreamingParams
+from eigenveil.params.declare import as_call
 from eigenveil.params.values import Expected, Vector, center_value
-from eigenveil.params.words import as_call
 from eigenveil.plan.choose import MEMORY_LIMIT, StreamPlan
 from eigenveil.plan.clipping import Norms
 from eigenveil.plan.spectrum import Spectrum, require_rank

@@ -24,8 +24,7 @@ from eigenveil.plan.facts import (
     methods_for,
     parts_of,
 )
-from eigenveil.plan.forecast import Forecast, forecast
-from eigenveil.plan.rehearsal import RehearsalTrial, glimpse
+from eigenveil.plan.rehearsal import Forecast, RehearsalTrial, forecast, glimpse
 from eigenveil.plan.spectrum import Spectrum
 
 __all__ = [

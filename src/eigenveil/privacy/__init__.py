@@ -6,10 +6,10 @@ Rows are clipped, added up and released in `eigenveil.core`. Tasks, protocols an
 
 from eigenveil.privacy.facts import GuaranteeFacts
 from eigenveil.privacy.guarantee import Guarantee
-from eigenveil.privacy.integers.lattice import Lattice
-from eigenveil.privacy.integers.paired import PairedPart, Pairing
-from eigenveil.privacy.integers.share import Share, read
-from eigenveil.privacy.sums.bounded import (
+from eigenveil.privacy.histories import Histories
+from eigenveil.privacy.lattice import Lattice, Share, read
+from eigenveil.privacy.paired import PairedPart, Pairing
+from eigenveil.privacy.sums import (
     bounded_count,
     bounded_gram,
     bounded_gram_times,
@@ -20,7 +20,6 @@ from eigenveil.privacy.sums.bounded import (
     bounded_trace,
     gram_columns,
 )
-from eigenveil.privacy.sums.histories import Histories
 
 __all__ = [
     "Guarantee",

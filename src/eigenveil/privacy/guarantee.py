@@ -11,26 +11,32 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
-from typing import Any, Final, final
+from typing import Any, Final, Literal, final
 
-from eigenveil.core.accounting import Budget, normal_cdf
+from eigenveil.core.accounting import Budget, epsilon_of, normal_cdf
 from eigenveil.core.ledger import Charge
 from eigenveil.core.unit import PrivacyUnit
 from eigenveil.errors import plain as visible
 from eigenveil.errors import require, shown
 
-__all__ = ["SEEDED", "SEEN_BY", "Guarantee", "plain"]
+__all__ = ["SEEDED", "SEEN_BY", "Guarantee", "Loss", "plain", "price"]
 
 SEEDED: Final = "reproducible, not private: the noise came from a known seed. Anyone who knows the seed can subtract it"
+
 # So begins what `released` lists last, if some see more than everyone does.
 SEEN_BY: Final = "seen by "
+
 _SMALL, _LARGE = 1e-9, 1e6
+
 # Squares of charges are added up, and a file may hold any number.
 _LARGEST_MU: Final = 1e150
+
 # More releases than this are grouped, so that the page stays one page.
 _MOST_LISTED: Final = 6
+
 # A width that no paragraph reaches.
 _UNBROKEN: Final = 10**9
+
 _NUMBER: Final = re.compile(r"\d+")
 
 
@@ -314,3 +320,47 @@ def _together(charges: Iterable[Charge]) -> float:
 def _rounded_up(number: float, digits: int) -> float:
     scale = float(10**digits)
     return math.ceil(number * scale) / scale
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """One kind of release to be priced: its noise distribution, the noise scale over the sensitivity, and how many times."""
+
+    law: Literal["gaussian", "laplace"]
+    multiplier: float
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        require(self.multiplier > 0, f"the noise multiplier must be positive, got {self.multiplier}")
+        require(self.count >= 1, f"the count of a release must be at least 1, got {self.count}")
+
+
+def price(releases: Sequence[Loss], *, delta: float) -> float:
+    """The epsilon, at `delta`, of all these releases together.
+
+    Gaussian releases alone have a closed form. Others are composed numerically and pessimistically by dp-accounting's privacy
+    loss distributions, after the Gaussian part has been reduced to one release.
+
+    >>> round(price([Loss("gaussian", 4.0, count=4)], delta=1e-6), 6) == round(epsilon_of(0.5, 1e-6), 6)
+    True
+    """
+    require(len(releases) > 0, "there must be at least one release to price, got none")
+    require(0 < delta < 1, f"delta must lie in (0, 1), got {delta}")
+    gaussian = [math.sqrt(r.count) / r.multiplier for r in releases if r.law == "gaussian"]
+    others = [r for r in releases if r.law != "gaussian"]
+    if not others:
+        return epsilon_of(math.hypot(*gaussian), delta)
+    return _price_numerically(math.hypot(*gaussian), others, delta)
+
+
+def _price_numerically(mu: float, others: Sequence[Loss], delta: float) -> float:
+    import dp_accounting
+    from dp_accounting import pld
+
+    accountant: Any = pld.PLDAccountant(value_discretization_interval=1e-4)
+    if mu > 0:
+        accountant.compose(dp_accounting.GaussianDpEvent(1 / mu))
+    for release in others:
+        accountant.compose(dp_accounting.LaplaceDpEvent(release.multiplier), release.count)
+    return float(accountant.get_epsilon(delta))

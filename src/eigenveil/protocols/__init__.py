@@ -20,12 +20,9 @@ from eigenveil.protocols.messages import (
     PeerKey,
     Return,
 )
-from eigenveil.protocols.party import Party, Wait
-from eigenveil.protocols.pooled import run_pooled
-from eigenveil.protocols.star.hub import Hub, HubRound
-from eigenveil.protocols.star.layout import Layout, Sampling
-from eigenveil.protocols.star.node import Node
-from eigenveil.protocols.star.rounds import Terms
+from eigenveil.protocols.party import Party, Wait, run_pooled
+from eigenveil.protocols.star.hub import Hub, HubRound, Node
+from eigenveil.protocols.star.rounds import Layout, Sampling, Terms
 from eigenveil.protocols.star.site import Member
 
 __all__ = [

@@ -6,15 +6,17 @@ can try every order of events, and the same machine runs over a network.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 import numpy as np
 
+from eigenveil.core.mechanism import Exact, Mechanism
+from eigenveil.core.rows import Rows
 from eigenveil.errors import PeerError, require
 from eigenveil.protocols.messages import Message
 from eigenveil.tasks import Question, Task
 
-__all__ = ["Party", "Wait", "require_asked", "require_plain"]
+__all__ = ["Party", "Wait", "require_asked", "require_plain", "run_pooled"]
 
 
 @final
@@ -76,3 +78,32 @@ def require_asked(task: Task[Any, Any, Any], question: Question, *, by: str) -> 
         task.require_question(question)
     except ValueError as error:
         raise PeerError(by, f"asked what this study does not ask: {error}") from error
+
+
+State = TypeVar("State")
+
+Part = TypeVar("Part")
+
+Result = TypeVar("Result")
+
+
+def run_pooled(
+    task: Task[State, Part, Result], rows: Rows, mechanism: Mechanism, *, begun: State | None = None
+) -> Result:
+    """The result of `task` on `rows`; each round's total leaves through `mechanism`. A task that has `begun` goes on from there.
+
+    >>> import numpy as np
+    >>> from eigenveil.core.domain import Domain
+    >>> from eigenveil.core.unit import Neighbours
+    >>> from eigenveil.data.rows import DenseRows
+    >>> from eigenveil.methods.covariance import CovarianceSum
+    >>> task = CovarianceSum(Domain(dim=1, radius=9.0), Neighbours.ADD_REMOVE)
+    >>> run_pooled(task, DenseRows(np.array([[1.0], [2.0]])), Exact(because="doctest")).tolist()
+    [[5.0]]
+    """
+    # Nothing leaves between `work` and `advance`: the noise is added once, to the total.
+    inside = Exact(because="the holder of the rows is also the one who releases the total")
+    state = task.start() if begun is None else begun
+    while (result := task.result(state)) is None:
+        state = task.advance(state, task.work(task.ask(state), rows, inside), mechanism)
+    return result

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from eigenveil.errors import ProtocolError
 from eigenveil.linalg import Array
-from eigenveil.privacy.packed import packed_side
+from eigenveil.privacy.released import packed_side
 from eigenveil.protocols.messages import (
     LONGEST_NAME,
     Again,

@@ -15,19 +15,24 @@ from eigenveil.core.mechanism import Exact, Mechanism
 from eigenveil.core.rows import Rows
 from eigenveil.core.unit import Neighbours
 from eigenveil.errors import require
+from eigenveil.estimators.federated.parties import Parties, charged, seen_by_hub
 from eigenveil.linalg import Array, Subspace, product_edge, symmetric_edge
 from eigenveil.methods.covariance import CovarianceSum
 from eigenveil.methods.krylov import KeptProducts
-from eigenveil.privacy import Histories
+from eigenveil.privacy import Guarantee, GuaranteeFacts, Histories
+from eigenveil.privacy.facts import NO_PRIVACY, OneHolder, User, UserHistories, items_released
 from eigenveil.tasks import Question, SumTask, Totals
-from eigenveil.tasks.fit.split import Extent, Portion
+from eigenveil.tasks.fit.gaps import Extent, Portion
 from eigenveil.tasks.fit.task import WholeFit
 
-__all__ = ["FoundItems", "ItemFit", "ItemState", "Items", "most_popular"]
+__all__ = ["FoundItems", "ItemFit", "ItemState", "Items", "most_popular", "recommender_guarantee", "users_of"]
 
 Stage = Literal["degrees", "components", "done"]
+
 Items = NDArray[np.int64]
+
 AnySum = SumTask[Any, Any]
+
 # Stands for "all items" or "no weights" in a question.
 _NONE: Final = np.empty(0)
 
@@ -318,3 +323,40 @@ def most_popular(degrees: Array, count: int) -> Items:
     [1, 3]
     """
     return np.sort(np.argsort(-degrees, kind="stable")[:count]).astype(np.int64)
+
+
+def users_of(parties: Parties) -> float | None:
+    """The number of users where it is public."""
+    sizes = parties.request.fit.sizes
+    return None if sizes is None else float(sum(sizes.values()))
+
+
+def recommender_guarantee(parties: Parties, found: FoundItems, *, given_degrees: bool) -> Guarantee:
+    """The guarantee of a finished fit, from its ledgers. `given_degrees`: the caller passed public item degrees."""
+    request, study = parties.request, parties.study
+    assert isinstance(study, ItemFit)
+    budget = request.at_hub if request.at_hub is not None else request.at_sites
+    if budget is None:
+        return Guarantee.none(NO_PRIVACY["items"])
+    alone = len(parties.names) == 1
+    return GuaranteeFacts(
+        budget=budget,
+        protects=User(interaction=study.neighbours is Neighbours.INTERACTION),
+        neighbours=study.neighbours,
+        rows=UserHistories(
+            least=study.least,
+            listed=study.columns is not None,
+            counted=study.neighbours.count_is_public,
+            at_each=not alone,
+            degrees_given=given_degrees,
+        ),
+        seen_by=OneHolder("a fit in rounds") if alone else seen_by_hub(parties),
+        released=items_released(
+            degrees=found.degrees is not None,
+            kept=study.keep,
+            parts=alone and request.at_sites is not None,
+        ),
+        charges=charged(parties),
+        reproducible=request.seed is not None,
+        people=users_of(parties),
+    ).guarantee()

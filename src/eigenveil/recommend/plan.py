@@ -5,9 +5,11 @@ claim takes its place. docs/decisions/0044 has the measurements behind the const
 """
 
 import math
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, final
+from functools import partial
+from typing import Any, Final, cast, final
 
 import numpy as np
 from scipy.special import ndtr
@@ -15,48 +17,76 @@ from scipy.special import ndtr
 from eigenveil.core.accounting import Budget
 from eigenveil.core.unit import Neighbours
 from eigenveil.errors import ParameterWarning, require_param
-from eigenveil.linalg import Array, found_share
-from eigenveil.methods import MethodPlan, covariance, krylov, method_of, power
+from eigenveil.linalg import Array, found_share, orthonormal
+from eigenveil.methods import MethodPlan, TaskContext, covariance, krylov, method_of, power
+from eigenveil.methods.base import TOLERANCE
+from eigenveil.methods.krylov import KeptProducts
 from eigenveil.methods.products import geometric_shares
 from eigenveil.plan.choose import MEMORY_LIMIT, in_mebibytes
 from eigenveil.privacy import Histories
-from eigenveil.privacy.sums.histories import interaction_products_sensitivity
+from eigenveil.privacy.histories import interaction_products_sensitivity
+from eigenveil.tasks import SumTask
 
-__all__ = ["ASSUMED_HISTORY", "Change", "ItemPlan", "ItemTerms", "Outcome", "pairs_memory", "plan_items"]
+__all__ = [
+    "ASSUMED_HISTORY",
+    "Change",
+    "ItemPlan",
+    "ItemTerms",
+    "Outcome",
+    "default_delta",
+    "directions",
+    "pairs_memory",
+    "plan_items",
+    "require_room",
+]
 
 # One release of all pairs of items; noisy products, all of which are kept; and products without noise.
 _PAIRS, _PRODUCTS, _EXACT = covariance.METHOD.name, power.METHOD.name, krylov.METHOD.name
+
 # The share of the budget for released item degrees. It is larger where they decide which items are used.
 _DEGREES_SHARE, _CHOICE_SHARE = 0.05, 0.1
+
 # Noisy products, all of which are kept: how many, how their shares grow, and how much wider than the rank. With
 # capped rows there are more of them, and the block is as narrow as the rank.
 _ROUNDS, _CAPPED_ROUNDS, _KEPT_GROWTH, _WIDER = 4, 8, 1.3, 2
+
 # The rows of a basis are capped where there are at least this many items per direction.
 _ENOUGH: Final = 20
+
 # Where all pairs would find too little, capped products are used if their noise is below this share of the noise on
 # pairs.
 _QUIETER: Final = 0.6
+
 # Without noise: the most products. Few are needed.
 _EXACT_ROUNDS: Final = 60
+
 # The assumed number of items per user where the caller does not say. Only the forecast uses it.
 ASSUMED_HISTORY: Final = 40
+
 # The leading eigenvalue of the item-item matrix is about this many times users * history / items, at most half the
 # users.
 _CONCENTRATION, _MOST = 3.0, 0.5
+
 # The second eigenvalue is about this share of the first, and at most this share of the users. On five public tables it
 # was 0.1 to 1 times the first.
 _SECOND, _MOST_SECOND = 0.35, 0.1
+
 # From this share of the filter on there is no warning.
 _FAIR: Final = 0.5
+
 # The first direction is popularity, which counts release for less. A fit that finds less than the first share of what
 # lies beyond it is refused, and one that finds less than the second is warned of.
 _LEAST_BEYOND, _FAIR_BEYOND = 0.05, 0.25
+
 # The most popular c of d items have about (c / d) to this power of all interactions.
 _POPULAR: Final = 0.4
+
 # A number of items is advised from this share beyond popularity on, if recommendations would agree with an exact filter's at
 # least this much, relative to the interactions that this many most popular items have.
 _ADVISED_BEYOND, _WORTH, _FIRST = 0.15, 0.7, 20
+
 _EPSILONS = (0.1, 0.3, 1, 3, 10, 30, 100)
+
 _KEPT = (5000, 2000, 1000, 500, 300, 200, 100, 50)
 
 
@@ -365,3 +395,65 @@ def _best_number_of_items(terms: ItemTerms) -> int | None:
         if agreement > best:
             best, found = agreement, kept
     return found
+
+
+_LARGEST_DELTA = 1e-5
+
+
+def require_room(plan: ItemPlan, items: int) -> None:
+    """Refuse a fit that does not fit in memory. Failing later would waste the budget of earlier releases."""
+    needed = pairs_memory(items) if plan.releases_pairs else 0
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return
+    require_param(
+        needed <= memory,
+        f"{{method=covariance}} needs {needed / 2**30:.3g} GiB for all pairs of {items} items, and this machine "
+        f"has {memory / 2**30:.3g} GiB. Use {{method=power}}, or fewer items",
+    )
+
+
+def default_delta(protected: int) -> float:
+    """The default delta: 1 / (10 protected), rounded down, at most 1e-5. `protected` counts what is protected.
+
+    >>> default_delta(10), default_delta(1_500_000)
+    (1e-05, 6.6e-08)
+    """
+    return _rounded_down(min(_LARGEST_DELTA, 1 / (10 * max(protected, 1))))
+
+
+def _rounded_down(number: float) -> float:
+    """A positive number rounded down to two digits: easier to read, and the guarantee is no weaker.
+
+    >>> _rounded_down(1 / 15), _rounded_down(1e-6)
+    (0.066, 1e-06)
+    """
+    size = math.floor(math.log10(number)) - 1
+    # In binary, 1e-6 / 1e-7 falls slightly short of 10, and floor would make it 9.
+    return float(f"{math.floor(number / 10.0**size * (1 + 1e-12))}e{size}")
+
+
+def directions(plan: ItemPlan, terms: ItemTerms, begin: Array) -> Callable[..., SumTask[Any, Any]]:
+    """A factory for the planned task: given the domain of the histories, it returns the task that finds their
+    directions.
+
+    Iterative methods start from `begin`, (c, width).
+    """
+    leaf, private = method_of(plan.method), terms.budget is not None
+    start = orthonormal(begin) if leaf.needs_start_basis else None
+    if start is None or not private:
+        context = TaskContext(neighbours=terms.neighbours, rank=terms.rank, private=private)
+        # Tasks of sums take any `Region`, and histories are one.
+        task: Any = leaf.build_task(plan.for_sites(tolerance=TOLERANCE), start, context)
+        return cast("Callable[..., SumTask[Any, Any]]", task)
+    return partial(
+        KeptProducts,
+        neighbours=terms.neighbours,
+        begin=start,
+        shares=plan.shares,
+        rank=terms.rank,
+        longest=plan.longest,
+        told=False,
+        name="power product",
+    )

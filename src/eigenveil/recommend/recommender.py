@@ -25,26 +25,29 @@ from eigenveil.errors import (
     require_param,
 )
 from eigenveil.estimators.checks import PartiesLedger, budget_of, rank_of, seed_of, warn_if_weak
-from eigenveil.estimators.federated.parties import place_of_noise
-from eigenveil.estimators.federated.rules import masks_of, share_of
-from eigenveil.estimators.federated.simulation import FederatedSimulation
-from eigenveil.estimators.federated.spec import FederatedSpec
-from eigenveil.estimators.rounds import Unfinished, Watch
-from eigenveil.estimators.settings import asked_settings, settings_of
-from eigenveil.estimators.sites import Columns
+from eigenveil.estimators.federated.parties import FederatedSimulation, place_of_noise
+from eigenveil.estimators.federated.spec import FederatedSpec, masks_of, share_of
+from eigenveil.estimators.reading import Columns
 from eigenveil.estimators.terms import Terms as FitTerms
+from eigenveil.estimators.terms import Unfinished, Watch, asked_settings, settings_of
 from eigenveil.linalg import Array
 from eigenveil.methods import method_of
 from eigenveil.params import RecommenderParams, checked, param, parameters
 from eigenveil.params.declarations.groups import HERE
 from eigenveil.params.values import instance_of
 from eigenveil.protocols import Terms
-from eigenveil.recommend.fitting import default_delta, directions, require_room
-from eigenveil.recommend.given import degrees_of, items_of, read_histories
-from eigenveil.recommend.guarantee import recommender_guarantee, users_of
-from eigenveil.recommend.item_fit import FoundItems, ItemFit
+from eigenveil.recommend.item_fit import FoundItems, ItemFit, recommender_guarantee, users_of
 from eigenveil.recommend.item_space import ItemSpace
-from eigenveil.recommend.plan import ASSUMED_HISTORY, ItemPlan, ItemTerms, plan_items
+from eigenveil.recommend.plan import (
+    ASSUMED_HISTORY,
+    ItemPlan,
+    ItemTerms,
+    default_delta,
+    directions,
+    plan_items,
+    require_room,
+)
+from eigenveil.recommend.reading import degrees_of, items_of, read_histories
 from eigenveil.runtimes import Faults
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.task import Setting

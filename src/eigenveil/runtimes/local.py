@@ -218,7 +218,7 @@ class LocalStar:
     >>> from eigenveil.core.mechanism import Exact
     >>> from eigenveil.core.unit import Neighbours
     >>> from eigenveil.protocols import Hub, Member, Terms
-    >>> from eigenveil.protocols.star.layout import star
+    >>> from eigenveil.protocols.star.rounds import star
     >>> from eigenveil.data.rows import DenseRows
     >>> from eigenveil.methods.covariance import CovarianceSum
     >>> task, exact = CovarianceSum(Domain(dim=1, radius=9.0), Neighbours.ADD_REMOVE), Exact(because="doctest")

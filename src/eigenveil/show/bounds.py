@@ -15,13 +15,13 @@ from eigenveil.core.accounting import Budget
 from eigenveil.core.unit import PrivacyUnit
 from eigenveil.errors import listed
 from eigenveil.estimators.bounds.columns import FoundColumnBounds
-from eigenveil.estimators.bounds.found import FoundBounds
+from eigenveil.estimators.bounds.rows import FoundBounds
 from eigenveil.estimators.bounds.saved import FORMAT, BoundsFile, guarantee_in, reach_of_ranges
 from eigenveil.estimators.bounds.spectrum import ReleasedSpectrum
 from eigenveil.params import PrivateParams, declared
-from eigenveil.params.declarations.reading import MissingParams
-from eigenveil.params.texts import text_of
-from eigenveil.params.words import as_options
+from eigenveil.params.declarations.groups import MissingParams
+from eigenveil.params.declare import as_options
+from eigenveil.params.values import text_of
 from eigenveil.plan.spectrum import Spectrum
 from eigenveil.privacy import Guarantee
 from eigenveil.show.console import Line

@@ -13,7 +13,7 @@ from rich.text import Text
 from eigenveil.core.accounting import Budget, epsilon_of
 from eigenveil.privacy import Guarantee
 from eigenveil.privacy.facts import weak_words
-from eigenveil.privacy.pricing import Loss, price
+from eigenveil.privacy.guarantee import Loss, price
 from eigenveil.show.disclosure import rounded
 from eigenveil.show.terminal import plain, simple_table
 

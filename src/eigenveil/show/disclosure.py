@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from eigenveil.ledger.durable import DatasetState, DurableLedger, StudyBudget
     from eigenveil.methods import MethodPlan
     from eigenveil.network.agents.peer import PeerAgent
-    from eigenveil.network.agents.site import SiteAgent
     from eigenveil.network.agents.site_data import SiteData
     from eigenveil.network.agents.slot_site import SlotSiteAgent
+    from eigenveil.network.agents.star import SiteAgent
     from eigenveil.network.policy import Policy
-    from eigenveil.network.study.file import Place, StudyFile
+    from eigenveil.network.study import Place, StudyFile
     from eigenveil.tasks.fit.bounds import RowBounds
 
 __all__ = [
@@ -195,8 +195,8 @@ def leaving_peer(
     study: "StudyFile", parties: "PeerParties", *, near: Sequence["Place"], listens: str
 ) -> Iterator[Fact]:
     """What leaves a peer, in how many rounds and to whom, from the terms that the peer itself has worked out."""
+    from eigenveil.tasks.fit.gaps import split_budget
     from eigenveil.tasks.fit.search import NORMS
-    from eigenveil.tasks.fit.split import split_budget
     from eigenveil.tasks.fit.units import ENTRIES
 
     request, plan, dim = parties.request, parties.request.fit.plan, parties.request.fit.bounds.dim
@@ -290,7 +290,7 @@ def _sums(
 
 def party_words(study: "StudyFile", me: "Place", policy: "Policy | None") -> Iterator[tuple[str, str, str | None]]:
     """Each party and whether the policy has its pin, the pin in groups of four, and a style."""
-    from eigenveil.network.identity.certificates import pin_words
+    from eigenveil.network.certificates import pin_words
 
     for place in study.places:
         # All parties, pinned or not: without a policy the person is the only one who can compare.

@@ -22,7 +22,7 @@ from eigenveil.errors import require
 
 if TYPE_CHECKING:
     from eigenveil.core.ledger import Ledger
-    from eigenveil.estimators.rounds import Round
+    from eigenveil.estimators.terms import Round
     from eigenveil.model import Model
 
 __all__ = ["LivePage", "PageAddress", "PageBudget", "PageState", "live_page", "scree_words"]
@@ -186,8 +186,7 @@ def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def _token_in(path: Path) -> str:
-    from eigenveil.data.archive import whole_file
-    from eigenveil.data.owned import read_owned
+    from eigenveil.data.archive import read_owned, whole_file
 
     if not path.exists():
         # `whole_file` makes files that only their owner can read.

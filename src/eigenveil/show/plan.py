@@ -11,7 +11,7 @@ from rich.text import Text
 
 from eigenveil.errors import plain
 from eigenveil.params import GossipParams, PrivateParams, StreamingParams
-from eigenveil.params.words import as_options
+from eigenveil.params.declare import as_options
 from eigenveil.show.charts import Point
 from eigenveil.show.console import Line, output
 from eigenveil.show.marks import in_bytes

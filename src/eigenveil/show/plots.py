@@ -520,7 +520,7 @@ class PlanDisplay(Display):
     def _of(cls, pairs: Sequence[tuple[float, Forecast]], *, method: str, asked: float | None) -> "PlanDisplay":
         # Where a method is refused nothing was rehearsed, and there is nothing to draw.
         pairs = [(epsilon, found) for epsilon, found in pairs if math.isfinite(found.captured.value)]
-        require(bool(pairs), f"{method} is refused at every epsilon: `eigenveil.plan.forecast` says why")
+        require(bool(pairs), f"{method} is refused at every epsilon: `eigenveil.plan.rehearsal` says why")
         return cls(
             epsilons=tuple(epsilon for epsilon, _ in pairs),
             captured=tuple(found.captured for _, found in pairs),

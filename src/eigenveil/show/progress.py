@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from rich.console import Group, RenderableType
     from rich.table import Table
 
-    from eigenveil.estimators.rounds import Round
     from eigenveil.estimators.streaming.pca import StreamingPCA
+    from eigenveil.estimators.terms import Round
     from eigenveil.model import Model
     from eigenveil.network.agents.durable.party import Event
-    from eigenveil.network.agents.hub import HubAgent
+    from eigenveil.network.agents.star import HubAgent
     from eigenveil.runtimes.grpc import Transport
     from eigenveil.show.live import LivePage, PageAddress
 

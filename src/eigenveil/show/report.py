@@ -25,7 +25,7 @@ from eigenveil.show.values import ComponentsPart, EpsilonPoint, FactLine, PlanPa
 from eigenveil.trackers import TRACKERS
 
 if TYPE_CHECKING:
-    from eigenveil.estimators.rounds import Round
+    from eigenveil.estimators.terms import Round
     from eigenveil.plan import Facts, Forecast, Norms, Spectrum
 
 __all__ = [

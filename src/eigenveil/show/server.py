@@ -35,7 +35,7 @@ from eigenveil.show.pages import STYLE, figure, hash_of, listing, prose, table
 from eigenveil.show.terminal import round_rows
 
 if TYPE_CHECKING:
-    from eigenveil.estimators.rounds import Round
+    from eigenveil.estimators.terms import Round
 
 __all__ = ["POLICY", "VERSION", "Drawing", "PageServer", "PageSource", "document"]
 

@@ -27,7 +27,7 @@ from eigenveil.show.terminal import (
 
 if TYPE_CHECKING:
     from eigenveil.estimators import FederatedPCA, GossipPCA
-    from eigenveil.estimators.rounds import Round
+    from eigenveil.estimators.terms import Round
     from eigenveil.model import Model
     from eigenveil.show.console import View
 

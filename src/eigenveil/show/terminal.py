@@ -25,7 +25,7 @@ from eigenveil.show.charts import Point
 from eigenveil.show.marks import in_bytes
 
 if TYPE_CHECKING:
-    from eigenveil.estimators.rounds import Round
+    from eigenveil.estimators.terms import Round
     from eigenveil.linalg import Array
     from eigenveil.recommend import ItemSpace
     from eigenveil.show.charts import Ends

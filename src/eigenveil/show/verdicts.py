@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from rich.table import Table
 
 from eigenveil.audit import Case, Finding, Verdict
-from eigenveil.audit.attacks.demonstration import Demonstration
+from eigenveil.audit.membership import Demonstration
 from eigenveil.show.values import FactLine, ListPart, Report, TablePart
 
 if TYPE_CHECKING:

@@ -21,10 +21,9 @@ from eigenveil.trackers.base import (
     require_rows,
 )
 from eigenveil.trackers.products import GramState, GramTracker
-from eigenveil.trackers.rank import EnergyBounds
 from eigenveil.trackers.sketch import BlockState, BlockTracker
 from eigenveil.trackers.slices import SlicedState, SlicedTracker
-from eigenveil.trackers.sums import Sums, SumTerms
+from eigenveil.trackers.sums import EnergyBounds, Sums, SumTerms
 from eigenveil.trackers.tree import TreeState, TreeTracker
 
 __all__ = [

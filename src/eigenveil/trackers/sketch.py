@@ -17,7 +17,7 @@ from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, complement, orthonormal, thin_svd, top_eigen
 from eigenveil.linalg.sketch import Sketch, pull_of_means
 from eigenveil.trackers.base import SketchTracker, StreamRequest, TrackerKind, require_exact, require_rows
-from eigenveil.trackers.rank import EnergyBounds
+from eigenveil.trackers.sums import EnergyBounds
 
 __all__ = ["KIND", "OVERSAMPLE", "BlockState", "BlockTracker"]
 

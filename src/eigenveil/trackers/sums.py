@@ -26,20 +26,78 @@ from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, norm_edge, spiked_edge, symmetric_edge
 from eigenveil.linalg.sketch import Sketch
 from eigenveil.privacy import bounded_gram, bounded_sum
-from eigenveil.privacy.sums.blocks import add_block
-from eigenveil.privacy.sums.clipped import dense
+from eigenveil.privacy.blocks import add_block
+from eigenveil.privacy.floating import dense
 from eigenveil.tasks import shrunk
 from eigenveil.tasks.fit.gaps import Rates
 from eigenveil.tasks.levels import Levels
-from eigenveil.trackers.rank import EnergyBounds
 
-__all__ = ["MEAN_SHARE", "SumTerms", "Sums", "as_block_rows", "floor_of", "levels_of", "mean_spike", "sketch_of"]
+__all__ = [
+    "MEAN_SHARE",
+    "EnergyBounds",
+    "SumTerms",
+    "Sums",
+    "as_block_rows",
+    "filled",
+    "floor_of",
+    "has_gaps",
+    "levels_of",
+    "mean_spike",
+    "sketch_of",
+    "sum_of_squares",
+]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class EnergyBounds:
+    """Keep sigma_r / (sigma_1 + ... + sigma_r) within [low, high], both fractions in (0, 1).
+
+    The paper's "1 and 10" are percentages: EnergyBounds(0.01, 0.1). With a low of at most 0.3 times the high, the rank does not
+    oscillate.
+
+    >>> import numpy as np
+    >>> bounds = EnergyBounds(0.01, 0.2)
+    >>> bounds.adjusted(2, np.array([3.0, 2.0, 1.0])), bounds.adjusted(2, np.array([3.0, 0.001]))
+    (3, 1)
+    """
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        require(
+            0 < self.low < self.high < 1,
+            "energy bounds must be fractions with 0 < low < high < 1 (the usual choice is 0.01 and 0.1), "
+            f"got {self.low} and {self.high}",
+        )
+
+    def adjusted(self, rank: int, values: Array) -> int:
+        """The rank after one block: one more, one less or the same, never below 1 or above the number of `values`.
+
+        `values`, (p,), are singular values in data scale, largest first. Those beyond `rank` are not used.
+        """
+        if len(values) < rank:
+            # Too few rows to decide.
+            return rank
+        total = float(values[:rank].sum())
+        # Rows of zeros have no energy to compare with.
+        if total <= 0:
+            return max(rank, 1)
+        share = float(values[rank - 1]) / total
+        if share > self.high:
+            return min(rank + 1, len(values))
+        return max(rank - 1, 1) if share < self.low else rank
+
 
 # The share of a release's mu^2 for the sum of rows: the mean needs little.
 MEAN_SHARE = 0.05
+
 _CACHED_ROWS = 128
+
 # Whole sums fade by multiples of 2^-20. `_times` splits them in two, so that no product has more than 63 bits.
 _FADE_BITS, _LOW_BITS = 20, 26
+
 # This many rows, 34 bits each, keep a sum below 2^62.
 _MOST_ROWS = 1 << 28
 
@@ -414,3 +472,70 @@ def sketch_of(sums: Sums, center: Array | None, *, rank: int | None = None) -> S
     energy = max(float(np.trace(scatter)), 0.0)
     space = Subspace.of_gram(scatter, rank=dim if rank is None else min(rank, dim), overwrite=True)
     return Sketch(subspace=space, mean=offset if center is None else center + offset, weight=sums.weight, energy=energy)
+
+
+# Rows are solved a few at a time, because each needs a small matrix.
+_AT_ONCE = 256
+
+
+def has_gaps(rows: Array) -> bool:
+    """Whether a dense block contains NaN. In the usual case one sum shows that it does not.
+
+    >>> has_gaps(np.array([[1.0, np.nan]])), has_gaps(np.ones((2, 2)))
+    (True, False)
+    """
+    return not math.isfinite(sum_of_squares(rows)) and bool(np.isnan(rows).any())
+
+
+def sum_of_squares(rows: Array) -> float:
+    """Sum of squares of all entries, (n, d); not finite if an entry is not, or is too large.
+
+    >>> sum_of_squares(np.array([[3.0, 4.0]]))
+    25.0
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        # BLAS is twice as fast, but it would copy an array that is not contiguous.
+        return float(np.vdot(rows, rows) if rows.flags.c_contiguous else np.einsum("ij,ij->", rows, rows))
+
+
+def filled(rows: Array, sketch: Sketch) -> Array:
+    """`rows`, (n, d), with every NaN replaced by its expectation given the rest of its row; an empty row becomes the mean.
+
+    Rows are modelled as mean + U z + e. Here z has variances values^2 / weight, and e has one variance s in every column, from
+    the rest of the sketch's energy. Let U_o be the observed rows of U and D = diag(values^2) / weight. Then
+    z = (U_o^T U_o + s D^-1)^-1 U_o^T (y - mean)_o: regularised least squares on the observed coordinates. Before any row was
+    seen, the column means of these rows are used.
+
+    >>> from eigenveil.linalg import Subspace
+    >>> sketch = Sketch(
+    ...     subspace=Subspace(np.array([[0.6], [0.8]]), np.array([10.0])), mean=np.zeros(2), weight=4.0, energy=100.0
+    ... )
+    >>> filled(np.array([[3.0, np.nan]]), sketch).round(6).tolist()
+    [[3.0, 4.0]]
+    """
+    gaps = np.isnan(rows)
+    if not gaps.any():
+        return rows
+    whole = np.array(rows, dtype=np.float64)
+    space, weight = sketch.subspace, sketch.weight
+    if weight <= 0 or space.rank == 0:
+        known = (~gaps).sum(axis=0)
+        means = np.where(gaps, 0.0, whole).sum(axis=0) / np.maximum(known, 1)
+        return np.where(gaps, means, whole)
+    variances = np.square(space.values) / weight
+    # A floor far below the data keeps the small systems solvable where the rest of the energy is zero.
+    rest = max(sketch.energy / weight - float(variances.sum()), 0.0) / max(space.dim - space.rank, 1)
+    rest = max(rest, 1e-12 * float(variances[0]), math.ulp(0.0))
+    hold = rest / np.maximum(variances, 1e-12 * float(variances[0]) + math.ulp(0.0))
+    torn = np.flatnonzero(gaps.any(axis=1))
+    for start in range(0, len(torn), _AT_ONCE):
+        lines = torn[start : start + _AT_ONCE]
+        seen = ~gaps[lines]
+        # Zeros at the gaps, so that one product with the whole basis is U_o^T (y - mean)_o for every row.
+        off = np.where(seen, whole[lines] - sketch.mean, 0.0)
+        inner = np.einsum("nd,dk,dl->nkl", seen.astype(np.float64), space.basis, space.basis, optimize=True)
+        inner[:, np.arange(space.rank), np.arange(space.rank)] += hold
+        scores = np.linalg.solve(inner, (off @ space.basis)[..., None])[..., 0]
+        guess = sketch.mean + scores @ space.basis.T
+        whole[lines] = np.where(seen, whole[lines], guess)
+    return whole

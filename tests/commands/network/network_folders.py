@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from commands.forked import COMMAND, Forked
-from eigenveil.network.identity.authority import Authority, new_request, write_new
-from eigenveil.network.identity.certificates import Certificate, Role
-from eigenveil.network.study.file import StudyFile
-from eigenveil.protocols.star.layout import tree
+from eigenveil.network.authority import Authority, new_request, write_new
+from eigenveil.network.certificates import Certificate, Role
+from eigenveil.network.study import StudyFile
+from eigenveil.protocols.star.rounds import tree
 
 __all__ = ["COLUMNS", "COUNT", "Folders", "Running", "started"]
 

@@ -24,11 +24,11 @@ from eigenveil.core.accounting import Budget
 from eigenveil.core.ledger import Charge
 from eigenveil.ledger.durable import DurableLedger, StudyBudget
 from eigenveil.network.agents.peer import PeerAgent
-from eigenveil.network.agents.site import SiteAgent
 from eigenveil.network.agents.site_data import SiteData
-from eigenveil.network.identity.certificates import Keys
+from eigenveil.network.agents.star import SiteAgent
+from eigenveil.network.certificates import Keys
 from eigenveil.network.policy import Policy
-from eigenveil.network.study.file import StudyFile
+from eigenveil.network.study import StudyFile
 from eigenveil.show.disclosure import disclose
 from eigenveil.show.progress import Voice
 

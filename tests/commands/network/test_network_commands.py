@@ -13,9 +13,8 @@ from eigenveil.commands import _consent as network_consent
 from eigenveil.core.accounting import Budget
 from eigenveil.errors import QuorumLost
 from eigenveil.ledger.durable import DurableLedger, StudyBudget
-from eigenveil.network.agents.hub import HubAgent
-from eigenveil.network.agents.site import SiteAgent
-from eigenveil.network.identity.certificates import pin_words
+from eigenveil.network.agents.star import HubAgent, SiteAgent
+from eigenveil.network.certificates import pin_words
 from eigenveil.show.agreement import facts_of, who_learns
 from eigenveil.show.progress import Voice
 

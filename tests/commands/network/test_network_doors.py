@@ -10,10 +10,10 @@ from commands.network.network_folders import Folders, Running, signed, started
 from eigenveil.data.rows import DenseRows
 from eigenveil.ledger.durable import DurableLedger
 from eigenveil.network.agents.runner import credentials_of
-from eigenveil.network.agents.site import SiteAgent
 from eigenveil.network.agents.site_data import SiteData
-from eigenveil.network.identity.authority import write_new
-from eigenveil.network.identity.certificates import Keys
+from eigenveil.network.agents.star import SiteAgent
+from eigenveil.network.authority import write_new
+from eigenveil.network.certificates import Keys
 from eigenveil.runtimes.grpc import Transport
 
 

@@ -20,7 +20,7 @@ from eigenveil.ledger.durable import DurableLedger
 from eigenveil.network.agents.durable.party import Event
 from eigenveil.network.agents.peer import PeerAgent
 from eigenveil.network.agents.site_data import SiteData
-from eigenveil.network.identity.certificates import Keys, pin_words
+from eigenveil.network.certificates import Keys, pin_words
 from eigenveil.show.agreement import facts_of, who_learns
 
 ME = "peer 1"

@@ -18,10 +18,9 @@ from commands.network.network_folders import COUNT, Folders, Running, started
 from eigenveil import FederatedPCA, Model
 from eigenveil.data.rows import DenseRows
 from eigenveil.ledger.durable import DurableLedger
-from eigenveil.network.agents.hub import HubAgent
-from eigenveil.network.agents.site import SiteAgent
 from eigenveil.network.agents.site_data import SiteData
-from eigenveil.network.identity.certificates import Keys
+from eigenveil.network.agents.star import HubAgent, SiteAgent
+from eigenveil.network.certificates import Keys
 from eigenveil.show.pages import read_report
 
 # What is waited for at most: a machine may be busy with other things.
@@ -266,7 +265,7 @@ def _read_until(screen: int, words: str) -> str:
 BUSY = """
 import sys, time
 import numpy as np
-from eigenveil.commands._parties import carried
+from eigenveil.commands._network import carried
 from eigenveil.show.progress import Voice
 from eigenveil.commands._ending import errors_as_lines
 from eigenveil.network.agents.durable.party import DurableParty

@@ -11,8 +11,7 @@ import pytest
 from commands.command_tables import files_in, refusal
 from commands.network.network_folders import COLUMNS, Folders
 from eigenveil import Guarantee, Model
-from eigenveil.commands._network import of_this_study
-from eigenveil.commands._results import Results
+from eigenveil.commands._network import Results, of_this_study
 from eigenveil.commands.transform import require_own_names
 from eigenveil.data.rows import DenseRows
 from eigenveil.network.agents.site_data import SiteData

@@ -9,9 +9,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from commands.command_tables import refusal
 from commands.network.network_folders import Folders, started
 from eigenveil.ledger.durable import DurableLedger
-from eigenveil.ledger.head import NotedHead
-from eigenveil.network.identity.certificates import pem_of, private_keys_in
-from eigenveil.network.study.file import StudyFile
+from eigenveil.ledger.store import NotedHead
+from eigenveil.network.certificates import pem_of, private_keys_in
+from eigenveil.network.study import StudyFile
 
 ME = "site 0"
 WORDS = b"correct horse battery staple"

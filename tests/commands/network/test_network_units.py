@@ -15,7 +15,7 @@ from commands.network.network_folders import COLUMNS, Folders, started
 from eigenveil.commands import _consent as network_consent
 from eigenveil.core.unit import Neighbours, PrivacyUnit
 from eigenveil.ledger.durable import DurableLedger
-from eigenveil.network.agents.site import SiteAgent
+from eigenveil.network.agents.star import SiteAgent
 from eigenveil.show.progress import Voice
 from ledger.ledger_children import LIFE, account
 

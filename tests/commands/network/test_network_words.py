@@ -14,8 +14,8 @@ from eigenveil.core.ledger import Charge
 from eigenveil.core.unit import Neighbours, PrivacyUnit
 from eigenveil.ledger.durable import DurableLedger, StudyBudget
 from eigenveil.methods import MethodPlan
-from eigenveil.network.study.file import StudyFile
-from eigenveil.network.study.parties import parties_of, peer_parties_of
+from eigenveil.network.parties import parties_of, peer_parties_of
+from eigenveil.network.study import StudyFile
 from eigenveil.show.agreement import facts_of, who_learns
 from eigenveil.show.disclosure import _sums, cost_fact, leaving_peer, leaving_site, left_words, rounded
 from eigenveil.tasks.fit.bounds import RowBounds

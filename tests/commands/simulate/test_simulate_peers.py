@@ -23,11 +23,11 @@ from eigenveil.commands.simulate import _WITHOUT_HUB
 from eigenveil.core.ledger import Ledger
 from eigenveil.data.rows import FILL_PUBLICLY
 from eigenveil.errors import BudgetExceeded, ParameterError
-from eigenveil.estimators.rounds import Unfinished
+from eigenveil.estimators.terms import Unfinished
 from eigenveil.linalg import sines
 from eigenveil.params import FederatedParams, GossipParams
-from eigenveil.params.declarations.simulate import FOR_HUBS
-from eigenveil.params.words import in_options
+from eigenveil.params.declarations.plan import FOR_HUBS
+from eigenveil.params.declare import in_options
 
 IN_OPTIONS = FILL_PUBLICLY.replace("{missing=counts}", "--missing counts")
 EXACT = ("-k", 2, "--no-privacy", "--graph")

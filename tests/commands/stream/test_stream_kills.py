@@ -20,7 +20,7 @@ from commands.test_process import QUIET
 from eigenveil import Model, StateFileError
 from eigenveil.commands._follow import RowsRead, rest_of
 from eigenveil.core.accounting import Budget
-from eigenveil.data.streams import Source
+from eigenveil.data.tables import Source
 from eigenveil.estimators.streaming import state_file
 from eigenveil.estimators.streaming.pca import StreamingPCA
 from eigenveil.ledger.durable import DurableLedger

@@ -21,7 +21,7 @@ from commands.forked import Forked
 from commands.stream.command_streams import ARROW, CSV, EXACT, SEEDED, as_arrow_stream, as_csv, piped
 from commands.test_process import COMMAND, QUIET
 from eigenveil import Model
-from eigenveil.commands._interrupts import Interrupts
+from eigenveil.commands._ending import Interrupts
 from eigenveil.core.accounting import Budget
 from eigenveil.estimators.streaming.pca import StreamingPCA
 from eigenveil.ledger.durable import DurableLedger

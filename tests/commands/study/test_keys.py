@@ -7,8 +7,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from eigenveil.commands.keys import COMMAND
-from eigenveil.network.identity.authority import Authority, CertificateRequest, new_request
-from eigenveil.network.identity.certificates import Certificate, Keys, pin_words
+from eigenveil.network.authority import Authority, CertificateRequest, new_request
+from eigenveil.network.certificates import Certificate, Keys, pin_words
 
 
 def run(*arguments: object, answer: str | None = None) -> Result:

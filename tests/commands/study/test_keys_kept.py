@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from commands.command_tables import eigenveil, refusal
-from eigenveil.commands import _passphrase as asking
-from eigenveil.network.identity.authority import Authority, new_request
-from eigenveil.network.identity.certificates import Certificate, Keys, authority_in, is_locked
+from eigenveil.commands import _files as asking
+from eigenveil.network.authority import Authority, new_request
+from eigenveil.network.certificates import Certificate, Keys, authority_in, is_locked
 from eigenveil.runtimes.grpc import Credentials
 
 WORDS = "correct horse battery staple"

@@ -8,7 +8,7 @@ from typer.testing import CliRunner, Result
 
 from eigenveil.commands.policy import COMMAND
 from eigenveil.network.policy import Policy
-from eigenveil.network.study.file import StudyFile
+from eigenveil.network.study import StudyFile
 from network.study_parties import document
 
 

@@ -17,10 +17,10 @@ from eigenveil.commands import _ending as terminal
 from eigenveil.commands import study as choice
 from eigenveil.commands.keys import COMMAND as KEYS
 from eigenveil.commands.study import COMMAND
-from eigenveil.network.identity.authority import Authority, file_stem, new_request, write_new
-from eigenveil.network.identity.certificates import Role, pin_words
-from eigenveil.network.study.file import StudyFile
-from eigenveil.network.study.rules import fatal_peers
+from eigenveil.network.authority import Authority, file_stem, new_request, write_new
+from eigenveil.network.certificates import Role, pin_words
+from eigenveil.network.rules import fatal_peers
+from eigenveil.network.study import StudyFile
 from eigenveil.params.declarations.study import PeerStudy
 from eigenveil.runtimes import Faults
 from eigenveil.show.agreement import words_of

@@ -39,7 +39,7 @@ from eigenveil.core.whole import GramWork
 from eigenveil.data.columns import ColumnChoice
 from eigenveil.data.engines import dask_rows
 from eigenveil.data.engines.dask_rows import DaskRows, array_rows, frame_rows, require_versions
-from eigenveil.data.fingerprints import fingerprints
+from eigenveil.data.known import fingerprints
 from eigenveil.data.rows import DenseRows, WatchedRows
 from eigenveil.errors import ColumnsError
 from eigenveil.linalg import Array

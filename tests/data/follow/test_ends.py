@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from eigenveil.data.follow import ByClock, SlotEnd, WatchedEnds, watcher
+from eigenveil.data.follow import ByClock, SlotEnd, WatchedEnds
+from eigenveil.data.follow import sources as watcher
 from eigenveil.errors import ClockJumped, ProtocolError
 
 

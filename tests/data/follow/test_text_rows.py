@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from eigenveil.data.formats import FileParams
 from eigenveil.data.formats.csv import CsvHeader, TextRows, preamble, whole_records
-from eigenveil.data.streams import open_source
+from eigenveil.data.tables import open_source
 from eigenveil.errors import ColumnsError
 from eigenveil.linalg import Array
 from eigenveil.params.declare import checked

@@ -11,8 +11,7 @@ from scipy.stats import chi2
 
 from eigenveil import BudgetExceeded, Ledger, PrivatePCA
 from eigenveil.core.accounting import Budget
-from eigenveil.estimators.bounds.found import FoundBounds
-from eigenveil.estimators.bounds.rows import find_bounds
+from eigenveil.estimators.bounds.rows import FoundBounds, find_bounds
 from eigenveil.linalg import Array
 
 COUNT = 10_007

@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from eigenveil import FederatedPCA, GossipPCA, Ledger, Model, PrivatePCA, StreamingPCA
 from eigenveil.linalg import Array
 from eigenveil.tasks.fit.units import spread_of
-from eigenveil.tasks.tails import Tails, signed_cells
+from eigenveil.tasks.levels import Tails, signed_cells
 
 RNG = np.random.default_rng(6)
 UNITS = np.array([1e-3, 1.0, 50.0, 1e4, 0.02, 7.0])

@@ -9,7 +9,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from eigenveil.estimators.gossip.pca import GossipPCA
-from eigenveil.estimators.private.pca import PrivatePCA
+from eigenveil.estimators.private import PrivatePCA
 from eigenveil.linalg import Array, sines
 from eigenveil.linalg.graphs import Graph
 from eigenveil.runtimes import Faults

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from eigenveil import PrivatePCA, StreamingPCA
-from eigenveil.estimators.streaming.people import PeopleSeen
+from eigenveil.estimators.streaming.buffer import PeopleSeen
 from estimators.streaming.streams_of_rows import WAYS, private
 from estimators.tables import rows
 

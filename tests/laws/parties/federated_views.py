@@ -72,7 +72,7 @@ def fitted_view(
         _watch(view, patch, played, how)
         if sizes is not None:
             numbers = iter(sizes)
-            patch.setattr("eigenveil.estimators.sites.people_at", lambda rows: next(numbers))
+            patch.setattr("eigenveil.estimators.reading.people_at", lambda rows: next(numbers))
         faults = Faults(meddle=lambda message: _noted(view, message), dies=dies or {})
         pca = FederatedPCA(**({"n_components": 2, "random_state": 1} | options), faults=faults)
         view.pca = pca.fit(list(sites))

@@ -22,11 +22,11 @@ from eigenveil.core.unit import gram_sensitivity
 from eigenveil.linalg import Array
 from eigenveil.linalg.graphs import Graph
 from eigenveil.methods.covariance import CovarianceSum
-from eigenveil.privacy.integers.paired import PairedSteps
-from eigenveil.privacy.packed import unpack
+from eigenveil.privacy.paired import PairedSteps
+from eigenveil.privacy.released import unpack
 from eigenveil.protocols import Message
 from eigenveil.protocols.gossip import Outgoing, PairKeys, PeerNoise, Plain
-from eigenveil.protocols.gossip.outgoing import Paired
+from eigenveil.protocols.gossip.averaging import Paired
 from eigenveil.protocols.messages import Pass
 from eigenveil.runtimes import Faults
 from protocols.gossip.gossip_circles import BUDGET, circle, names_of, run

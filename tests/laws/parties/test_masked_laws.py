@@ -13,7 +13,7 @@ from eigenveil.core.accounting import Budget
 from eigenveil.core.ledger import Ledger
 from eigenveil.core.noise import Noise
 from eigenveil.privacy import Lattice, Share
-from eigenveil.privacy.packed import unpack
+from eigenveil.privacy.released import unpack
 from eigenveil.tasks import Question, SumTask
 from laws.strategies import Case, all_tasks, cases, search_task
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from eigenveil.linalg import Array
 from eigenveil.linalg.graphs import Graph
-from eigenveil.privacy.integers.paired import Pairing
+from eigenveil.privacy.paired import Pairing
 
 MU, SENSITIVITY = 0.7, 2.0
 

@@ -15,18 +15,8 @@ from numpy.typing import NDArray
 from eigenveil.audit.specimens import AsRead
 from eigenveil.core.domain import Domain
 from eigenveil.core.unit import Neighbours
-from eigenveil.data.follow import (
-    ByClock,
-    Closed,
-    FollowedRows,
-    Follower,
-    Instant,
-    Left,
-    SlotEnd,
-    SlotStart,
-    follow,
-    watcher,
-)
+from eigenveil.data.follow import ByClock, Closed, FollowedRows, Follower, Instant, Left, SlotEnd, SlotStart, follow
+from eigenveil.data.follow import sources as watcher
 from eigenveil.linalg import Array
 from eigenveil.tasks import Question, SlotSums
 

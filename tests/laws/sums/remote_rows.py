@@ -10,9 +10,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from eigenveil.core.rows import Progress, Rows, Work
-from eigenveil.data.elsewhere import refuse_to_copy
-from eigenveil.data.engines.pieces import answer_of, attempted
-from eigenveil.data.rows import DenseRows, SparseRows, WeightedRows, person_weights
+from eigenveil.data.engines.base import answer_of, attempted
+from eigenveil.data.rows import DenseRows, SparseRows, WeightedRows, person_weights, refuse_to_copy
 
 Made = TypeVar("Made")
 

@@ -27,7 +27,7 @@ from eigenveil.estimators.bounds.rows import find_bounds
 from eigenveil.estimators.bounds.spectrum import _room, bounded_spectrum, released_spectrum
 from eigenveil.linalg import Array
 from eigenveil.privacy import bounded_gram
-from eigenveil.tasks.tails import norm_cells, signed_cells
+from eigenveil.tasks.levels import norm_cells, signed_cells
 from laws.strategies import PERSONAL, Case, cases, table
 
 TOLERANCE = 1 + 1e-9

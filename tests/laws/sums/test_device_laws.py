@@ -15,11 +15,11 @@ from eigenveil import FederatedPCA, PrivatePCA, rows_on_device
 from eigenveil.core.domain import Domain
 from eigenveil.core.unit import Neighbours
 from eigenveil.data.engines.gpu import DeviceRows
-from eigenveil.data.engines.gpu.blocks import row_sums
+from eigenveil.data.engines.gpu.fused import row_sums
 from eigenveil.data.engines.gpu.rows import words_for_the_device
 from eigenveil.errors import EngineLost, ParameterError
 from eigenveil.linalg import Array
-from eigenveil.linalg.kernel import orthonormal
+from eigenveil.linalg.blas import orthonormal
 from eigenveil.privacy import bounded_gram_times
 from laws.sums.test_elsewhere_laws import PEOPLE, PRIVATE, REMOTE, ROWS
 from laws.sums.test_exact_sums_laws import SUMS, Table, alike, tables

@@ -17,7 +17,7 @@ from eigenveil.core.counts import TailsWork
 from eigenveil.core.domain import Domain
 from eigenveil.core.rows import total_of
 from eigenveil.core.whole import GramWork, Total, WholeSums
-from eigenveil.data.engines.pieces import answer_of, attempted
+from eigenveil.data.engines.base import answer_of, attempted
 from eigenveil.data.rows import DenseRows, NamedRows, SparseRows, WatchedRows, WeightedRows
 from eigenveil.errors import ParameterError
 from eigenveil.linalg import Array

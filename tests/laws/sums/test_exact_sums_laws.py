@@ -50,8 +50,8 @@ from eigenveil.privacy import (
     bounded_trace,
     gram_columns,
 )
-from eigenveil.privacy.sums.blocks import add_block
-from eigenveil.tasks.tails import norm_cells, signed_cells
+from eigenveil.privacy.blocks import add_block
+from eigenveil.tasks.levels import norm_cells, signed_cells
 from laws.strategies import SIZES, Case, cases, domains
 from laws.sums.exact_rows import exact_gram, exact_sum, rounded, table_of
 from laws.sums.histories_cases import WEIGHTS, HistoryCase, contractions, history_cases

@@ -25,12 +25,11 @@ from eigenveil.core.noise import CAPACITY, LARGEST_SCALE, REACH, Noise, distance
 from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import Array
-from eigenveil.linalg.normals import normals
+from eigenveil.linalg.sketch import normals
 from eigenveil.privacy import bounded_gram, bounded_sum, released
+from eigenveil.privacy.floating import dense, float_gram, float_sum
 from eigenveil.privacy.released import release_columns
-from eigenveil.privacy.sums.clipped import dense
-from eigenveil.privacy.sums.floating import float_gram, float_sum
-from eigenveil.tasks.fit.split import Portion
+from eigenveil.tasks.fit.gaps import Portion
 from laws.strategies import Case, cases
 from laws.sums.test_exact_sums_laws import SUMS, Table, alike
 

@@ -12,9 +12,8 @@ from unittest import mock
 
 import numpy as np
 
-from eigenveil.network.agents.durable.party import Outgoing
-from eigenveil.network.agents.durable.site import DurableSite
-from eigenveil.network.agents.hub import HubAgent
+from eigenveil.network.agents.durable.party import DurableSite, Outgoing
+from eigenveil.network.agents.star import HubAgent
 from eigenveil.protocols.wire import decode
 from eigenveil.runtimes.grpc import Timing, transport
 from network.hostile.evil_hubs import about

@@ -11,14 +11,13 @@ import pytest
 
 from eigenveil.core.ledger import Charge
 from eigenveil.errors import ProtocolError
-from eigenveil.estimators.slots.parties import SlotParties
-from eigenveil.estimators.slots.simulation import SlotSimulation
+from eigenveil.estimators.slots.parties import SlotParties, SlotSimulation
 from eigenveil.estimators.slots.spec import SlotSpec
 from eigenveil.ledger.durable import DurableLedger, LedgerError, StudyBudget
-from eigenveil.network.agents.durable.hub_log import HubLog
-from eigenveil.network.agents.durable.slot_hub import DurableSlotHub
+from eigenveil.network.agents.durable.hub import HubLog
 from eigenveil.network.agents.durable.slot_site import DurableSlotSite, SlotsBefore, StoredParts
-from eigenveil.privacy.packed import packed_size
+from eigenveil.network.agents.slot_hub import DurableSlotHub
+from eigenveil.privacy.released import packed_size
 from eigenveil.protocols import Ask, Decline, Give, Message
 from eigenveil.protocols.keys import Identity
 from eigenveil.protocols.limits import FitSize, limits_for

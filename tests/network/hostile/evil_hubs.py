@@ -7,13 +7,12 @@ import numpy as np
 
 from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import orthonormal
-from eigenveil.network.agents.durable.hub import DurableHub
-from eigenveil.network.agents.durable.hub_log import HubLog
+from eigenveil.network.agents.durable.hub import DurableHub, HubLog
 from eigenveil.network.agents.durable.party import DurableParty, Outgoing
-from eigenveil.network.agents.hub import HubAgent
 from eigenveil.network.agents.runner import MESSAGE, credentials_of
-from eigenveil.network.identity.certificates import recogniser
-from eigenveil.network.study.parties import parties_of
+from eigenveil.network.agents.star import HubAgent
+from eigenveil.network.certificates import recogniser
+from eigenveil.network.parties import parties_of
 from eigenveil.protocols import wire
 from eigenveil.protocols.messages import Ask, Body, Brief, Done, Masked, Message, Return
 from eigenveil.protocols.wire import decode, encode

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from eigenveil.network.agents.runner import credentials_of
-from eigenveil.network.identity.authority import new_request, write_new
-from eigenveil.network.identity.certificates import Keys, recogniser
+from eigenveil.network.authority import new_request, write_new
+from eigenveil.network.certificates import Keys, recogniser
 from eigenveil.network.policy import PolicyRefusal
-from eigenveil.network.study.file import StudyFile
+from eigenveil.network.study import StudyFile
 from eigenveil.protocols.messages import Ask, Give, Message
 from eigenveil.protocols.wire import encode
 from eigenveil.runtimes.grpc import Transport

@@ -13,8 +13,8 @@ import pytest
 
 from eigenveil.ledger.durable import DurableLedger, StudyBudget
 from eigenveil.network.agents.durable.party import DurableParty
-from eigenveil.network.agents.hub import HubAgent
 from eigenveil.network.agents.runner import MESSAGE, Agent, Runner, credentials_of
+from eigenveil.network.agents.star import HubAgent
 from eigenveil.protocols.messages import Brief, Decline, Message
 from eigenveil.protocols.wire import encode
 from eigenveil.runtimes.grpc import Got, Inbox, Joined, Left, Transport

@@ -12,7 +12,7 @@ import pytest
 
 from eigenveil.ledger.durable import DurableLedger
 from eigenveil.network.agents.durable.party import Outgoing
-from eigenveil.network.agents.hub import HubAgent
+from eigenveil.network.agents.star import HubAgent
 from eigenveil.protocols.messages import Ask, Body, Brief, Decline, Done, Give, Masked, Message, Return
 from eigenveil.protocols.wire import VERSION, decode, encode
 from eigenveil.tasks import Question

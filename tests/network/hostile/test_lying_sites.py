@@ -12,7 +12,7 @@ import pytest
 import eigenveil.protocols.masked.session as session_module
 from eigenveil.errors import ProtocolError
 from eigenveil.ledger.durable import DurableLedger
-from eigenveil.network.agents.hub import HubAgent
+from eigenveil.network.agents.star import HubAgent
 from eigenveil.protocols.masked.session import Session
 from eigenveil.protocols.messages import Table
 from network.hostile.hostile_checks import SECONDS, written

@@ -12,9 +12,9 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurv
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 
-from eigenveil.network.identity.authority import Authority, new_request, write_new
-from eigenveil.network.identity.binding import CertificateClaim, common_name
-from eigenveil.network.identity.certificates import Certificate, Keys, Role
+from eigenveil.network.authority import Authority, new_request, write_new
+from eigenveil.network.binding import CertificateClaim, common_name
+from eigenveil.network.certificates import Certificate, Keys, Role
 
 NOW = datetime.now(UTC)
 

@@ -14,16 +14,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eigenveil.network.identity.authority import (
-    Authority,
-    CertificateRequest,
-    file_stem,
-    free_place,
-    new_request,
-    write_new,
-)
-from eigenveil.network.identity.binding import CertificateClaim, common_name, spki
-from eigenveil.network.identity.certificates import Certificate
+from eigenveil.network.authority import Authority, CertificateRequest, file_stem, free_place, new_request, write_new
+from eigenveil.network.binding import CertificateClaim, common_name, spki
+from eigenveil.network.certificates import Certificate
 from eigenveil.protocols.keys import Identity
 from network.identity.identity_makers import as_pem, fresh_key
 

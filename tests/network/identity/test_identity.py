@@ -10,9 +10,9 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eigenveil.network.identity.authority import Authority, new_request, write_new
-from eigenveil.network.identity.binding import ROLES, checked_name, host_from
-from eigenveil.network.identity.certificates import Certificate, Keys, Role, pin_words, recogniser
+from eigenveil.network.authority import Authority, new_request, write_new
+from eigenveil.network.binding import ROLES, checked_name, host_from
+from eigenveil.network.certificates import Certificate, Keys, Role, pin_words, recogniser
 from eigenveil.protocols.keys import Identity, signed_by
 from network.identity.identity_makers import party
 

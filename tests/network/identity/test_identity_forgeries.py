@@ -15,9 +15,9 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eigenveil.network.identity.authority import Authority, new_request
-from eigenveil.network.identity.binding import CertificateClaim, common_name, server_name_of, spki
-from eigenveil.network.identity.certificates import Certificate
+from eigenveil.network.authority import Authority, new_request
+from eigenveil.network.binding import CertificateClaim, common_name, server_name_of, spki
+from eigenveil.network.certificates import Certificate
 from eigenveil.protocols.keys import Identity
 from network.identity.identity_makers import Forger, as_pem, changed, claim_in, fresh_key, key_in, party
 

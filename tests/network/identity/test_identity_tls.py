@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from eigenveil.network.identity.authority import Authority
-from eigenveil.network.identity.certificates import Certificate, Keys, Role, pem_of, recogniser
+from eigenveil.network.authority import Authority
+from eigenveil.network.certificates import Certificate, Keys, Role, pem_of, recogniser
 from network.identity.identity_makers import Forger, claim_in, fresh_key, party
 
 AUTHORITY = Authority.fresh()

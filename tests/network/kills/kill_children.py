@@ -30,15 +30,14 @@ from eigenveil.core.noise import Rounded
 from eigenveil.data.rows import DenseRows
 from eigenveil.ledger.durable import DurableLedger
 from eigenveil.model import Model
-from eigenveil.network.agents.durable.hub_log import HubLog
+from eigenveil.network import certificates as identity_module
+from eigenveil.network.agents.durable.hub import HubLog
 from eigenveil.network.agents.durable.party import Event
-from eigenveil.network.agents.hub import HubAgent
-from eigenveil.network.agents.site import SiteAgent
 from eigenveil.network.agents.site_data import SiteData
-from eigenveil.network.identity import certificates as identity_module
-from eigenveil.network.identity.certificates import Certificate, Keys
+from eigenveil.network.agents.star import HubAgent, SiteAgent
+from eigenveil.network.certificates import Certificate, Keys
 from eigenveil.network.policy import Policy
-from eigenveil.network.study.file import StudyFile
+from eigenveil.network.study import StudyFile
 from eigenveil.protocols.keys import Identity
 from eigenveil.runtimes.grpc import Transport
 from network.hostile.careless_sites import CARELESS

@@ -13,7 +13,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from eigenveil.ledger.durable import LedgerError
-from eigenveil.network.agents.hub import HubAgent
+from eigenveil.network.agents.star import HubAgent
 from network.hostile.evil_hubs import WatchedParty, watched_hub
 from network.kills.kill_children import Child, Nursery, as_text
 from network.kills.kill_counts import STUDIES, VICTIM, Counts, charges_in, lines_at, renoised_in, undisturbed, unpaid_in

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from eigenveil.errors import ParameterError
 from eigenveil.estimators import FederatedPCA, GossipPCA
 from eigenveil.linalg.graphs import Graph
-from eigenveil.network.identity.binding import checked_name
-from eigenveil.network.study.file import StudyFile
-from eigenveil.network.study.rules import method_of
+from eigenveil.network.binding import checked_name
+from eigenveil.network.rules import method_of
+from eigenveil.network.study import StudyFile
 from eigenveil.params.declarations.study import PeerStudy, said_in_file
-from eigenveil.params.toml import toml_value
+from eigenveil.params.tables import to_toml as toml_value
 from eigenveil.show.agreement import words_of
 from network.study_parties import ID, certificate, document, gossip_document, tree_document
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from eigenveil.network.study.file import StudyFile
-from eigenveil.params.toml import LARGEST
+from eigenveil.network.study import StudyFile
+from eigenveil.params.tables import LARGEST
 from eigenveil.show.agreement import words_of
 from network.study_parties import document, gossip_document, tree_document
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from eigenveil.network.identity.authority import Authority, new_request
-from eigenveil.network.study.file import StudyFile
+from eigenveil.network.authority import Authority, new_request
+from eigenveil.network.study import StudyFile
 from eigenveil.protocols.keys import Identity
 from network.study_parties import authority, certificate, document
 
@@ -44,7 +44,7 @@ def test_one_identity_under_two_names_is_refused(monkeypatch: pytest.MonkeyPatch
         def fresh(cls) -> Identity:
             return cls.kept
 
-    monkeypatch.setattr("eigenveil.network.identity.authority.Identity", Known)
+    monkeypatch.setattr("eigenveil.network.authority.Identity", Known)
     sites = [{"certificate": authority().sign(new_request(name, "site")[0]).pem} for name in ("one", "two")]
     assert StudyFile.of(document(site=[*document()["site"], sites[0]])).holders[3].name == "one"
     with pytest.raises(ValueError, match="'two' and 'one' have the same keys"):

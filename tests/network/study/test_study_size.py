@@ -14,9 +14,9 @@ import pytest
 from eigenveil.data.rows import DenseRows
 from eigenveil.errors import ProtocolError
 from eigenveil.network.agents.durable.party import opened
-from eigenveil.network.study.file import StudyFile
-from eigenveil.network.study.parties import parties_of, peer_parties_of
-from eigenveil.network.study.size import MEMORY, limits_of
+from eigenveil.network.parties import parties_of, peer_parties_of
+from eigenveil.network.rules import MEMORY, limits_of
+from eigenveil.network.study import StudyFile
 from eigenveil.protocols import Brief, Done, Give, Message, Party, Return
 from eigenveil.protocols.limits import Role
 from eigenveil.protocols.wire import KindLimit, MessageLimits, decode, encode

@@ -16,7 +16,7 @@ from eigenveil.core.accounting import Budget, delta_of, mu_for
 from eigenveil.core.noise import CAPACITY, LARGEST_SCALE, REACH, distance_in_steps, step_of
 from eigenveil.linalg import Array
 from eigenveil.privacy import Lattice
-from eigenveil.privacy.packed import pack, packed_size
+from eigenveil.privacy.released import pack, packed_size
 
 BUDGET = Budget(1.0, 1e-6)
 

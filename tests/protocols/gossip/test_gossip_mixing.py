@@ -12,7 +12,7 @@ from eigenveil.linalg import Array
 from eigenveil.linalg.graphs import Graph
 from eigenveil.protocols.gossip import Consensus, Mixing, metropolis, require_weights
 from eigenveil.protocols.gossip.averaging import averaging
-from eigenveil.protocols.gossip.mixing import contraction
+from eigenveil.protocols.gossip.terms import contraction
 from eigenveil.runtimes import Faults
 from protocols.gossip.gossip_circles import CONSENSUS, circle, names_of, run
 

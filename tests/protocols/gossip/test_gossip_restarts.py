@@ -21,7 +21,7 @@ from eigenveil.estimators.gossip.pca import GossipPCA
 from eigenveil.linalg import Array, Subspace, orthonormal, sines
 from eigenveil.linalg.graphs import Graph
 from eigenveil.methods.krylov import KrylovSum
-from eigenveil.privacy.integers.paired import PairedSteps
+from eigenveil.privacy.paired import PairedSteps
 from eigenveil.protocols import Message
 from eigenveil.protocols.gossip import GossipTerms, PairKeys, Peer, PeerNoise, Plain
 from eigenveil.protocols.messages import Again, Leave, Pass

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pytest import MonkeyPatch
 
-import eigenveil.protocols.masked.evidence as evidence_module
+import eigenveil.protocols.masked.dealing as evidence_module
+import eigenveil.protocols.masked.graph as masks_module
 import eigenveil.protocols.masked.keyring as keyring_module
-import eigenveil.protocols.masked.masks as masks_module
 import eigenveil.protocols.masked.session as session_module
 from eigenveil.core.accounting import Budget
 from eigenveil.core.ledger import Ledger
@@ -29,15 +29,15 @@ from eigenveil.privacy import Lattice, Share
 from eigenveil.protocols import Ask, Body, Brief, Hub, Masked, Message, Party, Return, Terms
 from eigenveil.protocols.keys import KEY, SIGNATURE, agree, digest, private_key, public_of
 from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms, MaskGraph, Masking, mask_graph
-from eigenveil.protocols.masked.evidence import HashTree, drawn
+from eigenveil.protocols.masked.dealing import HashTree, drawn
+from eigenveil.protocols.masked.graph import add_masks
 from eigenveil.protocols.masked.hub import MaskedExchange
 from eigenveil.protocols.masked.keyring import Keyring, SharePool
-from eigenveil.protocols.masked.masks import add_masks
 from eigenveil.protocols.masked.session import pair_purpose, roster_of
 from eigenveil.protocols.masked.shamir import PRIME, SHARE_BYTES, Joiner
 from eigenveil.protocols.masked.terms import DECLINED, PublicKeys, question_digest
 from eigenveil.protocols.messages import Table
-from eigenveil.protocols.star.layout import star
+from eigenveil.protocols.star.rounds import star
 from eigenveil.tasks import Question
 from protocols.star.companies import DIM, DOMAIN, EXACT, NEAR, RANK, AnyTask, begin, picture, table
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eigenveil.protocols.keys import ORDER, coordinates, public_of
-from eigenveil.protocols.masked.curve import weighted_sum
+from eigenveil.protocols.masked.shamir import weighted_sum
 
 SCALARS = st.one_of(st.sampled_from([1, 2, 3, ORDER - 1, ORDER - 2]), st.integers(1, ORDER - 1))
 FACTORS = st.one_of(st.sampled_from([0, 1, 2, 2**128 - 1, ORDER - 1, ORDER, ORDER + 1]), st.integers(0, 2**128))

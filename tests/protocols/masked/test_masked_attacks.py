@@ -12,7 +12,7 @@ import pytest
 import eigenveil.protocols.masked.member as member_module
 from eigenveil.protocols.keys import KEY, digest
 from eigenveil.protocols.masked import MaskedMember, MaskGraph
-from eigenveil.protocols.masked.masks import add_masks
+from eigenveil.protocols.masked.graph import add_masks
 from eigenveil.protocols.masked.member import _SiteRound
 from eigenveil.protocols.masked.session import Session
 from eigenveil.tasks import Question

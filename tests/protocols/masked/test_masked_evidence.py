@@ -5,9 +5,9 @@ from itertools import combinations
 
 import pytest
 
-import eigenveil.protocols.masked.evidence as evidence_module
+import eigenveil.protocols.masked.dealing as evidence_module
 from eigenveil.protocols.keys import KEY
-from eigenveil.protocols.masked.evidence import HashTree, SignatureCheck, drawn
+from eigenveil.protocols.masked.dealing import HashTree, SignatureCheck, drawn
 from eigenveil.protocols.masked.session import Session
 from protocols.masked.masked_companies import (
     VICTIM,

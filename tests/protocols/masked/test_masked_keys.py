@@ -10,7 +10,7 @@ import eigenveil.protocols.masked.terms as terms_module
 from eigenveil.protocols import Ask
 from eigenveil.protocols.keys import KEY, POINT, agree, digest, open_bundle, private_key, public_of
 from eigenveil.protocols.masked import Identity, MaskedMember, MaskGraph
-from eigenveil.protocols.masked.masks import add_masks
+from eigenveil.protocols.masked.graph import add_masks
 from eigenveil.protocols.masked.session import Session
 from eigenveil.protocols.masked.shamir import SHARE_BYTES
 from eigenveil.protocols.masked.terms import MaskedTerms, question_digest

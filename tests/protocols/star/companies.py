@@ -23,12 +23,12 @@ from eigenveil.methods.krylov import KeptProducts, KrylovSum
 from eigenveil.methods.power import PowerIteration
 from eigenveil.methods.spaces import SiteSpaces
 from eigenveil.protocols import Hub, Layout, Member, Message, Node, Party, Sampling, Terms
-from eigenveil.protocols.star.layout import star, tree
+from eigenveil.protocols.star.rounds import star, tree
 from eigenveil.tasks import Task, Totals
 from eigenveil.tasks.base import Components
 from eigenveil.tasks.fit.bounds import RowBounds
-from eigenveil.tasks.fit.center import CenterSearch
-from eigenveil.tasks.fit.split import split_budget
+from eigenveil.tasks.fit.gaps import split_budget
+from eigenveil.tasks.fit.search import CenterSearch
 from eigenveil.tasks.fit.task import Fit
 
 DIM, RANK = 5, 2

@@ -12,7 +12,7 @@ from eigenveil import FederatedPCA
 from eigenveil.errors import EigenveilError, QuorumLost
 from eigenveil.linalg import Array, sines
 from eigenveil.protocols import Give, Message
-from eigenveil.protocols.star.layout import tree
+from eigenveil.protocols.star.rounds import tree
 from eigenveil.runtimes import Faults
 from protocols.star.companies import DIM, RANK, table
 

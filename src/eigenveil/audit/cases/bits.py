@@ -42,7 +42,7 @@ from eigenveil.estimators import FederatedPCA, StreamingPCA
 from eigenveil.linalg import Array
 from eigenveil.model import Model
 from eigenveil.privacy import Histories, bounded_gram, bounded_sum
-from eigenveil.privacy.packed import unpack
+from eigenveil.privacy.released import unpack
 from eigenveil.protocols.messages import Pass
 from eigenveil.recommend import PrivateRecommender
 from eigenveil.tasks import Question, Task

@@ -31,7 +31,7 @@ from eigenveil.errors import require
 from eigenveil.estimators import PrivatePCA
 from eigenveil.linalg import Array
 from eigenveil.papers.noise_scales import fpca_scale
-from eigenveil.tasks.fit.split import split_budget
+from eigenveil.tasks.fit.gaps import split_budget
 
 __all__ = [
     "AXES",

@@ -25,13 +25,13 @@ from eigenveil.audit.cases.seen import tossed
 from eigenveil.core.accounting import Budget
 from eigenveil.core.ledger import Charge
 from eigenveil.core.unit import Neighbours, PrivacyUnit
-from eigenveil.data.fingerprints import fingerprints
+from eigenveil.data.known import fingerprints
 from eigenveil.data.rows import DenseRows
 from eigenveil.estimators import PrivatePCA
 from eigenveil.estimators.slots.parties import SlotParties
 from eigenveil.estimators.slots.spec import SlotSpec
 from eigenveil.ledger.durable import DurableLedger, StudyBudget
-from eigenveil.ledger.entries import written_export
+from eigenveil.ledger.replay import written_export
 from eigenveil.ledger.spending import released
 from eigenveil.ledger.store import FileStore
 from eigenveil.linalg import Array

@@ -22,13 +22,13 @@ from eigenveil.core.noise import distance_in_steps, step_of, values_of
 from eigenveil.data.rows import DenseRows
 from eigenveil.errors import require
 from eigenveil.estimators import GossipPCA
-from eigenveil.estimators.gossip.simulation import GossipSimulation
-from eigenveil.estimators.rounds import Watch
+from eigenveil.estimators.gossip.parties import GossipSimulation
+from eigenveil.estimators.terms import Watch
 from eigenveil.linalg import Array
 from eigenveil.methods import METHODS
 from eigenveil.methods.segments import Segments
-from eigenveil.privacy.integers.paired import PairedSteps
-from eigenveil.privacy.packed import pack, unpack
+from eigenveil.privacy.paired import PairedSteps
+from eigenveil.privacy.released import pack, unpack
 from eigenveil.protocols.gossip.terms import Among
 from eigenveil.protocols.messages import Pass
 from eigenveil.tasks import Question, SumTask

@@ -16,7 +16,7 @@ from eigenveil.core.sums import CONTRACTION
 from eigenveil.core.unit import Neighbours
 from eigenveil.linalg import Array, Subspace
 from eigenveil.privacy import Histories
-from eigenveil.privacy.sums.clipped import sparse
+from eigenveil.privacy.floating import sparse
 from eigenveil.recommend import PrivateRecommender
 
 __all__ = ["CASES"]

@@ -16,11 +16,10 @@ from eigenveil.core.mechanism import Bounded, Calibrated, Exact, Mechanism
 from eigenveil.data.rows import DenseRows
 from eigenveil.errors import require
 from eigenveil.estimators import FederatedPCA
-from eigenveil.estimators.federated.guarantee import federated_guarantee
-from eigenveil.estimators.federated.parties import Parties
+from eigenveil.estimators.federated.parties import Parties, federated_guarantee
 from eigenveil.linalg import Array, Subspace
 from eigenveil.privacy import Guarantee
-from eigenveil.privacy.packed import pack
+from eigenveil.privacy.released import pack
 from eigenveil.protocols import Ask, Give, Message, Party
 from eigenveil.protocols.masked import Identity
 from eigenveil.runtimes import Faults, LocalStar

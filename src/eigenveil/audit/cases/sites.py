@@ -44,7 +44,7 @@ from eigenveil.privacy import Share
 from eigenveil.privacy.guarantee import plain
 from eigenveil.protocols import Party
 from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms
-from eigenveil.protocols.masked.masks import add_masks
+from eigenveil.protocols.masked.graph import add_masks
 from eigenveil.protocols.masked.terms import question_digest
 from eigenveil.protocols.messages import Masked
 from eigenveil.tasks import Question, Task

@@ -36,15 +36,15 @@ from eigenveil.audit.cases.seen import (
 )
 from eigenveil.core.accounting import Budget
 from eigenveil.core.unit import Neighbours
-from eigenveil.data.follow import ByClock, Closed, Follower, Instant, SlotEnd, follow, watcher
+from eigenveil.data.follow import ByClock, Closed, Follower, Instant, SlotEnd, follow
+from eigenveil.data.follow import sources as watcher
 from eigenveil.errors import require
 from eigenveil.estimators import FederatedStream, StreamingPCA
-from eigenveil.estimators.slots.answer import slot_guarantee
-from eigenveil.estimators.slots.parties import SlotParties
+from eigenveil.estimators.slots.parties import SlotParties, slot_guarantee
 from eigenveil.estimators.slots.spec import slot_spec
 from eigenveil.linalg import Array
 from eigenveil.params import SlotStreamParams, checked
-from eigenveil.privacy.packed import packed_side, unpack
+from eigenveil.privacy.released import packed_side, unpack
 from eigenveil.tasks import Question, SlotSums
 from eigenveil.tasks.slots import ClosedSlot
 from eigenveil.trackers import published_as

@@ -8,8 +8,15 @@ if TYPE_CHECKING:
     from eigenveil.core.rows import Rows
     from eigenveil.data.columns import ColumnLayout
     from eigenveil.data.rows import NamedRows
+from dis import opmap
+from typing import ParamSpec, TypeVar
 
-__all__ = ["Engine"]
+import numpy as np
+
+from eigenveil.core.threads import few_cores
+from eigenveil.errors import EigenveilError
+
+__all__ = ["Engine", "PieceRefusal", "answer_of", "attempted"]
 
 
 @final
@@ -29,3 +36,61 @@ class Engine:
         None  # What a function of rows makes of each piece, as a collection, given its shape.
     )
     bring: Callable[[Any], Any] | None = None  # Identifiers of people, here.
+
+
+_Given = ParamSpec("_Given")
+
+_Made = TypeVar("_Made")
+
+# Errors that this package raises have its own words, which show no value.
+_OURS = "eigenveil"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class PieceRefusal:
+    """Why a piece gave no sum. `error` has public words only."""
+
+    error: Exception
+
+
+def attempted(act: Callable[_Given, _Made], *given: _Given.args, **more: _Given.kwargs) -> _Made | PieceRefusal:
+    """What `act` returns, or a `PieceRefusal`: it never raises, warns or logs. It runs on one core, beside others like it.
+
+    >>> attempted(float, "Ann Smith")
+    PieceRefusal(error=ValueError('a piece of the rows could not be read (ValueError). ...'))
+    """
+    try:
+        # A warning of numpy would reveal something about the row that caused it.
+        with np.errstate(all="ignore"), few_cores(1):
+            return act(*given, **more)
+    except Exception as error:
+        return PieceRefusal(_public(error))
+
+
+def answer_of(found: _Made | PieceRefusal) -> _Made:
+    """What a piece returned, or its error, raised here."""
+    if isinstance(found, PieceRefusal):
+        raise found.error
+    return found
+
+
+def _public(error: Exception) -> Exception:
+    """The error if its words are ours; otherwise one that says what kind it was: messages of other libraries quote values."""
+    if isinstance(error, ValueError | EigenveilError) and _raised_by_us(error):
+        # Without frames: they hold rows.
+        return error.with_traceback(None)
+    return ValueError(
+        f"a piece of the rows could not be read ({type(error).__name__}). Its message is not shown, because it may quote the "
+        "data. Read that piece by itself, where the data is, to see it"
+    )
+
+
+def _raised_by_us(error: Exception) -> bool:
+    """Whether a `raise` in this package raised it, and not compiled code that it calls, which has no frame of its own."""
+    last: Any = error.__traceback__
+    # The last frame is where the error began. The frames before it only passed the call on.
+    while last.tb_next is not None:
+        last = last.tb_next
+    module = str(last.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
+    return module == _OURS and last.tb_frame.f_code.co_code[last.tb_lasti] == opmap["RAISE_VARARGS"]

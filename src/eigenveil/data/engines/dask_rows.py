@@ -22,14 +22,13 @@ from distributed.diagnostics.plugin import WorkerPlugin
 
 from eigenveil.core.rows import Block, Progress, Work
 from eigenveil.data.columns import ColumnChoice, ColumnLayout, kinds_of
-from eigenveil.data.elsewhere import refuse_to_copy
 from eigenveil.data.engines import partitions as there
+from eigenveil.data.engines.base import answer_of, attempted
 from eigenveil.data.engines.dask import DASK
 from eigenveil.data.engines.partitions import ArrayPlan, FramePlan, Partition, PartitionFacts, PartitionPlan
-from eigenveil.data.engines.pieces import answer_of, attempted
 from eigenveil.data.formats import SharedTable
 from eigenveil.data.number_texts import NO_MARKS, MissingMarks
-from eigenveil.data.rows import NamedRows, WeightedRows, person_weights
+from eigenveil.data.rows import NamedRows, WeightedRows, person_weights, refuse_to_copy
 from eigenveil.errors import EngineLost, require
 from eigenveil.linalg import Array
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from eigenveil.core.rows import Rows, Work, block_size, innermost, require_real
 from eigenveil.data.columns import ColumnLayout, kinds_of, require_kinds
-from eigenveil.data.engines.pieces import PieceRefusal, attempted
+from eigenveil.data.engines.base import PieceRefusal, attempted
 from eigenveil.data.frames import distinct_ids
 from eigenveil.data.number_texts import NO_MARKS, MissingMarks
 from eigenveil.data.people import identifiers

@@ -15,12 +15,11 @@ import numpy as np
 from eigenveil.core.rows import Progress, Rows, Work
 from eigenveil.core.threads import cores
 from eigenveil.data.columns import ColumnChoice, ColumnLayout
-from eigenveil.data.elsewhere import refuse_to_copy
-from eigenveil.data.engines.pieces import PieceRefusal, answer_of, attempted
+from eigenveil.data.engines.base import PieceRefusal, answer_of, attempted
 from eigenveil.data.formats import SHARED, FileParams, SharedTable, format_of, open_named, require_readable
 from eigenveil.data.frames import person_ids
 from eigenveil.data.number_texts import MissingMarks
-from eigenveil.data.rows import CheckedRows, DenseRows, NamedRows, WeightedRows, person_weights
+from eigenveil.data.rows import CheckedRows, DenseRows, NamedRows, WeightedRows, person_weights, refuse_to_copy
 from eigenveil.data.tables import FileRows, beside, with_gaps
 from eigenveil.errors import ColumnsError, EngineLost, require
 from eigenveil.linalg import Array

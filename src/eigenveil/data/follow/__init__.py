@@ -5,7 +5,6 @@ into numbers without pyarrow, and `slots` closes slots by count or by clock. The
 is an argument. `ends` runs `watcher`, a process of its own that notes how far a source reaches when a slot ends by the clock.
 """
 
-from eigenveil.data.follow.ends import WatchedEnds
 from eigenveil.data.follow.slots import (
     ByClock,
     ByCount,
@@ -17,6 +16,7 @@ from eigenveil.data.follow.slots import (
     SlotEnd,
     SlotEnds,
     SlotStart,
+    WatchedEnds,
 )
 from eigenveil.data.follow.sources import (
     Followed,

@@ -11,10 +11,12 @@ from eigenveil.errors import require
 
 if TYPE_CHECKING:
     from eigenveil.core.rows import Rows
-    from eigenveil.data.faults import ColumnFaults
+    from eigenveil.data.columns import ColumnFaults
     from eigenveil.data.follow.sources import Followed
     from eigenveil.data.formats.params import FileParams
     from eigenveil.data.number_texts import MissingMarks
+    from eigenveil.linalg import Array
+if TYPE_CHECKING:
     from eigenveil.linalg import Array
 
 __all__ = [
@@ -24,13 +26,17 @@ __all__ = [
     "Output",
     "Scored",
     "SharedTable",
+    "lines_in",
     "matching",
     "reading",
     "require_readable",
+    "tables_of",
+    "write_tables",
 ]
 
 # Rows that are looked at together for an error.
 AT_ONCE: Final = 1 << 14
+
 # Scores of some rows, (b, k), and the columns that are carried beside them: an Arrow table, or None.
 Scored: TypeAlias = "tuple[Array, Any]"
 
@@ -178,3 +184,45 @@ def reading(source: Any, kind: str, seen: int | None = None) -> Iterator[None]:
         raise ValueError(
             f"{source} cannot be read as {kind}{place}: it is damaged, ends too early, or is no {kind}"
         ) from None
+
+
+def tables_of(names: list[str], scored: Iterator[Scored]) -> Iterator[Any]:
+    """Arrow tables with the columns that are carried, and the scores. The first comes even if there are no rows."""
+    import numpy as np
+
+    # The first block fixes the types of the columns that are carried.
+    block, carried = next(scored, (np.empty((0, len(names))), None))
+    first = _table(names, block, carried)
+    yield first
+    for block, carried in scored:
+        yield _table(names, block, carried).cast(first.schema)
+
+
+def _table(names: list[str], block: "Array", carried: Any) -> Any:
+    import pyarrow as pa
+
+    # What is carried comes first, as in the table that people join with.
+    beside = {} if carried is None else {name: carried.column(name) for name in carried.schema.names}
+    return pa.table({**beside, **dict(zip(names, map(pa.array, block.T.copy()), strict=True))})
+
+
+def write_tables(
+    opened: Callable[[Path, Any], Any],
+    path: Path,
+    names: list[str],
+    scored: Iterator[Scored],
+    *,
+    change: Callable[[Any], Any] = lambda table: table,
+) -> None:
+    """Write tables with the writer that `opened` makes for a path and a schema, each of them changed."""
+    tables = tables_of(names, scored)
+    first = change(next(tables))
+    with opened(path, first.schema) as writer:
+        writer.write(first)
+        for table in tables:
+            writer.write(change(table))
+
+
+def lines_in(table: Any) -> Iterator[Sequence[Any]]:
+    """The rows of a table."""
+    return zip(*(column.to_pylist() for column in table.columns), strict=True)

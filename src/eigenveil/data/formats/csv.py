@@ -19,10 +19,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
-from eigenveil.data.columns import ColumnChoice, advice_for, require_entries
-from eigenveil.data.faults import LOOKED_AT, ColumnFaults, to_drop
-from eigenveil.data.formats.base import Format, Output
-from eigenveil.data.formats.scores import write_tables
+from eigenveil.data.columns import LOOKED_AT, ColumnChoice, ColumnFaults, advice_for, require_entries, to_drop
+from eigenveil.data.formats.base import Format, Output, write_tables
 from eigenveil.data.formats.text import BOM, BYTES_OF_FILE, LONGEST_LINE, below, chunks_of, whole_lines
 from eigenveil.data.formats.unpacked import PACKED, require_bearable, require_names_borne
 from eigenveil.data.number_texts import NumberFormat, could_be_names, could_be_number, texts_are_numbers

@@ -8,11 +8,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
-from eigenveil.data.faults import ColumnFaults
-from eigenveil.data.formats.base import AT_ONCE, Format, Output, Scored
-from eigenveil.data.formats.cells import cell_batches, cell_faults
-from eigenveil.data.formats.scores import lines_in, tables_of
-from eigenveil.data.formats.text import lines_of
+from eigenveil.data.columns import ColumnFaults
+from eigenveil.data.formats.base import AT_ONCE, Format, Output, Scored, lines_in, tables_of
+from eigenveil.data.formats.text import cell_batches, cell_faults, lines_of
 from eigenveil.data.formats.unpacked import PACKED, Padding, require_bearable
 from eigenveil.data.number_texts import MissingMarks
 from eigenveil.errors import require

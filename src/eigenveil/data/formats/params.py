@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from eigenveil.data.formats.registry import PIPES, WORDS
 from eigenveil.data.number_texts import missing_words, missing_words_from
-from eigenveil.params.declarations.reading import ColumnsParams
+from eigenveil.params.declarations.groups import ColumnsParams
 from eigenveil.params.declare import param, parameters
 from eigenveil.params.values import Expected, one_of, whole
 

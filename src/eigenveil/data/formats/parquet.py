@@ -6,10 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
-from eigenveil.data.columns import kinds_of, require_names
-from eigenveil.data.faults import ColumnFaults
-from eigenveil.data.formats.base import AT_ONCE, Format, Output, matching, reading, require_readable
-from eigenveil.data.formats.scores import write_tables
+from eigenveil.data.columns import ColumnFaults, kinds_of, require_names
+from eigenveil.data.formats.base import AT_ONCE, Format, Output, matching, reading, require_readable, write_tables
 from eigenveil.data.formats.unpacked import require_groups
 from eigenveil.data.number_texts import NO_MARKS, MissingMarks
 from eigenveil.errors import listed, require

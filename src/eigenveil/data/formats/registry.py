@@ -9,12 +9,11 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from eigenveil.data.formats.arrays import NPY, NPZ
 from eigenveil.data.formats.arrow import ARROW
 from eigenveil.data.formats.base import Format, NamedTable, Output, Scored, require_readable
 from eigenveil.data.formats.csv import CSV
 from eigenveil.data.formats.jsonl import JSONL
-from eigenveil.data.formats.npy import NPY
-from eigenveil.data.formats.npz import NPZ
 from eigenveil.data.formats.parquet import PARQUET
 from eigenveil.data.formats.svm import SVM
 from eigenveil.data.formats.xlsx import XLSX

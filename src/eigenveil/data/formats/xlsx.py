@@ -1,26 +1,541 @@
 """Sheets of xlsx files as tables: where the names of their columns are, and their rows. Errors name sheets and cells."""
 
+import math
+import posixpath
+import re
+import struct
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
+from xml.parsers import expat
+from xml.sax.saxutils import escape
 
-from eigenveil.data.columns import require_names
-from eigenveil.data.faults import ColumnFaults
-from eigenveil.data.formats.base import AT_ONCE, Format, Output, Scored
-from eigenveil.data.formats.cells import cell_batches, cell_faults, text_in
-from eigenveil.data.formats.scores import lines_in, tables_of
-from eigenveil.data.formats.unpacked import Padding
-from eigenveil.data.formats.workbook import SheetWriter, Workbook, cell_name
+from eigenveil.data.columns import ColumnFaults, require_names
+from eigenveil.data.formats.base import AT_ONCE, Format, Output, Scored, lines_in, tables_of
+from eigenveil.data.formats.text import CellDate, CellError, cell_batches, cell_faults, text_in
+from eigenveil.data.formats.unpacked import Padding, UnpacksTooMuch, require_members
 from eigenveil.data.number_texts import MissingMarks, could_be_names
 from eigenveil.errors import ParameterError, listed, require, verbatim
 
 if TYPE_CHECKING:
     from eigenveil.data.formats.params import FileParams
 
-__all__ = ["XLSX"]
+__all__ = ["XLSX", "SheetWriter", "Workbook", "cell_name"]
+
+# The largest sheet of a spreadsheet program.
+_MOST_ROWS, _MOST_COLUMNS = 1 << 20, 1 << 14
+
+_BYTES: Final = 1 << 16
+
+# XML elements that a sheet may have in any case, and for each of its values: each takes a microsecond, and no room when packed.
+_FREE_ELEMENTS, _ELEMENTS_EACH = 1 << 22, 64
+
+# And that the other parts may have in any case, and for each byte of the file: every text in their tables belongs to a cell.
+_FREE_BESIDE, _BESIDE_EACH = 1 << 21, 2
+
+# No tag or comment of an honest file is longer. The parser goes through an incomplete one again with each piece of the file.
+_LONGEST_TAG: Final = 1 << 20
+
+# What an old or encrypted file of Excel begins with.
+_OLE: Final = bytes.fromhex("d0cf11e0a1b11ae1")
+
+_DIGITS: Final = "0123456789"
+
+# Number formats of dates and times that have no text in the file.
+_DATES: Final = frozenset((*range(14, 23), *range(27, 37), *range(45, 48), *range(50, 59)))
+
+# Of a number format what stands for itself: quoted, escaped or bracketed text but for hours, minutes and seconds.
+_LITERAL: Final = re.compile(r'"[^"]*"|\\.|_.|\*.|\[(?!(?:h+|m+|s+)\])[^\]]*\]|general', re.IGNORECASE)
+
+# How a file writes truth values.
+_TRUTH: Final = {"1": True, "true": True, "0": False, "false": False}
+
+_DAYS: Final = (datetime(1899, 12, 30), datetime(1904, 1, 1))
+
+
+class _Refused(ValueError):
+    """A reason that may be shown."""
+
+
+def cell_name(row: int, column: int) -> str:
+    """The name of a cell, from its row, from 1, and its column, from 0.
+
+    >>> cell_name(1, 0), cell_name(7, 27)
+    ('A1', 'AB7')
+    """
+    letters, column = "", column + 1
+    while column:
+        column, place = divmod(column - 1, 26)
+        letters = chr(65 + place) + letters
+    return f"{letters}{row}"
+
+
+class _Columns(dict[str, int]):
+    """Columns from 0 by their letters."""
+
+    def __missing__(self, letters: str) -> int:
+        column = 0
+        for letter in letters.upper():
+            column = column * 26 + "ABCDEFGHIJKLMNOPQRSTUVWXYZ".index(letter) + 1
+        if not 0 < column <= _MOST_COLUMNS:
+            raise ValueError
+        return self.setdefault(letters, column - 1)
+
+
+class _Locals(dict[str, str]):
+    """Names of elements without a prefix."""
+
+    def __missing__(self, tag: str) -> str:
+        found = tag.rpartition(":")[2]
+        # A file may have as many names as it likes, and they need not be held.
+        return self.setdefault(tag, found) if len(self) < 1000 else found
+
+
+@contextmanager
+def _reading(path: Path, seen: int | None = None) -> Iterator[None]:
+    """Replace errors of the libraries, whose words may quote what the file holds."""
+    try:
+        yield
+    except (_Refused, UnpacksTooMuch):
+        raise
+    except (
+        *(zipfile.BadZipFile, zlib.error, struct.error, expat.ExpatError, EOFError, OSError, LookupError),
+        *(ValueError, ArithmeticError, NotImplementedError, RuntimeError),
+    ):
+        place = "" if seen is None else f" after row {seen}"
+        raise ValueError(f"{path} cannot be read as xlsx{place}: it is damaged, or no xlsx file") from None
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Workbook:
+    """The sheets of an xlsx file by name, in its order, hidden ones too, and what their cells refer to."""
+
+    path: Path
+    sheets: Mapping[str, str]
+    _texts: str | None
+    _styles: str | None
+    _later: bool  # Whether days are counted from 1904.
+
+    @classmethod
+    def open(cls, path: Path) -> "Workbook":
+        """The list of sheets is read now. A file that unpacks to too much is refused before any part of it is opened."""
+        with _reading(path):
+            with path.open("rb") as file:
+                old = file.read(len(_OLE)) == _OLE
+            if old:
+                raise _Refused(f"{path} is an old .xls file, or protected by a password. Save it as .xlsx without one")
+            require_members(path, advice="If you trust it, open it in a spreadsheet program and save it as csv")
+            return cls._of(path)
+
+    @classmethod
+    def _of(cls, path: Path) -> "Workbook":
+        with zipfile.ZipFile(path) as archive:
+            book = dict(_relations(archive, path, "").values())["officeDocument"]
+            if book.endswith(".bin"):
+                raise _Refused(f"{path} is a binary workbook (.xlsb). Save it as .xlsx")
+            parts = _relations(archive, path, book)
+            sheets: dict[str, str] = {}
+            later = False
+            for name, said in _events(archive, path, book):
+                if name == "sheet" and isinstance(said, dict):
+                    # The attribute has whatever prefix the file gives it.
+                    local = {key.rpartition(":")[2]: value for key, value in said.items()}
+                    kind, target = parts[local["id"]]
+                    # Other kinds are charts and dialogs, which have no cells.
+                    if kind == "worksheet":
+                        sheets[said["name"]] = target
+                elif name == "workbookPr" and isinstance(said, dict):
+                    later = said.get("date1904", "0") in ("1", "true")
+        require(bool(sheets), "no sheet")
+        by_kind = dict(parts.values())
+        return cls(
+            path=path, sheets=sheets, _texts=by_kind.get("sharedStrings"), _styles=by_kind.get("styles"), _later=later
+        )
+
+    @cached_property
+    def texts(self) -> Sequence[str]:
+        """The table of texts that cells refer to. Equal ones are held once."""
+        found: list[str] = []
+        if self._texts is None:
+            return found
+        known: dict[str, str] = {}
+        pieces: list[str] = []
+        spoken = False
+        with _reading(self.path), zipfile.ZipFile(self.path) as archive:
+            for name, said in _events(archive, self.path, self._texts):
+                match name, said:
+                    case "si", dict():
+                        pieces = []
+                    case "rPh", _:
+                        # How a text is pronounced is no part of it.
+                        spoken = isinstance(said, dict)
+                    case "t", str() if not spoken:
+                        pieces.append(said)
+                    case "si", str():
+                        text = "".join(pieces)
+                        found.append(known.setdefault(text, text))
+        return found
+
+    @cached_property
+    def dates(self) -> frozenset[str]:
+        """The numbers of the styles that show a number as a date or a time."""
+        if self._styles is None:
+            return frozenset()
+        formats, found, inside, count = dict[str, str](), set[str](), False, 0
+        with _reading(self.path), zipfile.ZipFile(self.path) as archive:
+            for name, said in _events(archive, self.path, self._styles):
+                if name == "cellXfs":
+                    inside = isinstance(said, dict)
+                if not isinstance(said, dict):
+                    continue
+                if name == "numFmt":
+                    formats[said["numFmtId"]] = said["formatCode"]
+                elif name == "xf" and inside:
+                    if _is_date(said.get("numFmtId", "0"), formats):
+                        found.add(str(count))
+                    count += 1
+        return frozenset(found)
+
+    def rows(self, sheet: str) -> Iterator[tuple[int, list[Any]]]:
+        """The rows of a sheet that have a value, with their numbers from 1. Cells are numbers, truth values, text, `CellDate`,
+        `CellError` or None."""
+        texts, dates, seen = self.texts, self.dates, 0
+        with _reading(self.path):
+            archive = zipfile.ZipFile(self.path)
+        with archive:
+            with _reading(self.path):
+                file = _member(archive, self.path, self.sheets[sheet])
+                parser = _SheetParser(texts, dates, _DAYS[self._later])
+            while not parser.ended:
+                with _reading(self.path, seen):
+                    ready = parser.feed(file.read(_BYTES), self.path)
+                for number, row in ready:
+                    yield number, row
+                    seen = number
+            with _reading(self.path, seen):
+                # To its end, where Python compares the checksum.
+                while file.read(_BYTES):
+                    pass
+
+
+def _is_date(number: str, formats: Mapping[str, str]) -> bool:
+    code = formats.get(number)
+    if code is None:
+        return int(number) in _DATES
+    return re.search(r"[dmyhs]", _LITERAL.sub("", code), re.IGNORECASE) is not None
+
+
+def _member(archive: zipfile.ZipFile, path: Path, name: str) -> Any:
+    # Some programs write names with other letters than they refer to.
+    members = {member.filename.lower().lstrip("/"): member for member in archive.infolist()}
+    member = members[name.lower().lstrip("/")]
+    if member.flag_bits & 1:
+        raise _Refused(f"{path} is protected by a password. Save it without one")
+    return archive.open(member)
+
+
+def _relations(archive: zipfile.ZipFile, path: Path, part: str) -> dict[str, tuple[str, str]]:
+    """What a part of the file refers to: the kind and the name of the other part, by the id of the relation."""
+    folder, name = posixpath.split(part)
+    found = {}
+    for element, said in _events(archive, path, posixpath.join(folder, "_rels", f"{name}.rels")):
+        if element == "Relationship" and isinstance(said, dict):
+            target = posixpath.normpath(posixpath.join("/", folder, said["Target"])).lstrip("/")
+            found[said["Id"]] = (said["Type"].rpartition("/")[2], target)
+    return found
+
+
+def _parser(path: Path) -> Any:
+    def refuse(*_: Any) -> None:
+        raise _Refused(
+            f"{path} has a document type declaration (DTD), which no spreadsheet program writes and which may be an attack. "
+            "Open it in a spreadsheet program and save it again"
+        )
+
+    parser = expat.ParserCreate()
+    parser.buffer_text = True
+    parser.StartDoctypeDeclHandler = refuse
+    return parser
+
+
+def _fed(parser: Any, chunk: bytes, before: int, path: Path) -> int:
+    """How many bytes the parser has with this piece, after those `before`. Refuses a tag or comment that goes on for long."""
+    parser.Parse(chunk)
+    fed = before + len(chunk)
+    if fed - parser.CurrentByteIndex > _LONGEST_TAG:
+        raise _Refused(f"{path} has a tag or comment of over {_LONGEST_TAG >> 20} MiB. Save the sheet as csv")
+    return fed
+
+
+def _events(archive: zipfile.ZipFile, path: Path, part: str) -> Iterator[tuple[str, Any]]:
+    """The elements of a part: each with its attributes where it begins, and with its text where it ends."""
+    parser, names = _parser(path), _Locals()
+    ready: list[tuple[str, Any]] = []
+    texts: list[str] = []
+    left = max(_FREE_BESIDE, _BESIDE_EACH * path.stat().st_size)
+
+    def start(tag: str, attributes: dict[str, str]) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise _Refused(f"{path} has millions of elements that belong to no cell. Save the sheet as csv")
+        texts.clear()
+        ready.append((names[tag], attributes))
+
+    def end(tag: str) -> None:
+        ready.append((names[tag], "".join(texts)))
+        texts.clear()
+
+    parser.StartElementHandler, parser.EndElementHandler = start, end
+    parser.CharacterDataHandler = texts.append
+    with _member(archive, path, part) as file:
+        fed = 0
+        while chunk := file.read(_BYTES):
+            fed = _fed(parser, chunk, fed, path)
+            yield from ready
+            ready.clear()
+        parser.Parse(b"", True)
+
+
+@final
+class _SheetParser:
+    """The cells of a sheet from pieces of its XML. Changes in place: it holds the row that is not complete yet."""
+
+    def __init__(self, texts: Sequence[str], dates: frozenset[str], first_day: datetime) -> None:
+        self.ended = False
+        self._texts, self._dates, self._first_day = texts, dates, first_day
+        self._ready: list[tuple[int, list[Any]]] = []
+        self._parser: Any = None
+        self._fed = 0
+
+    def feed(self, chunk: bytes, path: Path) -> list[tuple[int, list[Any]]]:
+        """The rows that are complete with this piece. An empty one ends the sheet."""
+        if self._parser is None:
+            self._parser = _parser(path)
+            self._parser.StartElementHandler, self._parser.EndElementHandler, text = self._handlers(path)
+            self._parser.CharacterDataHandler = text
+        if chunk:
+            self._fed = _fed(self._parser, chunk, self._fed, path)
+        else:
+            self._parser.Parse(b"", True)
+            self.ended = True
+        found = self._ready[:]
+        self._ready.clear()
+        return found
+
+    def _handlers(self, path: Path) -> tuple[Callable[..., None], Callable[..., None], Callable[..., None]]:
+        # Local variables, because there are three calls for each cell of a sheet.
+        names, columns, ready, value_of = _Locals(), _Columns(), self._ready, self._value
+        row: list[Any] = []
+        texts: list[str] = []
+        number = elements = values = 0
+        most = _FREE_ELEMENTS
+        column, kind, style = -1, "n", None
+        reading = spoken = formula = inside = False
+        value: str | None = None
+
+        def start(tag: str, attributes: dict[str, str]) -> None:
+            nonlocal row, number, elements, most, column, kind, style, reading, spoken, formula, inside, value
+            elements += 1
+            if elements > most:
+                most = max(_FREE_ELEMENTS, _ELEMENTS_EACH * values)
+                if elements > most:
+                    raise _Refused(f"{path} has millions of cells without a value. Save the sheet as csv")
+            match names[tag]:
+                case "c" if inside:
+                    place = attributes.get("r")
+                    column = column + 1 if place is None else columns[place.rstrip(_DIGITS)]
+                    if column >= _MOST_COLUMNS:
+                        raise ValueError
+                    kind, style = attributes.get("t", "n"), attributes.get("s")
+                    value, formula = None, False
+                case "v" | "t" as part:
+                    # A text has pieces, and a value does not: two of them would make one number of their digits.
+                    if part == "v" and value is not None:
+                        raise ValueError
+                    reading = inside and not spoken
+                    texts.clear()
+                case "row" if inside:
+                    place, last = attributes.get("r"), number
+                    number = number + 1 if place is None else int(place)
+                    column, row = -1, []
+                    # In another order the header could come last, and rows that are not below it would be lost.
+                    if not last < number <= _MOST_ROWS:
+                        raise ValueError
+                case "f":
+                    formula = True
+                case "rPh":
+                    spoken = True
+                case "sheetData":
+                    inside = True
+
+        def end(tag: str) -> None:
+            nonlocal reading, spoken, inside, value, values
+            match names[tag]:
+                case "v" | "t":
+                    if reading:
+                        value = (value or "") + "".join(texts)
+                    reading = False
+                case "c" if inside:
+                    found = value_of(kind, value, style, formula=formula)
+                    if found is not None:
+                        values += 1
+                        if column < len(row) and row[column] is not None:
+                            raise ValueError
+                        row.extend([None] * (column + 1 - len(row)))
+                        row[column] = found
+                case "row" if inside:
+                    if row:
+                        ready.append((number, row))
+                case "rPh":
+                    spoken = False
+                case "sheetData":
+                    inside, self.ended = False, True
+
+        def text(piece: str) -> None:
+            if reading:
+                texts.append(piece)
+
+        return start, end, text
+
+    def _value(self, kind: str, value: str | None, style: str | None, *, formula: bool) -> Any:
+        if value is None or (value == "" and kind == "n"):
+            # A program that does not calculate leaves the result out, and a gap in its place would be a silent loss.
+            return CellError() if formula else None
+        match kind:
+            case "n":
+                number = float(value)
+                return self._date(number) if style in self._dates else number
+            case "s":
+                place = int(value)
+                if place < 0:
+                    raise ValueError
+                return self._texts[place]
+            case "b":
+                return _TRUTH[value]
+            case "e":
+                return CellError(value)
+            case "d":
+                return CellDate(value)
+        return value
+
+    def _date(self, days: float) -> CellDate:
+        try:
+            # Excel has a 29th of February 1900, and days before it are one off.
+            early = self._first_day == _DAYS[0] and days < 60
+            when = self._first_day + timedelta(days=days + early, microseconds=500)
+        except (OverflowError, ValueError):
+            return CellDate(repr(days))
+        when = when.replace(microsecond=when.microsecond // 1000 * 1000)
+        return CellDate(str(when if abs(days) >= 1 else when.time()))
+
+
+_MAIN: Final = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+
+_RELATED: Final = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+
+_PACKAGE: Final = "http://schemas.openxmlformats.org/package/2006"
+
+_KINDS: Final = "application/vnd.openxmlformats-officedocument.spreadsheetml"
+
+# Style 1 is that of text: with it a program never takes a text for a formula, not even when somebody edits the cell.
+_PARTS: Final = {
+    "[Content_Types].xml": f'<Types xmlns="{_PACKAGE}/content-types"><Default Extension="rels" '
+    'ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
+    + "".join(
+        f'<Override PartName="/xl/{part}.xml" ContentType="{_KINDS}.{kind}+xml"/>'
+        for part, kind in (("workbook", "sheet.main"), ("worksheets/sheet1", "worksheet"), ("styles", "styles"))
+    )
+    + "</Types>",
+    "_rels/.rels": f'<Relationships xmlns="{_PACKAGE}/relationships"><Relationship Id="rId1" '
+    f'Type="{_RELATED}/officeDocument" Target="xl/workbook.xml"/></Relationships>',
+    "xl/_rels/workbook.xml.rels": f'<Relationships xmlns="{_PACKAGE}/relationships"><Relationship Id="rId1" '
+    f'Type="{_RELATED}/worksheet" Target="worksheets/sheet1.xml"/><Relationship Id="rId2" Type="{_RELATED}/styles" '
+    'Target="styles.xml"/></Relationships>',
+    "xl/workbook.xml": f'<workbook xmlns="{_MAIN}" xmlns:r="{_RELATED}"><sheets><sheet name="scores" sheetId="1" '
+    'r:id="rId1"/></sheets></workbook>',
+    "xl/styles.xml": f'<styleSheet xmlns="{_MAIN}"><fonts count="1"><font><sz val="11"/><name val="Calibri"/></font></fonts>'
+    '<fills count="2"><fill><patternFill patternType="none"/></fill><fill><patternFill patternType="gray125"/></fill></fills>'
+    '<borders count="1"><border><left/><right/><top/><bottom/><diagonal/></border></borders><cellStyleXfs count="1">'
+    '<xf numFmtId="0" fontId="0" fillId="0" borderId="0"/></cellStyleXfs><cellXfs count="2">'
+    '<xf numFmtId="0" fontId="0" fillId="0" borderId="0" xfId="0"/>'
+    '<xf numFmtId="0" fontId="0" fillId="0" borderId="0" xfId="0" quotePrefix="1"/></cellXfs>'
+    '<cellStyles count="1"><cellStyle name="Normal" xfId="0" builtinId="0"/></cellStyles></styleSheet>',
+}
+
+_HEADING: Final = '<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\n'
+
+# What XML has no character for, and a carriage return, which it would turn into a line feed.
+_NO_CHARACTER: Final = re.compile("[\x00-\x08\x0b-\x1f\ufffe\uffff\ud800-\udfff]|_(?=x[0-9A-Fa-f]{4}_)")
+
+_LONGEST_TEXT: Final = 32_767
+
+# A larger whole number, such as an id, would lose digits in a spreadsheet program, and becomes text.
+_LARGEST_EXACT: Final = 10**15
+
+
+@final
+class SheetWriter:
+    """The single sheet of a new xlsx file, written row by row. Changes in place. Text is never a formula."""
+
+    def __init__(self, archive: zipfile.ZipFile) -> None:
+        for name, content in _PARTS.items():
+            archive.writestr(name, _HEADING + content)
+        self._file = archive.open("xl/worksheets/sheet1.xml", "w", force_zip64=True)
+        self._count = 0
+        self._letters: list[str] = []
+
+    def __enter__(self) -> "SheetWriter":
+        self._file.write(f'{_HEADING}<worksheet xmlns="{_MAIN}"><sheetData>'.encode())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.write(b"</sheetData></worksheet>")
+        self._file.close()
+
+    def write(self, rows: Iterable[Sequence[Any]]) -> None:
+        """Add rows of numbers, truth values, texts and None."""
+        for row in rows:
+            self._count += 1
+            require(
+                self._count <= _MOST_ROWS and len(row) <= _MOST_COLUMNS,
+                f"an xlsx has at most {_MOST_ROWS} rows and {_MOST_COLUMNS} columns. Write to .csv or .parquet",
+            )
+            self._letters += [cell_name(1, place)[:-1] for place in range(len(self._letters), len(row))]
+            cells = "".join(
+                _written(f"{letters}{self._count}", cell) for letters, cell in zip(self._letters, row, strict=False)
+            )
+            self._file.write(f'<row r="{self._count}">{cells}</row>'.encode())
+
+
+def _written(place: str, cell: Any) -> str:
+    match cell:
+        case None:
+            return ""
+        case bool():
+            return f'<c r="{place}" t="b"><v>{int(cell)}</v></c>'
+        case float() if math.isfinite(cell):
+            return f'<c r="{place}"><v>{cell!r}</v></c>'
+        case int() if abs(cell) < _LARGEST_EXACT:
+            return f'<c r="{place}"><v>{cell}</v></c>'
+        case float():
+            # A sheet has no cell for NaN.
+            return ""
+    text = _NO_CHARACTER.sub(lambda found: f"_x{ord(found[0]):04X}_", str(cell))
+    require(
+        len(text) <= _LONGEST_TEXT,
+        f"a cell of an xlsx has at most {_LONGEST_TEXT} characters. Write to .csv or .parquet",
+    )
+    return f'<c r="{place}" s="1" t="inlineStr"><is><t xml:space="preserve">{escape(text)}</t></is></c>'
+
 
 # Rows at the top of a sheet that are looked at for its header.
 _TOP: Final = 30

@@ -23,7 +23,7 @@ from eigenveil.linalg import Array
 from eigenveil.params import ColumnBoundsParams, parameters, takes
 from eigenveil.privacy import Guarantee
 from eigenveil.privacy.facts import COLUMN_TAILS, TableRows
-from eigenveil.tasks.tails import Tails, read_tails, signed_cells
+from eigenveil.tasks.levels import Tails, read_tails, signed_cells
 
 __all__ = ["FindColumnBounds", "FoundColumnBounds", "find_column_bounds"]
 

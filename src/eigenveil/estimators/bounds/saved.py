@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 from eigenveil.data.archive import whole_number
 from eigenveil.errors import listed, require
 from eigenveil.params import PrivateParams, declared
-from eigenveil.params.words import flag
+from eigenveil.params.declare import flag
 
 if TYPE_CHECKING:
     from eigenveil.core.accounting import Budget

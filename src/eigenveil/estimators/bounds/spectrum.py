@@ -28,8 +28,8 @@ from eigenveil.privacy.facts import EIGENVALUES, ON_LAPACK, TableRows
 from eigenveil.protocols import run_pooled
 from eigenveil.tasks import Totals
 from eigenveil.tasks.fit.bounds import RowBounds
-from eigenveil.tasks.fit.center import Center, CenterSearch
-from eigenveil.tasks.fit.split import Split
+from eigenveil.tasks.fit.gaps import Split
+from eigenveil.tasks.fit.search import Center, CenterSearch
 
 __all__ = ["ReleaseSpectrum", "ReleasedSpectrum", "bounded_spectrum", "denoised", "released_spectrum"]
 

@@ -18,24 +18,37 @@ from eigenveil.core.mechanism import Exact, Gaussian, Mechanism
 from eigenveil.core.noise import ROUNDING_COST, Noise
 from eigenveil.core.rows import Rows
 from eigenveil.data.rows import Symmetric
-from eigenveil.errors import ParameterWarning, require
-from eigenveil.estimators.federated.spec import FederatedSpec
-from eigenveil.estimators.settings import bound_settings, settings_of
+from eigenveil.errors import BudgetExceeded, ParameterWarning, QuorumLost, at_place, require, require_param, verbatim
+from eigenveil.estimators.checks import WholeCharge
+from eigenveil.estimators.federated.spec import DeclaredBounds, FederatedSpec
+from eigenveil.estimators.reading import Columns
+from eigenveil.estimators.terms import Round, Watch, bound_settings, round_of, settings_of
 from eigenveil.estimators.verdict import FitVerdict, forewarned, noise_floor, released_of, verdict_of
 from eigenveil.methods import method_of
 from eigenveil.papers.noise_scales import fedpower_multiplier
 from eigenveil.plan import masked_terms
-from eigenveil.privacy import Share
-from eigenveil.privacy.facts import NO_PRIVACY
-from eigenveil.protocols import Hub, HubRound, Member, Node, Sampling, Terms
+from eigenveil.privacy import Guarantee, GuaranteeFacts, Share
+from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, HubAndSites, MaskedSites, Person, unproven
+from eigenveil.protocols import Hub, HubRound, Member, Node, Party, Sampling, Terms
 from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms, Masking
-from eigenveil.protocols.star.layout import star, tree
+from eigenveil.protocols.star.rounds import star, tree
+from eigenveil.runtimes import Faults, LocalStar, Refusal
 from eigenveil.tasks import Question
 from eigenveil.tasks.fit.task import Fit, FitResult, Setting, WholeFit
 
-__all__ = ["NOTHING_ASKED", "Parties", "place_of_noise", "sites_settings"]
+__all__ = [
+    "NOTHING_ASKED",
+    "FederatedSimulation",
+    "Parties",
+    "charged",
+    "federated_guarantee",
+    "place_of_noise",
+    "seen_by_hub",
+    "sites_settings",
+]
 
 NOTHING_ASKED: Final = NO_PRIVACY["fit"]
+
 # Spending stays this far below the budget, relatively. Otherwise rounding in the ledger could refuse the last release.
 _MARGIN: Final = 1e-10
 
@@ -428,3 +441,276 @@ def place_of_noise(request: FederatedSpec) -> str:
     if request.at_sites is not None:
         return "both" if request.at_hub is not None else "site"
     return "hub" if request.at_hub is not None else "none"
+
+
+def federated_guarantee(parties: Parties, found: FitResult) -> Guarantee:
+    """The guarantee of a finished fit, from what its ledgers say."""
+    request, study = parties.request, parties.study
+    assert isinstance(study, Fit)
+    if not request.fit.private:
+        return Guarantee.none(NO_PRIVACY["fit"])
+    if request.fit.published:
+        # The paper's proof does not cover a person, so its budgets are quoted and not claimed.
+        return Guarantee.none(_as_published(request))
+    # With noise in both places, the sites may add more than was asked of the hub.
+    budgets = [budget for budget in (request.at_hub, request.at_sites) if budget is not None]
+    radius, matrices = found.domain.radius, len(parties.matrices)
+    return GuaranteeFacts(
+        budget=min(budgets, key=lambda budget: budget.mu),
+        protects=Person(
+            place="site", grouped=request.fit.grouped, most=request.person_sites, column=request.fit.person
+        ),
+        neighbours=request.fit.neighbours,
+        rows=study.bounds.known(
+            study.center,
+            # Nothing was clipped if every site gave a matrix.
+            norm=radius if matrices < len(parties.names) else None,
+            trace=radius**2 if matrices else None,
+        ),
+        seen_by=seen_by_hub(parties),
+        released=COMPONENTS + study.bounds.released,
+        charges=charged(parties),
+        reproducible=request.seed is not None,
+        people=found.people,
+    ).guarantee()
+
+
+def seen_by_hub(parties: Parties) -> HubAndSites | MaskedSites:
+    """Who sees what when sites fit anything together around a hub."""
+    request, masked = parties.request, parties.masked
+    if request.masks is None or masked is None:
+        return HubAndSites(
+            at_sites=request.at_sites,
+            at_hub=request.at_hub,
+            tree=request.fanout is not None,
+            drawn=request.participation is not None,
+        )
+    lattice = masked.lattice
+    assert lattice.gaussian is not None
+    return MaskedSites(
+        survivors=masked.survivors,
+        colluders=masked.colluders,
+        honest=lattice.honest,
+        noise_delta=lattice.gaussian.delta,
+        failure=lattice.failure,
+        apart=parties.apart,
+    )
+
+
+def charged(parties: Parties) -> tuple[Charge, ...]:
+    """The hub's charges if it adds noise. Otherwise those of the site that spent most, once for each site a person may be at."""
+    request, ledgers = parties.request, parties.ledgers
+    if parties.apart and (not ledgers or (request.at_hub is not None and parties.layout.hub not in ledgers)):
+        # Over a network each party keeps its own ledger, and nobody sees the others'.
+        least = min(budget.mu for budget in (request.at_sites, request.at_hub) if budget is not None)
+        return (Charge("reserved for the whole study", least),)
+    if request.at_hub is not None and (
+        request.at_sites is None or ledgers[parties.layout.hub].spent_mu <= request.at_sites.mu
+    ):
+        return ledgers[parties.layout.hub].charges
+    most = max(
+        (ledger for name, ledger in ledgers.items() if name != parties.layout.hub), key=lambda ledger: ledger.spent_mu
+    )
+    # Under masks a share is charged for the sum, which already counts a person at all of their sites.
+    # A person at k sites is in k releases with independent noise, whose squares of mu add up.
+    factor = math.sqrt(request.person_sites) if request.masks is None else 1.0
+    return tuple(Charge(charge.label, charge.mu * factor) for charge in most.charges)
+
+
+def _as_published(request: FederatedSpec) -> str:
+    places = [
+        (where, budget)
+        for where, budget in (("the sites", request.at_sites), ("the hub", request.at_hub))
+        if budget is not None
+    ]
+    because = [
+        "it is for one entry of a Gram matrix and not for a person",
+        "it leaves out a factor for the columns of the basis",
+        "it takes the sizes of sites as public",
+    ]
+    if max(request.fit.plan.steps) > 1:
+        because.insert(0, "its local steps read rows that no noise covers")
+    return unproven("FedPower Alg. 2", places, because)
+
+
+@final
+class FederatedSimulation:
+    """The parties of one fit and what they have done. Changes in place: it spends.
+
+    After a lost quorum `run(resume=True)` continues where it stopped. Sites may have been repaired before (`repair`).
+    """
+
+    def __init__(
+        self,
+        request: FederatedSpec,
+        sites: Mapping[str, Rows],
+        columns: Columns,
+        *,
+        watch: Watch | None = None,
+        ledger: Ledger | None = None,
+    ) -> None:
+        self.request, self.columns, self.watch = request, columns, watch
+        self.rounds: list[Round] = []
+        self._names, self._sites = tuple(sites), dict(sites)
+        # Real keys even here, so that a simulation runs the same protocol as a network.
+        self._identities = {name: Identity.fresh() for name in self._names} if request.masks is not None else {}
+        roster = {name: identity.public for name, identity in self._identities.items()}
+        self._whole = WholeCharge(
+            ledger, request.at_sites, request.at_hub, unit=request.fit.unit, label="this fit at sites"
+        )
+        self.parties = Parties(request, self._names, roster=roster, through=self._whole)
+        self._masking = self.parties.masking()
+        self.members: dict[str, Member | MaskedMember] = {name: self._member(name, r) for name, r in sites.items()}
+        self.hub: Hub[Any] = self.parties.hub(masking=self._masking, watch=self._note)
+        self._seen_charges: dict[str, int] = {}
+        self._runtime: LocalStar | None = None
+        self._missing: tuple[str, ...] = ()
+        # Maximum and root of squares of the weights of parts. All sites at weight one, until a round draws some of
+        # them.
+        self._weights = (1.0, math.sqrt(len(self._names)))
+        self._anew = False
+        # What was said before anything was spent.
+        self.before: tuple[ParameterWarning, ...] = ()
+        self.refused: tuple[Refusal, ...] = ()
+
+    @property
+    def study(self) -> WholeFit[Any, Any, Any]:
+        """The whole fit as one task."""
+        return self.parties.study
+
+    @property
+    def masked(self) -> MaskedTerms | None:
+        """The terms that sites agreed on, None without masks."""
+        return self.parties.masked
+
+    @property
+    def ledgers(self) -> dict[str, Ledger]:
+        """The ledger of each party."""
+        return self.parties.ledgers
+
+    def verdict(self, found: FitResult, *, names: tuple[str, ...] | None) -> FitVerdict:
+        """The verdict on the fit. The columns may have `names`."""
+        # The last round may have drawn few sites, weighted to stand for all.
+        return self.parties.verdict(
+            found, sites=len(self.hub.sites), weights=self._weights, names=names, before=self.before
+        )
+
+    def _member(self, name: str, rows: Rows) -> Member | MaskedMember:
+        return self.parties.member(name, rows, identity=self._identities.get(name))
+
+    def run(self, *, faults: Faults | None = None, resume: bool = False) -> Any:
+        """The result. A lost quorum passes through and can be resumed."""
+        # A fit plans to spend its whole budget, so a second charge for one round cannot be paid.
+        if resume and self.request.fit.private and self.hub.paid_in_vain:
+            raise BudgetExceeded(
+                "the last round was charged and failed, and the rest of the budget does not pay for the rest of the fit. Nothing "
+                "more was charged. Start a new fit with a budget of its own"
+            )
+        nodes = [self.parties.node(name) for name in self.parties.layout.nodes]
+        others: list[Party] = [*nodes, *self.members.values()]
+        self._runtime = LocalStar(self.hub, others, faults=faults, seed=self.request.seed)
+        try:
+            with self._whole.reserved(self.masked):
+                found = self._runtime.run(resume=resume, anew=self._anew)
+        except QuorumLost as error:
+            self._missing = error.missing
+            raise
+        finally:
+            self._anew = False
+            self.refused += tuple(self._runtime.refused)
+            if self._masking is not None:
+                # Masks name liars when a sum is opened, which refuses no message.
+                lies = (Refusal("hub", name, why) for name, why in self._masking.liars.items())
+                self.refused += tuple(lie for lie in lies if lie not in self.refused)
+        traffic = self._runtime.traffic
+        last = self.rounds[-1]
+        # The hub's last message was sent after the round ended.
+        self.rounds[-1] = replace(last, bytes_down=traffic[last.number].down, bytes_up=traffic[last.number].up)
+        return found
+
+    def repair(self, site: str, rows: Rows) -> None:
+        """Give other rows to a site that was missing when the quorum was lost.
+
+        If the site had been counted before, the fit restarts. With a budget that would cost twice, so it is refused.
+        """
+        require(site in self.members, f"there is no site {site!r}")
+        require(
+            site in self._missing,
+            f"{site} was not missing, so its rows cannot change: the answer would mix old and new rows",
+        )
+        self._require_declared(site, rows)
+        self._sites[site] = rows
+        member = self.members[site]
+        # A masked part may have left in a round that then failed: it counts as given.
+        given = isinstance(member, MaskedMember) and member.gave
+        if given or any(site in done.answered for done in self.rounds):
+            require(
+                not self.request.fit.private,
+                f"{site} has been counted with its earlier rows. Resume without new rows, or pay for a new fit",
+            )
+            # Its earlier rows are in every sum so far, so the answer would mix old and new ones.
+            self._anew = True
+        if isinstance(member, MaskedMember):
+            # It keeps its keys: the other sites agreed on masks with them.
+            self.parties.mended(site, rows)
+            member.mend(rows)
+            return
+        self.members[site] = self._member(site, rows)
+
+    def _require_declared(self, site: str, rows: Rows) -> None:
+        """Refuse rows beyond the declared bounds: they would be clipped."""
+        request = self.request
+        if request.declared is None:
+            return
+        assert isinstance(self.study, Fit)
+        bounds, center = self.study.bounds, self.study.center
+        now = DeclaredBounds.of(
+            self._sites | {site: rows},
+            scale=bounds.scale,
+            origin=bounds.origin,
+            center=center,
+            mean_bound=request.declared.given,
+        )
+        sound = now.row_bound <= request.declared.row_bound and now.mean_bound <= request.declared.mean_bound
+        require_param(
+            sound,
+            f"{verbatim(site)}: its rows lie beyond the bounds that the sites declared. Start a new fit, or give a {{row_bound}} "
+            "(eigenveil.find_bounds and `eigenveil bounds` find one)",
+        )
+
+    def require_sound_sites(self) -> None:
+        """Raise the error of a site, naming the site, if there is one."""
+        for name, member in self.members.items():
+            if member.error is not None and name in self._missing:
+                # An error of the rows keeps its parameters, so that each surface can word it.
+                if isinstance(member.error, ValueError):
+                    raise at_place(name, member.error) from None
+                raise type(member.error)(f"{name}: {member.error}") from None
+
+    def _note(self, round_: HubRound) -> None:
+        assert self._runtime is not None
+        traffic = self._runtime.traffic[round_.number]
+        if round_.stage == "components":
+            self._weights = self.hub.weights
+        done = round_of(
+            round_,
+            method=self.request.fit.plan.method,
+            down=traffic.down,
+            up=traffic.up,
+            charges=self._new_charges(round_),
+        )
+        self.rounds.append(done)
+        if self.watch is not None:
+            self.watch(done)
+
+    def _new_charges(self, round_: HubRound) -> tuple[Charge, ...]:
+        """What this round charged to the hub's ledger and to that of one site that answered."""
+        found: list[Charge] = []
+        for name in (self.parties.layout.hub, *round_.answered[:1]):
+            if name in self.ledgers:
+                charges = self.ledgers[name].charges
+                found += charges[self._seen_charges.get(name, 0) :]
+        # All ledgers, because sites that are not shown were charged, too.
+        for name, ledger in self.ledgers.items():
+            self._seen_charges[name] = len(ledger.charges)
+        return tuple(found)

@@ -11,14 +11,11 @@ from sklearn.utils.validation import check_is_fitted
 from eigenveil.core.rows import in_silence
 from eigenveil.errors import ProtocolError, TooFewPeople, require, require_param
 from eigenveil.estimators.checks import PartiesLedger
-from eigenveil.estimators.federated.guarantee import federated_guarantee
-from eigenveil.estimators.federated.masks import masked_room
-from eigenveil.estimators.federated.parties import sites_settings
-from eigenveil.estimators.federated.simulation import FederatedSimulation
-from eigenveil.estimators.federated.spec import FederatedSpec, budgets_of, request_of
+from eigenveil.estimators.federated.parties import FederatedSimulation, federated_guarantee, sites_settings
+from eigenveil.estimators.federated.spec import FederatedSpec, budgets_of, masked_room, request_of
 from eigenveil.estimators.fitted import FittedPCA
-from eigenveil.estimators.rounds import Unfinished, Watch
-from eigenveil.estimators.sites import SiteInfo, read_site, read_sites
+from eigenveil.estimators.reading import SiteInfo, read_site, read_sites
+from eigenveil.estimators.terms import Unfinished, Watch
 from eigenveil.linalg import Array
 from eigenveil.params import ColumnsParams, FederatedParams, checked, param, parameters
 from eigenveil.params.declarations.groups import HERE

@@ -3,39 +3,363 @@
 Rows are needed only for what `SiteInfo` says of them, so a network can make the same spec from declared sizes.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, final
+from typing import Any, Final, Literal, Self, cast, final
+
+import numpy as np
 
 from eigenveil.core.accounting import Budget
+from eigenveil.core.domain import Domain, Gaps, row_sums
+from eigenveil.core.rows import Block, Rows, block_size, total_of
 from eigenveil.core.unit import Neighbours
-from eigenveil.errors import ParameterError, require_param
+from eigenveil.data.rows import Symmetric
+from eigenveil.errors import ParameterError, at_place, require, require_param, verbatim
 from eigenveil.estimators.checks import budget_of, center_of, covariance_for, rank_of, seed_of
-from eigenveil.estimators.federated.masks import DeclaredBounds
-from eigenveil.estimators.federated.rules import (
-    Participation,
-    drawn_of,
-    masks_of,
-    require_enough,
-    require_few_rounds,
-    require_legal,
-    require_maskable,
-    share_of,
-)
-from eigenveil.estimators.settings import asked_settings
-from eigenveil.estimators.sites import SiteInfo
-from eigenveil.estimators.terms import Terms
+from eigenveil.estimators.reading import SiteInfo
+from eigenveil.estimators.terms import Terms, asked_settings
 from eigenveil.linalg import Array
-from eigenveil.methods import METHODS, MethodPlan, TaskContext
-from eigenveil.params import FederatedParams
+from eigenveil.methods import METHODS, MethodPlan, TaskContext, method_of, methods_at
+from eigenveil.params import FederatedParams, RecommenderParams
+from eigenveil.params.values import LONGEST, SHORTEST, Expected, number_or_share
 from eigenveil.plan import plan_sites
 from eigenveil.plan.choose import DIVIDED
+from eigenveil.privacy import bounded_count, bounded_kept, bounded_observed, bounded_sum
+from eigenveil.privacy.floating import moved
 from eigenveil.protocols import Terms as Patience
+from eigenveil.protocols.masked import MaskedTerms, require_survivors
 from eigenveil.tasks.fit.bounds import RowBounds
+from eigenveil.tasks.fit.gaps import Rates
 from eigenveil.tasks.fit.task import Fit, Setting, WholeFit
 
-__all__ = ["Design", "FederatedSpec", "Participation", "budgets_of", "pca_fit", "request_of"]
+__all__ = [
+    "DeclaredBounds",
+    "Design",
+    "FederatedSpec",
+    "Participation",
+    "budgets_of",
+    "drawn_of",
+    "masked_room",
+    "masks_of",
+    "pca_fit",
+    "request_of",
+    "require_enough",
+    "require_few_rounds",
+    "require_legal",
+    "require_maskable",
+    "share_of",
+]
+
+
+def masked_room(terms: MaskedTerms, study: WholeFit[Any, Any, Any]) -> float:
+    """How many people at one site the largest sum has room for, all at their bound in one entry. With more it is clipped."""
+    if not terms.lattice.private:
+        return math.inf
+    size = 2 * study.extent().entries
+    return terms.lattice.people(mu=1 / terms.multiplier, size=size, several=terms.several)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class DeclaredBounds:
+    """How far rows lie, as sites declare it: from the mean or center, and from the origin of the search for the mean.
+
+    Only for fits without privacy, because these numbers are read from rows. Masked sums are sums of integers, and their step
+    must come from numbers that everybody knows.
+    """
+
+    row_bound: float
+    mean_bound: float
+    given: float | None = None
+
+    @classmethod
+    def of(
+        cls,
+        sites: Mapping[str, Rows],
+        *,
+        scale: Any,
+        origin: Any,
+        center: Array | Literal["private"] | None,
+        mean_bound: float | None,
+        gaps: Gaps | None = None,
+    ) -> Self:
+        """Bounds, powers of two, that no row of these sites exceeds, even if some of the sites leave.
+
+        The mean of fewer sites is no further from that of all than the farthest row. So twice that distance is enough. If the
+        caller has bounded the mean, it may lie elsewhere, but within that bound of the origin. With `gaps`, missing entries are
+        at the center, so that they make no row longer.
+        """
+        dim = next(iter(sites.values())).shape[1]
+        units: Array = np.broadcast_to(1.0 if scale is None else np.asarray(scale, dtype=np.float64), dim)
+        start: Array = np.zeros(dim) if origin is None else np.broadcast_to(np.asarray(origin, dtype=np.float64), dim)
+
+        def reach(point: Array) -> float:
+            domain = Domain(dim=dim, radius=math.inf, center=point, scale=units, gaps=gaps)
+            return max(_farthest(name, rows, domain) for name, rows in sites.items())
+
+        far = reach(start)
+        if center is None:
+            return cls(_power(reach(np.zeros(dim))), _power(far))
+        if not isinstance(center, str):
+            return cls(_power(reach(center)), _power(far))
+        # The caller bounds the mean, so it may end anywhere within that bound.
+        if mean_bound is not None:
+            return cls(_power(far + mean_bound), mean_bound, mean_bound)
+        # Without privacy, so the exact mean may be looked at to make the bound tight.
+        return cls(_power(2 * reach(_mean(sites, dim, gaps))), _power(far))
+
+
+def _farthest(name: str, rows: Rows, domain: Domain) -> float:
+    """The largest distance of a row from the center of `domain`, in its units. For a matrix, the root of its norm.
+
+    Errors name the site.
+    """
+    units, point = domain.scale, domain.center
+    assert units is not None
+    assert point is not None
+    try:
+        # Overflow becomes infinity, which is refused below with the name of the site.
+        with np.errstate(over="ignore"):
+            lengths = [0.0] if isinstance(rows, Symmetric) else total_of(rows, _LongestWork(domain))
+    except ValueError as error:
+        raise at_place(name, error) from None
+    found = max(lengths)
+    if isinstance(rows, Symmetric):
+        inner = rows.matrix / np.outer(units, units)
+        found = math.sqrt(max(float(np.linalg.norm(inner)), abs(float(np.trace(inner)))))
+    require_param(not any(map(math.isnan, lengths)), f"{verbatim(name)}: {{X}} contains NaN")
+    require(found < LONGEST / 8, f"{name}: numbers too large to square. Divide the columns by a constant first")
+    require(
+        found == 0 or found > 8 * SHORTEST,
+        f"{name}: numbers too small to square. Multiply the columns by a constant first",
+    )
+    return found
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _LongestWork:
+    """The longest row of each block, around the center and in the units of `domain`: for fits without privacy."""
+
+    domain: Domain
+
+    def of(self, rows: Rows) -> list[float]:
+        """Those of rows that are here."""
+        with np.errstate(over="ignore"):
+            # The zero is for a site without rows, where `max` would have nothing to take.
+            return [0.0, *(_longest(block, self.domain) for block in rows.blocks(block_size(rows)))]
+
+    def joined(self, left: list[float], right: list[float]) -> list[float]:
+        """Those of the rows of both."""
+        return left + right
+
+
+def _longest(block: Block, domain: Domain) -> float:
+    if not block.sparse:
+        rows, _ = moved(domain, block, out=np.empty(block.values.shape))
+        return float(np.linalg.norm(rows, axis=1).max(initial=0.0))
+    # The triangle inequality: an exact distance from the center would make sparse rows dense.
+    around = domain.shifted_center
+    assert around is not None
+    squares = row_sums(np.square(replace(domain, center=None).stored(block)), block.values.indptr)
+    return math.sqrt(float(squares.max(initial=0.0))) + float(np.linalg.norm(around))
+
+
+def _mean(sites: Mapping[str, Rows], dim: int, gaps: Gaps | None) -> Array:
+    """The mean over the people who have each column."""
+    total, count = np.zeros(dim), np.zeros(dim)
+    # Plain counts: nothing is released here.
+    gaps = None if gaps is None else replace(gaps, less_half=False)
+    whole = Domain(dim=dim, radius=math.inf, gaps=gaps, claimed=False)
+    for rows in sites.values():
+        total += bounded_sum(rows, domain=whole, neighbours=Neighbours.ADD_REMOVE).value
+        if gaps is None or not gaps.divides:
+            # Each of a person's m rows has weight 1/m, so that the mean is one over people (decision 4).
+            people = bounded_count(rows, neighbours=Neighbours.ADD_REMOVE)
+            count += people.value if gaps is None or not gaps.drops else bounded_kept(rows, gaps=gaps).value
+        else:
+            count += _of_columns(bounded_observed(rows, gaps=gaps).value, gaps)
+    return total / np.maximum(count, 1.0)
+
+
+def _of_columns(observed: Array, gaps: Gaps) -> Array:
+    """The count of each column, (d,), from those of columns or of pairs of groups."""
+    rates = Rates.of(gaps, observed, people=float(observed.max(initial=1.0)), noise=0.0)
+    return rates.columns * float(observed.max(initial=1.0))
+
+
+def _power(length: float) -> float:
+    """The power of two above a length, with room for rounding of the mean. One for a length of zero."""
+    return 1.0 if length == 0 else 2.0 ** math.ceil(math.log2(1.01 * length))
+
+
+Participation = tuple[Literal["with-replacement", "without-replacement"], int]
+
+# With noise, shares grow from round to round. With more rounds, the first share would be next to nothing.
+_MOST_NOISY_ROUNDS: Final = 200
+
+
+def share_of(name: str, value: Any, sites: int) -> int | None:
+    """How many sites a number or a share of them means, None for all. Errors name the parameter `name`."""
+    if value is None:
+        return None
+    try:
+        given = number_or_share(value)
+    except Expected as error:
+        raise ParameterError(f"{{{name}}} must be {error}, got {{@value}}", value=value) from None
+    if isinstance(given, int):
+        require_param(given <= sites, f"{{{name}}} must be from 1 to the {sites} sites, got {{@value}}", value=given)
+        return given
+    # As binary fractions, shares such as 0.28 are a little larger than written.
+    return max(1, math.ceil(given * sites * (1 - 1e-12)))
+
+
+def drawn_of(asked: FederatedParams, sites: int) -> Participation | None:
+    """How sites are drawn, None if all take part."""
+    if asked.participation == "full":
+        return None
+    scheme, count = asked.participation
+    # With replacement a site may be drawn several times.
+    most = sites if scheme == "without-replacement" else 10**6
+    require_param(
+        count <= most, f"{{participation}} must draw from 1 to {most} of the {sites} sites, got {{@value}}", value=count
+    )
+    return cast("Participation", (scheme, count))
+
+
+def masks_of(
+    asked: FederatedParams | RecommenderParams, sites: int, *, few: str = "a sum over one site is that site's own sum"
+) -> tuple[int, int] | None:
+    """With masks, how many sites must survive and how many may collude. `few` says why one site is not enough."""
+    if asked.trust != "masked":
+        return None
+    require_param(sites >= 2, f"{{trust=masked}} needs at least 2 sites: {verbatim(few)}")
+    require_param(
+        asked.quorum is None,
+        "{quorum} is not for {trust=masked}. Use {survivors}, how many sites must be in each sum",
+    )
+    most = max(1, sites - 1)
+    require_param(
+        asked.colluders <= most,
+        f"{{colluders}} must be an integer from 1 to {most}, got {{@value}}",
+        value=asked.colluders,
+    )
+    # Each site adds the noise of one of t - c honest survivors, so fewer survivors mean more noise from each.
+    survivors = share_of("survivors", asked.survivors, sites)
+    # All by default, which needs the least noise.
+    survivors = sites if survivors is None else survivors
+    require_survivors(sites, survivors=survivors, colluders=asked.colluders)
+    return survivors, asked.colluders
+
+
+def require_maskable(asked: FederatedParams, plan: MethodPlan, sites: int) -> None:
+    """Refuse with masks what needs more than sums over enough sites."""
+    if asked.trust != "masked":
+        return
+    require_param(
+        asked.topology == "star", "{trust=masked} needs {topology=star}: nodes of a tree would see sums over few sites"
+    )
+    require_param(asked.calibration == "exact", "{trust=masked} has exact accounting only. Use {calibration=exact}")
+    # Masks cancel in sums only.
+    additive = [name for name in methods_at("sites") if METHODS[name].is_additive]
+    require_param(
+        plan.method in additive,
+        f"{{trust=masked}} can only add, and {{method=}} does more. Use one of {', '.join(additive)}",
+        method=plan.method,
+    )
+    require_param(
+        asked.participation == "full",
+        "{participation} with {trust=masked} would make sums over few sites. Use {participation=full}",
+    )
+
+
+def require_legal(
+    asked: FederatedParams,
+    plan: MethodPlan,
+    participation: Participation | None,
+    at_sites: Budget | None,
+    at_hub: Budget | None,
+    *,
+    private: bool,
+) -> None:
+    """Refuse guarantees that cannot be kept, and settings without meaning."""
+    method, leaf, published = plan.method, method_of(plan.method), asked.calibration == "paper"
+    # After the first local step a site's product depends on its rows in ways that the hub's noise is not calibrated for.
+    several = max(plan.steps, default=1) > 1
+    require_param(
+        not private or leaf.has_private_form,
+        f"{{method={method}}} has no private form. Use {{method=auto}}, or {{epsilon=None}}",
+    )
+    require_param(
+        not (several and at_hub is not None and not published),
+        "{local_steps} above 1 with {epsilon} and {trust=}: local steps read rows, and noise at the hub does not cover them. "
+        "Use {trust=site}, which charges every local step, or {local_steps=1}",
+        trust=asked.trust,
+    )
+    require_param(
+        not published or leaf.takes_local_steps,
+        "{calibration=paper} is FedPower's noise, and this is {method=}. Use {method=fedpower}",
+        method=method,
+    )
+    require_param(
+        not published or not isinstance(asked.center, str),
+        "{calibration=paper} has no private mean. Use {center=None}, or public numbers",
+    )
+    sampled = [name for name, one in METHODS.items() if one.takes_samples]
+    require_param(
+        participation is None or leaf.takes_samples,
+        f"{{participation}} is for {' and '.join(sampled)}: {method} needs the same sites in every round",
+    )
+    require_param(participation is None or asked.topology == "star", "{participation} needs {topology=star}")
+    require_param(
+        asked.topology == "star" or leaf.runs_in_trees,
+        "{method=} averages at the hub. Use {topology=star}, or {method=merge} for a tree",
+        method=method,
+    )
+    require_param(
+        participation is None or not asked.tolerance,
+        "{tolerance} needs {participation=full}: the same sites drawn twice would look like convergence",
+    )
+    # With add/remove the sizes of sites are private, and a draw by size would reveal them.
+    by_size = participation is not None and participation[0] == "with-replacement"
+    require_param(
+        not (by_size and private and not published) or Neighbours(asked.neighbours).count_is_public,
+        "{participation=} draws sites by size, which {neighbours=add-remove} protects. Draw them without replacement, or use "
+        "{neighbours=zero-out} or {neighbours=replace-one}, which make sizes public",
+        participation=participation,
+    )
+
+
+def require_few_rounds(rounds: int | None, *, private: bool) -> None:
+    """Refuse more rounds than a budget can be divided into."""
+    require_param(
+        rounds is None or not private or rounds <= _MOST_NOISY_ROUNDS,
+        f"{{rounds}} must be an integer from 1 to {_MOST_NOISY_ROUNDS} with a budget, got {{@value}}",
+        value=rounds,
+    )
+
+
+def require_enough(sizes: Mapping[str, float] | None, dim: int, rank: int, *, private: bool, published: bool) -> None:
+    """Refuse too few columns and, if the numbers of rows are public, too few rows."""
+    require(dim >= 2, "sites have 1 column, and principal components need at least 2")
+    if sizes is None:
+        return
+    require_param(
+        not published or min(sizes.values()) > 0,
+        "{calibration=paper} divides by the number of rows of the smallest site, so every site must have rows",
+    )
+    # With a budget the number of rows may be private, and then no error may depend on it.
+    if not private:
+        total = sum(sizes.values())
+        require(total >= 2, f"the sites have {total:g} rows together, and principal components need at least 2")
+        require_param(
+            total >= rank,
+            "all sites together have fewer rows than {n_components=}. Ask for fewer components",
+            n_components=rank,
+        )
+
 
 # Makes the fit from the spec, from what it must know of its carrier, and from the public seed of the first basis.
 Design = Callable[["FederatedSpec", Setting, Any], WholeFit[Any, Any, Any]]

@@ -1,34 +1,41 @@
 """`GossipPCA`: principal components of rows at peers that talk to their neighbours only, without a hub."""
 
 import math
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import replace
-from typing import Any, Final
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, final
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from eigenveil.core.accounting import Budget
+from eigenveil.core.accounting import Budget, epsilon_of
+from eigenveil.core.ledger import Charge, Ledger
+from eigenveil.core.mechanism import Bounded, Gaussian
+from eigenveil.core.noise import Noise
 from eigenveil.core.rows import Rows, in_silence
+from eigenveil.core.threads import this_process
 from eigenveil.core.unit import Neighbours
-from eigenveil.data.elsewhere import NotCopied
+from eigenveil.data.rows import NotCopied
 from eigenveil.errors import EigenveilError, ParameterError, require, require_param, verbatim
 from eigenveil.estimators.checks import PartiesLedger, budget_of, center_of, rank_of, seed_of
-from eigenveil.estimators.federated.rules import require_enough, require_few_rounds
+from eigenveil.estimators.federated.spec import require_enough, require_few_rounds
 from eigenveil.estimators.fitted import FittedPCA
-from eigenveil.estimators.gossip.graph import read_graph
-from eigenveil.estimators.gossip.guarantee import gossip_guarantee
-from eigenveil.estimators.gossip.parties import peers_settings
-from eigenveil.estimators.gossip.scores import PublishedScores, ReadyScores
-from eigenveil.estimators.gossip.simulation import GossipSimulation
-from eigenveil.estimators.gossip.spec import GossipSpec, NoiseKind, noise_of, peers_plan, quorum_of, require_people
-from eigenveil.estimators.rounds import Unfinished, Watch
-from eigenveil.estimators.settings import asked_settings
-from eigenveil.estimators.sites import SiteInfo, read_sites
-from eigenveil.estimators.terms import Terms
+from eigenveil.estimators.gossip.parties import GossipSimulation, gossip_guarantee, peers_settings
+from eigenveil.estimators.gossip.spec import (
+    GossipSpec,
+    NoiseKind,
+    noise_of,
+    peers_plan,
+    quorum_of,
+    read_graph,
+    require_people,
+)
+from eigenveil.estimators.reading import SiteInfo, read_sites
+from eigenveil.estimators.terms import Terms, Unfinished, Watch, asked_settings
 from eigenveil.linalg import Array
 from eigenveil.linalg.graphs import Graph
 from eigenveil.papers.d_dp_pm import PublishedSegments
@@ -36,21 +43,117 @@ from eigenveil.params import ColumnsParams, GossipParams, checked, param, parame
 from eigenveil.params.declarations.groups import HERE
 from eigenveil.params.values import instance_of
 from eigenveil.plan import guessed_eigenvalues
+from eigenveil.privacy import Guarantee, bounded_scores
 from eigenveil.runtimes import Faults
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.task import FitResult
 
-__all__ = ["GossipPCA"]
+__all__ = ["GossipPCA", "PublishedScores", "ReadyScores"]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class PublishedScores:
+    """Noisy scores of each peer's people, (n, k) by name, and the guarantee of fit and scores together."""
+
+    scores: dict[str, Array]
+    guarantee: Guarantee
+
+
+@final
+@dataclass(slots=True, eq=False)
+class ReadyScores:
+    """Scores with their bound, as they were when the fit ended, for `publish`. Parameters may change later.
+
+    Changes in place: it counts calls, so that a seed makes other noise each time. `why_not` says why nothing may be published.
+    It must not be copied: a copy would release the same scores without knowing of the charge.
+    """
+
+    own: Mapping[str, Bounded]
+    seed: int | None
+    why_not: str = ""
+    _times: int = field(init=False, default=0)
+    _process: tuple[int, int] = field(init=False, default_factory=this_process)
+    _busy: threading.Lock = field(init=False, default_factory=threading.Lock)
+
+    @classmethod
+    def of(cls, request: GossipSpec, rows: Mapping[str, Rows], found: FitResult) -> "ReadyScores":
+        """The scores of these rows on the directions found, or why none may be published."""
+        why_not = ""
+        if request.budget is None:
+            why_not = "the fit has no guarantee to add to. Fit with epsilon and delta"
+        elif not request.fit.neighbours.count_is_public:
+            why_not = (
+                "one score for each person reveals the number of people, which {neighbours=add-remove} protects. Fit with "
+                "{neighbours=zero-out} or {neighbours=replace-one}"
+            )
+        elif request.fit.grouped:
+            why_not = "people with several rows have several scores. publish_scores is for one row each"
+        own: dict[str, Bounded] = {}
+        if not why_not:
+            own = {
+                name: bounded_scores(
+                    own_rows, basis=found.subspace.basis, domain=found.domain, neighbours=request.fit.neighbours
+                )
+                for name, own_rows in rows.items()
+            }
+        return cls(own, request.seed, why_not)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """One call at a time, so that each guarantee includes the charges before it. Refused in a forked process."""
+        # A fork has the same scores and another ledger: both could publish, and neither would know of the other's charge.
+        if this_process() != self._process:
+            raise EigenveilError("this is a forked copy of a fit: only the process that fitted can publish scores")
+        with self._busy:
+            yield
+
+    def publish(self, budget: Budget, fitted: Guarantee, *, shared: Ledger | None) -> PublishedScores:
+        """Release each peer's scores through its own mechanism, for all of `budget`. The guarantee covers fit and scores.
+
+        A `shared` ledger of the people is charged once, because each person is at one peer.
+        """
+        require_param(not self.why_not, self.why_not)
+        assert fitted.epsilon is not None and fitted.delta is not None
+        if shared is not None:
+            shared.spend(budget.mu, label="scores of the people of peers", unit=fitted.protects)
+        # Counted before anything is released: a call that fails midway must not draw the same noise again.
+        self._times += 1
+        scores: dict[str, Array] = {}
+        for place, (name, private) in enumerate(self.own.items()):
+            ledger = Ledger(epsilon=budget.epsilon, delta=budget.delta, unit=fitted.protects)
+            # A hair more noise than needed, so that rounding never refuses the release.
+            release = Gaussian(multiplier=(1 + 1e-10) / budget.mu, ledger=ledger, noise=self._noise(place))
+            scores[name] = release.release(private, label="scores of the people of a peer")
+        # Gaussian releases add up in squares of mu, and epsilon is then stated at the delta of the fit.
+        mu = math.hypot(Budget(fitted.epsilon, fitted.delta).mu, budget.mu)
+        guarantee = replace(
+            fitted,
+            epsilon=epsilon_of(mu, fitted.delta),
+            released=(*fitted.released, "every person's scores with noise"),
+            # One charge for all peers, because each person is at one peer.
+            charges=(*fitted.charges, Charge("scores of the people of a peer", budget.mu)),
+        )
+        return PublishedScores(scores, guarantee)
+
+    def _noise(self, place: int) -> Noise:
+        if self.seed is None:
+            return Noise.fresh()
+        # Room for a million calls, each with noise of its own at every peer.
+        return Noise.seeded((((self.seed << 34) + place) << 20) + self._times)
 
 
 # Warn if the answers of peers are further apart than this sine.
 _APART: Final = 0.01
+
 # A published fit whose largest variance is below this share of what it was scaled for has found noise.
 _FAR_BELOW: Final = 0.1
+
 _KEPT: Final = (
     " What was released before still contains their rows: the mean, earlier components of 'segments', and the number of people "
     "that variances are divided by, if it is protected."
 )
+
 # Warn if every sum takes more steps than this.
 _MANY_STEPS = 1000
 

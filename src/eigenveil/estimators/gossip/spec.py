@@ -4,19 +4,22 @@ Each parameter is checked by itself before. The rules here need several of them,
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, Literal, final
+
+import numpy as np
 
 from eigenveil.core.accounting import Budget
 from eigenveil.core.noise import Noise
 from eigenveil.core.rows import Rows
 from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import Symmetric
-from eigenveil.errors import ParameterError, require, require_param
+from eigenveil.errors import ParameterError, require, require_param, verbatim
 from eigenveil.estimators.checks import covariance_for
-from eigenveil.estimators.federated.rules import share_of
+from eigenveil.estimators.federated.spec import share_of
 from eigenveil.estimators.terms import Terms
 from eigenveil.linalg import Array
 from eigenveil.linalg.graphs import Graph
@@ -25,10 +28,20 @@ from eigenveil.methods.base import Components
 from eigenveil.papers.d_dp_pm import PublishedSegments
 from eigenveil.params import GossipParams
 from eigenveil.plan import guessed_eigenvalues, plan_sites
-from eigenveil.protocols.gossip import Consensus
+from eigenveil.protocols.gossip import Consensus, graph_of_weights, require_weights
 from eigenveil.protocols.messages import LONGEST_NAME
 
-__all__ = ["GossipSpec", "NoiseKind", "directions_of", "noise_of", "peers_plan", "quorum_of", "require_people"]
+__all__ = [
+    "KINDS",
+    "GossipSpec",
+    "NoiseKind",
+    "directions_of",
+    "noise_of",
+    "peers_plan",
+    "quorum_of",
+    "read_graph",
+    "require_people",
+]
 
 
 @final
@@ -97,8 +110,10 @@ NoiseKind = Literal["none", "independent", "pairwise", "published"]
 
 # For peers that continue from different sums, and so cannot agree on when to stop.
 _FIXED_ROUNDS: Final = 30
+
 # After these rounds D-DP-PM's Figure 3 is flat on most data.
 _PUBLISHED_ROUNDS: Final = 5
+
 # A guess at the people of one peer if nobody says. Only hidden starts use it, and little depends on it.
 _PEOPLE_OF_A_PEER: Final = 1000
 
@@ -206,3 +221,79 @@ def peers_plan(
     if not published:
         return plan
     return replace(plan, reason=f"{plan.rounds} rounds for each component, as published, scaled by guesses")
+
+
+KINDS: Final = ("ring", "path", "grid", "star", "complete", "random-regular:DEGREE")
+
+
+def read_graph(what: str, graph: Any, names: tuple[str, ...]) -> tuple[Graph, Array | None]:
+    """The graph of these peers, and the weights if a matrix of them was given. Errors name the parameter `what`.
+
+    >>> read_graph("graph", "ring", ("a", "b", "c"))[0].edges
+    (('a', 'b'), ('a', 'c'), ('b', 'c'))
+    >>> read_graph("graph", [(0, 1), ("b", "c")], ("a", "b", "c"))[0].edges
+    (('a', 'b'), ('b', 'c'))
+    """
+    try:
+        if isinstance(graph, np.ndarray):
+            weights = require_weights(graph)
+            return graph_of_weights(weights, names), weights
+        return _graph(graph, names), None
+    except (ValueError, TypeError) as error:
+        raise ParameterError(f"{{{what}}}: {verbatim(str(error))}") from error
+
+
+def _graph(graph: Any, names: tuple[str, ...]) -> Graph:
+    if isinstance(graph, Graph):
+        same = set(graph.names) == set(names)
+        require(same, f"its peers are {_some(graph.names)}, and those to fit are {_some(names)}")
+        return Graph.of(names, graph.edges)
+    # Kinds before files: a file called ring is given as ./ring.
+    if isinstance(graph, str) and (graph.partition(":")[0] in {kind.partition(":")[0] for kind in KINDS}):
+        return Graph.named(graph, names)
+    if isinstance(graph, str | Path):
+        path = Path(graph)
+        require(
+            path.is_file(), f"must be one of {', '.join(KINDS)}, or a file with one edge a line, got {str(graph)!r}"
+        )
+        return Graph.read(path, names)
+    if isinstance(graph, Mapping):
+        return _of_neighbours(graph, names)
+    # networkx graphs are recognised by their attributes: networkx is not a dependency.
+    edges = graph.edges if hasattr(graph, "nodes") and hasattr(graph, "edges") else graph
+    edges = edges() if callable(edges) and not isinstance(edges, Iterable) else edges
+    require(
+        isinstance(edges, Iterable),
+        f"must be one of {', '.join(KINDS)}, a file, a list of edges, neighbours by name, a matrix of weights or a Graph, "
+        f"got {type(graph).__name__}",
+    )
+    return Graph.of(names, [_edge(edge, names) for edge in edges])
+
+
+def _of_neighbours(graph: Mapping[Any, Any], names: tuple[str, ...]) -> Graph:
+    pairs = {(_peer(one, names), _peer(two, names)) for one, others in graph.items() for two in others}
+    for one, two in sorted(pairs):
+        # One-sided neighbours are a typing error, not a directed graph.
+        require((two, one) in pairs, f"{one} has {two} as a neighbour, and {two} does not have {one}")
+    return Graph.of(names, sorted(pairs))
+
+
+def _edge(edge: Any, names: tuple[str, ...]) -> tuple[str, str]:
+    good = isinstance(edge, Iterable) and not isinstance(edge, str)
+    ends = tuple(edge) if good else ()
+    require(len(ends) == 2, f"an edge must be a pair of peers, got {edge!r}")
+    return _peer(ends[0], names), _peer(ends[1], names)
+
+
+def _peer(end: Any, names: tuple[str, ...]) -> str:
+    if isinstance(end, str):
+        require(end in names, f"there is no peer {end!r}; they are {_some(names)}")
+        return end
+    # True is a whole number to Python and would pass for peer 1.
+    whole = isinstance(end, int | np.integer) and not isinstance(end, bool)
+    require(whole and 0 <= end < len(names), f"a peer must be a name or a number below {len(names)}, got {end!r}")
+    return names[int(end)]
+
+
+def _some(names: tuple[str, ...]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

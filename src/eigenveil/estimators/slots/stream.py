@@ -11,14 +11,11 @@ from sklearn.exceptions import NotFittedError
 from eigenveil.core.rows import Rows, block_size, in_silence
 from eigenveil.errors import EigenveilError, require, require_param
 from eigenveil.estimators.checks import PartiesLedger, budget_of, seed_of
-from eigenveil.estimators.fitted import FittedPCA
-from eigenveil.estimators.likelihood import noise_variance
-from eigenveil.estimators.saved import record_of
-from eigenveil.estimators.settings import asked_settings
-from eigenveil.estimators.sites import Columns, read_site
-from eigenveil.estimators.slots.answer import slot_guarantee, slot_settings, slot_verdict
-from eigenveil.estimators.slots.simulation import SlotSimulation
+from eigenveil.estimators.fitted import FittedPCA, noise_variance, record_of
+from eigenveil.estimators.reading import Columns, read_site
+from eigenveil.estimators.slots.parties import SlotSimulation, slot_guarantee, slot_settings, slot_verdict
 from eigenveil.estimators.slots.spec import slot_spec
+from eigenveil.estimators.terms import asked_settings
 from eigenveil.linalg import Array
 from eigenveil.params import ColumnsParams, SlotStreamParams, checked, param, parameters
 from eigenveil.params.declarations.groups import HERE

@@ -21,17 +21,16 @@ from eigenveil.data.engines import stays_there
 from eigenveil.data.formats import PIPES
 from eigenveil.data.frames import person_marks
 from eigenveil.data.people import Marks
-from eigenveil.data.streams import Source, open_source
+from eigenveil.data.tables import Source, open_source
 from eigenveil.errors import EigenveilError, ParameterWarning, StateFileError, require, require_param
 from eigenveil.estimators.checks import NO_ACCOUNT, warn_if_weak
-from eigenveil.estimators.likelihood import Likelihood, RowCovariance, noise_variance
+from eigenveil.estimators.fitted import Likelihood, RowCovariance, noise_variance
 from eigenveil.estimators.reading import chosen, column_names
-from eigenveil.estimators.settings import bound_settings, settings_of
-from eigenveil.estimators.streaming.answer import Answer
 from eigenveil.estimators.streaming.buffer import as_kind, checked_batch, in_units
-from eigenveil.estimators.streaming.spec import StreamSpec, require_sense, terms_of
+from eigenveil.estimators.streaming.spec import Answer, StreamSpec, require_sense, terms_of
 from eigenveil.estimators.streaming.state_file import resumed, taken_from, write_stream_file
 from eigenveil.estimators.streaming.stream import Stream, UnfinishedStream
+from eigenveil.estimators.terms import bound_settings, settings_of
 from eigenveil.estimators.verdict import (
     FitVerdict,
     at_edge,
@@ -49,7 +48,7 @@ from eigenveil.params.values import instance_of
 from eigenveil.plan import StreamPlan, stream_split
 from eigenveil.privacy import Guarantee
 from eigenveil.tasks.fit.gaps import observed_noise
-from eigenveil.trackers.missing import filled, has_gaps
+from eigenveil.trackers.sums import filled, has_gaps
 
 __all__ = ["StreamingPCA"]
 

@@ -1,23 +1,205 @@
 """`StreamSpec`: the checked parameters of a stream, and the guarantee under them."""
 
-from dataclasses import dataclass
-from typing import Any, final
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final, final
+
+import numpy as np
+import scipy.sparse as sp
 
 from eigenveil.core.accounting import Budget
+from eigenveil.core.domain import LARGEST, SMALLEST, Domain, Gaps
 from eigenveil.core.ledger import Charge
+from eigenveil.core.mechanism import Mechanism
+from eigenveil.core.rows import Rows
 from eigenveil.core.unit import Neighbours, PrivacyUnit
-from eigenveil.errors import require_param
+from eigenveil.errors import require, require_param
 from eigenveil.estimators.checks import budget_of, seed_of
-from eigenveil.estimators.settings import asked_settings
-from eigenveil.estimators.streaming.merged import Merged
+from eigenveil.estimators.terms import asked_settings, model_of
+from eigenveil.estimators.verdict import FitVerdict, Released
+from eigenveil.linalg import Array, Sketch, Subspace, symmetric_edge
+from eigenveil.model import Model
 from eigenveil.params import StreamingParams
-from eigenveil.plan import StreamPlan, plan_stream
+from eigenveil.plan import StreamPlan, plan_stream, stream_split
 from eigenveil.privacy import Guarantee, GuaranteeFacts
 from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, OneDevice, Person, StreamRows
-from eigenveil.tasks.fit.bounds import RowBounds
-from eigenveil.trackers import EnergyBounds, published_as, publishing
+from eigenveil.protocols import run_pooled
+from eigenveil.tasks import Totals
+from eigenveil.tasks.fit.bounds import Outliers, RowBounds
+from eigenveil.tasks.fit.gaps import Portion, Rates
+from eigenveil.tasks.fit.search import BoundSearch, Center, CenterSearch
+from eigenveil.tasks.fit.units import UnitSearch, deviations
+from eigenveil.tasks.levels import Change
+from eigenveil.trackers import EnergyBounds, merge_sketches, published_as, publishing
+from eigenveil.trackers.sums import as_block_rows
 
-__all__ = ["StreamSpec", "require_sense", "stream_guarantee", "terms_of"]
+__all__ = [
+    "Answer",
+    "Merged",
+    "Placement",
+    "StreamSpec",
+    "require_sense",
+    "search",
+    "stream_guarantee",
+    "terms_of",
+    "units_in",
+]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Answer:
+    """The components at some time, in the units of the columns over their scale."""
+
+    sketch: Sketch
+    rank: int  # Directions to show.
+    floor: float = 0.0  # Eigenvalues of the scatter below this cannot be told from noise.
+    rows: int = 0  # Rows that it covers, where they are counted.
+    energy: float = 0.0  # Sum of squares of the rows as they were clipped, without what is missing.
+    rates: Array | None = None  # Of entries, (d,), if sums were divided by them.
+    change: Change | None = None  # Whether the last rows are clearly unlike the rest.
+    unclear: tuple[int, ...] = ()  # Columns whose counts of entries noise hides.
+
+    @property
+    def subspace(self) -> Subspace:
+        """The directions to show, none before the first release."""
+        space = self.sketch.subspace
+        return space if space.rank <= self.rank else space.truncate(self.rank)
+
+    def mean(self, scale: Array | None) -> Array:
+        """The mean, (d,), in the units of the columns."""
+        return self.sketch.mean if scale is None else self.sketch.mean * scale
+
+    def arrays(self) -> tuple[Array, ...]:
+        """What sites are told: directions, values, the mean, and weight, energy and floor."""
+        numbers = np.array([self.sketch.weight, self.sketch.energy, self.floor])
+        return self.subspace.basis, self.subspace.values, self.sketch.mean, numbers
+
+    def released(self, *, radius: float, at_edge: bool = False, **search: Any) -> Released:
+        """What a verdict needs of it. Rows were clipped to the norm `radius`, and `search` is what else a search has found."""
+        dim = self.sketch.dim
+        return Released(
+            space=self.subspace,
+            trace=self.sketch.energy,
+            people=self.sketch.weight,
+            radius=radius,
+            # A diagonal entry has no more noise than this, and a trace is the sum of d of them.
+            trace_noise=self.floor / symmetric_edge(dim) * math.sqrt(dim),
+            # The number of rows is public, or so many that its noise hardly matters.
+            people_noise=0.0,
+            noise_floor=self.floor,
+            at_edge=at_edge,
+            energy=self.energy,
+            change=self.change,
+            unclear=self.unclear,
+            **search,
+        )
+
+    def model(
+        self,
+        verdict: FitVerdict,
+        guarantee: Guarantee,
+        *,
+        scale: Array | None,
+        columns: tuple[str, ...] | None,
+        settings: dict[str, Any],
+    ) -> Model:
+        """The model of it, in the units of the columns."""
+        return model_of(
+            self.subspace,
+            trace=self.sketch.energy,
+            people=self.sketch.weight,
+            center=self.mean(scale),
+            verdict=verdict,
+            guarantee=guarantee,
+            scale=scale,
+            columns=columns,
+            settings=settings,
+        )
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Merged:
+    """The `sketch` of other streams, as it was when the last was added, with the noise floor of its scatter.
+
+    It covers `rows` rows. `fade` is the weight left after forgetting, and `shown` that weight at the last release. `streams`
+    names all streams in it. The largest `epsilon` and `delta` among them go into the guarantee, and so does `seeded`.
+    """
+
+    sketch: Sketch
+    floor: float
+    fade: float
+    shown: float
+    epsilon: float
+    delta: float
+    seeded: bool
+    rows: int
+    streams: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        require(0 < self.fade <= self.shown <= 1, "the weights of what was merged are not possible")
+        require(len(set(self.streams)) == len(self.streams) > 0, "a stream was merged twice")
+
+    @classmethod
+    def none(cls, dim: int) -> "Merged":
+        """Nothing yet, to add the first stream to."""
+        # A stream must have a name. The empty one stands for nobody, and `and_stream` drops it.
+        return cls(
+            sketch=Sketch.empty(dim),
+            floor=0.0,
+            fade=1.0,
+            shown=1.0,
+            epsilon=0.0,
+            delta=0.0,
+            seeded=False,
+            rows=0,
+            streams=("",),
+        )
+
+    def and_stream(
+        self,
+        sketch: Sketch,
+        *,
+        floor: float,
+        guarantee: Guarantee,
+        rows: int,
+        streams: tuple[str, ...],
+        rank: int,
+        center: bool,
+    ) -> "Merged":
+        """With one more stream, and all that it had taken over, truncated to `rank` directions."""
+        return Merged(
+            sketch=merge_sketches(self.seen(self.fade), sketch, rank=rank, center=center),
+            # Independent noises: their floors add up in squares.
+            floor=math.hypot(self.fade * self.floor, floor),
+            # The weight lost so far is in the merged sketch now, so it starts at one again.
+            fade=1.0,
+            shown=1.0,
+            # The maximum and not the sum, because nobody is in two of the streams.
+            epsilon=max(self.epsilon, guarantee.epsilon or 0.0),
+            delta=max(self.delta, guarantee.delta or 0.0),
+            seeded=self.seeded or (guarantee.epsilon is not None and not guarantee.private),
+            rows=self.rows + rows,
+            streams=(*(name for name in self.streams if name), *streams),
+        )
+
+    def later(self, fade: float) -> "Merged":
+        """After a block, when old rows lose weight."""
+        return self if fade == 1.0 else replace(self, fade=self.fade * fade)
+
+    def released(self) -> "Merged":
+        """After a release, when the loss of weight becomes public."""
+        return replace(self, shown=self.fade)
+
+    def seen(self, fade: float) -> Sketch:
+        """The sketch with this weight."""
+        # Values are in data scale, and a weight belongs to their squares.
+        space = Subspace(self.sketch.subspace.basis, self.sketch.subspace.values * math.sqrt(fade))
+        return Sketch(
+            subspace=space, mean=self.sketch.mean, weight=self.sketch.weight * fade, energy=self.sketch.energy * fade
+        )
 
 
 @final
@@ -171,3 +353,184 @@ def stream_guarantee(
         reproducible=terms.seed is not None or (merged is not None and merged.seeded),
         people=float(rows),
     ).guarantee()
+
+
+# A bound is chosen for a stream of so many first blocks, if nobody says how long it will be.
+_BLOCKS_TO_COME: Final = 10.0
+
+# After so many steps in the first block, a search that has not reached the mean waits for more rows. The steps that are left are
+# then as much finer as there are more rows.
+_PAUSE: Final = 6
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Placement:
+    """Public: given, or released. A tracker gets rows divided by `scale`, so what it has found is in these units."""
+
+    bound: float | None = None  # The norm to clip at, None until the first block has found one.
+    scale: Array | None = None  # The units of the columns, (d,).
+    rates: Rates | None = None  # Of entries that may be missing, None until they are counted, or if none are.
+    clipped: float | None = (
+        None  # About the share of people in the first block whose rows are beyond a bound found there.
+    )
+    norms: tuple[float, ...] | None = None  # The released norms that stand out from the noise.
+    outliers: Outliers | None = None  # What may lie beyond them.
+
+    @classmethod
+    def given(cls, terms: StreamSpec) -> "Placement":
+        """What is known before the first row."""
+        bounds = terms.bounds
+        return cls(bound=None if bounds.find or bounds.low is not None else bounds.row_bound, scale=bounds.scale)
+
+    def found(self, terms: StreamSpec) -> "Placement":
+        """What was found, for a state file, and nothing that was given."""
+        bounds = terms.bounds
+        return replace(self, bound=self.bound if bounds.find else None, scale=self.scale if bounds.units else None)
+
+    def resumed(self, terms: StreamSpec) -> "Placement":
+        """With what was given, after `found`. What no search can have found is refused."""
+        bounds, gaps, dim, given = terms.bounds, terms.bounds.gaps, terms.bounds.dim, Placement.given(terms)
+        require(
+            not bounds.find or (self.bound is not None and SMALLEST <= self.bound <= LARGEST),
+            "its bound is not one that a search can find",
+        )
+        scale = self.scale if bounds.units else given.scale
+        require(
+            not bounds.units
+            or (
+                scale is not None
+                and scale.shape == (dim,)
+                and scale.dtype == np.float64
+                and bool(((scale >= SMALLEST) & (scale <= LARGEST)).all())
+            ),
+            "its units are not those that a search can find",
+        )
+        rates = self.rates if gaps is not None and gaps.values is None else None
+        require(
+            (gaps is None or gaps.values is not None) if rates is None else _possible(rates, gaps),
+            "its rates of entries are not those that a stream can have found",
+        )
+        bound = self.bound if bounds.find else given.bound
+        return replace(self, bound=bound, scale=scale, rates=rates, outliers=Outliers.read(self.outliers))
+
+
+def _possible(rates: Rates, gaps: Gaps | None) -> bool:
+    assert gaps is not None
+    joint = rates.joint is None if gaps.rule == "counts" else rates.joint is not None
+    return (
+        joint
+        and (rates.joint is None or rates.joint.shape == (gaps.groups, gaps.groups))
+        and np.array_equal(rates.group, gaps.group)
+        and rates.columns.shape == gaps.group.shape
+        and bool(((rates.columns > 0) & (rates.columns <= 1)).all())
+    )
+
+
+def search(
+    rows: Any, terms: StreamSpec, mechanism: Callable[[], Mechanism], *, begun: Center | None, last: bool
+) -> tuple[Center, Rates | None, bool]:
+    """What the first block shows privately: the mean, in the units of the columns, and the norm to clip at or the units.
+
+    The rates of entries come with it, None if nothing is to be divided by them. If the third is true, the mean lies too far out,
+    and the search is to go on from there in more rows, as from what has `begun`. Among the `last` rows it cannot wait.
+    """
+    assert terms.budget is not None
+    bounds, gaps, multiplier = terms.bounds, terms.bounds.gaps, 1.0 / terms.budget.mu
+    seen, drops = gaps is not None and gaps.divides, gaps is not None and gaps.drops
+    if not (terms.center or bounds.find or seen or drops):
+        return Center(center=None, people=None, steps=0), None, False
+    block = as_block_rows(rows)
+    count = float(block.shape[0])
+    waits = begun is None and not last and terms.plan.search_rows > 0
+    split = stream_split(center=terms.center, bound=bounds.find, units=bounds.units, observed=seen, count=drops)
+    # The number of rows is public in a stream, so no budget goes to a count, unless incomplete rows are left out.
+    people = None if drops else count
+    task: CenterSearch | BoundSearch | UnitSearch
+    if bounds.units:
+        task = UnitSearch(bounds=bounds, neighbours=terms.neighbours, split=split, people=people, multiplier=multiplier)
+    elif bounds.find:
+        task = BoundSearch(
+            bounds=bounds,
+            neighbours=terms.neighbours,
+            center="private" if terms.center else None,
+            split=split,
+            people=people,
+            multiplier=multiplier,
+            rank=terms.rank,
+            entry=math.sqrt(0.5),
+            crowd=_crowd(count, terms),
+            pause=_PAUSE if waits else None,
+        )
+    else:
+        task = CenterSearch(
+            bounds=bounds,
+            neighbours=terms.neighbours,
+            shares=split.mean,
+            count_share=split.count,
+            people=people,
+            multiplier=multiplier,
+            observed_share=split.observed,
+        )
+    found = Center(center=None, people=None, steps=0)
+    if terms.center or bounds.find:
+        earlier = None if begun is None else _of_more(begun, count / terms.plan.first_block)
+        found = run_pooled(task, block, mechanism(), begun=earlier)
+    if waits and found.poor:
+        return found, None, True
+    if (seen or drops) and not terms.center:
+        found = _counted(found, block, terms, Portion(mechanism(), split.extra))
+    return found, _rates(found, count, terms, share=split.for_observed), False
+
+
+def _counted(found: Center, block: Rows, terms: StreamSpec, mechanism: Mechanism) -> Center:
+    """What the first block found, with a count of its complete rows, or of the entries that are there."""
+    gaps = terms.bounds.gaps
+    assert gaps is not None
+    name = "count" if gaps.drops else "observed entries"
+    # Counts depend on no ball. One of finite radius claims privacy for them.
+    domain = Domain(dim=terms.bounds.dim, radius=1.0, gaps=gaps)
+    weights = {"count_weight": 1.0} if gaps.drops else {"observed_weight": 1.0}
+    totals = run_pooled(Totals(domain=domain, neighbours=terms.neighbours, name=name, **weights), block, mechanism)
+    return replace(found, people=totals.count or float(block.shape[0]), observed=totals.observed)
+
+
+def _rates(found: Center, count: float, terms: StreamSpec, *, share: float) -> Rates | None:
+    """The rates of entries, from what the first block of `count` rows found; None if nothing is to be divided."""
+    gaps = terms.bounds.gaps
+    if gaps is not None and gaps.drops:
+        assert found.people is not None
+        return Rates.of_complete(gaps, found.people / count)
+    assert terms.budget is not None
+    return replace(found, people=count).rates(terms.bounds, multiplier=1.0 / terms.budget.mu, share=share)
+
+
+def _crowd(first: float, terms: StreamSpec) -> float:
+    """How many rows one release will be of, as far as anyone knows."""
+    if terms.plan.kind.apart:
+        return max(first, float(terms.plan.block))
+    usual = _BLOCKS_TO_COME * min(first, float(terms.plan.first_block))
+    return max(first, usual if terms.horizon is None else float(terms.horizon))
+
+
+def _of_more(found: Center, times: float) -> Center:
+    """What a search has found, to go on among this many times the rows."""
+    people = None if found.people is None else found.people * times
+    # Among many more rows another pass pays, even if the last one did not.
+    far = found.far or times >= 2
+    return replace(found, people=people, far=far, observed=None if found.observed is None else found.observed * times)
+
+
+def units_in(rows: Any) -> Array:
+    """The standard deviation of each column, (d,), of the entries that are there: for a stream without privacy."""
+    from sklearn.utils.sparsefuncs import mean_variance_axis
+
+    if sp.issparse(rows):
+        mean, variances = mean_variance_axis(rows.astype(np.float64), axis=0)
+    else:
+        there = ~np.isnan(rows)
+        count = np.maximum(there.sum(axis=0), 1)
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = np.where(there, rows, 0.0).sum(axis=0) / count
+            variances = np.square(np.where(there, rows - mean, 0.0)).sum(axis=0) / count
+    return deviations(np.nan_to_num(variances), np.nan_to_num(mean), people=float(rows.shape[0]))

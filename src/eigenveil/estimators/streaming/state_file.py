@@ -33,16 +33,13 @@ from eigenveil.core.ledger import Charge, Ledger
 from eigenveil.core.unit import PrivacyUnit
 from eigenveil.data.archive import ArchiveKind, sync_folder
 from eigenveil.errors import StateFileError, require
-from eigenveil.estimators.streaming.buffer import OpenBlock
-from eigenveil.estimators.streaming.merged import Merged
-from eigenveil.estimators.streaming.people import PeopleSeen
-from eigenveil.estimators.streaming.placement import Placement
-from eigenveil.estimators.streaming.spec import StreamSpec
+from eigenveil.estimators.streaming.buffer import OpenBlock, PeopleSeen
+from eigenveil.estimators.streaming.spec import Merged, Placement, StreamSpec
 from eigenveil.estimators.streaming.stream import RAW_STATE, Stream
 from eigenveil.linalg import Array
-from eigenveil.tasks.fit.center import Center
+from eigenveil.tasks.fit.bounds import Outliers
 from eigenveil.tasks.fit.gaps import Rates
-from eigenveil.tasks.fit.outliers import Outliers
+from eigenveil.tasks.fit.search import Center
 from eigenveil.trackers.state import restored, taken_apart
 
 __all__ = ["is_private", "notes_in", "resumed", "taken_from", "write_stream_file"]

@@ -27,16 +27,20 @@ from eigenveil.core.noise import Noise
 from eigenveil.core.threads import this_process
 from eigenveil.data.people import Marks
 from eigenveil.errors import EigenveilError, require, require_param
-from eigenveil.estimators.streaming.answer import Answer
-from eigenveil.estimators.streaming.buffer import OpenBlock, in_units, placed, still_unseen
-from eigenveil.estimators.streaming.merged import Merged
-from eigenveil.estimators.streaming.people import PeopleSeen
-from eigenveil.estimators.streaming.placement import Placement, search, units_in
-from eigenveil.estimators.streaming.spec import StreamSpec, stream_guarantee
+from eigenveil.estimators.streaming.buffer import OpenBlock, PeopleSeen, in_units, placed, still_unseen
+from eigenveil.estimators.streaming.spec import (
+    Answer,
+    Merged,
+    Placement,
+    StreamSpec,
+    search,
+    stream_guarantee,
+    units_in,
+)
 from eigenveil.linalg import Array
 from eigenveil.model import Model, clipping_of
 from eigenveil.privacy import Guarantee
-from eigenveil.tasks.fit.center import Center
+from eigenveil.tasks.fit.search import Center
 from eigenveil.trackers import (
     NOTHING_ASKED,
     Sketch,
@@ -45,7 +49,7 @@ from eigenveil.trackers import (
     TrackerTerms,
     merge_sketches,
 )
-from eigenveil.trackers.missing import filled, has_gaps
+from eigenveil.trackers.sums import filled, has_gaps
 
 __all__ = ["Stream", "UnfinishedStream"]
 

@@ -10,20 +10,26 @@ from collections.abc import Callable, Collection, Set
 from typing import Final, final
 
 from eigenveil.errors import PeerError, ProtocolError, require
-from eigenveil.estimators.gossip.guarantee import gossip_guarantee
-from eigenveil.estimators.gossip.parties import PeerParties, peers_settings
-from eigenveil.estimators.released import model_of
+from eigenveil.estimators.gossip.parties import PeerParties, gossip_guarantee, peers_settings
+from eigenveil.estimators.terms import model_of
 from eigenveil.ledger.durable import DurableLedger, Opened
 from eigenveil.model import Model
-from eigenveil.network.agents.durable.party import Cause, DurableParty, Event, OnEvent, Outgoing, outgoing_of
-from eigenveil.network.agents.durable.steps import LedgerSteps
+from eigenveil.network.agents.durable.party import (
+    Cause,
+    DurableParty,
+    Event,
+    LedgerSteps,
+    OnEvent,
+    Outgoing,
+    outgoing_of,
+)
 from eigenveil.network.agents.runner import Runner
 from eigenveil.network.agents.site_data import Holder, SiteData, account_of
-from eigenveil.network.identity.certificates import Keys
+from eigenveil.network.certificates import Keys
+from eigenveil.network.parties import peer_parties_of, study_settings
 from eigenveil.network.policy import Policy
-from eigenveil.network.study.file import StudyFile
-from eigenveil.network.study.parties import peer_parties_of, study_settings
-from eigenveil.network.study.size import MEMORY, limits_of
+from eigenveil.network.rules import MEMORY, limits_of
+from eigenveil.network.study import StudyFile
 from eigenveil.protocols import Message, Pass, PeerKey
 from eigenveil.protocols.gossip import Peer, PeerRound
 from eigenveil.protocols.wire import MessageLimits

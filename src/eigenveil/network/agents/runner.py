@@ -26,8 +26,8 @@ from typing import Final, TypeVar, assert_never, final
 from eigenveil.core.rows import in_silence
 from eigenveil.errors import OtherStudy, ProtocolError, require
 from eigenveil.network.agents.durable.party import DurableParty, Event, OnEvent, Outgoing
-from eigenveil.network.identity.certificates import Keys, recogniser
-from eigenveil.network.study.file import Place, StudyFile
+from eigenveil.network.certificates import Keys, recogniser
+from eigenveil.network.study import Place, StudyFile
 from eigenveil.protocols import Wait
 from eigenveil.protocols.wire import MessageLimits
 from eigenveil.runtimes.grpc import Credentials, Got, Joined, Left, Transport, TransportEvent

@@ -13,18 +13,18 @@ from typing import Any, final
 from eigenveil.core.accounting import Budget
 from eigenveil.core.rows import Rows
 from eigenveil.data.columns import ColumnChoice
-from eigenveil.data.fingerprints import fingerprints
 from eigenveil.data.formats import SHARED, FileParams, format_of, open_named
+from eigenveil.data.known import fingerprints
 from eigenveil.data.rows import CheckedRows
 from eigenveil.data.tables import read_table
 from eigenveil.errors import ColumnsError, ParameterError, ProtocolError, require
-from eigenveil.estimators.sites import people_at
+from eigenveil.estimators.reading import people_at
 from eigenveil.ledger.durable import DurableLedger, Opened, StudyBudget
 from eigenveil.network.agents.durable.party import Event, OnEvent
 from eigenveil.network.agents.runner import STOPPED, Agent, Runner
-from eigenveil.network.identity.certificates import Keys
+from eigenveil.network.certificates import Keys
 from eigenveil.network.policy import Policy, PolicyRefusal
-from eigenveil.network.study.file import StudyFile
+from eigenveil.network.study import StudyFile
 from eigenveil.params.declarations.study import said_in_file
 from eigenveil.protocols.masked import MaskedTerms
 from eigenveil.tasks.fit.bounds import RowBounds

@@ -39,12 +39,11 @@ from eigenveil.network.agents.durable.party import Event, OnEvent, Outgoing
 from eigenveil.network.agents.durable.slot_site import DurableSlotSite, SlotsBefore, StoredParts
 from eigenveil.network.agents.runner import Runner, progress_note
 from eigenveil.network.agents.site_data import Holder, account_of
-from eigenveil.network.identity.certificates import Keys
+from eigenveil.network.certificates import Keys
 from eigenveil.network.policy import Policy
-from eigenveil.network.study.file import StudyFile
-from eigenveil.network.study.rules import method_of
-from eigenveil.network.study.size import MEMORY
-from eigenveil.network.study.streams import rule_of, slot_limits_of, slot_parties_of
+from eigenveil.network.rules import MEMORY, method_of
+from eigenveil.network.streams import rule_of, slot_limits_of, slot_parties_of
+from eigenveil.network.study import StudyFile
 from eigenveil.protocols.slots import MaskedSlotMember, SlotMember
 
 __all__ = ["SlotSiteAgent"]

@@ -9,8 +9,7 @@ from typing import Any, Final, Literal
 
 from eigenveil.params.declarations.groups import EPSILON, EPSILON_HELP, HERE, Seed
 from eigenveil.params.declare import Aloud, param, parameters
-from eigenveil.params.texts import share_from
-from eigenveil.params.values import Numbers, fraction, number_or_share, real, whole
+from eigenveil.params.values import Numbers, fraction, number_or_share, real, share_from, whole
 
 __all__ = ["InteractionsParams", "ReadingParams", "RecommenderParams"]
 

@@ -2,29 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 from eigenveil.errors import ParameterError, Words
-from eigenveil.params.declarations.federated import FederatedParams
-from eigenveil.params.declarations.gossip import GRAPHS, PEERS, GossipParams
+from eigenveil.params.declarations.federated import GRAPHS, PEERS, FederatedParams, GossipParams
 from eigenveil.params.declarations.groups import NAME, BudgetParams, Seed, Waiting
-from eigenveil.params.declarations.slots import SlotParams
-from eigenveil.params.declare import again, composed, declared, param, parameters, registered
+from eigenveil.params.declarations.streaming import SlotParams
+from eigenveil.params.declare import (
+    Declared,
+    Limit,
+    again,
+    composed,
+    declared,
+    in_options,
+    in_study,
+    param,
+    parameters,
+    registered,
+)
 from eigenveil.params.tables import shown_in_file
-from eigenveil.params.texts import bytes_from, text_of
-from eigenveil.params.values import hex_digits, line, listed, real, truth, whole
-from eigenveil.params.words import in_options, in_study
+from eigenveil.params.values import bytes_from, hex_digits, line, listed, one_of, real, text_of, truth, whole
 
-__all__ = ["LARGEST_MESSAGE", "HubStudy", "NewStudy", "PeerStudy", "StudyTerms", "in_new", "said_in_file"]
+__all__ = [
+    "LARGEST_MESSAGE",
+    "HubStudy",
+    "NewStudy",
+    "PeerStudy",
+    "StudyTerms",
+    "in_new",
+    "limited",
+    "limiting",
+    "said_in_file",
+    "words_allowed",
+]
 
 # The largest message of the wire format, whatever a study needs.
 LARGEST_MESSAGE: Final = 1 << 30
+
 # What only a file says, and what `study new` may say for it. Estimators in Python have neither.
 _FILE: Final = frozenset({"study"})
+
 _WRITTEN: Final = frozenset({"study", "cli"})
+
 _WITH_EPSILON: Final = "must be given with epsilon"
+
 _REHEARSAL: Final = (
     "A test run with this seed: reproducible, NOT PRIVATE. Anyone who has the study file can subtract the noise. Sites refuse it "
     "unless their policy allows rehearsals. For test data only."
@@ -285,3 +309,47 @@ def in_new(**others: str) -> Words:
         return "--fanout or --graph" if value is ... else carriers[value]
 
     return said
+
+
+Kind = TypeVar("Kind")
+
+
+def limited(cls: type, section: str) -> list[tuple[Declared, Limit]]:
+    """The parameters of `cls` that this section of a policy limits, each with its limit, in the order of the keys."""
+    found = [(one, one.param.limit) for one in declared(cls).values() if one.param.limit is not None]
+    return sorted((pair for pair in found if pair[1].section == section), key=lambda pair: pair[1].key)
+
+
+def limiting(
+    section: str, kinds: Iterable[type] = (FederatedParams, GossipParams)
+) -> Callable[[type[Kind]], type[Kind]]:
+    """Give a class, before `parameters`, a key for each limit on a parameter in this section."""
+    every = tuple(kinds)
+
+    def made(cls: type[Kind]) -> type[Kind]:
+        limits = {limit.key: limit for kind in every for _, limit in limited(kind, section)}
+        own = inspect.get_annotations(cls)
+        # Set before `parameters` sees the class, which takes them for declarations like any others.
+        for key, limit in limits.items():
+            setattr(cls, key, param(limit.help, default=limit.default, check=_check(limit, every)))
+        cls.__annotations__ = {**dict.fromkeys(limits, Any), **own}
+        return cls
+
+    return made
+
+
+def words_allowed(limit: Limit, kinds: Iterable[type] = (FederatedParams, GossipParams)) -> tuple[str, ...]:
+    """The words that a policy may list for this limit: those of every parameter with it.
+
+    >>> from eigenveil.params.declarations.groups import TRUST_LIMIT
+    >>> words_allowed(TRUST_LIMIT)
+    ('hub', 'site', 'both', 'masked', 'pairwise', 'independent', 'none')
+    """
+    known = [one for kind in kinds for one, other in limited(kind, limit.section) if other.key == limit.key]
+    # A dictionary keeps the order of the declarations, which messages and files then have.
+    words = dict.fromkeys(word for one in known for word in one.words)
+    return tuple(word for word in (*words, *limit.also) if word not in limit.but)
+
+
+def _check(limit: Limit, kinds: Iterable[type]) -> Any:
+    return limit.check if limit.kind != "among" else listed(one_of(*words_allowed(limit, kinds)))

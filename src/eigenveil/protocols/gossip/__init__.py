@@ -3,17 +3,18 @@
 `estimators.gossip` and `network` make peers, and `runtimes` carries their messages. It may import `protocols.party` and below.
 """
 
-from eigenveil.protocols.gossip.mixing import (
+from eigenveil.protocols.gossip.averaging import Outgoing, Paired, PairKeys, Plain
+from eigenveil.protocols.gossip.peer import Peer, PeerRound
+from eigenveil.protocols.gossip.terms import (
     Consensus,
+    GossipTerms,
     Mixing,
+    PeerNoise,
     graph_of_weights,
     metropolis,
     require_weights,
     steps_for,
 )
-from eigenveil.protocols.gossip.outgoing import Outgoing, Paired, PairKeys, Plain
-from eigenveil.protocols.gossip.peer import Peer, PeerRound
-from eigenveil.protocols.gossip.terms import GossipTerms, PeerNoise
 
 __all__ = [
     "Consensus",

@@ -32,9 +32,8 @@ from eigenveil.core.mechanism import Exact
 from eigenveil.core.rows import Rows
 from eigenveil.errors import BudgetExceeded, ParameterError, PeerError, PeersLost, ProtocolError, require, verbatim
 from eigenveil.linalg import Array, Subspace, sines
-from eigenveil.privacy.packed import packed_size, unpack
-from eigenveil.protocols.gossip.averaging import Averaging, Sends, averaging
-from eigenveil.protocols.gossip.outgoing import Outgoing
+from eigenveil.privacy.released import packed_size, unpack
+from eigenveil.protocols.gossip.averaging import Averaging, Outgoing, Sends, averaging
 from eigenveil.protocols.gossip.terms import Among, GossipTerms
 from eigenveil.protocols.messages import Again, Here, Leave, Message, Pass, PeerKey
 from eigenveil.protocols.party import Party, Wait

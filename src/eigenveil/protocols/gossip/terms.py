@@ -3,24 +3,240 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal, final
+from typing import Any, Final, Literal, final
 
 import numpy as np
 
 from eigenveil.errors import require, require_param
 from eigenveil.linalg import Array
-from eigenveil.linalg.graphs import Graph
+from eigenveil.linalg.graphs import Graph, SpanningTree
 from eigenveil.privacy import Pairing
-from eigenveil.protocols.gossip.mixing import Consensus, Mixing, steps_for
 from eigenveil.protocols.keys import digest_of
 
-__all__ = ["GossipTerms", "PeerNoise"]
+__all__ = [
+    "Consensus",
+    "GossipTerms",
+    "Mixing",
+    "PeerNoise",
+    "contraction",
+    "graph_of_weights",
+    "metropolis",
+    "require_weights",
+    "steps_for",
+]
+
+Consensus = Literal["metropolis", "chebyshev", "tree"]
+
+# Given weights may be off from symmetric and doubly stochastic by this much, for rounding.
+_OFF: Final = 1e-9
+
+# No round takes more steps than this unless the caller asks for them.
+_MOST_STEPS: Final = 20_000
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Mixing:
+    """How a sum over all peers is found: `steps` exchanges with neighbours, or one pass up and one down a spanning `tree`.
+
+    In each step of "metropolis", x_i becomes the sum of w_ij x_j; "chebyshev" combines the steps with Chebyshev's weights.
+    "tree" has no `weights`. Where no number of steps was given, all peers take the copy of the sum at the root of `tree` in the
+    end, after checking it. The eigenvalues of the weights other than that of the mean lie between `low` and `high`. The part
+    `left` of the differences between peers is left after all steps, in the norm over all peers.
+
+    >>> ring = Graph.named("ring", ["a", "b", "c", "d"])
+    >>> mixing = Mixing.over(ring, "metropolis", steps=3)
+    >>> round(mixing.high, 3), round(mixing.left, 3)
+    (0.333, 0.037)
+    >>> Mixing.over(ring, "chebyshev", left=1e-12).steps < Mixing.over(ring, "metropolis", left=1e-12).steps
+    True
+    """
+
+    graph: Graph
+    consensus: Consensus
+    weights: Array | None
+    steps: int
+    low: float
+    high: float
+    left: float
+    tree: SpanningTree | None = None
+
+    @classmethod
+    def over(
+        cls,
+        graph: Graph,
+        consensus: Consensus,
+        *,
+        weights: Array | None = None,
+        steps: int | None = None,
+        left: float = 1e-16,
+    ) -> "Mixing":
+        """The mixing over a connected graph, with Metropolis weights unless `weights` are given.
+
+        It takes `steps` steps if given, otherwise the fewest that leave at most `left` of the differences.
+        """
+        require_param(graph.connected, "{graph} must be connected: some peers could never hear of others")
+        if consensus == "tree":
+            require_param(
+                steps is None,
+                "{steps} has no effect with {consensus=tree}: a sum takes one pass up and one down the tree",
+            )
+            tree = graph.spanning_tree()
+            return cls(
+                graph=graph,
+                consensus=consensus,
+                weights=None,
+                steps=2 * max(1, tree.depth),
+                low=0.0,
+                high=0.0,
+                left=0.0,
+                tree=tree,
+            )
+        weights = metropolis(graph) if weights is None else weights
+        values = np.linalg.eigvalsh(weights)
+        # The largest eigenvalue, one, belongs to the mean. How fast differences shrink depends on the others.
+        low, high = (0.0, 0.0) if len(values) == 1 else (float(values[0]), float(values[-2]))
+        require(
+            max(-low, high) < 1 - 1e-12,
+            "the weights do not mix: a second eigenvalue has absolute value one. Give every peer some weight of its own",
+        )
+        found: SpanningTree | None = None
+        if steps is None:
+            steps = steps_for(consensus, low, high, left)
+            require_param(
+                steps <= _MOST_STEPS,
+                f"{{consensus=}} needs {steps} steps in every round on this graph, more than the limit of {_MOST_STEPS}. "
+                f"Pass {{steps}} to allow it; {_ADVICE[consensus]}",
+                consensus=consensus,
+            )
+            found = graph.spanning_tree()
+        return cls(
+            graph=graph,
+            consensus=consensus,
+            weights=weights,
+            steps=steps,
+            low=low,
+            high=high,
+            left=contraction(consensus, low, high, steps),
+            tree=found,
+        )
+
+    def row(self, name: str) -> tuple[float, dict[str, float]]:
+        """The weight of a peer's own numbers, and that of each of its neighbours'."""
+        assert self.weights is not None
+        place = {other: i for i, other in enumerate(self.graph.names)}
+        mine = self.weights[place[name]]
+        return float(mine[place[name]]), {other: float(mine[place[other]]) for other in self.graph.neighbours(name)}
+
+
+_ADVICE: Final = {
+    "metropolis": "{consensus=chebyshev} takes about the square root of that, {consensus=tree} at most twice the diameter",
+    "chebyshev": "{consensus=tree} takes at most twice the diameter of the graph",
+}
+
+
+def metropolis(graph: Graph) -> Array:
+    """Metropolis weights, (m, m): 1 / (1 + the larger degree) on each edge, the rest on a peer itself (Xiao and Boyd 2004).
+
+    >>> metropolis(Graph.named("ring", ["a", "b", "c"])).round(3)[0].tolist()
+    [0.333, 0.333, 0.333]
+    """
+    place = {name: i for i, name in enumerate(graph.names)}
+    weights = np.zeros((len(place), len(place)))
+    for one, two in graph.edges:
+        i, j = place[one], place[two]
+        weights[i, j] = weights[j, i] = 1.0 / (1 + max(graph.degree(one), graph.degree(two)))
+    # Rows and columns then sum to one: symmetric weights keep the sum over all peers.
+    weights[np.diag_indices(len(place))] = 1.0 - weights.sum(axis=1)
+    return weights
+
+
+def require_weights(weights: Any) -> Array:
+    """A given mixing matrix, (m, m), if it is symmetric, doubly stochastic and nowhere negative; otherwise a `ValueError`.
+
+    >>> require_weights([[0.5, 0.5], [0.4, 0.6]])
+    Traceback (most recent call last):
+    ...
+    ValueError: weights must be symmetric, but row 0, column 1 has 0.5 and row 1, column 0 has 0.4
+    """
+    matrix = np.asarray(weights, dtype=np.float64)
+    require(
+        matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1], f"weights must be a square matrix, got {matrix.shape}"
+    )
+    require(bool(np.isfinite(matrix).all()), "weights must be finite")
+    apart = np.abs(matrix - matrix.T)
+    i, j = (int(place) for place in np.unravel_index(int(apart.argmax()), apart.shape))
+    require(
+        float(apart[i, j]) <= _OFF,
+        f"weights must be symmetric, but row {i}, column {j} has {matrix[i, j]:g} and row {j}, column {i} has {matrix[j, i]:g}",
+    )
+    require(float(matrix.min()) >= 0, f"weights must not be negative, got {float(matrix.min()):g}")
+    sums = matrix.sum(axis=1)
+    worst = int(np.abs(sums - 1).argmax())
+    require(
+        abs(float(sums[worst]) - 1) <= _OFF,
+        f"every row of weights must add up to 1, but row {worst} adds up to {sums[worst]:.12g}",
+    )
+    # Exact to the last bit, or the mean would drift over thousands of steps.
+    matrix = (matrix + matrix.T) / 2
+    matrix[np.diag_indices(len(matrix))] += 1 - matrix.sum(axis=1)
+    return matrix
+
+
+def graph_of_weights(weights: Array, names: tuple[str, ...]) -> Graph:
+    """The graph of these weights: two peers talk where they have a weight for each other.
+
+    >>> graph_of_weights(np.array([[0.5, 0.5], [0.5, 0.5]]), ("a", "b")).edges
+    (('a', 'b'),)
+    """
+    require(len(weights) == len(names), f"weights are for {len(weights)} peers, but the study has {len(names)}")
+    places = np.argwhere(np.triu(weights, 1) > 0).tolist()
+    return Graph.of(names, [(names[i], names[j]) for i, j in places])
+
+
+def contraction(consensus: Consensus, low: float, high: float, steps: int) -> float:
+    """The part of the differences between peers that is left after this many steps, for weights with eigenvalues in [low, high].
+
+    The polynomial x^c leaves max(|low|, |high|)^c. Of all polynomials p of degree c with p(1) = 1, Chebyshev's is the smallest
+    on [low, high]: 1 / T_c((2 - low - high) / (high - low)).
+
+    >>> contraction("metropolis", -0.5, 0.5, 10), round(1 / contraction("chebyshev", -0.5, 0.5, 10))
+    (0.0009765625, 262087)
+    """
+    if consensus == "metropolis":
+        rate = max(abs(low), abs(high))
+        # Eigenvalues this small are rounding errors of zero: in a complete graph one step gives the mean.
+        return (0.0 if steps else 1.0) if rate < 1e-15 else float(rate**steps)
+    # The same for Chebyshev: with one eigenvalue other than that of the mean, the first step removes every difference.
+    if high - low <= 1e-14:
+        return 0.0 if steps else 1.0
+    # cosh overflows a double beyond 710, and exp(-700) is zero beside any rounding.
+    growth = steps * math.acosh((2 - low - high) / (high - low))
+    return 0.0 if growth > 700 else 1 / math.cosh(growth)
+
+
+def steps_for(consensus: Consensus, low: float, high: float, left: float) -> int:
+    """The fewest steps whose `contraction` is at most `left`.
+
+    >>> steps_for("metropolis", -0.5, 0.5, 1e-3), steps_for("chebyshev", -0.5, 0.5, 1e-3)
+    (10, 6)
+    """
+    if consensus == "metropolis":
+        rate = max(abs(low), abs(high))
+        return 1 if rate < 1e-15 else max(1, math.ceil(math.log(left) / math.log(rate)))
+    if high - low <= 1e-14:
+        return 1
+    return max(1, math.ceil(math.acosh(1 / left) / math.acosh((2 - low - high) / (high - low))))
+
 
 PeerNoise = Literal["none", "independent", "pairwise"]
+
 # What mixing may leave of the differences between peers, times their number. Without noise this is the resolution of doubles;
 # with noise it is far below the noise.
 _LEFT_EXACT: Final = 1e-16
+
 _LEFT_NOISY: Final = 1e-13
+
 # What a given number of steps may leave of the pair noise, relative to the noise intended in the sum.
 _LEFT_OF_PAIRS: Final = 0.01
 

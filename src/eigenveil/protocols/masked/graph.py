@@ -6,27 +6,35 @@ nearly impossible that the hub still learns a sum over too few honest sites. The
 The idea of a sparse graph is from Bell, Bonawitz, Gascon, Lepoint and Raykova (2020); the graph and the bound are our own.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context
 from functools import cache
 from typing import Final, final
 
 import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from numpy.typing import NDArray
 
 from eigenveil.errors import require
 from eigenveil.linalg import Array
+from eigenveil.protocols.keys import digest
 from eigenveil.protocols.masked.shamir import LARGEST_POINT
 
-__all__ = ["MOST_ABORT", "MaskGraph", "abort_bound", "mask_graph", "separation_bound"]
+__all__ = ["MOST_ABORT", "MaskGraph", "abort_bound", "add_masks", "mask_graph", "separation_bound"]
 
 # A round with the fewest survivors allowed, drawn at random, is lost at most this often.
 MOST_ABORT: Final = 1e-4
+
 # At most this share of the honest survivors may be given up for a sparse graph: the noise grows by one per cent.
 _MOST_LOSS: Final = 0.02
+
 # Up to this many sites the complete graph is cheap, and its guarantee holds with certainty.
 _SMALL: Final = 100
+
 # A sparse graph must have at most one in this many of the edges of the complete one, or it is not worth its failure probability.
 _CHEAPER: Final = 3
+
 # Logarithms of factorials are accurate to 1e-9 for 2^16 sites and multiplied by at most 2^16, so bounds are scaled up by this.
 _ROUNDING: Final = 1.001
 
@@ -224,3 +232,40 @@ def _log_series(first: Array, up: Array, down: Array) -> Array:
 def _up(chance: float) -> float:
     """The number rounded up to two digits, and at most one."""
     return min(1.0, float(Context(prec=2, rounding=ROUND_CEILING).create_decimal(float(chance) * _ROUNDING)))
+
+
+Words = NDArray[np.uint64]
+
+# Words handled at a time, so that the working memory stays in the inner cache.
+_BLOCK: Final = 1 << 14
+
+
+def add_masks(words: Words, masks: Iterable[tuple[bytes, bool]], asked: bytes) -> None:
+    """Add to `words`, in place, the mask of each key for the question `asked`, or subtract it where `plus` is False.
+
+    `asked` is the digest of the question that `words` answer. A key makes one mask for each question, so masks between two
+    sites cancel only if both got the same question. Answers to different questions have their noise in different steps, and
+    their sum can never be read.
+
+    >>> words = np.arange(3, dtype=np.uint64)
+    >>> add_masks(words, [(bytes(32), True)], b"what?")
+    >>> add_masks(words, [(bytes(32), False)], b"what?")
+    >>> words.tolist()
+    [0, 1, 2]
+    """
+    room = min(_BLOCK, len(words))
+    zeros, raw = memoryview(bytes(8 * room)), memoryview(bytearray(8 * room))
+    mask = np.frombuffer(raw, dtype="<u8")
+    # Counting from zero is safe: each pair, round and question has an AES key of its own.
+    streams = [
+        (Cipher(algorithms.AES(digest("mask", key, asked)), modes.CTR(bytes(16))).encryptor(), plus)
+        for key, plus in masks
+    ]
+    for start in range(0, len(words), _BLOCK):
+        piece = words[start : start + _BLOCK]
+        for stream, plus in streams:
+            stream.update_into(zeros[: 8 * len(piece)], raw[: 8 * len(piece)])
+            if plus:
+                np.add(piece, mask[: len(piece)], out=piece)
+            else:
+                np.subtract(piece, mask[: len(piece)], out=piece)

@@ -36,10 +36,9 @@ from numpy.typing import NDArray
 
 from eigenveil.errors import PeerError, ProtocolError, QuorumLost
 from eigenveil.protocols.keys import KEY, agree, digest, private_key, public_of
-from eigenveil.protocols.masked.dealing import MARK, Dealing, share_mark
-from eigenveil.protocols.masked.evidence import HashTree, drawn
+from eigenveil.protocols.masked.dealing import MARK, Dealing, HashTree, drawn, share_mark
+from eigenveil.protocols.masked.graph import add_masks
 from eigenveil.protocols.masked.keyring import Keyring, SharePool
-from eigenveil.protocols.masked.masks import add_masks
 from eigenveil.protocols.masked.member import list_digest, return_digest, words_digest
 from eigenveil.protocols.masked.session import bundle_size, pair_purpose
 from eigenveil.protocols.masked.shamir import SHARE_BYTES, is_share

@@ -32,8 +32,8 @@ from eigenveil.errors import BudgetExceeded, PeerError, require
 from eigenveil.linalg import Array
 from eigenveil.privacy import Share
 from eigenveil.protocols.keys import KEY, Identity, digest, stream
-from eigenveil.protocols.masked.evidence import SignatureCheck
-from eigenveil.protocols.masked.masks import add_masks
+from eigenveil.protocols.masked.dealing import SignatureCheck
+from eigenveil.protocols.masked.graph import add_masks
 from eigenveil.protocols.masked.session import Session
 from eigenveil.protocols.masked.terms import DECLINED, MaskedTerms, question_digest
 from eigenveil.protocols.messages import Ask, Body, Brief, Done, Masked, Message, Return, Table

@@ -25,8 +25,15 @@ from eigenveil.protocols.keys import (
     public_of,
     seal_bundle,
 )
-from eigenveil.protocols.masked.dealing import Dealing, ShareDigests, bundle_mark, factors_of, receipt, secret_count
-from eigenveil.protocols.masked.evidence import SignatureCheck
+from eigenveil.protocols.masked.dealing import (
+    Dealing,
+    ShareDigests,
+    SignatureCheck,
+    bundle_mark,
+    factors_of,
+    receipt,
+    secret_count,
+)
 from eigenveil.protocols.masked.shamir import SHARE_BYTES, blended, is_share, polynomial, share_in, split
 from eigenveil.protocols.masked.terms import MaskedTerms, PublicKeys, bound_to, said_in
 from eigenveil.protocols.messages import Table

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from eigenveil.errors import require, require_param
 from eigenveil.linalg import Array
 from eigenveil.privacy import Lattice, read
-from eigenveil.privacy.packed import packed_size
+from eigenveil.privacy.released import packed_size
 from eigenveil.protocols.keys import KEY, POINT, SIGNATURE, digest, digest_of, is_public_key, signed_by
 from eigenveil.protocols.masked.graph import MaskGraph
 from eigenveil.tasks import Question, SumTask

@@ -6,7 +6,6 @@ runs them. It may import the other protocols, except `limits`.
 """
 
 from eigenveil.protocols.slots.hub import HubSnapshot, SlotHub, SlotRound
-from eigenveil.protocols.slots.masked import MaskedSlotMember
-from eigenveil.protocols.slots.site import SlotMember
+from eigenveil.protocols.slots.site import MaskedSlotMember, SlotMember
 
 __all__ = ["HubSnapshot", "MaskedSlotMember", "SlotHub", "SlotMember", "SlotRound"]

@@ -14,14 +14,19 @@ A message of an earlier round, two slots in one round, a slot that the study doe
 from collections.abc import Callable, MutableMapping
 from typing import Any, Generic, TypeVar, final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from eigenveil.core.mechanism import Mechanism
 from eigenveil.errors import BudgetExceeded, PeerError, require
 from eigenveil.linalg import Array
-from eigenveil.protocols.messages import Ask, Decline, Done, Give, Message
+from eigenveil.privacy import Share
+from eigenveil.protocols.masked.member import MaskedMember
+from eigenveil.protocols.messages import Ask, Decline, Done, Give, Masked, Message
 from eigenveil.protocols.party import Party, require_asked
-from eigenveil.tasks import ClosedSlot, Question, SlotTask
+from eigenveil.tasks import ClosedSlot, Question, SlotSums, SlotTask
 
-__all__ = ["SlotMember", "SlotParty"]
+__all__ = ["MaskedSlotMember", "SlotMember", "SlotParty"]
 
 _Part = TypeVar("_Part")
 
@@ -151,3 +156,96 @@ class SlotMember(SlotParty[tuple[Array, ...]]):
         if slot not in self._kept:
             return Decline(round_)
         return Give(round=round_, arrays=self._kept[slot], half=self._task.halved(question))
+
+
+Words = NDArray[np.uint64]
+
+
+@final
+class MaskedSlotMember(SlotParty[Words]):
+    """A site whose shares are made by `share` for each slot, and masked by the `member` towards `hub`. Changes in place.
+
+    `member` is called with what returns the words of a part. Shares are in `kept`, by slot, until they are given. An error with
+    a slot stays here, in `error`: the hub learns only that no part will come.
+    """
+
+    def __init__(
+        self,
+        *,
+        hub: str,
+        task: SlotSums,
+        share: Callable[[int], Share],
+        member: Callable[[Callable[[Question], Words]], MaskedMember],
+        kept: MutableMapping[int, Words] | None = None,
+    ) -> None:
+        self._member = member(self._words)
+        super().__init__(self._member.name, task.slots, kept)
+        self._hub, self._task, self._share = hub, task, share
+        self._first = 0
+
+    @property
+    def first(self) -> int:
+        """The first slot that may still be given. All before it were given, or a later one was asked for."""
+        return self._first
+
+    @property
+    def sessions(self) -> int:
+        """How many exchanges of keys this site has begun."""
+        return self._member.sessions
+
+    @property
+    def result(self) -> tuple[Array, ...] | None:
+        """What the hub found in the end; None before that."""
+        return self._member.result
+
+    @result.setter
+    def result(self, found: tuple[Array, ...]) -> None:
+        self._member.result = found
+
+    def close(self, slot: int, closed: ClosedSlot) -> Words | None:
+        """Make the share of a slot and charge it. None if it cannot be made, and `error` says why. As in `SlotMember`."""
+        task, question = self._task, Question(slot)
+        return self._kept_once(
+            slot,
+            lambda: self._share(slot).of(
+                task.private(question, closed),
+                label=task.label(question),
+                share=task.share(question),
+                slot=task.slot(question),
+            ),
+        )
+
+    def forget(self, first: int) -> None:
+        """Never give a slot before this one, and drop their shares: no other round may mask them."""
+        self._first = max(self._first, first)
+        for old in [number for number in self._kept if number < self._first]:
+            del self._kept[old]
+
+    def receive(self, message: Message) -> list[Message]:
+        """The answer to a question, or to a step between questions."""
+        if isinstance(message.body, Ask):
+            if message.sender != self._hub:
+                raise PeerError(message.sender, "is not the hub of this site")
+            require_asked(self._task, message.body.question, by=self._hub)
+        answers = self._member.receive(message)
+        self._note(message, answers)
+        return answers
+
+    def recall(self, message: Message, said: list[Message], *, sessions: int = 0) -> None:
+        """Take a step again, with the same secrets, before which so many exchanges of keys had begun. A part is restored."""
+        self._member.count_sessions(sessions)
+        self._member.recall(message, said)
+        self._note(message, said)
+
+    def _note(self, message: Message, answers: list[Message]) -> None:
+        """Which slot was asked for. A share that was given, and those before it, are dropped."""
+        if isinstance(message.body, Ask):
+            slot = message.body.question.step
+            self._newest = max(self._newest, slot)
+            self.forget(slot + any(isinstance(answer.body, Masked) for answer in answers))
+
+    def _words(self, question: Question) -> Words:
+        ready = question.step >= self._first and question.step in self._kept
+        require(ready, f"slot {question.step + 1} is open, too old, or was given before")
+        # A copy, because masks are added in place.
+        return np.array(self._kept[question.step])

@@ -11,9 +11,8 @@ import os
 # gRPC reads this when it is loaded, so it must be set before the imports below.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
-from eigenveil.runtimes.grpc.connection import Got, Inbox, Joined, Left, TransportEvent
-from eigenveil.runtimes.grpc.credentials import Credentials
-from eigenveil.runtimes.grpc.timing import Timing
+from eigenveil.runtimes.grpc.channel import Timing
+from eigenveil.runtimes.grpc.connection import Credentials, Got, Inbox, Joined, Left, TransportEvent
 from eigenveil.runtimes.grpc.transport import Transport
 
 __all__ = ["Credentials", "Got", "Inbox", "Joined", "Left", "Timing", "Transport", "TransportEvent"]

@@ -12,12 +12,19 @@ import grpc.aio
 
 from eigenveil.errors import require
 from eigenveil.protocols import wire
-from eigenveil.runtimes.grpc.channel import LOST, Accepted, Channel, Dialled
-from eigenveil.runtimes.grpc.connection import OTHER_STUDY, Connection, Inbox, Joined, Left
-from eigenveil.runtimes.grpc.credentials import Credentials, dialling_options, host_and_port, listening_options
-from eigenveil.runtimes.grpc.frames import LONGEST_GREETING, Bye
+from eigenveil.runtimes.grpc.channel import LONGEST_GREETING, LOST, Accepted, Backoff, Bye, Channel, Dialled, Timing
+from eigenveil.runtimes.grpc.connection import (
+    OTHER_STUDY,
+    Connection,
+    Credentials,
+    Inbox,
+    Joined,
+    Left,
+    dialling_options,
+    host_and_port,
+    listening_options,
+)
 from eigenveil.runtimes.grpc.front import Front
-from eigenveil.runtimes.grpc.timing import Backoff, Timing
 
 __all__ = ["Transport"]
 

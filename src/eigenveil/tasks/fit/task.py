@@ -25,14 +25,11 @@ from eigenveil.linalg import Array, Subspace, top_eigen
 from eigenveil.linalg.subspace import tie_at
 from eigenveil.tasks import Question, SumTask, Task, Totals
 from eigenveil.tasks.base import Components, require_array
-from eigenveil.tasks.fit.bounds import RowBounds
-from eigenveil.tasks.fit.center import Center, CenterSearch
-from eigenveil.tasks.fit.gaps import Rates
-from eigenveil.tasks.fit.outliers import Outliers
-from eigenveil.tasks.fit.search import NORMS, BoundSearch
-from eigenveil.tasks.fit.split import Extent, Portion, Split
+from eigenveil.tasks.fit.bounds import Outliers, RowBounds
+from eigenveil.tasks.fit.gaps import Extent, Portion, Rates, Split
+from eigenveil.tasks.fit.search import NORMS, BoundSearch, Center, CenterSearch
 from eigenveil.tasks.fit.units import ENTRIES, ExactUnits, UnitSearch, are_flat, renormalised
-from eigenveil.tasks.tails import BEYOND
+from eigenveil.tasks.levels import BEYOND
 
 __all__ = ["Fit", "FitResult", "FitState", "Setting", "WholeFit", "counted_at_once"]
 

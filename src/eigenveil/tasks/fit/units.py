@@ -18,13 +18,13 @@ from eigenveil.core.rows import Rows
 from eigenveil.core.unit import Neighbours, sum_sensitivity
 from eigenveil.errors import TooFewPeople, require
 from eigenveil.linalg import Array
-from eigenveil.privacy.sums.floating import float_squares
+from eigenveil.privacy.floating import float_squares
 from eigenveil.tasks import Question, SumTask, Totals
 from eigenveil.tasks.base import require_step
 from eigenveil.tasks.fit.bounds import RowBounds
-from eigenveil.tasks.fit.center import Center
-from eigenveil.tasks.fit.split import Split
-from eigenveil.tasks.tails import Tails, cells_in_any_unit, mirrored, read_tails
+from eigenveil.tasks.fit.gaps import Split
+from eigenveil.tasks.fit.search import Center
+from eigenveil.tasks.levels import Tails, cells_in_any_unit, mirrored, read_tails
 
 __all__ = [
     "ENTRIES",

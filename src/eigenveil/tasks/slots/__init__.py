@@ -5,8 +5,7 @@ named by its number from zero. With noise, sites send sums (`SlotSums`); without
 `tasks.base`, `privacy`, `data` and `linalg`.
 """
 
-from eigenveil.tasks.slots.base import ClosedSlot, OpenSlot, SlotState, SlotTask, aged
-from eigenveil.tasks.slots.sketches import SlotSketches
+from eigenveil.tasks.slots.base import ClosedSlot, OpenSlot, SlotSketches, SlotState, SlotTask, aged
 from eigenveil.tasks.slots.sums import SlotSums
 
 __all__ = [

@@ -21,10 +21,9 @@ from eigenveil.core.unit import Neighbours
 from eigenveil.core.whole import COUNT_UNIT, observed_in
 from eigenveil.errors import require
 from eigenveil.linalg import Array
-from eigenveil.privacy.packed import packed_size, unpack
-from eigenveil.privacy.released import release_packed
-from eigenveil.privacy.sums.blocks import add_packed
-from eigenveil.privacy.sums.clipped import dense
+from eigenveil.privacy.blocks import add_packed
+from eigenveil.privacy.floating import dense
+from eigenveil.privacy.released import packed_size, release_packed, unpack
 from eigenveil.tasks.base import Question, SumTask, require_array
 from eigenveil.tasks.levels import Levels
 from eigenveil.tasks.slots.base import ClosedSlot, OpenSlot, SlotState, SlotTask, aged, weighed

@@ -3,23 +3,298 @@
 `HubAgent` makes it and `Runner` calls it. Started again, it replays the log: it asks nobody for what it has.
 """
 
-from collections import defaultdict
-from collections.abc import Callable
-from typing import Any, final
+import os
+import sqlite3
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, Self, cast, final
 
-from eigenveil.core.mechanism import Exact, Mechanism
-from eigenveil.errors import BudgetExceeded, PeerError, ProtocolError
+import numpy as np
+
+from eigenveil.core.ledger import Slot
+from eigenveil.core.mechanism import Bounded, Exact, Mechanism
+from eigenveil.errors import BudgetExceeded, EigenveilError, PeerError, ProtocolError
 from eigenveil.estimators.federated.parties import Parties
-from eigenveil.estimators.rounds import Round, round_of
-from eigenveil.network.agents.durable.hub_log import HubLog, LogEntry, ReplayMechanism
+from eigenveil.estimators.terms import Round, round_of
+from eigenveil.linalg import Array
 from eigenveil.network.agents.durable.party import Cause, DurableParty, Event, OnEvent, Outgoing
-from eigenveil.network.study.parties import found_in
-from eigenveil.protocols import Ask, Done, Hub, HubRound, Message
+from eigenveil.network.parties import found_in
+from eigenveil.privacy.released import release_columns
+from eigenveil.protocols import Ask, Done, Give, Hub, HubRound, Message
 from eigenveil.protocols.wire import MessageLimits, decode, encode
 from eigenveil.runtimes.local import Traffic
 from eigenveil.tasks import Question
 
-__all__ = ["DurableHub"]
+__all__ = ["DurableHub", "HubLog", "LogEntry", "ReplayMechanism", "TranscriptError"]
+
+# "EVHT": what SQLite keeps in the header of the file to say whose it is.
+_ID: Final = 0x45564854
+
+_VERSION: Final = 2
+
+_TABLES: Final = (
+    "CREATE TABLE study (digest TEXT NOT NULL, secret BLOB NOT NULL, wheel TEXT NOT NULL)",
+    "CREATE TABLE events (number INTEGER PRIMARY KEY, kind TEXT NOT NULL, sender TEXT NOT NULL, data BLOB NOT NULL,"
+    " released BLOB, asked BLOB)",
+)
+
+# Stored in the file, so another word is another version of it: "message" is one that came. Streams have those after "resume".
+# Under masks they have the last two: a site that is back, and the keys that serve many slots.
+Kind = Literal["begin", "message", "timeout", "resume", "tick", "snapshot", "back", "keys"]
+
+
+class TranscriptError(EigenveilError):
+    """The file is not the transcript of this study, is of another version or damaged, or cannot be written."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEntry:
+    """Something that moved the hub: its start, a message from `sender`, a deadline that passed, or a resumption.
+
+    For streams, a slot that was opened, or a snapshot of everything before it.
+
+    `released` is what the hub itself released then, and `asked` the question or result it came to. None if there was none.
+    """
+
+    kind: Kind
+    sender: str = ""
+    data: bytes = b""
+    released: bytes | None = None
+    asked: bytes | None = None
+
+    @classmethod
+    def of(cls, cause: Cause, released: bytes | None, *, asked: bytes | None = None) -> "LogEntry":
+        """The entry of a move with this cause."""
+        # What is "due" or "rejoined" moves no hub.
+        return cls(kind=cast("Kind", cause.kind), sender=cause.sender, data=cause.data, released=released, asked=asked)
+
+
+@final
+class HubLog:
+    """The transcript of one study in an SQLite file that only its owner can read. Changes in place: it grows.
+
+    `secret` is made once. From it a rebuilt hub derives the same values as the one before it.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, secret: bytes, count: int) -> None:
+        self._connection, self.secret, self._count = connection, secret, count
+
+    @classmethod
+    def open(cls, path: Path, *, study: str, wheel: str) -> Self:
+        """Open or make the file for the study of this digest, in the version `wheel` of this program."""
+        if not path.parent.is_dir():
+            raise TranscriptError(f"the folder {path.parent} does not exist")
+        fresh = not path.exists()
+        if not fresh and path.stat().st_mode & 0o077:
+            raise TranscriptError(
+                f"others can read or change {path}, and with trust = hub it has raw parts in it. Run: chmod 600 {path}"
+            )
+        if fresh:
+            # Made with its mode, not changed afterwards: others must not be able to open it in between.
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        # Half a second, so that a second hub on this file says so at once.
+        # The party's thread writes to it, one call at a time, and another thread has opened it.
+        connection = sqlite3.connect(path, timeout=0.5, isolation_level=None, check_same_thread=False)
+        try:
+            # One hub for one transcript: the messages of two would be mixed in it.
+            connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+            # Parts can be large, and with 4 kB pages they would take many.
+            connection.execute("PRAGMA page_size = 16384")
+            # In a write-ahead log, what was released was in a second file. A hub that lost it would release the same sums again,
+            # under other noise.
+            connection.execute("PRAGMA journal_mode = DELETE")
+            # Every insert is its own transaction, and returns only when it is on disk, also on a Mac.
+            connection.execute("PRAGMA synchronous = EXTRA")
+            connection.execute("PRAGMA fullfsync = ON")
+            if fresh or connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
+                cls._make(connection, study, wheel)
+            return cls._opened(connection, path, study, wheel)
+        except sqlite3.Error as error:
+            connection.close()
+            busy = "locked" in str(error)
+            why = "another hub has it open" if busy else f"it is not a transcript, or it is damaged ({error})"
+            raise TranscriptError(f"{path}: {why}") from error
+        except BaseException:
+            connection.close()
+            raise
+
+    @staticmethod
+    def _make(connection: sqlite3.Connection, study: str, wheel: str) -> None:
+        # All or nothing, so that a crash while the file is made leaves an empty one, which is made again.
+        connection.execute("BEGIN IMMEDIATE")
+        for statement in (*_TABLES, f"PRAGMA application_id = {_ID}", f"PRAGMA user_version = {_VERSION}"):
+            connection.execute(statement)
+        # The secret is drawn once: a rebuilt hub must derive the nonces of masks that it has announced.
+        connection.execute("INSERT INTO study VALUES (?, ?, ?)", (study, os.urandom(32), wheel))
+        connection.execute("COMMIT")
+
+    @classmethod
+    def _opened(cls, connection: sqlite3.Connection, path: Path, study: str, wheel: str) -> Self:
+        known = connection.execute("PRAGMA application_id").fetchone()[0]
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        if known != _ID or version != _VERSION:
+            raise TranscriptError(f"{path} is not a transcript of this version of the program")
+        row = connection.execute("SELECT digest, secret, wheel FROM study").fetchone()
+        if row is None:
+            raise TranscriptError(f"{path} is empty: it was never completely made. Delete it")
+        if row[0] != study:
+            raise TranscriptError(f"{path} is the transcript of another study; give --transcript another name")
+        # Another version may compute or order things differently, and a replay would go astray.
+        if row[2] != wheel:
+            raise TranscriptError(
+                f"version {row[2]} of the program began {path}, and this is version {wheel}. Go on with version {row[2]}"
+            )
+        # An empty transaction takes the lock now, so that a second hub fails here and not at its first message.
+        connection.execute("BEGIN EXCLUSIVE")
+        connection.execute("COMMIT")
+        # Not the number of rows: a snapshot replaces those before it, and keeps its own number.
+        last = connection.execute("SELECT max(number) FROM events").fetchone()[0]
+        return cls(connection, bytes(row[1]), 0 if last is None else int(last) + 1)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing has happened yet."""
+        return self._count == 0
+
+    def events(self) -> Iterator[LogEntry]:
+        """What happened, in order."""
+        with closing(self._connection.cursor()) as cursor:
+            for kind, sender, data, released, asked in cursor.execute(
+                "SELECT kind, sender, data, released, asked FROM events ORDER BY number"
+            ):
+                yield LogEntry(kind=cast("Kind", kind), sender=sender, data=bytes(data), released=released, asked=asked)
+
+    def add(self, event: LogEntry) -> None:
+        """Write what happened. It is on disk when this returns; after a `TranscriptError` nothing was written."""
+        try:
+            # The number is the primary key, so two writers can never both write an entry of one number.
+            self._connection.execute(
+                "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)",
+                (self._count, event.kind, event.sender, event.data, event.released, event.asked),
+            )
+        except sqlite3.Error as error:
+            raise TranscriptError(
+                f"the transcript cannot be written ({error}), so nothing more was sent. Make room on the disk and start the "
+                "hub again"
+            ) from error
+        self._count += 1
+
+    def cut(self, snapshot: LogEntry, *, keys: LogEntry | None = None) -> None:
+        """Replace everything by a snapshot, all at once. It is on disk when this returns. Only keys stay, until others come."""
+        entries = [snapshot] if keys is None else [keys, snapshot]
+        rows = [
+            (self._count + at, one.kind, one.sender, one.data, one.released, one.asked)
+            for at, one in enumerate(entries)
+        ]
+        try:
+            # One transaction: after a crash the file has the old entries or the snapshot, never neither.
+            self._connection.execute("BEGIN IMMEDIATE")
+            self._connection.execute("DELETE FROM events WHERE kind != 'keys' OR ?", (keys is not None,))
+            self._connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)", rows)
+            self._connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            # SQLite may have rolled back itself, as on a full disk, and a second rollback would be an error.
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise TranscriptError(
+                f"the transcript cannot be written ({error}), so nothing more was sent. Make room on the disk and start the "
+                "hub again"
+            ) from error
+        self._count += len(rows)
+
+    def close(self) -> None:
+        """Let others open it."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@final
+class ReplayMechanism(Mechanism):
+    """Releases through another mechanism, and keeps each release until it is taken. Changes in place.
+
+    Releases put back with `recall` replace new ones, in order. They are charged all the same: the ledger of a restarted
+    hub must say what the process before it spent.
+    """
+
+    def __init__(self, through: Mechanism) -> None:
+        self._through = through
+        # New releases that no log entry has yet, and releases from the log that the replay has not reached.
+        self._new: list[Array] = []
+        self._known: deque[Array] = deque()
+
+    def onto(self, through: Mechanism) -> "ReplayMechanism":
+        """The same memory over another mechanism: a stream has one for each slot."""
+        self._through = through
+        return self
+
+    def recall(self, released: bytes | None) -> None:
+        """Put back what was released next."""
+        if released is not None:
+            body = decode(released).body
+            # `taken` wrote it. Releases are stored in the wire format, which keeps every bit of an array.
+            assert isinstance(body, Give)
+            # Copies, because the alignment of an array in memory can change the last digit of what is computed from it.
+            self._known.extend(np.array(array) for array in body.arrays)
+
+    def taken(self) -> bytes | None:
+        """What was released since the last call, to be written to disk; None if nothing was."""
+        arrays, self._new = tuple(self._new), []
+        return encode(Message("hub", "hub", Give(round=0, arrays=arrays))) if arrays else None
+
+    def require_all_given(self) -> None:
+        """Refuse to go on after a replay that did not use every release that was put back."""
+        if self._known:
+            raise ProtocolError(
+                "the transcript has releases that this hub does not make: it belongs to another study or version"
+            )
+
+    def release(self, private: Bounded, *, label: str, share: float = 1.0, slot: Slot | None = None) -> Array:
+        """The value that was released before, or a new one."""
+        return self._kept(self._through.release(private, label=label, share=share, slot=slot))
+
+    def release_columns(
+        self,
+        slices: Iterable[Array],
+        *,
+        dim: int,
+        sensitivity: float,
+        label: str,
+        share: float = 1.0,
+        slot: Slot | None = None,
+    ) -> Iterator[Array]:
+        """The same, slice by slice; charged before the first slice is asked for."""
+        released = release_columns(
+            self._through, slices, dim=dim, sensitivity=sensitivity, label=label, share=share, slot=slot
+        )
+        # `map` is lazy, so a slice is released when it is wanted, and they are never all in memory.
+        return map(self._kept, released)
+
+    def _kept(self, released: Array) -> Array:
+        """The earlier release at this place if there is one; otherwise this one, to be written to disk."""
+        if not self._known:
+            self._new.append(released)
+            return released
+        # The noise that was just drawn is thrown away unseen, so it costs nothing.
+        before = self._known.popleft()
+        # A shape is all that can be compared: the noise just drawn differs from the old one by design.
+        if before.shape != released.shape:
+            raise ProtocolError(
+                "the transcript has other releases than this hub makes: it belongs to another study or version"
+            )
+        return before
+
+    def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
+        """The noise scale of the other mechanism."""
+        return self._through.scale(sensitivity, share=share)
 
 
 @final

@@ -4,16 +4,35 @@
 everything that had to be written first is on disk by then.
 """
 
+import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Literal, final
+from typing import Any, Final, Literal, final
 
+from eigenveil.core.ledger import Charge
 from eigenveil.errors import PeerError, ProtocolError
-from eigenveil.protocols import Message, Party
+from eigenveil.estimators.federated.parties import Parties
+from eigenveil.ledger.durable import DurableLedger, Opened
+from eigenveil.network.parties import found_in
+from eigenveil.protocols import Ask, Brief, Decline, Done, Give, Member, Message, Party, Return
+from eigenveil.protocols.masked import MaskedMember
+from eigenveil.protocols.masked.terms import DECLINED
+from eigenveil.protocols.party import require_plain
 from eigenveil.protocols.wire import MessageLimits, decode, encode
 
-__all__ = ["Cause", "DurableParty", "Event", "OnEvent", "Outgoing", "opened", "outgoing_of"]
+__all__ = [
+    "Asked",
+    "Cause",
+    "DurableParty",
+    "DurableSite",
+    "Event",
+    "LedgerSteps",
+    "OnEvent",
+    "Outgoing",
+    "opened",
+    "outgoing_of",
+]
 
 # The receiver's name, and the bytes for it.
 Outgoing = tuple[str, bytes]
@@ -112,3 +131,225 @@ def opened(data: bytes, *, sender: str, me: str, limits: MessageLimits) -> Messa
     if message.receiver != me:
         raise PeerError(sender, "sent a message that is for another party")
     return message
+
+
+# How many answers stay in memory to be repeated byte for byte. The party itself can repeat older ones.
+_AT_HAND: Final = 4
+
+# Lines in the log for one run of a party. A flood of bad messages must not fill the disk.
+_LOGGED: Final = 100
+
+# How often a study may be resumed on top of what it asks. Each time a question is asked and answered once more.
+_RESUMED: Final = 50
+
+
+@final
+class LedgerSteps:
+    """The steps of a `study` in the ledger of one party, of which there are `number`. Changes in place.
+
+    Refused messages are on the screen and in the ledger's log, where the party's own people find them. Nobody else learns of
+    them: a reason, or how many there are, could tell about the rows. So they are not among the entries, which may be exported.
+    """
+
+    def __init__(
+        self, ledger: DurableLedger, study: str, *, number: int = 0, questions: int = 0, on_event: OnEvent
+    ) -> None:
+        self._durable_ledger, self._study, self._on_event = ledger, study, on_event
+        self.number = number
+        # The party has said something that the ledger does not have. Any error before the commit must end this process.
+        self.is_ahead = False
+        # What an honest hub asks, four times over: room for restarts, and still a bound on what fills the disk.
+        self._most = _RESUMED + 4 * questions
+        self._answers: dict[bytes, list[Outgoing]] = {}
+        self._log_lines = 0
+
+    def require_level(self, what: str) -> None:
+        """Refuse to go on if `what` the party said last is not in the ledger."""
+        if self.is_ahead:
+            raise ProtocolError(f"{what} of this site could not be written to its ledger: start the site again")
+
+    def require_few(self, message: Message) -> None:
+        """Refuse a flood of questions. Repeating one in other bytes costs no budget, but it fills the disk."""
+        # The result is exempt: a study that reached its end must be able to end.
+        if self.number >= self._most and not isinstance(message.body, Done):
+            raise PeerError(message.sender, f"has asked {self._most} times, more often than this study needs")
+
+    def commit(self, came: bytes, said: list[bytes], charges: tuple[Charge, ...]) -> None:
+        """Write the next step. It is on disk when this returns."""
+        # The step's number makes a second process on the same ledger fail here instead of charging twice.
+        self._durable_ledger.commit(self._study, self.number, came=came, said=said, charges=charges)
+        self.number, self.is_ahead = self.number + 1, False
+
+    def prune(self, before: int, *, keep: Collection[int]) -> None:
+        """Drop the bytes of the steps before this one, except those to `keep`. Digests and charges stay."""
+        self._durable_ledger.prune(self._study, before, keep=keep)
+
+    def answer_to(self, data: bytes) -> list[Outgoing] | None:
+        """What was said to the same bytes before, as after a lost connection; None if that is not known here."""
+        return self._answers.get(hashlib.sha256(data).digest()) if self._answers else None
+
+    def remember(self, data: bytes, answers: Collection[Message], outgoing: list[Outgoing]) -> None:
+        """Keep the answers to a message, to repeat them."""
+        # A site that had no part may have one after it was repaired, so its refusal is not repeated from memory.
+        if any(map(_is_refusal, answers)):
+            return
+        self._answers[hashlib.sha256(data).digest()] = outgoing
+        # Answers can have megabytes, so only the latest few stay in memory.
+        while len(self._answers) > _AT_HAND:
+            # The first key is the oldest, because dicts keep the order of insertion.
+            del self._answers[next(iter(self._answers))]
+
+    def refuse(self, error: PeerError) -> None:
+        """Say what was refused and why, here and nowhere else."""
+        # On the screen every time, in the ledger up to the limit: a screen does not fill a disk.
+        self._on_event(Event("refused", error.peer, error.why))
+        self.log(f"refused a message from {error.peer}: {error.why}")
+
+    def log(self, words: str) -> None:
+        """Write it to the ledger's log, unless there are too many such lines."""
+        self._log_lines += 1
+        if self._log_lines <= _LOGGED:
+            self._durable_ledger.log(self._study, words)
+
+
+class Asked(DurableParty):
+    """A site, which waits for questions of the party `above`. It has no deadline, and is asked for what the other lacks.
+
+    `unwritten` is what cannot be said any more when a commit has failed. Changes in place.
+    """
+
+    party: Any
+
+    def __init__(
+        self, in_ledger: LedgerSteps, *, above: str, unwritten: str, limits: MessageLimits, on_event: OnEvent
+    ) -> None:
+        super().__init__(limits=limits, on_event=on_event)
+        self._in_ledger, self._above, self._unwritten = in_ledger, above, unwritten
+
+    @property
+    def over(self) -> bool:
+        """Whether the final result is here."""
+        return self.party.result is not None
+
+    def _receive(self, sender: str, data: bytes, *, kind: Literal["message", "due"]) -> list[Outgoing]:
+        self._in_ledger.require_level(self._unwritten)
+        # The same bytes again, after a lost connection say. Fresh noise on the same question would cost a second time.
+        if sender == self._above and (repeated := self._in_ledger.answer_to(data)) is not None:
+            return repeated
+        return super()._receive(sender, data, kind=kind)
+
+    def _move(self, cause: Cause, step: Callable[[], list[Message]]) -> list[Outgoing]:
+        return [] if cause.message is None else self._answer(cause, cause.message, step)
+
+    @abstractmethod
+    def _answer(self, cause: Cause, message: Message, step: Callable[[], list[Message]]) -> list[Outgoing]:
+        """What leaves in answer to a message, once it is in the ledger."""
+
+    def _refuse(self, error: PeerError) -> None:
+        self._in_ledger.refuse(error)
+
+
+def _is_refusal(message: Message) -> bool:
+    """Whether a message says that the site has no part to give."""
+    return isinstance(message.body, Decline) or (isinstance(message.body, Return) and message.body.data == DECLINED)
+
+
+@final
+class DurableSite(Asked):
+    """The messages between a site and the hub or node `above` it. Changes in place.
+
+    `limits` are for what comes, and `most` is the longest answer in bytes that is accepted above. `whole` is for studies in
+    which the hub adds the noise. The site's first part is then charged with all that the study may cost. `stretch` multiplies
+    each charge of the party, for people who have rows at other sites too.
+    """
+
+    def __init__(
+        self,
+        party: Member | MaskedMember,
+        parties: Parties,
+        ledger: DurableLedger,
+        joined: Opened,
+        *,
+        study: str,
+        above: str,
+        limits: MessageLimits,
+        most: int,
+        whole: Charge | None,
+        stretch: float,
+        on_event: OnEvent,
+    ) -> None:
+        masked = parties.masked
+        questions = parties.most_questions if masked is None else masked.most_messages
+        in_ledger = LedgerSteps(ledger, study, number=len(joined.steps), questions=questions, on_event=on_event)
+        super().__init__(in_ledger, above=above, unwritten="an answer", limits=limits, on_event=on_event)
+        self.party: Member | MaskedMember = party
+        self._parties, self._most_said = parties, most
+        self._ledger = parties.ledgers.get(party.name)
+        self._whole, self._stretch = whole, stretch
+        self._last_step = ""
+        self._read_back(joined)
+
+    def _read_back(self, joined: Opened) -> None:
+        """Bring the party to where the ledger ends, without computing or charging anything again."""
+        for step in joined.steps:
+            said = [decode(raw) for raw in step.said]
+            outgoing = [(message.receiver, raw) for message, raw in zip(said, step.said, strict=True)]
+            self._in_ledger.remember(step.came, said, outgoing)
+            self.party.recall(decode(step.came, limits=self._limits), said)
+            # The charge for the whole study is due once, whichever step it was in.
+            if self._whole in step.charges:
+                self._whole = None
+
+    def _answer(self, cause: Cause, message: Message, step: Callable[[], list[Message]]) -> list[Outgoing]:
+        # All checks come before the party moves: a refused message must leave no trace in it.
+        self._require_answer(message)
+        self._in_ledger.require_few(message)
+        before = 0 if self._ledger is None else len(self._ledger.charges)
+        answers = step()
+        self._in_ledger.is_ahead = True
+        outgoing = [(answer.receiver, encode(answer)) for answer in answers]
+        said = [raw for _, raw in outgoing]
+        if any(len(raw) > self._most_said for raw in said):
+            raise ProtocolError(
+                f"an answer of this site has {max(map(len, said))} bytes, and {self._most_said} are the most that this study "
+                "needs. Nothing was charged and nothing was sent"
+            )
+        charges = self._charges(before, answers)
+        self._in_ledger.commit(cause.data, said, charges)
+        self._in_ledger.remember(cause.data, answers, outgoing)
+        self._report(message, charges, sum(map(len, said)))
+        return outgoing
+
+    def _require_answer(self, message: Message) -> None:
+        """Refuse a final result that cannot be one, before it ends the study."""
+        if isinstance(message.body, Done):
+            try:
+                require_plain(message.body.arrays)
+                found_in(self._parties, message.body.arrays)
+            except ValueError as error:
+                raise PeerError(message.sender, f"sent an invalid result: {error}") from error
+
+    def _charges(self, before: int, answers: list[Message]) -> tuple[Charge, ...]:
+        """What these answers cost: new charges of the party, or all of the study where the hub adds the noise."""
+        charged = () if self._ledger is None else self._ledger.charges[before:]
+        new = tuple(Charge(charge.label, charge.mu * self._stretch) for charge in charged)
+        # Only a `Give` carries sums. Keys and refusals are not charged.
+        if self._whole is not None and any(isinstance(answer.body, Give) for answer in answers):
+            new, self._whole = (*new, self._whole), None
+        return new
+
+    def _report(self, message: Message, charges: tuple[Charge, ...], size: int) -> None:
+        body = message.body
+        if isinstance(body, Done):
+            self._on_event(Event("over", self._above, "the result is here"))
+        elif isinstance(body, Brief) and body.step != self._last_step:
+            self._last_step = body.step
+            self._on_event(Event("asked", self._above, f"masks: {body.step}"))
+        elif isinstance(body, Ask) and self.party.error is not None:
+            words = f"this site has no part to give: {self.party.error}"
+            self._on_event(Event("said", self._above, words))
+            self._in_ledger.log(words)
+        elif isinstance(body, Ask):
+            cost = ", ".join(f"{charge.label} at mu {charge.mu:.4g}" for charge in charges) or "no new charge"
+            stage = f"{body.question.stage} {body.question.step + 1}".strip()
+            self._on_event(Event("said", self._above, f"{stage}: {size:,} bytes; {cost}"))

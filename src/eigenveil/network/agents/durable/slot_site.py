@@ -31,8 +31,7 @@ from eigenveil.core.ledger import Charge, Ledger
 from eigenveil.core.unit import PrivacyUnit
 from eigenveil.errors import require
 from eigenveil.ledger.durable import DurableLedger, Opened, StudyStep
-from eigenveil.network.agents.durable.party import Cause, Event, OnEvent, Outgoing
-from eigenveil.network.agents.durable.steps import Asked, LedgerSteps
+from eigenveil.network.agents.durable.party import Asked, Cause, Event, LedgerSteps, OnEvent, Outgoing
 from eigenveil.protocols import Ask, Brief, Done, Give, Masked, Message
 from eigenveil.protocols.slots import MaskedSlotMember, SlotMember
 from eigenveil.protocols.wire import MessageLimits, decode, encode, in_round

@@ -1,0 +1,463 @@
+"""`PrivatePCA`: principal components of one sensitive table, in one line, with scikit-learn's contract."""
+
+import math
+import warnings
+from dataclasses import dataclass, field, replace
+from typing import Any, final
+
+import numpy as np
+from numpy.random import Generator
+
+from eigenveil.core.accounting import Budget
+from eigenveil.core.domain import Domain
+from eigenveil.core.ledger import Ledger, Reserve
+from eigenveil.core.mechanism import Exact, Gaussian
+from eigenveil.core.noise import Noise
+from eigenveil.core.rows import Rows, in_silence
+from eigenveil.core.unit import Neighbours, gram_sensitivity
+from eigenveil.data.rows import by_person, counts_people
+from eigenveil.errors import ParameterWarning, require_param
+from eigenveil.estimators.checks import SharedLedger, budget_of, center_of, covariance_for, rank_and_fraction, seed_of
+from eigenveil.estimators.fitted import FittedPCA
+from eigenveil.estimators.reading import chosen, people_at, read_rows
+from eigenveil.estimators.terms import Terms, asked_settings, bound_settings, settings_of
+from eigenveil.estimators.verdict import FitVerdict, forewarned, noise_floor, released_of, verdict_of
+from eigenveil.linalg import Array, Subspace
+from eigenveil.methods import TaskContext
+from eigenveil.papers.noise_scales import fpca_scale, ppm_multiplier
+from eigenveil.params import PrivateParams, checked, parameters
+from eigenveil.plan import Plan, predict
+from eigenveil.plan.choose import DIVIDED
+from eigenveil.privacy import Guarantee
+from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, GuaranteeFacts, OneHolder, Person, PublishedNoise
+from eigenveil.protocols import run_pooled
+from eigenveil.tasks.fit.bounds import RowBounds
+from eigenveil.tasks.fit.task import Fit, FitResult
+
+__all__ = ["Curator", "PrivateFit", "PrivatePCA", "curator_settings", "least_rows", "plan_of"]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class PrivateFit:
+    """What a fit released: directions, spectrum, center, the number of people, the guarantee, and the Gram matrix."""
+
+    subspace: Subspace
+    trace: float
+    count: float
+    center: Array
+    domain: Domain
+    scale: Array | None
+    verdict: FitVerdict
+    guarantee: Guarantee
+    gram: Array | None
+    rates: Array | None
+
+
+@final
+@dataclass(slots=True, eq=False, kw_only=True)
+class Curator:
+    """The budget, the ledger and the noise of one fit. Changes in place: it spends.
+
+    Everything that leaves goes through one mechanism, which is exact without a budget. The budget is reserved on the ledger
+    while the fit runs, because other fits may spend from the same ledger at the same time.
+    """
+
+    params: PrivateParams
+    terms: Terms
+    budget: Budget | None
+    ledger: Ledger | None
+    noise: Noise
+    rng: Generator
+    _reserve: Reserve | None = field(init=False, default=None)
+    _overshoot: float = field(init=False, default=1.0)
+
+    def fit(self, rows: Rows, *, names: tuple[str, ...] | None = None) -> PrivateFit:
+        """Run the whole fit on `rows`. A ledger that cannot pay for all of it refuses before anything is released.
+
+        What a fit does not spend, because it fails or ends early, is given back. The columns may have `names`.
+        """
+        study, before = self._study(), self._before()
+        for warning in before:
+            # Before anything is spent, so that a caller who makes an error of it spends nothing.
+            warnings.warn(warning, stacklevel=5)
+        if self.budget is None or self.ledger is None:
+            found = run_pooled(study, rows, Exact(because=NO_PRIVACY["fit"]))
+        else:
+            with self.ledger.reserve(
+                self.budget.mu, label="this fit", unit=self.terms.unit, budget=self.budget, lazy=True
+            ) as self._reserve:
+                found = run_pooled(
+                    study, rows, Gaussian(multiplier=1.0 / self.budget.mu, ledger=self._reserve, noise=self.noise)
+                )
+        # How much more noise a published calibration added than its share of the budget needs.
+        self._overshoot = math.sqrt(study.split.main(found.steps) / study.components_share(found.steps))
+        return self._found(study, found, names, before)
+
+    def _study(self) -> Fit:
+        """The whole fit as one task."""
+        terms, plan = self.terms, self.terms.plan
+        context = TaskContext(neighbours=terms.neighbours, rank=terms.rank, private=terms.private)
+        basis = terms.method.start_basis(terms.bounds.dim, plan, self.rng)
+        return terms.fit(
+            terms.method.build_task(plan, basis, context),
+            multiplier=0.0 if self.budget is None else 1.0 / self.budget.mu,
+            # Before the ledger is touched, because a published calibration may refuse the budget.
+            at_most=self._at_most(),
+        )
+
+    def _found(
+        self,
+        study: Fit,
+        found: FitResult,
+        names: tuple[str, ...] | None,
+        before: tuple[ParameterWarning, ...],
+    ) -> PrivateFit:
+        """What a fit found, with the verdict on it."""
+        terms, space = self.terms, found.subspace
+        floor = noise_floor(study, found, terms.plan)
+        if terms.rank is None:
+            fraction = rank_and_fraction(self.params.n_components, terms.bounds.dim)[1]
+            space = space.truncate(_rank_for(space, found.trace, fraction, floor))
+        verdict = verdict_of(
+            released_of(study, found, space=space, floor=floor) if floor > 0 else None,
+            asked=terms.settings,
+            budget=self.budget,
+            method=f"curator/{terms.method}",
+            neighbours=terms.neighbours,
+            names=names,
+            before=before,
+        )
+        guarantee = self._guarantee(found)
+        return PrivateFit(
+            subspace=space,
+            trace=found.trace,
+            count=found.people,
+            center=found.center,
+            domain=found.domain,
+            scale=found.units,
+            verdict=verdict,
+            guarantee=guarantee,
+            gram=found.gram,
+            rates=found.rates,
+        )
+
+    def _before(self) -> tuple[ParameterWarning, ...]:
+        """What is to be said before anything is spent."""
+        terms = self.terms
+        if terms.rank is None or self.params.calibration == "paper":
+            return ()
+        return forewarned(
+            f"curator/{terms.method}",
+            dim=terms.bounds.dim,
+            rank=terms.rank,
+            people=terms.people,
+            budget=self.budget,
+            neighbours=terms.neighbours,
+            center=terms.seeks_center,
+            bounds=terms.bounds,
+        )
+
+    def _published(self) -> float | None:
+        """The noise multiplier as the paper of the chosen method prints it, None with exact calibration."""
+        terms = self.terms
+        if self.budget is None or self.params.calibration != "paper":
+            return None
+        if terms.method.releases_gram:
+            # The paper prints a scale for rows in the unit ball. Over their sensitivity it is a multiplier for any
+            # bound.
+            return fpca_scale(self.budget, dim=terms.bounds.dim) / gram_sensitivity(1.0, terms.neighbours)
+        rounds = terms.plan.rounds
+        # The paper's noise is that of each round. A mechanism enlarges its noise by sqrt(rounds) for a share of 1 /
+        # rounds, so that comes off first.
+        return ppm_multiplier(self.budget, rounds=rounds) / math.sqrt(rounds)
+
+    def _at_most(self) -> float:
+        """The share of the budget that the components spend. A published calibration adds more noise and spends less."""
+        published = self._published()
+        # A multiplier of M spends mu = 1 / M, and shares are parts of the budget's mu^2.
+        return 1.0 if published is None or self.budget is None else (self.budget.mu * published) ** -2
+
+    def _guarantee(self, found: FitResult) -> Guarantee:
+        terms = self.terms
+        if self.budget is None or self._reserve is None:
+            return Guarantee.none(NO_PRIVACY["fit"])
+        return GuaranteeFacts(
+            budget=self.budget,
+            protects=Person(grouped=terms.grouped, column=terms.person),
+            neighbours=terms.neighbours,
+            rows=terms.bounds.known(terms.center, norm=found.domain.radius, least=least_rows(terms)),
+            seen_by=OneHolder(),
+            released=COMPONENTS + terms.bounds.released,
+            charges=self._reserve.charges,
+            reproducible=self.noise.reproducible,
+            published=self._published_noise(),
+            people=found.people,
+        ).guarantee()
+
+    def _published_noise(self) -> PublishedNoise | None:
+        if self.params.calibration == "exact":
+            return None
+        return PublishedNoise(
+            "FPCA (17)" if self.terms.method.releases_gram else "PPM Alg. 1 (zero-concentrated DP)", self._overshoot
+        )
+
+
+def _rank_for(subspace: Subspace, trace: float, fraction: float, floor: float) -> int:
+    """The smallest rank whose released eigenvalues add up to `fraction` of the trace, among those above the noise floor."""
+    eigenvalues = np.square(subspace.values)
+    # Components below the floor are noise, and asking for a larger fraction must not bring them in.
+    above = int((eigenvalues > floor).sum())
+    if trace <= 0:
+        # Nothing stands out, and the cost of learning that is spent. One direction, with a variance that says so.
+        return 1
+    # A hair below the fraction counts: rounding must not cost a component.
+    enough = np.flatnonzero(np.cumsum(eigenvalues) >= fraction * trace * (1 - 1e-12))
+    wanted = int(enough[0]) + 1 if len(enough) else subspace.rank
+    return max(1, min(wanted, above)) if floor > 0 else max(1, wanted)
+
+
+def plan_of(params: PrivateParams, *, rank: int | None, dim: int, budget: Budget | None, people: float | None) -> Plan:
+    """The plan of a fit, from public numbers alone, so that what is chosen reveals nothing. `people`: if that is public."""
+    found = predict(
+        dim=dim,
+        # With a fraction the rank is not known yet. 32 is a guess, for the plan alone.
+        rank=rank or min(dim, 32),
+        budget=budget,
+        method=covariance_for(params.missing, params.method, dim),
+        neighbours=Neighbours(params.neighbours),
+        people=None if people is None else round(people),
+        oversample=params.oversample,
+        rounds=params.rounds,
+    )
+    if budget is not None and params.calibration == "paper":
+        # The paper's noise is the same in every round.
+        rounds = len(found.chosen.plan.shares)
+        chosen = replace(found.chosen, plan=replace(found.chosen.plan, shares=(1.0 / rounds,) * rounds))
+        found = replace(found, chosen=chosen)
+    return replace(found, why=DIVIDED, asked=False) if params.missing in ("counts", "groups") else found
+
+
+def least_rows(terms: Terms) -> int:
+    """Fewer rows are refused, which reveals that there are fewer, so the guarantee states this minimum as public."""
+    return max(2, terms.rank or 2)
+
+
+def curator_settings(terms: Terms, plan: Plan, *, row_bound: float, scale: Array | None) -> dict[str, Any]:
+    """The settings of a fit of one table, with the bound and the units that were found."""
+    return settings_of(
+        terms.settings,
+        method=terms.plan.method,
+        why=plan.reason,
+        neighbours=terms.neighbours if terms.private else None,
+        width=terms.plan.width,
+        rounds=len(terms.plan.shares),
+        **bound_settings(terms.settings, terms.bounds, row_bound, scale),
+    )
+
+
+@parameters(panel="Privacy")
+class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
+    """Principal components with (epsilon, delta)-differential privacy for each person. Changes in place: `fit` spends.
+
+    Parameters
+    ----------
+    n_components : int, float or None
+        How many components. Or a fraction such as 0.9, for as many as explain that share of the variance. The share
+        is read off the released spectrum. None means all.
+    epsilon : float or None
+        How much the result may depend on one person: smaller is more private. At most 1 is strong: a guess whether a
+        person is in the data is right about 55% of the time at best, where chance is 50%. Up to 10 is reasonable (82%
+        at 10), and more is weak. epsilon=None must be written out and gives exact PCA with no privacy.
+    delta : float or None, default None
+        The chance that the guarantee of epsilon fails. Choose it well below one over the number of people.
+    row_bound : float, "private" or None, default 'private'
+        Rows are clipped to this norm around the mean. private: find a good one, for about a tenth of the budget. Or a
+        number that you know without looking at the data. With column_bounds nothing is searched for.
+    column_bounds : (low, high) or None, default None
+        Entries are clipped to this range. One of the two bounds is enough, and with both, both hold. Low and high are
+        each a number, or one per column.
+    center : "private", list, array or None, default 'private'
+        private: find the mean, for a tenth to a quarter of the budget. center=None: leave rows where they are. Or
+        public numbers, one per column.
+    origin : float, list, array or None, default None: zero, or the middle of the column bounds
+        Where to look for the mean: one number, or one per column.
+    mean_bound : float or None, default None: found in up to three steps
+        How far from the origin rows may lie while the mean is found.
+    scale : "private", float, list, array or None, default None
+        Units: columns are divided by this before norms are taken and bounded. private: find the spread of each
+        column, for a quarter of the budget. Or public numbers, one or one per column. Use private where columns have
+        different units, such as years and euros, and None where they are alike. With private, rows are clipped to the
+        root of the number of columns in these units, and no row bound is searched for. With epsilon=None the spread
+        is the exact standard deviation, and nothing is clipped.
+    quantile : float or None, default None: chosen for the best answer
+        If a row bound is found privately: the share of people whose rows are not to be clipped, from 0.01 to below 1.
+        Where noise hides the few people beyond it, a lower share is used.
+    missing : "refuse", "counts", "groups", "drop" or "fill", default 'refuse'
+        Missing values. refuse: they are an error. counts: count privately how many entries each column has, for 4% of
+        the budget, and divide by that. groups: the same for groups of columns. drop: leave incomplete rows out. fill:
+        put public values there. Whichever you choose is public, and holds whether or not there are any. With counts
+        and groups a missing entry is put at the center, where it adds nothing, and sums are divided by released
+        counts of what is there. With drop the number of rows that are left is private. Infinite values are always
+        refused.
+    missing_groups : str, list of lists or None, default None
+        For missing='groups': columns that are missing together, such as those of a questionnaire: names or patterns
+        with commas, and a semicolon between groups. Or a list of lists. Other columns are groups of their own. If a
+        row lacks one column of a group, all of the group counts as missing in that row.
+    missing_fill : float, list or None, default None
+        For missing='fill': the public value that takes the place of missing ones: one number, or one per column. You
+        must know it without looking at these rows: a mean of them would leak them.
+    random_state : int or None, default None
+        A seed. Reproducible, NOT PRIVATE: anyone who knows the seed can subtract the noise. For tests only. None
+        draws noise from the operating system.
+    neighbours : "add-remove", "zero-out" or "replace-one", default 'add-remove'
+        Neighbouring relation: which two tables the guarantee makes indistinguishable, add-remove, zero-out or
+        replace-one. The last two declare the number of people public.
+    person : str, array of n or None, default None
+        The column that says whose row it is. A person with several rows then counts as one row, and all of them are
+        protected together. Without it each row counts as a separate person. The column is then left out; or give one
+        identifier per row. Every row must name somebody: what is missing, blank or a placeholder such as "NA" is
+        refused (`eigenveil.data.people`).
+    whiten : bool, default False
+        Divide scores by the root of the explained variance, so that every component has variance 1. As in scikit-
+        learn's PCA. It costs nothing.
+    columns : list of str or None, default None: all
+        The columns by name, or by patterns such as lab_*; others are not analysed. A list, for a table with column
+        names. Its order is that of the components.
+    drop : list of str or None, default None
+        Leave these columns out: names, or patterns such as *_note. A list, for a table with column names.
+    one_hot : dict of lists or None, default None
+        Make a column of 0 and 1 for each of these public levels of a column of text. A value that is not listed, or
+        is missing, is 0 in all of them. For example {"sex": ["f", "m"]}. You must know the levels without looking at
+        these rows. A row gets at most a single 1, so that its norm grows by at most 1.
+    method : "auto", "covariance" or "power", default 'auto'
+        covariance: one noisy covariance, best while it fits in memory. power: noisy products with a few vectors.
+        auto: covariance where it fits in memory.
+    oversample : int or None, default None: planned
+        For power: how many vectors beyond the components.
+    rounds : int or None, default None: planned
+        For power: how many rounds of noisy products.
+    calibration : "exact" or "paper", default 'exact'
+        exact: noise by exact accounting. paper: as published, which is more than needed. The papers are FPCA (17) and
+        PPM Alg. 1, for comparison.
+    ledger : Ledger or None, default None
+        Shared by several fits on the same people, so that their costs add up against one budget.
+
+    Attributes
+    ----------
+    components_, mean_, explained_variance_, explained_variance_ratio_, singular_values_, n_components_, n_features_in_
+        As in scikit-learn's PCA, from released numbers only.
+    subspace_, guarantee_, ledger_, plan_, model_
+        The components as a `Subspace`, the guarantee, what was charged, the method and its reason, and what `save` writes.
+    noise_floor_, n_above_noise_ : float, int
+        Explained variances below this cannot be told from noise: noise alone exceeds it in one fit of a hundred. And how many
+        components are above it. The others have an `explained_variance_ratio_` of zero.
+    noise_variance_ : float
+        The average variance outside the components, as in scikit-learn's PCA. It is not the noise of privacy.
+    observed_ : array or None
+        Where values may be missing: the share of people who have each column, as released.
+    fill_, clipped_ : float or None
+        The mean squared norm of the clipped rows over the squared row bound, as released. None without privacy. And about how
+        many people have rows beyond the bound, as a share, if it was found privately.
+    warnings_ : tuple of str
+        What seems wrong, from released numbers, and what mends it. Empty if all is well. Each is also a Python warning.
+
+    Notes
+    -----
+    `transform`, `score` and `score_samples` of the fitted rows are raw data of those people, and the guarantee does not cover
+    them. Choosing parameters by their scores on private rows, as a grid search does, is a release that nothing here charges for.
+    `get_covariance` and `get_precision` are computed from released numbers, and cost nothing.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows = np.random.default_rng(0).standard_normal((2000, 4)) * [9, 3, 1, 1]
+    >>> pca = PrivatePCA(1, epsilon=2.0, delta=1e-6, row_bound=12.0, random_state=0).fit(rows)
+    >>> bool(abs(pca.components_[0, 0]) > 0.99)
+    True
+    >>> pca.transform(rows).shape
+    (2000, 1)
+    """
+
+    @in_silence
+    def fit(self, X: Any, y: Any = None) -> "PrivatePCA":
+        """Fit on rows `X`, (n, d): an array, a sparse matrix, a pandas, polars or pyarrow table, or `Rows`."""
+        asked = checked(PrivatePCA, self)
+        # Before rows are read: a wrong budget is refused at once.
+        budget = budget_of(asked.epsilon, asked.delta)
+        X, person = chosen(X, asked, fitting=True)
+        rows = read_rows(self, X, reset=True, ensure_min_samples=2, ensure_min_features=2)
+        if person is not None:
+            rows = by_person(rows, person)
+        plan, terms = self._planned(asked, rows, budget)
+        _require_rows(rows, terms)
+        ledger = asked.ledger
+        if budget is not None and ledger is None:
+            ledger = Ledger(epsilon=budget.epsilon, delta=budget.delta)
+        # Noise and the first basis come from different sources: the basis is public, the noise must not be.
+        noise, rng = _randomness(asked.random_state)
+        found = Curator(params=asked, terms=terms, budget=budget, ledger=ledger, noise=noise, rng=rng).fit(
+            rows, names=self._names()
+        )
+        # Results are set together, after the fit: one that fails leaves those of the fit before it.
+        self.ledger_ = ledger
+        self.plan_ = plan
+        self._show(
+            found.subspace,
+            trace=found.trace,
+            people=found.count,
+            center=found.center,
+            gram=found.gram,
+            verdict=found.verdict,
+            guarantee=found.guarantee,
+            scale=found.scale,
+            observed=found.rates,
+            domain=found.domain,
+            settings=curator_settings(terms, plan, row_bound=found.domain.radius, scale=found.scale),
+        )
+        self._warn(found.verdict)
+        return self
+
+    def _planned(self, asked: "PrivatePCA", rows: Rows, budget: Budget | None) -> tuple[Plan, Terms]:
+        dim, near, grouped = rows.shape[1], Neighbours(asked.neighbours), counts_people(rows)
+        rank, _ = rank_and_fraction(asked.n_components, dim)
+        if asked.n_components is None and budget is None:
+            # Exact PCA has no more directions than rows. With privacy that number must not show.
+            rank = max(1, min(rows.shape))
+        bounds = RowBounds.of(asked, dim, private=budget is not None, sparse=rows.sparse, names=self._names())
+        people = None
+        # Where incomplete rows are dropped, only reading tells who counts.
+        if asked.missing != "drop" and (budget is None or near.count_is_public):
+            people = people_at(rows)
+        plan = plan_of(asked, rank=rank, dim=dim, budget=budget, people=people)
+        return plan, Terms(
+            rank=rank,
+            bounds=bounds,
+            center=center_of(asked.center, dim),
+            neighbours=near,
+            plan=plan.chosen.plan,
+            private=budget is not None,
+            people=people,
+            settings=asked_settings(asked),
+            grouped=grouped,
+            person=asked.person if isinstance(asked.person, str) else None,
+        )
+
+
+def _randomness(random_state: Any) -> tuple[Noise, np.random.Generator]:
+    seed = seed_of(random_state)
+    if seed is None:
+        return Noise.fresh(), np.random.default_rng()
+    return Noise.seeded(seed), np.random.default_rng(seed)
+
+
+def _require_rows(rows: Rows, terms: Terms) -> None:
+    count, dim = rows.shape
+    require_param(dim >= 2, "{X} has 1 feature(s), and principal components need at least 2 columns")
+    require_param(count >= 2, f"{{X}} has {count} sample(s), and principal components need at least 2 rows")
+    rank = terms.rank or 1
+    # No number in the message: how many rows there are may be private.
+    least = least_rows(terms) if terms.private else rank
+    require_param(
+        count >= least, "{X} has fewer rows than {n_components=}. Ask for fewer components", n_components=rank
+    )

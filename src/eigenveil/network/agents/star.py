@@ -1,0 +1,330 @@
+"""`SiteAgent`: a site of a study over the network, from its table to its model.
+
+`eigenveil site` runs it. It spends only what its ledger allows; `durable/site.py` has the states of a round.
+"""
+
+import math
+from collections.abc import Callable, Collection, Set
+from importlib.metadata import version
+from typing import Any, final
+
+from eigenveil.core.ledger import Charge
+from eigenveil.errors import require
+from eigenveil.estimators.federated.parties import Parties
+from eigenveil.estimators.slots.parties import SlotParties
+from eigenveil.ledger.durable import DurableLedger, Opened, StudyBudget
+from eigenveil.model import Model
+from eigenveil.network.agents.durable.hub import DurableHub, HubLog
+from eigenveil.network.agents.durable.party import DurableParty, DurableSite, Event, OnEvent
+from eigenveil.network.agents.runner import READY, STOPPED, THANKS, Agent, Runner, progress_in, progress_note
+from eigenveil.network.agents.site_data import Holder, SiteData, account_of
+from eigenveil.network.certificates import Keys
+from eigenveil.network.parties import federated_model, found_in, parties_of
+from eigenveil.network.policy import Policy
+from eigenveil.network.rules import MEMORY, limits_of
+from eigenveil.network.streams import slot_limits_of, slot_parties_of
+from eigenveil.network.study import StudyFile
+from eigenveil.protocols import Node
+from eigenveil.protocols.wire import MessageLimits
+
+__all__ = ["HubAgent", "NodeAgent", "SiteAgent"]
+
+
+@final
+class HubAgent(Agent):
+    """The hub: it asks, adds up and keeps the `transcript`. Changes in place.
+
+    Started again on the transcript of an interrupted study, it goes on from there and asks nobody for what it has. A study that
+    needs more than `memory` bytes is refused.
+    """
+
+    def __init__(
+        self,
+        study: StudyFile,
+        *,
+        keys: Keys,
+        transcript: HubLog,
+        memory: int = MEMORY,
+        on_event: OnEvent = lambda event: None,
+    ) -> None:
+        require(
+            study.carrier != "gossip", f"{study.name!r} is a study between peers and has no hub: run `eigenveil peer`"
+        )
+        super().__init__(study, keys=keys, role="hub", on_event=on_event)
+        self.parties = parties_of(study, memory=memory)
+        self.limits = limits_of(study, self.parties.request, "hub", self.parties.masked)
+        # The parties that talk to the hub: sites or nodes.
+        self.hears = tuple(self.parties.layout.below[self.place.name])
+        self._thanks: set[str] = set()
+        self._ready: set[str] = set()
+        # This replays the transcript, so one that does not fit is refused before anyone connects.
+        self.durable = DurableHub(self.parties, transcript, limits=self.limits, on_event=on_event)
+
+    @classmethod
+    def transcript_for(cls, path: Any, study: StudyFile) -> HubLog:
+        """The transcript at `path`, new or of an interrupted study."""
+        # Only the version of the program that began a transcript may go on with it.
+        return HubLog.open(path, study=study.digest, wheel=version("eigenveil"))
+
+    async def run(
+        self, deliver: Callable[[Model], None], *, listen: str, ready: Callable[[int], None] = lambda port: None
+    ) -> Model:
+        """Run the study to its end. `deliver` gets the model before the hub waits for sites to fetch the result.
+
+        `listen` is the address to listen at, and `ready` is called with the port.
+        """
+        async with self.connected(self.durable, listen=listen, ready=ready) as runner:
+            if self.durable.begun:
+                self.on_event(Event("resumed", self.place.name, f"after {len(self.durable.rounds)} rounds"))
+            # A finished study asks nothing more: it only listens for those who lack the result.
+            if self.durable.party.result is None:
+                await self._ask(runner)
+            # On the hub's disk first: after that a lost connection can only delay the others.
+            model = self.model()
+            deliver(model)
+            # As long as for an answer. A site that is later gets the result when the hub is started again.
+            await runner.linger(seconds=self.study.patience, over=lambda: not self.unthanked)
+            return model
+
+    async def _ask(self, runner: Runner) -> None:
+        """Ask until there is a result; an error if the study has stopped before."""
+        # A resumed study does not wait for all: those who are missing are asked when they are back.
+        if not self.durable.begun:
+            self.on_event(Event("waiting", "", f"for {len(self.hears)} to join"))
+            # All must have joined in a tree, where a node stands for several sites.
+            enough = self.study.fewest if self.study.carrier == "star" else None
+            await runner.gather(self.hears, seconds=self.study.params.join, enough=enough)
+            self.on_event(Event("began"))
+        await runner.begin()
+        await runner.run(lambda: self.durable.over)
+        if self.durable.stopped is not None:
+            # Sites keep waiting, but can tell their operators why.
+            await runner.note(STOPPED, *self.hears)
+            raise self.durable.stopped
+
+    async def on_note(self, runner: Runner, sender: str, words: bytes) -> None:
+        """Whoever has the result says thanks, and a node says that all below it are connected."""
+        if words == THANKS:
+            self._thanks.add(sender)
+        elif words == READY:
+            self._ready.add(sender)
+
+    def counts_as_present(self, connected: Set[str]) -> Collection[str]:
+        """A connected site, and a node that says that all below it are present."""
+        # A connected node may still wait for its own sites, and what is sent to those would be dropped.
+        nodes = set(self.parties.layout.nodes)
+        return {name for name in connected if name not in nodes or name in self._ready}
+
+    @property
+    def unthanked(self) -> tuple[str, ...]:
+        """Those who have not said that they have the result."""
+        return tuple(name for name in self.hears if name not in self._thanks)
+
+    def model(self) -> Model:
+        """The model of the finished study."""
+        result = self.durable.party.result
+        assert result is not None
+        return federated_model(
+            self.study, self.parties, result, sites=len(self.durable.party.sites), rounds=len(self.durable.rounds)
+        )
+
+
+@final
+class _DurableNode(DurableParty):
+    """A node, of which nothing needs to be on disk. Refusals are on the screen only. Changes in place."""
+
+    def __init__(self, party: Node, *, limits: MessageLimits, on_event: OnEvent) -> None:
+        super().__init__(limits=limits, on_event=on_event)
+        self.party: Node = party
+
+    @property
+    def over(self) -> bool:
+        """Whether the result has been passed on."""
+        return self.party.over
+
+
+@final
+class NodeAgent(Agent):
+    """An inner node of the tree of a `study`, which may need at most `memory` bytes. Changes in place."""
+
+    def __init__(
+        self, study: StudyFile, *, keys: Keys, memory: int = MEMORY, on_event: OnEvent = lambda event: None
+    ) -> None:
+        require(study.carrier == "tree", f"the study {study.name!r} is not a tree and has no nodes")
+        super().__init__(study, keys=keys, role="node", on_event=on_event)
+        self.parties: Parties | SlotParties
+        if study.streaming:
+            self.parties = parties = slot_parties_of(study, memory=memory)
+            self.limits = slot_limits_of(study, parties, "node")
+        else:
+            self.parties = tables = parties_of(study, memory=memory)
+            self.limits = limits_of(study, tables.request, "node")
+        # The sites or nodes below this node, and who is above.
+        self.hears, self.calls = tuple(self.parties.layout.below[self.place.name]), (self.above,)
+        self._thanks: set[str] = set()
+        self._ready: set[str] = set()
+        # Of those below whose sources have ended: how many slots they have closed.
+        self._ended: dict[str, int] = {}
+
+    @property
+    def above(self) -> str:
+        """The hub, or a node of the tree."""
+        return self.parties.above[self.place.name]
+
+    async def run(self, *, listen: str, address: str | None = None) -> None:
+        """Pass messages on until the result has been. `address` is where to reach the party above, if not as in the study."""
+        # Made anew at each start. Those below repeat their answers byte for byte, so nothing is charged again.
+        durable = _DurableNode(self.parties.node(self.place.name), limits=self.limits, on_event=self.on_event)
+        async with self.connected(durable, listen=listen, address=address) as runner:
+            await runner.run(lambda: durable.over)
+            # Stay until all below have the result, or a site that lost its connection could never get it.
+            await runner.linger(seconds=self.study.patience, over=lambda: self._thanks >= set(self.hears))
+            # Only now: the hub may end once it is thanked, and a node speaks for all below it.
+            await runner.note(THANKS, self.above)
+
+    async def on_joined(self, runner: Runner, name: str) -> None:
+        """A site is ready when it is connected; a node below says so itself, with a note."""
+        if name in self.hears and name not in self.parties.layout.nodes:
+            self._ready.add(name)
+        await self._say_ready(runner)
+        await self._say_ended(runner)
+
+    async def on_note(self, runner: Runner, sender: str, words: bytes) -> None:
+        """Thanks, that all below another node are connected, or how far a stream is."""
+        progress = progress_in(words)
+        if progress is not None and sender in self.hears:
+            closed, ended = progress
+            if ended:
+                self._ended[sender] = closed
+            else:
+                # It goes on after all: whoever started it again has given it another source.
+                self._ended.pop(sender, None)
+            await self._say_ended(runner)
+        elif words == THANKS:
+            self._thanks.add(sender)
+        elif words == READY:
+            self._ready.add(sender)
+            await self._say_ready(runner)
+
+    async def _say_ready(self, runner: Runner) -> None:
+        # The hub begins when its nodes say that all below them are connected. Repeating it in mid-study does no harm.
+        if self._ready >= set(self.hears):
+            await runner.note(READY, self.above)
+
+    async def _say_ended(self, runner: Runner) -> None:
+        # No slot can be filled below this node after the longest source has ended.
+        if self._ended.keys() >= set(self.hears):
+            await runner.note(progress_note(max(self._ended.values()), ended=True), self.above)
+
+
+@final
+class SiteAgent(Holder):
+    """One site: its place in the `study`, its table, its ledger, and the name of its `dataset` there.
+
+    Changes in place: it spends. Nothing is connected and nothing is spent before `run`. A study that needs more than `memory`
+    bytes is refused.
+    """
+
+    def __init__(
+        self,
+        study: StudyFile,
+        *,
+        keys: Keys,
+        holding: SiteData,
+        ledger: DurableLedger,
+        dataset: str,
+        policy: Policy | None,
+        withdrawn: Callable[[], Collection[str]] = tuple,
+        memory: int = MEMORY,
+        on_event: OnEvent = lambda event: None,
+    ) -> None:
+        require(study.carrier != "gossip", f"{study.name!r} is a study between peers: run `eigenveil peer`")
+        super().__init__(
+            study, keys=keys, role="site", ledger=ledger, policy=policy, withdrawn=withdrawn, on_event=on_event
+        )
+        self.parties, self._holding = parties_of(study, memory=memory), holding
+        request, self.calls = self.parties.request, (self.above,)
+        self.limits = limits_of(study, request, "site", self.parties.masked)
+        # Before any connection and any charge: a study that is refused learns nothing.
+        self.require_allowed(holding, method=request.plan.method)
+        self.account = self._account(dataset)
+
+    @property
+    def above(self) -> str:
+        """The hub, or a node of the tree."""
+        return self.parties.above[self.place.name]
+
+    def _account(self, dataset: str) -> StudyBudget:
+        request, masked = self.parties.request, self.parties.masked
+        # With trust "both" the site is charged for its own noise: that budget holds against the hub, which sees most.
+        budget = request.at_sites if request.at_sites is not None else request.at_hub
+        gaussian = None if masked is None else masked.lattice.gaussian
+        if budget is None or gaussian is None:
+            mu, masked = 0.0 if budget is None else budget.mu, None
+        else:
+            # Masks may take a part of delta, and then the noise is for the rest: `gaussian` is that smaller budget.
+            mu = gaussian.mu
+        return account_of(self.study, dataset, party=self.place.name, budget=budget, mu=mu, masks=masked)
+
+    @property
+    def _whole(self) -> Charge | None:
+        """The charge for a whole study, where the hub adds the noise.
+
+        It is charged at once with the first part: the site has no say in what the hub does with that part.
+        """
+        request = self.parties.request
+        if request.at_sites is not None or request.at_hub is None or not self.account.private:
+            return None
+        return Charge("the whole study: the hub adds the noise", request.at_hub.mu)
+
+    async def run(
+        self, deliver: Callable[[Model], None], *, address: str | None = None, note: str | None = None
+    ) -> Model:
+        """Take part until the result is here. `deliver` gets the model before the study is closed in the ledger.
+
+        `address` is where to reach the hub or node above, if not where the study file says. `note` is for the ledger,
+        such as who consented.
+        """
+        with self.entered(note) as entered:
+            durable = self._durable(entered)
+            if not entered.fresh:
+                self.on_event(Event("resumed", self.place.name, f"{len(entered.steps)} steps are in the ledger"))
+            # A site that was stopped after the result came has it in the ledger, and need not call anyone.
+            if not durable.over:
+                async with self.connected(durable, address=address) as runner:
+                    await runner.run(lambda: durable.over)
+                    await runner.thank(self.above)
+            assert durable.party.result is not None
+            result = found_in(self.parties, durable.party.result)
+            model = federated_model(self.study, self.parties, result, sites=len(self.parties.names), rounds=None)
+            # First the model on disk, then the end in the ledger: that wipes the bytes from which the model could be made
+            # again.
+            deliver(model)
+            self._durable_ledger.finish(self.study.digest)
+            return model
+
+    def _durable(self, entered: Opened) -> DurableSite:
+        whole, request, study = self._whole, self.parties.request, self.study
+        # A share under masks is charged for the whole sum, which counts a person's rows at all their sites. A part with the
+        # site's own noise is charged for this site alone, so it is multiplied.
+        stretch = 1.0 if self.parties.masked is not None else math.sqrt(request.person_sites)
+        # The ledger has charges per person, the party counts its own: undo the factor that `DurableSite` applied.
+        charged = [charge for step in entered.steps for charge in step.charges if charge != whole]
+        spent = tuple(Charge(charge.label, charge.mu / stretch) for charge in charged)
+        party = self.parties.member(
+            self.place.name, self._holding.rows, identity=self._keys.identity, secret=entered.secret, charges=spent
+        )
+        takes = limits_of(study, request, "hub" if study.fanout is None else "node", self.parties.masked)
+        return DurableSite(
+            party,
+            self.parties,
+            self._durable_ledger,
+            entered,
+            study=study.digest,
+            above=self.above,
+            limits=self.limits,
+            most=takes.largest,
+            whole=whole,
+            stretch=stretch,
+            on_event=self.on_event,
+        )

@@ -1,0 +1,152 @@
+"""From a study file to its parties, and from their result to a model.
+
+Every agent calls it: each organisation derives the same terms from the file, and makes its own party.
+"""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from eigenveil.errors import ParameterError, ParameterWarning, require
+from eigenveil.estimators.federated.parties import Parties, federated_guarantee, sites_settings
+from eigenveil.estimators.federated.spec import FederatedSpec
+from eigenveil.estimators.gossip.parties import PeerParties
+from eigenveil.estimators.gossip.spec import GossipSpec
+from eigenveil.estimators.terms import model_of
+from eigenveil.model import Model
+from eigenveil.network.rules import MEMORY, limits_of, request_of, require_size
+from eigenveil.network.streams import slot_parties_of
+from eigenveil.network.study import StudyFile
+from eigenveil.params.declarations.study import said_in_file
+from eigenveil.tasks.fit.task import Fit, FitResult
+
+__all__ = [
+    "federated_model",
+    "found_in",
+    "parties_of",
+    "peer_parties_of",
+    "require_possible",
+    "said_before",
+    "study_settings",
+]
+
+
+def _first_seed(study: StudyFile) -> list[int]:
+    """The public seed of the first basis: the same for all who have the study file, and another for another study."""
+    # It follows from the whole study: changing any key gives another start.
+    raw = bytes.fromhex(study.digest)
+    return [int.from_bytes(raw[at : at + 4], "big") for at in range(0, len(raw), 4)]
+
+
+def parties_of(study: StudyFile, *, memory: int = MEMORY) -> Parties:
+    """The parties of a study around a hub or in a tree, none of which needs more than `memory` bytes.
+
+    Errors are in the words of its file.
+    """
+    with _in_words_of_file():
+        return _parties_of(study, memory)
+
+
+def peer_parties_of(study: StudyFile, *, memory: int = MEMORY) -> PeerParties:
+    """The peers of a study without a hub, none of which needs more than `memory` bytes. Errors are as in `parties_of`."""
+    with _in_words_of_file():
+        return _peer_parties_of(study, memory)
+
+
+def require_possible(study: StudyFile, *, memory: int = MEMORY) -> None:
+    """Refuse a study whose parties cannot be made, before its file is sent out; a `ParameterError` if a parameter is wrong."""
+    if study.streaming:
+        slot_parties_of(study, memory=memory)
+        return
+    _any_parties_of(study, memory)
+
+
+def said_before(study: StudyFile, *, memory: int = MEMORY) -> tuple[ParameterWarning, ...]:
+    """What is to be said of a study that is possible before anything is spent, such as that its budget is hopeless."""
+    return () if study.streaming else _any_parties_of(study, memory).before()
+
+
+def _any_parties_of(study: StudyFile, memory: int) -> Parties | PeerParties:
+    return _peer_parties_of(study, memory) if study.carrier == "gossip" else _parties_of(study, memory)
+
+
+@contextmanager
+def _in_words_of_file() -> Iterator[None]:
+    try:
+        yield
+    except ParameterError as error:
+        raise ValueError(said_in_file(error)) from error
+
+
+def _parties_of(study: StudyFile, memory: int) -> Parties:
+    request = request_of(study)
+    require(isinstance(request, FederatedSpec), f"{study.name} is a study between peers and has no hub")
+    assert isinstance(request, FederatedSpec)
+    # Before anything is made: the first basis alone can have gigabytes.
+    require_size(study, request, memory=memory)
+    parties = Parties(
+        request,
+        [place.name for place in study.sites],
+        roster={place.name: place.certificate.public for place in study.sites},
+        title=study.title,
+        # A rehearsal starts from the same seed as its simulation, so that their results agree to the last bit.
+        start=_first_seed(study) if request.seed is None else request.seed,
+        # Each organisation makes its own party, and counts the questions that it answers.
+        apart=True,
+        hub=study.layout().hub,
+    )
+    # A limit of the study's own that is too small would show only after everyone was charged.
+    limits_of(study, request, "hub", parties.masked)
+    limits_of(study, request, "site", parties.masked)
+    return parties
+
+
+def _peer_parties_of(study: StudyFile, memory: int) -> PeerParties:
+    request = request_of(study)
+    require(isinstance(request, GossipSpec), f"{study.name} has a hub: run `eigenveil site`")
+    assert isinstance(request, GossipSpec)
+    require_size(study, request, memory=memory)
+    limits_of(study, request, "peer")
+    return PeerParties(
+        request,
+        [place.name for place in study.peers],
+        roster={place.name: place.certificate.public for place in study.peers},
+        title=study.title,
+        # As above: a rehearsal agrees with its simulation.
+        start=_first_seed(study) if request.seed is None else request.seed,
+        apart=True,
+    )
+
+
+def found_in(parties: Parties, arrays: tuple[Any, ...]) -> FitResult:
+    """The result that the hub has sent; a `ValueError` if it cannot be one."""
+    assert isinstance(parties.study, Fit)
+    return parties.study.found(arrays)
+
+
+def federated_model(study: StudyFile, parties: Parties, found: FitResult, *, sites: int, rounds: int | None) -> Model:
+    """The model of a finished study, with the guarantee that this party can vouch for.
+
+    No party knows all bytes that were sent, and a site does not know the number of rounds.
+    """
+    assert isinstance(parties.study, Fit)
+    # The largest weight of a site in a sum, and the root of the sum of their squares. Here each site counts once.
+    weights = (1.0, math.sqrt(sites))
+    return model_of(
+        found.subspace,
+        trace=found.trace,
+        people=found.people,
+        center=found.center,
+        verdict=parties.verdict(found, sites=sites, weights=weights, names=study.columns),
+        guarantee=federated_guarantee(parties, found),
+        scale=found.units,
+        domain=found.domain,
+        columns=study.columns,
+        settings=study_settings(study, sites_settings(parties, found, sites=sites, rounds=rounds, sent=None)),
+    )
+
+
+def study_settings(study: StudyFile, settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a fit, with the name and digest of its study."""
+    return {"study": study.name, "study_digest": study.digest} | settings
