@@ -24,10 +24,10 @@ from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import Array
 from eigenveil.linalg.sketch import normals
-from eigenveil.tasks import shrunk
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.gaps import split_budget
 from eigenveil.tasks.fit.search import PRICE, BoundSearch, Center
+from eigenveil.tasks.totals import shrunk
 
 TABLES = [
     "a9a",

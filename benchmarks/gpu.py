@@ -24,7 +24,7 @@ from eigenveil.core.unit import Neighbours
 from eigenveil.data.engines.gpu import fused, rows_on_device
 from eigenveil.data.rows import DenseRows
 from eigenveil.linalg.blas import orthonormal
-from eigenveil.privacy import bounded_gram, bounded_gram_times, bounded_sum
+from eigenveil.privacy.sums import bounded_gram, bounded_gram_times, bounded_sum
 
 ADD = Neighbours.ADD_REMOVE
 

@@ -17,7 +17,7 @@ from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import Array
 from eigenveil.methods.covariance import CovarianceSum
-from eigenveil.protocols import run_pooled
+from eigenveil.protocols.party import run_pooled
 from eigenveil.tasks.base import Components
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.gaps import split_budget

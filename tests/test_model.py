@@ -18,7 +18,7 @@ from eigenveil import EigenveilError, Model, ModelFileError
 from eigenveil.core.ledger import Charge
 from eigenveil.linalg import Array
 from eigenveil.model import SCORES_ARE_RAW
-from eigenveil.privacy import Guarantee
+from eigenveil.privacy.guarantee import Guarantee
 
 ARRAYS = ("components", "mean", "values", "explained_variance", "explained_variance_ratio")
 GUARANTEE = Guarantee(

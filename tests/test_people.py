@@ -28,7 +28,7 @@ from eigenveil.data.tables import read_table
 from eigenveil.estimators.bounds.columns import find_column_bounds
 from eigenveil.network.agents.site_data import SiteData
 from eigenveil.network.study import StudyFile
-from eigenveil.privacy import bounded_gram, bounded_sum
+from eigenveil.privacy.sums import bounded_gram, bounded_sum
 from eigenveil.recommend import Interactions, read_interactions
 from network.study_parties import document
 

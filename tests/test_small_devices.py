@@ -28,7 +28,8 @@ import eigenveil.network.agents.slot_site
 from eigenveil.data.follow import ByCount, Follower, Instant, follow
 from eigenveil.estimators.slots.parties import SlotParties
 from eigenveil.estimators.slots.spec import slot_spec
-from eigenveil.params import SlotStreamParams, checked
+from eigenveil.params.declarations.streaming import SlotStreamParams
+from eigenveil.params.declare import checked
 from eigenveil.core.accounting import Budget
 follower = Follower(follow(Path(sys.argv[1])), ByCount(rows=2, horizon=4))
 asked = checked(SlotStreamParams, SlotStreamParams(1, epsilon=1.0, delta=1e-6, slots=4, trust="site", row_bound=5.0))

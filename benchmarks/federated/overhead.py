@@ -31,9 +31,10 @@ from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import Array, Subspace, orthonormal
 from eigenveil.linalg.blas import blas_threads
 from eigenveil.methods.krylov import KrylovSum
-from eigenveil.protocols import Hub, Member, Terms
-from eigenveil.protocols.star.rounds import star
-from eigenveil.runtimes import LocalStar
+from eigenveil.protocols.star.hub import Hub
+from eigenveil.protocols.star.rounds import Terms, star
+from eigenveil.protocols.star.site import Member
+from eigenveil.runtimes.local import LocalStar
 
 RANK, WIDTH, ROUNDS, TIMES, LIMIT = 10, 15, 10, 5, 1.05
 

@@ -39,8 +39,10 @@ from eigenveil.data.rows import DenseRows
 from eigenveil.linalg.blas import blas_threads
 from eigenveil.linalg.graphs import Graph
 from eigenveil.methods.covariance import CovarianceSum
-from eigenveil.protocols.gossip import Consensus, GossipTerms, Mixing, Peer, Plain, metropolis
-from eigenveil.runtimes import LocalPeers
+from eigenveil.protocols.gossip.averaging import Plain
+from eigenveil.protocols.gossip.peer import Peer
+from eigenveil.protocols.gossip.terms import Consensus, GossipTerms, Mixing, metropolis
+from eigenveil.runtimes.local import LocalPeers
 
 KINDS: Final = ("ring", "grid", "random-regular:4", "star", "complete")
 CONSENSUS: Final[tuple[Consensus, ...]] = ("metropolis", "chebyshev", "tree")

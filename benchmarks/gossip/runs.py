@@ -18,8 +18,10 @@ from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import Array
 from eigenveil.papers.d_dp_pm import PublishedSegments
 from eigenveil.papers.leakage import InstanceLeakage, instance_leakage, observed_law
-from eigenveil.protocols.gossip import GossipTerms, Peer, Plain, graph_of_weights
-from eigenveil.runtimes import LocalPeers
+from eigenveil.protocols.gossip.averaging import Plain
+from eigenveil.protocols.gossip.peer import Peer
+from eigenveil.protocols.gossip.terms import GossipTerms, graph_of_weights
+from eigenveil.runtimes.local import LocalPeers
 
 __all__ = ["EPSILONS", "LIMITS", "RING", "Table", "Tuned", "candidates", "delta_of", "leaks", "run_published", "sine"]
 

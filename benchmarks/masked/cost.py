@@ -54,13 +54,21 @@ from eigenveil.linalg.blas import blas_threads
 from eigenveil.methods.covariance import CovarianceSum
 from eigenveil.methods.power import PowerIteration
 from eigenveil.methods.products import ProductTask, geometric_shares
-from eigenveil.privacy import Lattice, Share
-from eigenveil.protocols import Ask, Brief, Done, Give, Hub, Masked, Member, Message, Party, Return, Terms
-from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms, Masking, mask_graph, member, session, terms
+from eigenveil.privacy.lattice import Lattice, Share
+from eigenveil.protocols.keys import Identity
+from eigenveil.protocols.masked import member, session, terms
 from eigenveil.protocols.masked.dealing import checks_needed
-from eigenveil.protocols.star.rounds import star
+from eigenveil.protocols.masked.graph import mask_graph
+from eigenveil.protocols.masked.hub import Masking
+from eigenveil.protocols.masked.member import MaskedMember
+from eigenveil.protocols.masked.terms import MaskedTerms
+from eigenveil.protocols.messages import Ask, Brief, Done, Give, Masked, Message, Return
+from eigenveil.protocols.party import Party
+from eigenveil.protocols.star.hub import Hub
+from eigenveil.protocols.star.rounds import Terms, star
+from eigenveil.protocols.star.site import Member
 from eigenveil.protocols.wire import size
-from eigenveil.tasks import SumTask
+from eigenveil.tasks.base import SumTask
 
 BUDGET, SURVIVORS, COLLUDERS, LIMIT, TARGET_SITES = Budget(1.0, 1e-6), 0.8, 1, 3.0, 20
 TARGET_ROWS = (100, 300, 1000, 3000)

@@ -59,8 +59,9 @@ from eigenveil.network.agents.star import HubAgent, SiteAgent
 from eigenveil.network.authority import Authority, new_request, write_new
 from eigenveil.network.certificates import Keys, Role
 from eigenveil.network.study import StudyFile
-from eigenveil.protocols import Hub, Member
-from eigenveil.protocols.masked import MaskedMember
+from eigenveil.protocols.masked.member import MaskedMember
+from eigenveil.protocols.star.hub import Hub
+from eigenveil.protocols.star.site import Member
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
 

@@ -21,7 +21,8 @@ from sklearn.datasets import load_breast_cancer
 
 from eigenveil import FederatedPCA, PrivatePCA
 from eigenveil.core.accounting import Budget
-from eigenveil.plan import Facts, Spectrum
+from eigenveil.plan.facts import Facts
+from eigenveil.plan.spectrum import Spectrum
 from eigenveil.show.plots import (
     BiplotDisplay,
     BudgetDisplay,

@@ -35,7 +35,9 @@ from eigenveil.core.accounting import Budget
 from eigenveil.linalg import Array
 from eigenveil.linalg.blas import blas_threads
 from eigenveil.model import Model
-from eigenveil.plan import METHODS, Facts, Forecast, Spectrum, forecast
+from eigenveil.plan.facts import METHODS, Facts
+from eigenveil.plan.rehearsal import Forecast, forecast
+from eigenveil.plan.spectrum import Spectrum
 from eigenveil.show.report import planned
 from eigenveil.tasks.fit.bounds import Outliers
 from eigenveil.tasks.fit.units import least_for_units

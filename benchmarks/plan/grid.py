@@ -32,7 +32,10 @@ from benchmarks.datasets import heading, line
 from benchmarks.plan.truth import CACHE, DATA, DELTA, METHODS, RELEASED, SITES, Cell, Table, Truths, cells_of, measure
 from eigenveil.core.accounting import Budget
 from eigenveil.linalg.blas import blas_threads
-from eigenveil.plan import Facts, Forecast, Interval, Spectrum, advise
+from eigenveil.plan.facts import Facts
+from eigenveil.plan.recommendation import advise
+from eigenveil.plan.rehearsal import Forecast, Interval
+from eigenveil.plan.spectrum import Spectrum
 
 LOW, HIGH = 0.2, 0.98
 NEAR, ROUGH, REGRET = 0.03, 0.1, 0.02

@@ -35,8 +35,8 @@ from eigenveil import FederatedPCA, GossipPCA, PrivatePCA, StreamingPCA
 from eigenveil.estimators.bounds.spectrum import released_spectrum
 from eigenveil.linalg import Array, sines, top_eigen
 from eigenveil.linalg.blas import blas_threads
-from eigenveil.plan import METHODS as COMPARED
-from eigenveil.plan import parts_of
+from eigenveil.plan.facts import METHODS as COMPARED
+from eigenveil.plan.facts import parts_of
 from eigenveil.trackers import published_as
 
 __all__ = [

@@ -66,7 +66,8 @@ import sys
 import numpy as np
 from eigenveil.estimators.slots.parties import SlotParties
 from eigenveil.estimators.slots.spec import slot_spec
-from eigenveil.params import SlotStreamParams, checked
+from eigenveil.params.declarations.streaming import SlotStreamParams
+from eigenveil.params.declare import checked
 from eigenveil.core.accounting import Budget
 dim, private = int(sys.argv[1]), sys.argv[2] == "private"
 terms = dict(epsilon=1.0, delta=1e-6, row_bound=50.0) if private else dict(epsilon=None)

@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from eigenveil.linalg import Subspace, merge, merge_all
     from eigenveil.linalg.graphs import Graph
     from eigenveil.model import Model
-    from eigenveil.privacy import Guarantee
+    from eigenveil.privacy.guarantee import Guarantee
     from eigenveil.recommend import PrivateRecommender
-    from eigenveil.runtimes import Faults
+    from eigenveil.runtimes.local import Faults
 
 __version__ = "0.2.0.dev0"
 
@@ -112,13 +112,13 @@ _HOMES = {
     "merge": "linalg",
     "merge_all": "linalg",
     "Model": "model",
-    "Guarantee": "privacy",
+    "Guarantee": "privacy.guarantee",
     "Ledger": "ledger.store",
     "LedgerError": "ledger.store",
     "Symmetric": "data.rows",
     "rows_in_processes": "data.engines.pool",
     "rows_on_device": "data.engines.gpu",
-    "Faults": "runtimes",
+    "Faults": "runtimes.local",
 }
 
 

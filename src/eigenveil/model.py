@@ -24,8 +24,8 @@ from eigenveil.errors import ModelFileError, listed, require
 from eigenveil.linalg import Array, Subspace
 from eigenveil.params.declarations.groups import public_levels
 from eigenveil.params.values import Expected
-from eigenveil.privacy import Guarantee
 from eigenveil.privacy.floating import dense
+from eigenveil.privacy.guarantee import Guarantee
 from eigenveil.tasks.fit.gaps import gaps_of
 
 __all__ = ["SCORES_ARE_RAW", "Model", "clipping_of", "noise_floor_in", "warnings_in"]

@@ -16,8 +16,8 @@ from eigenveil.core.noise import Noise, distance_in_steps
 from eigenveil.core.unit import Neighbours
 from eigenveil.estimators.bounds import spectrum
 from eigenveil.linalg import Array
-from eigenveil.privacy import Histories
 from eigenveil.privacy import floating as clipped
+from eigenveil.privacy.histories import Histories
 from eigenveil.privacy.paired import PairedSteps
 from eigenveil.privacy.released import packed_noise
 from eigenveil.protocols.masked.session import Session

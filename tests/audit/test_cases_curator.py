@@ -16,7 +16,7 @@ from eigenveil.data.rows import WeightedRows
 from eigenveil.errors import BudgetExceeded
 from eigenveil.estimators import PrivatePCA
 from eigenveil.linalg import Subspace
-from eigenveil.privacy import Guarantee
+from eigenveil.privacy.guarantee import Guarantee
 from eigenveil.trackers import SlicedTracker, SumTerms, TreeTracker
 
 SHIPPED = {name: case for name, case in CASES.items() if name.startswith(("curator/", "stream/", "bounds/"))}

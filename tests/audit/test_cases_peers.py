@@ -18,7 +18,7 @@ from eigenveil.core.noise import Noise, Rounded
 from eigenveil.estimators.gossip.spec import published_segments
 from eigenveil.linalg import Array
 from eigenveil.papers.leakage import instance_leakage
-from eigenveil.privacy import Pairing
+from eigenveil.privacy.paired import Pairing
 
 # As in an audit of sixty cases at 99%.
 CONFIDENCE = 1 - 0.01 / 60

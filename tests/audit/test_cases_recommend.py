@@ -11,7 +11,7 @@ from eigenveil.audit.cases import recommend as cases_recommend
 from eigenveil.audit.cases.seen import Look, scored
 from eigenveil.audit.verdict import Verdict, audit
 from eigenveil.core.noise import Rounded
-from eigenveil.privacy import Histories
+from eigenveil.privacy.histories import Histories
 
 # As in an audit of sixty cases at 99%.
 CONFIDENCE = 1 - 0.01 / 60

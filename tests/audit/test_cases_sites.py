@@ -19,7 +19,8 @@ from eigenveil.core.ledger import Ledger
 from eigenveil.core.noise import Rounded
 from eigenveil.errors import BudgetExceeded, QuorumLost
 from eigenveil.estimators import FederatedPCA
-from eigenveil.protocols import Give, Member
+from eigenveil.protocols.messages import Give
+from eigenveil.protocols.star.site import Member
 
 _FAMILIES = ("hub-noise/", "site-noise/", "both-noise/", "tree/")
 BY_NAME = {name: case for name, case in CASES.items() if name.startswith(_FAMILIES)}

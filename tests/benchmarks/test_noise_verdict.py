@@ -11,7 +11,7 @@ from eigenveil import FederatedPCA, Ledger
 from eigenveil.core.mechanism import Gaussian
 from eigenveil.core.noise import Noise
 from eigenveil.data.rows import DenseRows
-from eigenveil.protocols import run_pooled
+from eigenveil.protocols.party import run_pooled
 from eigenveil.tasks.fit.task import Fit
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.plan import coverage, grid, tables, truth
 from benchmarks.plan.other_tables import FILES, OTHER
-from eigenveil.plan import Interval
+from eigenveil.plan.rehearsal import Interval
 
 # What is measured is what fits find, not what they say before.
 pytestmark = pytest.mark.usefixtures("unplanned")

@@ -12,7 +12,7 @@ from benchmarks import datasets
 from benchmarks.recommend import figure2, figures, items, quality, runs, speed, table2
 from eigenveil.core.accounting import Budget
 from eigenveil.linalg import Array
-from eigenveil.privacy import Guarantee
+from eigenveil.privacy.guarantee import Guarantee
 from eigenveil.recommend import ItemSpace, split
 
 BUDGET = Budget(1.0, 1e-4)

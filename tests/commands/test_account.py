@@ -15,8 +15,7 @@ import pytest
 from commands.command_tables import PRIVATE, eigenveil, refusal, written
 from eigenveil import Model, PrivatePCA
 from eigenveil.core.accounting import epsilon_of, mu_for
-from eigenveil.privacy import Guarantee
-from eigenveil.privacy.guarantee import Loss, price
+from eigenveil.privacy.guarantee import Guarantee, Loss, price
 
 
 def shown(pattern: str, text: str) -> float:

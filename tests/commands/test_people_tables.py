@@ -21,7 +21,7 @@ from eigenveil import PrivatePCA
 from eigenveil.commands import _files, app
 from eigenveil.core.unit import Neighbours, PrivacyUnit
 from eigenveil.model import Model
-from eigenveil.privacy import Guarantee
+from eigenveil.privacy.guarantee import Guarantee
 
 SECRET = "8675309"
 FIT = ("-k", 2, *PRIVATE)

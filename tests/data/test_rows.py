@@ -21,7 +21,7 @@ from eigenveil.core.whole import CountWork
 from eigenveil.data.frames import ArrowRows
 from eigenveil.data.rows import CheckedRows, DenseRows, NamedRows, SparseRows, WatchedRows, WeightedRows, counts_people
 from eigenveil.linalg import Array
-from eigenveil.privacy import bounded_gram
+from eigenveil.privacy.sums import bounded_gram
 
 
 def arrow(values: Array) -> Rows:

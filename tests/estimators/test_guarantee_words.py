@@ -30,9 +30,9 @@ from eigenveil.core.accounting import Budget
 from eigenveil.core.noise import Noise
 from eigenveil.core.unit import Neighbours
 from eigenveil.papers.local_rows import local_rows_pca
-from eigenveil.privacy import Guarantee, GuaranteeFacts
-from eigenveil.privacy.facts import COMPONENTS, MaskedSites, PeersAlone, Person, TableRows
-from eigenveil.runtimes import Faults
+from eigenveil.privacy.facts import COMPONENTS, GuaranteeFacts, MaskedSites, PeersAlone, Person, TableRows
+from eigenveil.privacy.guarantee import Guarantee
+from eigenveil.runtimes.local import Faults
 
 GOLDEN = Path(__file__).with_name("guarantees")
 ROWS = np.random.default_rng(7).normal(size=(400, 4)) * [3, 2, 1, 1]

@@ -21,7 +21,7 @@ from eigenveil import (
 from eigenveil.core.accounting import mu_for
 from eigenveil.core.noise import Noise
 from eigenveil.ledger.store import FileStore
-from eigenveil.runtimes import Faults
+from eigenveil.runtimes.local import Faults
 
 pytestmark = pytest.mark.usefixtures("unplanned")
 RNG = np.random.default_rng(0)

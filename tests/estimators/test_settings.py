@@ -8,7 +8,7 @@ import pytest
 from eigenveil import FederatedPCA, FederatedStream, GossipPCA, Ledger, PrivatePCA, StreamingPCA
 from eigenveil.core.unit import Neighbours
 from eigenveil.estimators.terms import asked_settings, settings_of
-from eigenveil.params import declared, param, parameters
+from eigenveil.params.declare import declared, param, parameters
 from eigenveil.params.values import Numbers
 from eigenveil.recommend import PrivateRecommender
 

@@ -30,7 +30,7 @@ from eigenveil.core.rows import Block
 from eigenveil.core.unit import Neighbours, PrivacyUnit
 from eigenveil.estimators.bounds.spectrum import released_spectrum
 from eigenveil.params.declare import declared
-from eigenveil.privacy import Guarantee
+from eigenveil.privacy.guarantee import Guarantee
 
 EPSILON, DELTA = 0.4, 1e-6
 MU = mu_for(EPSILON, DELTA)

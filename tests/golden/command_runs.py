@@ -18,7 +18,7 @@ import pyarrow.csv as pc
 
 from commands.command_tables import COUNT, arrow_table, eigenveil, files_in, rows, written
 from eigenveil import PrivatePCA
-from eigenveil.plan import Spectrum
+from eigenveil.plan.spectrum import Spectrum
 from golden.texts import FRAME
 
 __all__ = ["command_errors", "command_runs"]

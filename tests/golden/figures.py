@@ -17,7 +17,9 @@ from eigenveil.core.accounting import Budget
 from eigenveil.ledger.durable import DurableLedger
 from eigenveil.ledger.replay import written_export
 from eigenveil.ledger.store import NotedHead
-from eigenveil.plan import METHODS, Facts, Spectrum, forecast
+from eigenveil.plan.facts import METHODS, Facts
+from eigenveil.plan.rehearsal import forecast
+from eigenveil.plan.spectrum import Spectrum
 from eigenveil.show.report import model_report
 from eigenveil.show.values import to_json
 

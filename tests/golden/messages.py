@@ -9,10 +9,10 @@ from unittest.mock import patch
 import numpy as np
 
 from eigenveil import FederatedPCA, FederatedStream, GossipPCA
-from eigenveil.protocols import Message
 from eigenveil.protocols.keys import KEY, Identity
+from eigenveil.protocols.messages import Message
 from eigenveil.protocols.wire import encode
-from eigenveil.runtimes import Faults
+from eigenveil.runtimes.local import Faults
 
 __all__ = ["messages"]
 

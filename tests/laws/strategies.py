@@ -16,11 +16,13 @@ from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows, SparseRows, WeightedRows
 from eigenveil.linalg import Array, orthonormal
 from eigenveil.methods import METHODS, PlanRequest, TaskContext
-from eigenveil.tasks import Question, SlotSums, SumTask, Totals
+from eigenveil.tasks.base import Question, SumTask
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.gaps import split_budget
 from eigenveil.tasks.fit.search import BoundSearch
 from eigenveil.tasks.fit.units import UnitSearch
+from eigenveil.tasks.slots.sums import SlotSums
+from eigenveil.tasks.totals import Totals
 
 PERSONAL = [Neighbours.ADD_REMOVE, Neighbours.ZERO_OUT, Neighbours.REPLACE_ONE]
 

@@ -13,8 +13,9 @@ import pytest
 
 from eigenveil.core.mechanism import Gaussian, Mechanism
 from eigenveil.linalg import Array
-from eigenveil.privacy import PairedPart, released
+from eigenveil.privacy import released
 from eigenveil.privacy.lattice import Share
+from eigenveil.privacy.paired import PairedPart
 from eigenveil.privacy.released import packed_side
 from eigenveil.tasks.slots import sums
 from eigenveil.trackers import slices

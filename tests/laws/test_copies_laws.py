@@ -39,10 +39,10 @@ from eigenveil.errors import BudgetExceeded, QuorumLost
 from eigenveil.estimators.bounds.columns import find_column_bounds
 from eigenveil.estimators.gossip.pca import ReadyScores
 from eigenveil.linalg import Array
-from eigenveil.protocols import Party
 from eigenveil.protocols.keys import Identity
+from eigenveil.protocols.party import Party
 from eigenveil.recommend import Interactions
-from eigenveil.runtimes import Faults
+from eigenveil.runtimes.local import Faults
 from eigenveil.tasks.fit.task import Fit
 from laws.object_graphs import COPIES, Secrets, reached, through_pickles
 

@@ -22,7 +22,7 @@ from eigenveil.commands import app
 from eigenveil.core.ledger import Charge
 from eigenveil.errors import EigenveilError, ModelFileError
 from eigenveil.model import Model
-from eigenveil.privacy import Guarantee
+from eigenveil.privacy.guarantee import Guarantee
 
 NUMBERS: list[Any] = [1e308, -1e308, math.nan, math.inf, -0.0, 10**400, True, [1e308], {"a": 1}, None, "x", -1, 5e-324]
 NAMES = ["\x1b[2J", "\u202eegap", "a\nb", "a\rb", "\x9b31m", "\u2066x", "\x07"]

@@ -11,7 +11,8 @@ from eigenveil.core.ledger import Charge, Ledger
 from eigenveil.core.mechanism import Bounded, Gaussian
 from eigenveil.core.noise import Noise
 from eigenveil.linalg import Array
-from eigenveil.privacy import PairedPart, Share
+from eigenveil.privacy.lattice import Share
+from eigenveil.privacy.paired import PairedPart
 
 # The last four are beginnings that labels of this program have, or have had.
 LABELS = ["", "x", "mean 1", "norms", "columns", "block: products"]

@@ -12,7 +12,7 @@ from eigenveil.core.mechanism import Bounded, Exact, Gaussian, Mechanism
 from eigenveil.core.noise import Noise
 from eigenveil.core.unit import Neighbours
 from eigenveil.linalg import Array
-from eigenveil.protocols import run_pooled
+from eigenveil.protocols.party import run_pooled
 from laws.strategies import all_tasks, domains, person, search_task, table
 
 EXACT = Exact(because="a law is checked")

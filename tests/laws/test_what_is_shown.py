@@ -19,9 +19,9 @@ from hypothesis import HealthCheck, given, settings
 
 from eigenveil import FederatedPCA, FederatedStream, GossipPCA, PrivatePCA, StreamingPCA
 from eigenveil.linalg import Array
-from eigenveil.protocols import Give, Message
+from eigenveil.protocols.messages import Give, Message
 from eigenveil.protocols.wire import encode
-from eigenveil.runtimes import Faults
+from eigenveil.runtimes.local import Faults
 from eigenveil.show.report import model_report
 from laws.parties.transcripts import Transcript
 from laws.tapes import Tape, taped

@@ -13,8 +13,8 @@ from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import Array, orthonormal, sines
 from eigenveil.methods.dr_svd import RandomisedSvd, randomised_width
-from eigenveil.protocols import run_pooled
-from eigenveil.tasks import Question
+from eigenveil.protocols.party import run_pooled
+from eigenveil.tasks.base import Question
 
 EXACT = Exact(because="tests compare with the exact answer")
 NEAR = Neighbours.ADD_REMOVE

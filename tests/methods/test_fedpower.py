@@ -16,7 +16,7 @@ from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import Array, orthonormal, sines, top_eigen
 from eigenveil.methods.fedpower import Align, LocalPart, LocalPower, LocalState, constant_steps, decaying_steps
-from eigenveil.tasks import Question
+from eigenveil.tasks.base import Question
 
 EXACT = Exact(because="tests compare with the exact answer")
 NEAR = Neighbours.ADD_REMOVE

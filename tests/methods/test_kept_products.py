@@ -18,7 +18,7 @@ from eigenveil.linalg import Array, captured_variance, orthonormal, sines, top_e
 from eigenveil.methods.krylov import KeptProducts, _variances, ritz_of_all
 from eigenveil.methods.power import PowerIteration
 from eigenveil.methods.products import ProductTask, geometric_shares, ritz
-from eigenveil.protocols import run_pooled
+from eigenveil.protocols.party import run_pooled
 
 EXACT = Exact(because="tests compare with the exact answer")
 NEAR = Neighbours.ADD_REMOVE

@@ -17,8 +17,8 @@ from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import Array, Subspace, orthonormal, sines, top_eigen
 from eigenveil.methods.krylov import KrylovState, KrylovSum
 from eigenveil.methods.power import PowerIteration
-from eigenveil.protocols import run_pooled
-from eigenveil.tasks import Question
+from eigenveil.protocols.party import run_pooled
+from eigenveil.tasks.base import Question
 from linalg.bases import defect
 
 EXACT = Exact(because="tests compare with the exact answer")

@@ -14,8 +14,9 @@ from eigenveil.errors import ParameterError
 from eigenveil.linalg import Array
 from eigenveil.methods import METHODS, Method, MethodPlan, TaskContext, methods_in
 from eigenveil.methods.base import Scene
-from eigenveil.plan import SETTINGS, plan_sites
-from eigenveil.tasks import SumTask, Task
+from eigenveil.plan.choose import plan_sites
+from eigenveil.plan.facts import SETTINGS
+from eigenveil.tasks.base import SumTask, Task
 
 BUDGET, DIM, RANK, PEOPLE = Budget(1.0, 1e-6), 12, 3, 5000
 LEAVES = pytest.mark.parametrize("leaf", METHODS.values(), ids=str)

@@ -12,7 +12,7 @@ from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import orthonormal, sines, top_eigen
 from eigenveil.methods.power import PowerIteration
 from eigenveil.methods.products import geometric_shares, ritz
-from eigenveil.protocols import run_pooled
+from eigenveil.protocols.party import run_pooled
 
 EXACT = Exact(because="tests compare with the exact answer")
 

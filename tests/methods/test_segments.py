@@ -20,7 +20,7 @@ from eigenveil.data.rows import DenseRows, SparseRows, Symmetric
 from eigenveil.linalg import Array, Subspace, captured_variance, orthonormal, sines, top_eigen
 from eigenveil.methods.segments import Segments, SegmentsState
 from eigenveil.privacy.floating import dense
-from eigenveil.protocols import run_pooled
+from eigenveil.protocols.party import run_pooled
 from eigenveil.tasks.base import Question
 
 EXACT = Exact(because="tests compare with the exact answer")

@@ -20,8 +20,8 @@ from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows, SparseRows, WeightedRows
 from eigenveil.linalg import Array, Subspace, sines, top_eigen
 from eigenveil.methods.spaces import SiteSpace, SiteSpaces, SpacesKind
-from eigenveil.privacy import bounded_gram
-from eigenveil.tasks import Question
+from eigenveil.privacy.sums import bounded_gram
+from eigenveil.tasks.base import Question
 from linalg.bases import gram_of, rows_of
 
 EXACT = Exact(because="tests compare with the exact answer")

@@ -17,7 +17,7 @@ from eigenveil.network.agents.durable.party import DurableSite
 from eigenveil.network.agents.site_data import SiteData
 from eigenveil.network.parties import parties_of
 from eigenveil.network.policy import Policy, PolicyRefusal
-from eigenveil.protocols import Decline, Give
+from eigenveil.protocols.messages import Decline, Give
 from eigenveil.protocols.wire import decode, encode
 from network.network_studies import Company, PeerCompany, keys_of
 

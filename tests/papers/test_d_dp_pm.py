@@ -16,7 +16,7 @@ from eigenveil.core.rows import Rows
 from eigenveil.data.rows import DenseRows, SparseRows, Symmetric
 from eigenveil.linalg import Array, Subspace, orthonormal, sines
 from eigenveil.papers.d_dp_pm import PublishedSegments
-from eigenveil.protocols import run_pooled
+from eigenveil.protocols.party import run_pooled
 from eigenveil.tasks.base import Question
 
 EXACT = Exact(because="the published form sends sums without noise")

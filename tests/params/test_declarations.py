@@ -13,25 +13,23 @@ from typer.testing import CliRunner
 import eigenveil
 from eigenveil.commands._derived import with_options, written_out
 from eigenveil.errors import ParameterError, at_place
-from eigenveil.params import (
-    BoundsParams,
-    ColumnBoundsParams,
-    FederatedParams,
-    GossipParams,
-    PlanParams,
-    PrivateParams,
-    RecommenderParams,
-    SimulateParams,
-    SlotStreamParams,
-    SpectrumParams,
-    StreamingParams,
+from eigenveil.params.declarations.federated import FederatedParams, GossipParams
+from eigenveil.params.declarations.plan import PlanParams, SimulateParams
+from eigenveil.params.declarations.private import BoundsParams, ColumnBoundsParams, PrivateParams, SpectrumParams
+from eigenveil.params.declarations.recommend import RecommenderParams
+from eigenveil.params.declarations.streaming import SlotStreamParams, StreamingParams
+from eigenveil.params.declarations.study import HubStudy, NewStudy, PeerStudy
+from eigenveil.params.declare import (
+    as_call,
+    as_options,
     checked,
     declared,
+    flag,
+    in_options,
+    in_study,
     param,
     parameters,
 )
-from eigenveil.params.declarations.study import HubStudy, NewStudy, PeerStudy
-from eigenveil.params.declare import as_call, as_options, flag, in_options, in_study
 from eigenveil.params.docs import DOCUMENTED, current, pages
 from eigenveil.params.values import Expected, center_from
 

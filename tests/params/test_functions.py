@@ -11,18 +11,9 @@ import pytest
 from eigenveil import Ledger
 from eigenveil.errors import ParameterError, ParameterWarning
 from eigenveil.estimators import find_bounds, find_column_bounds, released_spectrum
-from eigenveil.params import (
-    BoundsParams,
-    ColumnBoundsParams,
-    InteractionsParams,
-    RecommenderParams,
-    SpectrumParams,
-    declared,
-    param,
-    parameters,
-    takes,
-)
-from eigenveil.params.declare import in_options
+from eigenveil.params.declarations.private import BoundsParams, ColumnBoundsParams, SpectrumParams
+from eigenveil.params.declarations.recommend import InteractionsParams, RecommenderParams
+from eigenveil.params.declare import declared, in_options, param, parameters, takes
 from eigenveil.recommend import read_interactions
 
 PRIVATE: dict[Any, type] = {

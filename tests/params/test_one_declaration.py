@@ -72,7 +72,9 @@ except ValueError as error:
     found["study"] = str(error)
 
 from eigenveil.params.declare import as_call, as_options
-from eigenveil.plan import Facts, Spectrum, advise
+from eigenveil.plan.facts import Facts
+from eigenveil.plan.spectrum import Spectrum
+from eigenveil.plan.recommendation import advise
 from eigenveil.core.accounting import Budget
 
 facts = Facts(

@@ -8,9 +8,9 @@ import pytest
 from eigenveil.errors import ParameterError
 from eigenveil.network.policy import Limits, Policy, Spending
 from eigenveil.network.study import StudyFile
-from eigenveil.params import FederatedParams, GossipParams, declared, param, parameters
+from eigenveil.params.declarations.federated import FederatedParams, GossipParams
 from eigenveil.params.declarations.study import LARGEST_MESSAGE, HubStudy, NewStudy, PeerStudy, limited, limiting
-from eigenveil.params.declare import Limit, composed, in_options, in_study
+from eigenveil.params.declare import Limit, composed, declared, in_options, in_study, param, parameters
 from eigenveil.params.tables import keys_of, lines_of, settled, shown_in_file, tables_of, values_in
 from eigenveil.params.values import listed, whole
 from eigenveil.protocols.messages import LONGEST_NAME

@@ -19,8 +19,10 @@ from eigenveil.core.counts import Cells
 from eigenveil.errors import ParameterWarning
 from eigenveil.estimators.bounds.rows import norms_of
 from eigenveil.linalg import Array
-from eigenveil.plan import Facts, Interval, Norms, Spectrum, forecast, taken_by_clipping
-from eigenveil.plan.clipping import kept_by_clipping
+from eigenveil.plan.clipping import Norms, kept_by_clipping, taken_by_clipping
+from eigenveil.plan.facts import Facts
+from eigenveil.plan.rehearsal import Interval, forecast
+from eigenveil.plan.spectrum import Spectrum
 from eigenveil.show.report import model_report, plan_part
 from eigenveil.tasks.fit.bounds import Outliers
 from eigenveil.tasks.levels import BEYOND, Tails

@@ -14,8 +14,7 @@ from eigenveil.core.accounting import Budget
 from eigenveil.core.unit import Neighbours
 from eigenveil.linalg import Array, captured_variance
 from eigenveil.methods import power as power_method
-from eigenveil.plan import Choice, predict
-from eigenveil.plan.choose import MEMORY_LIMIT
+from eigenveil.plan.choose import MEMORY_LIMIT, Choice, predict
 from eigenveil.tasks.fit.gaps import split_budget
 
 BUDGET = Budget(1.0, 1e-6)

@@ -7,8 +7,10 @@ import pytest
 
 from eigenveil.core.accounting import Budget
 from eigenveil.methods import methods_in
-from eigenveil.plan import METHODS, SETTINGS, Facts, Spectrum, advise, forecast
-from eigenveil.plan.recommendation import FAIR, _downwards, _first, _upwards
+from eigenveil.plan.facts import METHODS, SETTINGS, Facts
+from eigenveil.plan.recommendation import FAIR, _downwards, _first, _upwards, advise
+from eigenveil.plan.rehearsal import forecast
+from eigenveil.plan.spectrum import Spectrum
 
 QUICK = ("hub/covariance", "hub/power", "site/covariance", "site/power", "masked/covariance", "masked/power")
 

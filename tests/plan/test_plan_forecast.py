@@ -11,20 +11,12 @@ import pytest
 from eigenveil import FederatedPCA, GossipPCA, PrivatePCA, StreamingPCA
 from eigenveil.core.accounting import Budget
 from eigenveil.core.unit import Neighbours
-from eigenveil.plan import (
-    METHODS,
-    SETTINGS,
-    Facts,
-    Interval,
-    Spectrum,
-    curve,
-    forecast,
-    methods_for,
-    predict,
-    rehearsal,
-)
+from eigenveil.plan import rehearsal
 from eigenveil.plan.candidates import candidate_of
-from eigenveil.plan.choose import plan_sites
+from eigenveil.plan.choose import plan_sites, predict
+from eigenveil.plan.facts import METHODS, SETTINGS, Facts, methods_for
+from eigenveil.plan.rehearsal import Interval, curve, forecast
+from eigenveil.plan.spectrum import Spectrum
 
 BUDGET = Budget(1.0, 1e-6)
 

@@ -13,7 +13,8 @@ from eigenveil.core.unit import Neighbours
 from eigenveil.estimators.gossip.spec import published_segments
 from eigenveil.methods import MethodPlan, TaskContext, segments
 from eigenveil.methods.segments import Segments
-from eigenveil.plan import guessed_eigenvalues, plan_sites
+from eigenveil.plan.choose import plan_sites
+from eigenveil.plan.spectrum import guessed_eigenvalues
 
 BUDGET = Budget(1.0, 1e-6)
 

@@ -6,8 +6,8 @@ import pytest
 from eigenveil.core.noise import Noise
 from eigenveil.linalg import orthonormal, top_eigen
 from eigenveil.methods.base import _product, leading_under_noise
-from eigenveil.plan import Spectrum
 from eigenveil.plan.rehearsal import judged
+from eigenveil.plan.spectrum import Spectrum
 
 
 def whole_noise(dim: int, width: int, scale: float, noise: Noise) -> np.ndarray:

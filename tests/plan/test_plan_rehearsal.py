@@ -12,9 +12,10 @@ from eigenveil.core.accounting import Budget
 from eigenveil.core.unit import Neighbours
 from eigenveil.linalg import Array, captured_variance, product_edge, symmetric_edge
 from eigenveil.methods import MethodPlan
-from eigenveil.plan import SETTINGS, Facts, Spectrum, forecast
 from eigenveil.plan.candidates import candidate_of
-from eigenveil.plan.rehearsal import found_center, found_inside, judged
+from eigenveil.plan.facts import SETTINGS, Facts
+from eigenveil.plan.rehearsal import forecast, found_center, found_inside, judged
+from eigenveil.plan.spectrum import Spectrum
 
 DIM, RANK, PEOPLE, SITES, EPSILON, DELTA = 40, 2, 3500, 4, 0.7, 1e-6
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from eigenveil.core.accounting import Budget
 from eigenveil.core.unit import Neighbours
 from eigenveil.methods import MethodPlan
-from eigenveil.plan import plan_sites
+from eigenveil.plan.choose import plan_sites
 
 METHODS = ["krylov", "power", "fedpower", "covariance", "merge", "uda", "wda", "dr-svd"]
 TURNING, ONE_SHOT = METHODS[:3], METHODS[3:]

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eigenveil.linalg import found_share
-from eigenveil.plan import Spectrum
-from eigenveil.plan.spectrum import condensed
+from eigenveil.plan.spectrum import Spectrum, condensed
 
 
 @given(st.integers(2, 300), st.data())

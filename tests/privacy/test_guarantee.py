@@ -8,7 +8,7 @@ import pytest
 
 from eigenveil.core.accounting import Budget
 from eigenveil.core.ledger import Charge
-from eigenveil.privacy import Guarantee
+from eigenveil.privacy.guarantee import Guarantee
 
 SOUND = Guarantee(
     epsilon=1.0,

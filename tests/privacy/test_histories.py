@@ -13,16 +13,17 @@ from eigenveil.core.domain import Domain
 from eigenveil.core.rows import Block
 from eigenveil.core.unit import Neighbours, gram_sensitivity, sum_sensitivity, trace_sensitivity
 from eigenveil.data.rows import DenseRows, SparseRows, Symmetric, WeightedRows
-from eigenveil.privacy import Histories, bounded_gram, bounded_gram_times, bounded_sum, bounded_trace
 from eigenveil.privacy.facts import User
 from eigenveil.privacy.floating import dense
 from eigenveil.privacy.floating import sparse as sparse_rows
 from eigenveil.privacy.histories import (
+    Histories,
     interaction_gram_sensitivity,
     interaction_products_sensitivity,
     interaction_sum_sensitivity,
     interaction_trace_sensitivity,
 )
+from eigenveil.privacy.sums import bounded_gram, bounded_gram_times, bounded_sum, bounded_trace
 
 TABLE = np.array([[1.0, 0, 1, 1], [0, 0, 0, 0], [1, 1, 1, 1]])
 

@@ -11,10 +11,12 @@ import eigenveil.protocols.party
 import eigenveil.protocols.wire
 import eigenveil.tasks.base
 from eigenveil.errors import PeerError
-from eigenveil.protocols import Body, Give, Hub, Member, Message
+from eigenveil.protocols.messages import Body, Give, Message
+from eigenveil.protocols.star.hub import Hub
 from eigenveil.protocols.star.rounds import Gathering
+from eigenveil.protocols.star.site import Member
 from eigenveil.protocols.wire import decode, encode
-from eigenveil.tasks import Question
+from eigenveil.tasks.base import Question
 from eigenveil.tasks.fit.task import Fit
 from protocols.star.companies import picture
 from protocols.star.fault_runs import random_run, require_right

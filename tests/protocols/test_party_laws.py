@@ -9,8 +9,11 @@ import pytest
 
 from eigenveil.core.rows import Block
 from eigenveil.errors import BudgetExceeded, PeerError
-from eigenveil.protocols import Ask, Decline, Done, Give, Member, Message, Node, Party
+from eigenveil.protocols.messages import Ask, Decline, Done, Give, Message
+from eigenveil.protocols.party import Party
+from eigenveil.protocols.star.hub import Node
 from eigenveil.protocols.star.rounds import star, tree
+from eigenveil.protocols.star.site import Member
 from protocols.star.companies import (
     EXACT,
     IN_TREES,

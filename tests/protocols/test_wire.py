@@ -15,9 +15,9 @@ from hypothesis.extra import numpy as hnp
 from eigenveil.errors import ProtocolError
 from eigenveil.linalg import Array
 from eigenveil.privacy.released import pack
-from eigenveil.protocols import Ask, Decline, Done, Give, Message
+from eigenveil.protocols.messages import Ask, Decline, Done, Give, Message
 from eigenveil.protocols.wire import LIMIT, VERSION, KindLimit, MessageLimits, decode, encode, in_round, size
-from eigenveil.tasks import Question
+from eigenveil.tasks.base import Question
 from protocols.star.companies import picture
 
 FRAME = struct.Struct("<4sBI")

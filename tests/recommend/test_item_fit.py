@@ -23,11 +23,12 @@ from eigenveil.errors import BudgetExceeded
 from eigenveil.linalg import Array, orthonormal
 from eigenveil.methods.covariance import CovarianceSum
 from eigenveil.methods.power import PowerIteration
-from eigenveil.privacy import Histories, Share
-from eigenveil.protocols.masked import MaskedTerms
+from eigenveil.privacy.histories import Histories
+from eigenveil.privacy.lattice import Share
+from eigenveil.protocols.masked.terms import MaskedTerms
 from eigenveil.recommend import PrivateRecommender
 from eigenveil.recommend.item_fit import ItemFit, most_popular
-from eigenveil.tasks import Question
+from eigenveil.tasks.base import Question
 from laws.parties.transcripts import Transcript
 from recommend.histories_of_users import random_histories
 

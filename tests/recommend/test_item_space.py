@@ -15,7 +15,7 @@ from safetensors.numpy import load_file, save_file
 from eigenveil.core.ledger import Charge
 from eigenveil.errors import ModelFileError
 from eigenveil.linalg import Array, orthonormal
-from eigenveil.privacy import Guarantee
+from eigenveil.privacy.guarantee import Guarantee
 from eigenveil.recommend import ItemSpace
 
 DIM = 7

@@ -14,9 +14,9 @@ import scipy.sparse as sp
 from eigenveil.core.accounting import Budget, epsilon_of
 from eigenveil.errors import ProtocolError, QuorumLost
 from eigenveil.linalg import Array, sines
-from eigenveil.protocols import Ask, Message
+from eigenveil.protocols.messages import Ask, Message
 from eigenveil.recommend import PrivateRecommender
-from eigenveil.runtimes import Faults
+from eigenveil.runtimes.local import Faults
 from recommend.histories_of_users import tastes
 
 USERS, ITEMS, RANK = 240, 18, 3

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from eigenveil.errors import PeersLost
-from eigenveil.protocols import Message
-from eigenveil.protocols.messages import Leave, Pass
+from eigenveil.protocols.messages import Leave, Message, Pass
 from eigenveil.protocols.wire import size
-from eigenveil.runtimes import Faults, LocalPeers
+from eigenveil.runtimes.local import Faults, LocalPeers
 from protocols.gossip.gossip_circles import CONSENSUS, Circle, circle, look
 
 

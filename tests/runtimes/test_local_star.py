@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from eigenveil.errors import ProtocolError, QuorumLost
-from eigenveil.protocols import Ask, Decline, Done, Give, Message, Terms
+from eigenveil.protocols.messages import Ask, Decline, Done, Give, Message
+from eigenveil.protocols.star.rounds import Terms
 from eigenveil.protocols.wire import size
-from eigenveil.runtimes import Faults, LocalStar
+from eigenveil.runtimes.local import Faults, LocalStar
 from protocols.star.companies import PLACES, TASKS, Company, bits, company, finish, layouts, tables
 
 EVERYWHERE = pytest.mark.parametrize(("kind", "place"), PLACES)

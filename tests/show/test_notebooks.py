@@ -9,7 +9,9 @@ import sklearn.utils
 
 from eigenveil import FederatedPCA, FederatedStream, GossipPCA, Guarantee, Ledger, PrivatePCA, StreamingPCA
 from eigenveil.core.accounting import Budget
-from eigenveil.plan import Facts, Spectrum, advise
+from eigenveil.plan.facts import Facts
+from eigenveil.plan.recommendation import advise
+from eigenveil.plan.spectrum import Spectrum
 from show.conftest import HOSTILE, Tags, made_model
 
 

@@ -18,7 +18,9 @@ from typer.testing import CliRunner
 from eigenveil import FederatedPCA, Ledger, Model, PrivatePCA, StreamingPCA
 from eigenveil.commands import app
 from eigenveil.core.accounting import Budget, epsilon_of
-from eigenveil.plan import Facts, Spectrum, curve
+from eigenveil.plan.facts import Facts
+from eigenveil.plan.rehearsal import curve
+from eigenveil.plan.spectrum import Spectrum
 from eigenveil.show.plots import (
     BiplotDisplay,
     BudgetDisplay,

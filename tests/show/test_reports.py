@@ -174,7 +174,7 @@ def test_no_word_of_a_report_needs_the_source_to_be_understood() -> None:
 
 
 def test_every_method_of_the_planner_has_words() -> None:
-    from eigenveil.plan import METHODS, method_words
+    from eigenveil.plan.facts import METHODS, method_words
 
     found = [method_words(method) for method in METHODS]
     assert len(set(found)) == len(METHODS) and not any("/" in words for words in found)

@@ -17,8 +17,8 @@ from eigenveil.data.rows import DenseRows
 from eigenveil.errors import ParameterError, TooFewPeople
 from eigenveil.linalg import Array, found_share
 from eigenveil.methods.covariance import CovarianceSum
-from eigenveil.protocols import run_pooled
-from eigenveil.tasks import Question
+from eigenveil.protocols.party import run_pooled
+from eigenveil.tasks.base import Question
 from eigenveil.tasks.fit.bounds import Outliers, RowBounds
 from eigenveil.tasks.fit.gaps import split_budget
 from eigenveil.tasks.fit.search import NORMS, BoundSearch, Center, clip_edge

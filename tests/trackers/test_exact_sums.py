@@ -18,8 +18,8 @@ from eigenveil.core.rows import Block
 from eigenveil.core.unit import Neighbours
 from eigenveil.core.whole import CenterTerms, sum_unit
 from eigenveil.linalg import Array
-from eigenveil.privacy import gram_columns
 from eigenveil.privacy.floating import dense
+from eigenveil.privacy.sums import gram_columns
 from eigenveil.trackers import GramTracker, SketchTracker, SlicedTracker, Sums, SumTerms, TreeTracker, sums
 from eigenveil.trackers.state import restored, taken_apart
 from eigenveil.trackers.sums import as_block

@@ -24,9 +24,9 @@ from eigenveil.data.rows import Symmetric
 from eigenveil.errors import require
 from eigenveil.estimators import FederatedPCA, PrivatePCA
 from eigenveil.linalg import Array, top_eigen
-from eigenveil.protocols import Ask, Give, Message
-from eigenveil.runtimes import Faults, LocalStar
-from eigenveil.tasks import Question
+from eigenveil.protocols.messages import Ask, Give, Message
+from eigenveil.runtimes.local import Faults, LocalStar
+from eigenveil.tasks.base import Question
 from eigenveil.tasks.fit.task import WholeFit
 
 __all__ = [

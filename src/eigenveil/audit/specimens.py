@@ -42,12 +42,13 @@ from eigenveil.estimators.terms import Terms
 from eigenveil.linalg import Array
 from eigenveil.linalg.graphs import Graph
 from eigenveil.linalg.sketch import normals
-from eigenveil.plan import Plan
+from eigenveil.plan.choose import Plan
 from eigenveil.privacy.floating import FloatRegion, moved, sparse
-from eigenveil.protocols import Member, Party
-from eigenveil.protocols.masked import Identity
+from eigenveil.protocols.keys import Identity
 from eigenveil.protocols.messages import Pass
-from eigenveil.tasks import Question, Task
+from eigenveil.protocols.party import Party
+from eigenveil.protocols.star.site import Member
+from eigenveil.tasks.base import Question, Task
 from eigenveil.tasks.fit.bounds import RowBounds
 
 __all__ = ["CASES", "AsRead", "FloatingGaussian", "lone_tables", "published", "published_fedpower"]

@@ -24,7 +24,7 @@ from eigenveil.commands._files import Reading, report_of
 from eigenveil.commands._options import COUNTED, SEEDED
 from eigenveil.commands._spending import LastingLedger, stands
 from eigenveil.errors import ParameterWarning, listed, require, require_param
-from eigenveil.params import StreamingParams
+from eigenveil.params.declarations.streaming import StreamingParams
 from eigenveil.params.declare import in_options
 from eigenveil.show.console import Line, busy, output
 from eigenveil.show.live import PageAddress
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from eigenveil.estimators.streaming.pca import StreamingPCA
     from eigenveil.ledger.spending import StreamSpending
     from eigenveil.model import Model
-    from eigenveil.plan import StreamPlan
+    from eigenveil.plan.streams import StreamPlan
     from eigenveil.show.console import View
 
 __all__ = ["Job", "outputs_in", "require_source", "run", "spare_names"]

@@ -14,8 +14,8 @@ from eigenveil.commands._files import is_stdin, require_input, require_path, sta
 from eigenveil.commands._options import argument, flag, option
 from eigenveil.data.formats import PIPES, FileParams, TableParams
 from eigenveil.errors import ParameterWarning, WeakGuaranteeWarning, require, require_param
-from eigenveil.params import InteractionsParams, ReadingParams, RecommenderParams, checked, declared, parameters
-from eigenveil.params.declare import in_options
+from eigenveil.params.declarations.recommend import InteractionsParams, ReadingParams, RecommenderParams
+from eigenveil.params.declare import checked, declared, in_options, parameters
 from eigenveil.show.console import is_seen, output
 from eigenveil.show.progress import round_name
 

@@ -17,8 +17,7 @@ from eigenveil.errors import require
 
 if TYPE_CHECKING:
     from eigenveil.core.accounting import Budget
-    from eigenveil.privacy import Guarantee
-    from eigenveil.privacy.guarantee import Loss
+    from eigenveil.privacy.guarantee import Guarantee, Loss
     from eigenveil.show.costs import Release
 
 __all__ = ["COMMAND"]

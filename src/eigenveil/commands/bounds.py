@@ -12,7 +12,7 @@ from eigenveil.commands._files import Reading, require_output, write_json
 from eigenveil.commands._options import flag, option
 from eigenveil.data.formats import TableParams
 from eigenveil.errors import require, require_param
-from eigenveil.params import BoundsParams
+from eigenveil.params.declarations.private import BoundsParams
 from eigenveil.show.console import Line, watched
 
 if TYPE_CHECKING:

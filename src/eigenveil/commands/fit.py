@@ -17,7 +17,7 @@ from eigenveil.commands._ending import despite_noise, wrote
 from eigenveil.commands._files import Reading, on_cluster, report_of, require_output, require_report, written_model
 from eigenveil.data.formats import TableParams
 from eigenveil.estimators.bounds.saved import BoundsFile
-from eigenveil.params import PrivateParams
+from eigenveil.params.declarations.private import PrivateParams
 from eigenveil.params.declare import in_options
 from eigenveil.show.console import busy, watched
 

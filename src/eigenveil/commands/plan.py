@@ -14,12 +14,13 @@ from eigenveil.commands._options import flag, option
 from eigenveil.commands.spectrum import KnownSpectrum
 from eigenveil.data.formats import TableParams
 from eigenveil.errors import require, require_param
-from eigenveil.params import PlanParams, checked
-from eigenveil.params.declarations.plan import SHOWN, SPECTRUM
+from eigenveil.params.declarations.plan import SHOWN, SPECTRUM, PlanParams
+from eigenveil.params.declare import checked
 from eigenveil.show.console import Line, is_seen, output
 
 if TYPE_CHECKING:
-    from eigenveil.plan import Facts, Forecast
+    from eigenveil.plan.facts import Facts
+    from eigenveil.plan.rehearsal import Forecast
     from eigenveil.show.console import View
     from eigenveil.show.plan import PlanAnswer
 
@@ -201,7 +202,7 @@ def methods_from(texts: Sequence[str], known: Mapping[str, str]) -> tuple[str, .
 def _facts(asked: PlanParams, known: KnownSpectrum) -> "Facts":
     from eigenveil.core.accounting import Budget
     from eigenveil.core.unit import Neighbours
-    from eigenveil.plan import Facts
+    from eigenveil.plan.facts import Facts
 
     asked, spectrum = known.asked_with_bounds(), known.spectrum()
     return Facts(
@@ -240,7 +241,9 @@ def _survivors(asked: PlanParams) -> int | None:
 def _answer(
     facts: "Facts", known: KnownSpectrum, epsilons: Sequence[float], watch: Callable[[str], None]
 ) -> "PlanAnswer":
-    from eigenveil.plan import advise, curve, methods_for, parts_of
+    from eigenveil.plan.facts import methods_for, parts_of
+    from eigenveil.plan.recommendation import advise
+    from eigenveil.plan.rehearsal import curve
     from eigenveil.show.plan import PlanAnswer
 
     # Which names there are depends on the setting, so --method can be checked only now.
@@ -281,7 +284,7 @@ def _draw(answer: "PlanAnswer", path: Path) -> None:
 
     facts = answer.facts
     about = f"{facts.rank} components of {facts.dim} columns, about {facts.people} people, {answer.note}"
-    from eigenveil.plan import method_words
+    from eigenveil.plan.facts import method_words
 
     title = f"What an epsilon buys: {method_words(answer.plotted or '')}"
     chart = plan_chart(answer.curve, asked=facts.budget.epsilon, title=title, note=about, of=facts.denominator)

@@ -15,7 +15,7 @@ from eigenveil.commands._histories import fitted_on, given_split, held_out, judg
 from eigenveil.commands._options import argument, option
 from eigenveil.data.formats import TableParams
 from eigenveil.errors import plain, require, require_param
-from eigenveil.params import ReadingParams
+from eigenveil.params.declarations.recommend import ReadingParams
 from eigenveil.show.console import Line, output
 
 if TYPE_CHECKING:

@@ -20,11 +20,10 @@ from eigenveil.commands._options import Page, PageToken, flag, option, page_at
 from eigenveil.commands._splits import Parted, SplitRule, part
 from eigenveil.data.formats import TableParams
 from eigenveil.errors import BudgetExceeded, ParameterError, PeersLost, QuorumLost, require, require_param
-from eigenveil.params import FederatedParams, GossipParams, SimulateParams, checked, declared
-from eigenveil.params.declarations.federated import PEERS
+from eigenveil.params.declarations.federated import PEERS, FederatedParams, GossipParams
 from eigenveil.params.declarations.groups import MissingParams
-from eigenveil.params.declarations.plan import FOR_HUBS, FOR_PEERS
-from eigenveil.params.declare import in_options
+from eigenveil.params.declarations.plan import FOR_HUBS, FOR_PEERS, SimulateParams
+from eigenveil.params.declare import checked, declared, in_options
 from eigenveil.show.console import busy, is_seen, output
 from eigenveil.show.live import PageAddress, live_page
 from eigenveil.show.progress import round_name, shown_names
@@ -431,7 +430,7 @@ def _say_how_long(pca: Any) -> None:
     """Print a hint on stderr if every sum takes many exchanges, because nothing else is printed for a while."""
     import numpy as np
 
-    from eigenveil.protocols.gossip import metropolis, steps_for
+    from eigenveil.protocols.gossip.terms import metropolis, steps_for
 
     if pca.consensus != "metropolis" or pca.steps is not None or not pca.graph.connected:
         return
@@ -456,7 +455,7 @@ def _lost_words(error: PeersLost, *, missing: str, ended: int) -> str:
 
 def _estimator(job: _Job, parted: Parted, dead: Mapping[str, int]) -> "Estimator":
     from eigenveil.estimators import FederatedPCA, GossipPCA
-    from eigenveil.runtimes import Faults
+    from eigenveil.runtimes.local import Faults
 
     # The same faults as the tests use, so that a fault seen here can be reproduced there.
     faults = Faults(loss=job.loss, delay=job.delay, duplicate=job.duplicate, dies=dead)

@@ -14,7 +14,7 @@ from eigenveil.commands._files import Reading, require_output, write_json
 from eigenveil.commands._options import option
 from eigenveil.data.formats import TableParams
 from eigenveil.estimators.bounds.saved import BoundsFile
-from eigenveil.params import SpectrumParams
+from eigenveil.params.declarations.private import SpectrumParams
 from eigenveil.show.console import Line, watched
 
 if TYPE_CHECKING:
@@ -27,12 +27,13 @@ from dataclasses import dataclass, field, replace
 from typing import Final, final
 
 from eigenveil.errors import ParameterError, require, require_param
-from eigenveil.params import PlanParams
+from eigenveil.params.declarations.plan import PlanParams
 from eigenveil.params.declare import as_options
 
 if TYPE_CHECKING:
     from eigenveil.linalg import Array
-    from eigenveil.plan import Norms, Spectrum
+    from eigenveil.plan.clipping import Norms
+    from eigenveil.plan.spectrum import Spectrum
 
 __all__ = ["COMMAND", "KnownSpectrum"]
 
@@ -239,7 +240,7 @@ class KnownSpectrum:
         import numpy as np
 
         from eigenveil.model import Model
-        from eigenveil.plan import Norms
+        from eigenveil.plan.clipping import Norms
 
         bound = self.asked.row_bound
         if self.bounds is not None:
@@ -270,7 +271,7 @@ class KnownSpectrum:
             return self._of_columns(self._from_table(self.table), self.table)
         if self.model is not None:
             return self._of_columns(self._from_model(self.model), self.model)
-        from eigenveil.plan import Spectrum
+        from eigenveil.plan.spectrum import Spectrum
 
         asked = self.asked_with_bounds()
         # A file has the number of columns in it. A guess does not.
@@ -303,8 +304,7 @@ class KnownSpectrum:
             require(path.is_file() or path == self.table, f"{path} does not exist or is not a file")
 
     def _from_file(self, path: Path) -> "Spectrum":
-        from eigenveil.plan import Spectrum
-        from eigenveil.plan.spectrum import PUBLIC_SPREAD
+        from eigenveil.plan.spectrum import PUBLIC_SPREAD, Spectrum
 
         try:
             # Spreadsheets write a byte-order mark, which would hide the first number.
@@ -331,7 +331,7 @@ class KnownSpectrum:
             raise _in_file(path, error) from error
 
     def _from_table(self, path: Path) -> "Spectrum":
-        from eigenveil.plan import Spectrum
+        from eigenveil.plan.spectrum import Spectrum
 
         rows = _whole(Reading(asked=self.reading, people=False).table(path).rows, self.asked.scale, path)
         try:
@@ -356,7 +356,7 @@ class KnownSpectrum:
         )
 
     def _of_variances(self, variances: Sequence[Any], path: Path, *, spread: float) -> "Spectrum":
-        from eigenveil.plan import Spectrum
+        from eigenveil.plan.spectrum import Spectrum
 
         return Spectrum.of_variances(
             variances,

@@ -22,7 +22,7 @@ from eigenveil.commands._options import Page, PageToken, argument, flag, option,
 from eigenveil.data.formats import TableParams
 from eigenveil.errors import at_place, listed, require, require_param
 from eigenveil.estimators.bounds.saved import BoundsFile
-from eigenveil.params import StreamingParams
+from eigenveil.params.declarations.streaming import StreamingParams
 from eigenveil.params.declare import in_options
 from eigenveil.show.console import Line, busy, draw
 

@@ -5,7 +5,7 @@ import numbers
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
@@ -18,12 +18,14 @@ from eigenveil.data.frames import is_arrow_like
 from eigenveil.data.rows import FILL_PUBLICLY, NamedRows
 from eigenveil.errors import ParameterError, WeakGuaranteeWarning, require, require_param
 from eigenveil.ledger import Ledger
-from eigenveil.params import param, parameters
 from eigenveil.params.declarations.groups import HERE
+from eigenveil.params.declare import param, parameters
 from eigenveil.params.values import instance_of
-from eigenveil.privacy import Guarantee
 from eigenveil.privacy.facts import weak_words
-from eigenveil.protocols.masked import MaskedTerms
+from eigenveil.privacy.guarantee import Guarantee
+
+if TYPE_CHECKING:
+    from eigenveil.protocols.masked.terms import MaskedTerms
 
 __all__ = [
     "NO_ACCOUNT",
@@ -103,7 +105,7 @@ class WholeCharge:
         self._is_paid = False
 
     @contextmanager
-    def reserved(self, masked: MaskedTerms | None = None) -> Iterator[None]:
+    def reserved(self, masked: "MaskedTerms | None" = None) -> Iterator[None]:
         """Let the parties run inside this block: refused if the ledger cannot pay, and free again if nobody charged."""
         if self._ledger is None or self._budget is None or self._is_paid:
             yield

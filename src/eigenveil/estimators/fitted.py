@@ -28,7 +28,7 @@ from eigenveil.estimators.verdict import FitVerdict
 from eigenveil.linalg import Array, Subspace
 from eigenveil.model import Model
 from eigenveil.params.declare import declared
-from eigenveil.privacy import Guarantee
+from eigenveil.privacy.guarantee import Guarantee
 from eigenveil.tasks.fit.gaps import rule_of
 
 __all__ = [

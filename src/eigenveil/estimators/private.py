@@ -24,13 +24,12 @@ from eigenveil.estimators.terms import Terms, asked_settings, bound_settings, se
 from eigenveil.estimators.verdict import FitVerdict, forewarned, noise_floor, released_of, verdict_of
 from eigenveil.linalg import Array, Subspace
 from eigenveil.methods import TaskContext
-from eigenveil.papers.noise_scales import fpca_scale, ppm_multiplier
-from eigenveil.params import PrivateParams, checked, parameters
-from eigenveil.plan import Plan, predict
-from eigenveil.plan.choose import DIVIDED
-from eigenveil.privacy import Guarantee
+from eigenveil.params.declarations.private import PrivateParams
+from eigenveil.params.declare import checked, parameters
+from eigenveil.plan.choose import DIVIDED, Plan, predict
 from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, GuaranteeFacts, OneHolder, Person, PublishedNoise
-from eigenveil.protocols import run_pooled
+from eigenveil.privacy.guarantee import Guarantee
+from eigenveil.protocols.party import run_pooled
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.task import Fit, FitResult
 
@@ -163,6 +162,8 @@ class Curator:
         terms = self.terms
         if self.budget is None or self.params.calibration != "paper":
             return None
+        from eigenveil.papers.noise_scales import fpca_scale, ppm_multiplier
+
         if terms.method.releases_gram:
             # The paper prints a scale for rows in the unit ball. Over their sensitivity it is a multiplier for any
             # bound.

@@ -35,8 +35,8 @@ from eigenveil.data.rows import CheckedRows, NamedRows, Symmetric, by_person, co
 from eigenveil.errors import ColumnsError, ParameterError, ParameterWarning, listed, require, require_param, verbatim
 from eigenveil.estimators.checks import checked_array, learn_columns, with_names
 from eigenveil.methods import METHODS
-from eigenveil.privacy import bounded_count
 from eigenveil.privacy.facts import Person
+from eigenveil.privacy.sums import bounded_count
 from eigenveil.tasks.fit.gaps import rule_of
 
 __all__ = [

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any, Final, Literal, final, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Final, Literal, final, get_args, get_origin
 
 import numpy as np
 
@@ -18,13 +18,15 @@ from eigenveil.methods.base import Components
 from eigenveil.model import Model, clipping_of
 from eigenveil.params.declare import Declared, declared
 from eigenveil.params.values import HasArray, as_float
-from eigenveil.privacy import Guarantee
-from eigenveil.protocols import HubRound
-from eigenveil.runtimes import Refusal
+from eigenveil.privacy.guarantee import Guarantee
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.gaps import Split, split_budget
 from eigenveil.tasks.fit.task import Fit
 from eigenveil.tasks.levels import BEYOND
+
+if TYPE_CHECKING:
+    from eigenveil.protocols.star.hub import HubRound
+    from eigenveil.runtimes.local import Refusal
 
 __all__ = [
     "Round",
@@ -168,7 +170,7 @@ def asked_settings(asked: Any) -> dict[str, Any]:
     Rows and identifiers of people cannot get in. A value is recorded if it is a number, a truth value or a word that the
     declaration lists. Other text, arrays and objects are recorded only if the declaration says that all values are public.
 
-    >>> from eigenveil.params import PrivateParams
+    >>> from eigenveil.params.declarations.private import PrivateParams
     >>> sorted(asked_settings(PrivateParams(5, epsilon=1.0, delta=1e-6, row_bound=2.0, person=["Ann", "Bob"])))
     ['calibration', 'center', 'method', 'n_components', 'neighbours', 'row_bound']
     """
@@ -316,7 +318,7 @@ class Round:
 Watch = Callable[[Round], None]
 
 
-def round_of(round_: HubRound, *, method: str, down: int, up: int, charges: tuple[Charge, ...]) -> Round:
+def round_of(round_: "HubRound", *, method: str, down: int, up: int, charges: tuple[Charge, ...]) -> Round:
     """The record of a hub's round, with its bytes and its charges."""
     return Round(
         number=round_.number,
@@ -340,4 +342,4 @@ class Unfinished:
 
     transcript: tuple[Round, ...]
     ledgers: dict[str, Ledger]
-    refused: tuple[Refusal, ...]
+    refused: "tuple[Refusal, ...]"

@@ -23,7 +23,8 @@ from eigenveil.linalg import (
     norm_edge,
 )
 from eigenveil.methods import MethodPlan, method_of
-from eigenveil.plan import METHODS, Facts, Norms, Spectrum, hopeless
+from eigenveil.plan.clipping import Norms
+from eigenveil.plan.spectrum import Spectrum
 from eigenveil.tasks.fit.bounds import Outliers, RowBounds
 from eigenveil.tasks.fit.gaps import LEAST_RATE, observed_noise
 from eigenveil.tasks.fit.search import NORMS
@@ -553,7 +554,13 @@ def forewarned(
 
     `method` is the name of one in a plan, and `more` are further `Facts`. The `bounds` of a fit say what it will search for.
     """
-    if budget is None or people is None or method not in METHODS or rank > dim:
+    if budget is None or people is None:
+        return ()
+    # Lazy: the planner loads every tracker, and most fits ask it nothing.
+    from eigenveil.plan.facts import METHODS, Facts
+    from eigenveil.plan.recommendation import hopeless
+
+    if method not in METHODS or rank > dim:
         return ()
     count = max(2, round(people))
     if bounds is not None:

@@ -25,7 +25,7 @@ from eigenveil.methods.base import (
     matrix_of,
     refuse_oversample,
 )
-from eigenveil.privacy import bounded_gram
+from eigenveil.privacy.sums import bounded_gram
 from eigenveil.protocols.party import run_pooled
 from eigenveil.tasks.base import Question, SumTask, require_step
 

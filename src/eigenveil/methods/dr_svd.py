@@ -48,7 +48,7 @@ class RandomisedSvd(ProductTask[RandomisedState]):
     The paper's r is `randomised_width`. There is no private form, because noise on so many columns would hide the signal.
 
     >>> from eigenveil.core.mechanism import Exact
-    >>> from eigenveil.protocols import run_pooled
+    >>> from eigenveil.protocols.party import run_pooled
     >>> from eigenveil.data.rows import DenseRows
     >>> begin = orthonormal(np.random.default_rng(0).standard_normal((3, 2)))
     >>> task = RandomisedSvd(domain=Domain(dim=3, radius=9.0), neighbours=Neighbours.ADD_REMOVE, begin=begin, rank=1)

@@ -31,7 +31,7 @@ from eigenveil.linalg import (
 )
 from eigenveil.methods.base import Components, MethodPlan, PlanRequest, TaskContext
 from eigenveil.methods.products import ProductMethod, require_shares
-from eigenveil.privacy import bounded_gram_times
+from eigenveil.privacy.sums import bounded_gram_times
 from eigenveil.tasks.base import Question, Task, on_grid, require_array, require_step
 
 __all__ = ["METHOD", "Align", "LocalPart", "LocalPower", "LocalState", "constant_steps", "decaying_steps"]
@@ -87,7 +87,7 @@ class LocalPower(Task[LocalState, LocalPart, Subspace]):
     on what a site sends. So a hub whose mechanism adds noise is refused.
 
     >>> from eigenveil.core.mechanism import Exact
-    >>> from eigenveil.protocols import run_pooled
+    >>> from eigenveil.protocols.party import run_pooled
     >>> from eigenveil.data.rows import DenseRows
     >>> settings = dict(begin=np.eye(2)[:, :1] * 0.8 + np.eye(2)[:, 1:] * 0.6, steps=constant_steps(4, 5), rank=1)
     >>> task = LocalPower(

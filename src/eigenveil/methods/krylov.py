@@ -75,7 +75,7 @@ class KrylovSum(ProductTask[KrylovState]):
 
     >>> from eigenveil.core.domain import Domain
     >>> from eigenveil.core.mechanism import Exact
-    >>> from eigenveil.protocols import run_pooled
+    >>> from eigenveil.protocols.party import run_pooled
     >>> from eigenveil.data.rows import DenseRows
     >>> begin = orthonormal(np.random.default_rng(0).standard_normal((6, 2)))
     >>> task = KrylovSum(
@@ -292,7 +292,7 @@ class KeptProducts(ProductTask[KeptState]):
 
     >>> from eigenveil.core.domain import Domain
     >>> from eigenveil.core.mechanism import Exact
-    >>> from eigenveil.protocols import run_pooled
+    >>> from eigenveil.protocols.party import run_pooled
     >>> from eigenveil.data.rows import DenseRows
     >>> begin = orthonormal(np.random.default_rng(0).standard_normal((4, 2)))
     >>> task = KeptProducts(

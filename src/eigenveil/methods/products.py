@@ -28,7 +28,7 @@ from eigenveil.methods.base import (
     block_norm,
     found_in,
 )
-from eigenveil.privacy import bounded_gram_times
+from eigenveil.privacy.sums import bounded_gram_times
 from eigenveil.tasks.base import Question, SumTask, require_step
 
 __all__ = ["ProductMethod", "ProductTask", "geometric_shares", "require_shares", "ritz"]

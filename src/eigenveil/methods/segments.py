@@ -41,8 +41,8 @@ from eigenveil.methods.base import (
     rows_of,
 )
 from eigenveil.methods.products import ProductMethod, geometric_shares, require_shares
-from eigenveil.privacy import bounded_gram_times
 from eigenveil.privacy.floating import dense, sparse
+from eigenveil.privacy.sums import bounded_gram_times
 from eigenveil.protocols.party import run_pooled
 from eigenveil.tasks.base import Question, SumTask, require_step
 

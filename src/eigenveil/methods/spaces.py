@@ -34,8 +34,8 @@ from eigenveil.methods.base import (
     matrix_of,
     refuse_oversample,
 )
-from eigenveil.privacy import bounded_count, bounded_gram
 from eigenveil.privacy.floating import dense
+from eigenveil.privacy.sums import bounded_count, bounded_gram
 from eigenveil.tasks.base import Question, Task, require_array, require_step
 
 __all__ = ["METHODS", "SiteSpace", "SiteSpaces", "SpacesKind"]
@@ -78,7 +78,7 @@ class SiteSpaces(Task[Subspace | None, tuple[SiteSpace, ...], Subspace]):
     fewer. If all sites together have fewer than `rank`, directions of zero weight fill the rest.
 
     >>> from eigenveil.core.mechanism import Exact
-    >>> from eigenveil.protocols import run_pooled
+    >>> from eigenveil.protocols.party import run_pooled
     >>> from eigenveil.data.rows import DenseRows
     >>> task = SiteSpaces(
     ...     domain=Domain(dim=3, radius=9.0), neighbours=Neighbours.ADD_REMOVE, kind="merge", rank=1, width=2

@@ -15,7 +15,6 @@ from eigenveil.core.unit import PrivacyUnit
 from eigenveil.data.archive import text_owned
 from eigenveil.errors import EigenveilError, ParameterError, require
 from eigenveil.network.study import Place, StudyFile, comment, section
-from eigenveil.params import declared, param, parameters
 from eigenveil.params.declarations.groups import (
     DELTA_IN_FILE,
     EPSILON_LIMIT,
@@ -23,7 +22,7 @@ from eigenveil.params.declarations.groups import (
     PERSON_SITES_LIMIT,
 )
 from eigenveil.params.declarations.study import limited, limiting
-from eigenveil.params.declare import Limit, help_of, in_study
+from eigenveil.params.declare import Limit, declared, help_of, in_study, param, parameters
 from eigenveil.params.tables import lines_of, load_toml, refuse_unknown, shown_in_file, values_in
 from eigenveil.params.tables import to_toml as toml_value
 from eigenveil.params.values import Expected, hex_digits, listed, real, whole

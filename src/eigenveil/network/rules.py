@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from eigenveil.errors import ParameterError, require, require_param
 from eigenveil.methods import METHODS
-from eigenveil.params import FederatedParams, SlotStreamParams, checked, declared
+from eigenveil.params.declarations.federated import FederatedParams
+from eigenveil.params.declarations.streaming import SlotStreamParams
 from eigenveil.params.declarations.study import HubStudy, PeerStudy, StreamStudy
+from eigenveil.params.declare import checked, declared
 from eigenveil.params.tables import missing
 from eigenveil.protocols.star.rounds import star, tree
 
@@ -21,8 +23,8 @@ if TYPE_CHECKING:
     from eigenveil.estimators.gossip.spec import GossipSpec
     from eigenveil.estimators.slots.spec import SlotSpec
     from eigenveil.network.study import StudyFile
-    from eigenveil.protocols import Layout
-    from eigenveil.protocols.gossip import GossipTerms
+    from eigenveil.protocols.gossip.terms import GossipTerms
+    from eigenveil.protocols.star.rounds import Layout
 import math
 
 from eigenveil.protocols.limits import FitSize, Role, limits_for
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from eigenveil.estimators.federated.spec import FederatedSpec
     from eigenveil.estimators.gossip.spec import GossipSpec
     from eigenveil.network.study import StudyFile
-    from eigenveil.protocols.masked import MaskedTerms
+    from eigenveil.protocols.masked.terms import MaskedTerms
 
 __all__ = [
     "MEMORY",
@@ -366,7 +368,7 @@ def fatal_peers(study: "StudyFile") -> tuple[str, ...]:
 
 def _gossip_terms(study: "StudyFile") -> "GossipTerms":
     from eigenveil.estimators.gossip.spec import read_graph
-    from eigenveil.protocols.gossip import GossipTerms
+    from eigenveil.protocols.gossip.terms import GossipTerms
 
     params, names = study.params, tuple(place.name for place in study.peers)
     assert isinstance(params, PeerStudy)

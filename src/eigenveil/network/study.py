@@ -24,9 +24,9 @@ from eigenveil.linalg.graphs import Graph
 from eigenveil.network.binding import host_from
 from eigenveil.network.certificates import Certificate, Role, authority_in
 from eigenveil.network.rules import check_terms, fewest_of, layout_of, require_own, require_said, require_together
-from eigenveil.params import FederatedParams, GossipParams, checked, declared
-from eigenveil.params.declarations.federated import MOST_EDGES
+from eigenveil.params.declarations.federated import MOST_EDGES, FederatedParams, GossipParams
 from eigenveil.params.declarations.study import HubStudy, PeerStudy, said_in_file
+from eigenveil.params.declare import checked, declared
 from eigenveil.params.tables import (
     KeyLine,
     lines_of,
@@ -42,7 +42,7 @@ from eigenveil.params.values import Expected, whole
 
 if TYPE_CHECKING:
     from eigenveil.estimators import FederatedPCA, GossipPCA
-    from eigenveil.protocols import Layout
+    from eigenveil.protocols.star.rounds import Layout
 from eigenveil.params.tables import to_toml as toml_value
 
 __all__ = [

@@ -21,8 +21,8 @@ from eigenveil.core.unit import Neighbours, sum_sensitivity
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, top_eigen
 from eigenveil.papers.noise_scales import classical_multiplier
-from eigenveil.privacy import Guarantee
 from eigenveil.privacy.facts import EVERY_ROW, GuaranteeFacts, NoisyRows, Person, TableRows, unproven
+from eigenveil.privacy.guarantee import Guarantee
 
 __all__ = ["LocalRows", "local_rows_pca"]
 

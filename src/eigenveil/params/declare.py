@@ -399,7 +399,7 @@ def takes(
 def flag(one: Declared) -> str:
     """The option of a parameter on a command line.
 
-    >>> from eigenveil.params import PrivateParams
+    >>> from eigenveil.params.declarations.private import PrivateParams
     >>> flag(declared(PrivateParams)["row_bound"]), flag(declared(PrivateParams)["random_state"])
     ('--row-bound', '--seed')
     """
@@ -500,7 +500,7 @@ def as_options(asked: Any, *, always: Sequence[str] = (), unknown: Sequence[str]
 
     Parameters in `always` are written at their defaults too. Capitals stand for the values of those in `unknown`.
 
-    >>> from eigenveil.params import PrivateParams
+    >>> from eigenveil.params.declarations.private import PrivateParams
     >>> as_options(PrivateParams(5, epsilon=1.0, delta=1e-6, center=None), unknown=["row_bound"])
     ['-k', '5', '--epsilon', '1', '--delta', '1e-06', '--row-bound', 'ROW_BOUND', '--center', 'none']
     """
@@ -513,7 +513,7 @@ def as_call(asked: Any, name: str, *, always: Sequence[str] = (), unknown: Seque
 
     Parameters in `always` are written at their defaults too. Three dots stand for the values of those in `unknown`.
 
-    >>> from eigenveil.params import PrivateParams
+    >>> from eigenveil.params.declarations.private import PrivateParams
     >>> as_call(PrivateParams(5, epsilon=1.0), "PrivatePCA", always=["method"], unknown=["row_bound"])
     "PrivatePCA(5, epsilon=1.0, row_bound=..., method='auto')"
     """
@@ -547,7 +547,7 @@ def help_of(one: Declared, words: Words, *, more: bool = False) -> str:
 def option_help(one: Declared, words: Words) -> str:
     """The help of a parameter's option: what is said everywhere, whether it may be repeated, and its forms.
 
-    >>> from eigenveil.params import SpectrumParams
+    >>> from eigenveil.params.declarations.private import SpectrumParams
     >>> option_help(declared(SpectrumParams)["drop"], in_options(SpectrumParams))
     'Leave these columns out: names, or patterns such as *_note. May be repeated. Written as a,b,*_note.'
     """

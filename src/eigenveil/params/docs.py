@@ -92,7 +92,7 @@ def _with_parameters(found: re.Match[str]) -> str:
 def parameters_table(cls: type) -> str:
     """All parameters of `cls` as a Markdown table: each with its default in Python and its meaning.
 
-    >>> from eigenveil.params import SpectrumParams
+    >>> from eigenveil.params.declarations.private import SpectrumParams
     >>> print(*parameters_table(SpectrumParams).splitlines()[2:4], sep="\\n")  # doctest: +ELLIPSIS
     | `epsilon` | must be given | How much the result may depend on one person: ... |
     | `delta` | `None` | The chance that the guarantee of epsilon fails. ... |
@@ -112,7 +112,7 @@ def parameters_table(cls: type) -> str:
 def options_table(cls: type, names: Sequence[str]) -> str:
     """The options for these parameters of `cls` as a Markdown table: each with its default and its meaning.
 
-    >>> from eigenveil.params import PlanParams
+    >>> from eigenveil.params.declarations.plan import PlanParams
     >>> print(options_table(PlanParams, ["dim", "sites"]))
     | option | default | |
     |---|---|---|

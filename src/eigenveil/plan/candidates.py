@@ -11,9 +11,11 @@ from typing import Final, final
 
 from eigenveil.core.unit import Neighbours, gram_sensitivity
 from eigenveil.methods import Method, MethodPlan, method_of
-from eigenveil.plan.choose import MEMORY_LIMIT, StreamPlan, plan_masks, plan_sites, plan_stream, predict, stream_split
+from eigenveil.plan.choose import MEMORY_LIMIT, plan_sites, predict
 from eigenveil.plan.facts import Facts, FitParams, Setting, params_of, parts_of, unknown_of
-from eigenveil.protocols.masked import require_survivors
+from eigenveil.plan.masks import plan_masks
+from eigenveil.plan.streams import StreamPlan, plan_stream, stream_split
+from eigenveil.protocols.masked.terms import require_survivors
 from eigenveil.tasks.fit.gaps import Extent, Split, split_budget
 from eigenveil.tasks.fit.search import NORMS, least_for_a_bound
 from eigenveil.tasks.fit.units import ENTRIES, least_for_units

@@ -11,12 +11,15 @@ from eigenveil.core.unit import Neighbours
 from eigenveil.errors import ParameterError, in_python, require_param
 from eigenveil.methods import METHODS as LEAVES
 from eigenveil.methods import MethodPlan, method_of, methods_in
-from eigenveil.params import FederatedParams, GossipParams, PrivateParams, StreamingParams
+from eigenveil.params.declarations.federated import FederatedParams, GossipParams
+from eigenveil.params.declarations.private import PrivateParams
+from eigenveil.params.declarations.streaming import StreamingParams
 from eigenveil.params.declare import as_call
 from eigenveil.params.values import Expected, Vector, center_value
-from eigenveil.plan.choose import MEMORY_LIMIT, StreamPlan
+from eigenveil.plan.choose import MEMORY_LIMIT
 from eigenveil.plan.clipping import Norms
 from eigenveil.plan.spectrum import Spectrum, require_rank
+from eigenveil.plan.streams import StreamPlan
 from eigenveil.trackers import PUBLISH, TRACKERS, published_as
 
 __all__ = [

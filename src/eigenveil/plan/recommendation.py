@@ -10,7 +10,7 @@ from typing import Final, Literal, TypeVar, final
 from eigenveil.core.accounting import Budget
 from eigenveil.errors import ParameterError, require_param
 from eigenveil.linalg import found_share
-from eigenveil.params import StreamingParams
+from eigenveil.params.declarations.streaming import StreamingParams
 from eigenveil.params.declare import declared
 from eigenveil.plan.candidates import candidate_of
 from eigenveil.plan.choose import plan_sites, predict

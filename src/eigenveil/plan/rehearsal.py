@@ -18,12 +18,12 @@ from eigenveil.linalg.blas import blas_threads
 from eigenveil.methods import MethodPlan, covariance, method_of
 from eigenveil.methods.base import Scene, gaussian
 from eigenveil.plan.candidates import Candidate, candidate_of
-from eigenveil.plan.choose import StreamPlan
 from eigenveil.plan.clipping import Norms, kept_by_clipping
 from eigenveil.plan.facts import Facts, FitParams, Setting, call_of, parts_of
 from eigenveil.plan.spectrum import Spectrum, condensed
-from eigenveil.tasks import shrunk
+from eigenveil.plan.streams import StreamPlan
 from eigenveil.tasks.fit.gaps import Split
+from eigenveil.tasks.totals import shrunk
 from eigenveil.trackers import SlicedTracker, SumTerms
 
 __all__ = [

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from eigenveil.errors import require
 from eigenveil.linalg import Array
-from eigenveil.tasks import Question
+from eigenveil.tasks.base import Question
 
 __all__ = [
     "LONGEST_NAME",

@@ -14,7 +14,7 @@ from eigenveil.core.mechanism import Exact, Mechanism
 from eigenveil.core.rows import Rows
 from eigenveil.errors import PeerError, require
 from eigenveil.protocols.messages import Message
-from eigenveil.tasks import Question, Task
+from eigenveil.tasks.base import Question, Task
 
 __all__ = ["Party", "Wait", "require_asked", "require_plain", "run_pooled"]
 

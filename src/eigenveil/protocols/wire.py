@@ -37,7 +37,7 @@ from eigenveil.protocols.messages import (
     PeerKey,
     Return,
 )
-from eigenveil.tasks import Question
+from eigenveil.tasks.base import Question
 
 __all__ = ["LIMIT", "VERSION", "KindLimit", "MessageLimits", "decode", "encode", "in_round", "name_bytes", "size"]
 

@@ -19,11 +19,13 @@ from eigenveil.estimators.federated.parties import Parties, charged, seen_by_hub
 from eigenveil.linalg import Array, Subspace, product_edge, symmetric_edge
 from eigenveil.methods.covariance import CovarianceSum
 from eigenveil.methods.krylov import KeptProducts
-from eigenveil.privacy import Guarantee, GuaranteeFacts, Histories
-from eigenveil.privacy.facts import NO_PRIVACY, OneHolder, User, UserHistories, items_released
-from eigenveil.tasks import Question, SumTask, Totals
+from eigenveil.privacy.facts import NO_PRIVACY, GuaranteeFacts, OneHolder, User, UserHistories, items_released
+from eigenveil.privacy.guarantee import Guarantee
+from eigenveil.privacy.histories import Histories
+from eigenveil.tasks.base import Question, SumTask
 from eigenveil.tasks.fit.gaps import Extent, Portion
 from eigenveil.tasks.fit.task import WholeFit
+from eigenveil.tasks.totals import Totals
 
 __all__ = ["FoundItems", "ItemFit", "ItemState", "Items", "most_popular", "recommender_guarantee", "users_of"]
 

@@ -17,7 +17,7 @@ from eigenveil.data.engines import require_here
 from eigenveil.errors import ModelFileError, require, require_param
 from eigenveil.linalg import Array, Subspace
 from eigenveil.model import noise_floor_in, warnings_in
-from eigenveil.privacy import Guarantee
+from eigenveil.privacy.guarantee import Guarantee
 from eigenveil.recommend.interactions import Interactions, checked_interactions, require_names_of_one_line
 from eigenveil.recommend.item_fit import Items
 from eigenveil.recommend.ranking import top_items

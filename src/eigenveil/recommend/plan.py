@@ -23,9 +23,8 @@ from eigenveil.methods.base import TOLERANCE
 from eigenveil.methods.krylov import KeptProducts
 from eigenveil.methods.products import geometric_shares
 from eigenveil.plan.choose import MEMORY_LIMIT, in_mebibytes
-from eigenveil.privacy import Histories
-from eigenveil.privacy.histories import interaction_products_sensitivity
-from eigenveil.tasks import SumTask
+from eigenveil.privacy.histories import Histories, interaction_products_sensitivity
+from eigenveil.tasks.base import SumTask
 
 __all__ = [
     "ASSUMED_HISTORY",

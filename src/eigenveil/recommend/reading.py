@@ -36,7 +36,8 @@ from eigenveil.errors import ColumnsError, ParameterError, listed, require, requ
 from eigenveil.estimators.checks import is_real
 from eigenveil.estimators.reading import column_names
 from eigenveil.linalg import Array
-from eigenveil.params import InteractionsParams, takes
+from eigenveil.params.declarations.recommend import InteractionsParams
+from eigenveil.params.declare import takes
 from eigenveil.recommend.interactions import (
     Interactions,
     checked_interactions,

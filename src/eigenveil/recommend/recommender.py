@@ -32,10 +32,11 @@ from eigenveil.estimators.terms import Terms as FitTerms
 from eigenveil.estimators.terms import Unfinished, Watch, asked_settings, settings_of
 from eigenveil.linalg import Array
 from eigenveil.methods import method_of
-from eigenveil.params import RecommenderParams, checked, param, parameters
 from eigenveil.params.declarations.groups import HERE
+from eigenveil.params.declarations.recommend import RecommenderParams
+from eigenveil.params.declare import checked, param, parameters
 from eigenveil.params.values import instance_of
-from eigenveil.protocols import Terms
+from eigenveil.protocols.star.rounds import Terms
 from eigenveil.recommend.item_fit import FoundItems, ItemFit, recommender_guarantee, users_of
 from eigenveil.recommend.item_space import ItemSpace
 from eigenveil.recommend.plan import (
@@ -48,7 +49,7 @@ from eigenveil.recommend.plan import (
     require_room,
 )
 from eigenveil.recommend.reading import degrees_of, items_of, read_histories
-from eigenveil.runtimes import Faults
+from eigenveil.runtimes.local import Faults
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.task import Setting
 

@@ -16,8 +16,10 @@ from typing import Any, final
 import numpy as np
 
 from eigenveil.errors import PeerError, PeersLost, ProtocolError, require, require_param
-from eigenveil.protocols import Ask, Body, Brief, Done, Hub, Message, Party
-from eigenveil.protocols.gossip import Peer
+from eigenveil.protocols.gossip.peer import Peer
+from eigenveil.protocols.messages import Ask, Body, Brief, Done, Message
+from eigenveil.protocols.party import Party
+from eigenveil.protocols.star.hub import Hub
 from eigenveil.protocols.wire import size
 
 __all__ = ["Faults", "LocalNetwork", "LocalPeers", "LocalStar", "Refusal", "Traffic"]
@@ -217,7 +219,9 @@ class LocalStar:
     >>> from eigenveil.core.domain import Domain
     >>> from eigenveil.core.mechanism import Exact
     >>> from eigenveil.core.unit import Neighbours
-    >>> from eigenveil.protocols import Hub, Member, Terms
+    >>> from eigenveil.protocols.star.hub import Hub
+    >>> from eigenveil.protocols.star.site import Member
+    >>> from eigenveil.protocols.star.rounds import Terms
     >>> from eigenveil.protocols.star.rounds import star
     >>> from eigenveil.data.rows import DenseRows
     >>> from eigenveil.methods.covariance import CovarianceSum
@@ -283,7 +287,8 @@ class LocalPeers:
     >>> from eigenveil.core.domain import Domain
     >>> from eigenveil.core.mechanism import Exact
     >>> from eigenveil.core.unit import Neighbours
-    >>> from eigenveil.protocols.gossip import GossipTerms, Plain
+    >>> from eigenveil.protocols.gossip.terms import GossipTerms
+    >>> from eigenveil.protocols.gossip.averaging import Plain
     >>> from eigenveil.data.rows import DenseRows
     >>> from eigenveil.methods.covariance import CovarianceSum
     >>> task, rows = CovarianceSum(Domain(dim=1, radius=9.0), Neighbours.ADD_REMOVE), DenseRows(np.ones((2, 1)))

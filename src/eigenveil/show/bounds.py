@@ -18,12 +18,12 @@ from eigenveil.estimators.bounds.columns import FoundColumnBounds
 from eigenveil.estimators.bounds.rows import FoundBounds
 from eigenveil.estimators.bounds.saved import FORMAT, BoundsFile, guarantee_in, reach_of_ranges
 from eigenveil.estimators.bounds.spectrum import ReleasedSpectrum
-from eigenveil.params import PrivateParams, declared
 from eigenveil.params.declarations.groups import MissingParams
-from eigenveil.params.declare import as_options
+from eigenveil.params.declarations.private import PrivateParams
+from eigenveil.params.declare import as_options, declared
 from eigenveil.params.values import text_of
 from eigenveil.plan.spectrum import Spectrum
-from eigenveil.privacy import Guarantee
+from eigenveil.privacy.guarantee import Guarantee
 from eigenveil.show.console import Line
 from eigenveil.show.terminal import Bar, BarChart, guarantee_panel, labelled, plain, simple_table, warning_panel
 

@@ -11,9 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from eigenveil.core.accounting import Budget, epsilon_of
-from eigenveil.privacy import Guarantee
 from eigenveil.privacy.facts import weak_words
-from eigenveil.privacy.guarantee import Loss, price
+from eigenveil.privacy.guarantee import Guarantee, Loss, price
 from eigenveil.show.disclosure import rounded
 from eigenveil.show.terminal import plain, simple_table
 

@@ -9,7 +9,7 @@ from eigenveil.core.ledger import Ledger
 from eigenveil.errors import EigenveilError
 from eigenveil.model import Model
 from eigenveil.plan.recommendation import Recommendation
-from eigenveil.privacy import Guarantee
+from eigenveil.privacy.guarantee import Guarantee
 from eigenveil.show.charts import scree_chart
 from eigenveil.show.marks import escaped
 from eigenveil.show.pages import figure, fragment, table

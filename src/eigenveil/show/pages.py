@@ -19,8 +19,8 @@ from typing import Final
 from eigenveil.data.archive import whole_file
 from eigenveil.errors import require
 from eigenveil.model import SCORES_ARE_RAW
-from eigenveil.plan import method_words
-from eigenveil.privacy import Guarantee
+from eigenveil.plan.facts import method_words
+from eigenveil.privacy.guarantee import Guarantee
 from eigenveil.show.charts import (
     MOST_BARS,
     Point,

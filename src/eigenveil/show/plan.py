@@ -10,7 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from eigenveil.errors import plain
-from eigenveil.params import GossipParams, PrivateParams, StreamingParams
+from eigenveil.params.declarations.federated import GossipParams
+from eigenveil.params.declarations.private import PrivateParams
+from eigenveil.params.declarations.streaming import StreamingParams
 from eigenveil.params.declare import as_options
 from eigenveil.show.charts import Point
 from eigenveil.show.console import Line, output
@@ -20,7 +22,9 @@ from eigenveil.show.terminal import CurveChart, labelled, simple_table, span
 from eigenveil.show.values import ListPart, Report, TablePart
 
 if TYPE_CHECKING:
-    from eigenveil.plan import Facts, FitParams, Forecast, Interval, Recommendation
+    from eigenveil.plan.facts import Facts, FitParams
+    from eigenveil.plan.recommendation import Recommendation
+    from eigenveil.plan.rehearsal import Forecast, Interval
     from eigenveil.show.console import View
 
 __all__ = ["PlanAnswer", "command_of", "plan_report", "plan_values", "plan_view", "rehearsal_of"]
@@ -90,7 +94,7 @@ class PlanAnswer:
 
     def sentences(self) -> Iterator[str]:
         """The answer in one or two sentences."""
-        from eigenveil.plan import choice_of, method_phrase
+        from eigenveil.plan.facts import choice_of, method_phrase
 
         facts, best, verdict = self.facts, self.recommendation.best, self.recommendation.verdict
         asked = f"epsilon = {facts.budget.epsilon:g}"
@@ -290,7 +294,7 @@ def rehearsal_of(facts: "Facts", chosen: "Forecast") -> str:
 
 
 def _options(params: "FitParams", unknown: Sequence[str]) -> list[str]:
-    from eigenveil.plan import estimator_of
+    from eigenveil.plan.facts import estimator_of
 
     return as_options(params, always=estimator_of(params)[1], unknown=unknown)
 
@@ -379,7 +383,7 @@ def _interval_values(found: "Interval") -> dict[str, float] | None:
 def plan_report(answer: PlanAnswer) -> Report:
     """The plan as a report: the answer, every method, the curve, and what it all depends on."""
     facts, recommendation = answer.facts, answer.recommendation
-    from eigenveil.plan import method_words
+    from eigenveil.plan.facts import method_words
 
     first, *rest = answer.sentences()
     possible = [found for found in recommendation.forecasts if not found.refused]
@@ -440,7 +444,7 @@ def plan_view(answer: PlanAnswer) -> "View":
     if chosen is not None:
         yield from _listed("why this one", answer.recommendation.reasons)
     if answer.points:
-        from eigenveil.plan import method_words
+        from eigenveil.plan.facts import method_words
 
         how = method_words(answer.plotted or "")
         yield _heading(f"what an epsilon buys: captured variance of {_rows(answer.points[0][1])}, {how}")

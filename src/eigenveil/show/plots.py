@@ -36,8 +36,10 @@ from eigenveil.core.ledger import Charge, Ledger
 from eigenveil.errors import require
 from eigenveil.linalg import Array
 from eigenveil.model import Model
-from eigenveil.plan import Facts, Forecast, Interval, advise, curve, method_words
-from eigenveil.privacy import Guarantee
+from eigenveil.plan.facts import Facts, method_words
+from eigenveil.plan.recommendation import advise
+from eigenveil.plan.rehearsal import Forecast, Interval, curve
+from eigenveil.privacy.guarantee import Guarantee
 from eigenveil.show.marks import short
 from eigenveil.show.report import components_of, plan_part
 
@@ -473,7 +475,7 @@ class PlanDisplay(Display):
 
         >>> import matplotlib
         >>> matplotlib.use("agg")
-        >>> from eigenveil.plan import Spectrum
+        >>> from eigenveil.plan.spectrum import Spectrum
         >>> from eigenveil.core.accounting import Budget
         >>> facts = Facts(
         ...     dim=20, rank=2, people=20_000, budget=Budget(1.0, 1e-6), spectrum=Spectrum.guessed(20), row_bound=1.0

@@ -18,7 +18,7 @@ from eigenveil.core.unit import Neighbours
 from eigenveil.errors import listed, shown
 from eigenveil.methods import METHODS
 from eigenveil.model import Model
-from eigenveil.privacy import Guarantee
+from eigenveil.privacy.guarantee import Guarantee
 from eigenveil.show.charts import Span
 from eigenveil.show.marks import in_bytes
 from eigenveil.show.values import ComponentsPart, EpsilonPoint, FactLine, PlanPart, Report, RoundPart
@@ -26,7 +26,10 @@ from eigenveil.trackers import TRACKERS
 
 if TYPE_CHECKING:
     from eigenveil.estimators.terms import Round
-    from eigenveil.plan import Facts, Forecast, Norms, Spectrum
+    from eigenveil.plan.clipping import Norms
+    from eigenveil.plan.facts import Facts
+    from eigenveil.plan.rehearsal import Forecast
+    from eigenveil.plan.spectrum import Spectrum
 
 __all__ = [
     "answer_of",
@@ -172,7 +175,7 @@ def taken_of(model: Model) -> tuple[Span, float] | None:
 
     None if no norms were released, or too few seen.
     """
-    from eigenveil.plan import taken_by_clipping
+    from eigenveil.plan.clipping import taken_by_clipping
 
     norms, bound, people = _norms(model), _number(model, "row_bound"), model.people
     if norms is None or norms.power is None or bound is None or bound <= 0 or people is None:
@@ -183,7 +186,7 @@ def taken_of(model: Model) -> tuple[Span, float] | None:
 
 
 def _norms(model: Model) -> "Norms | None":
-    from eigenveil.plan import Norms
+    from eigenveil.plan.clipping import Norms
 
     return Norms.read(model.settings.get("norms"), model.settings.get("outliers"))
 
@@ -258,8 +261,7 @@ def spectrum_of(
     They are doubted as much as those of a public table, or as a guess where noise hides some of the components.
     """
     from eigenveil.errors import require
-    from eigenveil.plan import Spectrum
-    from eigenveil.plan.spectrum import PUBLIC_SPREAD, SPREAD_OF_GUESS
+    from eigenveil.plan.spectrum import PUBLIC_SPREAD, SPREAD_OF_GUESS, Spectrum
 
     # A component that is not above the noise has no share of the variance, and says nothing about other rows.
     known = model.explained_variance_ratio > 0
@@ -312,7 +314,7 @@ def plan_part(model: Model) -> PlanPart | None:
     facts, method = planned(model)
     if facts is None:
         return None
-    from eigenveil.plan import forecast
+    from eigenveil.plan.rehearsal import forecast
 
     asked, points = facts.budget.epsilon, []
     large = facts.dim * facts.rank > _LARGE
@@ -384,7 +386,7 @@ def planned(model: Model) -> "tuple[Facts | None, str]":
     rank, dim = model.components.shape
     if guarantee.epsilon is None or guarantee.delta is None or people is None or not model.n_above_noise:
         return None, method
-    from eigenveil.plan import METHODS, Facts
+    from eigenveil.plan.facts import METHODS, Facts
 
     if method not in METHODS or not 1e-3 <= guarantee.epsilon <= 1e3:
         return None, method

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, final
 from rich.text import Text
 
 from eigenveil.core.accounting import epsilon_of
-from eigenveil.params import FederatedParams, GossipParams
+from eigenveil.params.declarations.federated import FederatedParams, GossipParams
 from eigenveil.show.live import PageBudget, PageState, scree_words
 from eigenveil.show.marks import in_bytes
 from eigenveil.show.progress import round_name, shown_names

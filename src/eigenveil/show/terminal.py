@@ -20,7 +20,7 @@ from rich.text import Text
 from eigenveil.core.ledger import Charge
 from eigenveil.errors import listed, plain, shown
 from eigenveil.model import SCORES_ARE_RAW, Model
-from eigenveil.privacy import Guarantee
+from eigenveil.privacy.guarantee import Guarantee
 from eigenveil.show.charts import Point
 from eigenveil.show.marks import in_bytes
 

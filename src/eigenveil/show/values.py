@@ -17,7 +17,7 @@ from eigenveil import __version__
 from eigenveil.core.ledger import Charge
 from eigenveil.data.archive import whole_number
 from eigenveil.errors import require
-from eigenveil.privacy import Guarantee
+from eigenveil.privacy.guarantee import Guarantee
 from eigenveil.show.charts import Span
 from eigenveil.show.marks import Cell
 

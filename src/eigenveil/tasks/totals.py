@@ -17,7 +17,7 @@ from eigenveil.core.threads import vector_norm
 from eigenveil.core.unit import Neighbours, count_sensitivity
 from eigenveil.errors import require
 from eigenveil.linalg import Array
-from eigenveil.privacy import bounded_count, bounded_kept, bounded_observed, bounded_sum, bounded_trace
+from eigenveil.privacy.sums import bounded_count, bounded_kept, bounded_observed, bounded_sum, bounded_trace
 from eigenveil.tasks.base import Question, SumTask, require_step
 
 __all__ = ["Totals", "TotalsResult", "lies_far", "shrunk"]

@@ -16,8 +16,8 @@ from eigenveil.core.mechanism import Exact, Mechanism
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace
 from eigenveil.linalg.sketch import Sketch
-from eigenveil.tasks import lies_far
 from eigenveil.tasks.levels import Change, Levels
+from eigenveil.tasks.totals import lies_far
 from eigenveil.trackers.base import SketchTracker, StreamRequest, TrackerKind, require_rows
 from eigenveil.trackers.sums import Sums, SumTerms, floor_of, levels_of, mean_spike, offset_of, sketch_of
 

@@ -19,8 +19,8 @@ from eigenveil.core.rows import is_sparse
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, complement, merge, merged_edge
 from eigenveil.linalg.sketch import Sketch, without_shift
-from eigenveil.privacy import bounded_sum, gram_columns
 from eigenveil.privacy.released import release_columns
+from eigenveil.privacy.sums import bounded_sum, gram_columns
 from eigenveil.tasks.levels import Change, Levels
 from eigenveil.trackers import products
 from eigenveil.trackers.base import SketchTracker, StreamRequest, TrackerKind, require_rows

@@ -9,8 +9,11 @@ from typer.testing import CliRunner, Result
 
 from eigenveil.commands.plan import COMMAND
 from eigenveil.core.accounting import Budget
-from eigenveil.plan import Facts, Forecast, Interval, Recommendation, Spectrum, Verdict, methods_for
 from eigenveil.plan.candidates import candidate_of
+from eigenveil.plan.facts import Facts, methods_for
+from eigenveil.plan.recommendation import Recommendation, Verdict
+from eigenveil.plan.rehearsal import Forecast, Interval
+from eigenveil.plan.spectrum import Spectrum
 
 ASKED = ("-n", "5000", "-k", "2", "--epsilon", "1", "--delta", "1e-6")
 SMALL = (*ASKED, "-d", "6")

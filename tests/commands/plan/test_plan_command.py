@@ -11,8 +11,11 @@ import pytest
 from commands.plan.plan_runs import SMALL, Oracle, planned
 from eigenveil.core.accounting import Budget
 from eigenveil.core.unit import Neighbours
-from eigenveil.params import FederatedParams, declared
-from eigenveil.plan import METHODS, SETTINGS, Facts, Spectrum, advise, methods_for
+from eigenveil.params.declarations.federated import FederatedParams
+from eigenveil.params.declare import declared
+from eigenveil.plan.facts import METHODS, SETTINGS, Facts, methods_for
+from eigenveil.plan.recommendation import advise
+from eigenveil.plan.spectrum import Spectrum
 
 
 @pytest.fixture

@@ -15,8 +15,13 @@ from eigenveil import FederatedPCA, GossipPCA, Model, PrivatePCA, StreamingPCA
 from eigenveil.commands import app
 from eigenveil.core.accounting import Budget
 from eigenveil.core.unit import Neighbours
-from eigenveil.params import FederatedParams, GossipParams, PrivateParams, StreamingParams, declared
-from eigenveil.plan import METHODS, Facts, Forecast, Spectrum, choice_of, estimator_of, forecast, parts_of
+from eigenveil.params.declarations.federated import FederatedParams, GossipParams
+from eigenveil.params.declarations.private import PrivateParams
+from eigenveil.params.declarations.streaming import StreamingParams
+from eigenveil.params.declare import declared
+from eigenveil.plan.facts import METHODS, Facts, choice_of, estimator_of, parts_of
+from eigenveil.plan.rehearsal import Forecast, forecast
+from eigenveil.plan.spectrum import Spectrum
 from eigenveil.show.plan import command_of, rehearsal_of
 from eigenveil.trackers import TRACKERS
 

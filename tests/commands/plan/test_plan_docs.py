@@ -12,7 +12,7 @@ import pytest
 from commands.command_tables import arrow_table, eigenveil, rows, written
 from commands.plan.plan_runs import Oracle, planned
 from eigenveil import PrivatePCA
-from eigenveil.plan import Spectrum
+from eigenveil.plan.spectrum import Spectrum
 
 PAGE = Path(__file__).parents[3] / "docs" / "plan.md"
 

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from commands.plan.plan_runs import SMALL, Oracle, planned, refused
-from eigenveil.plan import Interval
+from eigenveil.plan.rehearsal import Interval
 from eigenveil.show.charts import Point, plan_chart
 from eigenveil.show.terminal import CurveChart, span
 

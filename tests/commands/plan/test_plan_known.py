@@ -12,7 +12,7 @@ import pytest
 from commands.command_tables import FORMATS, arrow_table, eigenveil, rows, written
 from commands.plan.plan_runs import ASKED, Oracle, planned, refused
 from eigenveil import PrivatePCA
-from eigenveil.plan import Spectrum
+from eigenveil.plan.spectrum import Spectrum
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from eigenveil.data.rows import FILL_PUBLICLY
 from eigenveil.errors import BudgetExceeded, ParameterError
 from eigenveil.estimators.terms import Unfinished
 from eigenveil.linalg import sines
-from eigenveil.params import FederatedParams, GossipParams
+from eigenveil.params.declarations.federated import FederatedParams, GossipParams
 from eigenveil.params.declarations.plan import FOR_HUBS
 from eigenveil.params.declare import in_options
 

@@ -16,7 +16,7 @@ from commands.test_process import QUIET, run
 SLOW = r"""
 import os, time
 from eigenveil.commands import app
-from eigenveil.runtimes import LocalNetwork
+from eigenveil.runtimes.local import LocalNetwork
 
 step = LocalNetwork.step
 

@@ -22,7 +22,7 @@ from eigenveil.network.certificates import Role, pin_words
 from eigenveil.network.rules import fatal_peers
 from eigenveil.network.study import StudyFile
 from eigenveil.params.declarations.study import PeerStudy
-from eigenveil.runtimes import Faults
+from eigenveil.runtimes.local import Faults
 from eigenveil.show.agreement import words_of
 from network.study_parties import authority, certificate
 

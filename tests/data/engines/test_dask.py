@@ -45,7 +45,7 @@ from eigenveil.errors import ColumnsError
 from eigenveil.linalg import Array
 from eigenveil.model import Model
 from eigenveil.network.agents.site_data import SiteData
-from eigenveil.privacy import bounded_count
+from eigenveil.privacy.sums import bounded_count
 from network.network_studies import COLUMNS as STUDIED
 from network.network_studies import Company
 

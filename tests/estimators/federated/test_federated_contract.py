@@ -12,7 +12,7 @@ from sklearn.exceptions import NotFittedError
 import eigenveil
 from eigenveil.core.ledger import Ledger
 from eigenveil.estimators.federated.pca import FederatedPCA
-from eigenveil.runtimes import Faults
+from eigenveil.runtimes.local import Faults
 from estimators.sites_of_rows import COLUMNS, DIM, federated, pooled_rows, private_federated, same_bits, stored
 
 ROWS = pooled_rows(120)

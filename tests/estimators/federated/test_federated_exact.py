@@ -12,7 +12,7 @@ from sklearn.decomposition import PCA
 from eigenveil import FederatedPCA
 from eigenveil.errors import QuorumLost
 from eigenveil.linalg import Array, sines
-from eigenveil.runtimes import Faults
+from eigenveil.runtimes.local import Faults
 from estimators.sites_of_rows import (
     COLUMNS,
     DIM,

@@ -12,7 +12,7 @@ from eigenveil import FederatedPCA, Model
 from eigenveil.core.accounting import Budget
 from eigenveil.errors import QuorumLost
 from eigenveil.linalg import sines
-from eigenveil.runtimes import Faults
+from eigenveil.runtimes.local import Faults
 from estimators.sites_of_rows import (
     COLUMNS,
     component_rounds,

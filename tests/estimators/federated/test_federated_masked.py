@@ -14,9 +14,9 @@ from eigenveil.core.accounting import Budget, epsilon_of
 from eigenveil.data.rows import DenseRows
 from eigenveil.errors import BudgetExceeded, ProtocolError, QuorumLost
 from eigenveil.linalg import sines
-from eigenveil.protocols import Message, Return
 from eigenveil.protocols.masked.session import Session
-from eigenveil.runtimes import Faults
+from eigenveil.protocols.messages import Message, Return
+from eigenveil.runtimes.local import Faults
 from estimators.sites_of_rows import (
     DIM,
     cut,

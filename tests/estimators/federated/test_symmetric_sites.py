@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from eigenveil import FederatedPCA, PrivatePCA, StreamingPCA, Symmetric
 from eigenveil.errors import QuorumLost
 from eigenveil.linalg import Array
-from eigenveil.runtimes import Faults
+from eigenveil.runtimes.local import Faults
 from estimators.sites_of_rows import COLUMNS, DIM, federated, off, pooled_rows, private_federated
 
 # Six sites, so that a tree has nodes; shorter than the row bound, so that no table's row is scaled down.

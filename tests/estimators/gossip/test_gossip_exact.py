@@ -12,7 +12,7 @@ from eigenveil.estimators.gossip.pca import GossipPCA
 from eigenveil.estimators.private import PrivatePCA
 from eigenveil.linalg import Array, sines
 from eigenveil.linalg.graphs import Graph
-from eigenveil.runtimes import Faults
+from eigenveil.runtimes.local import Faults
 from estimators.sites_of_rows import COLUMNS, DIM, KINDS, cut, pooled_rows, same_bits, stored
 
 ROWS = pooled_rows(240)

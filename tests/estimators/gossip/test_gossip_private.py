@@ -17,7 +17,7 @@ from eigenveil.errors import PeersLost
 from eigenveil.estimators.gossip.pca import GossipPCA
 from eigenveil.linalg import Array
 from eigenveil.model import Model
-from eigenveil.runtimes import Faults
+from eigenveil.runtimes.local import Faults
 from estimators.sites_of_rows import BUDGET, COLUMNS, pooled_rows, same_bits, stored
 
 ROWS = pooled_rows(400)

@@ -14,7 +14,7 @@ from eigenveil.core.accounting import mu_for
 from eigenveil.core.mechanism import Mechanism
 from eigenveil.core.unit import Neighbours
 from eigenveil.linalg import orthonormal, sines
-from eigenveil.plan import first_block
+from eigenveil.plan.streams import first_block
 from eigenveil.privacy import released
 from eigenveil.trackers import slices
 from estimators.streaming.streams_of_rows import BUDGET, WAYS, exact, planted, private, real, shown

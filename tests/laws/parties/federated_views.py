@@ -17,9 +17,9 @@ from eigenveil.core.mechanism import Bounded, Calibrated, Gaussian
 from eigenveil.estimators import verdict
 from eigenveil.estimators.federated.pca import FederatedPCA
 from eigenveil.linalg import Array
-from eigenveil.protocols import Ask, Done, Message
+from eigenveil.protocols.messages import Ask, Done, Message
 from eigenveil.protocols.wire import encode
-from eigenveil.runtimes import Faults
+from eigenveil.runtimes.local import Faults
 
 HUB = "hub"
 Played = Literal["all", "hub"]

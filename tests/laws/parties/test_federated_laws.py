@@ -26,8 +26,8 @@ from eigenveil.errors import QuorumLost
 from eigenveil.estimators.federated.pca import FederatedPCA
 from eigenveil.linalg import Array
 from eigenveil.methods.fedpower import LocalPower
-from eigenveil.protocols import Hub
-from eigenveil.tasks import Question
+from eigenveil.protocols.star.hub import Hub
+from eigenveil.tasks.base import Question
 from laws.parties.federated_views import Played, View, fitted_view, outside_mu, places_mu, sent_bytes, shown
 from laws.parties.transcripts import realised_mu
 from laws.strategies import PERSONAL, SIZES, person

@@ -24,11 +24,10 @@ from eigenveil.linalg.graphs import Graph
 from eigenveil.methods.covariance import CovarianceSum
 from eigenveil.privacy.paired import PairedSteps
 from eigenveil.privacy.released import unpack
-from eigenveil.protocols import Message
-from eigenveil.protocols.gossip import Outgoing, PairKeys, PeerNoise, Plain
-from eigenveil.protocols.gossip.averaging import Paired
-from eigenveil.protocols.messages import Pass
-from eigenveil.runtimes import Faults
+from eigenveil.protocols.gossip.averaging import Outgoing, Paired, PairKeys, Plain
+from eigenveil.protocols.gossip.terms import PeerNoise
+from eigenveil.protocols.messages import Message, Pass
+from eigenveil.runtimes.local import Faults
 from protocols.gossip.gossip_circles import BUDGET, circle, names_of, run
 from protocols.star.companies import NEAR
 

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from eigenveil.core.accounting import Budget
 from eigenveil.core.ledger import Ledger
 from eigenveil.core.noise import Noise
-from eigenveil.privacy import Lattice, Share
+from eigenveil.privacy.lattice import Lattice, Share
 from eigenveil.privacy.released import unpack
-from eigenveil.tasks import Question, SumTask
+from eigenveil.tasks.base import Question, SumTask
 from laws.strategies import Case, all_tasks, cases, search_task
 
 BUDGET = Budget(1.0, 1e-6)

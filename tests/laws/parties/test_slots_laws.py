@@ -12,7 +12,9 @@ from eigenveil.core.noise import Noise
 from eigenveil.core.unit import Neighbours
 from eigenveil.errors import BudgetExceeded
 from eigenveil.linalg import Array
-from eigenveil.tasks import Question, SlotSketches, SlotSums
+from eigenveil.tasks.base import Question
+from eigenveil.tasks.slots.base import SlotSketches
+from eigenveil.tasks.slots.sums import SlotSums
 from laws.strategies import SIZES, person
 
 COUNTED = (Neighbours.ZERO_OUT, Neighbours.REPLACE_ONE)

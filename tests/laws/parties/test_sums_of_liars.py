@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from eigenveil import FederatedPCA
 from eigenveil.core.noise import ROUNDING_COST
 from eigenveil.linalg import Array
-from eigenveil.protocols import Give, Message
-from eigenveil.runtimes import Faults
+from eigenveil.protocols.messages import Give, Message
+from eigenveil.runtimes.local import Faults
 from eigenveil.tasks.base import on_grid
 from eigenveil.tasks.fit.task import Fit
 

@@ -17,8 +17,9 @@ from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows, Symmetric, WeightedRows
 from eigenveil.linalg import Array
 from eigenveil.methods.fedpower import LocalPower, constant_steps
-from eigenveil.privacy import bounded_count, bounded_gram, bounded_gram_times, bounded_sum, bounded_trace
-from eigenveil.tasks import SlotSums, Totals
+from eigenveil.privacy.sums import bounded_count, bounded_gram, bounded_gram_times, bounded_sum, bounded_trace
+from eigenveil.tasks.slots.sums import SlotSums
+from eigenveil.tasks.totals import Totals
 from laws.strategies import PERSONAL, all_tasks
 
 TOLERANCE = 1 + 1e-9

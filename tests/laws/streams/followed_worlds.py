@@ -18,7 +18,8 @@ from eigenveil.core.unit import Neighbours
 from eigenveil.data.follow import ByClock, Closed, FollowedRows, Follower, Instant, Left, SlotEnd, SlotStart, follow
 from eigenveil.data.follow import sources as watcher
 from eigenveil.linalg import Array
-from eigenveil.tasks import Question, SlotSums
+from eigenveil.tasks.base import Question
+from eigenveil.tasks.slots.sums import SlotSums
 
 SECONDS = 10.0
 DIM = 2

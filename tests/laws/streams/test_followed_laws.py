@@ -16,7 +16,7 @@ from eigenveil.audit.specimens import AsRead
 from eigenveil.core.unit import Neighbours
 from eigenveil.data.follow import ByClock, FollowedRows, Follower, Instant, SlotEnd, follow
 from eigenveil.data.follow import sources as watcher
-from eigenveil.tasks import Question
+from eigenveil.tasks.base import Question
 from laws.strategies import PERSONAL
 from laws.streams.followed_worlds import SECONDS, Noted, Row, Seen, World, neighbour, run, task_of, text, world
 

@@ -12,7 +12,7 @@ import numpy as np
 from eigenveil.core.domain import SHIFT, Domain
 from eigenveil.core.rows import Rows
 from eigenveil.linalg import Array
-from eigenveil.privacy import Histories
+from eigenveil.privacy.histories import Histories
 
 # More entries than this are added up pairwise.
 MOST_COLUMNS = 7

@@ -12,7 +12,7 @@ from eigenveil.core.rows import Rows
 from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows, SparseRows
 from eigenveil.linalg import Array, orthonormal
-from eigenveil.privacy import Histories
+from eigenveil.privacy.histories import Histories
 
 RELATIONS = [Neighbours.ZERO_OUT, Neighbours.ADD_REMOVE, Neighbours.REPLACE_ONE, Neighbours.INTERACTION]
 LEASTS = [1, 2, 3, 5, 20]

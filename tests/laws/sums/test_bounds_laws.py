@@ -26,7 +26,7 @@ from eigenveil.estimators.bounds.release import SmallRelease
 from eigenveil.estimators.bounds.rows import find_bounds
 from eigenveil.estimators.bounds.spectrum import _room, bounded_spectrum, released_spectrum
 from eigenveil.linalg import Array
-from eigenveil.privacy import bounded_gram
+from eigenveil.privacy.sums import bounded_gram
 from eigenveil.tasks.levels import norm_cells, signed_cells
 from laws.strategies import PERSONAL, Case, cases, table
 

@@ -20,7 +20,7 @@ from eigenveil.data.engines.gpu.rows import words_for_the_device
 from eigenveil.errors import EngineLost, ParameterError
 from eigenveil.linalg import Array
 from eigenveil.linalg.blas import orthonormal
-from eigenveil.privacy import bounded_gram_times
+from eigenveil.privacy.sums import bounded_gram_times
 from laws.sums.test_elsewhere_laws import PEOPLE, PRIVATE, REMOTE, ROWS
 from laws.sums.test_exact_sums_laws import SUMS, Table, alike, tables
 

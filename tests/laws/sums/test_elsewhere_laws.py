@@ -21,7 +21,8 @@ from eigenveil.data.engines.base import answer_of, attempted
 from eigenveil.data.rows import DenseRows, NamedRows, SparseRows, WatchedRows, WeightedRows
 from eigenveil.errors import ParameterError
 from eigenveil.linalg import Array
-from eigenveil.privacy import Histories, bounded_gram, bounded_gram_times, bounded_sum, bounded_trace
+from eigenveil.privacy.histories import Histories
+from eigenveil.privacy.sums import bounded_gram, bounded_gram_times, bounded_sum, bounded_trace
 from laws.sums.histories_cases import HistoryCase, history_cases
 from laws.sums.remote_rows import RemoteRows
 from laws.sums.test_exact_sums_laws import ADD, LENGTHS, SUMS, Table, alike, basis_of, tables

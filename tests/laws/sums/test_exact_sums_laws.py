@@ -38,8 +38,9 @@ from eigenveil.estimators.bounds.rows import find_bounds
 from eigenveil.estimators.bounds.spectrum import bounded_spectrum, released_spectrum
 from eigenveil.linalg import Array, orthonormal
 from eigenveil.linalg.blas import blas_threads
-from eigenveil.privacy import (
-    Histories,
+from eigenveil.privacy.blocks import add_block
+from eigenveil.privacy.histories import Histories
+from eigenveil.privacy.sums import (
     bounded_count,
     bounded_gram,
     bounded_gram_times,
@@ -50,7 +51,6 @@ from eigenveil.privacy import (
     bounded_trace,
     gram_columns,
 )
-from eigenveil.privacy.blocks import add_block
 from eigenveil.tasks.levels import norm_cells, signed_cells
 from laws.strategies import SIZES, Case, cases, domains
 from laws.sums.exact_rows import exact_gram, exact_sum, rounded, table_of

@@ -15,8 +15,9 @@ from eigenveil.core.rows import Block, Rows
 from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows, SparseRows
 from eigenveil.linalg import Array
-from eigenveil.privacy import Histories, bounded_gram, bounded_gram_times, bounded_sum, bounded_trace
 from eigenveil.privacy.floating import dense, sparse
+from eigenveil.privacy.histories import Histories
+from eigenveil.privacy.sums import bounded_gram, bounded_gram_times, bounded_sum, bounded_trace
 from laws.parties.test_masked_laws import lattice, length, sent
 from laws.strategies import all_tasks
 from laws.sums.exact_rows import exact_history_sums, rounded

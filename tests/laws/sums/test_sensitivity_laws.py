@@ -18,7 +18,7 @@ from eigenveil.core.rows import Block, Rows
 from eigenveil.core.unit import Neighbours, gram_sensitivity
 from eigenveil.data.rows import DenseRows, SparseRows, WeightedRows
 from eigenveil.linalg import Array
-from eigenveil.privacy import (
+from eigenveil.privacy.sums import (
     bounded_count,
     bounded_gram,
     bounded_gram_times,
@@ -28,7 +28,8 @@ from eigenveil.privacy import (
     bounded_sum,
     bounded_trace,
 )
-from eigenveil.tasks import SlotSums, Totals
+from eigenveil.tasks.slots.sums import SlotSums
+from eigenveil.tasks.totals import Totals
 from laws.strategies import PERSONAL, Case, all_tasks, cases, search_task, table
 from laws.sums.exact_rows import exact_gram, exact_sum, exact_trace, gone, moved, rounded, squared, table_of
 from laws.sums.exact_rows import given as given_entries

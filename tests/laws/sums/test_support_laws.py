@@ -26,9 +26,10 @@ from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import Array
 from eigenveil.linalg.sketch import normals
-from eigenveil.privacy import bounded_gram, bounded_sum, released
+from eigenveil.privacy import released
 from eigenveil.privacy.floating import dense, float_gram, float_sum
 from eigenveil.privacy.released import release_columns
+from eigenveil.privacy.sums import bounded_gram, bounded_sum
 from eigenveil.tasks.fit.gaps import Portion
 from laws.strategies import Case, cases
 from laws.sums.test_exact_sums_laws import SUMS, Table, alike

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from eigenveil.network.agents.durable.party import Event
-from eigenveil.protocols import Ask, Brief, Decline, Done, Give, Masked, Message, Return
+from eigenveil.protocols.messages import Ask, Brief, Decline, Done, Give, Masked, Message, Return
 from eigenveil.protocols.wire import decode, encode
-from eigenveil.tasks import Question
+from eigenveil.tasks.base import Question
 from network.agents.test_slot_durable import World
 from protocols.slots.test_slot_parties import MASKED, NAMES, SLOTS, matrix, run
 

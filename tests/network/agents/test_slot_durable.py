@@ -18,11 +18,11 @@ from eigenveil.network.agents.durable.hub import HubLog
 from eigenveil.network.agents.durable.slot_site import DurableSlotSite, SlotsBefore, StoredParts
 from eigenveil.network.agents.slot_hub import DurableSlotHub
 from eigenveil.privacy.released import packed_size
-from eigenveil.protocols import Ask, Decline, Give, Message
 from eigenveil.protocols.keys import Identity
 from eigenveil.protocols.limits import FitSize, limits_for
+from eigenveil.protocols.messages import Ask, Decline, Give, Message
 from eigenveil.protocols.wire import decode, encode
-from eigenveil.tasks import Question
+from eigenveil.tasks.base import Question
 from protocols.slots.test_slot_parties import BASE, DIM, NAMES, SLOTS, SPECS, matrix, rows, run
 
 STUDY = "ab" * 32

@@ -17,7 +17,7 @@ from eigenveil.protocols import wire
 from eigenveil.protocols.messages import Ask, Body, Brief, Done, Masked, Message, Return
 from eigenveil.protocols.wire import decode, encode
 from eigenveil.runtimes.grpc import Got, Joined, Left, Transport
-from eigenveil.tasks import Question
+from eigenveil.tasks.base import Question
 from network.network_studies import Company, keys_of
 
 __all__ = ["EvilHub", "Puppets", "Twist", "WatchedParty", "about", "watched_hub"]

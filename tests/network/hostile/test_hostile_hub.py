@@ -15,7 +15,7 @@ from eigenveil.network.agents.durable.party import Outgoing
 from eigenveil.network.agents.star import HubAgent
 from eigenveil.protocols.messages import Ask, Body, Brief, Decline, Done, Give, Masked, Message, Return
 from eigenveil.protocols.wire import VERSION, decode, encode
-from eigenveil.tasks import Question
+from eigenveil.tasks.base import Question
 from network.hostile.evil_hubs import EvilHub, Puppets, WatchedParty, about, watched_hub
 from network.hostile.hostile_checks import (
     SECONDS,

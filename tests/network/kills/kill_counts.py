@@ -12,9 +12,8 @@ from typing import Any, Final, final
 import numpy as np
 
 from eigenveil.ledger.durable import DurableLedger, Entry
-from eigenveil.protocols import Give
 from eigenveil.protocols.masked.member import words_digest
-from eigenveil.protocols.messages import Masked
+from eigenveil.protocols.messages import Give, Masked
 from eigenveil.protocols.wire import decode
 from network.hostile.evil_hubs import about
 from network.network_studies import Company

@@ -17,8 +17,9 @@ from eigenveil.network.agents.durable.party import opened
 from eigenveil.network.parties import parties_of, peer_parties_of
 from eigenveil.network.rules import MEMORY, limits_of
 from eigenveil.network.study import StudyFile
-from eigenveil.protocols import Brief, Done, Give, Message, Party, Return
 from eigenveil.protocols.limits import Role
+from eigenveil.protocols.messages import Brief, Done, Give, Message, Return
+from eigenveil.protocols.party import Party
 from eigenveil.protocols.wire import KindLimit, MessageLimits, decode, encode
 from network.network_studies import Company, PeerCompany, keys_of
 

@@ -15,7 +15,7 @@ from scipy import special
 from eigenveil.core.accounting import Budget, delta_of, mu_for
 from eigenveil.core.noise import CAPACITY, LARGEST_SCALE, REACH, distance_in_steps, step_of
 from eigenveil.linalg import Array
-from eigenveil.privacy import Lattice
+from eigenveil.privacy.lattice import Lattice
 from eigenveil.privacy.released import pack, packed_size
 
 BUDGET = Budget(1.0, 1e-6)

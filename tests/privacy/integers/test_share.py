@@ -15,7 +15,7 @@ from eigenveil.core.mechanism import Bounded
 from eigenveil.core.noise import REACH, Noise
 from eigenveil.errors import BudgetExceeded
 from eigenveil.linalg import Array
-from eigenveil.privacy import Lattice, Share, read
+from eigenveil.privacy.lattice import Lattice, Share, read
 from privacy.integers.test_lattice import law_of_sum
 
 

@@ -19,13 +19,13 @@ from eigenveil.linalg import Array
 from eigenveil.linalg.graphs import Graph
 from eigenveil.methods.covariance import CovarianceSum
 from eigenveil.methods.power import PowerIteration
-from eigenveil.privacy import PairedPart
-from eigenveil.protocols import Message
-from eigenveil.protocols.gossip import GossipTerms, Outgoing, Paired, PairKeys, Peer, PeerNoise, Plain
-from eigenveil.protocols.gossip.averaging import _Agreed
+from eigenveil.privacy.paired import PairedPart
+from eigenveil.protocols.gossip.averaging import Outgoing, Paired, PairKeys, Plain, _Agreed
+from eigenveil.protocols.gossip.peer import Peer
+from eigenveil.protocols.gossip.terms import GossipTerms, PeerNoise
 from eigenveil.protocols.keys import Identity
-from eigenveil.protocols.messages import Again, Body, Leave, Pass, PeerKey
-from eigenveil.runtimes import Faults, LocalPeers, Refusal
+from eigenveil.protocols.messages import Again, Body, Leave, Message, Pass, PeerKey
+from eigenveil.runtimes.local import Faults, LocalPeers, Refusal
 from protocols.star.companies import DOMAIN, NEAR, RANK, AnyTask, begin, picture, study, table
 
 BUDGET = Budget(2.0, 1e-6)

@@ -11,9 +11,9 @@ import pytest
 from eigenveil import GossipPCA
 from eigenveil.errors import BudgetExceeded, PeersLost
 from eigenveil.linalg.graphs import Graph
-from eigenveil.protocols import Message
-from eigenveil.protocols.gossip import PeerNoise
-from eigenveil.runtimes import Faults
+from eigenveil.protocols.gossip.terms import PeerNoise
+from eigenveil.protocols.messages import Message
+from eigenveil.runtimes.local import Faults
 from protocols.gossip.gossip_circles import BUDGET, CONSENSUS, Circle, Ending, circle, names_of, run
 from protocols.star.companies import table
 

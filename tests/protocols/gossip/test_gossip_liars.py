@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from eigenveil.errors import PeerError, PeersLost
-from eigenveil.protocols import Ask, Decline, Done, Give, Message, Party
-from eigenveil.protocols.gossip import Peer, PeerNoise
 from eigenveil.protocols.gossip.averaging import _Agreed
-from eigenveil.protocols.messages import Again, Here, Leave, Pass, PeerKey
-from eigenveil.protocols.party import Wait
-from eigenveil.runtimes import Faults, LocalNetwork, LocalPeers
-from eigenveil.tasks import Question
+from eigenveil.protocols.gossip.peer import Peer
+from eigenveil.protocols.gossip.terms import PeerNoise
+from eigenveil.protocols.messages import Again, Ask, Decline, Done, Give, Here, Leave, Message, Pass, PeerKey
+from eigenveil.protocols.party import Party, Wait
+from eigenveil.runtimes.local import Faults, LocalNetwork, LocalPeers
+from eigenveil.tasks.base import Question
 from protocols.gossip.gossip_circles import CONSENSUS, Circle, circle, identity_of, look, require_refused, run, spoil
 from protocols.gossip.test_gossip_faults import require_right
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from eigenveil.errors import PeerError, ProtocolError
-from eigenveil.protocols import Message
-from eigenveil.protocols.messages import Again, Body, Here, Leave, Pass, PeerKey
+from eigenveil.protocols.messages import Again, Body, Here, Leave, Message, Pass, PeerKey
 from eigenveil.protocols.wire import VERSION, decode, encode, size
 from protocols.gossip.gossip_circles import circle, look
 from protocols.star.companies import picture

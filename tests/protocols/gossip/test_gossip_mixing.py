@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from eigenveil.linalg import Array
 from eigenveil.linalg.graphs import Graph
-from eigenveil.protocols.gossip import Consensus, Mixing, metropolis, require_weights
 from eigenveil.protocols.gossip.averaging import averaging
-from eigenveil.protocols.gossip.terms import contraction
-from eigenveil.runtimes import Faults
+from eigenveil.protocols.gossip.terms import Consensus, Mixing, contraction, metropolis, require_weights
+from eigenveil.runtimes.local import Faults
 from protocols.gossip.gossip_circles import CONSENSUS, circle, names_of, run
 
 KINDS = ("ring", "path", "grid", "star", "complete", "random-regular:4")

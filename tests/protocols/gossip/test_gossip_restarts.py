@@ -22,10 +22,11 @@ from eigenveil.linalg import Array, Subspace, orthonormal, sines
 from eigenveil.linalg.graphs import Graph
 from eigenveil.methods.krylov import KrylovSum
 from eigenveil.privacy.paired import PairedSteps
-from eigenveil.protocols import Message
-from eigenveil.protocols.gossip import GossipTerms, PairKeys, Peer, PeerNoise, Plain
-from eigenveil.protocols.messages import Again, Leave, Pass
-from eigenveil.runtimes import Faults, LocalPeers
+from eigenveil.protocols.gossip.averaging import PairKeys, Plain
+from eigenveil.protocols.gossip.peer import Peer
+from eigenveil.protocols.gossip.terms import GossipTerms, PeerNoise
+from eigenveil.protocols.messages import Again, Leave, Message, Pass
+from eigenveil.runtimes.local import Faults, LocalPeers
 from protocols.gossip.gossip_circles import BUDGET, Circle, circle, names_of, run
 from protocols.star.companies import DIM, NEAR, table
 

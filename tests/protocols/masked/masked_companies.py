@@ -25,20 +25,21 @@ from eigenveil.errors import PeerError
 from eigenveil.linalg import Array
 from eigenveil.methods.covariance import CovarianceSum
 from eigenveil.methods.power import PowerIteration
-from eigenveil.privacy import Lattice, Share
-from eigenveil.protocols import Ask, Body, Brief, Hub, Masked, Message, Party, Return, Terms
-from eigenveil.protocols.keys import KEY, SIGNATURE, agree, digest, private_key, public_of
-from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms, MaskGraph, Masking, mask_graph
+from eigenveil.privacy.lattice import Lattice, Share
+from eigenveil.protocols.keys import KEY, SIGNATURE, Identity, agree, digest, private_key, public_of
 from eigenveil.protocols.masked.dealing import HashTree, drawn
-from eigenveil.protocols.masked.graph import add_masks
-from eigenveil.protocols.masked.hub import MaskedExchange
+from eigenveil.protocols.masked.graph import MaskGraph, add_masks, mask_graph
+from eigenveil.protocols.masked.hub import MaskedExchange, Masking
 from eigenveil.protocols.masked.keyring import Keyring, SharePool
+from eigenveil.protocols.masked.member import MaskedMember
 from eigenveil.protocols.masked.session import pair_purpose, roster_of
 from eigenveil.protocols.masked.shamir import PRIME, SHARE_BYTES, Joiner
-from eigenveil.protocols.masked.terms import DECLINED, PublicKeys, question_digest
-from eigenveil.protocols.messages import Table
-from eigenveil.protocols.star.rounds import star
-from eigenveil.tasks import Question
+from eigenveil.protocols.masked.terms import DECLINED, MaskedTerms, PublicKeys, question_digest
+from eigenveil.protocols.messages import Ask, Body, Brief, Masked, Message, Return, Table
+from eigenveil.protocols.party import Party
+from eigenveil.protocols.star.hub import Hub
+from eigenveil.protocols.star.rounds import Terms, star
+from eigenveil.tasks.base import Question
 from protocols.star.companies import DIM, DOMAIN, EXACT, NEAR, RANK, AnyTask, begin, picture, table
 
 Words = NDArray[np.uint64]

@@ -8,11 +8,10 @@ import pytest
 
 import eigenveil.protocols.masked.dealing as dealing_module
 from eigenveil.protocols.keys import KEY, SIGNATURE, draw_key, public_of
-from eigenveil.protocols.masked import MaskedTerms
 from eigenveil.protocols.masked.dealing import Dealing, ShareDigests, factors_of, receipt, secret_count
 from eigenveil.protocols.masked.session import Session
 from eigenveil.protocols.masked.shamir import PRIME, SHARE_BYTES, blended, polynomial, split, value_at
-from eigenveil.protocols.masked.terms import PublicKeys
+from eigenveil.protocols.masked.terms import MaskedTerms, PublicKeys
 from protocols.masked.masked_companies import EvilHub, drawn_from, masked_company
 from protocols.masked.test_shamir import highest_first
 

@@ -11,11 +11,10 @@ import pytest
 
 import eigenveil.protocols.masked.member as member_module
 from eigenveil.protocols.keys import KEY, digest
-from eigenveil.protocols.masked import MaskedMember, MaskGraph
-from eigenveil.protocols.masked.graph import add_masks
-from eigenveil.protocols.masked.member import _SiteRound
+from eigenveil.protocols.masked.graph import MaskGraph, add_masks
+from eigenveil.protocols.masked.member import MaskedMember, _SiteRound
 from eigenveil.protocols.masked.session import Session
-from eigenveil.tasks import Question
+from eigenveil.tasks.base import Question
 from protocols.masked.masked_companies import (
     VICTIM,
     EvilHub,

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from eigenveil.data.rows import DenseRows
 from eigenveil.errors import ProtocolError, QuorumLost
-from eigenveil.protocols import Brief, Masked, Message, Return
-from eigenveil.protocols.masked import MaskedMember, MaskGraph
+from eigenveil.protocols.masked.graph import MaskGraph
 from eigenveil.protocols.masked.keyring import Keyring
+from eigenveil.protocols.masked.member import MaskedMember
 from eigenveil.protocols.masked.session import Session
-from eigenveil.runtimes import Faults, LocalStar
+from eigenveil.protocols.messages import Brief, Masked, Message, Return
+from eigenveil.runtimes.local import Faults, LocalStar
 from protocols.masked.masked_companies import MaskedCompany, drawn_from, masked_company, power, sparse_company
 
 # How many messages a site has got before each step, in a run where nothing else is lost.

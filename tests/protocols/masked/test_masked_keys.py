@@ -7,13 +7,13 @@ import pytest
 
 import eigenveil.protocols.masked.session as session_module
 import eigenveil.protocols.masked.terms as terms_module
-from eigenveil.protocols import Ask
-from eigenveil.protocols.keys import KEY, POINT, agree, digest, open_bundle, private_key, public_of
-from eigenveil.protocols.masked import Identity, MaskedMember, MaskGraph
-from eigenveil.protocols.masked.graph import add_masks
+from eigenveil.protocols.keys import KEY, POINT, Identity, agree, digest, open_bundle, private_key, public_of
+from eigenveil.protocols.masked.graph import MaskGraph, add_masks
+from eigenveil.protocols.masked.member import MaskedMember
 from eigenveil.protocols.masked.session import Session
 from eigenveil.protocols.masked.shamir import SHARE_BYTES
 from eigenveil.protocols.masked.terms import MaskedTerms, question_digest
+from eigenveil.protocols.messages import Ask
 from protocols.masked.masked_companies import (
     VICTIM,
     EvilHub,

@@ -15,16 +15,15 @@ from hypothesis import strategies as st
 import eigenveil.protocols.masked.keyring as keyring_module
 import eigenveil.protocols.masked.session as session_module
 from eigenveil.errors import ProtocolError, QuorumLost
-from eigenveil.protocols import Brief, Message
 from eigenveil.protocols.keys import KEY
-from eigenveil.protocols.masked import MaskGraph
 from eigenveil.protocols.masked.dealing import MARK, Dealing, ShareDigests, receipt
+from eigenveil.protocols.masked.graph import MaskGraph
 from eigenveil.protocols.masked.hub import MaskedExchange
 from eigenveil.protocols.masked.keyring import Keyring, SharePool
 from eigenveil.protocols.masked.session import Session
 from eigenveil.protocols.masked.shamir import PRIME, SHARE_BYTES, value_at
-from eigenveil.protocols.messages import Table
-from eigenveil.runtimes import Faults, LocalStar
+from eigenveil.protocols.messages import Brief, Message, Table
+from eigenveil.runtimes.local import Faults, LocalStar
 from protocols.masked.masked_companies import (
     MaskedCompany,
     confirm_everything,

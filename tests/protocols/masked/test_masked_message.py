@@ -18,18 +18,17 @@ import eigenveil.protocols.masked.session as session_module
 import eigenveil.protocols.wire as wire_module
 from eigenveil.data.rows import DenseRows
 from eigenveil.errors import PeerError, ProtocolError, QuorumLost
-from eigenveil.protocols import Ask, Body, Brief, Decline, Done, Give, Masked, Message, Return
-from eigenveil.protocols.keys import KEY, POINT
-from eigenveil.protocols.masked import Identity
+from eigenveil.protocols.keys import KEY, POINT, Identity
 from eigenveil.protocols.masked.dealing import MARK
 from eigenveil.protocols.masked.hub import MaskedExchange
 from eigenveil.protocols.masked.keyring import Keyring
 from eigenveil.protocols.masked.member import MaskedMember, _SiteRound, words_digest
 from eigenveil.protocols.masked.session import Session
 from eigenveil.protocols.masked.terms import DECLINED, question_digest
+from eigenveil.protocols.messages import Ask, Body, Brief, Decline, Done, Give, Masked, Message, Return
 from eigenveil.protocols.wire import decode, encode, size
-from eigenveil.runtimes import Faults, LocalStar
-from eigenveil.tasks import Question
+from eigenveil.runtimes.local import Faults, LocalStar
+from eigenveil.tasks.base import Question
 from protocols.masked.masked_companies import (
     MaskedCompany,
     confirm_everything,

@@ -10,9 +10,12 @@ from eigenveil.core.accounting import Budget
 from eigenveil.core.ledger import Ledger
 from eigenveil.core.noise import Noise, distance_in_steps
 from eigenveil.data.rows import DenseRows
-from eigenveil.privacy import Lattice, Share
-from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms, MaskGraph
-from eigenveil.runtimes import LocalStar
+from eigenveil.privacy.lattice import Lattice, Share
+from eigenveil.protocols.keys import Identity
+from eigenveil.protocols.masked.graph import MaskGraph
+from eigenveil.protocols.masked.member import MaskedMember
+from eigenveil.protocols.masked.terms import MaskedTerms
+from eigenveil.runtimes.local import LocalStar
 from protocols.masked.masked_companies import (
     VICTIM,
     MaskedCompany,

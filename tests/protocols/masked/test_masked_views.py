@@ -13,8 +13,7 @@ from scipy.stats import chi2
 
 import eigenveil.protocols.masked.member as member_module
 from eigenveil.data.rows import DenseRows
-from eigenveil.protocols.keys import agree, digest, private_key
-from eigenveil.protocols.masked import Identity
+from eigenveil.protocols.keys import Identity, agree, digest, private_key
 from eigenveil.protocols.masked.graph import add_masks
 from eigenveil.protocols.masked.session import Session, pair_purpose
 from protocols.masked.masked_companies import EvilHub, MaskedCompany, Words, drawn_from, masked_company

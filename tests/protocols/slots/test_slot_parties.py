@@ -12,9 +12,12 @@ from eigenveil.errors import PeerError, ProtocolError
 from eigenveil.estimators.slots.parties import SlotParties, SlotSimulation
 from eigenveil.estimators.slots.spec import SlotSpec
 from eigenveil.linalg import Array
-from eigenveil.protocols import Ask, Decline, Done, Give, Message, Terms
-from eigenveil.runtimes import Faults
-from eigenveil.tasks import ClosedSlot, Question, SlotSums
+from eigenveil.protocols.messages import Ask, Decline, Done, Give, Message
+from eigenveil.protocols.star.rounds import Terms
+from eigenveil.runtimes.local import Faults
+from eigenveil.tasks.base import Question
+from eigenveil.tasks.slots.base import ClosedSlot
+from eigenveil.tasks.slots.sums import SlotSums
 
 DIM, SLOTS = 4, 5
 NAMES = tuple(f"site {number}" for number in range(6))

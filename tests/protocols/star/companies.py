@@ -22,14 +22,17 @@ from eigenveil.methods.fedpower import LocalPower
 from eigenveil.methods.krylov import KeptProducts, KrylovSum
 from eigenveil.methods.power import PowerIteration
 from eigenveil.methods.spaces import SiteSpaces
-from eigenveil.protocols import Hub, Layout, Member, Message, Node, Party, Sampling, Terms
-from eigenveil.protocols.star.rounds import star, tree
-from eigenveil.tasks import Task, Totals
-from eigenveil.tasks.base import Components
+from eigenveil.protocols.messages import Message
+from eigenveil.protocols.party import Party
+from eigenveil.protocols.star.hub import Hub, Node
+from eigenveil.protocols.star.rounds import Layout, Sampling, Terms, star, tree
+from eigenveil.protocols.star.site import Member
+from eigenveil.tasks.base import Components, Task
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.gaps import split_budget
 from eigenveil.tasks.fit.search import CenterSearch
 from eigenveil.tasks.fit.task import Fit
+from eigenveil.tasks.totals import Totals
 
 DIM, RANK = 5, 2
 NEAR = Neighbours.ADD_REMOVE

@@ -11,9 +11,9 @@ from sklearn.base import clone
 from eigenveil import FederatedPCA
 from eigenveil.errors import EigenveilError, QuorumLost
 from eigenveil.linalg import Array, sines
-from eigenveil.protocols import Give, Message
+from eigenveil.protocols.messages import Give, Message
 from eigenveil.protocols.star.rounds import tree
-from eigenveil.runtimes import Faults
+from eigenveil.runtimes.local import Faults
 from protocols.star.companies import DIM, RANK, table
 
 # What each method is compared with: the eigenvectors of all rows that count, or the same method on the sites that count.

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from eigenveil.linalg import Array
-from eigenveil.protocols import Ask, Decline, Done, Give, Layout, Message
-from eigenveil.tasks import Question
+from eigenveil.protocols.messages import Ask, Decline, Done, Give, Message
+from eigenveil.protocols.star.rounds import Layout
+from eigenveil.tasks.base import Question
 
 Spoiled = Iterator[tuple[str, Message]]
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eigenveil.protocols import Layout
-from eigenveil.protocols.star.rounds import star, tree
+from eigenveil.protocols.star.rounds import Layout, star, tree
 
 SITES = st.integers(1, 60).map(lambda count: [f"s{place}" for place in range(count)])
 

@@ -9,8 +9,9 @@ import pytest
 from eigenveil import FederatedPCA
 from eigenveil.errors import ProtocolError, QuorumLost
 from eigenveil.linalg import Array
-from eigenveil.protocols import Give, Message, Sampling, Terms
-from eigenveil.runtimes import Faults, LocalStar
+from eigenveil.protocols.messages import Give, Message
+from eigenveil.protocols.star.rounds import Sampling, Terms
+from eigenveil.runtimes.local import Faults, LocalStar
 from protocols.star.companies import PLACES as KINDS_IN_PLACES
 from protocols.star.companies import RANK, TASKS, Company, bits, company, finish, layouts, tables
 from protocols.star.fault_runs import require_same_space, same_alone, top

@@ -10,8 +10,11 @@ from eigenveil.data.rows import DenseRows
 from eigenveil.errors import BudgetExceeded, PeerError
 from eigenveil.estimators import FederatedPCA
 from eigenveil.estimators.federated.parties import Parties
-from eigenveil.protocols import Ask, Hub, Member, Message
-from eigenveil.protocols.masked import Identity, MaskedMember
+from eigenveil.protocols.keys import Identity
+from eigenveil.protocols.masked.member import MaskedMember
+from eigenveil.protocols.messages import Ask, Message
+from eigenveil.protocols.star.hub import Hub
+from eigenveil.protocols.star.site import Member
 from eigenveil.protocols.wire import decode, encode
 
 NAMES = ("a", "b", "c", "d")

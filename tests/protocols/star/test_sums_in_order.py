@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from eigenveil.errors import PeerError
 from eigenveil.linalg import Array
-from eigenveil.protocols import Decline, Give, Message, Terms
-from eigenveil.protocols.star.rounds import Gathering, star
+from eigenveil.protocols.messages import Decline, Give, Message
+from eigenveil.protocols.star.rounds import Gathering, Terms, star
 from protocols.star.companies import IN_TREES, TASKS, AnyTask, company, layouts, tables
 
 SITES = tuple(f"site {place}" for place in range(7))

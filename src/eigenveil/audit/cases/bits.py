@@ -41,11 +41,12 @@ from eigenveil.data.rows import DenseRows, SparseRows
 from eigenveil.estimators import FederatedPCA, StreamingPCA
 from eigenveil.linalg import Array
 from eigenveil.model import Model
-from eigenveil.privacy import Histories, bounded_gram, bounded_sum
+from eigenveil.privacy.histories import Histories
 from eigenveil.privacy.released import unpack
+from eigenveil.privacy.sums import bounded_gram, bounded_sum
 from eigenveil.protocols.messages import Pass
 from eigenveil.recommend import PrivateRecommender
-from eigenveil.tasks import Question, Task
+from eigenveil.tasks.base import Question, Task
 from eigenveil.trackers import published_as
 
 __all__ = ["CASES", "site_parts"]

@@ -36,8 +36,8 @@ from eigenveil.ledger.spending import released
 from eigenveil.ledger.store import FileStore
 from eigenveil.linalg import Array
 from eigenveil.network.agents.durable.slot_site import DurableSlotSite, StoredParts
-from eigenveil.protocols import Terms
 from eigenveil.protocols.limits import FitSize, limits_for
+from eigenveil.protocols.star.rounds import Terms
 
 __all__ = ["CASES", "SLOTS", "seen_in_export", "stream_on_a_ledger"]
 

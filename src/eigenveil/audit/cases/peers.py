@@ -31,7 +31,7 @@ from eigenveil.privacy.paired import PairedSteps
 from eigenveil.privacy.released import pack, unpack
 from eigenveil.protocols.gossip.terms import Among
 from eigenveil.protocols.messages import Pass
-from eigenveil.tasks import Question, SumTask
+from eigenveil.tasks.base import Question, SumTask
 
 __all__ = ["CASES", "NAMES", "Canary", "WatchedGossip", "along", "few_rows", "seen", "tables_of", "watched"]
 

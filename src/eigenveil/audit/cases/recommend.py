@@ -15,8 +15,8 @@ from eigenveil.core.rows import Block
 from eigenveil.core.sums import CONTRACTION
 from eigenveil.core.unit import Neighbours
 from eigenveil.linalg import Array, Subspace
-from eigenveil.privacy import Histories
 from eigenveil.privacy.floating import sparse
+from eigenveil.privacy.histories import Histories
 from eigenveil.recommend import PrivateRecommender
 
 __all__ = ["CASES"]

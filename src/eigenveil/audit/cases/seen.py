@@ -18,12 +18,13 @@ from eigenveil.errors import require
 from eigenveil.estimators import FederatedPCA
 from eigenveil.estimators.federated.parties import Parties, federated_guarantee
 from eigenveil.linalg import Array, Subspace
-from eigenveil.privacy import Guarantee
+from eigenveil.privacy.guarantee import Guarantee
 from eigenveil.privacy.released import pack
-from eigenveil.protocols import Ask, Give, Message, Party
-from eigenveil.protocols.masked import Identity
-from eigenveil.runtimes import Faults, LocalStar
-from eigenveil.tasks import Question, Task
+from eigenveil.protocols.keys import Identity
+from eigenveil.protocols.messages import Ask, Give, Message
+from eigenveil.protocols.party import Party
+from eigenveil.runtimes.local import Faults, LocalStar
+from eigenveil.tasks.base import Question, Task
 
 __all__ = [
     "Announced",

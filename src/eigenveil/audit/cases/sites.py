@@ -40,14 +40,15 @@ from eigenveil.estimators import FederatedPCA
 from eigenveil.estimators.federated.parties import Parties
 from eigenveil.linalg import Array
 from eigenveil.methods import METHODS, Method
-from eigenveil.privacy import Share
 from eigenveil.privacy.guarantee import plain
-from eigenveil.protocols import Party
-from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms
+from eigenveil.privacy.lattice import Share
+from eigenveil.protocols.keys import Identity
 from eigenveil.protocols.masked.graph import add_masks
-from eigenveil.protocols.masked.terms import question_digest
+from eigenveil.protocols.masked.member import MaskedMember
+from eigenveil.protocols.masked.terms import MaskedTerms, question_digest
 from eigenveil.protocols.messages import Masked
-from eigenveil.tasks import Question, Task
+from eigenveil.protocols.party import Party
+from eigenveil.tasks.base import Question, Task
 
 __all__ = ["CASES", "UNDER_MASKS", "seen_by_hub_and_colluder"]
 

@@ -43,10 +43,12 @@ from eigenveil.estimators import FederatedStream, StreamingPCA
 from eigenveil.estimators.slots.parties import SlotParties, slot_guarantee
 from eigenveil.estimators.slots.spec import slot_spec
 from eigenveil.linalg import Array
-from eigenveil.params import SlotStreamParams, checked
+from eigenveil.params.declarations.streaming import SlotStreamParams
+from eigenveil.params.declare import checked
 from eigenveil.privacy.released import packed_side, unpack
-from eigenveil.tasks import Question, SlotSums
-from eigenveil.tasks.slots import ClosedSlot
+from eigenveil.tasks.base import Question
+from eigenveil.tasks.slots.base import ClosedSlot
+from eigenveil.tasks.slots.sums import SlotSums
 from eigenveil.trackers import published_as
 
 __all__ = ["CASES", "Reader", "followed_file"]

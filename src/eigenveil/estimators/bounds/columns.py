@@ -20,9 +20,10 @@ from eigenveil.errors import listed, require, require_param
 from eigenveil.estimators.bounds.release import AskedOfRows, SmallRelease
 from eigenveil.estimators.bounds.rows import SURE, place_of
 from eigenveil.linalg import Array
-from eigenveil.params import ColumnBoundsParams, parameters, takes
-from eigenveil.privacy import Guarantee
+from eigenveil.params.declarations.private import ColumnBoundsParams
+from eigenveil.params.declare import parameters, takes
 from eigenveil.privacy.facts import COLUMN_TAILS, TableRows
+from eigenveil.privacy.guarantee import Guarantee
 from eigenveil.tasks.levels import Tails, read_tails, signed_cells
 
 __all__ = ["FindColumnBounds", "FoundColumnBounds", "find_column_bounds"]

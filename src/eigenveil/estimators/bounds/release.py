@@ -18,10 +18,11 @@ from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import by_person
 from eigenveil.estimators.checks import SharedLedger, budget_of, seed_of, warn_if_weak
 from eigenveil.estimators.reading import chosen, column_names, person_in, read_rows
-from eigenveil.params import parameters
 from eigenveil.params.declarations.private import SmallReleaseParams
-from eigenveil.privacy import Guarantee, bounded_count
+from eigenveil.params.declare import parameters
 from eigenveil.privacy.facts import FOUND_GAPS, NO_PRIVACY, GuaranteeFacts, OneHolder, Person, TableRows
+from eigenveil.privacy.guarantee import Guarantee
+from eigenveil.privacy.sums import bounded_count
 from eigenveil.tasks.fit.gaps import gaps_of
 
 __all__ = ["AskedOfRows", "SmallRelease"]

@@ -21,14 +21,16 @@ from eigenveil.errors import require, require_param
 from eigenveil.estimators.bounds.release import AskedOfRows, SmallRelease
 from eigenveil.estimators.checks import center_of
 from eigenveil.linalg import Array
-from eigenveil.params import BoundsParams, ColumnBoundsParams, parameters, takes
-from eigenveil.plan import Norms, predict
-from eigenveil.privacy import Guarantee
+from eigenveil.params.declarations.private import BoundsParams, ColumnBoundsParams
+from eigenveil.params.declare import parameters, takes
+from eigenveil.plan.choose import predict
+from eigenveil.plan.clipping import Norms
 from eigenveil.privacy.facts import ROW_TAILS, TableRows
-from eigenveil.tasks import Totals
+from eigenveil.privacy.guarantee import Guarantee
 from eigenveil.tasks.fit.bounds import Outliers, RowBounds, outliers_in
 from eigenveil.tasks.fit.gaps import Rates, observed_noise
 from eigenveil.tasks.levels import Tails, norm_cells, read_tails
+from eigenveil.tasks.totals import Totals
 
 __all__ = ["Candidate", "FindBounds", "FoundBounds", "find_bounds", "norms_of", "place_of"]
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from eigenveil.data.archive import whole_number
 from eigenveil.errors import listed, require
-from eigenveil.params import PrivateParams, declared
-from eigenveil.params.declare import flag
+from eigenveil.params.declarations.private import PrivateParams
+from eigenveil.params.declare import declared, flag
 
 if TYPE_CHECKING:
     from eigenveil.core.accounting import Budget
     from eigenveil.core.unit import PrivacyUnit
-    from eigenveil.privacy import Guarantee
+    from eigenveil.privacy.guarantee import Guarantee
 
 __all__ = ["FORMAT", "BoundsFile", "guarantee_in", "reach_of_ranges", "values_in"]
 
@@ -75,7 +75,7 @@ class BoundsFile:
 
     @classmethod
     def _of(cls, path: Path, plain: Any) -> "BoundsFile":
-        from eigenveil.privacy import Guarantee
+        from eigenveil.privacy.guarantee import Guarantee
 
         good = isinstance(plain, Mapping) and plain.get("format") == FORMAT
         require(good, f"its format must be {FORMAT!r}. Give a file that `eigenveil bounds --output` wrote")
@@ -145,7 +145,7 @@ class BoundsFile:
     @property
     def long_rows(self) -> str | None:
         """The warning that rows far beyond the bound seem to have most of the variance, from what was released with it."""
-        from eigenveil.plan import Norms
+        from eigenveil.plan.clipping import Norms
 
         norms, bound = Norms.read(self.norms, self.outliers), self.settings.get("row_bound")
         if norms is None or self.of_columns or bound is None:
@@ -182,7 +182,7 @@ class BoundsFile:
 def guarantee_in(path: Path) -> "Guarantee":
     """What the bounds or the spectrum in `path` cost, whatever was found; a `ValueError` for any other file."""
     from eigenveil.plan.spectrum import FORMAT as SPECTRUM
-    from eigenveil.privacy import Guarantee
+    from eigenveil.privacy.guarantee import Guarantee
 
     wrong = f"{path} is not a model (.safetensors), bounds or a spectrum. Give a file that an eigenveil command wrote"
     with path.open("rb") as file:

@@ -21,15 +21,17 @@ from eigenveil.errors import require_param
 from eigenveil.estimators.bounds.release import AskedOfRows, SmallRelease
 from eigenveil.estimators.checks import center_of
 from eigenveil.linalg import Array
-from eigenveil.params import SpectrumParams, parameters, takes
+from eigenveil.params.declarations.private import SpectrumParams
+from eigenveil.params.declare import parameters, takes
 from eigenveil.plan.spectrum import Spectrum
-from eigenveil.privacy import Guarantee, bounded_count, bounded_gram, bounded_kept
 from eigenveil.privacy.facts import EIGENVALUES, ON_LAPACK, TableRows
-from eigenveil.protocols import run_pooled
-from eigenveil.tasks import Totals
+from eigenveil.privacy.guarantee import Guarantee
+from eigenveil.privacy.sums import bounded_count, bounded_gram, bounded_kept
+from eigenveil.protocols.party import run_pooled
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.gaps import Split
 from eigenveil.tasks.fit.search import Center, CenterSearch
+from eigenveil.tasks.totals import Totals
 
 __all__ = ["ReleaseSpectrum", "ReleasedSpectrum", "bounded_spectrum", "denoised", "released_spectrum"]
 

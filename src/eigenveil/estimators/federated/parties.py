@@ -26,14 +26,20 @@ from eigenveil.estimators.terms import Round, Watch, bound_settings, round_of, s
 from eigenveil.estimators.verdict import FitVerdict, forewarned, noise_floor, released_of, verdict_of
 from eigenveil.methods import method_of
 from eigenveil.papers.noise_scales import fedpower_multiplier
-from eigenveil.plan import masked_terms
-from eigenveil.privacy import Guarantee, GuaranteeFacts, Share
-from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, HubAndSites, MaskedSites, Person, unproven
-from eigenveil.protocols import Hub, HubRound, Member, Node, Party, Sampling, Terms
-from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms, Masking
-from eigenveil.protocols.star.rounds import star, tree
-from eigenveil.runtimes import Faults, LocalStar, Refusal
-from eigenveil.tasks import Question
+from eigenveil.plan.masks import masked_terms
+from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, GuaranteeFacts, HubAndSites, MaskedSites, Person, unproven
+from eigenveil.privacy.guarantee import Guarantee
+from eigenveil.privacy.lattice import Share
+from eigenveil.protocols.keys import Identity
+from eigenveil.protocols.masked.hub import Masking
+from eigenveil.protocols.masked.member import MaskedMember
+from eigenveil.protocols.masked.terms import MaskedTerms
+from eigenveil.protocols.party import Party
+from eigenveil.protocols.star.hub import Hub, HubRound, Node
+from eigenveil.protocols.star.rounds import Sampling, Terms, star, tree
+from eigenveil.protocols.star.site import Member
+from eigenveil.runtimes.local import Faults, LocalStar, Refusal
+from eigenveil.tasks.base import Question
 from eigenveil.tasks.fit.task import Fit, FitResult, Setting, WholeFit
 
 __all__ = [

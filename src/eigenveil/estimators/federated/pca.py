@@ -17,10 +17,11 @@ from eigenveil.estimators.fitted import FittedPCA
 from eigenveil.estimators.reading import SiteInfo, read_site, read_sites
 from eigenveil.estimators.terms import Unfinished, Watch
 from eigenveil.linalg import Array
-from eigenveil.params import ColumnsParams, FederatedParams, checked, param, parameters
-from eigenveil.params.declarations.groups import HERE
+from eigenveil.params.declarations.federated import FederatedParams
+from eigenveil.params.declarations.groups import HERE, ColumnsParams
+from eigenveil.params.declare import checked, param, parameters
 from eigenveil.params.values import instance_of
-from eigenveil.runtimes import Faults
+from eigenveil.runtimes.local import Faults
 from eigenveil.tasks.fit.task import Fit, FitResult
 
 __all__ = ["FederatedPCA"]

@@ -22,14 +22,14 @@ from eigenveil.estimators.reading import SiteInfo
 from eigenveil.estimators.terms import Terms, asked_settings
 from eigenveil.linalg import Array
 from eigenveil.methods import METHODS, MethodPlan, TaskContext, method_of, methods_at
-from eigenveil.params import FederatedParams, RecommenderParams
+from eigenveil.params.declarations.federated import FederatedParams
+from eigenveil.params.declarations.recommend import RecommenderParams
 from eigenveil.params.values import LONGEST, SHORTEST, Expected, number_or_share
-from eigenveil.plan import plan_sites
-from eigenveil.plan.choose import DIVIDED
-from eigenveil.privacy import bounded_count, bounded_kept, bounded_observed, bounded_sum
+from eigenveil.plan.choose import DIVIDED, plan_sites
 from eigenveil.privacy.floating import moved
-from eigenveil.protocols import Terms as Patience
-from eigenveil.protocols.masked import MaskedTerms, require_survivors
+from eigenveil.privacy.sums import bounded_count, bounded_kept, bounded_observed, bounded_sum
+from eigenveil.protocols.masked.terms import MaskedTerms, require_survivors
+from eigenveil.protocols.star.rounds import Terms as Patience
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.gaps import Rates
 from eigenveil.tasks.fit.task import Fit, Setting, WholeFit

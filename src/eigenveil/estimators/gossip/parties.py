@@ -22,11 +22,14 @@ from eigenveil.estimators.reading import Columns
 from eigenveil.estimators.terms import Round, Watch, bound_settings, settings_of
 from eigenveil.estimators.verdict import FitVerdict, forewarned, noise_floor, released_of, verdict_of
 from eigenveil.linalg import Array, sines
-from eigenveil.privacy import Guarantee, GuaranteeFacts, PairedPart
-from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, PeersAlone, Person, unproven
-from eigenveil.protocols.gossip import GossipTerms, Outgoing, Paired, PairKeys, Peer, PeerNoise, PeerRound, Plain
+from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, GuaranteeFacts, PeersAlone, Person, unproven
+from eigenveil.privacy.guarantee import Guarantee
+from eigenveil.privacy.paired import PairedPart
+from eigenveil.protocols.gossip.averaging import Outgoing, Paired, PairKeys, Plain
+from eigenveil.protocols.gossip.peer import Peer, PeerRound
+from eigenveil.protocols.gossip.terms import GossipTerms, PeerNoise
 from eigenveil.protocols.keys import Identity, digest_of
-from eigenveil.runtimes import Faults, LocalPeers, Refusal
+from eigenveil.runtimes.local import Faults, LocalPeers, Refusal
 from eigenveil.tasks.fit.task import Fit, FitResult
 
 __all__ = ["GossipSimulation", "PeerParties", "gossip_guarantee", "peers_settings"]

@@ -39,12 +39,14 @@ from eigenveil.estimators.terms import Terms, Unfinished, Watch, asked_settings
 from eigenveil.linalg import Array
 from eigenveil.linalg.graphs import Graph
 from eigenveil.papers.d_dp_pm import PublishedSegments
-from eigenveil.params import ColumnsParams, GossipParams, checked, param, parameters
-from eigenveil.params.declarations.groups import HERE
+from eigenveil.params.declarations.federated import GossipParams
+from eigenveil.params.declarations.groups import HERE, ColumnsParams
+from eigenveil.params.declare import checked, param, parameters
 from eigenveil.params.values import instance_of
-from eigenveil.plan import guessed_eigenvalues
-from eigenveil.privacy import Guarantee, bounded_scores
-from eigenveil.runtimes import Faults
+from eigenveil.plan.spectrum import guessed_eigenvalues
+from eigenveil.privacy.guarantee import Guarantee
+from eigenveil.privacy.sums import bounded_scores
+from eigenveil.runtimes.local import Faults
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.task import FitResult
 

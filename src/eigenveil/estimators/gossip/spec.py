@@ -26,9 +26,10 @@ from eigenveil.linalg.graphs import Graph
 from eigenveil.methods import METHODS, MethodPlan, TaskContext
 from eigenveil.methods.base import Components
 from eigenveil.papers.d_dp_pm import PublishedSegments
-from eigenveil.params import GossipParams
-from eigenveil.plan import guessed_eigenvalues, plan_sites
-from eigenveil.protocols.gossip import Consensus, graph_of_weights, require_weights
+from eigenveil.params.declarations.federated import GossipParams
+from eigenveil.plan.choose import plan_sites
+from eigenveil.plan.spectrum import guessed_eigenvalues
+from eigenveil.protocols.gossip.terms import Consensus, graph_of_weights, require_weights
 from eigenveil.protocols.messages import LONGEST_NAME
 
 __all__ = [

@@ -25,26 +25,34 @@ from eigenveil.estimators.terms import settings_of
 from eigenveil.estimators.verdict import FitVerdict, unclear_columns, verdict_of
 from eigenveil.linalg import Array, Sketch, Subspace
 from eigenveil.model import Model
-from eigenveil.privacy import Guarantee, GuaranteeFacts, Share
 from eigenveil.privacy.facts import (
     COMPONENTS,
     FOUND_GAPS,
     NO_PRIVACY,
+    GuaranteeFacts,
     HubAndSites,
     MaskedSites,
     SlotBySlot,
     SlottedRows,
 )
-from eigenveil.protocols import Message, Node, Party, Terms
-from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms, Masking
+from eigenveil.privacy.guarantee import Guarantee
+from eigenveil.privacy.lattice import Share
+from eigenveil.protocols.keys import Identity
+from eigenveil.protocols.masked.hub import Masking
+from eigenveil.protocols.masked.member import MaskedMember
+from eigenveil.protocols.masked.terms import MaskedTerms
+from eigenveil.protocols.messages import Message
+from eigenveil.protocols.party import Party
 from eigenveil.protocols.slots import MaskedSlotMember, SlotHub, SlotMember, SlotRound
-from eigenveil.protocols.star.rounds import star, tree
+from eigenveil.protocols.star.hub import Node
+from eigenveil.protocols.star.rounds import Terms, star, tree
 from eigenveil.protocols.wire import size
-from eigenveil.runtimes import Faults, Refusal
-from eigenveil.runtimes.local import LocalNetwork
-from eigenveil.tasks import ClosedSlot, Question, SlotState, SlotSums
+from eigenveil.runtimes.local import Faults, LocalNetwork, Refusal
+from eigenveil.tasks.base import Question
 from eigenveil.tasks.fit.gaps import Extent, Rates
 from eigenveil.tasks.levels import Change
+from eigenveil.tasks.slots.base import ClosedSlot, SlotState
+from eigenveil.tasks.slots.sums import SlotSums
 from eigenveil.trackers import Sums
 from eigenveil.trackers.sums import floor_of, sketch_of
 
@@ -208,7 +216,7 @@ class SlotParties:
 
     def _masked_terms(self, roster: Mapping[str, bytes], title: str | None) -> MaskedTerms:
         # Masks are planned far from a device, which would have to load the planner otherwise.
-        from eigenveil.plan import masked_terms
+        from eigenveil.plan.masks import masked_terms
 
         spec, task = self.spec, self.task
         assert isinstance(task, SlotSums)

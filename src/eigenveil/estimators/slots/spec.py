@@ -12,11 +12,12 @@ from eigenveil.core.domain import Domain, Gaps
 from eigenveil.core.unit import Neighbours, PrivacyUnit
 from eigenveil.errors import require_param
 from eigenveil.linalg import Array
-from eigenveil.params import SlotStreamParams
+from eigenveil.params.declarations.streaming import SlotStreamParams
 from eigenveil.privacy.facts import Person
-from eigenveil.protocols import Terms
-from eigenveil.tasks import SlotSketches, SlotSums
+from eigenveil.protocols.star.rounds import Terms
 from eigenveil.tasks.fit.gaps import gaps_of
+from eigenveil.tasks.slots.base import SlotSketches
+from eigenveil.tasks.slots.sums import SlotSums
 from eigenveil.trackers import EnergyBounds
 
 __all__ = ["SlotSpec", "slot_spec"]

@@ -17,10 +17,11 @@ from eigenveil.estimators.slots.parties import SlotSimulation, slot_guarantee, s
 from eigenveil.estimators.slots.spec import slot_spec
 from eigenveil.estimators.terms import asked_settings
 from eigenveil.linalg import Array
-from eigenveil.params import ColumnsParams, SlotStreamParams, checked, param, parameters
-from eigenveil.params.declarations.groups import HERE
+from eigenveil.params.declarations.groups import HERE, ColumnsParams
+from eigenveil.params.declarations.streaming import SlotStreamParams
+from eigenveil.params.declare import checked, param, parameters
 from eigenveil.params.values import instance_of
-from eigenveil.runtimes import Faults
+from eigenveil.runtimes.local import Faults
 
 __all__ = ["FederatedStream"]
 

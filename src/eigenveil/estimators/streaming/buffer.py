@@ -19,7 +19,7 @@ from eigenveil.data.people import MARK_BYTES, Marks
 from eigenveil.errors import ParameterError, require, require_param
 from eigenveil.estimators.checks import checked_array, learn_columns, with_names
 from eigenveil.linalg import Array
-from eigenveil.plan import StreamPlan
+from eigenveil.plan.streams import StreamPlan
 from eigenveil.trackers import SketchTracker
 from eigenveil.trackers.sums import has_gaps, sum_of_squares
 

@@ -42,11 +42,12 @@ from eigenveil.estimators.verdict import (
 )
 from eigenveil.linalg import Array, Subspace
 from eigenveil.model import Model
-from eigenveil.params import ColumnsParams, StreamingParams, checked, param, parameters
-from eigenveil.params.declarations.groups import HERE
+from eigenveil.params.declarations.groups import HERE, ColumnsParams
+from eigenveil.params.declarations.streaming import StreamingParams
+from eigenveil.params.declare import checked, param, parameters
 from eigenveil.params.values import instance_of
-from eigenveil.plan import StreamPlan, stream_split
-from eigenveil.privacy import Guarantee
+from eigenveil.plan.streams import StreamPlan, stream_split
+from eigenveil.privacy.guarantee import Guarantee
 from eigenveil.tasks.fit.gaps import observed_noise
 from eigenveil.trackers.sums import filled, has_gaps
 

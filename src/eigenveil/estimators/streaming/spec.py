@@ -20,17 +20,17 @@ from eigenveil.estimators.terms import asked_settings, model_of
 from eigenveil.estimators.verdict import FitVerdict, Released
 from eigenveil.linalg import Array, Sketch, Subspace, symmetric_edge
 from eigenveil.model import Model
-from eigenveil.params import StreamingParams
-from eigenveil.plan import StreamPlan, plan_stream, stream_split
-from eigenveil.privacy import Guarantee, GuaranteeFacts
-from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, OneDevice, Person, StreamRows
-from eigenveil.protocols import run_pooled
-from eigenveil.tasks import Totals
+from eigenveil.params.declarations.streaming import StreamingParams
+from eigenveil.plan.streams import StreamPlan, plan_stream, stream_split
+from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, GuaranteeFacts, OneDevice, Person, StreamRows
+from eigenveil.privacy.guarantee import Guarantee
+from eigenveil.protocols.party import run_pooled
 from eigenveil.tasks.fit.bounds import Outliers, RowBounds
 from eigenveil.tasks.fit.gaps import Portion, Rates
 from eigenveil.tasks.fit.search import BoundSearch, Center, CenterSearch
 from eigenveil.tasks.fit.units import UnitSearch, deviations
 from eigenveil.tasks.levels import Change
+from eigenveil.tasks.totals import Totals
 from eigenveil.trackers import EnergyBounds, merge_sketches, published_as, publishing
 from eigenveil.trackers.sums import as_block_rows
 

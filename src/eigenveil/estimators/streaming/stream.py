@@ -39,7 +39,7 @@ from eigenveil.estimators.streaming.spec import (
 )
 from eigenveil.linalg import Array
 from eigenveil.model import Model, clipping_of
-from eigenveil.privacy import Guarantee
+from eigenveil.privacy.guarantee import Guarantee
 from eigenveil.tasks.fit.search import Center
 from eigenveil.trackers import (
     NOTHING_ASKED,

@@ -30,8 +30,8 @@ from eigenveil.network.parties import peer_parties_of, study_settings
 from eigenveil.network.policy import Policy
 from eigenveil.network.rules import MEMORY, limits_of
 from eigenveil.network.study import StudyFile
-from eigenveil.protocols import Message, Pass, PeerKey
-from eigenveil.protocols.gossip import Peer, PeerRound
+from eigenveil.protocols.gossip.peer import Peer, PeerRound
+from eigenveil.protocols.messages import Message, Pass, PeerKey
 from eigenveil.protocols.wire import MessageLimits
 
 __all__ = ["PeerAgent"]

@@ -28,7 +28,7 @@ from eigenveil.errors import OtherStudy, ProtocolError, require
 from eigenveil.network.agents.durable.party import DurableParty, Event, OnEvent, Outgoing
 from eigenveil.network.certificates import Keys, recogniser
 from eigenveil.network.study import Place, StudyFile
-from eigenveil.protocols import Wait
+from eigenveil.protocols.party import Wait
 from eigenveil.protocols.wire import MessageLimits
 from eigenveil.runtimes.grpc import Credentials, Got, Joined, Left, Transport, TransportEvent
 

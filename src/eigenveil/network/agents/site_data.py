@@ -26,7 +26,7 @@ from eigenveil.network.certificates import Keys
 from eigenveil.network.policy import Policy, PolicyRefusal
 from eigenveil.network.study import StudyFile
 from eigenveil.params.declarations.study import said_in_file
-from eigenveil.protocols.masked import MaskedTerms
+from eigenveil.protocols.masked.terms import MaskedTerms
 from eigenveil.tasks.fit.bounds import RowBounds
 
 __all__ = ["Holder", "SiteData", "account_of"]

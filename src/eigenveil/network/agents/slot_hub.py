@@ -31,10 +31,10 @@ from eigenveil.network.parties import study_settings
 from eigenveil.network.rules import MEMORY
 from eigenveil.network.streams import rule_of, slot_limits_of, slot_parties_of
 from eigenveil.network.study import StudyFile
-from eigenveil.protocols import Give, Message, Return
+from eigenveil.protocols.messages import Give, Message, Return
 from eigenveil.protocols.slots import HubSnapshot, SlotHub, SlotRound
 from eigenveil.protocols.wire import MessageLimits, decode, encode
-from eigenveil.tasks import SlotState
+from eigenveil.tasks.slots.base import SlotState
 from eigenveil.trackers.state import numbered, restored, taken_apart
 
 __all__ = ["DurableSlotHub", "SlotHubAgent", "current_line", "snapshot_from", "snapshot_parts"]

@@ -24,7 +24,7 @@ from eigenveil.network.policy import Policy
 from eigenveil.network.rules import MEMORY, limits_of
 from eigenveil.network.streams import slot_limits_of, slot_parties_of
 from eigenveil.network.study import StudyFile
-from eigenveil.protocols import Node
+from eigenveil.protocols.star.hub import Node
 from eigenveil.protocols.wire import MessageLimits
 
 __all__ = ["HubAgent", "NodeAgent", "SiteAgent"]

@@ -14,8 +14,7 @@ from eigenveil.core.mechanism import Bounded, Mechanism
 from eigenveil.core.noise import Noise
 from eigenveil.errors import PeerError, ProtocolError, require
 from eigenveil.linalg import Array
-from eigenveil.privacy import PairedPart
-from eigenveil.privacy.paired import PairedSteps
+from eigenveil.privacy.paired import PairedPart, PairedSteps
 from eigenveil.privacy.released import pack
 from eigenveil.protocols.gossip.terms import Among, GossipTerms, Mixing
 from eigenveil.protocols.keys import (

@@ -37,8 +37,7 @@ from eigenveil.protocols.gossip.averaging import Averaging, Outgoing, Sends, ave
 from eigenveil.protocols.gossip.terms import Among, GossipTerms
 from eigenveil.protocols.messages import Again, Here, Leave, Message, Pass, PeerKey
 from eigenveil.protocols.party import Party, Wait
-from eigenveil.tasks import Question, SumTask, Task
-from eigenveil.tasks.base import require_array
+from eigenveil.tasks.base import Question, SumTask, Task, require_array
 
 __all__ = ["Peer", "PeerRound"]
 

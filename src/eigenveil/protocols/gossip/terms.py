@@ -10,7 +10,7 @@ import numpy as np
 from eigenveil.errors import require, require_param
 from eigenveil.linalg import Array
 from eigenveil.linalg.graphs import Graph, SpanningTree
-from eigenveil.privacy import Pairing
+from eigenveil.privacy.paired import Pairing
 from eigenveil.protocols.keys import digest_of
 
 __all__ = [

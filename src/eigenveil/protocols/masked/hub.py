@@ -45,7 +45,7 @@ from eigenveil.protocols.masked.shamir import SHARE_BYTES, is_share
 from eigenveil.protocols.masked.terms import DECLINED, MaskedTerms, PublicKeys, question_digest
 from eigenveil.protocols.messages import Ask, Body, Brief, Decline, Masked, Message, Return, Table
 from eigenveil.protocols.star.rounds import Exchange
-from eigenveil.tasks import Question, Task
+from eigenveil.tasks.base import Question, Task
 
 __all__ = ["MaskedExchange", "Masking"]
 

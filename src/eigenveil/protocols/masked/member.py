@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from eigenveil.core.rows import Rows
 from eigenveil.errors import BudgetExceeded, PeerError, require
 from eigenveil.linalg import Array
-from eigenveil.privacy import Share
+from eigenveil.privacy.lattice import Share
 from eigenveil.protocols.keys import KEY, Identity, digest, stream
 from eigenveil.protocols.masked.dealing import SignatureCheck
 from eigenveil.protocols.masked.graph import add_masks
@@ -38,7 +38,7 @@ from eigenveil.protocols.masked.session import Session
 from eigenveil.protocols.masked.terms import DECLINED, MaskedTerms, question_digest
 from eigenveil.protocols.messages import Ask, Body, Brief, Done, Masked, Message, Return, Table
 from eigenveil.protocols.party import Party, require_asked
-from eigenveil.tasks import Question, Task
+from eigenveil.tasks.base import Question, Task
 
 __all__ = ["MaskedMember", "list_digest", "words_digest"]
 

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from eigenveil.errors import require, require_param
 from eigenveil.linalg import Array
-from eigenveil.privacy import Lattice, read
+from eigenveil.privacy.lattice import Lattice, read
 from eigenveil.privacy.released import packed_size
 from eigenveil.protocols.keys import KEY, POINT, SIGNATURE, digest, digest_of, is_public_key, signed_by
 from eigenveil.protocols.masked.graph import MaskGraph
-from eigenveil.tasks import Question, SumTask
+from eigenveil.tasks.base import Question, SumTask
 
 __all__ = ["DECLINED", "MaskedTerms", "PublicKeys", "bound_to", "question_digest", "require_survivors", "said_in"]
 

@@ -33,7 +33,8 @@ from eigenveil.errors import PeerError, ProtocolError, require
 from eigenveil.linalg import Array
 from eigenveil.protocols.messages import Done, Message
 from eigenveil.protocols.star.rounds import Asker, Exchange, Gathering, NewExchange, Terms, reachable
-from eigenveil.tasks import Question, SlotState, SlotTask
+from eigenveil.tasks.base import Question
+from eigenveil.tasks.slots.base import SlotState, SlotTask
 
 __all__ = ["HubSnapshot", "SlotHub", "SlotRound"]
 

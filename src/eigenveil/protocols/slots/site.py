@@ -20,11 +20,13 @@ from numpy.typing import NDArray
 from eigenveil.core.mechanism import Mechanism
 from eigenveil.errors import BudgetExceeded, PeerError, require
 from eigenveil.linalg import Array
-from eigenveil.privacy import Share
+from eigenveil.privacy.lattice import Share
 from eigenveil.protocols.masked.member import MaskedMember
 from eigenveil.protocols.messages import Ask, Decline, Done, Give, Masked, Message
 from eigenveil.protocols.party import Party, require_asked
-from eigenveil.tasks import ClosedSlot, Question, SlotSums, SlotTask
+from eigenveil.tasks.base import Question
+from eigenveil.tasks.slots.base import ClosedSlot, SlotTask
+from eigenveil.tasks.slots.sums import SlotSums
 
 __all__ = ["MaskedSlotMember", "SlotMember", "SlotParty"]
 

@@ -28,7 +28,7 @@ from eigenveil.linalg import Subspace, sines
 from eigenveil.protocols.messages import Ask, Decline, Done, Give, Message
 from eigenveil.protocols.party import require_asked
 from eigenveil.protocols.star.rounds import Asker, Exchange, Gathering, NewExchange, Sampling, Terms, reachable
-from eigenveil.tasks import Question, Task
+from eigenveil.tasks.base import Question, Task
 
 __all__ = ["Hub", "HubRound", "Node"]
 

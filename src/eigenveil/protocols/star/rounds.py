@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, final
 from eigenveil.errors import PeerError, require
 from eigenveil.protocols.messages import LONGEST_NAME, Ask, Body, Decline, Done, Give, Message
 from eigenveil.protocols.party import Party, Wait, require_plain
-from eigenveil.tasks import Question, Task
+from eigenveil.tasks.base import Question, Task
 
 if TYPE_CHECKING:
     # For types only: devices do without it.

@@ -18,7 +18,7 @@ from eigenveil.errors import BudgetExceeded, PeerError
 from eigenveil.linalg import Array
 from eigenveil.protocols.messages import Ask, Decline, Done, Give, Message
 from eigenveil.protocols.party import Party, require_asked
-from eigenveil.tasks import Question, Task
+from eigenveil.tasks.base import Question, Task
 
 __all__ = ["Member"]
 

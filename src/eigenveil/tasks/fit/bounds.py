@@ -16,13 +16,13 @@ from eigenveil.core.threads import vector_norm
 from eigenveil.core.unit import Neighbours
 from eigenveil.errors import ParameterError, require_param
 from eigenveil.linalg import Array
-from eigenveil.params import declared
 from eigenveil.params.declarations.groups import Bounds, ClipLevel
+from eigenveil.params.declare import declared
 from eigenveil.params.values import LONGEST, SHORTEST
 from eigenveil.privacy.facts import FOUND_BOUND, FOUND_GAPS, FOUND_UNITS, TableRows
-from eigenveil.tasks import lies_far, shrunk
 from eigenveil.tasks.fit.gaps import gaps_of
 from eigenveil.tasks.levels import Tails
+from eigenveil.tasks.totals import lies_far, shrunk
 
 __all__ = ["Outliers", "RowBounds", "outliers_in"]
 

@@ -18,11 +18,11 @@ from eigenveil.core.threads import vector_norm
 from eigenveil.core.unit import Neighbours, gram_sensitivity, sum_sensitivity
 from eigenveil.errors import TooFewPeople, require
 from eigenveil.linalg import Array, found_share, norm_edge
-from eigenveil.tasks import Question, SumTask, Totals
-from eigenveil.tasks.base import require_step
+from eigenveil.tasks.base import Question, SumTask, require_step
 from eigenveil.tasks.fit.bounds import Outliers, RowBounds, outliers_in
 from eigenveil.tasks.fit.gaps import Rates, Split, observed_noise
 from eigenveil.tasks.levels import Tails, cells_in_any_unit, read_tails
+from eigenveil.tasks.totals import Totals
 
 __all__ = [
     "NORMS",

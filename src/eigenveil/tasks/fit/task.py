@@ -23,13 +23,13 @@ from eigenveil.core.unit import Neighbours, gram_sensitivity
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, top_eigen
 from eigenveil.linalg.subspace import tie_at
-from eigenveil.tasks import Question, SumTask, Task, Totals
-from eigenveil.tasks.base import Components, require_array
+from eigenveil.tasks.base import Components, Question, SumTask, Task, require_array
 from eigenveil.tasks.fit.bounds import Outliers, RowBounds
 from eigenveil.tasks.fit.gaps import Extent, Portion, Rates, Split
 from eigenveil.tasks.fit.search import NORMS, BoundSearch, Center, CenterSearch
 from eigenveil.tasks.fit.units import ENTRIES, ExactUnits, UnitSearch, are_flat, renormalised
 from eigenveil.tasks.levels import BEYOND
+from eigenveil.tasks.totals import Totals
 
 __all__ = ["Fit", "FitResult", "FitState", "Setting", "WholeFit", "counted_at_once"]
 

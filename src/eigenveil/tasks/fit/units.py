@@ -19,12 +19,12 @@ from eigenveil.core.unit import Neighbours, sum_sensitivity
 from eigenveil.errors import TooFewPeople, require
 from eigenveil.linalg import Array
 from eigenveil.privacy.floating import float_squares
-from eigenveil.tasks import Question, SumTask, Totals
-from eigenveil.tasks.base import require_step
+from eigenveil.tasks.base import Question, SumTask, require_step
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.gaps import Split
 from eigenveil.tasks.fit.search import Center
 from eigenveil.tasks.levels import Tails, cells_in_any_unit, mirrored, read_tails
+from eigenveil.tasks.totals import Totals
 
 __all__ = [
     "ENTRIES",

@@ -4,16 +4,3 @@
 named by its number from zero. With noise, sites send sums (`SlotSums`); without, sketches (`SlotSketches`). It may import
 `tasks.base`, `privacy`, `data` and `linalg`.
 """
-
-from eigenveil.tasks.slots.base import ClosedSlot, OpenSlot, SlotSketches, SlotState, SlotTask, aged
-from eigenveil.tasks.slots.sums import SlotSums
-
-__all__ = [
-    "ClosedSlot",
-    "OpenSlot",
-    "SlotSketches",
-    "SlotState",
-    "SlotSums",
-    "SlotTask",
-    "aged",
-]

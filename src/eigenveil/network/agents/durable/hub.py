@@ -23,10 +23,11 @@ from eigenveil.linalg import Array
 from eigenveil.network.agents.durable.party import Cause, DurableParty, Event, OnEvent, Outgoing
 from eigenveil.network.parties import found_in
 from eigenveil.privacy.released import release_columns
-from eigenveil.protocols import Ask, Done, Give, Hub, HubRound, Message
+from eigenveil.protocols.messages import Ask, Done, Give, Message
+from eigenveil.protocols.star.hub import Hub, HubRound
 from eigenveil.protocols.wire import MessageLimits, decode, encode
 from eigenveil.runtimes.local import Traffic
-from eigenveil.tasks import Question
+from eigenveil.tasks.base import Question
 
 __all__ = ["DurableHub", "HubLog", "LogEntry", "ReplayMechanism", "TranscriptError"]
 

@@ -15,10 +15,11 @@ from eigenveil.errors import PeerError, ProtocolError
 from eigenveil.estimators.federated.parties import Parties
 from eigenveil.ledger.durable import DurableLedger, Opened
 from eigenveil.network.parties import found_in
-from eigenveil.protocols import Ask, Brief, Decline, Done, Give, Member, Message, Party, Return
-from eigenveil.protocols.masked import MaskedMember
+from eigenveil.protocols.masked.member import MaskedMember
 from eigenveil.protocols.masked.terms import DECLINED
-from eigenveil.protocols.party import require_plain
+from eigenveil.protocols.messages import Ask, Brief, Decline, Done, Give, Message, Return
+from eigenveil.protocols.party import Party, require_plain
+from eigenveil.protocols.star.site import Member
 from eigenveil.protocols.wire import MessageLimits, decode, encode
 
 __all__ = [

@@ -32,10 +32,10 @@ from eigenveil.core.unit import PrivacyUnit
 from eigenveil.errors import require
 from eigenveil.ledger.durable import DurableLedger, Opened, StudyStep
 from eigenveil.network.agents.durable.party import Asked, Cause, Event, LedgerSteps, OnEvent, Outgoing
-from eigenveil.protocols import Ask, Brief, Done, Give, Masked, Message
+from eigenveil.protocols.messages import Ask, Brief, Done, Give, Masked, Message
 from eigenveil.protocols.slots import MaskedSlotMember, SlotMember
 from eigenveil.protocols.wire import MessageLimits, decode, encode, in_round
-from eigenveil.tasks import OpenSlot
+from eigenveil.tasks.slots.base import OpenSlot
 
 __all__ = ["DurableSlotSite", "SlotsBefore", "StoredParts"]
 
