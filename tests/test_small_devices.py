@@ -22,7 +22,7 @@ import sys
 from pathlib import Path
 import eigenveil.commands
 import eigenveil.commands.site
-import eigenveil.commands._streams
+import eigenveil.commands.watch
 import eigenveil.show.progress
 import eigenveil.network.agents.slot_site
 from eigenveil.data.follow import ByCount, Follower, Instant, follow

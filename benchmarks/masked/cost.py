@@ -51,9 +51,9 @@ from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import orthonormal
 from eigenveil.linalg.blas import blas_threads
+from eigenveil.methods.base import ProductTask, geometric_shares
 from eigenveil.methods.covariance import CovarianceSum
 from eigenveil.methods.power import PowerIteration
-from eigenveil.methods.products import ProductTask, geometric_shares
 from eigenveil.privacy.lattice import Lattice, Share
 from eigenveil.protocols.keys import Identity
 from eigenveil.protocols.masked import member, session, terms

@@ -49,13 +49,13 @@ from eigenveil.errors import require
 from eigenveil.ledger.durable import DurableLedger
 from eigenveil.linalg import Array
 from eigenveil.linalg.blas import blas_threads
-from eigenveil.network.agents.durable import hub as durable_hub
-from eigenveil.network.agents.durable import party as durable
-from eigenveil.network.agents.durable import party as durable_site
-from eigenveil.network.agents.durable.hub import HubLog
-from eigenveil.network.agents.durable.party import Event
+from eigenveil.network.agents import hub_log as durable_hub
+from eigenveil.network.agents import steps as durable
+from eigenveil.network.agents import steps as durable_site
+from eigenveil.network.agents.hub_log import HubLog
 from eigenveil.network.agents.site_data import SiteData
 from eigenveil.network.agents.star import HubAgent, SiteAgent
+from eigenveil.network.agents.steps import Event
 from eigenveil.network.authority import Authority, new_request, write_new
 from eigenveil.network.certificates import Keys, Role
 from eigenveil.network.study import StudyFile

@@ -16,7 +16,7 @@ from eigenveil.core.accounting import Budget
 from eigenveil.core.noise import Noise
 from eigenveil.linalg import Array, orthonormal, top_eigen
 from eigenveil.linalg.sketch import normals
-from eigenveil.methods.products import ProductMethod, geometric_shares, ritz
+from eigenveil.methods.base import ProductMethod, geometric_shares, ritz
 
 GROWTHS = (1.0, ProductMethod.growth, 2.5)
 DATA = ["a9a", "w8a", "usps", "connect4", "jester1", "mnist:test"]

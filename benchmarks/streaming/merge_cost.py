@@ -25,7 +25,7 @@ import numpy as np
 from benchmarks.streaming.runs import distance, fixed_spectrum, fpca, last
 from eigenveil.linalg import Array, Subspace, merge
 from eigenveil.linalg.blas import blas_threads
-from eigenveil.papers.merges import basic_merge, faster_merge
+from eigenveil.papers import basic_merge, faster_merge
 
 MERGES: dict[str, Callable[..., Subspace]] = {
     "Alg. 4, SVD of the stack": basic_merge,

@@ -14,8 +14,8 @@ from eigenveil.core.mechanism import Bounded, Exact, Gaussian, Mechanism
 from eigenveil.core.noise import Noise
 from eigenveil.core.rows import Block
 from eigenveil.errors import BudgetExceeded
-from eigenveil.privacy.blocks import add_block, add_packed
 from eigenveil.privacy.released import pack, packed_side, packed_size, release_packed, unpack
+from eigenveil.privacy.sums import add_block, add_packed
 from eigenveil.tasks.fit.gaps import Portion
 
 

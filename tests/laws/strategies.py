@@ -21,7 +21,7 @@ from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.gaps import split_budget
 from eigenveil.tasks.fit.search import BoundSearch
 from eigenveil.tasks.fit.units import UnitSearch
-from eigenveil.tasks.slots.sums import SlotSums
+from eigenveil.tasks.slot_sums import SlotSums
 from eigenveil.tasks.totals import Totals
 
 PERSONAL = [Neighbours.ADD_REMOVE, Neighbours.ZERO_OUT, Neighbours.REPLACE_ONE]

@@ -17,7 +17,7 @@ from eigenveil.privacy import released
 from eigenveil.privacy.lattice import Share
 from eigenveil.privacy.paired import PairedPart
 from eigenveil.privacy.released import packed_side
-from eigenveil.tasks.slots import sums
+from eigenveil.tasks import slot_sums as sums
 from eigenveil.trackers import slices
 
 

@@ -83,10 +83,10 @@ ACTS: dict[tuple[str, str], Callable[[], Any]] = {
     ("estimators.gossip.pca", "GossipPCA.publish_scores"): lambda: (
         GossipPCA(2, graph="ring", neighbours="zero-out", **BOUND).fit(SITES).publish_scores(epsilon=1.0, delta=1e-6)
     ),
-    ("estimators.likelihood", "Likelihood.get_covariance"): lambda: private().get_covariance(),
-    ("estimators.likelihood", "Likelihood.get_precision"): lambda: private().get_precision(),
-    ("estimators.likelihood", "Likelihood.score_samples"): lambda: private().score_samples(ROWS),
-    ("estimators.private.pca", "PrivatePCA.fit"): private,
+    ("estimators.fitted", "Likelihood.get_covariance"): lambda: private().get_covariance(),
+    ("estimators.fitted", "Likelihood.get_precision"): lambda: private().get_precision(),
+    ("estimators.fitted", "Likelihood.score_samples"): lambda: private().score_samples(ROWS),
+    ("estimators.private", "PrivatePCA.fit"): private,
     ("estimators.slots.stream", "FederatedStream.partial_fit"): lambda: FederatedStream(
         2, slots=3, **BOUND
     ).partial_fit(SITES),

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import binom
 
 from eigenveil.linalg import Array, merged_edge, norm_edge, product_edge, singular_edge, spiked_edge, symmetric_edge
-from eigenveil.methods.products import ritz
+from eigenveil.methods.base import ritz
 
 MANY = 4000
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.random import Generator
 
 from eigenveil.linalg import Array, Subspace, merge, merge_all, sines
-from eigenveil.papers.merges import basic_merge, faster_merge
+from eigenveil.papers import basic_merge, faster_merge
 from linalg.bases import basis_of, defect, generators, gram_of, rows_of
 
 MERGES = [merge, basic_merge, faster_merge]

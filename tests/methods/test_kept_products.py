@@ -15,9 +15,9 @@ from eigenveil.core.noise import Noise
 from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import Array, captured_variance, orthonormal, sines, top_eigen
+from eigenveil.methods.base import ProductTask, geometric_shares, ritz
 from eigenveil.methods.krylov import KeptProducts, _variances, ritz_of_all
 from eigenveil.methods.power import PowerIteration
-from eigenveil.methods.products import ProductTask, geometric_shares, ritz
 from eigenveil.protocols.party import run_pooled
 
 EXACT = Exact(because="tests compare with the exact answer")

@@ -10,8 +10,8 @@ from eigenveil.core.mechanism import Exact
 from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import orthonormal, sines, top_eigen
+from eigenveil.methods.base import geometric_shares, ritz
 from eigenveil.methods.power import PowerIteration
-from eigenveil.methods.products import geometric_shares, ritz
 from eigenveil.protocols.party import run_pooled
 
 EXACT = Exact(because="tests compare with the exact answer")

@@ -15,10 +15,10 @@ import numpy as np
 from eigenveil.data.rows import DenseRows
 from eigenveil.ledger.durable import DurableLedger
 from eigenveil.model import Model
-from eigenveil.network.agents.durable.party import Event
 from eigenveil.network.agents.peer import PeerAgent
 from eigenveil.network.agents.site_data import SiteData
 from eigenveil.network.agents.star import HubAgent, NodeAgent, SiteAgent
+from eigenveil.network.agents.steps import Event
 from eigenveil.network.authority import Authority, new_request, write_new
 from eigenveil.network.certificates import Keys, Role
 from eigenveil.network.policy import Policy

@@ -8,7 +8,7 @@ import pytest
 
 from eigenveil.errors import is_visible
 from eigenveil.ledger.durable import DurableLedger
-from eigenveil.network.binding import checked_name
+from eigenveil.network.certificates import checked_name
 from eigenveil.network.study import StudyFile
 from ledger.ledger_children import account
 from network.study_parties import document

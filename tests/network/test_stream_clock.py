@@ -19,7 +19,7 @@ from eigenveil.errors import ProtocolError
 from eigenveil.ledger.durable import DurableLedger, LedgerError
 from eigenveil.network.agents.slot_hub import DurableSlotHub
 from eigenveil.network.streams import slot_parties_of
-from eigenveil.protocols.slots import MaskedSlotMember, SlotMember
+from eigenveil.protocols.slot_hub import MaskedSlotMember, SlotMember
 from eigenveil.protocols.wire import decode
 from eigenveil.show.agreement import facts_of
 from network.kills.kill_children import as_text
@@ -302,7 +302,7 @@ from eigenveil.network.certificates import Certificate, Keys
 from eigenveil.ledger.durable import DurableLedger
 from eigenveil.network.study import StudyFile
 from eigenveil.protocols.keys import Identity
-from eigenveil.protocols.slots import SlotMember
+from eigenveil.protocols.slot_hub import SlotMember
 
 folder, name, texts = Path(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])
 close = SlotMember.close

@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 import eigenveil
-from eigenveil.commands._derived import with_options, written_out
+from eigenveil.commands._command import with_options, written_out
 from eigenveil.errors import ParameterError, at_place
 from eigenveil.params.declarations.federated import FederatedParams, GossipParams
 from eigenveil.params.declarations.plan import PlanParams, SimulateParams

@@ -3,27 +3,296 @@
 They make every --help, every usage error and every ending read alike, whichever command prints it.
 """
 
+import inspect
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, replace
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, final
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Annotated, Any, Final, final
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from eigenveil.commands._derived import with_options
 from eigenveil.commands._ending import errors_as_lines
 from eigenveil.commands._files import write
-from eigenveil.errors import Words
+from eigenveil.data.formats import PIPES, TableParams
+from eigenveil.errors import ParameterError, Words, require, verbatim
+from eigenveil.params.declare import Declared, checked, declared, flag, in_options, option_help, refusal
+from eigenveil.params.values import Expected, Whole
 from eigenveil.show.console import draw
 
 if TYPE_CHECKING:
     from eigenveil.show.console import View
     from eigenveil.show.values import Report
 
-__all__ = ["Answer", "Command", "Group", "program"]
+__all__ = ["Answer", "Command", "Group", "program", "typed_settings", "with_options", "written_out"]
+
+# Values of required parameters that an error shows as an example.
+_USUAL: Final = {"n_components": "5", "epsilon": "1", "delta": "1e-6", "kind": PIPES[0]}
+
+
+def with_options(
+    params: type,
+    *,
+    leave: Collection[str] = (),
+    ahead: Collection[str] = (),
+    rows: str = "the table",
+    panels: Mapping[str, str] | None = None,
+    unless: Sequence[str] = (),
+    words: Words | None = None,
+    alone: bool = False,
+    reads: bool = False,
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command an option for each parameter of `params`, except those in `leave`.
+
+    The command gets `settings`, the checked values by name. They are checked before the command imports anything heavy.
+    A `ParameterError` that it raises names options, and calls the rows of an estimator (X) `rows`.
+
+    - `panels` renames panels of the declarations, and `ahead` lists the command's own options that come first.
+    - With one of the command's own options `unless`, such as --resume, no option is needed, and `settings` is None.
+      `written_out` lists the options that were typed all the same.
+    - With `alone`, each value is checked by itself, and the command checks how they go together.
+    - `words` replaces the names of parameters in errors.
+    - A command that `reads` a table also gets `reading`, the checked `TableParams`. They are no part of `settings`.
+    """
+    table = {name: one for name, one in declared(TableParams).items() if reads and name not in leave}
+    offered = {name: one for name, one in declared(params).items() if "cli" in one.param.surfaces and name not in leave}
+    # Parameters of both classes, such as --columns, become one option, which `reading` has.
+    known = {name: one for name, one in offered.items() if name not in table}
+
+    def made(command: Callable[..., None]) -> Callable[..., None]:
+        given = inspect.signature(command).parameters.values()
+        own = [one for one in given if one.name not in ("settings", "reading")]
+        others = {one.name: f"--{one.name.replace('_', '-')}" for one in own}
+        said = _also(words or in_options(params, X=rows, **others), table)
+        # In --help, arguments come first, then the options of parameters, then the command's own.
+        first = [one for one in own if one.default is inspect.Parameter.empty or one.name in ahead]
+        rest = [one for one in own if one not in first]
+        shown = [_under(one, panels or {}) for one in known.values()]
+        options = [option for one in shown for option in _options(one, said, needed=not unless)]
+        last = [option for one in table.values() for option in _options(one, said, needed=False)]
+
+        @wraps(command)
+        def run(**given: Any) -> None:
+            try:
+                _require_all(known | table, given, said, unless)
+                if reads:
+                    given["reading"] = TableParams(
+                        **_checked(TableParams, _settings(table, given, said, ()) or {}, alone=True)
+                    )
+                settings = _settings(known, given, said, unless)
+                command(settings=None if settings is None else _checked(params, settings, alone=alone), **given)
+            except ParameterError as error:
+                raise ValueError(error.said(said)) from error
+
+        # Keywords only: typer passes everything by name, and a required parameter may then follow an optional one.
+        whole = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*first, *options, *rest, *last)]
+        run.__signature__ = inspect.Signature(whole)  # type: ignore[attr-defined]
+        run.__annotations__ = {one.name: one.annotation for one in whole}
+        return run
+
+    return made
+
+
+def _also(words: Words, table: Mapping[str, Declared]) -> Words:
+    """The words of a command that also has the options of `TableParams`."""
+    reading = in_options(TableParams)
+    return lambda name, value: reading(name, value) if name in table else words(name, value)
+
+
+def _settings(
+    known: Mapping[str, Declared], options: dict[str, Any], words: Words, unless: Sequence[str]
+) -> dict[str, Any] | None:
+    """The values of parameters. Their options are removed from `options`."""
+    # Taken out even if they are not used, because the command itself has no such arguments.
+    taken = {name: (options.pop(name), options.pop(_switch(one), False)) for name, one in known.items()}
+    if any(options[name] for name in unless):
+        return None
+    settings = {name: _value(one, *taken[name], words) for name, one in known.items()}
+    _require_together(known, settings)
+    return settings
+
+
+def _require_all(
+    known: Mapping[str, Declared], options: Mapping[str, Any], words: Words, unless: Sequence[str]
+) -> None:
+    """Refuse a command that lacks several options, all of them in one message. Of a single one `_value` says more."""
+    lacking = [] if any(options[name] for name in unless) else list(_lacking(known, options))
+    # A pipe has no name, whose ending would tell its format.
+    piped = any(isinstance(one, Path) and str(one) == "-" for one in options.values())
+    lacking += [known["kind"]] if piped and options.get("kind", "") is None else []
+    if len(lacking) < 2:
+        return
+    names = [verbatim(words(one.name, ...)) for one in lacking]
+    tried = " ".join(f"{one.param.short or flag(one)} {_tried(one)}" for one in lacking)
+    instead = "".join(
+        f". In place of {words(one.name, ...)}, {one.param.aloud.option} gives: {one.param.aloud.help.rstrip('.')}"
+        for one in lacking
+        if one.param.aloud is not None
+    )
+    raise ParameterError(
+        f"{', '.join(names[:-1])} and {names[-1]} are missing. For example: {verbatim(tried)}{verbatim(instead)}"
+    )
+
+
+def _lacking(known: Mapping[str, Declared], options: Mapping[str, Any]) -> Iterator[Declared]:
+    """The required options that were not given."""
+    for name, one in known.items():
+        # An option may belong to another, such as --delta to --epsilon, unless a switch such as --no-privacy was given.
+        beside = known.get(one.param.beside or "")
+        needed = one.default is MISSING if beside is None else not options.get(_switch(beside), False)
+        if options[name] is None and not options.get(_switch(one), False) and needed:
+            yield one
+
+
+def _tried(one: Declared) -> str:
+    """A value that an example shows."""
+    usual = _USUAL.get(one.name) if one.param.aloud is None else one.param.aloud.usual
+    return usual or one.param.metavar or one.name.upper()
+
+
+def _checked(params: type, settings: dict[str, Any], *, alone: bool) -> dict[str, Any]:
+    others = {name: one.default for name, one in declared(params).items() if name not in settings}
+    # If the command supplies a required parameter itself, only the command can check the whole.
+    if MISSING in others.values():
+        return settings
+    found = vars(checked(params, SimpleNamespace(**settings, **others), alone=alone))
+    return {name: found[name] for name in settings}
+
+
+def written_out(context: typer.Context, params: type) -> list[str]:
+    """The options of `params` that the user typed on the command line."""
+    names = {name: flag(one) for name, one in declared(params).items()}
+    names |= {_switch(one): one.param.aloud.option for one in declared(params).values() if one.param.aloud is not None}
+    sources = ((option, context.get_parameter_source(name)) for name, option in names.items())
+    return [option for option, source in sources if source is not None and source.name == "COMMANDLINE"]
+
+
+def typed_settings(context: typer.Context, params: type, words: Words) -> dict[str, Any]:
+    """The values of those options of `params` that the user typed, by name, but for those that say how a table is read."""
+    found, reading = {}, declared(TableParams)
+    for name, one in declared(params).items():
+        typed = [context.get_parameter_source(option) for option in (name, _switch(one))]
+        if name not in reading and any(source is not None and source.name == "COMMANDLINE" for source in typed):
+            found[name] = _value(one, context.params[name], context.params.get(_switch(one), False), words)
+    return found
+
+
+def _under(one: Declared, panels: Mapping[str, str]) -> Declared:
+    panel = one.param.panel or ""
+    return replace(one, param=replace(one.param, panel=panels.get(panel, panel)))
+
+
+def _options(one: Declared, words: Words, *, needed: bool) -> Iterator[inspect.Parameter]:
+    yield _option(one, words, needed=needed)
+    if one.param.aloud is not None:
+        about = typer.Option(one.param.aloud.option, help=one.param.aloud.help, rich_help_panel=one.param.panel or None)
+        yield inspect.Parameter(
+            _switch(one), inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[bool, about], default=False
+        )
+
+
+def _switch(one: Declared) -> str:
+    return f"{one.name}_is_none"
+
+
+def _option(one: Declared, words: Words, *, needed: bool) -> inspect.Parameter:
+    spec = one.param
+    kind: Any = one.type if spec.parse is None else str
+    # None stands for "not given". Typer's own refusal of a missing option would not say what to type.
+    default = None if one.default is MISSING else one.default
+    # A parameter with a switch for None, such as --no-privacy, needs one of the two; `_value` checks that.
+    needed = needed and one.default is MISSING and spec.aloud is None and spec.missing is None
+    if one.default is MISSING and not needed:
+        kind = kind | None
+    if spec.many:
+        kind, needed = list[str] | None, False
+    if spec.switch is not None:
+        kind, default = bool, False
+    elif spec.parse is not None and not needed and not spec.many:
+        kind, default = (str | None, None) if default is None else (str, str(default))
+    # What is off unless it is asked for needs no option to turn it off.
+    both = one.type is bool and spec.switch is None and one.default is not False
+    name = f"{flag(one)}/--no-{flag(one)[2:]}" if both else flag(one)
+    about = typer.Option(
+        name,
+        *(() if spec.short is None else (spec.short,)),
+        help=option_help(one, words),
+        metavar=_metavar(one),
+        rich_help_panel=spec.panel or None,
+        show_default=spec.switch is None if default is not None else (spec.unset or False),
+        parser=None if spec.among is None else _word_of(spec.among, default),
+    )
+    return inspect.Parameter(
+        one.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        annotation=Annotated[kind, about],
+        default=inspect.Parameter.empty if needed else default,
+    )
+
+
+def _word_of(among: Callable[[], tuple[str, ...]], default: Any) -> Callable[[str], str]:
+    """The check of an option whose words a registry knows, as typer checks those of a Literal."""
+
+    def word(text: str) -> str:
+        # Typer checks defaults, too. Asking the registry loads every leaf, and so numpy, before a mistake is said.
+        if text != default and text not in (words := among()):
+            raise typer.BadParameter(f"{text!r} is not one of {', '.join(map(repr, words))}.")
+        return text
+
+    return word
+
+
+def _metavar(one: Declared) -> str | None:
+    """The placeholder for the value, with the range of a whole number."""
+    word, check = one.param.metavar, one.param.check
+    if word is None and set(one.kinds) <= {int, float}:
+        word = "NUMBER"
+    return f"{word} [{check.range}]" if isinstance(check, Whole) and one.param.parse is None else word
+
+
+def _require_together(known: Mapping[str, Declared], settings: Mapping[str, Any]) -> None:
+    """Refuse a parameter that was given without the one it belongs to, or the other way round."""
+    for name, one in known.items():
+        other = one.param.beside
+        if other is None or other not in settings:
+            continue
+        if settings[other] is None and settings[name] is not None:
+            raise ParameterError(f"{{{name}}} does not apply with {{{other}=None}}. Leave it out")
+        if settings[other] is not None and settings[name] is None:
+            raise ParameterError(f"{{{name}}} is missing. {one.param.missing or one.param.help}")
+
+
+def _value(one: Declared, given: Any, aloud: bool, words: Words) -> Any:
+    """The value that the option of a parameter gives, or its switch for None."""
+    if one.param.aloud is not None:
+        name, switch = words(one.name, ...), words(one.name, None)
+        require(given is None or not aloud, f"{name} and {switch} contradict each other. Give one of them")
+        require(
+            given is not None or aloud,
+            f"{name} is missing. Try {name} {one.param.aloud.usual}, or give {switch} ({one.param.aloud.help})",
+        )
+    elif given is None and one.default is MISSING:
+        raise ParameterError(f"{{{one.name}}} is missing. {one.param.missing or one.param.help}")
+    if one.param.switch is not None:
+        return one.param.switch[1] if given else one.default
+    if one.param.many and not given:
+        # An empty list, if it was not given.
+        return None
+    if given is None or one.param.parse is None:
+        return given
+    if one.param.none is not None and given == one.param.none:
+        return None
+    try:
+        return one.param.parse(given)
+    except Expected as error:
+        raise refusal(one, error, given) from None
+    except ValueError:
+        # Python's own message, such as that of float(), would not name the option.
+        raise refusal(one, Expected(f"of the form {one.param.metavar}"), given) from None
+
 
 # What --help shows for a value whose option names no metavar of its own. Typer would print Python's types.
 _METAVARS: Final = {
@@ -35,6 +304,7 @@ _METAVARS: Final = {
     "<float>": "NUMBER",
     "<float range>": "NUMBER",
 }
+
 # What is wrong with a value that does not parse, by the name that pydantic gives the error.
 _EXPECTED: Final = {
     "float_parsing": "must be a number",

@@ -92,7 +92,7 @@ def hub(
         found.streaming == serve, _SERVE if found.streaming else f"--serve is for streams, and {study} is of tables"
     )
     if serve:
-        from eigenveil.commands._streams import served
+        from eigenveil.commands.watch import served
 
         require(
             report is None and page is None,

@@ -119,7 +119,7 @@ def site(
     # Checked before the study is read: a typing error should not take as long as a table.
     where = None if connect is None else address("--connect", connect)
     if follow is not None:
-        from eigenveil.commands._streams import followed
+        from eigenveil.commands.watch import followed
 
         # A stream has no end at which this site could write something of its own. Nothing given is silently ignored.
         unused = {

@@ -13,8 +13,7 @@ import typer
 
 from eigenveil.commands import _options as common
 from eigenveil.commands import _spending as kept
-from eigenveil.commands._command import Answer, Command
-from eigenveil.commands._derived import typed_settings, written_out
+from eigenveil.commands._command import Answer, Command, typed_settings, written_out
 from eigenveil.commands._ending import leaves, wrote
 from eigenveil.commands._files import Reading, require_output, require_report
 from eigenveil.commands._follow import Job, outputs_in, require_source, run, spare_names

@@ -11,8 +11,7 @@ from eigenveil.core.sums import require_contraction
 from eigenveil.core.unit import Neighbours
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, orthonormal, signed
-from eigenveil.methods.base import Components, Method, MethodPlan, PlanRequest, TaskContext
-from eigenveil.methods.products import ProductMethod, ProductTask
+from eigenveil.methods.base import Components, Method, MethodPlan, PlanRequest, ProductMethod, ProductTask, TaskContext
 from eigenveil.tasks.base import Question
 
 __all__ = ["METHOD", "RandomisedState", "RandomisedSvd", "randomised_width"]

@@ -29,8 +29,7 @@ from eigenveil.linalg import (
     singular_edge,
     spiked_edge,
 )
-from eigenveil.methods.base import Components, MethodPlan, PlanRequest, TaskContext
-from eigenveil.methods.products import ProductMethod, require_shares
+from eigenveil.methods.base import Components, MethodPlan, PlanRequest, ProductMethod, TaskContext, require_shares
 from eigenveil.privacy.sums import bounded_gram_times
 from eigenveil.tasks.base import Question, Task, on_grid, require_array, require_step
 

@@ -22,8 +22,19 @@ from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, complement, orthonormal, signed, sines, top_eigen
 from eigenveil.linalg.blas import blas_threads
 from eigenveil.linalg.subspace import TOLD_APART, tie_at
-from eigenveil.methods.base import WORKING, Components, MethodPlan, PlanRequest, Scene, TaskContext, found_in
-from eigenveil.methods.products import ProductMethod, ProductTask, require_shares, ritz
+from eigenveil.methods.base import (
+    WORKING,
+    Components,
+    MethodPlan,
+    PlanRequest,
+    ProductMethod,
+    ProductTask,
+    Scene,
+    TaskContext,
+    found_in,
+    require_shares,
+    ritz,
+)
 from eigenveil.tasks.base import Question
 
 __all__ = ["METHOD", "KeptProducts", "KeptState", "KrylovState", "KrylovSum", "ritz_of_all"]

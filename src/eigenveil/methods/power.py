@@ -15,8 +15,7 @@ from eigenveil.core.sums import require_contraction
 from eigenveil.core.unit import Neighbours
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, orthonormal, signed, sines
-from eigenveil.methods.base import Components, MethodPlan, TaskContext
-from eigenveil.methods.products import ProductMethod, ProductTask, require_shares, ritz
+from eigenveil.methods.base import Components, MethodPlan, ProductMethod, ProductTask, TaskContext, require_shares, ritz
 from eigenveil.tasks.base import Question
 
 __all__ = ["METHOD", "PowerIteration", "PowerState"]

@@ -33,14 +33,16 @@ from eigenveil.methods.base import (
     Method,
     MethodPlan,
     PlanRequest,
+    ProductMethod,
     Scene,
     TaskContext,
     block_norm,
     gaussian,
+    geometric_shares,
     refuse_oversample,
+    require_shares,
     rows_of,
 )
-from eigenveil.methods.products import ProductMethod, geometric_shares, require_shares
 from eigenveil.privacy.floating import dense, sparse
 from eigenveil.privacy.sums import bounded_gram_times
 from eigenveil.protocols.party import run_pooled

@@ -26,8 +26,21 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from eigenveil.data.archive import require_own_folder, sync_folder
 from eigenveil.errors import require
-from eigenveil.network.binding import CertificateClaim, common_name, host_from, one_block, parsed, spki
-from eigenveil.network.certificates import Certificate, Passphrase, Role, authority_in, in_file, pem_of, private_keys_in
+from eigenveil.network.certificates import (
+    Certificate,
+    CertificateClaim,
+    Passphrase,
+    Role,
+    authority_in,
+    common_name,
+    host_from,
+    in_file,
+    one_block,
+    parsed,
+    pem_of,
+    private_keys_in,
+    spki,
+)
 from eigenveil.protocols.keys import Identity
 
 __all__ = [

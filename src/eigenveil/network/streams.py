@@ -8,7 +8,7 @@ from eigenveil.network.study import StudyFile
 from eigenveil.params.declarations.study import HubStudy
 from eigenveil.protocols.limits import FitSize, Role
 from eigenveil.protocols.wire import MessageLimits
-from eigenveil.tasks.slots.sums import SlotSums
+from eigenveil.tasks.slot_sums import SlotSums
 
 __all__ = ["rule_of", "slot_limits_of", "slot_parties_of"]
 

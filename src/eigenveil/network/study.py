@@ -21,8 +21,7 @@ from eigenveil.core.unit import Neighbours, PrivacyUnit
 from eigenveil.data.archive import text_owned
 from eigenveil.errors import ParameterError, require
 from eigenveil.linalg.graphs import Graph
-from eigenveil.network.binding import host_from
-from eigenveil.network.certificates import Certificate, Role, authority_in
+from eigenveil.network.certificates import Certificate, Role, authority_in, host_from
 from eigenveil.network.rules import check_terms, fewest_of, layout_of, require_own, require_said, require_together
 from eigenveil.params.declarations.federated import MOST_EDGES, FederatedParams, GossipParams
 from eigenveil.params.declarations.study import HubStudy, PeerStudy, said_in_file

@@ -19,9 +19,8 @@ from eigenveil.core.unit import Neighbours
 from eigenveil.errors import ParameterWarning, require_param
 from eigenveil.linalg import Array, found_share, orthonormal
 from eigenveil.methods import MethodPlan, TaskContext, covariance, krylov, method_of, power
-from eigenveil.methods.base import TOLERANCE
+from eigenveil.methods.base import TOLERANCE, geometric_shares
 from eigenveil.methods.krylov import KeptProducts
-from eigenveil.methods.products import geometric_shares
 from eigenveil.plan.choose import MEMORY_LIMIT, in_mebibytes
 from eigenveil.privacy.histories import Histories, interaction_products_sensitivity
 from eigenveil.tasks.base import SumTask

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from eigenveil.estimators.streaming.pca import StreamingPCA
     from eigenveil.estimators.terms import Round
     from eigenveil.model import Model
-    from eigenveil.network.agents.durable.party import Event
     from eigenveil.network.agents.star import HubAgent
+    from eigenveil.network.agents.steps import Event
     from eigenveil.runtimes.grpc import Transport
     from eigenveil.show.live import LivePage, PageAddress
 

@@ -25,9 +25,8 @@ from eigenveil.data.rows import DenseRows, SparseRows
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, norm_edge, spiked_edge, symmetric_edge
 from eigenveil.linalg.sketch import Sketch
-from eigenveil.privacy.blocks import add_block
 from eigenveil.privacy.floating import dense
-from eigenveil.privacy.sums import bounded_gram, bounded_sum
+from eigenveil.privacy.sums import add_block, bounded_gram, bounded_sum
 from eigenveil.tasks.fit.gaps import Rates
 from eigenveil.tasks.levels import Levels
 from eigenveil.tasks.totals import shrunk

@@ -17,9 +17,9 @@ from eigenveil.core.ledger import Charge
 from eigenveil.data.rows import DenseRows
 from eigenveil.errors import PeersLost
 from eigenveil.ledger.durable import DurableLedger
-from eigenveil.network.agents.durable.party import Event
 from eigenveil.network.agents.peer import PeerAgent
 from eigenveil.network.agents.site_data import SiteData
+from eigenveil.network.agents.steps import Event
 from eigenveil.network.certificates import Keys, pin_words
 from eigenveil.show.agreement import facts_of, who_learns
 

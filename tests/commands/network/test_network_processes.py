@@ -268,7 +268,7 @@ import numpy as np
 from eigenveil.commands._network import carried
 from eigenveil.show.progress import Voice
 from eigenveil.commands._ending import errors_as_lines
-from eigenveil.network.agents.durable.party import DurableParty
+from eigenveil.network.agents.steps import DurableParty
 from eigenveil.network.agents.runner import Agent, Runner
 from eigenveil.runtimes.grpc import Inbox
 import typer

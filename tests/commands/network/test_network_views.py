@@ -11,9 +11,9 @@ from rich.console import Console
 
 from commands.network.network_folders import Folders
 from eigenveil.estimators.terms import Round
-from eigenveil.network.agents.durable.party import Event
 from eigenveil.network.agents.runner import credentials_of
 from eigenveil.network.agents.star import HubAgent
+from eigenveil.network.agents.steps import Event
 from eigenveil.network.certificates import Keys
 from eigenveil.runtimes.grpc import Transport
 from eigenveil.show.progress import HubView, PartyView, Voice, traffic_of

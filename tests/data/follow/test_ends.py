@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from eigenveil.data.follow import ByClock, SlotEnd, WatchedEnds
-from eigenveil.data.follow import sources as watcher
+from eigenveil.data.follow import watcher
 from eigenveil.errors import ClockJumped, ProtocolError
 
 

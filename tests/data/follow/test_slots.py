@@ -19,7 +19,7 @@ from eigenveil.data.follow import (
     SlotStart,
     follow,
 )
-from eigenveil.data.follow import sources as watcher
+from eigenveil.data.follow import watcher
 from eigenveil.errors import ClockJumped, SourceChanged
 
 NOW = Instant(1000.0, 5.0)

@@ -13,8 +13,8 @@ from eigenveil.core.unit import Neighbours
 from eigenveil.errors import BudgetExceeded
 from eigenveil.linalg import Array
 from eigenveil.tasks.base import Question
-from eigenveil.tasks.slots.base import SlotSketches
-from eigenveil.tasks.slots.sums import SlotSums
+from eigenveil.tasks.slot_sums import SlotSums
+from eigenveil.tasks.slots import SlotSketches
 from laws.strategies import SIZES, person
 
 COUNTED = (Neighbours.ZERO_OUT, Neighbours.REPLACE_ONE)

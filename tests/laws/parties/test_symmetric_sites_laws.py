@@ -18,7 +18,7 @@ from eigenveil.data.rows import DenseRows, Symmetric, WeightedRows
 from eigenveil.linalg import Array
 from eigenveil.methods.fedpower import LocalPower, constant_steps
 from eigenveil.privacy.sums import bounded_count, bounded_gram, bounded_gram_times, bounded_sum, bounded_trace
-from eigenveil.tasks.slots.sums import SlotSums
+from eigenveil.tasks.slot_sums import SlotSums
 from eigenveil.tasks.totals import Totals
 from laws.strategies import PERSONAL, all_tasks
 

@@ -16,10 +16,10 @@ from eigenveil.audit.specimens import AsRead
 from eigenveil.core.domain import Domain
 from eigenveil.core.unit import Neighbours
 from eigenveil.data.follow import ByClock, Closed, FollowedRows, Follower, Instant, Left, SlotEnd, SlotStart, follow
-from eigenveil.data.follow import sources as watcher
+from eigenveil.data.follow import watcher
 from eigenveil.linalg import Array
 from eigenveil.tasks.base import Question
-from eigenveil.tasks.slots.sums import SlotSums
+from eigenveil.tasks.slot_sums import SlotSums
 
 SECONDS = 10.0
 DIM = 2

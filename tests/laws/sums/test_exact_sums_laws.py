@@ -38,9 +38,9 @@ from eigenveil.estimators.bounds.rows import find_bounds
 from eigenveil.estimators.bounds.spectrum import bounded_spectrum, released_spectrum
 from eigenveil.linalg import Array, orthonormal
 from eigenveil.linalg.blas import blas_threads
-from eigenveil.privacy.blocks import add_block
 from eigenveil.privacy.histories import Histories
 from eigenveil.privacy.sums import (
+    add_block,
     bounded_count,
     bounded_gram,
     bounded_gram_times,

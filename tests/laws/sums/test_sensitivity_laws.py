@@ -28,7 +28,7 @@ from eigenveil.privacy.sums import (
     bounded_sum,
     bounded_trace,
 )
-from eigenveil.tasks.slots.sums import SlotSums
+from eigenveil.tasks.slot_sums import SlotSums
 from eigenveil.tasks.totals import Totals
 from laws.strategies import PERSONAL, Case, all_tasks, cases, search_task, table
 from laws.sums.exact_rows import exact_gram, exact_sum, exact_trace, gone, moved, rounded, squared, table_of

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from eigenveil.network.agents.durable.hub import HubLog, LogEntry, TranscriptError
+from eigenveil.network.agents.hub_log import HubLog, LogEntry, TranscriptError
 
 STUDY = "a" * 64
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from eigenveil.network.agents.durable.hub import HubLog, LogEntry
+from eigenveil.network.agents.hub_log import HubLog, LogEntry
 
 log = HubLog.open(Path(sys.argv[1]), study="a" * 64, wheel="1")
 for number in range(5):

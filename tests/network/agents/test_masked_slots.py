@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eigenveil.network.agents.durable.party import Event
+from eigenveil.network.agents.steps import Event
 from eigenveil.protocols.messages import Ask, Brief, Decline, Done, Give, Masked, Message, Return
 from eigenveil.protocols.wire import decode, encode
 from eigenveil.tasks.base import Question

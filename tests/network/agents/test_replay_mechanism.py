@@ -7,7 +7,7 @@ from eigenveil.core.ledger import Ledger
 from eigenveil.core.mechanism import Bounded, Gaussian
 from eigenveil.core.noise import Noise
 from eigenveil.errors import ProtocolError
-from eigenveil.network.agents.durable.hub import ReplayMechanism
+from eigenveil.network.agents.hub_log import ReplayMechanism
 from eigenveil.privacy.released import release_columns
 
 

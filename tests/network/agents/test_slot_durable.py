@@ -14,9 +14,9 @@ from eigenveil.errors import ProtocolError
 from eigenveil.estimators.slots.parties import SlotParties, SlotSimulation
 from eigenveil.estimators.slots.spec import SlotSpec
 from eigenveil.ledger.durable import DurableLedger, LedgerError, StudyBudget
-from eigenveil.network.agents.durable.hub import HubLog
-from eigenveil.network.agents.durable.slot_site import DurableSlotSite, SlotsBefore, StoredParts
+from eigenveil.network.agents.hub_log import HubLog
 from eigenveil.network.agents.slot_hub import DurableSlotHub
+from eigenveil.network.agents.slot_steps import DurableSlotSite, SlotsBefore, StoredParts
 from eigenveil.privacy.released import packed_size
 from eigenveil.protocols.keys import Identity
 from eigenveil.protocols.limits import FitSize, limits_for

@@ -7,10 +7,10 @@ import numpy as np
 
 from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import orthonormal
-from eigenveil.network.agents.durable.hub import DurableHub, HubLog
-from eigenveil.network.agents.durable.party import DurableParty, Outgoing
+from eigenveil.network.agents.hub_log import DurableHub, HubLog
 from eigenveil.network.agents.runner import MESSAGE, credentials_of
 from eigenveil.network.agents.star import HubAgent
+from eigenveil.network.agents.steps import DurableParty, Outgoing
 from eigenveil.network.certificates import recogniser
 from eigenveil.network.parties import parties_of
 from eigenveil.protocols import wire

@@ -12,9 +12,9 @@ from typing import Any, cast
 import pytest
 
 from eigenveil.ledger.durable import DurableLedger, StudyBudget
-from eigenveil.network.agents.durable.party import DurableParty
 from eigenveil.network.agents.runner import MESSAGE, Agent, Runner, credentials_of
 from eigenveil.network.agents.star import HubAgent
+from eigenveil.network.agents.steps import DurableParty
 from eigenveil.protocols.messages import Brief, Decline, Message
 from eigenveil.protocols.wire import encode
 from eigenveil.runtimes.grpc import Got, Inbox, Joined, Left, Transport

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from eigenveil.ledger.durable import DurableLedger
-from eigenveil.network.agents.durable.party import Outgoing
 from eigenveil.network.agents.star import HubAgent
+from eigenveil.network.agents.steps import Outgoing
 from eigenveil.protocols.messages import Ask, Body, Brief, Decline, Done, Give, Masked, Message, Return
 from eigenveil.protocols.wire import VERSION, decode, encode
 from eigenveil.tasks.base import Question

@@ -13,8 +13,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 
 from eigenveil.network.authority import Authority, new_request, write_new
-from eigenveil.network.binding import CertificateClaim, common_name
-from eigenveil.network.certificates import Certificate, Keys, Role
+from eigenveil.network.certificates import Certificate, CertificateClaim, Keys, Role, common_name
 
 NOW = datetime.now(UTC)
 

@@ -15,8 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eigenveil.network.authority import Authority, CertificateRequest, file_stem, free_place, new_request, write_new
-from eigenveil.network.binding import CertificateClaim, common_name, spki
-from eigenveil.network.certificates import Certificate
+from eigenveil.network.certificates import Certificate, CertificateClaim, common_name, spki
 from eigenveil.protocols.keys import Identity
 from network.identity.identity_makers import as_pem, fresh_key
 

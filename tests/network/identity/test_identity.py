@@ -11,8 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eigenveil.network.authority import Authority, new_request, write_new
-from eigenveil.network.binding import ROLES, checked_name, host_from
-from eigenveil.network.certificates import Certificate, Keys, Role, pin_words, recogniser
+from eigenveil.network.certificates import (
+    ROLES,
+    Certificate,
+    Keys,
+    Role,
+    checked_name,
+    host_from,
+    pin_words,
+    recogniser,
+)
 from eigenveil.protocols.keys import Identity, signed_by
 from network.identity.identity_makers import party
 

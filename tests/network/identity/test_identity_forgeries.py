@@ -16,8 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eigenveil.network.authority import Authority, new_request
-from eigenveil.network.binding import CertificateClaim, common_name, server_name_of, spki
-from eigenveil.network.certificates import Certificate
+from eigenveil.network.certificates import Certificate, CertificateClaim, common_name, server_name_of, spki
 from eigenveil.protocols.keys import Identity
 from network.identity.identity_makers import Forger, as_pem, changed, claim_in, fresh_key, key_in, party
 

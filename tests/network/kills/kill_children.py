@@ -31,10 +31,10 @@ from eigenveil.data.rows import DenseRows
 from eigenveil.ledger.durable import DurableLedger
 from eigenveil.model import Model
 from eigenveil.network import certificates as identity_module
-from eigenveil.network.agents.durable.hub import HubLog
-from eigenveil.network.agents.durable.party import Event
+from eigenveil.network.agents.hub_log import HubLog
 from eigenveil.network.agents.site_data import SiteData
 from eigenveil.network.agents.star import HubAgent, SiteAgent
+from eigenveil.network.agents.steps import Event
 from eigenveil.network.certificates import Certificate, Keys
 from eigenveil.network.policy import Policy
 from eigenveil.network.study import StudyFile

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from eigenveil.errors import ParameterError
 from eigenveil.estimators import FederatedPCA, GossipPCA
 from eigenveil.linalg.graphs import Graph
-from eigenveil.network.binding import checked_name
+from eigenveil.network.certificates import checked_name
 from eigenveil.network.rules import method_of
 from eigenveil.network.study import StudyFile
 from eigenveil.params.declarations.study import PeerStudy, said_in_file

@@ -13,7 +13,7 @@ import pytest
 
 from eigenveil.data.rows import DenseRows
 from eigenveil.errors import ProtocolError
-from eigenveil.network.agents.durable.party import opened
+from eigenveil.network.agents.steps import opened
 from eigenveil.network.parties import parties_of, peer_parties_of
 from eigenveil.network.rules import MEMORY, limits_of
 from eigenveil.network.study import StudyFile

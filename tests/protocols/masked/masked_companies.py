@@ -14,7 +14,7 @@ from pytest import MonkeyPatch
 
 import eigenveil.protocols.masked.dealing as evidence_module
 import eigenveil.protocols.masked.graph as masks_module
-import eigenveil.protocols.masked.keyring as keyring_module
+import eigenveil.protocols.masked.session as keyring_module
 import eigenveil.protocols.masked.session as session_module
 from eigenveil.core.accounting import Budget
 from eigenveil.core.ledger import Ledger
@@ -30,9 +30,8 @@ from eigenveil.protocols.keys import KEY, SIGNATURE, Identity, agree, digest, pr
 from eigenveil.protocols.masked.dealing import HashTree, drawn
 from eigenveil.protocols.masked.graph import MaskGraph, add_masks, mask_graph
 from eigenveil.protocols.masked.hub import MaskedExchange, Masking
-from eigenveil.protocols.masked.keyring import Keyring, SharePool
 from eigenveil.protocols.masked.member import MaskedMember
-from eigenveil.protocols.masked.session import pair_purpose, roster_of
+from eigenveil.protocols.masked.session import Keyring, SharePool, pair_purpose, roster_of
 from eigenveil.protocols.masked.shamir import PRIME, SHARE_BYTES, Joiner
 from eigenveil.protocols.masked.terms import DECLINED, MaskedTerms, PublicKeys, question_digest
 from eigenveil.protocols.messages import Ask, Body, Brief, Masked, Message, Return, Table

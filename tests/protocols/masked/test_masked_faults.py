@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from eigenveil.data.rows import DenseRows
 from eigenveil.errors import ProtocolError, QuorumLost
 from eigenveil.protocols.masked.graph import MaskGraph
-from eigenveil.protocols.masked.keyring import Keyring
 from eigenveil.protocols.masked.member import MaskedMember
-from eigenveil.protocols.masked.session import Session
+from eigenveil.protocols.masked.session import Keyring, Session
 from eigenveil.protocols.messages import Brief, Masked, Message, Return
 from eigenveil.runtimes.local import Faults, LocalStar
 from protocols.masked.masked_companies import MaskedCompany, drawn_from, masked_company, power, sparse_company

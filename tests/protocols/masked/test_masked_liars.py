@@ -12,15 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import eigenveil.protocols.masked.keyring as keyring_module
+import eigenveil.protocols.masked.session as keyring_module
 import eigenveil.protocols.masked.session as session_module
 from eigenveil.errors import ProtocolError, QuorumLost
 from eigenveil.protocols.keys import KEY
 from eigenveil.protocols.masked.dealing import MARK, Dealing, ShareDigests, receipt
 from eigenveil.protocols.masked.graph import MaskGraph
 from eigenveil.protocols.masked.hub import MaskedExchange
-from eigenveil.protocols.masked.keyring import Keyring, SharePool
-from eigenveil.protocols.masked.session import Session
+from eigenveil.protocols.masked.session import Keyring, Session, SharePool
 from eigenveil.protocols.masked.shamir import PRIME, SHARE_BYTES, value_at
 from eigenveil.protocols.messages import Brief, Message, Table
 from eigenveil.runtimes.local import Faults, LocalStar
@@ -883,7 +882,7 @@ def test_bundles_changed_on_the_way_from_the_hub_frame_nobody(monkeypatch: Patch
     assert them.masking.liars == {}
     assert them.masking.banned == set()
     # Where holders do not say which bundle they got, or nobody compares it, the dealer is left out.
-    monkeypatch.setattr("eigenveil.protocols.masked.keyring.bundle_mark", lambda sealed: bytes(MARK))
+    monkeypatch.setattr("eigenveil.protocols.masked.session.bundle_mark", lambda sealed: bytes(MARK))
     monkeypatch.setattr("eigenveil.protocols.masked.session.bundle_mark", lambda sealed: bytes(MARK))
     them = masked_company(7, 5)
     process = LocalStar(them.hub, them.members.values(), faults=Faults(meddle=change), seed=1)

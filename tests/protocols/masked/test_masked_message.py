@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import eigenveil.protocols.masked.keyring as keyring_module
+import eigenveil.protocols.masked.session as keyring_module
 import eigenveil.protocols.masked.session as session_module
 import eigenveil.protocols.wire as wire_module
 from eigenveil.data.rows import DenseRows
@@ -21,9 +21,8 @@ from eigenveil.errors import PeerError, ProtocolError, QuorumLost
 from eigenveil.protocols.keys import KEY, POINT, Identity
 from eigenveil.protocols.masked.dealing import MARK
 from eigenveil.protocols.masked.hub import MaskedExchange
-from eigenveil.protocols.masked.keyring import Keyring
 from eigenveil.protocols.masked.member import MaskedMember, _SiteRound, words_digest
-from eigenveil.protocols.masked.session import Session
+from eigenveil.protocols.masked.session import Keyring, Session
 from eigenveil.protocols.masked.terms import DECLINED, question_digest
 from eigenveil.protocols.messages import Ask, Body, Brief, Decline, Done, Give, Masked, Message, Return
 from eigenveil.protocols.wire import decode, encode, size

@@ -16,8 +16,8 @@ from eigenveil.protocols.messages import Ask, Decline, Done, Give, Message
 from eigenveil.protocols.star.rounds import Terms
 from eigenveil.runtimes.local import Faults
 from eigenveil.tasks.base import Question
-from eigenveil.tasks.slots.base import ClosedSlot
-from eigenveil.tasks.slots.sums import SlotSums
+from eigenveil.tasks.slot_sums import SlotSums
+from eigenveil.tasks.slots import ClosedSlot
 
 DIM, SLOTS = 4, 5
 NAMES = tuple(f"site {number}" for number in range(6))

@@ -35,7 +35,7 @@ from eigenveil.ledger.replay import written_export
 from eigenveil.ledger.spending import released
 from eigenveil.ledger.store import FileStore
 from eigenveil.linalg import Array
-from eigenveil.network.agents.durable.slot_site import DurableSlotSite, StoredParts
+from eigenveil.network.agents.slot_steps import DurableSlotSite, StoredParts
 from eigenveil.protocols.limits import FitSize, limits_for
 from eigenveil.protocols.star.rounds import Terms
 

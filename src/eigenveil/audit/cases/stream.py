@@ -36,8 +36,7 @@ from eigenveil.audit.cases.seen import (
 )
 from eigenveil.core.accounting import Budget
 from eigenveil.core.unit import Neighbours
-from eigenveil.data.follow import ByClock, Closed, Follower, Instant, SlotEnd, follow
-from eigenveil.data.follow import sources as watcher
+from eigenveil.data.follow import ByClock, Closed, Follower, Instant, SlotEnd, follow, watcher
 from eigenveil.errors import require
 from eigenveil.estimators import FederatedStream, StreamingPCA
 from eigenveil.estimators.slots.parties import SlotParties, slot_guarantee
@@ -47,8 +46,8 @@ from eigenveil.params.declarations.streaming import SlotStreamParams
 from eigenveil.params.declare import checked
 from eigenveil.privacy.released import packed_side, unpack
 from eigenveil.tasks.base import Question
-from eigenveil.tasks.slots.base import ClosedSlot
-from eigenveil.tasks.slots.sums import SlotSums
+from eigenveil.tasks.slot_sums import SlotSums
+from eigenveil.tasks.slots import ClosedSlot
 from eigenveil.trackers import published_as
 
 __all__ = ["CASES", "Reader", "followed_file"]

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Final, Protocol, TypeAlias, final
 
 from eigenveil.data.archive import whole_file
-from eigenveil.data.follow import sources as watcher
+from eigenveil.data.follow import watcher
 from eigenveil.data.follow.sources import Followed, Offset, Reach, require_sized
 from eigenveil.errors import ClockJumped, ProtocolError, require
 from eigenveil.linalg import Array

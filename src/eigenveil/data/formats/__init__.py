@@ -14,13 +14,14 @@ from eigenveil.data.formats.base import (
     reading,
     require_readable,
 )
-from eigenveil.data.formats.params import FileParams, TableParams
 from eigenveil.data.formats.registry import (
     FORMATS,
     OUTPUTS,
     PIPES,
     SHARED,
     WORDS,
+    FileParams,
+    TableParams,
     by_ending,
     followed_format,
     format_of,

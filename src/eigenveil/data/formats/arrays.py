@@ -10,12 +10,12 @@ from eigenveil.errors import require
 
 if TYPE_CHECKING:
     from eigenveil.core.rows import Rows
-    from eigenveil.data.formats.params import FileParams
+    from eigenveil.data.formats.registry import FileParams
 from eigenveil.data.formats.unpacked import UnpacksTooMuch, require_members
 
 if TYPE_CHECKING:
     from eigenveil.core.rows import Rows
-    from eigenveil.data.formats.params import FileParams
+    from eigenveil.data.formats.registry import FileParams
 
 __all__ = ["NPY", "NPZ", "as_dense", "reading_arrays"]
 

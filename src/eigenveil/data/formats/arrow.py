@@ -12,7 +12,7 @@ from eigenveil.data.formats.unpacked import require_batches
 from eigenveil.data.number_texts import NO_MARKS, MissingMarks
 
 if TYPE_CHECKING:
-    from eigenveil.data.formats.params import FileParams
+    from eigenveil.data.formats.registry import FileParams
 
 __all__ = ["ARROW"]
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from eigenveil.core.rows import Rows
     from eigenveil.data.columns import ColumnFaults
     from eigenveil.data.follow.sources import Followed
-    from eigenveil.data.formats.params import FileParams
+    from eigenveil.data.formats.registry import FileParams
     from eigenveil.data.number_texts import MissingMarks
     from eigenveil.linalg import Array
 if TYPE_CHECKING:

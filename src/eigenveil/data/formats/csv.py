@@ -27,7 +27,7 @@ from eigenveil.data.number_texts import NumberFormat, could_be_names, could_be_n
 from eigenveil.errors import ColumnsError, ParameterError, listed, require, verbatim
 
 if TYPE_CHECKING:
-    from eigenveil.data.formats.params import FileParams
+    from eigenveil.data.formats.registry import FileParams
     from eigenveil.linalg import Array
 
 __all__ = ["CSV", "CsvHeader", "CsvTable", "TextRows", "preamble", "whole_records"]

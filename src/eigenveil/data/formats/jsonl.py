@@ -16,7 +16,7 @@ from eigenveil.data.number_texts import MissingMarks
 from eigenveil.errors import require
 
 if TYPE_CHECKING:
-    from eigenveil.data.formats.params import FileParams
+    from eigenveil.data.formats.registry import FileParams
 
 __all__ = ["JSONL"]
 

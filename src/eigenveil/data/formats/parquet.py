@@ -13,7 +13,7 @@ from eigenveil.data.number_texts import NO_MARKS, MissingMarks
 from eigenveil.errors import listed, require
 
 if TYPE_CHECKING:
-    from eigenveil.data.formats.params import FileParams
+    from eigenveil.data.formats.registry import FileParams
 
 __all__ = ["PARQUET"]
 

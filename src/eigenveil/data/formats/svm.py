@@ -8,7 +8,7 @@ from eigenveil.data.formats.unpacked import require_plain
 
 if TYPE_CHECKING:
     from eigenveil.core.rows import Rows
-    from eigenveil.data.formats.params import FileParams
+    from eigenveil.data.formats.registry import FileParams
 
 __all__ = ["SVM"]
 

@@ -9,7 +9,7 @@ from eigenveil.data.formats.unpacked import PACKED
 from eigenveil.errors import ParameterError, require, verbatim
 
 if TYPE_CHECKING:
-    from eigenveil.data.formats.params import FileParams
+    from eigenveil.data.formats.registry import FileParams
 import json
 import math
 from collections.abc import Mapping, Sequence

@@ -25,7 +25,7 @@ from eigenveil.data.number_texts import MissingMarks, could_be_names
 from eigenveil.errors import ParameterError, listed, require, verbatim
 
 if TYPE_CHECKING:
-    from eigenveil.data.formats.params import FileParams
+    from eigenveil.data.formats.registry import FileParams
 
 __all__ = ["XLSX", "SheetWriter", "Workbook", "cell_name"]
 

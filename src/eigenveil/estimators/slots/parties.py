@@ -43,7 +43,7 @@ from eigenveil.protocols.masked.member import MaskedMember
 from eigenveil.protocols.masked.terms import MaskedTerms
 from eigenveil.protocols.messages import Message
 from eigenveil.protocols.party import Party
-from eigenveil.protocols.slots import MaskedSlotMember, SlotHub, SlotMember, SlotRound
+from eigenveil.protocols.slot_hub import MaskedSlotMember, SlotHub, SlotMember, SlotRound
 from eigenveil.protocols.star.hub import Node
 from eigenveil.protocols.star.rounds import Terms, star, tree
 from eigenveil.protocols.wire import size
@@ -51,8 +51,8 @@ from eigenveil.runtimes.local import Faults, LocalNetwork, Refusal
 from eigenveil.tasks.base import Question
 from eigenveil.tasks.fit.gaps import Extent, Rates
 from eigenveil.tasks.levels import Change
-from eigenveil.tasks.slots.base import ClosedSlot, SlotState
-from eigenveil.tasks.slots.sums import SlotSums
+from eigenveil.tasks.slot_sums import SlotSums
+from eigenveil.tasks.slots import ClosedSlot, SlotState
 from eigenveil.trackers import Sums
 from eigenveil.trackers.sums import floor_of, sketch_of
 

@@ -16,8 +16,8 @@ from eigenveil.params.declarations.streaming import SlotStreamParams
 from eigenveil.privacy.facts import Person
 from eigenveil.protocols.star.rounds import Terms
 from eigenveil.tasks.fit.gaps import gaps_of
-from eigenveil.tasks.slots.base import SlotSketches
-from eigenveil.tasks.slots.sums import SlotSums
+from eigenveil.tasks.slot_sums import SlotSums
+from eigenveil.tasks.slots import SlotSketches
 from eigenveil.trackers import EnergyBounds
 
 __all__ = ["SlotSpec", "slot_spec"]

@@ -14,17 +14,9 @@ from eigenveil.estimators.gossip.parties import PeerParties, gossip_guarantee, p
 from eigenveil.estimators.terms import model_of
 from eigenveil.ledger.durable import DurableLedger, Opened
 from eigenveil.model import Model
-from eigenveil.network.agents.durable.party import (
-    Cause,
-    DurableParty,
-    Event,
-    LedgerSteps,
-    OnEvent,
-    Outgoing,
-    outgoing_of,
-)
 from eigenveil.network.agents.runner import Runner
 from eigenveil.network.agents.site_data import Holder, SiteData, account_of
+from eigenveil.network.agents.steps import Cause, DurableParty, Event, LedgerSteps, OnEvent, Outgoing, outgoing_of
 from eigenveil.network.certificates import Keys
 from eigenveil.network.parties import peer_parties_of, study_settings
 from eigenveil.network.policy import Policy

@@ -25,7 +25,7 @@ from typing import Final, TypeVar, assert_never, final
 
 from eigenveil.core.rows import in_silence
 from eigenveil.errors import OtherStudy, ProtocolError, require
-from eigenveil.network.agents.durable.party import DurableParty, Event, OnEvent, Outgoing
+from eigenveil.network.agents.steps import DurableParty, Event, OnEvent, Outgoing
 from eigenveil.network.certificates import Keys, recogniser
 from eigenveil.network.study import Place, StudyFile
 from eigenveil.protocols.party import Wait

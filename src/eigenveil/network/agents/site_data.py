@@ -20,8 +20,8 @@ from eigenveil.data.tables import read_table
 from eigenveil.errors import ColumnsError, ParameterError, ProtocolError, require
 from eigenveil.estimators.reading import people_at
 from eigenveil.ledger.durable import DurableLedger, Opened, StudyBudget
-from eigenveil.network.agents.durable.party import Event, OnEvent
 from eigenveil.network.agents.runner import STOPPED, Agent, Runner
+from eigenveil.network.agents.steps import Event, OnEvent
 from eigenveil.network.certificates import Keys
 from eigenveil.network.policy import Policy, PolicyRefusal
 from eigenveil.network.study import StudyFile

@@ -23,18 +23,18 @@ from eigenveil.estimators.streaming.spec import Answer
 from eigenveil.estimators.terms import asked_settings
 from eigenveil.linalg import Array
 from eigenveil.model import Model
-from eigenveil.network.agents.durable.hub import HubLog, LogEntry, ReplayMechanism
-from eigenveil.network.agents.durable.party import Cause, DurableParty, Event, OnEvent, Outgoing, outgoing_of
+from eigenveil.network.agents.hub_log import HubLog, LogEntry, ReplayMechanism
 from eigenveil.network.agents.runner import STOPPED, THANKS, Agent, Runner, progress_in
+from eigenveil.network.agents.steps import Cause, DurableParty, Event, OnEvent, Outgoing, outgoing_of
 from eigenveil.network.certificates import Keys
 from eigenveil.network.parties import study_settings
 from eigenveil.network.rules import MEMORY
 from eigenveil.network.streams import rule_of, slot_limits_of, slot_parties_of
 from eigenveil.network.study import StudyFile
 from eigenveil.protocols.messages import Give, Message, Return
-from eigenveil.protocols.slots import HubSnapshot, SlotHub, SlotRound
+from eigenveil.protocols.slot_hub import HubSnapshot, SlotHub, SlotRound
 from eigenveil.protocols.wire import MessageLimits, decode, encode
-from eigenveil.tasks.slots.base import SlotState
+from eigenveil.tasks.slots import SlotState
 from eigenveil.trackers.state import numbered, restored, taken_apart
 
 __all__ = ["DurableSlotHub", "SlotHubAgent", "current_line", "snapshot_from", "snapshot_parts"]

@@ -35,16 +35,16 @@ from eigenveil.data.follow import (
 from eigenveil.errors import ProtocolError, require
 from eigenveil.estimators.slots.parties import SlotParties
 from eigenveil.ledger.durable import DurableLedger, Opened
-from eigenveil.network.agents.durable.party import Event, OnEvent, Outgoing
-from eigenveil.network.agents.durable.slot_site import DurableSlotSite, SlotsBefore, StoredParts
 from eigenveil.network.agents.runner import Runner, progress_note
 from eigenveil.network.agents.site_data import Holder, account_of
+from eigenveil.network.agents.slot_steps import DurableSlotSite, SlotsBefore, StoredParts
+from eigenveil.network.agents.steps import Event, OnEvent, Outgoing
 from eigenveil.network.certificates import Keys
 from eigenveil.network.policy import Policy
 from eigenveil.network.rules import MEMORY, method_of
 from eigenveil.network.streams import rule_of, slot_limits_of, slot_parties_of
 from eigenveil.network.study import StudyFile
-from eigenveil.protocols.slots import MaskedSlotMember, SlotMember
+from eigenveil.protocols.slot_hub import MaskedSlotMember, SlotMember
 
 __all__ = ["SlotSiteAgent"]
 

@@ -14,10 +14,10 @@ from eigenveil.estimators.federated.parties import Parties
 from eigenveil.estimators.slots.parties import SlotParties
 from eigenveil.ledger.durable import DurableLedger, Opened, StudyBudget
 from eigenveil.model import Model
-from eigenveil.network.agents.durable.hub import DurableHub, HubLog
-from eigenveil.network.agents.durable.party import DurableParty, DurableSite, Event, OnEvent
+from eigenveil.network.agents.hub_log import DurableHub, HubLog
 from eigenveil.network.agents.runner import READY, STOPPED, THANKS, Agent, Runner, progress_in, progress_note
 from eigenveil.network.agents.site_data import Holder, SiteData, account_of
+from eigenveil.network.agents.steps import DurableParty, DurableSite, Event, OnEvent
 from eigenveil.network.certificates import Keys
 from eigenveil.network.parties import federated_model, found_in, parties_of
 from eigenveil.network.policy import Policy

@@ -38,9 +38,8 @@ from eigenveil.errors import PeerError, ProtocolError, QuorumLost
 from eigenveil.protocols.keys import KEY, agree, digest, private_key, public_of
 from eigenveil.protocols.masked.dealing import MARK, Dealing, HashTree, drawn, share_mark
 from eigenveil.protocols.masked.graph import add_masks
-from eigenveil.protocols.masked.keyring import Keyring, SharePool
 from eigenveil.protocols.masked.member import list_digest, return_digest, words_digest
-from eigenveil.protocols.masked.session import bundle_size, pair_purpose
+from eigenveil.protocols.masked.session import Keyring, SharePool, bundle_size, pair_purpose
 from eigenveil.protocols.masked.shamir import SHARE_BYTES, is_share
 from eigenveil.protocols.masked.terms import DECLINED, MaskedTerms, PublicKeys, question_digest
 from eigenveil.protocols.messages import Ask, Body, Brief, Decline, Masked, Message, Return, Table

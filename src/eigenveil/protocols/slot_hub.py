@@ -1,27 +1,8 @@
-"""`SlotHub`: asks for one slot after the other, and again for what was late. Its state is the answer at any time.
+"""Streams over many sites: a slot is a round, the hub pulls, and nobody waits for anybody.
 
-    | state       | event                                    | next state
-    | idle        | tick, a slot is due                      | asking: the slot, of every site
-    |             | tick, after the last slot and its window | done: everybody is sent the result
-    | asking      | an answer, and others are awaited        | asking
-    |             | timeout, tries left                      | asking: those who are silent are asked again
-    |             | last answer, or timeout, no tries left   | closing
-    | closing     | another step in this round (masks)       | asking
-    |             | too few survivors, a failed round (masks)| the slot is skipped; catching up
-    |             | a total, or nobody answered              | the total is folded in; catching up
-    | catching up | an older slot in the window lacks sites  | asking: that slot, of those who are missing from it
-    |             | nothing is missing                       | idle: slots whose window has passed are settled
-
-Where slots are counted out in rows, a source may end before the last of them. Sites say how many slots they have closed and
-whether their source has ended (`heard`). Once too few of them can fill a slot, the study has no more slots than those before it
-(`shorten`). Under masks, such a slot is asked for when enough sites have closed it (`due`): a round of masks is not repeated.
-
-A message in any other state is a `PeerError` and changes nothing. Each site is counted once for each slot: `Ask.without` names
-those who are. Who is not counted when the window has passed is missing from the slot.
-
-With forgetting, a slot is weighed by its age. One that late sites may still add to would then count too little, most of all right
-after a drift. Such slots are kept apart until they are settled, and the answer counts them as if as many sites were in them as in
-those before (`_scaled`). Who has answered is public, and nothing else decides about it.
+`SlotHub` asks for slots and folds what comes, `SlotMember` answers for each slot as often as it is asked. Nodes of a tree are
+those of `protocols.star`. Under masks, a site is a `MaskedSlotMember`. `estimators.slots` makes these parties, and `network`
+runs them. It may import the other protocols, except `limits`.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,14 +13,16 @@ from eigenveil.core.mechanism import Mechanism
 from eigenveil.errors import PeerError, ProtocolError, require
 from eigenveil.linalg import Array
 from eigenveil.protocols.messages import Done, Message
+from eigenveil.protocols.slot_site import MaskedSlotMember, SlotMember
 from eigenveil.protocols.star.rounds import Asker, Exchange, Gathering, NewExchange, Terms, reachable
 from eigenveil.tasks.base import Question
-from eigenveil.tasks.slots.base import SlotState, SlotTask
+from eigenveil.tasks.slots import SlotState, SlotTask
 
-__all__ = ["HubSnapshot", "SlotHub", "SlotRound"]
+__all__ = ["HubSnapshot", "MaskedSlotMember", "SlotHub", "SlotMember", "SlotRound"]
 
 # So many of the last settled slots say how many sites to expect.
 _RECENT: Final = 8
+
 # An unsettled slot is scaled up by no more than this: one early site must not stand for all the others.
 _LARGEST: Final = 2.0
 

@@ -25,8 +25,8 @@ from eigenveil.protocols.masked.member import MaskedMember
 from eigenveil.protocols.messages import Ask, Decline, Done, Give, Masked, Message
 from eigenveil.protocols.party import Party, require_asked
 from eigenveil.tasks.base import Question
-from eigenveil.tasks.slots.base import ClosedSlot, SlotTask
-from eigenveil.tasks.slots.sums import SlotSums
+from eigenveil.tasks.slot_sums import SlotSums
+from eigenveil.tasks.slots import ClosedSlot, SlotTask
 
 __all__ = ["MaskedSlotMember", "SlotMember", "SlotParty"]
 

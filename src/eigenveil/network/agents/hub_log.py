@@ -20,7 +20,7 @@ from eigenveil.errors import BudgetExceeded, EigenveilError, PeerError, Protocol
 from eigenveil.estimators.federated.parties import Parties
 from eigenveil.estimators.terms import Round, round_of
 from eigenveil.linalg import Array
-from eigenveil.network.agents.durable.party import Cause, DurableParty, Event, OnEvent, Outgoing
+from eigenveil.network.agents.steps import Cause, DurableParty, Event, OnEvent, Outgoing
 from eigenveil.network.parties import found_in
 from eigenveil.privacy.released import release_columns
 from eigenveil.protocols.messages import Ask, Done, Give, Message

@@ -31,18 +31,21 @@ from eigenveil.core.ledger import Charge, Ledger
 from eigenveil.core.unit import PrivacyUnit
 from eigenveil.errors import require
 from eigenveil.ledger.durable import DurableLedger, Opened, StudyStep
-from eigenveil.network.agents.durable.party import Asked, Cause, Event, LedgerSteps, OnEvent, Outgoing
+from eigenveil.network.agents.steps import Asked, Cause, Event, LedgerSteps, OnEvent, Outgoing
 from eigenveil.protocols.messages import Ask, Brief, Done, Give, Masked, Message
-from eigenveil.protocols.slots import MaskedSlotMember, SlotMember
+from eigenveil.protocols.slot_hub import MaskedSlotMember, SlotMember
 from eigenveil.protocols.wire import MessageLimits, decode, encode, in_round
-from eigenveil.tasks.slots.base import OpenSlot
+from eigenveil.tasks.slots import OpenSlot
 
 __all__ = ["DurableSlotSite", "SlotsBefore", "StoredParts"]
 
 # What a step of the ledger is about: a closed slot, a message under masks, or the result.
 _SLOT: Final = "slot"
+
 _MESSAGE: Final = "message"
+
 _RESULT: Final = "result"
+
 # The steps of an exchange of keys, as they are called on the wire.
 _SETUP: Final = ("keys", "packets", "roster", "roster claim", "seal")
 

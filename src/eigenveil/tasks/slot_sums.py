@@ -21,25 +21,30 @@ from eigenveil.core.unit import Neighbours
 from eigenveil.core.whole import COUNT_UNIT, observed_in
 from eigenveil.errors import require
 from eigenveil.linalg import Array
-from eigenveil.privacy.blocks import add_packed
 from eigenveil.privacy.floating import dense
 from eigenveil.privacy.released import packed_size, release_packed, unpack
+from eigenveil.privacy.sums import add_packed
 from eigenveil.tasks.base import Question, SumTask, require_array
 from eigenveil.tasks.levels import Levels
-from eigenveil.tasks.slots.base import ClosedSlot, OpenSlot, SlotState, SlotTask, aged, weighed
+from eigenveil.tasks.slots import ClosedSlot, OpenSlot, SlotState, SlotTask, aged, weighed
 
 __all__ = ["SlotSums"]
 
 # g^2 over B^2. The products get 2.5% more noise, and the sum of rows as much as with 5% of the budget (`trackers.sums`).
 _SHARE: Final = 0.025
+
 # What the counts of entries add to the squared sensitivity, where entries may be missing: as in a fit of a table.
 _OBSERVED: Final = 0.04
+
 # Counts are released in whole numbers of 2^-20: with these 48 bits and five of their factor, no product is rounded.
 _COARSER: Final = 14
+
 # Weights of so many rows, 34 bits each, add up exactly in float64.
 _COUNTED_ROWS: Final = 1 << 18
+
 # Numbers that are converted at a time.
 _STRIP: Final = 1 << 14
+
 # This many rows, 34 bits each, keep a sum below 2^62.
 _MOST_ROWS: Final = 1 << 28
 
