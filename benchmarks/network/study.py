@@ -50,8 +50,8 @@ from eigenveil.ledger.durable import DurableLedger
 from eigenveil.linalg import Array
 from eigenveil.linalg.blas import blas_threads
 from eigenveil.network.agents import hub_log as durable_hub
+from eigenveil.network.agents import star as durable_site
 from eigenveil.network.agents import steps as durable
-from eigenveil.network.agents import steps as durable_site
 from eigenveil.network.agents.hub_log import HubLog
 from eigenveil.network.agents.site_data import SiteData
 from eigenveil.network.agents.star import HubAgent, SiteAgent

@@ -14,7 +14,7 @@ from eigenveil.data.rows import DenseRows, SparseRows
 from eigenveil.errors import BudgetExceeded, ProtocolError
 from eigenveil.ledger.durable import DurableLedger, LedgerError
 from eigenveil.network.agents.site_data import SiteData
-from eigenveil.network.agents.steps import DurableSite
+from eigenveil.network.agents.star import DurableSite
 from eigenveil.network.parties import parties_of
 from eigenveil.network.policy import Policy, PolicyRefusal
 from eigenveil.protocols.messages import Decline, Give

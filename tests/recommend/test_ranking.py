@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from eigenveil.linalg import Array
-from eigenveil.recommend.ranking import Quality, evaluate, ndcg, popularity_scores, recall, split, top_items
+from eigenveil.recommend.item_space import Quality, evaluate, ndcg, popularity_scores, recall, split, top_items
 from recommend.histories_of_users import histories, random_histories, tastes
 
 

@@ -5,7 +5,6 @@ Everything above calls it. It knows nothing of privacy and imports `errors` only
 
 from eigenveil.core.threads import Array
 from eigenveil.linalg.blas import blas_threads, complement, orthonormal, signed, thin_svd, top_eigen
-from eigenveil.linalg.edges import merged_edge, norm_edge, product_edge, singular_edge, spiked_edge, symmetric_edge
 from eigenveil.linalg.sketch import Sketch, merge_many, merge_sketches
 from eigenveil.linalg.subspace import (
     Subspace,
@@ -15,7 +14,13 @@ from eigenveil.linalg.subspace import (
     found_share,
     merge,
     merge_all,
+    merged_edge,
+    norm_edge,
+    product_edge,
     sines,
+    singular_edge,
+    spiked_edge,
+    symmetric_edge,
 )
 
 __all__ = [

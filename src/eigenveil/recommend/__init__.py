@@ -4,9 +4,8 @@ The command `recommend` calls it. It may import `estimators`, `plan` and the lay
 """
 
 from eigenveil.recommend.interactions import Interactions
-from eigenveil.recommend.item_space import ItemSpace
+from eigenveil.recommend.item_space import ItemSpace, Quality, evaluate, ndcg, popularity_scores, recall, split
 from eigenveil.recommend.plan import ItemPlan
-from eigenveil.recommend.ranking import Quality, evaluate, ndcg, popularity_scores, recall, split
 from eigenveil.recommend.reading import read_interactions
 from eigenveil.recommend.recommender import PrivateRecommender
 

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from commands.command_tables import eigenveil, files_in, refusal
 from eigenveil.commands import app
 from eigenveil.recommend import ItemSpace, PrivateRecommender, read_interactions, split
-from eigenveil.recommend.ranking import ndcg, recall
+from eigenveil.recommend.item_space import ndcg, recall
 from recommend.histories_of_users import lines_of, tastes, write_lines
 
 # Unusual numbers, so that finding one in an output means that it was put there.

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from eigenveil.data.follow import ByClock, SlotEnd, WatchedEnds
-from eigenveil.data.follow import watcher
+from eigenveil.data.follow import ByClock, SlotEnd, WatchedEnds, watcher
 from eigenveil.errors import ClockJumped, ProtocolError
 
 

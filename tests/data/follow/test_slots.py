@@ -18,8 +18,8 @@ from eigenveil.data.follow import (
     SlotEnd,
     SlotStart,
     follow,
+    watcher,
 )
-from eigenveil.data.follow import watcher
 from eigenveil.errors import ClockJumped, SourceChanged
 
 NOW = Instant(1000.0, 5.0)

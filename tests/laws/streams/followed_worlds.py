@@ -15,8 +15,18 @@ from numpy.typing import NDArray
 from eigenveil.audit.specimens import AsRead
 from eigenveil.core.domain import Domain
 from eigenveil.core.unit import Neighbours
-from eigenveil.data.follow import ByClock, Closed, FollowedRows, Follower, Instant, Left, SlotEnd, SlotStart, follow
-from eigenveil.data.follow import watcher
+from eigenveil.data.follow import (
+    ByClock,
+    Closed,
+    FollowedRows,
+    Follower,
+    Instant,
+    Left,
+    SlotEnd,
+    SlotStart,
+    follow,
+    watcher,
+)
 from eigenveil.linalg import Array
 from eigenveil.tasks.base import Question
 from eigenveil.tasks.slot_sums import SlotSums

@@ -14,8 +14,7 @@ import pytest
 
 from eigenveil.audit.specimens import AsRead
 from eigenveil.core.unit import Neighbours
-from eigenveil.data.follow import ByClock, FollowedRows, Follower, Instant, SlotEnd, follow
-from eigenveil.data.follow import watcher
+from eigenveil.data.follow import ByClock, FollowedRows, Follower, Instant, SlotEnd, follow, watcher
 from eigenveil.tasks.base import Question
 from laws.strategies import PERSONAL
 from laws.streams.followed_worlds import SECONDS, Noted, Row, Seen, World, neighbour, run, task_of, text, world

@@ -12,8 +12,8 @@ from unittest import mock
 
 import numpy as np
 
-from eigenveil.network.agents.star import HubAgent
-from eigenveil.network.agents.steps import DurableSite, Outgoing
+from eigenveil.network.agents.star import DurableSite, HubAgent
+from eigenveil.network.agents.steps import Outgoing
 from eigenveil.protocols.wire import decode
 from eigenveil.runtimes.grpc import Timing, transport
 from network.hostile.evil_hubs import about

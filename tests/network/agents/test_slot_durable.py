@@ -11,7 +11,8 @@ import pytest
 
 from eigenveil.core.ledger import Charge
 from eigenveil.errors import ProtocolError
-from eigenveil.estimators.slots.parties import SlotParties, SlotSimulation
+from eigenveil.estimators.slots.answer import SlotSimulation
+from eigenveil.estimators.slots.parties import SlotParties
 from eigenveil.estimators.slots.spec import SlotSpec
 from eigenveil.ledger.durable import DurableLedger, LedgerError, StudyBudget
 from eigenveil.network.agents.hub_log import HubLog

@@ -9,7 +9,8 @@ import pytest
 from eigenveil.core.accounting import Budget
 from eigenveil.core.unit import Neighbours
 from eigenveil.errors import PeerError, ProtocolError
-from eigenveil.estimators.slots.parties import SlotParties, SlotSimulation
+from eigenveil.estimators.slots.answer import SlotSimulation
+from eigenveil.estimators.slots.parties import SlotParties
 from eigenveil.estimators.slots.spec import SlotSpec
 from eigenveil.linalg import Array
 from eigenveil.protocols.messages import Ask, Decline, Done, Give, Message

@@ -39,7 +39,8 @@ from eigenveil.core.unit import Neighbours
 from eigenveil.data.follow import ByClock, Closed, Follower, Instant, SlotEnd, follow, watcher
 from eigenveil.errors import require
 from eigenveil.estimators import FederatedStream, StreamingPCA
-from eigenveil.estimators.slots.parties import SlotParties, slot_guarantee
+from eigenveil.estimators.slots.answer import slot_guarantee
+from eigenveil.estimators.slots.parties import SlotParties
 from eigenveil.estimators.slots.spec import slot_spec
 from eigenveil.linalg import Array
 from eigenveil.params.declarations.streaming import SlotStreamParams

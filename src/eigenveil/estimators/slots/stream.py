@@ -13,7 +13,7 @@ from eigenveil.errors import EigenveilError, require, require_param
 from eigenveil.estimators.checks import PartiesLedger, budget_of, seed_of
 from eigenveil.estimators.fitted import FittedPCA, noise_variance, record_of
 from eigenveil.estimators.reading import Columns, read_site
-from eigenveil.estimators.slots.parties import SlotSimulation, slot_guarantee, slot_settings, slot_verdict
+from eigenveil.estimators.slots.answer import SlotSimulation, slot_guarantee, slot_settings, slot_verdict
 from eigenveil.estimators.slots.spec import slot_spec
 from eigenveil.estimators.terms import asked_settings
 from eigenveil.linalg import Array

@@ -18,7 +18,8 @@ from eigenveil.core.ledger import Charge
 from eigenveil.core.mechanism import Exact, Mechanism
 from eigenveil.data.follow import ByClock, Instant
 from eigenveil.errors import PeerError, ProtocolError, require
-from eigenveil.estimators.slots.parties import SlotParties, answer_of, slot_model
+from eigenveil.estimators.slots.answer import answer_of, slot_model
+from eigenveil.estimators.slots.parties import SlotParties
 from eigenveil.estimators.streaming.spec import Answer
 from eigenveil.estimators.terms import asked_settings
 from eigenveil.linalg import Array
