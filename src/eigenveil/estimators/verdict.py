@@ -133,8 +133,8 @@ class Released:
 def noise_floor(study: Fit, found: FitResult, plan: MethodPlan, *, sites: int = 1) -> float:
     """Gram eigenvalues below this cannot be told from noise: noise alone exceeds it in one fit of a hundred.
 
-    How the level is kept is proved with each edge (`eigenveil.linalg.subspace`). Products that are all kept stay well below the edge
-    of the last one.
+    How the level is kept is proved with each edge (`eigenveil.linalg.subspace`). Products that are all kept stay well below the
+    edge of the last one.
 
     A bound that was found changes nothing. The noise on the matrix is drawn after the search, in proportion to the bound. So
     given all that the search released, the level is the same, for any bound. Rows that are all alike add only n e e^T, where e is
