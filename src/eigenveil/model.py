@@ -23,7 +23,7 @@ from eigenveil.data.number_texts import NO_MARKS, MissingMarks, missing_words
 from eigenveil.errors import ModelFileError, listed, require
 from eigenveil.linalg import Array, Subspace
 from eigenveil.params.declarations.groups import public_levels
-from eigenveil.params.values import Expected
+from eigenveil.params.values import InvalidValue
 from eigenveil.privacy.floating import dense
 from eigenveil.privacy.guarantee import Guarantee
 from eigenveil.tasks.fit.gaps import gaps_of
@@ -183,7 +183,7 @@ class Model:
         """The public levels of each column of text. A `ValueError` if a file has something else in their place."""
         try:
             return public_levels(self.settings.get("one_hot", {}))
-        except Expected:
+        except InvalidValue:
             raise ValueError(
                 "the model's settings have levels of columns that cannot be read. Ask for another model"
             ) from None
@@ -194,7 +194,7 @@ class Model:
         noted = self.settings.get("na_values")
         try:
             return MissingMarks(missing_words(noted)) if noted else NO_MARKS
-        except Expected:
+        except InvalidValue:
             raise ValueError("the model's settings have na_values that cannot be read. Ask for another model") from None
 
     @in_silence

@@ -77,8 +77,8 @@ class Asked:
     told: Any = param("Anything that is public.", default=("decay", 4), recorded=True)
     place: Numbers | None = param("A number, or one per column.", default=None, none="nowhere")
     hidden: int = param("A number that is not public.", default=3, recorded=False)
-    usual: int = param("Seldom another.", default=1, quiet=True)
-    alone: int = param("For one number.", default=5, only="words=Bob")
+    usual: int = param("Seldom another.", default=1, omit_if_default=True)
+    alone: int = param("For one number.", default=5, applies_when="words=Bob")
 
 
 def test_a_new_parameter_is_recorded_by_its_kind() -> None:

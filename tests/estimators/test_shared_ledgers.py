@@ -269,7 +269,7 @@ def test_all_that_takes_a_ledger_is_asked() -> None:
     for name in eigenveil.__all__:
         public = getattr(eigenveil, name)
         # A function of rows and parameters names the class of its parameters.
-        kind = getattr(public, "takes", public)
+        kind = getattr(public, "parameters", public)
         if dataclasses.is_dataclass(kind) and "ledger" in declared(cast("type", kind)):
             takers.add(name)
     assert takers == set(EXACT)

@@ -30,8 +30,8 @@ from eigenveil import (
 )
 from eigenveil.data.frames import as_rows
 from eigenveil.data.rows import DenseRows
-from eigenveil.estimators import verdict
 from eigenveil.linalg.graphs import Graph
+from eigenveil.plan import recommendation
 
 __all__ = ["refusals"]
 
@@ -342,7 +342,7 @@ def refusals() -> dict[str, str]:
     """By estimator and setting: the texts, and which values each is said of."""
     entries = {}
     # Of a hopeless budget plans speak, which take long and are not meant.
-    with patch.object(verdict, "hopeless", lambda facts, method: None), np.errstate(all="ignore"):
+    with patch.object(recommendation, "hopeless", lambda facts, method: None), np.errstate(all="ignore"):
         for make, (settings, parted) in _ESTIMATORS.items():
             table = parted(ROWS)
             has = inspect.signature(make).parameters

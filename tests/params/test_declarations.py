@@ -22,16 +22,16 @@ from eigenveil.params.declarations.study import HubStudy, NewStudy, PeerStudy
 from eigenveil.params.declare import (
     as_call,
     as_options,
-    checked,
     declared,
     flag,
     in_options,
     in_study,
     param,
     parameters,
+    validate_params,
 )
 from eigenveil.params.docs import DOCUMENTED, current, pages
-from eigenveil.params.values import Expected, center_from
+from eigenveil.params.values import InvalidValue, center_from
 
 # What must be given, besides the number of components and epsilon.
 KINDS: dict[Any, dict[str, Any]] = {
@@ -82,8 +82,8 @@ def test_tables_of_parameters_in_the_docs_are_current() -> None:
 
 @EACH
 def test_defaults_are_valid_and_a_second_check_changes_nothing(kind: Any) -> None:
-    once = checked(kind, kind(*first(kind), epsilon=1.0, **KINDS[kind]))
-    assert vars(checked(kind, once)) == vars(once)
+    once = validate_params(kind, kind(*first(kind), epsilon=1.0, **KINDS[kind]))
+    assert vars(validate_params(kind, once)) == vars(once)
 
 
 @EACH
@@ -107,7 +107,11 @@ def test_names_are_unique_and_helps_name_what_there_is(kind: Any) -> None:
     for names in ([flag(one) for one in known.values()], [(one.param.section, one.key) for one in known.values()]):
         assert len(set(names)) == len(names)
     for one in known.values():
-        templates = [one.param.help, one.param.more or "", f"{{{one.param.only}}}" if one.param.only else ""]
+        templates = [
+            one.param.help,
+            one.param.details or "",
+            f"{{{one.param.applies_when}}}" if one.param.applies_when else "",
+        ]
         for template in templates:
             for hole in [hole for _, hole, _, _ in Formatter().parse(template) if hole]:
                 name, _, word = hole.partition("=")
@@ -179,7 +183,7 @@ def test_what_must_be_given_and_is_not_is_asked_for_in_its_own_words() -> None:
 
 def test_an_error_is_said_in_the_words_of_each_surface() -> None:
     with pytest.raises(ParameterError) as caught:
-        checked(FederatedParams, FederatedParams(2, epsilon=1.0, survivors=4))
+        validate_params(FederatedParams, FederatedParams(2, epsilon=1.0, survivors=4))
     again = pickle.loads(pickle.dumps(caught.value))  # noqa: S301 - our own error
     for error in (caught.value, again):
         assert str(error) == "survivors is for trust='masked', got 4. With other trust use quorum"
@@ -208,24 +212,26 @@ def test_only_params_may_be_annotated() -> None:
 def test_what_was_written_out_is_refused_where_it_means_nothing() -> None:
     """In Python one set of settings may serve a star and a tree; on a command line each option was meant."""
     asked = FederatedParams(2, epsilon=None, fanout=8)
-    assert checked(FederatedParams, asked).fanout == 8
-    assert checked(FederatedParams, FederatedParams(2, epsilon=None, fanout=3)).fanout == 3
+    assert validate_params(FederatedParams, asked).fanout == 8
+    assert validate_params(FederatedParams, FederatedParams(2, epsilon=None, fanout=3)).fanout == 3
     with pytest.raises(ParameterError, match="fanout is for topology='tree', got 8"):
-        checked(FederatedParams, asked, given=("fanout",))
+        validate_params(FederatedParams, asked, given=("fanout",))
 
 
 def test_an_array_is_never_a_default() -> None:
     weights = np.eye(3)
-    found = checked(GossipParams, GossipParams(2, graph=weights, epsilon=1.0, noise_graph=weights))
+    found = validate_params(GossipParams, GossipParams(2, graph=weights, epsilon=1.0, noise_graph=weights))
     assert found.noise_graph is weights
     with pytest.raises(ParameterError, match=r"noise_graph is for noise='pairwise', got an array of shape \(3, 3\)"):
-        checked(GossipParams, GossipParams(2, graph="ring", epsilon=1.0, noise="independent", noise_graph=weights))
+        validate_params(
+            GossipParams, GossipParams(2, graph="ring", epsilon=1.0, noise="independent", noise_graph=weights)
+        )
 
 
 @pytest.mark.parametrize("kind", [FederatedParams, GossipParams])
 def test_identifiers_of_people_are_not_shown(kind: Any) -> None:
     with pytest.raises(ParameterError, match="person must be the name of a column") as caught:
-        checked(kind, kind(2, epsilon=None, person=["ann 8675309"], **KINDS[kind]))
+        validate_params(kind, kind(2, epsilon=None, person=["ann 8675309"], **KINDS[kind]))
     assert "ann" not in str(caught.value)
 
 
@@ -257,7 +263,7 @@ def test_a_center_takes_the_same_values_everywhere(kind: Any) -> None:
     assert check("private") == "private"
     allowed = "" if kind is StreamingParams else "numbers, one per column, or say "
     for wrong in (True, False, 1.0, "mean", "known"):
-        with pytest.raises(Expected, match=f"^{allowed}{{center=private}} or {{center=None}}"):
+        with pytest.raises(InvalidValue, match=f"^{allowed}{{center=private}} or {{center=None}}"):
             check(wrong)
     if kind is StreamingParams:
         with pytest.raises(ParameterError, match="cannot be numbers"):

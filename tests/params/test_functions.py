@@ -13,7 +13,7 @@ from eigenveil.errors import ParameterError, ParameterWarning
 from eigenveil.estimators import find_bounds, find_column_bounds, released_spectrum
 from eigenveil.params.declarations.private import BoundsParams, ColumnBoundsParams, SpectrumParams
 from eigenveil.params.declarations.recommend import InteractionsParams, RecommenderParams
-from eigenveil.params.declare import declared, in_options, param, parameters, takes
+from eigenveil.params.declare import declared, in_options, param, parameters, with_params
 from eigenveil.recommend import read_interactions
 
 PRIVATE: dict[Any, type] = {
@@ -61,7 +61,7 @@ def test_a_parameter_that_is_added_is_taken_checked_and_said() -> None:
     class More(BoundsParams):
         depth: int = param("How deep.", default=3, check=lambda value: value + 1)
 
-    @takes(More)
+    @with_params(More)
     def deepest(X: Any, asked: More) -> int:
         """How deep it goes."""
         return asked.depth

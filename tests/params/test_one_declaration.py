@@ -21,7 +21,7 @@ MADE_UP = """
     patience: int = param(
         "How many rounds may bring nothing.",
         default=3,
-        check=whole(1, 9),
+        check=Integer(min=1, max=9),
         metavar="NUMBER",
     )
 """

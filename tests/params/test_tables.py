@@ -10,9 +10,9 @@ from eigenveil.network.policy import Limits, Policy, Spending
 from eigenveil.network.study import StudyFile
 from eigenveil.params.declarations.federated import FederatedParams, GossipParams
 from eigenveil.params.declarations.study import LARGEST_MESSAGE, HubStudy, NewStudy, PeerStudy, limited, limiting
-from eigenveil.params.declare import Limit, composed, declared, in_options, in_study, param, parameters
+from eigenveil.params.declare import Limit, declared, in_options, in_study, merge_params, param, parameters
 from eigenveil.params.tables import keys_of, lines_of, settled, shown_in_file, tables_of, values_in
-from eigenveil.params.values import listed, whole
+from eigenveil.params.values import Integer, listed
 from eigenveil.protocols.messages import LONGEST_NAME
 from eigenveil.protocols.wire import LIMIT
 from network.study_parties import document, gossip_document
@@ -25,9 +25,14 @@ class _Flavoured(HubStudy):
     flavour: int = param(
         "How sweet it is, for {method=power}.",
         default=3,
-        check=whole(1, 9),
+        check=Integer(min=1, max=9),
         limit=Limit(
-            section="limits", key="flavour", kind="most", help="How sweet a study may be.", default=5, check=whole(0, 9)
+            section="limits",
+            key="flavour",
+            kind="most",
+            help="How sweet a study may be.",
+            default=5,
+            check=Integer(min=0, max=9),
         ),
     )
 
@@ -63,7 +68,7 @@ def test_a_new_limit_is_a_key_of_the_policy() -> None:
     @parameters(section="limits", frozen=True)
     @limiting("limits", (_Flavoured, GossipParams))
     class _Limits:
-        rows: int = param("How many people.", default=100, check=whole(0))
+        rows: int = param("How many people.", default=100, check=Integer(min=0))
 
     assert set(declared(_Limits)) == {"method", "trust", "neighbours", "colluders", "person_sites", "flavour", "rows"}
     assert [line.comment for line in lines_of(_Limits(), "limits") if line.key == "flavour"] == [
@@ -162,7 +167,7 @@ def test_what_no_file_says_is_no_option_and_cannot_differ() -> None:
 
 
 def test_composed_classes_take_the_first_and_change_what_is_said() -> None:
-    both = declared(composed("Both", (FederatedParams, GossipParams), leave=("person",), rounds={"help": "Few."}))
+    both = declared(merge_params("Both", (FederatedParams, GossipParams), leave=("person",), rounds={"help": "Few."}))
     assert set(both) == (set(declared(FederatedParams)) | set(declared(GossipParams))) - {"person"}
     assert both["epsilon"].type == declared(FederatedParams)["epsilon"].type
     assert both["rounds"].param.help == "Few." and next(iter(both)) == "n_components"
@@ -171,7 +176,7 @@ def test_composed_classes_take_the_first_and_change_what_is_said() -> None:
 def test_entries_of_lists_are_named() -> None:
     @parameters(section="names", frozen=True)
     class _Names:
-        ages: tuple[int, ...] = param("Ages.", default=(), check=listed(whole(0, 99), distinct=True))
+        ages: tuple[int, ...] = param("Ages.", default=(), check=listed(Integer(min=0, max=99), distinct=True))
 
     assert _Names(ages=[1, 2]).ages == (1, 2)  # type: ignore[arg-type]
     with pytest.raises(ParameterError, match="ages, entry 2, must be an integer from 0 to 99, got 100"):

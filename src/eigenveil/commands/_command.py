@@ -19,8 +19,8 @@ from eigenveil.commands._ending import errors_as_lines
 from eigenveil.commands._files import write
 from eigenveil.data.formats import PIPES, TableParams
 from eigenveil.errors import ParameterError, Words, require, verbatim
-from eigenveil.params.declare import Declared, checked, declared, flag, in_options, option_help, refusal
-from eigenveil.params.values import Expected, Whole
+from eigenveil.params.declare import Declared, declared, flag, in_options, option_help, refusal, validate_params
+from eigenveil.params.values import Integer, InvalidValue
 from eigenveil.show.console import draw
 
 if TYPE_CHECKING:
@@ -128,9 +128,9 @@ def _require_all(
     names = [verbatim(words(one.name, ...)) for one in lacking]
     tried = " ".join(f"{one.param.short or flag(one)} {_tried(one)}" for one in lacking)
     instead = "".join(
-        f". In place of {words(one.name, ...)}, {one.param.aloud.option} gives: {one.param.aloud.help.rstrip('.')}"
+        f". In place of {words(one.name, ...)}, {one.param.opt_out.option} gives: {one.param.opt_out.help.rstrip('.')}"
         for one in lacking
-        if one.param.aloud is not None
+        if one.param.opt_out is not None
     )
     raise ParameterError(
         f"{', '.join(names[:-1])} and {names[-1]} are missing. For example: {verbatim(tried)}{verbatim(instead)}"
@@ -141,7 +141,7 @@ def _lacking(known: Mapping[str, Declared], options: Mapping[str, Any]) -> Itera
     """The required options that were not given."""
     for name, one in known.items():
         # An option may belong to another, such as --delta to --epsilon, unless a switch such as --no-privacy was given.
-        beside = known.get(one.param.beside or "")
+        beside = known.get(one.param.required_with or "")
         needed = one.default is MISSING if beside is None else not options.get(_switch(beside), False)
         if options[name] is None and not options.get(_switch(one), False) and needed:
             yield one
@@ -149,7 +149,7 @@ def _lacking(known: Mapping[str, Declared], options: Mapping[str, Any]) -> Itera
 
 def _tried(one: Declared) -> str:
     """A value that an example shows."""
-    usual = _USUAL.get(one.name) if one.param.aloud is None else one.param.aloud.usual
+    usual = _USUAL.get(one.name) if one.param.opt_out is None else one.param.opt_out.suggested
     return usual or one.param.metavar or one.name.upper()
 
 
@@ -158,14 +158,16 @@ def _checked(params: type, settings: dict[str, Any], *, alone: bool) -> dict[str
     # If the command supplies a required parameter itself, only the command can check the whole.
     if MISSING in others.values():
         return settings
-    found = vars(checked(params, SimpleNamespace(**settings, **others), alone=alone))
+    found = vars(validate_params(params, SimpleNamespace(**settings, **others), alone=alone))
     return {name: found[name] for name in settings}
 
 
 def written_out(context: typer.Context, params: type) -> list[str]:
     """The options of `params` that the user typed on the command line."""
     names = {name: flag(one) for name, one in declared(params).items()}
-    names |= {_switch(one): one.param.aloud.option for one in declared(params).values() if one.param.aloud is not None}
+    names |= {
+        _switch(one): one.param.opt_out.option for one in declared(params).values() if one.param.opt_out is not None
+    }
     sources = ((option, context.get_parameter_source(name)) for name, option in names.items())
     return [option for option, source in sources if source is not None and source.name == "COMMANDLINE"]
 
@@ -187,8 +189,10 @@ def _under(one: Declared, panels: Mapping[str, str]) -> Declared:
 
 def _options(one: Declared, words: Words, *, needed: bool) -> Iterator[inspect.Parameter]:
     yield _option(one, words, needed=needed)
-    if one.param.aloud is not None:
-        about = typer.Option(one.param.aloud.option, help=one.param.aloud.help, rich_help_panel=one.param.panel or None)
+    if one.param.opt_out is not None:
+        about = typer.Option(
+            one.param.opt_out.option, help=one.param.opt_out.help, rich_help_panel=one.param.panel or None
+        )
         yield inspect.Parameter(
             _switch(one), inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[bool, about], default=False
         )
@@ -204,14 +208,14 @@ def _option(one: Declared, words: Words, *, needed: bool) -> inspect.Parameter:
     # None stands for "not given". Typer's own refusal of a missing option would not say what to type.
     default = None if one.default is MISSING else one.default
     # A parameter with a switch for None, such as --no-privacy, needs one of the two; `_value` checks that.
-    needed = needed and one.default is MISSING and spec.aloud is None and spec.missing is None
+    needed = needed and one.default is MISSING and spec.opt_out is None and spec.missing is None
     if one.default is MISSING and not needed:
         kind = kind | None
-    if spec.many:
+    if spec.is_repeatable:
         kind, needed = list[str] | None, False
     if spec.switch is not None:
         kind, default = bool, False
-    elif spec.parse is not None and not needed and not spec.many:
+    elif spec.parse is not None and not needed and not spec.is_repeatable:
         kind, default = (str | None, None) if default is None else (str, str(default))
     # What is off unless it is asked for needs no option to turn it off.
     both = one.type is bool and spec.switch is None and one.default is not False
@@ -222,7 +226,7 @@ def _option(one: Declared, words: Words, *, needed: bool) -> inspect.Parameter:
         help=option_help(one, words),
         metavar=_metavar(one),
         rich_help_panel=spec.panel or None,
-        show_default=spec.switch is None if default is not None else (spec.unset or False),
+        show_default=spec.switch is None if default is not None else (spec.none_means or False),
         parser=None if spec.among is None else _word_of(spec.among, default),
     )
     return inspect.Parameter(
@@ -250,13 +254,13 @@ def _metavar(one: Declared) -> str | None:
     word, check = one.param.metavar, one.param.check
     if word is None and set(one.kinds) <= {int, float}:
         word = "NUMBER"
-    return f"{word} [{check.range}]" if isinstance(check, Whole) and one.param.parse is None else word
+    return f"{word} [{check.range}]" if isinstance(check, Integer) and one.param.parse is None else word
 
 
 def _require_together(known: Mapping[str, Declared], settings: Mapping[str, Any]) -> None:
     """Refuse a parameter that was given without the one it belongs to, or the other way round."""
     for name, one in known.items():
-        other = one.param.beside
+        other = one.param.required_with
         if other is None or other not in settings:
             continue
         if settings[other] is None and settings[name] is not None:
@@ -267,18 +271,18 @@ def _require_together(known: Mapping[str, Declared], settings: Mapping[str, Any]
 
 def _value(one: Declared, given: Any, aloud: bool, words: Words) -> Any:
     """The value that the option of a parameter gives, or its switch for None."""
-    if one.param.aloud is not None:
+    if one.param.opt_out is not None:
         name, switch = words(one.name, ...), words(one.name, None)
         require(given is None or not aloud, f"{name} and {switch} contradict each other. Give one of them")
         require(
             given is not None or aloud,
-            f"{name} is missing. Try {name} {one.param.aloud.usual}, or give {switch} ({one.param.aloud.help})",
+            f"{name} is missing. Try {name} {one.param.opt_out.suggested}, or give {switch} ({one.param.opt_out.help})",
         )
     elif given is None and one.default is MISSING:
         raise ParameterError(f"{{{one.name}}} is missing. {one.param.missing or one.param.help}")
     if one.param.switch is not None:
         return one.param.switch[1] if given else one.default
-    if one.param.many and not given:
+    if one.param.is_repeatable and not given:
         # An empty list, if it was not given.
         return None
     if given is None or one.param.parse is None:
@@ -287,11 +291,11 @@ def _value(one: Declared, given: Any, aloud: bool, words: Words) -> Any:
         return None
     try:
         return one.param.parse(given)
-    except Expected as error:
+    except InvalidValue as error:
         raise refusal(one, error, given) from None
     except ValueError:
         # Python's own message, such as that of float(), would not name the option.
-        raise refusal(one, Expected(f"of the form {one.param.metavar}"), given) from None
+        raise refusal(one, InvalidValue(f"of the form {one.param.metavar}"), given) from None
 
 
 # What --help shows for a value whose option names no metavar of its own. Typer would print Python's types.

@@ -425,7 +425,7 @@ PassphraseFile: TypeAlias = Annotated[
         "--passphrase-file",
         "FILE",
         "A file with the passphrase of the keys, that only you may read.",
-        unset=f"the variable {_VARIABLE}, or asked at the terminal",
+        none_means=f"the variable {_VARIABLE}, or asked at the terminal",
     ),
 ]
 

@@ -300,12 +300,12 @@ def _resumed(job: Job) -> "tuple[StreamingPCA, dict[str, Any]]":
     """The stream in a state, and what was noted there. Options that would change the stream are refused."""
     from eigenveil.estimators.streaming.pca import StreamingPCA
     from eigenveil.estimators.streaming.state_file import notes_in
-    from eigenveil.params.declare import checked, declared
+    from eigenveil.params.declare import declared, validate_params
 
     assert job.before is not None
     pca = StreamingPCA.resume(job.before, checkpoints=True)
     known = {name: getattr(pca, name) for name in declared(StreamingParams)}
-    typed = vars(checked(StreamingParams, SimpleNamespace(**{**known, **job.typed})))
+    typed = vars(validate_params(StreamingParams, SimpleNamespace(**{**known, **job.typed})))
     other = [_WORDS(name, ...) for name in job.typed if _plain(typed[name]) != _plain(known[name])]
     require(
         not other,

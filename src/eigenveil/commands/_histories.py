@@ -15,7 +15,7 @@ from eigenveil.commands._options import argument, flag, option
 from eigenveil.data.formats import PIPES, FileParams, TableParams
 from eigenveil.errors import ParameterWarning, WeakGuaranteeWarning, require, require_param
 from eigenveil.params.declarations.recommend import InteractionsParams, ReadingParams, RecommenderParams
-from eigenveil.params.declare import checked, declared, in_options, parameters
+from eigenveil.params.declare import declared, in_options, parameters, validate_params
 from eigenveil.show.console import is_seen, output
 from eigenveil.show.progress import round_name
 
@@ -80,7 +80,7 @@ ItemsFile: TypeAlias = Annotated[
 ]
 Share: TypeAlias = Annotated[
     float | None,
-    option(None, "The share of each user's items to hold out, chosen at random.", unset="0.2", panel=_JUDGING),
+    option(None, "The share of each user's items to hold out, chosen at random.", none_means="0.2", panel=_JUDGING),
 ]
 TestFile: TypeAlias = Annotated[
     Path | None,
@@ -136,7 +136,7 @@ def read_histories(path: Path, how: TableParams, **reading: Any) -> "Interaction
     """The histories in a file, a folder of Parquet files, or standard input."""
     from eigenveil.recommend.reading import interactions_in
 
-    asked = checked(InteractionsParams, InteractionsParams(**reading))
+    asked = validate_params(InteractionsParams, InteractionsParams(**reading))
     return interactions_in(standard_input() if is_stdin(path) else path, asked, files_of(how))
 
 

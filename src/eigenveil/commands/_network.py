@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 from eigenveil.commands._files import require_output
 from eigenveil.commands._options import argument, flag, option
 from eigenveil.errors import require
-from eigenveil.params.values import Expected, bytes_from
+from eigenveil.params.values import InvalidValue, bytes_from
 
 if TYPE_CHECKING:
     from eigenveil.network.certificates import Keys as PrivateKeys
@@ -72,16 +72,17 @@ Listen: TypeAlias = Annotated[
     option(
         "HOST:PORT",
         "Where to listen.",
-        unset="the port in the study file, on all interfaces, or on loopback if the study says loopback",
+        none_means="the port in the study file, on all interfaces, or on loopback if the study says loopback",
     ),
 ]
 
 Connect: TypeAlias = Annotated[
-    str | None, option("HOST:PORT", "Where to reach the hub, or the node above.", unset="the address in the study file")
+    str | None,
+    option("HOST:PORT", "Where to reach the hub, or the node above.", none_means="the address in the study file"),
 ]
 
 HubKeys: TypeAlias = Annotated[
-    Path | None, option("--keys", "FILE", "The hub's keys.", unset="hub.key beside the study file")
+    Path | None, option("--keys", "FILE", "The hub's keys.", none_means="hub.key beside the study file")
 ]
 
 Keys: TypeAlias = Annotated[
@@ -89,7 +90,7 @@ Keys: TypeAlias = Annotated[
     option(
         "FILE",
         "The keys of this party, NAME.key.",
-        unset="the only .key file beside the study file that belongs to the study",
+        none_means="the only .key file beside the study file that belongs to the study",
     ),
 ]
 
@@ -98,13 +99,14 @@ Transcript: TypeAlias = Annotated[
     option(
         "FILE",
         "Where everything that happens is written, so that a stopped hub can go on. Never overwritten.",
-        unset="STUDY.transcript beside the study file",
+        none_means="STUDY.transcript beside the study file",
     ),
 ]
 
 # Models go to the current folder and the transcript beside the study: one is for people, the other for the next run.
 HubModel: TypeAlias = Annotated[
-    Path | None, option("--output", "-o", "FILE", "Where the model goes.", unset="STUDY.safetensors in this folder")
+    Path | None,
+    option("--output", "-o", "FILE", "Where the model goes.", none_means="STUDY.safetensors in this folder"),
 ]
 
 Report: TypeAlias = Annotated[
@@ -113,7 +115,7 @@ Report: TypeAlias = Annotated[
         "FILE",
         "Where the model, the rounds, their traffic and charges go, all public: .json, .html, or .pdf if Chromium is "
         "installed.",
-        unset="MODEL.report.json beside the model",
+        none_means="MODEL.report.json beside the model",
     ),
 ]
 
@@ -152,7 +154,7 @@ Data: TypeAlias = Annotated[
 ]
 
 PolicyFile: TypeAlias = Annotated[
-    Path | None, option("--policy", "FILE", "Your rules; `eigenveil policy new` writes them.", unset="none")
+    Path | None, option("--policy", "FILE", "Your rules; `eigenveil policy new` writes them.", none_means="none")
 ]
 
 Ledger: TypeAlias = Annotated[Path, option("FILE", "Your ledger: what all studies have spent in total.", shows=True)]
@@ -164,7 +166,7 @@ RequireHead: TypeAlias = Annotated[
         "FILE",
         "Refuse a ledger without the head in this file, and bring the file up to date. `eigenveil ledger head --to` "
         "writes it.",
-        unset="none",
+        none_means="none",
     ),
 ]
 
@@ -174,7 +176,7 @@ Dataset: TypeAlias = Annotated[
     option(
         "NAME",
         "Your name for the people in the table. Budgets attach to this name for as long as it is used.",
-        unset="the only name in the ledger",
+        none_means="the only name in the ledger",
     ),
 ]
 
@@ -184,7 +186,7 @@ Yes: TypeAlias = Annotated[
 
 HeldModel: TypeAlias = Annotated[
     Path | None,
-    option("--output", "-o", "FILE", "Where the model goes.", unset="STUDY-NAME.safetensors in this folder"),
+    option("--output", "-o", "FILE", "Where the model goes.", none_means="STUDY-NAME.safetensors in this folder"),
 ]
 
 Scores: TypeAlias = Annotated[
@@ -192,7 +194,7 @@ Scores: TypeAlias = Annotated[
     option(
         "FILE",
         "Where the scores of your rows go: .csv, .xlsx, .jsonl, .parquet or .npy. They are raw data and stay here.",
-        unset="STUDY-NAME-scores.csv in this folder",
+        none_means="STUDY-NAME-scores.csv in this folder",
     ),
 ]
 
@@ -247,7 +249,7 @@ def bytes_allowed(memory: str) -> int:
     """
     try:
         return bytes_from(memory)
-    except Expected as error:
+    except InvalidValue as error:
         raise ValueError(f"--memory must be {error}, got {memory!r}") from None
 
 

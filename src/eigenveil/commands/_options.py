@@ -12,21 +12,21 @@ from eigenveil.show.live import PageAddress
 __all__ = ["COUNTED", "SEEDED", "argument", "flag", "option", "page_at", "was_given"]
 
 
-def argument(metavar: str, words: str, *, unset: str | bool = False, shows: bool = False) -> Any:
-    """An argument, with its --help. That says what happens when it is `unset`, or `shows` the default itself."""
-    return typer.Argument(metavar=metavar, help=words, show_default=shows or unset)
+def argument(metavar: str, words: str, *, none_means: str | bool = False, shows: bool = False) -> Any:
+    """An argument, with its --help. That says what happens when it is left out (`none_means`), or `shows` the default itself."""
+    return typer.Argument(metavar=metavar, help=words, show_default=shows or none_means)
 
 
 def option(
-    *names: str | None, unset: str | bool = False, shows: bool = False, panel: str | None = None, **range_: Any
+    *names: str | None, none_means: str | bool = False, shows: bool = False, panel: str | None = None, **range_: Any
 ) -> Any:
     """An option: its names, if they are not those of the parameter, its metavar or None, and its --help.
 
-    That says what happens when it is `unset`, or `shows` the default itself. A number may have a `min`.
+    That says what happens when it is left out (`none_means`), or `shows` the default itself. A number may have a `min`.
     """
     *flags, metavar, words = names
     return typer.Option(
-        *map(str, flags), metavar=metavar, help=words, show_default=shows or unset, rich_help_panel=panel, **range_
+        *map(str, flags), metavar=metavar, help=words, show_default=shows or none_means, rich_help_panel=panel, **range_
     )
 
 
@@ -77,7 +77,7 @@ Processes: TypeAlias = Annotated[
         "--processes",
         "N",
         "Read Parquet or npy in N processes of this machine, each with one block of rows in memory.",
-        unset="one",
+        none_means="one",
         panel="Where the rows are",
         min=1,
     ),
@@ -137,7 +137,7 @@ Page: TypeAlias = Annotated[
         "HOST:PORT",
         "Show what happens in a browser as well, at this address, such as 127.0.0.1:8080. The page is read-only and shows "
         "what this terminal shows. A port alone is on this machine; port 0 takes any that is free.",
-        unset="no page",
+        none_means="no page",
         panel=_PAGE,
     ),
 ]
@@ -149,7 +149,7 @@ PageToken: TypeAlias = Annotated[
         "FILE",
         "The token that readers of the page must have, needed unless --page is on this machine alone. Made if there is no "
         "such file, and only you can read it. Keep the file, and an open page goes on after a restart.",
-        unset="none",
+        none_means="none",
         panel=_PAGE,
     ),
 ]
@@ -166,7 +166,7 @@ Total: TypeAlias = Annotated[
     option(
         "EPSILON",
         "The epsilon that this command and the fit may spend together. Shows what is left for the fit.",
-        unset="1, if --epsilon is less",
+        none_means="1, if --epsilon is less",
         panel="Privacy",
     ),
 ]

@@ -76,7 +76,7 @@ LifeDelta: TypeAlias = Annotated[
         "--life-delta",
         "NUMBER",
         "The delta at which --life-epsilon is counted.",
-        unset="--delta of the first use",
+        none_means="--delta of the first use",
         panel=_PANEL,
     ),
 ]

@@ -66,7 +66,7 @@ def account(
     ] = None,
     epsilon: Annotated[float | None, option("NUMBER", "The epsilon of the budget.", panel=_NOISE)] = None,
     releases: Annotated[
-        int | None, option(None, "How many equal releases share the budget.", unset="1", panel=_NOISE)
+        int | None, option(None, "How many equal releases share the budget.", none_means="1", panel=_NOISE)
     ] = None,
     as_json: Annotated[bool, flag("--json", "Print the sum as JSON.", panel=_COST)] = False,
 ) -> Answer:

@@ -57,20 +57,21 @@ def audit(
         float, option(None, "The chance that the whole audit refutes no true claim.", shows=True, panel=_STRENGTH)
     ] = 0.99,
     epsilon: Annotated[
-        float | None, option("NUMBER", "Audit at this epsilon.", unset="each case's own", panel=_STRENGTH)
+        float | None, option("NUMBER", "Audit at this epsilon.", none_means="each case's own", panel=_STRENGTH)
     ] = None,
     delta: Annotated[
-        float | None, option("NUMBER", "Audit at this delta.", unset="each case's own", panel=_STRENGTH)
+        float | None, option("NUMBER", "Audit at this delta.", none_means="each case's own", panel=_STRENGTH)
     ] = None,
     runs: Annotated[
         int | None,
-        option(None, "Runs of each case. More runs find smaller flaws.", unset="each case's own", panel=_STRENGTH),
+        option(None, "Runs of each case. More runs find smaller flaws.", none_means="each case's own", panel=_STRENGTH),
     ] = None,
     seed: Annotated[
-        int | None, option("INTEGER", "Make the audit reproducible.", unset="noise as in real fits", panel=_STRENGTH)
+        int | None,
+        option("INTEGER", "Make the audit reproducible.", none_means="noise as in real fits", panel=_STRENGTH),
     ] = None,
     jobs: Annotated[
-        int | None, option(None, "How many processes to use.", unset="one for each core", panel=_STRENGTH)
+        int | None, option(None, "How many processes to use.", none_means="one for each core", panel=_STRENGTH)
     ] = None,
     as_json: Annotated[bool, flag("--json", "Print all results as JSON.", panel=_SHAPE)] = False,
     report: common.ReportFile = None,

@@ -40,7 +40,7 @@ _HOSTS = option("--host", "HOST", "A DNS name or IP address where others reach i
 OptionalHosts = Annotated[list[str] | None, _HOSTS]
 NeededHosts = Annotated[list[str], _HOSTS]
 DaysAtOnce = Annotated[
-    int | None, option("--days", None, "With --authority: how long the certificate lasts.", unset="365")
+    int | None, option("--days", None, "With --authority: how long the certificate lasts.", none_means="365")
 ]
 
 
@@ -237,10 +237,10 @@ def renew(
     authority: Annotated[Path, option("FOLDER", "Your folder of the study.")],
     files: Annotated[
         list[Path] | None,
-        argument("[FILE.crt]...", "The certificates to renew.", unset="all in the folder"),
+        argument("[FILE.crt]...", "The certificates to renew.", none_means="all in the folder"),
     ] = None,
     days: Annotated[
-        int | None, option(None, "How long they last from now.", unset="825 for authority and hub, or 365")
+        int | None, option(None, "How long they last from now.", none_means="825 for authority and hub, or 365")
     ] = None,
     passphrase_file: PassphraseFile = None,
 ) -> None:

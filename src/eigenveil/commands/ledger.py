@@ -199,7 +199,7 @@ def verify(
 def head_of(
     path: LedgerPath,
     to: Annotated[
-        Path | None, option("--to", "FILE", "Where the head goes, on another system.", unset="the screen")
+        Path | None, option("--to", "FILE", "Where the head goes, on another system.", none_means="the screen")
     ] = None,
     force: Annotated[bool, flag("--force", "Overwrite the head in FILE even if the ledger does not have it.")] = False,
 ) -> Answer:

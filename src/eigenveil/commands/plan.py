@@ -15,7 +15,7 @@ from eigenveil.commands.spectrum import KnownSpectrum
 from eigenveil.data.formats import TableParams
 from eigenveil.errors import require, require_param
 from eigenveil.params.declarations.plan import SHOWN, SPECTRUM, PlanParams
-from eigenveil.params.declare import checked
+from eigenveil.params.declare import validate_params
 from eigenveil.show.console import Line, is_seen, output
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def plan(
 
     If nothing can work, the first line says so and the plan says what would.
     """
-    asked = checked(PlanParams, PlanParams(**settings))
+    asked = validate_params(PlanParams, PlanParams(**settings))
     known = KnownSpectrum(
         asked=asked, file=spectrum, table=public_data, model=from_model, reading=reading, bounds=bounds
     )

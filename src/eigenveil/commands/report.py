@@ -31,7 +31,7 @@ def report(
             "-o",
             "FILE",
             "Write to this file: .html, .json, or .pdf if Chromium is installed.",
-            unset="the same name, with .html",
+            none_means="the same name, with .html",
         ),
     ] = None,
     scores: Annotated[

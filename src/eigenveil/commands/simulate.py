@@ -23,7 +23,7 @@ from eigenveil.errors import BudgetExceeded, ParameterError, PeersLost, QuorumLo
 from eigenveil.params.declarations.federated import PEERS, FederatedParams, GossipParams
 from eigenveil.params.declarations.groups import MissingParams
 from eigenveil.params.declarations.plan import FOR_HUBS, FOR_PEERS, SimulateParams
-from eigenveil.params.declare import checked, declared, in_options
+from eigenveil.params.declare import declared, in_options, validate_params
 from eigenveil.show.console import busy, is_seen, output
 from eigenveil.show.live import PageAddress, live_page
 from eigenveil.show.progress import round_name, shown_names
@@ -60,7 +60,7 @@ _WITHOUT_HUB: Final = {
 
 Output: TypeAlias = Annotated[
     Path | None,
-    option("--output", "-o", "FILE", "Write the model to this .safetensors file.", unset="no model is written"),
+    option("--output", "-o", "FILE", "Write the model to this .safetensors file.", none_means="no model is written"),
 ]
 ShowGuarantee: TypeAlias = Annotated[bool, flag("--guarantee", "Print the whole guarantee, with its ledger.")]
 # Three values: on, off, and by whether there is a budget.
@@ -70,7 +70,7 @@ Compare: TypeAlias = Annotated[
         "--compare/--no-compare",
         None,
         "Compare with the exact components of the whole table. The guarantee does not cover the comparison.",
-        unset="only with --no-privacy",
+        none_means="only with --no-privacy",
     ),
 ]
 Sites: TypeAlias = Annotated[int | None, option("M", "How many sites to deal the rows out to.", panel=_SITES, min=1)]
@@ -170,7 +170,7 @@ def _between_peers(settings: Mapping[str, Any], given: Collection[str]) -> Gossi
 def _checked(kind: type[Kind], settings: Mapping[str, Any], given: Collection[str]) -> Kind:
     # `simulate` has the parameters of both kinds of fit. Each kind takes its own.
     own = {name: settings[name] for name in declared(kind) if name in settings}
-    return checked(kind, kind(**own), given=given)
+    return validate_params(kind, kind(**own), given=given)
 
 
 def dead_from(texts: Sequence[str], names: Sequence[str], *, stem: str, rng: Any) -> dict[str, int]:

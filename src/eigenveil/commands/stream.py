@@ -44,7 +44,7 @@ SyncEvery: TypeAlias = Annotated[
         "ROWS",
         "Also release after every so many rows, and rewrite the model. The schedule is public. For --publish sync; without "
         "privacy it only rewrites the model.",
-        unset="at the end only",
+        none_means="at the end only",
         panel=_PRIVACY,
         min=1,
     ),

@@ -53,12 +53,12 @@ Site: TypeAlias = Annotated[
     option(
         "NAME",
         "A site, or peer, that takes part; repeat it for several, in order.",
-        unset="all in the folder, by name",
+        none_means="all in the folder, by name",
         panel=_WHO,
     ),
 ]
 Address: TypeAlias = Annotated[
-    str | None, option("HOST:PORT", "Where sites reach the hub.", unset="none with --graph", panel=_WHO)
+    str | None, option("HOST:PORT", "Where sites reach the hub.", none_means="none with --graph", panel=_WHO)
 ]
 NodeAddress: TypeAlias = Annotated[
     list[str] | None,

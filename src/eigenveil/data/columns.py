@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from eigenveil.errors import ColumnsError, ParameterError, listed, require, verbatim
 from eigenveil.params.declarations.groups import ColumnsParams
-from eigenveil.params.declare import checked
+from eigenveil.params.declare import validate_params
 
 if TYPE_CHECKING:
     from eigenveil.linalg import Array
@@ -322,7 +322,7 @@ class ColumnChoice:
     @classmethod
     def of(cls, asked: Any, *, person: str | None = None) -> "ColumnChoice":
         """From the parameters of an estimator or a command."""
-        found = checked(ColumnsParams, asked)
+        found = validate_params(ColumnsParams, asked)
         return cls(columns=found.columns, drop=found.drop or (), one_hot=found.one_hot or {}, person=person)
 
     @property

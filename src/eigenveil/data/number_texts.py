@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, final
 
-from eigenveil.params.values import Expected, text_of
+from eigenveil.params.values import InvalidValue, text_of
 
 if TYPE_CHECKING:
     from eigenveil.data.formats import FileParams
@@ -263,7 +263,7 @@ def missing_words(value: Any) -> tuple[str, ...]:
     every = [value] if isinstance(value, str) or not isinstance(value, Sequence) else value
     texts = tuple(text_of(one) if isinstance(one, int | float) else one for one in every)
     if not texts or not all(isinstance(text, str) and text.strip() and "," not in text for text in texts):
-        raise Expected("numbers such as -9999 or -9.5, or words without a comma, that stand for a missing value")
+        raise InvalidValue("numbers such as -9999 or -9.5, or words without a comma, that stand for a missing value")
     return tuple(dict.fromkeys(text.strip() for text in texts))
 
 

@@ -20,7 +20,7 @@ from eigenveil.data.number_texts import MissingMarks
 from eigenveil.data.rows import DenseRows, SparseRows, WeightedRows
 from eigenveil.errors import ParameterError, require, verbatim
 from eigenveil.linalg import Array
-from eigenveil.params.declare import checked
+from eigenveil.params.declare import validate_params
 
 __all__ = [
     "Source",
@@ -177,7 +177,7 @@ def read_table(
     decides, a number from the data. Its columns count from zero unless `one_based`. Read that way, a file that counts from one
     has an empty first column, which changes no component. A guess from the rows would let one row shift everybody's columns.
     """
-    said = checked(FileParams, FileParams(**how))
+    said = validate_params(FileParams, FileParams(**how))
     piped = not isinstance(source, str | Path)
     path = Path("the stream") if piped else Path(source)
     if not piped:
@@ -305,7 +305,7 @@ def open_source(
     >>> source.columns, [batch.tolist() for batch in source.batches]
     (('a', 'b'), [[[1.0, 2.0], [3.0, nan]]])
     """
-    said = checked(FileParams, FileParams(**how))
+    said = validate_params(FileParams, FileParams(**how))
     piped = not isinstance(source, str | Path)
     if not piped:
         require_readable(Path(source))

@@ -66,8 +66,8 @@ class SharedLedger:
         "Shared by several fits on the same people, so that their costs add up against one budget.",
         default=None,
         check=instance_of(Ledger, "an eigenveil.Ledger"),
-        only="epsilon",
-        instead=NO_ACCOUNT,
+        applies_when="epsilon",
+        otherwise_hint=NO_ACCOUNT,
         surfaces=HERE,
     )
 
@@ -81,8 +81,8 @@ class PartiesLedger:
         "with the first release, for whoever sees most.",
         default=None,
         check=instance_of(Ledger, "an eigenveil.Ledger"),
-        only="epsilon",
-        instead=NO_ACCOUNT,
+        applies_when="epsilon",
+        otherwise_hint=NO_ACCOUNT,
         surfaces=HERE,
     )
 

@@ -25,7 +25,7 @@ from eigenveil.estimators.verdict import FitVerdict, forewarned, noise_floor, re
 from eigenveil.linalg import Array, Subspace
 from eigenveil.methods import TaskContext
 from eigenveil.params.declarations.private import PrivateParams
-from eigenveil.params.declare import checked, parameters
+from eigenveil.params.declare import parameters, validate_params
 from eigenveil.plan.choose import DIVIDED, Plan, predict
 from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, GuaranteeFacts, OneHolder, Person, PublishedNoise
 from eigenveil.privacy.guarantee import Guarantee
@@ -383,7 +383,7 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
     @in_silence
     def fit(self, X: Any, y: Any = None) -> "PrivatePCA":
         """Fit on rows `X`, (n, d): an array, a sparse matrix, a pandas, polars or pyarrow table, or `Rows`."""
-        asked = checked(PrivatePCA, self)
+        asked = validate_params(PrivatePCA, self)
         # Before rows are read: a wrong budget is refused at once.
         budget = budget_of(asked.epsilon, asked.delta)
         X, person = chosen(X, asked, fitting=True)

@@ -178,7 +178,7 @@ def asked_settings(asked: Any) -> dict[str, Any]:
     found = {
         name: _public(one, value)
         for name, (one, value) in known.items()
-        if one.param.recorded is not False and not (one.param.quiet and one.at_default(value))
+        if one.param.recorded is not False and not (one.param.omit_if_default and one.at_default(value))
     }
     return {name: value for name, value in found.items() if value is not None}
 

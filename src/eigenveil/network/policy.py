@@ -25,7 +25,7 @@ from eigenveil.params.declarations.study import limited, limiting
 from eigenveil.params.declare import Limit, declared, help_of, in_study, param, parameters
 from eigenveil.params.tables import lines_of, load_toml, refuse_unknown, shown_in_file, values_in
 from eigenveil.params.tables import to_toml as toml_value
-from eigenveil.params.values import Expected, hex_digits, listed, real, whole
+from eigenveil.params.values import Integer, InvalidValue, hex_digits, listed, real
 
 __all__ = ["Agent", "Datasets", "Limits", "Pins", "Policy", "PolicyRefusal", "Spending", "template"]
 
@@ -53,23 +53,23 @@ class PolicyRefusal(EigenveilError):
 
 def _peers(value: Any) -> dict[str, str]:
     if not isinstance(value, dict) or len(value) > _MOST_PINS:
-        raise Expected(f"a table of at most {_MOST_PINS} pins by name")
+        raise InvalidValue(f"a table of at most {_MOST_PINS} pins by name")
     found: dict[str, str] = {}
     for who, pin in value.items():
         try:
             name = NAME(who)
-        except Expected as error:
-            raise Expected(str(error), at="a name", given=who) from None
+        except InvalidValue as error:
+            raise InvalidValue(str(error), at="a name", given=who) from None
         try:
             found[name] = _PIN(pin)
-        except Expected as error:
-            raise Expected(str(error), at=f"the pin of {name!r}", given=pin) from None
+        except InvalidValue as error:
+            raise InvalidValue(str(error), at=f"the pin of {name!r}", given=pin) from None
     return found
 
 
 def _truth(value: Any) -> bool:
     if not isinstance(value, bool):
-        raise Expected("true or false")
+        raise InvalidValue("true or false")
     return value
 
 
@@ -100,13 +100,13 @@ class Limits:
     """[limits]: which studies this site takes part in at all. Parameters with limits declare them themselves."""
 
     organisations: int = param(
-        "The fewest organisations that a sum must be over.", default=3, check=whole(1, 1_000_000)
+        "The fewest organisations that a sum must be over.", default=3, check=Integer(min=1, max=1_000_000)
     )
     rows: int = param(
         "The fewest rows my table must have, or the fewest people if the study names the column that tells them apart. "
         "Others see whether I take part, and so whether I have that many.",
         default=100,
-        check=whole(0, 1 << 53),
+        check=Integer(min=0, max=1 << 53),
     )
     columns: tuple[str, ...] | None = param(
         "The columns that may be used; all if not given.", default=None, check=listed(NAME)
@@ -116,7 +116,7 @@ class Limits:
         "{person} names the column that says whose row it is. stream: people have rows in several slots of my stream, or it is "
         "one person's device. Without this key you are asked each time, and --yes is refused.",
         default=None,
-        unset="you are asked each time",
+        none_means="you are asked each time",
     )
     person: str | None = param("The column that says whose row it is, for {unit=person}.", default=None, check=NAME)
 
@@ -142,7 +142,7 @@ class Datasets:
         "Lists of names that may stand for the same rows. Each name has a total budget of its own, so for these people the "
         "costs add up. With --yes, the same file under any other two names is refused.",
         default=(),
-        quiet=True,
+        omit_if_default=True,
         check=listed(listed(NAME, least=2, distinct=True), most=1000),
     )
 
@@ -356,17 +356,17 @@ class Policy:
             value, allowed = found.get(one.name, getattr(study.params, one.name)), self.limit(limit)
             where = f"[{limit.section}] {limit.key}"
             if limit.kind == "least" and one.holds(study.params) and value < allowed:
-                yield f"{where}: the study has {one.called} = {value}, and it must be at least {allowed}"
+                yield f"{where}: the study has {one.cli_name} = {value}, and it must be at least {allowed}"
             if limit.kind == "among" and value not in allowed:
                 what = "a study without noise" if value == "none" else value
                 yield f"{where}: {what} is not among {', '.join(allowed) or 'those allowed, which are none'}"
             elif limit.kind == "most" and value > allowed:
                 # An exact result counts as infinite epsilon, so only a policy without a limit allows it.
-                exact = f"a study without noise costs more than any {one.called}, and the limit is {allowed:g}"
+                exact = f"a study without noise costs more than any {one.cli_name}, and the limit is {allowed:g}"
                 yield f"{where}: " + (
                     exact
                     if math.isinf(value)
-                    else f"the study has {one.called} = {value:g}, and {allowed:g} is allowed"
+                    else f"the study has {one.cli_name} = {value:g}, and {allowed:g} is allowed"
                 )
 
 

@@ -13,7 +13,7 @@ from eigenveil.methods import METHODS
 from eigenveil.params.declarations.federated import FederatedParams
 from eigenveil.params.declarations.streaming import SlotStreamParams
 from eigenveil.params.declarations.study import HubStudy, PeerStudy, StreamStudy
-from eigenveil.params.declare import checked, declared
+from eigenveil.params.declare import declared, validate_params
 from eigenveil.params.tables import missing
 from eigenveil.protocols.star.rounds import star, tree
 
@@ -197,7 +197,7 @@ def slots_of(study: "StudyFile") -> "SlotSpec":
     given = {name: getattr(params, name) for name in declared(SlotStreamParams)}
     # The default of a table is to search for one. A stream must be given a number, and needs none without privacy.
     given["row_bound"] = None if isinstance(params.row_bound, str) else params.row_bound
-    asked = checked(SlotStreamParams, SlotStreamParams(**given))
+    asked = validate_params(SlotStreamParams, SlotStreamParams(**given))
     names = [place.name for place in study.sites]
     clock = params.slot_rows is None
     dim, budget = len(study.columns), study.budget
@@ -334,7 +334,7 @@ def request_of(study: "StudyFile") -> "FederatedSpec | GossipSpec":
     with named_parameters():
         if isinstance(study.params, HubStudy):
             # Without the estimator: scikit-learn takes longer to load than all the rest.
-            asked = checked(FederatedParams, study.params)
+            asked = validate_params(FederatedParams, study.params)
             return federated_request(
                 asked, SiteInfo.declared(dim, names, sizes=sizes, grouped=grouped, columns=study.columns)
             )

@@ -25,7 +25,7 @@ from eigenveil.network.certificates import Certificate, Role, authority_in, host
 from eigenveil.network.rules import check_terms, fewest_of, layout_of, require_own, require_said, require_together
 from eigenveil.params.declarations.federated import MOST_EDGES, FederatedParams, GossipParams
 from eigenveil.params.declarations.study import HubStudy, PeerStudy, said_in_file
-from eigenveil.params.declare import checked, declared
+from eigenveil.params.declare import declared, validate_params
 from eigenveil.params.tables import (
     KeyLine,
     lines_of,
@@ -37,7 +37,7 @@ from eigenveil.params.tables import (
     tables_of,
     values_in,
 )
-from eigenveil.params.values import Expected, whole
+from eigenveil.params.values import Integer, InvalidValue
 
 if TYPE_CHECKING:
     from eigenveil.estimators import FederatedPCA, GossipPCA
@@ -248,7 +248,7 @@ class StudyFile:
     def __post_init__(self) -> None:
         kind = HubStudy if isinstance(self.params, HubStudy) else PeerStudy
         # However it was made: a study from Python is held to the same rules as one from a file.
-        object.__setattr__(self, "params", checked(kind, self.params, strict=True))
+        object.__setattr__(self, "params", validate_params(kind, self.params, strict=True))
         require_apart(self.places, self.authority)
         require_together(self)
         check_terms(self)
@@ -566,11 +566,11 @@ def _sizes(table: Any) -> dict[str, int]:
         f"[sizes] must be a table of numbers, got {shown_in_file(table)}",
     )
     # Up to 2^53 every whole number is exact in float64, which is what sizes become.
-    check, found = whole(0, 1 << 53), {}
+    check, found = Integer(min=0, max=1 << 53), {}
     for name, size in table.items():
         try:
             found[name] = check(size)
-        except Expected as error:
+        except InvalidValue as error:
             raise ValueError(f"[sizes] {shown_in_file(name)} must be {error}, got {shown_in_file(size)}") from None
     return found
 

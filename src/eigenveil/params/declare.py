@@ -1,8 +1,8 @@
 """`param`: one declaration of each parameter. Constructors, options, study files, messages and docs are derived from it.
 
 A class of parameters is a dataclass whose fields are `param(...)`s. It imports nothing heavy, so that `--help` answers at once.
-An estimator inherits it, and with it the constructor. The constructor only assigns, as scikit-learn requires. Later `checked`
-checks the values, when they are used.
+An estimator inherits it, and with it the constructor. The constructor only assigns, as scikit-learn requires. Later
+`validate_params` checks the values, when they are used.
 """
 
 from __future__ import annotations
@@ -33,31 +33,31 @@ from typing import (
 )
 
 from eigenveil.errors import ParameterError, Words, in_python
-from eigenveil.params.values import Check, Expected, HasArray, one_of, text_of
+from eigenveil.params.values import Check, HasArray, InvalidValue, one_of, text_of
 
 __all__ = [
-    "Aloud",
     "Declared",
     "Limit",
+    "OptOut",
     "Param",
-    "again",
     "as_call",
     "as_options",
-    "checked",
-    "composed",
     "declared",
     "flag",
     "help_of",
     "in_options",
     "in_study",
+    "merge_params",
     "option_help",
     "param",
     "parameters",
     "parameters_section",
+    "redeclare",
     "refusal",
     "registered",
-    "takes",
     "toml_value",
+    "validate_params",
+    "with_params",
 ]
 
 Value = TypeVar("Value")
@@ -74,13 +74,13 @@ _EVERYWHERE: Final = frozenset({"python", "cli", "study"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Aloud:
+class OptOut:
     """The switch that means None for a required parameter. Leaving something out must never take protection away."""
 
     option: str
     key: str
     help: str
-    usual: str = "1"  # The value that an error suggests to try first.
+    suggested: str = "1"  # The value that an error suggests to try first.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,31 +105,31 @@ class Param:
     """What a parameter means, what is valid, and where it appears."""
 
     help: str  # One or two sentences. Each surface writes {trust=masked} in its own words.
-    more: str | None = None  # Further sentences, for the docs alone.
-    check: Check | None = None  # Gives the plain form of a valid value, or raises `Expected`. A Literal needs none.
+    details: str | None = None  # Further sentences, for the docs alone.
+    check: Check | None = None  # Gives the plain form of a valid value, or raises `InvalidValue`. A Literal needs none.
     strict: Check | None = None  # Checked first in a study file, which may be hostile.
     parse: Callable[[str], Any] | None = None  # Command-line text to value, if the type alone does not say how.
     among: Callable[[], tuple[str, ...]] | None = None  # The words it can be, where a registry knows them.
     metavar: str | None = None
     short: str | None = None  # A one-character flag.
-    called: str | None = None  # Its name on the command line and in a study file, if different.
+    cli_name: str | None = None  # Its name on the command line and in a study file, if different.
     key: str | None = None  # Its name in a study file, if different again.
-    said: str | None = None  # Its type in the docs, if the annotation reads badly.
-    unset: str | None = None  # What None means.
+    type_text: str | None = None  # Its type in the docs, if the annotation reads badly.
+    none_means: str | None = None  # What None means.
     none: str | None = None  # The word for None outside Python.
     missing: str | None = None  # What a command says if a required parameter without a switch is missing.
-    aloud: Aloud | None = None  # The switch for None outside Python, if leaving it out must not mean None.
+    opt_out: OptOut | None = None  # The switch for None outside Python, if leaving it out must not mean None.
     switch: tuple[str, Any] | None = (
         None  # An option without a value, and what it stands for, in place of one with a value.
     )
-    many: bool = False  # The option may be repeated, and `parse` gets the list of its texts.
+    is_repeatable: bool = False  # The option may be repeated, and `parse` gets the list of its texts.
     # "trust=masked": with another trust it is refused, unless at its default. "epsilon": without an epsilon it is.
-    only: str | None = None
+    applies_when: str | None = None
     lenient: bool = False  # Refused there only if written out, because calls in Python may share settings.
-    instead: str | None = None  # What to do if `only` does not hold.
-    written: str | None = None  # Its forms on a command line, if neither help nor metavar shows them.
-    beside: str | None = None  # Outside Python: required with this other parameter, and refused without it.
-    quiet: bool = False  # Study files and model settings leave it out at its default.
+    otherwise_hint: str | None = None  # What to do if `applies_when` does not hold.
+    syntax: str | None = None  # Its forms on a command line, if neither help nor metavar shows them.
+    required_with: str | None = None  # Outside Python: required with this other parameter, and refused without it.
+    omit_if_default: bool = False  # Study files and model settings leave it out at its default.
     recorded: bool | None = (
         None  # In a model's settings. None: its numbers and listed words. True: all that the check lets by.
     )
@@ -149,14 +149,14 @@ class Declared:
     param: Param
 
     @property
-    def called(self) -> str:
+    def cli_name(self) -> str:
         """Its name on the command line."""
-        return self.param.called or self.name
+        return self.param.cli_name or self.name
 
     @property
     def key(self) -> str:
         """Its name in a study file."""
-        return self.param.key or self.called
+        return self.param.key or self.cli_name
 
     @property
     def kinds(self) -> tuple[Any, ...]:
@@ -191,7 +191,7 @@ class Declared:
 
     def holds(self, asked: Any) -> bool:
         """Whether it applies, given the other parameters of `asked`."""
-        only = self.param.only
+        only = self.param.applies_when
         return only is None or _applies(only, getattr(asked, only.partition("=")[0]))
 
     def at_default(self, value: Any) -> bool:
@@ -236,7 +236,7 @@ def registered(module: str, words: str) -> Callable[[], tuple[str, ...]]:
     return names
 
 
-def again(cls: type, name: str, **changes: Any) -> Any:
+def redeclare(cls: type, name: str, **changes: Any) -> Any:
     """The declaration of another class's parameter, with changed facts or another default."""
     one = declared(cls)[name]
     kw_only = bool(cls.__dataclass_fields__[name].kw_only)  # type: ignore[attr-defined]
@@ -244,7 +244,7 @@ def again(cls: type, name: str, **changes: Any) -> Any:
     return field(default=default, kw_only=kw_only, metadata={"param": replace(one.param, **changes)})
 
 
-def composed(
+def merge_params(
     title: str, kinds: Sequence[type], /, *, leave: Collection[str] = (), **changes: Mapping[str, Any]
 ) -> type:
     """A class with the parameters of all these classes, except those in `leave`. The first class that has a name wins.
@@ -257,7 +257,7 @@ def composed(
         for own, one in declared(kind).items():
             if own in found or own in leave:
                 continue
-            found[own] = again(kind, own, **changes.get(own, {}))
+            found[own] = redeclare(kind, own, **changes.get(own, {}))
             # A changed default of None makes the parameter optional.
             types[own] = one.type if found[own].default is not None else one.type | None
     return parameters()(type(title, (), {**found, "__annotations__": types}))
@@ -312,7 +312,7 @@ def _default(one: dataclasses.Field[Any]) -> Any:
     return one.default if one.default_factory is MISSING else one.default_factory()
 
 
-def checked(
+def validate_params(
     kind: type[Kind], asked: Any, *, given: Collection[str] = (), strict: bool = False, alone: bool = False
 ) -> Kind:
     """The parameters of `asked`, checked and in their plain form, as a `kind`. A `ParameterError` for the first bad one.
@@ -324,13 +324,15 @@ def checked(
     found = {name: _checked(one, getattr(asked, name), strict=strict) for name, one in known.items()}
     for name, one in known.items() if not alone else ():
         idle = one.param.lenient or one.at_default(found[name])
-        if one.param.only is None or (idle and name not in given):
+        if one.param.applies_when is None or (idle and name not in given):
             continue
-        if not _applies(one.param.only, found[one.param.only.partition("=")[0]]):
-            instead = "" if one.param.instead is None else f". {one.param.instead}"
-            if "=" not in one.param.only:
-                raise ParameterError(f"{{{name}}} has no meaning with {{{one.param.only}=None}}{instead}")
-            raise ParameterError(f"{{{name}}} is for {{{one.param.only}}}, got {{@given}}{instead}", given=found[name])
+        if not _applies(one.param.applies_when, found[one.param.applies_when.partition("=")[0]]):
+            instead = "" if one.param.otherwise_hint is None else f". {one.param.otherwise_hint}"
+            if "=" not in one.param.applies_when:
+                raise ParameterError(f"{{{name}}} has no meaning with {{{one.param.applies_when}=None}}{instead}")
+            raise ParameterError(
+                f"{{{name}}} is for {{{one.param.applies_when}}}, got {{@given}}{instead}", given=found[name]
+            )
     return kind(**found)
 
 
@@ -350,7 +352,7 @@ def _checked(one: Declared, value: Any, *, strict: bool = False) -> Any:
         if strict and one.param.strict is not None:
             value = one.param.strict(value)
         return value if check is None else check(value)
-    except Expected as error:
+    except InvalidValue as error:
         raise refusal(one, error, value) from None
 
 
@@ -359,14 +361,14 @@ def _checked_at_once(self: Any) -> None:
         object.__setattr__(self, name, _checked(one, getattr(self, name)))
 
 
-def refusal(one: Declared, expected: Expected, value: Any) -> ParameterError:
+def refusal(one: Declared, expected: InvalidValue, value: Any) -> ParameterError:
     """The error for an unexpected value."""
     where = "" if expected.at is None else f", {expected.at},"
     given = value if expected.given is ... else expected.given
     return ParameterError(f"{{{one.name}}}{where} must be {expected}, got {{@given}}", given=given)
 
 
-def takes(
+def with_params(
     params: Callable[Given, Kind],
 ) -> Callable[[Callable[[Data, Kind], Found]], Callable[Concatenate[Data, Given], Found]]:
     """Make a function of data and checked `params` one of data and keywords.
@@ -388,9 +390,9 @@ def takes(
                 # Bound here, because the constructor's error would name a class that the caller has never seen.
                 raise TypeError(f"{act.__name__}(): {error}") from None
             data = asked.pop(first.name)
-            return act(data, checked(kind, kind(**asked)))
+            return act(data, validate_params(kind, kind(**asked)))
 
-        vars(run).update(__signature__=signature, takes=kind)
+        vars(run).update(__signature__=signature, parameters=kind)
         return cast("Callable[Concatenate[Data, Given], Found]", run)
 
     return made
@@ -405,7 +407,7 @@ def flag(one: Declared) -> str:
     """
     if one.param.switch is not None:
         return one.param.switch[0]
-    return "--" + one.called.replace("_", "-")
+    return "--" + one.cli_name.replace("_", "-")
 
 
 def in_options(cls: type, **others: str) -> Words:
@@ -436,8 +438,8 @@ def in_study(cls: type, *, inside: str | None = None, **others: str) -> Words:
         if value is ...:
             return where + one.key
         # Said with a key of its own, because leaving out a key must never take protection away.
-        if value is None and spec.aloud is not None:
-            return f"{where}{spec.aloud.key} = true"
+        if value is None and spec.opt_out is not None:
+            return f"{where}{spec.opt_out.key} = true"
         return f"{where}{one.key} = {toml_value((spec.none or 'none') if value is None else value)}"
 
     return words
@@ -467,12 +469,12 @@ def _options(one: Declared, value: Any) -> tuple[str, ...]:
     if value is ...:
         return flag(one), one.name.upper()
     if value is None:
-        return (spec.aloud.option,) if spec.aloud is not None else (flag(one), spec.none or "none")
+        return (spec.opt_out.option,) if spec.opt_out is not None else (flag(one), spec.none or "none")
     if spec.switch is not None:
         return (flag(one),)
     if isinstance(value, bool):
         return (flag(one) if value else f"--no-{flag(one)[2:]}",)
-    if spec.many:
+    if spec.is_repeatable:
         return tuple(word for text in _texts(value) for word in _option(one, text))
     return _option(one, text_of(value))
 
@@ -537,10 +539,10 @@ def _given(asked: Any, surface: str, always: Sequence[str], unknown: Sequence[st
 
 def help_of(one: Declared, words: Words, *, more: bool = False) -> str:
     """The help of a parameter in these words, opening with where it applies. The docs have `more`."""
-    text = one.param.help if one.param.more is None or not more else f"{one.param.help} {one.param.more}"
-    if one.param.only is not None and "=" in one.param.only:
+    text = one.param.help if one.param.details is None or not more else f"{one.param.help} {one.param.details}"
+    if one.param.applies_when is not None and "=" in one.param.applies_when:
         # In front, so that readers to whom it does not apply can stop at the first word.
-        text = f"For {{{one.param.only}}}: {text[0].lower()}{text[1:]}"
+        text = f"For {{{one.param.applies_when}}}: {text[0].lower()}{text[1:]}"
     return ParameterError(text).said(words)
 
 
@@ -551,8 +553,8 @@ def option_help(one: Declared, words: Words) -> str:
     >>> option_help(declared(SpectrumParams)["drop"], in_options(SpectrumParams))
     'Leave these columns out: names, or patterns such as *_note. May be repeated. Written as a,b,*_note.'
     """
-    repeated = " May be repeated." if one.param.many else ""
-    return help_of(one, words) + repeated + ("" if one.param.written is None else f" Written as {one.param.written}.")
+    repeated = " May be repeated." if one.param.is_repeatable else ""
+    return help_of(one, words) + repeated + ("" if one.param.syntax is None else f" Written as {one.param.syntax}.")
 
 
 def parameters_section(cls: type, *, indent: str) -> str:
@@ -563,9 +565,9 @@ def parameters_section(cls: type, *, indent: str) -> str:
 def _entries(cls: type) -> Iterator[str]:
     for one in declared(cls).values():
         default = "" if one.default is MISSING else f", default {one.default!r}"
-        if one.default is None and one.param.unset:
-            default = f", default None: {one.param.unset}"
-        yield f"{one.name} : {one.param.said or said_type(one.spelled)}{default}"
+        if one.default is None and one.param.none_means:
+            default = f", default None: {one.param.none_means}"
+        yield f"{one.name} : {one.param.type_text or said_type(one.spelled)}{default}"
         yield from (f"    {line}" for line in textwrap.wrap(help_of(one, in_python, more=True), 110))
 
 

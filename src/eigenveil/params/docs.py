@@ -38,7 +38,7 @@ DOCUMENTED: Final = (
 # Up to the next heading. A section at the end of a docstring does not match, and `current` refuses it.
 _SECTION: Final = re.compile(r"    Parameters\n    -{10}\n.*?(?=\n\n    \w+\n    -{4,}\n)", re.DOTALL)
 
-_OPTIONS: Final = re.compile(r"(<!-- options (\w+): ([\w ]+) -->\n).*?(?=<!-- end of options -->)", re.DOTALL)
+_OPTIONS: Final = re.compile(r"(<!-- options (\w+\.\w+): ([\w ]+) -->\n).*?(?=<!-- end of options -->)", re.DOTALL)
 
 _PARAMETERS: Final = re.compile(r"(<!-- parameters (\w+) -->\n).*?(?=<!-- end of parameters -->)", re.DOTALL)
 
@@ -80,13 +80,13 @@ def pages() -> Iterator[tuple[Path, str, str]]:
 
 
 def _with_table(found: re.Match[str]) -> str:
-    kind = _found(f"eigenveil.params:{found[2]}")
+    kind = _found("eigenveil.params.declarations." + found[2].replace(".", ":"))
     return f"{found[1]}\n{options_table(kind, found[3].split())}\n\n"
 
 
 def _with_parameters(found: re.Match[str]) -> str:
     documented = _found(f"eigenveil:{found[2]}")
-    return f"{found[1]}\n{parameters_table(getattr(documented, 'takes', documented))}\n\n"
+    return f"{found[1]}\n{parameters_table(getattr(documented, 'parameters', documented))}\n\n"
 
 
 def parameters_table(cls: type) -> str:
@@ -101,8 +101,8 @@ def parameters_table(cls: type) -> str:
     for one in declared(cls).values():
         # `repr`, because this column is for people who write Python.
         default = "must be given" if one.default is MISSING else f"`{one.default!r}`"
-        if one.default is None and one.param.unset is not None:
-            default = f"`None`: {one.param.unset}"
+        if one.default is None and one.param.none_means is not None:
+            default = f"`None`: {one.param.none_means}"
         # A bar would end the cell.
         meaning = help_of(one, in_python, more=True).replace("|", "\\|")
         rows.append(f"| `{one.name}` | {default} | {meaning} |")
@@ -135,8 +135,8 @@ def _option(one: Declared) -> str:
 def _default_of(one: Declared) -> str:
     if one.default is MISSING:
         return " must be given"
-    if one.default is None or one.param.unset is not None:
-        said = one.param.unset or one.param.none
+    if one.default is None or one.param.none_means is not None:
+        said = one.param.none_means or one.param.none
         return "" if said is None else f" {said}"
     if one.param.switch is not None:
         return ""
@@ -152,12 +152,12 @@ def _keys_page() -> str:
 def current(name: str) -> tuple[Path, str, str]:
     """The file of a class or function, its text, and its text by the current declarations."""
     own, documented = name.partition(":")[2], _found(name)
-    # Unwrapped, because `takes` wraps functions in `declare.py`.
+    # Unwrapped, because `with_params` wraps functions in `declare.py`.
     path = Path(inspect.getfile(inspect.unwrap(documented)))
     text = path.read_text(encoding="utf-8")
     # From the class on: the file may have other sections of this name before it.
     start = text.index(f"\n{'class' if isinstance(documented, type) else 'def'} {own}(")
-    section = parameters_section(getattr(documented, "takes", documented), indent="    ")
+    section = parameters_section(getattr(documented, "parameters", documented), indent="    ")
     # A function, because backslashes in a plain text would be read as references to groups.
     rest, found = _SECTION.subn(lambda _: section, text[start:], count=1)
     if not found:

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from eigenveil.errors import ParameterError, require, shown
 from eigenveil.params import declare as words
-from eigenveil.params.declare import Declared, checked, declared, help_of, in_study, toml_value
+from eigenveil.params.declare import Declared, declared, help_of, in_study, toml_value, validate_params
 
 __all__ = [
     "LARGEST",
@@ -93,7 +93,7 @@ def values_in(
         table = table_in(document, section)
         # A key of the other kind of study gets its own reason, not "unknown key".
         foreign = {key: one for other in others for key, one in keys_of(other, section).items() if key not in known}
-        switches = {one.param.aloud.key: one for one in known.values() if one.param.aloud is not None}
+        switches = {one.param.opt_out.key: one for one in known.values() if one.param.opt_out is not None}
         refuse_unknown(f"[{section}]", table, [*known, *switches], explained=explained, but=foreign)
         found |= {one.name: _read(one, table[key]) for key, one in {**known, **foreign}.items() if key in table}
         for key, one in switches.items():
@@ -153,7 +153,7 @@ def settled(kind: type[Kind], given: Mapping[str, Any]) -> Kind:
     for name, one in known.items():
         if one.default is MISSING and name not in given:
             raise missing(one)
-        beside = one.param.beside
+        beside = one.param.required_with
         if beside is None:
             continue
         # A delta without an epsilon would look like protection.
@@ -163,14 +163,14 @@ def settled(kind: type[Kind], given: Mapping[str, Any]) -> Kind:
             raise missing(one)
     # What a file writes out is refused if it has no effect, even at its default.
     written = [name for name in given if given[name] is not None]
-    return checked(kind, kind(**given), given=written, strict=True)
+    return validate_params(kind, kind(**given), given=written, strict=True)
 
 
 def missing(one: Declared) -> ParameterError:
     """The error for a missing required parameter. Leaving something out never takes protection away."""
-    if one.param.aloud is None:
+    if one.param.opt_out is None:
         return ParameterError(f"{{{one.name}}} is missing: {one.param.help}")
-    return ParameterError(f"{{{one.name}}} is missing. Give it, or say {{{one.name}=None}}: {one.param.aloud.help}")
+    return ParameterError(f"{{{one.name}}} is missing. Give it, or say {{{one.name}=None}}: {one.param.opt_out.help}")
 
 
 def tables_of(asked: Any, *, leave: Collection[str] = ()) -> dict[str, dict[str, Any]]:
@@ -187,14 +187,14 @@ def lines_of(asked: Any, section: str, *, leave: Collection[str] = ()) -> Iterat
     words = in_study(type(asked), inside=section)
     for key, one in keys_of(type(asked), section).items():
         value = getattr(asked, one.name)
-        if one.name in leave or not one.holds(asked) or (one.param.quiet and value == one.default):
+        if one.name in leave or not one.holds(asked) or (one.param.omit_if_default and value == one.default):
             continue
         if value is not None or one.param.none is not None:
             yield KeyLine(key, one.param.none if value is None else value, help_of(one, words))
-        if one.param.aloud is not None:
-            about = one.param.aloud.help
+        if one.param.opt_out is not None:
+            about = one.param.opt_out.help
             # Also where it is false, so that a reader of the file sees which of the two holds.
-            yield KeyLine(one.param.aloud.key, value is None, f"true: {about[0].lower()}{about[1:]}")
+            yield KeyLine(one.param.opt_out.key, value is None, f"true: {about[0].lower()}{about[1:]}")
 
 
 def keys_table(cls: type) -> str:
@@ -203,18 +203,20 @@ def keys_table(cls: type) -> str:
     for one in sorted(_in_files(cls), key=lambda one: _sections(cls).index(str(one.param.section))):
         words = in_study(cls, inside=one.param.section)
         rows.append(f"| `[{one.param.section}] {one.key}` | {_default_of(one)} | {help_of(one, words, more=True)} |")
-        if one.param.aloud is not None:
-            rows.append(f"| `[{one.param.section}] {one.param.aloud.key}` | `false` | true: {one.param.aloud.help} |")
+        if one.param.opt_out is not None:
+            rows.append(
+                f"| `[{one.param.section}] {one.param.opt_out.key}` | `false` | true: {one.param.opt_out.help} |"
+            )
     return "\n".join(rows)
 
 
 def _default_of(one: Declared) -> str:
     if one.default is MISSING:
         return ""
-    if one.param.beside is not None:
-        return f"must be given with {one.param.beside}"
-    if one.param.unset is not None or one.default is None or isinstance(one.default, Mapping):
-        return one.param.unset or "none"
+    if one.param.required_with is not None:
+        return f"must be given with {one.param.required_with}"
+    if one.param.none_means is not None or one.default is None or isinstance(one.default, Mapping):
+        return one.param.none_means or "none"
     return f"`{toml_value(one.default)}`"
 
 

@@ -13,11 +13,11 @@ __all__ = [
     "LONGEST",
     "SHORTEST",
     "Check",
-    "Expected",
     "HasArray",
+    "Integer",
+    "InvalidValue",
     "Numbers",
     "Vector",
-    "Whole",
     "as_float",
     "bound_from",
     "bound_value",
@@ -52,7 +52,6 @@ __all__ = [
     "text_of",
     "truth",
     "units_value",
-    "whole",
 ]
 
 Check = Callable[[Any], Any]
@@ -69,7 +68,7 @@ Vector = Sequence[float] | HasArray
 Numbers = float | Vector
 
 
-class Expected(Exception):
+class InvalidValue(Exception):
     """A value is not as expected. The text completes "it must be ...", as a template of `ParameterError`.
 
     In a list, `at` names the entry, and `given` is its value.
@@ -86,38 +85,33 @@ def one_of(*allowed: str) -> Check:
     def check(value: Any) -> str:
         if isinstance(value, str) and value in allowed:
             return value
-        raise Expected(f"one of {', '.join(allowed)}")
+        raise InvalidValue(f"one of {', '.join(allowed)}")
 
     return check
 
 
-def whole(least: int, most: int | None = None) -> "Whole":
-    """A whole number. numpy's are accepted, truth values are not."""
-    return Whole(least, most)
-
-
 @final
-@dataclass(frozen=True, slots=True)
-class Whole:
-    """A whole number within limits."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Integer:
+    """A whole number within limits. numpy's are accepted, truth values are not."""
 
-    least: int
-    most: int | None
+    min: int
+    max: int | None = None
 
     def __call__(self, value: Any) -> int:
-        least, most = self.least, self.most
-        if not _is_whole(value) or int(value) < least or (most is not None and int(value) > most):
-            raise Expected(f"an integer of at least {least}" if most is None else f"an integer from {least} to {most}")
+        low, high = self.min, self.max
+        if not _is_whole(value) or int(value) < low or (high is not None and int(value) > high):
+            raise InvalidValue(f"an integer of at least {low}" if high is None else f"an integer from {low} to {high}")
         return int(value)
 
     @property
     def range(self) -> str:
         """The limits as --help shows them, without one that no sensible value reaches.
 
-        >>> whole(1).range, whole(0, 1000).range, whole(0, 1 << 63).range
+        >>> Integer(min=1).range, Integer(min=0, max=1000).range, Integer(min=0, max=1 << 63).range
         ('x>=1', '0<=x<=1000', 'x>=0')
         """
-        return f"x>={self.least}" if self.most is None or self.most >= 10**9 else f"{self.least}<=x<={self.most}"
+        return f"x>={self.min}" if self.max is None or self.max >= 10**9 else f"{self.min}<=x<={self.max}"
 
 
 def real(
@@ -135,14 +129,14 @@ def real(
         number = as_float(value)
         # First, because every comparison with NaN is false and `good` may be written either way.
         if math.isnan(number):
-            raise Expected("a number")
+            raise InvalidValue("a number")
         if not good(number):
-            raise Expected(expected)
+            raise InvalidValue(expected)
         # After `good`, so that -inf is refused as not positive.
         if math.isinf(number) and not infinite:
-            raise Expected(finite)
+            raise InvalidValue(finite)
         if not least <= number <= most:
-            raise Expected(f"between {least:g} and {most:g}" if math.isfinite(least) else f"at most {most:g}")
+            raise InvalidValue(f"between {least:g} and {most:g}" if math.isfinite(least) else f"at most {most:g}")
         return number
 
     return check
@@ -178,16 +172,16 @@ def listed(check: Check, *, least: int = 0, most: int = 1_000_000, distinct: boo
     def every(value: Any) -> tuple[Any, ...]:
         # Not any sequence: a text is one too, and its letters would be taken for entries.
         if not isinstance(value, list | tuple) or not least <= len(value) <= most:
-            raise Expected(f"a list of {least} to {most} entries")
+            raise InvalidValue(f"a list of {least} to {most} entries")
         found: list[Any] = []
         seen: set[Any] = set()
         for place, one in enumerate(value, start=1):
             try:
                 found.append(check(one))
-            except Expected as error:
-                raise Expected(str(error), at=f"entry {place}", given=one) from None
+            except InvalidValue as error:
+                raise InvalidValue(str(error), at=f"entry {place}", given=one) from None
             if distinct and found[-1] in seen:
-                raise Expected("different from those before it", at=f"entry {place}", given=one)
+                raise InvalidValue("different from those before it", at=f"entry {place}", given=one)
             seen.update(found[-1:] if distinct else ())
         return tuple(found)
 
@@ -199,10 +193,10 @@ def line(longest: int) -> Check:
 
     def check(value: Any) -> str:
         if not isinstance(value, str) or not 0 < len(value) <= longest:
-            raise Expected(f"a text of 1 to {longest} characters")
+            raise InvalidValue(f"a text of 1 to {longest} characters")
         # Names are printed on terminals and compared as texts: what people do not see would deceive them.
         if not is_visible(value) or value != value.strip():
-            raise Expected(
+            raise InvalidValue(
                 "one line of printable characters, none invisible and at most two marks on a letter, with no blanks before or "
                 "after it"
             )
@@ -217,7 +211,7 @@ def hex_digits(count: int) -> Check:
     def check(value: Any) -> str:
         # One spelling only, because the digest of a file must be a digest of its meaning.
         if not isinstance(value, str) or len(value) != count or not set(value) <= set("0123456789abcdef"):
-            raise Expected(f"{count} lower-case hex digits")
+            raise InvalidValue(f"{count} lower-case hex digits")
         return value
 
     return check
@@ -230,7 +224,7 @@ def pair_of(check: Check) -> Check:
         # A numpy scalar has a shape too, the empty one, and is one value.
         if isinstance(value, list | tuple) or (hasattr(value, "shape") and value.shape != ()):
             if len(value) != 2:
-                raise Expected("a number, or a pair of them: against the hub, and against everyone else")
+                raise InvalidValue("a number, or a pair of them: against the hub, and against everyone else")
             return check(value[0]), check(value[1])
         return check(value)
 
@@ -242,7 +236,7 @@ def center_value(value: Any) -> Any:
     # By what an array can do and not by its type, because numpy is slow to import.
     listed_or_array = hasattr(value, "__len__") or hasattr(value, "__array__")
     if not listed_or_array or (isinstance(value, str) and value != "private"):
-        raise Expected("numbers, one per column, or say {center=private} or {center=None}")
+        raise InvalidValue("numbers, one per column, or say {center=private} or {center=None}")
     return value
 
 
@@ -251,7 +245,7 @@ def stream_center(value: Any) -> Any:
     if value == "private" and isinstance(value, str):
         return value
     if not (hasattr(value, "__len__") or hasattr(value, "__array__")) or isinstance(value, str):
-        raise Expected("{center=private} or {center=None}")
+        raise InvalidValue("{center=private} or {center=None}")
     raise ParameterError(
         "{center} of a stream cannot be numbers: subtract them from the rows and say {center=None}, or say {center=private} "
         "and give them as {origin}"
@@ -269,7 +263,7 @@ def name_of_column(value: Any) -> str:
 def truth(value: Any) -> bool:
     """True or False. numpy's are accepted, 0 and 1 are not."""
     if not _is_truth(value):
-        raise Expected("True or False")
+        raise InvalidValue("True or False")
     return bool(value)
 
 
@@ -278,7 +272,7 @@ def instance_of(kind: type, words: str) -> Check:
 
     def check(value: Any) -> Any:
         if not isinstance(value, kind):
-            raise Expected(words)
+            raise InvalidValue(words)
         return value
 
     return check
@@ -302,21 +296,21 @@ def bound_value(value: Any) -> Any:
     if isinstance(value, str) and value == "private":
         return value
     if isinstance(value, str):
-        raise Expected("a number, or say {row_bound=private}")
+        raise InvalidValue("a number, or say {row_bound=private}")
     return length(value)
 
 
 def units_value(value: Any) -> Any:
     """Numbers. Units that are found privately are those of a fit, which finds them and a bound in one go."""
     if isinstance(value, str):
-        raise Expected("a number or one per column: only a fit takes {scale=private}, and then needs no bound")
+        raise InvalidValue("a number or one per column: only a fit takes {scale=private}, and then needs no bound")
     return value
 
 
 def scale_value(value: Any) -> Any:
     """The word private, or numbers."""
     if isinstance(value, str) and value != "private":
-        raise Expected("a number or one per column, or say {scale=private}")
+        raise InvalidValue("a number or one per column, or say {scale=private}")
     return value
 
 
@@ -335,7 +329,7 @@ def number_or_share(value: Any) -> int | float:
         return int(value)
     if not _is_whole(value) and 0 < as_float(value) <= 1:
         return float(value)
-    raise Expected("a whole number from 1, written without a point, or a share in (0, 1], such as 0.8")
+    raise InvalidValue("a whole number from 1, written without a point, or a share in (0, 1], such as 0.8")
 
 
 def share_of_at_most(most: int) -> Check:
@@ -344,7 +338,7 @@ def share_of_at_most(most: int) -> Check:
     def check(value: Any) -> int | float:
         found = number_or_share(value)
         if found > most:
-            raise Expected(
+            raise InvalidValue(
                 f"a whole number from 1 to {most}, written without a point, or a share in (0, 1], such as 0.8"
             )
         return found
@@ -362,14 +356,14 @@ def center_in_file(value: Any) -> Any:
     if isinstance(value, str) and value == "private":
         return value
     if not isinstance(value, list | tuple):
-        raise Expected("a list of numbers, one per column, or say {center=private} or {center=None}")
+        raise InvalidValue("a list of numbers, one per column, or say {center=private} or {center=None}")
     return finite_numbers(value)
 
 
 def bounds_in_file(value: Any) -> Any:
     """Low and high, each a number or a list of one per column."""
     if not isinstance(value, list | tuple) or len(value) != 2:
-        raise Expected("[low, high], each a number or a list of one per column")
+        raise InvalidValue("[low, high], each a number or a list of one per column")
     return tuple(finite_numbers(side) for side in value)
 
 
@@ -385,7 +379,7 @@ def components_from(text: str) -> int | float:
     except ValueError:
         number = _number(text)
     if not 0 < number < 1:
-        raise Expected("a whole number or a fraction between 0 and 1")
+        raise InvalidValue("a whole number or a fraction between 0 and 1")
     return number
 
 
@@ -408,7 +402,7 @@ def pair_from(text: str) -> tuple[float, float]:
     """
     parts = text.split(",")
     if len(parts) != 2:
-        raise Expected("LOW,HIGH, two numbers with a comma between")
+        raise InvalidValue("LOW,HIGH, two numbers with a comma between")
     return _number(parts[0]), _number(parts[1])
 
 
@@ -423,8 +417,8 @@ def center_from(text: str) -> Any:
     try:
         # A list even of one number: a center has one number per column.
         return [_number(part) for part in text.split(",")]
-    except Expected:
-        raise Expected("private, none, or numbers with commas between, one per column") from None
+    except InvalidValue:
+        raise InvalidValue("private, none, or numbers with commas between, one per column") from None
 
 
 def bound_from(text: str) -> Any:
@@ -435,8 +429,8 @@ def bound_from(text: str) -> Any:
     """
     try:
         return text if text == "private" else _number(text)
-    except Expected:
-        raise Expected("private, or a number") from None
+    except InvalidValue:
+        raise InvalidValue("private, or a number") from None
 
 
 def scale_from(text: str) -> Any:
@@ -447,8 +441,8 @@ def scale_from(text: str) -> Any:
     """
     try:
         return text if text == "private" else numbers_from(text)
-    except Expected:
-        raise Expected("private, or numbers with commas between") from None
+    except InvalidValue:
+        raise InvalidValue("private, or numbers with commas between") from None
 
 
 def share_from(text: str) -> int | float:
@@ -465,7 +459,7 @@ def share_from(text: str) -> int | float:
     try:
         return float(text)
     except ValueError:
-        raise Expected("a number such as 4, or a share such as 0.8") from None
+        raise InvalidValue("a number such as 4, or a share such as 0.8") from None
 
 
 def bytes_from(text: str) -> int:
@@ -476,7 +470,7 @@ def bytes_from(text: str) -> int:
     """
     found = re.fullmatch(r"\s*(\d+\.?\d*)\s*(?:([kmg])(i?)b)?\s*", text, flags=re.IGNORECASE)
     if found is None:
-        raise Expected("bytes such as 4096, 64MB or 1.5GiB")
+        raise InvalidValue("bytes such as 4096, 64MB or 1.5GiB")
     number, unit, binary = found.groups()
     # The place of a unit in " kmg" is its power. MB counts in thousands and MiB in 1024s.
     return int(float(number) * (1024 if binary else 1000) ** " kmg".index((unit or " ").lower()))
@@ -506,4 +500,4 @@ def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise Expected("a number, or numbers with commas between") from None
+        raise InvalidValue("a number, or numbers with commas between") from None

@@ -15,7 +15,7 @@ from eigenveil.params.declarations.federated import FederatedParams, GossipParam
 from eigenveil.params.declarations.private import PrivateParams
 from eigenveil.params.declarations.streaming import StreamingParams
 from eigenveil.params.declare import as_call
-from eigenveil.params.values import Expected, Vector, center_value
+from eigenveil.params.values import InvalidValue, Vector, center_value
 from eigenveil.plan.choose import MEMORY_LIMIT
 from eigenveil.plan.clipping import Norms
 from eigenveil.plan.spectrum import Spectrum, require_rank
@@ -138,7 +138,7 @@ class Facts:
     def _check_center(self) -> None:
         try:
             center = None if self.center is None else center_value(self.center)
-        except Expected as error:
+        except InvalidValue as error:
             raise ParameterError(f"{{center}} must be {error}, got {{@center}}", center=self.center) from None
         if center is None or isinstance(center, str):
             return

@@ -37,7 +37,7 @@ from eigenveil.estimators.checks import is_real
 from eigenveil.estimators.reading import column_names
 from eigenveil.linalg import Array
 from eigenveil.params.declarations.recommend import InteractionsParams
-from eigenveil.params.declare import takes
+from eigenveil.params.declare import with_params
 from eigenveil.recommend.interactions import (
     Interactions,
     checked_interactions,
@@ -71,7 +71,7 @@ _AT_ONCE = 1 << 16
 _WHOLE_NUMBER = re.compile("0|-?[1-9][0-9]{0,99}")
 
 
-@takes(InteractionsParams)
+@with_params(InteractionsParams)
 def read_interactions(path: str | Path, asked: InteractionsParams) -> Interactions:
     """Interactions from a csv, Parquet, Arrow, xlsx or jsonl file with a line for each, or a scipy sparse matrix in npz.
 

@@ -34,7 +34,7 @@ from eigenveil.linalg import Array
 from eigenveil.methods import method_of
 from eigenveil.params.declarations.groups import HERE
 from eigenveil.params.declarations.recommend import RecommenderParams
-from eigenveil.params.declare import checked, param, parameters
+from eigenveil.params.declare import param, parameters, validate_params
 from eigenveil.params.values import instance_of
 from eigenveil.protocols.star.rounds import Terms
 from eigenveil.recommend.item_fit import FoundItems, ItemFit, recommender_guarantee, users_of
@@ -161,7 +161,7 @@ class PrivateRecommender(PartiesLedger, RecommenderParams, BaseEstimator):
         "What a simulated network does to messages.",
         default=None,
         check=instance_of(Faults, "an eigenveil.runtimes.Faults"),
-        unset="everything is carried",
+        none_means="everything is carried",
         surfaces=HERE,
     )
 
@@ -173,7 +173,7 @@ class PrivateRecommender(PartiesLedger, RecommenderParams, BaseEstimator):
         Users without interactions have no effect. Items that nobody has enter the filter through the noise alone.
         `watch` is called after each round with its events. Nothing is spent until everything is checked and planned.
         """
-        asked = checked(PrivateRecommender, self)
+        asked = validate_params(PrivateRecommender, self)
         fit = asked._prepare(R, watch)
         federation = fit.federation
         try:

@@ -15,7 +15,7 @@ from eigenveil.data.formats.csv import CsvHeader, TextRows, preamble, whole_reco
 from eigenveil.data.tables import open_source
 from eigenveil.errors import ColumnsError
 from eigenveil.linalg import Array
-from eigenveil.params.declare import checked
+from eigenveil.params.declare import validate_params
 
 FIELDS = (
     *("1", "+1", "-1", " 1 ", "1.", ".", ".5", "1e5", "1E+5", "1_000", "inf", "-Infinity", "nan", "NAN", "-nan", "na"),
@@ -109,7 +109,7 @@ def test_a_point_is_no_decimal_mark_where_a_comma_is(field: str) -> None:
     ],
 )
 def test_thousands_have_the_marks_of_several_languages(field: str, thousands: str) -> None:
-    how = checked(FileParams, FileParams(thousands=thousands))
+    how = validate_params(FileParams, FileParams(thousands=thousands))
     plain, arrow = both(f"a;b\n2;{field}\n".encode(), thousands=how.thousands)
     assert plain == arrow == [[2, 1243.5]]
     if field != "1243.5":
@@ -186,7 +186,7 @@ def written_numbers(draw: st.DrawFn) -> str:
 def test_numbers_of_every_language_come_back(whole: int, fraction: str, marks: tuple[str, str | None]) -> None:
     decimal, thousands = marks
     text = f"{whole:,}".replace(",", thousands or "") + decimal * bool(fraction) + fraction
-    how = checked(FileParams, FileParams(decimal=decimal, thousands=thousands))
+    how = validate_params(FileParams, FileParams(decimal=decimal, thousands=thousands))
     plain, arrow = both(f"a;b\n{text};1\n".encode(), decimal=how.decimal, thousands=how.thousands)
     assert plain == arrow == [[float(f"{whole}.{fraction or 0}"), 1]]
 

@@ -44,7 +44,7 @@ from eigenveil.estimators.slots.parties import SlotParties
 from eigenveil.estimators.slots.spec import slot_spec
 from eigenveil.linalg import Array
 from eigenveil.params.declarations.streaming import SlotStreamParams
-from eigenveil.params.declare import checked
+from eigenveil.params.declare import validate_params
 from eigenveil.privacy.released import packed_side, unpack
 from eigenveil.tasks.base import Question
 from eigenveil.tasks.slot_sums import SlotSums
@@ -400,7 +400,7 @@ def followed_file(
 
 def _parties(budget: Budget, neighbours: Neighbours, seed: int | None) -> SlotParties:
     terms: dict[str, Any] = {"slots": _SLOTS, "trust": "site", "row_bound": 1.0, "neighbours": neighbours.value}
-    asked = checked(SlotStreamParams, SlotStreamParams(1, epsilon=budget.epsilon, delta=budget.delta, **terms))
+    asked = validate_params(SlotStreamParams, SlotStreamParams(1, epsilon=budget.epsilon, delta=budget.delta, **terms))
     return SlotParties(slot_spec(asked, _SITES[:2], dim=_FILE_DIM, budget=budget, seed=seed), roster={})
 
 

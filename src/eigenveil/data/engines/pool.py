@@ -23,7 +23,7 @@ from eigenveil.data.rows import CheckedRows, DenseRows, NamedRows, WeightedRows,
 from eigenveil.data.tables import FileRows, beside, with_gaps
 from eigenveil.errors import ColumnsError, EngineLost, require
 from eigenveil.linalg import Array
-from eigenveil.params.declare import checked
+from eigenveil.params.declare import validate_params
 
 __all__ = ["PoolRows", "rows_in_processes", "table_in_processes"]
 
@@ -221,7 +221,7 @@ def rows_in_processes(
     ...     rows_in_processes(f"{folder}/patients.parquet", processes=2).shape
     (2, 2)
     """
-    said = checked(FileParams, FileParams(**how))
+    said = validate_params(FileParams, FileParams(**how))
     count = cores() if processes is None else processes
     require(count >= 1, f"processes must be at least 1, got {processes}")
     path = Path(path)

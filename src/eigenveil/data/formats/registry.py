@@ -27,7 +27,7 @@ from functools import partial
 from eigenveil.data.number_texts import missing_words, missing_words_from
 from eigenveil.params.declarations.groups import ColumnsParams
 from eigenveil.params.declare import param, parameters
-from eigenveil.params.values import Expected, one_of, whole
+from eigenveil.params.values import Integer, InvalidValue, one_of
 
 __all__ = [
     "FORMATS",
@@ -181,14 +181,14 @@ def one_character(value: Any) -> str:
     # A shell passes on \t as two characters, and a real tab is hard to type.
     text = {"tab": "\t", "\\t": "\t"}.get(value, value) if isinstance(value, str) else ""
     if len(text) != 1 or not text.isascii() or text.isalnum() or text in "\r\n":
-        raise Expected("one character that is neither a letter nor a digit, or the word tab")
+        raise InvalidValue("one character that is neither a letter nor a digit, or the word tab")
     return str(text)
 
 
 def decimal_mark(value: Any) -> str:
     """A point or a comma."""
     if value not in (".", ","):
-        raise Expected("a point or a comma")
+        raise InvalidValue("a point or a comma")
     return str(value)
 
 
@@ -196,7 +196,7 @@ def thousands_mark(value: Any) -> str:
     """A point, a comma, an apostrophe or a space; the word space is one too."""
     text = {"space": " ", "\u00a0": " ", "\u202f": " ", "\u2009": " ", "\u2019": "'"}.get(value, value)
     if text not in (".", ",", "'", " "):
-        raise Expected("a point, a comma, an apostrophe or the word space")
+        raise InvalidValue("a point, a comma, an apostrophe or the word space")
     return str(text)
 
 
@@ -205,10 +205,10 @@ def known_encoding(value: Any) -> str:
     try:
         found = codecs.lookup(value)
     except (LookupError, TypeError):
-        raise Expected("the name of an encoding, such as utf-8, latin-1 or cp1252") from None
+        raise InvalidValue("the name of an encoding, such as utf-8, latin-1 or cp1252") from None
     # Python's codecs also convert bytes to bytes, which is no text.
     if not found._is_text_encoding:
-        raise Expected("the name of an encoding of text, such as utf-8, latin-1 or cp1252")
+        raise InvalidValue("the name of an encoding of text, such as utf-8, latin-1 or cp1252")
     return found.name
 
 
@@ -225,9 +225,9 @@ class FileParams:
         f"The format: {', '.join(WORDS[:-1])} or {WORDS[-1]}. Needed for a pipe, which can be {' or '.join(PIPES)}.",
         default=None,
         check=one_of(*WORDS),
-        called="format",
+        cli_name="format",
         metavar="WHICH",
-        unset="by the ending of the name",
+        none_means="by the ending of the name",
     )
     header: bool = _of_a_file(
         "The csv or sheet has no line of column names.", default=True, switch=("--no-header", False)
@@ -236,7 +236,7 @@ class FileParams:
     skip_rows: int = _of_a_file(
         "Leave out so many lines of a csv, or rows of a sheet, above the column names.",
         default=0,
-        check=whole(0),
+        check=Integer(min=0),
         metavar="N",
     )
     comment: str | None = _of_a_file(
@@ -244,7 +244,7 @@ class FileParams:
         default=None,
         check=one_character,
         metavar="CHARACTER",
-        unset="none",
+        none_means="none",
     )
     # Guessed from the header line only: it has names, which are public.
     separator: str | None = _of_a_file(
@@ -252,7 +252,7 @@ class FileParams:
         default=None,
         check=one_character,
         metavar="CHARACTER",
-        unset="read from the header line: comma, semicolon, tab or |",
+        none_means="read from the header line: comma, semicolon, tab or |",
     )
     # Never guessed: 1,5 may be one number or two, and only rows could tell.
     decimal: str = _of_a_file(
@@ -265,17 +265,17 @@ class FileParams:
         default=None,
         check=thousands_mark,
         metavar="CHARACTER",
-        unset="none",
+        none_means="none",
     )
     na_values: Any = _of_a_file(
         "Numbers or words that stand for a missing value in this file, such as -9999.",
         default=None,
-        said="list or None",
+        type_text="list or None",
         check=missing_words,
         parse=missing_words_from,
-        many=True,
+        is_repeatable=True,
         metavar="VALUES",
-        written="-9999,unknown",
+        syntax="-9999,unknown",
     )
     quote: str | None = _of_a_file(
         "The quote character of a csv, or none.",
@@ -288,12 +288,14 @@ class FileParams:
     encoding: str = _of_a_file(
         "The encoding of a csv, such as latin-1 or cp1252.", default="utf-8", check=known_encoding, metavar="NAME"
     )
-    sheet: str | None = _of_a_file("The sheet of an xlsx file.", default=None, metavar="NAME", unset="the only one")
+    sheet: str | None = _of_a_file(
+        "The sheet of an xlsx file.", default=None, metavar="NAME", none_means="the only one"
+    )
     features: int | None = _of_a_file(
         "The number of columns of an svmlight file, which does not state it. Without this option it is the largest index in the "
         "file, a number from the data.",
         default=None,
-        check=whole(1),
+        check=Integer(min=1),
         short="-d",
         metavar="D",
     )

@@ -21,7 +21,7 @@ from eigenveil.estimators.bounds.release import AskedOfRows, SmallRelease
 from eigenveil.estimators.bounds.rows import SURE, place_of
 from eigenveil.linalg import Array
 from eigenveil.params.declarations.private import ColumnBoundsParams
-from eigenveil.params.declare import parameters, takes
+from eigenveil.params.declare import parameters, with_params
 from eigenveil.privacy.facts import COLUMN_TAILS, TableRows
 from eigenveil.privacy.guarantee import Guarantee
 from eigenveil.tasks.levels import Tails, read_tails, signed_cells
@@ -119,7 +119,7 @@ class FindColumnBounds(AskedOfRows, ColumnBoundsParams):
     """The parameters of `find_column_bounds`."""
 
 
-@takes(FindColumnBounds)
+@with_params(FindColumnBounds)
 @in_silence
 def find_column_bounds(X: Any, asked: FindColumnBounds) -> FoundColumnBounds:
     """Find a range for each column of `X`, (n, d), privately: it contains `quantile` of the entries, with equal

@@ -22,7 +22,7 @@ from eigenveil.estimators.bounds.release import AskedOfRows, SmallRelease
 from eigenveil.estimators.checks import center_of
 from eigenveil.linalg import Array
 from eigenveil.params.declarations.private import BoundsParams, ColumnBoundsParams
-from eigenveil.params.declare import parameters, takes
+from eigenveil.params.declare import parameters, with_params
 from eigenveil.plan.choose import predict
 from eigenveil.plan.clipping import Norms
 from eigenveil.privacy.facts import ROW_TAILS, TableRows
@@ -206,7 +206,7 @@ class FindBounds(AskedOfRows, BoundsParams):
     """The parameters of `find_bounds`."""
 
 
-@takes(FindBounds)
+@with_params(FindBounds)
 @in_silence
 def find_bounds(X: Any, asked: FindBounds) -> FoundBounds:
     """Find a bound on the norms of rows `X`, (n, d), privately: the norm that `quantile` of people stay within.

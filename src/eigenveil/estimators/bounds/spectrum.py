@@ -22,7 +22,7 @@ from eigenveil.estimators.bounds.release import AskedOfRows, SmallRelease
 from eigenveil.estimators.checks import center_of
 from eigenveil.linalg import Array
 from eigenveil.params.declarations.private import SpectrumParams
-from eigenveil.params.declare import parameters, takes
+from eigenveil.params.declare import parameters, with_params
 from eigenveil.plan.spectrum import Spectrum
 from eigenveil.privacy.facts import EIGENVALUES, ON_LAPACK, TableRows
 from eigenveil.privacy.guarantee import Guarantee
@@ -105,7 +105,7 @@ class ReleaseSpectrum(AskedOfRows, SpectrumParams):
     """The parameters of `released_spectrum`."""
 
 
-@takes(ReleaseSpectrum)
+@with_params(ReleaseSpectrum)
 @in_silence
 def released_spectrum(X: Any, asked: ReleaseSpectrum) -> ReleasedSpectrum:
     """Release the spectrum of rows `X`, (n, d), clipped as a fit would clip them, for `eigenveil.plan`.

@@ -19,7 +19,7 @@ from eigenveil.estimators.terms import Unfinished, Watch
 from eigenveil.linalg import Array
 from eigenveil.params.declarations.federated import FederatedParams
 from eigenveil.params.declarations.groups import HERE, ColumnsParams
-from eigenveil.params.declare import checked, param, parameters
+from eigenveil.params.declare import param, parameters, validate_params
 from eigenveil.params.values import instance_of
 from eigenveil.runtimes.local import Faults
 from eigenveil.tasks.fit.task import Fit, FitResult
@@ -206,7 +206,7 @@ class FederatedPCA(PartiesLedger, ColumnsParams, FederatedParams, FittedPCA):
 
     def prepare(self, sites: Any, *, watch: Watch | None = None) -> FederatedSimulation:
         """Build and check the parties of a fit on `sites` without running them. Nothing is spent yet."""
-        asked = checked(FederatedPCA, self)
+        asked = validate_params(FederatedPCA, self)
         # Before rows are read: a wrong budget is refused at once.
         budgets_of(asked)
         rows, columns = read_sites(asked, sites)
@@ -245,7 +245,7 @@ class FederatedPCA(PartiesLedger, ColumnsParams, FederatedParams, FittedPCA):
         `sizes` is how many people each site has, if public. `grouped`: a column of the rows names people. `columns` are the names
         of the others.
         """
-        asked = checked(FederatedPCA, self)
+        asked = validate_params(FederatedPCA, self)
         return request_of(asked, SiteInfo.declared(dim, sites, sizes=sizes, grouped=grouped, columns=columns))
 
     @in_silence
@@ -259,7 +259,7 @@ class FederatedPCA(PartiesLedger, ColumnsParams, FederatedParams, FittedPCA):
         if federation is None:
             raise ValueError("there is nothing to resume: no fit has lost its quorum")
         require(sites is None or isinstance(sites, Mapping), "sites must be a mapping of names to tables, or None")
-        asked = checked(FederatedPCA, self)
+        asked = validate_params(FederatedPCA, self)
         for name, X in (sites or {}).items():
             federation.repair(name, read_site(asked, name, X, federation.columns)[0])
         return self._run(federation, resume=True)

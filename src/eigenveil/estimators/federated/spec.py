@@ -24,7 +24,7 @@ from eigenveil.linalg import Array
 from eigenveil.methods import METHODS, MethodPlan, TaskContext, method_of, methods_at
 from eigenveil.params.declarations.federated import FederatedParams
 from eigenveil.params.declarations.recommend import RecommenderParams
-from eigenveil.params.values import LONGEST, SHORTEST, Expected, number_or_share
+from eigenveil.params.values import LONGEST, SHORTEST, InvalidValue, number_or_share
 from eigenveil.plan.choose import DIVIDED, plan_sites
 from eigenveil.privacy.floating import moved
 from eigenveil.privacy.sums import bounded_count, bounded_kept, bounded_observed, bounded_sum
@@ -207,7 +207,7 @@ def share_of(name: str, value: Any, sites: int) -> int | None:
         return None
     try:
         given = number_or_share(value)
-    except Expected as error:
+    except InvalidValue as error:
         raise ParameterError(f"{{{name}}} must be {error}, got {{@value}}", value=value) from None
     if isinstance(given, int):
         require_param(given <= sites, f"{{{name}}} must be from 1 to the {sites} sites, got {{@value}}", value=given)

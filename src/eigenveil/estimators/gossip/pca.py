@@ -41,7 +41,7 @@ from eigenveil.linalg.graphs import Graph
 from eigenveil.papers.d_dp_pm import PublishedSegments
 from eigenveil.params.declarations.federated import GossipParams
 from eigenveil.params.declarations.groups import HERE, ColumnsParams
-from eigenveil.params.declare import checked, param, parameters
+from eigenveil.params.declare import param, parameters, validate_params
 from eigenveil.params.values import instance_of
 from eigenveil.plan.spectrum import guessed_eigenvalues
 from eigenveil.privacy.guarantee import Guarantee
@@ -336,7 +336,7 @@ class GossipPCA(PartiesLedger, ColumnsParams, GossipParams, FittedPCA):
 
     def prepare(self, peers: Any, *, watch: Watch | None = None) -> GossipSimulation:
         """Build and check the peers of a fit without running them. Nothing is spent yet."""
-        asked = checked(GossipPCA, self)
+        asked = validate_params(GossipPCA, self)
         # Before rows are read: a wrong budget is refused at once.
         asked._budget()
         rows, columns = read_sites(asked, peers, word="peer")
@@ -375,7 +375,7 @@ class GossipPCA(PartiesLedger, ColumnsParams, GossipParams, FittedPCA):
         `sizes` is how many people each peer has, if public. `grouped`: a column of the rows names people. `columns` are the names
         of the others.
         """
-        asked = checked(GossipPCA, self)
+        asked = validate_params(GossipPCA, self)
         return asked._request(SiteInfo.declared(dim, peers, sizes=sizes, grouped=grouped, columns=columns))
 
     def _budget(self) -> tuple[Budget | None, NoiseKind]:

@@ -19,7 +19,7 @@ from eigenveil.estimators.terms import asked_settings
 from eigenveil.linalg import Array
 from eigenveil.params.declarations.groups import HERE, ColumnsParams
 from eigenveil.params.declarations.streaming import SlotStreamParams
-from eigenveil.params.declare import checked, param, parameters
+from eigenveil.params.declare import param, parameters, validate_params
 from eigenveil.params.values import instance_of
 from eigenveil.runtimes.local import Faults
 
@@ -166,7 +166,7 @@ class FederatedStream(PartiesLedger, ColumnsParams, SlotStreamParams, FittedPCA)
             isinstance(sites, Mapping) and all(isinstance(name, str) for name in sites) and len(sites) > 0,
             "sites must be a mapping of names to rows, with None for a site that has none in this slot",
         )
-        asked = checked(FederatedStream, self)
+        asked = validate_params(FederatedStream, self)
         rows, columns = self._read(asked, sites)
         simulation = self._begun(asked, tuple(sites), columns)
         # The tree, the masks and the noise were planned for the sites of the first slot, so none can join later.
@@ -188,7 +188,7 @@ class FederatedStream(PartiesLedger, ColumnsParams, SlotStreamParams, FittedPCA)
         """End the stream: ask once more for what is missing, until the window has passed."""
         simulation = self._running()
         simulation.finish()
-        return self._shown(checked(FederatedStream, self))
+        return self._shown(validate_params(FederatedStream, self))
 
     def counted(self, slot: int) -> tuple[str, ...]:
         """The sites that are in a slot, from zero."""

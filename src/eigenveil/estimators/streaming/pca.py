@@ -44,7 +44,7 @@ from eigenveil.linalg import Array, Subspace
 from eigenveil.model import Model
 from eigenveil.params.declarations.groups import HERE, ColumnsParams
 from eigenveil.params.declarations.streaming import StreamingParams
-from eigenveil.params.declare import checked, param, parameters
+from eigenveil.params.declare import param, parameters, validate_params
 from eigenveil.params.values import instance_of
 from eigenveil.plan.streams import StreamPlan, stream_split
 from eigenveil.privacy.guarantee import Guarantee
@@ -198,8 +198,8 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         "it before its first release. `fit` returns at the end what it did not need.",
         default=None,
         check=instance_of(Ledger, "an eigenveil.Ledger"),
-        only="epsilon",
-        instead=NO_ACCOUNT,
+        applies_when="epsilon",
+        otherwise_hint=NO_ACCOUNT,
         surfaces=HERE,
     )
 
@@ -230,7 +230,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
 
     def _opened(self, X: Any) -> Source:
         """The rows of a file or pipe with the columns that were chosen."""
-        asked = checked(ColumnsParams, self)
+        asked = validate_params(ColumnsParams, self)
         kind = PIPES[0] if hasattr(X, "read") else None
         chosen_columns = {"columns": asked.columns, "drop": asked.drop or (), "one_hot": asked.one_hot}
         return open_source(X, **chosen_columns, person=self.person, kind=kind)
@@ -293,12 +293,12 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
 
     def require_parameters(self) -> "StreamingPCA":
         """Check the parameters now. Otherwise they are checked when the first rows come."""
-        require_sense(checked(StreamingPCA, self))
+        require_sense(validate_params(StreamingPCA, self))
         return self
 
     def plan_for(self, columns: int, *, sparse: bool = False) -> StreamPlan:
         """The plan of a stream of so many columns, before any row has come. Afterwards it is `plan_`."""
-        asked = checked(StreamingPCA, self)
+        asked = validate_params(StreamingPCA, self)
         require_sense(asked)
         # A plan does not depend on which values may be missing, and groups of columns go by names, which may not be known yet.
         asked.missing, asked.missing_groups, asked.missing_fill = "refuse", None, None
@@ -413,8 +413,8 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         arrays, header, claimed, held = taken_from(path, stays=checkpoints)
         try:
             facts = header["facts"]
-            # JSON has lists in place of pairs, and `checked` makes pairs of them again.
-            pca = checked(cls, cls(**facts["params"], ledger=ledger))
+            # JSON has lists in place of pairs, and `validate_params` makes pairs of them again.
+            pca = validate_params(cls, cls(**facts["params"], ledger=ledger))
             dim, pca._sparse = int(facts["dim"]), bool(facts["sparse"])
             vars(pca)["n_features_in_"] = dim
             if facts["columns"] is not None:
@@ -747,7 +747,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         return X if marks is None else X.drop_columns([self.person]), marks
 
     def _begin(self, rows: Any, names: tuple[str, ...] | None, *, people: int | None) -> None:
-        asked = checked(StreamingPCA, self)
+        asked = validate_params(StreamingPCA, self)
         terms = terms_of(asked, rows.shape[1], sparse=sp.issparse(rows), names=names)
         ledger = asked.ledger
         if terms.budget is not None and ledger is None:

@@ -30,16 +30,16 @@ from eigenveil.params.declarations.groups import (
     Waiting,
     Whitening,
 )
-from eigenveil.params.declare import again, param, parameters, registered
+from eigenveil.params.declare import param, parameters, redeclare, registered
 from eigenveil.params.values import (
-    Expected,
+    Integer,
+    InvalidValue,
     fraction,
     listed,
     number_or_share,
     numbers_from,
     pair_of,
     share_from,
-    whole,
 )
 
 __all__ = [
@@ -59,15 +59,15 @@ __all__ = [
 def local_steps_of(value: Any) -> Any:
     """A number, a list of numbers, or ("decay", number)."""
     # Each step is charged with privacy, and a study file may be hostile: no more than a site would wait for.
-    one = whole(1, 1000)
+    one = Integer(min=1, max=1000)
     try:
         if isinstance(value, list | tuple) and len(value) == 2 and value[0] == "decay":
             return "decay", one(value[1])
         if isinstance(value, list | tuple) and len(value) > 0:
             return tuple(one(step) for step in value)
         return one(value)
-    except Expected:
-        raise Expected('an integer of at least 1, a list of them, or ("decay", an integer)') from None
+    except InvalidValue:
+        raise InvalidValue('an integer of at least 1, a list of them, or ("decay", an integer)') from None
 
 
 def local_steps_from(text: str) -> Any:
@@ -82,7 +82,7 @@ def local_steps_from(text: str) -> Any:
             return "decay", int(rest)
         found = [int(part) for part in text.split(",")]
     except ValueError:
-        raise Expected("a number such as 4, a list such as 4,3,2,1, or decay:4") from None
+        raise InvalidValue("a number such as 4, a list such as 4,3,2,1, or decay:4") from None
     return found if len(found) > 1 else found[0]
 
 
@@ -92,10 +92,10 @@ def participation_of(value: Any) -> Any:
         return value
     if isinstance(value, list | tuple) and len(value) == 2 and value[0] in ("with-replacement", "without-replacement"):
         try:
-            return value[0], whole(1)(value[1])
-        except Expected as error:
-            raise Expected(f"a draw of K sites, where K is {error}") from None
-    raise Expected('"full", ("with-replacement", K) or ("without-replacement", K)')
+            return value[0], Integer(min=1)(value[1])
+        except InvalidValue as error:
+            raise InvalidValue(f"a draw of K sites, where K is {error}") from None
+    raise InvalidValue('"full", ("with-replacement", K) or ("without-replacement", K)')
 
 
 def participation_from(text: str) -> Any:
@@ -108,7 +108,7 @@ def participation_from(text: str) -> Any:
     if text == "full":
         return text
     if not colon or scheme not in ("with-replacement", "without-replacement") or not count.isdecimal():
-        raise Expected("full, with-replacement:K or without-replacement:K")
+        raise InvalidValue("full, with-replacement:K or without-replacement:K")
     return scheme, int(count)
 
 
@@ -119,13 +119,13 @@ class PairBudget:
     # Not those of `BudgetParams`: a subclass cannot change a field's type, and these may be pairs.
     epsilon: float | tuple[float, float] | None = param(
         f"{EPSILON_HELP} With {{trust=both}} a pair such as 3,1: against the hub, and against everyone else.",
-        more="{epsilon=None} must be written out and gives exact PCA with no privacy.",
+        details="{epsilon=None} must be written out and gives exact PCA with no privacy.",
         check=pair_of(EPSILON),
         strict=pair_of(EPSILON_IN_FILE),
-        said="float, pair of float or None",
+        type_text="float, pair of float or None",
         parse=numbers_from,
         metavar="NUMBER",
-        aloud=NO_PRIVACY,
+        opt_out=NO_PRIVACY,
         limit=EPSILON_LIMIT,
         recorded=False,
     )
@@ -135,10 +135,10 @@ class PairBudget:
         default=None,
         check=pair_of(fraction),
         strict=pair_of(DELTA_IN_FILE),
-        said="float, pair of float or None",
+        type_text="float, pair of float or None",
         parse=numbers_from,
         metavar="NUMBER",
-        beside="epsilon",
+        required_with="epsilon",
         missing="Try {delta} 1e-6. It must be well below one over the number of people.",
         limit=DELTA_LIMIT,
         recorded=False,
@@ -159,9 +159,9 @@ class HubParams:
     fanout: int = param(
         "The largest number of sites or nodes below one node.",
         default=8,
-        check=whole(2),
-        strict=whole(2, 10_000),
-        only="topology=tree",
+        check=Integer(min=2),
+        strict=Integer(min=2, max=10_000),
+        applies_when="topology=tree",
         # A script that tries both topologies may leave it in place.
         lenient=True,
         metavar="NUMBER",
@@ -172,7 +172,7 @@ class HubParams:
         "protects against the hub, at sqrt(M) times the noise. With both it is sites and hub, for two budgets. With "
         "masked it is the sites together, a share each. Masks cancel in the sum only, so this also protects against "
         "the hub, at the noise of one curator. With {epsilon=None}, masks without noise.",
-        more="Masks are for krylov, power, covariance and dr-svd in a star.",
+        details="Masks are for krylov, power, covariance and dr-svd in a star.",
         default="hub",
         metavar="WHO",
         panel="Privacy",
@@ -186,21 +186,21 @@ class HubParams:
         strict=SHARE_IN_FILE,
         parse=share_from,
         metavar="NUMBER",
-        unset="all",
+        none_means="all",
         # Under masks a missing site takes its share of the noise along, so `quorum` is not enough.
-        only="trust=masked",
-        instead="With other trust use {quorum}",
+        applies_when="trust=masked",
+        otherwise_hint="With other trust use {quorum}",
         panel="Privacy",
         section="privacy",
     )
-    colluders: int = again(Colluding, "colluders")
+    colluders: int = redeclare(Colluding, "colluders")
     person_sites: int = param(
         "The largest number of sites at which one person has rows.",
         default=1,
-        check=whole(1),
-        strict=whole(1, LARGEST_COUNT),
+        check=Integer(min=1),
+        strict=Integer(min=1, max=LARGEST_COUNT),
         # Left out of files at 1, so that a study which does not need it reads as before.
-        quiet=True,
+        omit_if_default=True,
         metavar="NUMBER",
         limit=PERSON_SITES_LIMIT,
         panel="Privacy",
@@ -232,11 +232,11 @@ class Rounds(Stopping):
         "For fedpower: power steps at a site in each round. One number, such as 4. Or one for each round, of which the "
         "last is repeated. Or a decay from a number (FedPower (3.15)). With {epsilon} each step is charged, and sites "
         "must add the noise.",
-        written="4, 4,3,2,1 or decay:4",
+        syntax="4, 4,3,2,1 or decay:4",
         default=1,
         check=local_steps_of,
-        quiet=True,
-        said='int, list of int or ("decay", int)',
+        omit_if_default=True,
+        type_text='int, list of int or ("decay", int)',
         parse=local_steps_from,
         recorded=True,
         metavar="STEPS",
@@ -245,19 +245,19 @@ class Rounds(Stopping):
         "For fedpower: how sites align their products with the last basis: procrustes, sign or none.",
         # Products of two sites may span the same space and differ by a rotation. Averaged as they are, they would cancel.
         default="procrustes",
-        quiet=True,
+        omit_if_default=True,
         metavar="WHICH",
     )
     participation: Any = param(
         "For power and fedpower: all sites in each round (full), or K sites drawn by size (with-replacement) or evenly "
         "(without-replacement).",
-        written="full, with-replacement:K or without-replacement:K",
+        syntax="full, with-replacement:K or without-replacement:K",
         default="full",
         check=participation_of,
-        said='"full", ("with-replacement", K) or ("without-replacement", K)',
+        type_text='"full", ("with-replacement", K) or ("without-replacement", K)',
         parse=participation_from,
         metavar="WHO",
-        quiet=True,
+        omit_if_default=True,
         recorded=True,
         surfaces=OFFLINE,
     )
@@ -279,11 +279,11 @@ class FederatedParams(
 ):
     """The parameters of `FederatedPCA`."""
 
-    row_bound: float | Literal["private"] | None = again(
+    row_bound: float | Literal["private"] | None = redeclare(
         PooledBounds,
         "row_bound",
-        more="With {column_bounds} nothing is searched for. A site that gives a `Symmetric` needs a number and vouches for it, "
-        "because a person in a matrix cannot be clipped.",
+        details="With {column_bounds} nothing is searched for. A site that gives a `Symmetric` needs a number and vouches for "
+        "it, because a person in a matrix cannot be clipped.",
     )
     calibration: Literal["exact", "paper"] = param(
         "exact: noise by exact accounting. paper: as FedPower prints it, without a guarantee, for comparison.",
@@ -313,9 +313,9 @@ class Peers:
 
     graph: Any = param(
         f"Who talks to whom: {GRAPHS}.",
-        more="Or pairs of names or numbers, neighbours by name, a networkx graph, or a symmetric, doubly stochastic matrix of "
+        details="Or pairs of names or numbers, neighbours by name, a networkx graph, or a symmetric, doubly stochastic matrix of "
         "weights, (m, m).",
-        said="str, path, edges, dict, array or Graph",
+        type_text="str, path, edges, dict, array or Graph",
         strict=EDGES_IN_FILE,
         parse=str,
         metavar="WHICH",
@@ -331,16 +331,16 @@ class Peers:
     steps: int | None = param(
         "How many exchanges with neighbours a sum takes.",
         default=None,
-        check=whole(1, 1_000_000),
+        check=Integer(min=1, max=1_000_000),
         metavar="NUMBER",
-        unset="until the error is negligible",
+        none_means="until the error is negligible",
     )
     noise: Literal["pairwise", "independent", "published"] | None = param(
         "The noise, if there is a budget. With pairwise, it cancels between pairs of peers, which protects against "
         "{colluders} of them. The sum then has little more noise than with one curator. With independent, every peer "
         "adds all of it, which protects against all others, at sqrt(M) times the noise. With published, it is "
         "D-DP-PM's own, for {epsilon=None}, because it has no guarantee.",
-        more="None: no noise, for {epsilon=None}.",
+        details="None: no noise, for {epsilon=None}.",
         # Nearly the noise of one curator, for one more assumption: that no more than `colluders` peers collude.
         default="pairwise",
         metavar="WHICH",
@@ -350,20 +350,20 @@ class Peers:
     noise_graph: Any = param(
         "Which pairs share noise, given as {graph} is. It must stay connected without any {colluders} peers.",
         default=None,
-        said="as graph, or None",
+        type_text="as graph, or None",
         strict=EDGES_IN_FILE,
         parse=str,
         metavar="WHICH",
         key="noise_edges",
-        unset="all pairs of neighbours",
-        only="noise=pairwise",
+        none_means="all pairs of neighbours",
+        applies_when="noise=pairwise",
     )
-    colluders: int = again(
+    colluders: int = redeclare(
         Colluding,
         "colluders",
         help="How many peers may tell each other all they know.",
-        more=None,
-        only="noise=pairwise",
+        details=None,
+        applies_when="noise=pairwise",
         # Calls that compare kinds of noise share their other settings.
         lenient=True,
     )
@@ -371,8 +371,8 @@ class Peers:
         "Keep enough of the budget for this many restarted rounds. When peers vanish, a round restarts at its full cost.",
         # Each one takes from the budget of every other round, whether or not anybody vanishes.
         default=0,
-        check=whole(0, 1000),
-        quiet=True,
+        check=Integer(min=0, max=1000),
+        omit_if_default=True,
         metavar="NUMBER",
         section="privacy",
     )
@@ -393,18 +393,18 @@ class GossipParams(
         limit=METHOD_LIMIT,
         recorded=False,  # The settings have the method that `auto` became.
     )
-    quorum: int | float | None = again(
+    quorum: int | float | None = redeclare(
         Waiting,
         "quorum",
         help="How many peers must be left, such as 4, or which share of them, such as 0.8. Always more than half. Missing peers "
         "are left out from then on.",
         # Otherwise two groups that lost each other could both go on, and release two answers about the same people.
-        unset="more than half",
+        none_means="more than half",
     )
     people: int | None = param(
         "A public guess at the number of people, for the starts of segments alone.",
         default=None,
-        check=whole(2),
+        check=Integer(min=2),
         surfaces=OFFLINE - {"cli"},
         recorded=False,  # A guess. Beside a guarantee that protects the number of people, it would be read as that number.
     )

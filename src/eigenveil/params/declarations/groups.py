@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Literal
 
-from eigenveil.params.declare import Aloud, Limit, again, param, parameters
+from eigenveil.params.declare import Limit, OptOut, param, parameters, redeclare
 from eigenveil.params.values import (
-    Expected,
+    Integer,
+    InvalidValue,
     Numbers,
     Vector,
     bound_from,
@@ -34,7 +35,6 @@ from eigenveil.params.values import (
     share_of_at_most,
     truth,
     units_value,
-    whole,
 )
 
 __all__ = [
@@ -83,7 +83,7 @@ HERE: Final = frozenset({"python"})
 
 BOUNDS: Final = "Where rows lie (found privately, or public knowledge)"
 
-NO_PRIVACY: Final = Aloud(
+NO_PRIVACY: Final = OptOut(
     option="--no-privacy", key="none", help="Exact PCA. Nobody is protected, and the model says so."
 )
 
@@ -163,7 +163,7 @@ COLLUDERS_LIMIT: Final = Limit(
     kind="least",
     help="How many other parties, at least, may tell all they know without breaking the guarantee.",
     default=1,
-    check=whole(1, LARGEST_COUNT),
+    check=Integer(min=1, max=LARGEST_COUNT),
 )
 
 PERSON_SITES_LIMIT: Final = Limit(
@@ -172,7 +172,7 @@ PERSON_SITES_LIMIT: Final = Limit(
     kind="least",
     help="At how many sites, at most, one of your people may have rows. A study must protect people at that many.",
     default=1,
-    check=whole(1, LARGEST_COUNT),
+    check=Integer(min=1, max=LARGEST_COUNT),
 )
 
 
@@ -184,9 +184,9 @@ class Components:
         "How many components.",
         # Positional, as in scikit-learn's PCA.
         kw_only=False,
-        check=whole(1),
-        strict=whole(1, LARGEST_COUNT),
-        called="components",
+        check=Integer(min=1),
+        strict=Integer(min=1, max=LARGEST_COUNT),
+        cli_name="components",
         short="-k",
         metavar="K",
     )
@@ -194,17 +194,17 @@ class Components:
 
 @parameters(panel="Privacy", section="privacy")
 class Colluding:
-    """How many parties may pool what they know. Declared for a hub; `again` changes it for peers."""
+    """How many parties may pool what they know. Declared for a hub; `redeclare` changes it for peers."""
 
     colluders: int = param(
         "How many sites may tell the hub all they know.",
-        more="The noise is calibrated for the others.",
+        details="The noise is calibrated for the others.",
         # Never 0: the hub may run one of the sites, and a site knows its own share of the noise.
         default=1,
-        check=whole(1),
-        strict=whole(1, LARGEST_COUNT),
-        quiet=True,
-        only="trust=masked",
+        check=Integer(min=1),
+        strict=Integer(min=1, max=LARGEST_COUNT),
+        omit_if_default=True,
+        applies_when="trust=masked",
         metavar="NUMBER",
         limit=COLLUDERS_LIMIT,
     )
@@ -216,10 +216,10 @@ class BudgetParams:
 
     epsilon: float | None = param(
         EPSILON_HELP,
-        more="{epsilon=None} must be written out and gives exact PCA with no privacy.",
+        details="{epsilon=None} must be written out and gives exact PCA with no privacy.",
         check=EPSILON,
         strict=EPSILON_IN_FILE,
-        aloud=NO_PRIVACY,
+        opt_out=NO_PRIVACY,
         limit=EPSILON_LIMIT,
         recorded=False,  # The guarantee records it. It may differ from this, or be none.
     )
@@ -230,7 +230,7 @@ class BudgetParams:
         default=None,
         check=fraction,
         strict=DELTA_IN_FILE,
-        beside="epsilon",
+        required_with="epsilon",
         missing="Try {delta} 1e-6. It must be well below one over the number of people.",
         limit=DELTA_LIMIT,
         recorded=False,
@@ -243,12 +243,12 @@ class Seed:
 
     random_state: Any = param(
         "A seed. Reproducible, NOT PRIVATE: anyone who knows the seed can subtract the noise. For tests only.",
-        more="None draws noise from the operating system.",
+        details="None draws noise from the operating system.",
         default=None,
-        said="int or None",
+        type_text="int or None",
         parse=int,
         metavar="INTEGER",
-        called="seed",
+        cli_name="seed",
         recorded=False,  # Anyone who has the model could subtract the noise.
         surfaces=OFFLINE,
     )
@@ -280,10 +280,10 @@ class PersonParams:
     person: Any = param(
         "The column that says whose row it is. A person with several rows then counts as one row, and all of them are "
         "protected together. Without it each row counts as a separate person.",
-        more="The column is then left out; or give one identifier per row. Every row must name somebody: what is missing, "
+        details="The column is then left out; or give one identifier per row. Every row must name somebody: what is missing, "
         'blank or a placeholder such as "NA" is refused (`eigenveil.data.people`).',
         default=None,
-        said="str, array of n or None",
+        type_text="str, array of n or None",
         parse=str,
         metavar="COLUMN",
         # A study has the `person` of `Places`, a name alone: identifiers of people must never be in its file.
@@ -302,7 +302,7 @@ class Units:
         strict=finite_numbers,
         parse=numbers_from,
         metavar="NUMBERS",
-        written="2 or 1,2.5,3",
+        syntax="2 or 1,2.5,3",
         recorded=False,  # A model stores it for every column, beside its mean.
     )
 
@@ -314,20 +314,20 @@ class Clipping:
     row_bound: float | Literal["private"] | None = param(
         "Rows are clipped to this norm around the mean. private: find a good one, for about a tenth of the budget. Or a number "
         "that you know without looking at the data.",
-        more="With {column_bounds} nothing is searched for.",
+        details="With {column_bounds} nothing is searched for.",
         # A number that somebody read off the table would leak it, so the default is to search.
         default="private",
         check=bound_value,
         parse=bound_from,
         none="none",
         metavar="NUMBER",
-        written="private or 12.5",
+        syntax="private or 12.5",
     )
     column_bounds: Any = param(
         "Entries are clipped to this range. One of the two bounds is enough, and with both, both hold.",
-        more="Low and high are each a number, or one per column.",
+        details="Low and high are each a number, or one per column.",
         default=None,
-        said="(low, high) or None",
+        type_text="(low, high) or None",
         strict=bounds_in_file,
         parse=pair_from,
         metavar="LOW,HIGH",
@@ -349,14 +349,14 @@ class Clipping:
         strict=finite_numbers,
         parse=numbers_from,
         metavar="NUMBERS",
-        written="2 or 1,2.5,3",
-        unset="zero, or the middle of the column bounds",
+        syntax="2 or 1,2.5,3",
+        none_means="zero, or the middle of the column bounds",
     )
     mean_bound: float | None = param(
         "How far from the origin rows may lie while the mean is found.",
         default=None,
         check=length,
-        unset="found in up to three steps",
+        none_means="found in up to three steps",
     )
 
 
@@ -364,18 +364,18 @@ class Clipping:
 class Bounds(Clipping):
     """Where rows lie, and in which units."""
 
-    scale: Literal["private"] | Numbers | None = again(
+    scale: Literal["private"] | Numbers | None = redeclare(
         Units,
         "scale",
         help="Units: columns are divided by this before norms are taken and bounded. private: find the spread of each column, "
         "for a quarter of the budget. Or public numbers, one or one per column.",
-        more="Use private where columns have different units, such as years and euros, and None where they are alike. With "
+        details="Use private where columns have different units, such as years and euros, and None where they are alike. With "
         "private, rows are clipped to the root of the number of columns in these units, and no row bound is searched for. With "
         "epsilon=None the spread is the exact standard deviation, and nothing is clipped.",
         check=scale_value,
         strict=scale_in_file,
         parse=scale_from,
-        written="private, 2 or 1,2.5,3",
+        syntax="private, 2 or 1,2.5,3",
     )
 
 
@@ -385,12 +385,12 @@ class ClipLevel:
 
     quantile: float | None = param(
         "If a row bound is found privately: the share of people whose rows are not to be clipped, from 0.01 to below 1.",
-        more="Where noise hides the few people beyond it, a lower share is used.",
+        details="Where noise hides the few people beyond it, a lower share is used.",
         # A fixed quantile clips too much at a large budget and too little at a small one.
         default=None,
         check=real("a number from 0.01 to below 1", lambda number: 0.01 <= number < 1),
         metavar="SHARE",
-        unset="chosen for the best answer",
+        none_means="chosen for the best answer",
     )
 
 
@@ -398,13 +398,13 @@ class ClipLevel:
 class PooledBounds(ClipLevel, Bounds):
     """Where rows lie, if they are at several sites."""
 
-    center: Literal["private"] | Vector | None = again(
+    center: Literal["private"] | Vector | None = redeclare(
         Clipping,
         "center",
         help="private: find the mean over all sites, for a tenth to a quarter of the budget. {center=None}: leave rows where "
         "they are. Or public numbers, one per column.",
         # Around its own mean a site would leave out how it differs from the others.
-        more="It is never one site's own mean.",
+        details="It is never one site's own mean.",
     )
 
 
@@ -430,22 +430,22 @@ class Stopping:
         "For krylov, power, fedpower, and for each component of segments: the largest number of rounds. A budget is reserved for "
         "all of them.",
         default=None,
-        check=whole(1, 10_000),
-        unset="planned",
+        check=Integer(min=1, max=10_000),
+        none_means="planned",
     )
     tolerance: float | None = param(
         "For krylov, power, fedpower and segments: stop when the answer moves by no more than this sine.",
         default=None,
         check=real("in [0, 1)", lambda number: 0 <= number < 1),
         # Noise moves the answer in every round, so with privacy there is no threshold that suits all tables.
-        unset="1e-8 without privacy, and 0 (never) with it",
+        none_means="1e-8 without privacy, and 0 (never) with it",
     )
     oversample: int | None = param(
         "How many directions to carry beyond the components.",
         default=None,
-        check=whole(0),
-        strict=whole(0, LARGEST_COUNT),
-        unset="planned",
+        check=Integer(min=0),
+        strict=Integer(min=0, max=LARGEST_COUNT),
+        none_means="planned",
         recorded=False,  # The settings have the width, which includes it.
     )
 
@@ -461,7 +461,7 @@ class Waiting:
         strict=SHARE_IN_FILE,
         parse=share_from,
         metavar="NUMBER",
-        unset="all",
+        none_means="all",
         recorded=False,
     )
     deadline: float = param(
@@ -476,7 +476,7 @@ class Waiting:
     retries: int = param(
         "How often to ask again before going on without an answer.",
         default=4,
-        check=whole(0, 1000),
+        check=Integer(min=0, max=1000),
         metavar="NUMBER",
         recorded=False,
     )
@@ -488,10 +488,10 @@ class Whitening:
 
     whiten: bool = param(
         "Divide scores by the root of the explained variance, so that every component has variance 1.",
-        more="As in scikit-learn's PCA. It costs nothing.",
+        details="As in scikit-learn's PCA. It costs nothing.",
         default=False,
         check=truth,
-        quiet=True,
+        omit_if_default=True,
         surfaces=OFFLINE,
     )
 
@@ -508,26 +508,26 @@ def names_or_patterns(value: Any) -> tuple[str, ...]:
     """Names of columns, or patterns such as lab_*, as a tuple. One text may stand for a list of one."""
     every = [value] if isinstance(value, str) else value
     if not isinstance(every, Sequence) or not all(isinstance(one, str) and one for one in every):
-        raise Expected("names of columns, or patterns such as lab_*")
+        raise InvalidValue("names of columns, or patterns such as lab_*")
     return tuple(every)
 
 
 def public_levels(value: Any) -> dict[str, tuple[str, ...]]:
     """The public levels of each column that is encoded, as texts."""
     if not isinstance(value, Mapping) or not all(isinstance(name, str) and name for name in value):
-        raise Expected('levels by column, such as {{"sex": ["f", "m"]}}')
+        raise InvalidValue('levels by column, such as {{"sex": ["f", "m"]}}')
     return {name: _levels(name, levels) for name, levels in value.items()}
 
 
 def _levels(name: str, levels: Any) -> tuple[str, ...]:
     if isinstance(levels, str) or not isinstance(levels, Sequence) or not 0 < len(levels) <= _MOST_LEVELS:
-        raise Expected(f"a list of 1 to {_MOST_LEVELS} public levels", at=f"column {name}", given=levels)
+        raise InvalidValue(f"a list of 1 to {_MOST_LEVELS} public levels", at=f"column {name}", given=levels)
     if not all(isinstance(level, str | int | float) for level in levels):
-        raise Expected("texts, numbers or truth values", at=f"column {name}", given=levels)
+        raise InvalidValue("texts, numbers or truth values", at=f"column {name}", given=levels)
     # Truth values are written as files write them.
     found = tuple(str(level).lower() if isinstance(level, bool) else str(level) for level in levels)
     if len(set(found)) < len(found):
-        raise Expected("different from each other", at=f"levels of column {name}", given=levels)
+        raise InvalidValue("different from each other", at=f"levels of column {name}", given=levels)
     return found
 
 
@@ -541,7 +541,7 @@ def levels_from(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
     for text in texts:
         name, equals, levels = text.partition("=")
         if not (name and equals and levels) or name in found:
-            raise Expected("COLUMN=LEVEL,LEVEL, once for each column", given=text)
+            raise InvalidValue("COLUMN=LEVEL,LEVEL, once for each column", given=text)
         found[name] = _levels(name, [level for line in csv.reader([levels]) for level in line])
     return found
 
@@ -553,21 +553,21 @@ def groups_of_columns(value: Any) -> str:
     ('a,b;lab_*', 'a,b;lab_*')
     """
     if not isinstance(value, str):
-        expected = Expected("groups of columns, such as [['a', 'b'], ['lab_*']]")
+        expected = InvalidValue("groups of columns, such as [['a', 'b'], ['lab_*']]")
         if not isinstance(value, Sequence) or any(
             isinstance(one, str) or not isinstance(one, Sequence) for one in value
         ):
             raise expected
         parts = [[str(name) for name in group] for group in value]
         if any("," in name or ";" in name for group in parts for name in group):
-            raise Expected(
+            raise InvalidValue(
                 "names without commas and semicolons. Write a pattern for such a name, with ? in their place"
             )
         value = ";".join(",".join(group) for group in parts)
     # One text for both forms, so that a study file, a model and a command line have the same.
     groups = [[name.strip() for name in group.split(",")] for group in value.split(";")]
     if not value.isprintable() or not all(name for group in groups for name in group):
-        raise Expected("names or patterns with commas between, and a semicolon between groups")
+        raise InvalidValue("names or patterns with commas between, and a semicolon between groups")
     return ";".join(",".join(group) for group in groups)
 
 
@@ -580,10 +580,10 @@ def public_numbers(value: Any) -> Any:
 _list_of_columns = partial(
     param,
     default=None,
-    said="list of str or None",
+    type_text="list of str or None",
     check=names_or_patterns,
     parse=tuple,
-    many=True,
+    is_repeatable=True,
     metavar="NAMES",
     recorded=False,  # A model has the names of its columns.
     surfaces=OFFLINE,
@@ -596,27 +596,27 @@ class ColumnsParams:
 
     columns: Any = _list_of_columns(
         "The columns by name, or by patterns such as lab_*; others are not analysed.",
-        more="A list, for a table with column names. Its order is that of the components.",
-        written="a,b,lab_*",
-        unset="all",
+        details="A list, for a table with column names. Its order is that of the components.",
+        syntax="a,b,lab_*",
+        none_means="all",
     )
     drop: Any = _list_of_columns(
         "Leave these columns out: names, or patterns such as *_note.",
-        more="A list, for a table with column names.",
-        written="a,b,*_note",
+        details="A list, for a table with column names.",
+        syntax="a,b,*_note",
     )
     one_hot: Any = param(
         "Make a column of 0 and 1 for each of these public levels of a column of text. A value that is not listed, or is "
         "missing, is 0 in all of them.",
-        more='For example {{"sex": ["f", "m"]}}. You must know the levels without looking at these rows. A row gets at most a '
+        details='For example {{"sex": ["f", "m"]}}. You must know the levels without looking at these rows. A row gets at most a '
         "single 1, so that its norm grows by at most 1.",
         default=None,
-        said="dict of lists or None",
+        type_text="dict of lists or None",
         check=public_levels,
         parse=levels_from,
-        many=True,
+        is_repeatable=True,
         metavar="COLUMN=LEVELS",
-        written="sex=f,m",
+        syntax="sex=f,m",
         recorded=True,
         surfaces=OFFLINE,
     )
@@ -630,39 +630,39 @@ class MissingParams:
         "Missing values. refuse: they are an error. counts: count privately how many entries each column has, for 4% of the "
         "budget, and divide by that. groups: the same for groups of columns. drop: leave incomplete rows out. fill: put public "
         "values there.",
-        more="Whichever you choose is public, and holds whether or not there are any. With counts and groups a missing entry is "
-        "put at the center, where it adds nothing, and sums are divided by released counts of what is there. With drop the "
+        details="Whichever you choose is public, and holds whether or not there are any. With counts and groups a missing entry "
+        "is put at the center, where it adds nothing, and sums are divided by released counts of what is there. With drop the "
         "number of rows that are left is private. Infinite values are always refused.",
         # Nothing is filled in unasked: the components would describe the filling, and nobody would notice.
         default="refuse",
-        quiet=True,
+        omit_if_default=True,
         metavar="RULE",
     )
     missing_groups: Any = param(
         "Columns that are missing together, such as those of a questionnaire: names or patterns with commas, and a semicolon "
         "between groups.",
-        more="Or a list of lists. Other columns are groups of their own. If a row lacks one column of a group, all of the group "
-        "counts as missing in that row.",
+        details="Or a list of lists. Other columns are groups of their own. If a row lacks one column of a group, all of the "
+        "group counts as missing in that row.",
         default=None,
-        said="str, list of lists or None",
+        type_text="str, list of lists or None",
         check=groups_of_columns,
         parse=str,
         metavar="GROUPS",
-        written='"phq_*;gad_1,gad_2"',
-        only="missing=groups",
+        syntax='"phq_*;gad_1,gad_2"',
+        applies_when="missing=groups",
         recorded=True,
     )
     missing_fill: Any = param(
         "The public value that takes the place of missing ones: one number, or one per column.",
-        more="You must know it without looking at these rows: a mean of them would leak them.",
+        details="You must know it without looking at these rows: a mean of them would leak them.",
         # No default, not even 0: what stands for a missing value is a public statement about the table.
         default=None,
-        said="float, list or None",
+        type_text="float, list or None",
         check=public_numbers,
         strict=finite_numbers,
         parse=numbers_from,
         metavar="NUMBERS",
-        written="0 or 1,2.5,3",
-        only="missing=fill",
+        syntax="0 or 1,2.5,3",
+        applies_when="missing=fill",
         recorded=True,
     )

@@ -20,9 +20,10 @@ from eigenveil.params.declarations.groups import (
     Waiting,
     Whitening,
 )
-from eigenveil.params.declare import again, declared, param, parameters, registered
+from eigenveil.params.declare import declared, param, parameters, redeclare, registered
 from eigenveil.params.values import (
-    Expected,
+    Integer,
+    InvalidValue,
     Numbers,
     Vector,
     bytes_from,
@@ -33,7 +34,6 @@ from eigenveil.params.values import (
     scale_from,
     scale_value,
     share_from,
-    whole,
 )
 
 __all__ = ["FOR_HUBS", "FOR_PEERS", "PlanParams", "SimulateParams"]
@@ -57,9 +57,9 @@ def people_from(text: str) -> int:
         # Through a float, because people write 1e5, and int() does not read that.
         number = float(text)
     except ValueError:
-        raise Expected("a number such as 20000 or 1e5") from None
+        raise InvalidValue("a number such as 20000 or 1e5") from None
     if not (math.isfinite(number) and number == round(number) and _FEWEST <= number <= _MOST):
-        raise Expected(f"a whole number, {_FEWEST} or more")
+        raise InvalidValue(f"a whole number, {_FEWEST} or more")
     return int(number)
 
 
@@ -72,19 +72,19 @@ class _Sizes:
         "not counted in any file.",
         # Required: counting the rows of a private table would spend something.
         parse=people_from,
-        called="rows",
+        cli_name="rows",
         short="-n",
         metavar="NUMBER",
     )
     dim: int | None = param(
         "The number of columns. Not needed if a file that you give has it.",
         default=None,
-        check=whole(2),
-        called="features",
+        check=Integer(min=2),
+        cli_name="features",
         short="-d",
         metavar="D",
     )
-    rank: int = param("How many components.", check=whole(1), called="components", short="-k", metavar="K")
+    rank: int = param("How many components.", check=Integer(min=1), cli_name="components", short="-k", metavar="K")
 
 
 @parameters(panel="Privacy")
@@ -102,7 +102,7 @@ class _Cost:
         check=fraction,
         missing="It must be well below one over the number of people.",
     )
-    center: Literal["private"] | Vector | None = again(
+    center: Literal["private"] | Vector | None = redeclare(
         Clipping,
         "center",
         help="private: the fit will find the mean, for a part of the budget. {center=None}: rows are left where they are. Or "
@@ -130,14 +130,14 @@ class _Guess:
         default=None,
         metavar="POWER",
         # Spectra of real tables often fall like 1 / i. A flatter guess would call too much hopeless.
-        unset="1, if nothing else is known",
+        none_means="1, if nothing else is known",
     )
     fill: float | None = param(
         "The mean squared norm of rows around the mean, over the squared row bound.",
         default=None,
         metavar="SHARE",
         check=real("more than 0 and at most 1, as no row exceeds the bound", lambda number: 0 < number <= 1),
-        unset="0.5 of a bound that you give; what is usual for one found privately",
+        none_means="0.5 of a bound that you give; what is usual for one found privately",
     )
     # A number or nothing. The word private, which a fit takes, is what leaving it out means here.
     row_bound: float | None = param(
@@ -145,7 +145,7 @@ class _Guess:
         "finds one privately, and the plan includes what that costs.",
         default=None,
         check=length,
-        unset="found privately",
+        none_means="found privately",
     )
     scale: Literal["private"] | Numbers | None = param(
         "private: the fit will find the units of columns, for a quarter of the budget, and no row bound. Or numbers, one or one "
@@ -161,7 +161,7 @@ class _Guess:
 class _Affordable:
     """Who has the rows, who is trusted with what, and what they can afford."""
 
-    sites: int = param("The number of sites, with equal numbers of rows.", default=1, check=whole(1), metavar="M")
+    sites: int = param("The number of sites, with equal numbers of rows.", default=1, check=Integer(min=1), metavar="M")
     # More words than a fit has: a plan also compares settings in which nobody is asked whom to trust.
     trust: list[str] | None = param(
         "Who may add the noise. Repeat it for several. curator: one holder of all rows adds it. stream: the "
@@ -170,7 +170,7 @@ class _Affordable:
         "every peer adds all of it.",
         default=None,
         metavar="WHO",
-        unset="all that --sites allows",
+        none_means="all that --sites allows",
     )
     survivors: int | float | None = param(
         "With masks: how many sites must be in each sum, such as 8, or which share of them, such as 0.8.",
@@ -178,36 +178,38 @@ class _Affordable:
         check=number_or_share,
         parse=share_from,
         metavar="NUMBER",
-        unset="all",
+        none_means="all",
     )
     colluders: int = param(
         "Under masks and between peers: how many may tell each other all they know.",
         default=1,
-        check=whole(1),
+        check=Integer(min=1),
         metavar="NUMBER",
     )
-    blocks: int | None = param("For streams: the number of blocks.", default=None, check=whole(1), unset="planned")
-    rounds: int | None = param("The largest number of rounds.", default=None, check=whole(1), unset="any")
+    blocks: int | None = param(
+        "For streams: the number of blocks.", default=None, check=Integer(min=1), none_means="planned"
+    )
+    rounds: int | None = param("The largest number of rounds.", default=None, check=Integer(min=1), none_means="any")
     traffic: int | None = param(
         "The most that one site may send in all, such as 10MB.",
         default=None,
         parse=bytes_from,
         metavar="BYTES",
-        unset="any",
+        none_means="any",
     )
     memory_limit: int | None = param(
         "The most memory that one holder of rows may use.",
         default=None,
         parse=bytes_from,
         metavar="BYTES",
-        unset="1GiB",
+        none_means="1GiB",
     )
     methods: list[str] | None = param(
         "Compare only these; repeat it for several. A name such as covariance, or one of a setting, such as masked/krylov.",
         default=None,
-        called="method",
+        cli_name="method",
         metavar="WHICH",
-        unset="all",
+        none_means="all",
         panel=SHOWN,
     )
 
@@ -256,7 +258,7 @@ class SimulateParams(
 ):
     """The parameters of `eigenveil simulate`. Without a graph there is a hub."""
 
-    graph: Any = again(
+    graph: Any = redeclare(
         Peers,
         "graph",
         help="Sites are peers that talk to their neighbours on this graph, without a hub: ring, path, grid, star, complete or "
@@ -264,28 +266,28 @@ class SimulateParams(
         "name, such as site 3, or by number, counted from 0.",
         # Whether there is a graph is what decides between the two estimators.
         default=None,
-        unset="a hub",
+        none_means="a hub",
     )
-    colluders: int = again(
+    colluders: int = redeclare(
         Colluding,
         "colluders",
         help="For {trust=masked}: how many sites may tell the hub all they know. For {graph} with pairwise noise: how many peers "
         "may tell each other.",
-        more=None,
+        details=None,
         # Two conditions, of which `only` can state one: the command checks both.
-        only=None,
-        quiet=False,
+        applies_when=None,
+        omit_if_default=False,
     )
-    calibration: Literal["exact", "paper"] = again(FederatedParams, "calibration")
-    random_state: Any = again(
+    calibration: Literal["exact", "paper"] = redeclare(FederatedParams, "calibration")
+    random_state: Any = redeclare(
         Protection,
         "random_state",
         help="Fixes the split, the start, the simulated faults and the noise. Reproducible, and with {epsilon} NOT PRIVATE.",
     )
-    quorum: int | float | None = again(
+    quorum: int | float | None = redeclare(
         Waiting,
         "quorum",
         help="How many sites must answer, such as 4, or which share of them, such as 0.8. Others are left out from then on. "
         "With {graph}: how many peers must be left, more than half.",
-        unset="all; more than half with --graph",
+        none_means="all; more than half with --graph",
     )

@@ -20,11 +20,12 @@ from eigenveil.params.declarations.groups import (
     Units,
     Whitening,
 )
-from eigenveil.params.declare import Aloud, again, param, parameters, registered
+from eigenveil.params.declare import OptOut, param, parameters, redeclare, registered
 from eigenveil.params.values import (
     LONGEST,
     SHORTEST,
-    Expected,
+    Integer,
+    InvalidValue,
     Numbers,
     Vector,
     as_float,
@@ -32,7 +33,6 @@ from eigenveil.params.values import (
     length,
     numbers_from,
     pair_from,
-    whole,
 )
 
 __all__ = ["BoundsParams", "ColumnBoundsParams", "PrivateParams", "SmallReleaseParams", "SpectrumParams"]
@@ -42,11 +42,11 @@ def components_of(value: Any) -> int | float:
     """How many components, or a share of the variance."""
     try:
         # Whole numbers first: 1 is one component, and 1.0 is refused below, as all of the variance is never found.
-        return int(whole(1)(value))
-    except Expected:
+        return int(Integer(min=1)(value))
+    except InvalidValue:
         number = as_float(value)
     if not 0 < number < 1:
-        raise Expected("an integer of at least 1, or a fraction in (0, 1)")
+        raise InvalidValue("an integer of at least 1, or a fraction in (0, 1)")
     return number
 
 
@@ -56,12 +56,12 @@ class PrivateParams(ColumnsParams, Whitening, PersonParams, Protection, MissingP
 
     n_components: int | float | None = param(
         "How many components. Or a fraction such as 0.9, for as many as explain that share of the variance.",
-        more="The share is read off the released spectrum. None means all.",
+        details="The share is read off the released spectrum. None means all.",
         # Positional, as in scikit-learn's PCA.
         kw_only=False,
         check=components_of,
         parse=components_from,
-        called="components",
+        cli_name="components",
         short="-k",
         panel="",
         metavar="K",
@@ -76,20 +76,20 @@ class PrivateParams(ColumnsParams, Whitening, PersonParams, Protection, MissingP
     oversample: int | None = param(
         "For power: how many vectors beyond the components.",
         default=None,
-        check=whole(0),
-        unset="planned",
+        check=Integer(min=0),
+        none_means="planned",
         recorded=False,  # The settings have the width, which includes it.
     )
     rounds: int | None = param(
         # Each round divides the budget further, so more would only add noise.
         "For power: how many rounds of noisy products.",
         default=None,
-        check=whole(1, 200),
-        unset="planned",
+        check=Integer(min=1, max=200),
+        none_means="planned",
     )
     calibration: Literal["exact", "paper"] = param(
         "exact: noise by exact accounting. paper: as published, which is more than needed.",
-        more="The papers are FPCA (17) and PPM Alg. 1, for comparison.",
+        details="The papers are FPCA (17) and PPM Alg. 1, for comparison.",
         default="exact",
         metavar="WHICH",
         surfaces=OFFLINE,
@@ -101,10 +101,10 @@ def range_of(value: Any) -> tuple[float, float]:
     try:
         low, high = (as_float(number) for number in value)
     except (TypeError, ValueError):
-        raise Expected("two numbers, the lowest and the highest") from None
+        raise InvalidValue("two numbers, the lowest and the highest") from None
     # Squares of norms in this range are far from the ends of float64.
     if not SHORTEST <= low < high <= LONGEST:
-        raise Expected(f"two numbers from {SHORTEST:g} to {LONGEST:g}, the lower one first")
+        raise InvalidValue(f"two numbers from {SHORTEST:g} to {LONGEST:g}, the lower one first")
     return low, high
 
 
@@ -114,14 +114,15 @@ class SmallReleaseParams(MissingParams, ColumnsParams, PersonParams, Protection,
 
     epsilon: float | None = param(
         f"{EPSILON_HELP} A tenth of what the fit gets is usually enough.",
-        more="A fit on the same people adds to the cost. {epsilon=None} must be written out, for exact numbers with no privacy.",
+        details="A fit on the same people adds to the cost. {epsilon=None} must be written out, for exact numbers with no "
+        "privacy.",
         check=EPSILON,
         # The switch of a fit says that the model is not private, and here there is no model.
-        aloud=Aloud(
+        opt_out=OptOut(
             option="--no-privacy",
             key="none",
             help="Exact numbers, for public tables. Nobody is protected.",
-            usual="0.1",
+            suggested="0.1",
         ),
     )
 
@@ -130,33 +131,33 @@ class SmallReleaseParams(MissingParams, ColumnsParams, PersonParams, Protection,
 class ColumnBoundsParams(Units, SmallReleaseParams):
     """The parameters of `find_column_bounds`."""
 
-    quantile: float = again(
+    quantile: float = redeclare(
         ClipLevel,
         "quantile",
         help="The share of people whose rows are not to be clipped, from 0.01 to below 1. A larger share means more noise.",
-        more="If noise hides the few people beyond it, a lower quantile is used, and the result says so.",
+        details="If noise hides the few people beyond it, a lower quantile is used, and the result says so.",
         # A fit chooses its own share. Here a person reads the answer, and clipping one in twenty is a common rule.
         default=0.95,
-        unset=None,
+        none_means=None,
         panel="",
     )
     origin: Numbers | None = param(
         "Where to look for the mean of rows, and what entries of columns are measured from: one number, or one per column.",
-        more="For a column far from zero, such as years, a number in its middle makes the range finer.",
+        details="For a column far from zero, such as years, a number in its middle makes the range finer.",
         default=None,
         parse=numbers_from,
         metavar="NUMBERS",
-        unset="zero",
+        none_means="zero",
     )
     within: tuple[float, float] | None = param(
         "The range of norms to search, in units of the scale. A wider range costs a little more noise.",
         default=None,
-        said="(low, high) or None",
+        type_text="(low, high) or None",
         check=range_of,
         parse=pair_from,
         metavar="LOW,HIGH",
         # Wide enough for any sensible unit, because a wider range costs little.
-        unset="1e-9 to 1e12, for columns 1e-6 to 1e9",
+        none_means="1e-9 to 1e12, for columns 1e-6 to 1e9",
     )
 
 
@@ -164,7 +165,7 @@ class ColumnBoundsParams(Units, SmallReleaseParams):
 class BoundsParams(ColumnBoundsParams):
     """The parameters of `find_bounds`."""
 
-    center: Literal["private"] | Vector | None = again(
+    center: Literal["private"] | Vector | None = redeclare(
         Clipping,
         "center",
         help="private: find the mean first, out of the same budget, because a fit clips rows around it. {center=None}: norms "
@@ -177,19 +178,19 @@ class SpectrumParams(Bounds, SmallReleaseParams):
     """The parameters of `released_spectrum`: rows are those of the fit that is planned, so give the same bounds."""
 
     # A number only. A bound that is found privately belongs to the fit, which would then find another one.
-    row_bound: float | None = again(
+    row_bound: float | None = redeclare(
         Bounds,
         "row_bound",
         help="Rows are clipped to this norm around the mean. Give that of the planned fit.",
-        more="You must know it without looking at the data.",
+        details="You must know it without looking at the data.",
         default=None,
         check=length,
         parse=None,
         none=None,
-        written=None,
+        syntax=None,
     )
-    scale: Numbers | None = again(Units, "scale")
-    center: Literal["private"] | Vector | None = again(
+    scale: Numbers | None = redeclare(Units, "scale")
+    center: Literal["private"] | Vector | None = redeclare(
         Bounds,
         "center",
         help="private: find the mean first, for a quarter to two thirds of the budget. {center=None}: leave rows where they "

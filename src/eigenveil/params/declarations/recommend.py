@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from eigenveil.params.declarations.groups import EPSILON, EPSILON_HELP, HERE, Seed
-from eigenveil.params.declare import Aloud, param, parameters
-from eigenveil.params.values import Numbers, fraction, number_or_share, real, share_from, whole
+from eigenveil.params.declare import OptOut, param, parameters
+from eigenveil.params.values import Integer, Numbers, fraction, number_or_share, real, share_from
 
 __all__ = ["InteractionsParams", "ReadingParams", "RecommenderParams"]
 
@@ -26,11 +26,11 @@ class ReadingParams:
         "The column of ratings, or of 1 and 0.",
         default=None,
         metavar="COLUMN",
-        unset="value, if there is such a column",
+        none_means="value, if there is such a column",
     )
     at_least: float | None = param(
         "Lines with a smaller value do not count as interactions.",
-        more="Without it a value must be 1, or 0 for none.",
+        details="Without it a value must be 1, or 0 for none.",
         default=None,
         check=real("a finite number", math.isfinite, finite="a finite number"),
         metavar="RATING",
@@ -45,10 +45,10 @@ class InteractionsParams(ReadingParams):
         "The public list of items: names, or a file with one on each line (a csv may start with the name of the column). They "
         "are the columns, in this order. Lines with other items are left out silently, because their number is private. For npz "
         "it names the columns.",
-        more="Without it the columns are the items in the file, and **which items occur at all then counts as public**. That "
+        details="Without it the columns are the items in the file, and **which items occur at all then counts as public**. That "
         "includes an item that a single user has, and a guarantee must say so. A public list is better.",
         default=None,
-        said="list, str, Path or None",
+        type_text="list, str, Path or None",
         surfaces=HERE,
     )
 
@@ -59,9 +59,9 @@ class RecommenderBudget:
 
     epsilon: float | None = param(
         EPSILON_HELP,
-        more="{epsilon=None} must be written out and gives the exact filter with no privacy.",
+        details="{epsilon=None} must be written out and gives the exact filter with no privacy.",
         check=EPSILON,
-        aloud=Aloud(
+        opt_out=OptOut(
             option="--no-privacy",
             key="none",
             help="The exact filter. Nobody is protected, and the files written say so.",
@@ -70,11 +70,11 @@ class RecommenderBudget:
     )
     delta: float | None = param(
         "The chance that the guarantee of epsilon fails.",
-        more="At item level its default is 1 / (10 n d), for n users and d items. It is rounded down.",
+        details="At item level its default is 1 / (10 n d), for n users and d items. It is rounded down.",
         # Where users are public, a sound default is known, which a table of rows does not have.
         default=None,
         check=fraction,
-        unset="a tenth of one over the number of users, at most 1e-5, where that is public",
+        none_means="a tenth of one over the number of users, at most 1e-5, where that is public",
         recorded=False,
     )
 
@@ -85,10 +85,10 @@ class RecommenderParams(Seed, RecommenderBudget):
 
     n_components: int = param(
         "How many directions the filter keeps. 8 to 64 are usual, and more need more users.",
-        more="p in PPM, the pass band of the filter.",
+        details="p in PPM, the pass band of the filter.",
         kw_only=False,
-        check=whole(1),
-        called="components",
+        check=Integer(min=1),
+        cli_name="components",
         short="-k",
         metavar="K",
         panel="",
@@ -96,7 +96,7 @@ class RecommenderParams(Seed, RecommenderBudget):
     # A choice here and nowhere else, because the published guarantee is for single interactions.
     unit: Literal["user", "item"] = param(
         "What is protected. user: a user's whole history. item: one interaction of a user, which is far weaker.",
-        more="The latter is PPM's guarantee.",
+        details="The latter is PPM's guarantee.",
         default="user",
         metavar="WHICH",
     )
@@ -106,16 +106,16 @@ class RecommenderParams(Seed, RecommenderBudget):
         "private. Then {delta} and {users_at_least} are needed. With replace-one, one history is another. Other commands default "
         "to add-remove.",
         default="zero-out",
-        only="unit=user",
+        applies_when="unit=user",
         metavar="WHICH",
     )
     users_at_least: int | None = param(
         "A number of users that you know without looking at the data, such as from a yearly report. The forecast is made for "
         "this many, because it may not depend on the private number. A wrong number makes the forecast wrong, and nothing else.",
         default=None,
-        check=whole(1, 10**12),
+        check=Integer(min=1, max=10**12),
         recorded=False,
-        only="neighbours=add-remove",
+        applies_when="neighbours=add-remove",
         metavar="N",
     )
     trust: Literal["hub", "site", "masked"] = param(
@@ -131,59 +131,59 @@ class RecommenderParams(Seed, RecommenderBudget):
         check=number_or_share,
         parse=share_from,
         metavar="NUMBER",
-        unset="all",
-        only="trust=masked",
+        none_means="all",
+        applies_when="trust=masked",
     )
     colluders: int = param(
         "How many sites may tell the hub all they know.",
         default=1,
-        check=whole(1),
-        only="trust=masked",
+        check=Integer(min=1),
+        applies_when="trust=masked",
         metavar="NUMBER",
     )
     quorum: int | float | None = param(
         "How many sites must answer, or which share of them. With {trust=masked} give {survivors}.",
         default=None,
         check=number_or_share,
-        unset="all",
+        none_means="all",
         recorded=False,
         surfaces=HERE,
     )
     items: Sequence[Any] | int | None = param(
         "Use only this many of the most popular items, by counts released for a tenth of the budget. Fewer items mean "
         "less noise.",
-        more="Or a public list of names or numbers of the items to use.",
+        details="Or a public list of names or numbers of the items to use.",
         default=None,
-        said="int, list or None",
+        type_text="int, list or None",
         parse=int,
         # Not --items: `recommend` has --items-file, a list of all items that there are.
-        called="keep_items",
+        cli_name="keep_items",
         metavar="C",
-        unset="all of them",
+        none_means="all of them",
         panel=_ITEMS,
     )
     min_degree: int = param(
         "A history is divided by the root of its number of items, and at least by the root of this. Choose it without looking at "
         "these histories. With {unit=item} a larger one means less noise.",
         default=1,
-        check=whole(1, 10**9),
+        check=Integer(min=1, max=10**9),
         metavar="M",
         panel="Method",
     )
     item_degrees: Literal["private"] | Numbers | None = param(
         "How popular items are, for the filter. {item_degrees=None}: left out. private: released for a twentieth of the budget. "
         "Or public numbers, one for each item. On a command line they are in a csv file whose first line is item,degree.",
-        more="Zero counts as one.",
+        details="Zero counts as one.",
         default=None,
         parse=str,
         none="none",
         metavar="WHICH",
-        unset="none",
+        none_means="none",
         panel="Method",
     )
     normalise: Literal["filter", "both"] = param(
         "Where item degrees are used. filter: in the filter. both: on the histories before the fit as well.",
-        more="The first is PPM (75). The second is GF-CF, for {unit=user}, which recommends better if the noise is small.",
+        details="The first is PPM (75). The second is GF-CF, for {unit=user}, which recommends better if the noise is small.",
         default="filter",
         metavar="WHERE",
         panel="Method",
@@ -201,13 +201,13 @@ class RecommenderParams(Seed, RecommenderBudget):
         default=None,
         check=real("a positive number of items", lambda number: 0 < number < 1e12),
         metavar="ITEMS",
-        unset="40",
+        none_means="40",
         recorded=False,
         panel="Method",
     )
     on_noise: Literal["raise", "warn"] = param(
         "Fit even if no more than popularity and noise is expected. Otherwise that is refused before anything is spent.",
-        more="raise refuses, and warn fits.",
+        details="raise refuses, and warn fits.",
         # A list that looks like any other would hide that it is noise, so going on must be asked for.
         default="raise",
         switch=("--even-if-noise", "warn"),

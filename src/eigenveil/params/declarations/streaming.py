@@ -25,9 +25,10 @@ from eigenveil.params.declarations.groups import (
     Waiting,
     Whitening,
 )
-from eigenveil.params.declare import again, param, parameters, registered
+from eigenveil.params.declare import param, parameters, redeclare, registered
 from eigenveil.params.values import (
-    Expected,
+    Integer,
+    InvalidValue,
     Numbers,
     as_float,
     bound_from,
@@ -42,7 +43,6 @@ from eigenveil.params.values import (
     real,
     stream_center,
     truth,
-    whole,
 )
 
 __all__ = ["SlotParams", "SlotStreamParams", "StreamingParams"]
@@ -53,9 +53,9 @@ def energy_bounds(value: Any) -> tuple[float, float]:
     try:
         low, high = (as_float(one) for one in value)
     except (TypeError, ValueError):
-        raise Expected("a pair (low, high) of fractions, such as 0.01 and 0.1") from None
+        raise InvalidValue("a pair (low, high) of fractions, such as 0.01 and 0.1") from None
     if not 0 < low < high < 1:
-        raise Expected("two fractions with 0 < low < high < 1, such as 0.01 and 0.1")
+        raise InvalidValue("two fractions with 0 < low < high < 1, such as 0.01 and 0.1")
     return low, high
 
 
@@ -66,8 +66,8 @@ class StreamingParams(ColumnsParams, MissingParams, Whitening, ClipLevel, Seed, 
     n_components: int = param(
         "How many components. With {adapt}, how many at the start.",
         kw_only=False,
-        check=whole(1),
-        called="components",
+        check=Integer(min=1),
+        cli_name="components",
         short="-k",
         metavar="K",
         panel="",
@@ -76,38 +76,38 @@ class StreamingParams(ColumnsParams, MissingParams, Whitening, ClipLevel, Seed, 
     epsilon: float | None = param(
         f"How much everything released may depend on one person: smaller is more private. {EPSILON_SCALE} The budget is for the "
         "whole stream, however long.",
-        more="{epsilon=None} must be written out and gives exact PCA with no privacy.",
+        details="{epsilon=None} must be written out and gives exact PCA with no privacy.",
         check=EPSILON,
-        aloud=NO_PRIVACY,
+        opt_out=NO_PRIVACY,
         recorded=False,
         panel="Privacy",
     )
-    missing: Literal["refuse", "counts", "groups", "drop", "fill"] = again(
+    missing: Literal["refuse", "counts", "groups", "drop", "fill"] = redeclare(
         MissingParams,
         "missing",
         help="Missing values of a private stream. refuse: they are an error. counts: count in the first block how many entries "
         "each column has, for 5% of the budget, and divide by that. groups: the same for groups of columns. drop: leave "
         "incomplete rows out. fill: put public values there. Without privacy, gaps are filled from the directions found so far.",
-        more="Whichever you choose is public, and holds whether or not there are any. The shares of the first block are taken to "
-        "hold for the whole stream. Infinite values are always refused.",
+        details="Whichever you choose is public, and holds whether or not there are any. The shares of the first block are taken "
+        "to hold for the whole stream. Infinite values are always refused.",
     )
     row_bound: float | Literal["private"] | None = param(
         "Rows are clipped to this norm around the mean. private: find a good one in the first block, for about a tenth of the "
         "budget. Or a number that you know without looking at the data.",
-        more="The first block is then at least 150 / mu rows long, which is about 600 at {epsilon} 1.",
+        details="The first block is then at least 150 / mu rows long, which is about 600 at {epsilon} 1.",
         default="private",
         check=bound_value,
         parse=bound_from,
         none="none",
         metavar="NUMBER",
-        written="private or 12.5",
+        syntax="private or 12.5",
         panel=BOUNDS,
     )
-    column_bounds: Any = again(Bounds, "column_bounds", panel=BOUNDS)
+    column_bounds: Any = redeclare(Bounds, "column_bounds", panel=BOUNDS)
     center: Literal["private"] | None = param(
         "private: follow the mean and take it off. A private stream looks for it in its first block, for part of the budget. "
         "{center=None}: leave rows where they are. It takes no numbers: give those as {origin}.",
-        more="Or subtract them from the rows.",
+        details="Or subtract them from the rows.",
         default="private",
         check=stream_center,
         parse=center_from,
@@ -120,24 +120,24 @@ class StreamingParams(ColumnsParams, MissingParams, Whitening, ClipLevel, Seed, 
         default=None,
         parse=numbers_from,
         metavar="NUMBERS",
-        unset="zero, or the middle of the column bounds",
+        none_means="zero, or the middle of the column bounds",
         panel=BOUNDS,
     )
-    scale: Literal["private"] | Numbers | None = again(
+    scale: Literal["private"] | Numbers | None = redeclare(
         Bounds,
         "scale",
         help="Units: columns are divided by this before norms are taken and bounded. private: find the spread of each column in "
         "the first block, for a quarter of the budget. Or public numbers, one or one per column.",
-        more="With private, rows are clipped to the root of the number of columns in these units, and no row bound is searched "
-        "for. The first block is then at least 135 sqrt(d) / mu rows long. With epsilon=None the spread is the exact standard "
-        "deviation of the first block, and nothing is clipped.",
+        details="With private, rows are clipped to the root of the number of columns in these units, and no row bound is "
+        "searched for. The first block is then at least 135 sqrt(d) / mu rows long. With epsilon=None the spread is the exact "
+        "standard deviation of the first block, and nothing is clipped.",
         panel=BOUNDS,
     )
     publish: str = param(
         "When a private stream releases. With sync, at the end and at each synchronisation, for the least noise. With block, "
         "every block on its own, for the least memory. With continual, every block along a binary tree over a {horizon}, if the "
         "estimate must be public all along.",
-        more="If the d x d sum does not fit in `memory_limit`, sync becomes block. Without privacy it has no effect.",
+        details="If the d x d sum does not fit in `memory_limit`, sync becomes block. Without privacy it has no effect.",
         # The least noise, and all that most need: an answer at the end.
         default="sync",
         among=registered("eigenveil.trackers", "PUBLISH"),
@@ -147,14 +147,15 @@ class StreamingParams(ColumnsParams, MissingParams, Whitening, ClipLevel, Seed, 
     horizon: int | None = param(
         "For {publish=continual}: a public upper limit on the number of rows.",
         default=None,
-        check=whole(1),
+        check=Integer(min=1),
         metavar="ROWS",
         panel="Privacy",
     )
     person: str | None = param(
         "The column that says whose row it is. A person's first row in a block counts, in at most {person_blocks} blocks, and "
         "all of their rows are protected together. Without it each row counts as a separate person.",
-        more="Further rows are left out, as if they had not come. Who has had a row is kept in memory, about 200 bytes a person.",
+        details="Further rows are left out, as if they had not come. Who has had a row is kept in memory, about 200 bytes a "
+        "person.",
         default=None,
         check=name_of_column,
         metavar="COLUMN",
@@ -165,8 +166,8 @@ class StreamingParams(ColumnsParams, MissingParams, Whitening, ClipLevel, Seed, 
         "The largest number of blocks in which one person has a row. One row in each.",
         # Costs of the blocks that one person is in add up, so a larger number means more noise for all.
         default=1,
-        check=whole(1),
-        quiet=True,
+        check=Integer(min=1),
+        omit_if_default=True,
         metavar="NUMBER",
         panel="Privacy",
     )
@@ -182,49 +183,49 @@ class StreamingParams(ColumnsParams, MissingParams, Whitening, ClipLevel, Seed, 
     adapt: tuple[float, float] | None = param(
         "Let the number of components follow the spectrum: the last singular value stays between these fractions of the sum of "
         "all kept ones. 0.01,0.1 is usual.",
-        more="In a private stream it follows released values.",
+        details="In a private stream it follows released values.",
         default=None,
-        said="(low, high) or None",
+        type_text="(low, high) or None",
         check=energy_bounds,
         parse=pair_from,
         metavar="LOW,HIGH",
     )
     forget: float = param(
         "Old singular values are multiplied by this at every block. 1 forgets nothing.",
-        more="A row j blocks old counts forget^(2 j).",
+        details="A row j blocks old counts forget^(2 j).",
         # Zero would forget all rows but those of the last block.
         default=1.0,
         check=real("in (0, 1]", lambda number: 0 < number <= 1),
     )
     block_size: int | None = param(
         "Rows taken at once.",
-        more="In a private stream a block is a public slot, and a person has at most one row in it.",
+        details="In a private stream a block is a public slot, and a person has at most one row in it.",
         default=None,
-        check=whole(1),
+        check=Integer(min=1),
         metavar="ROWS",
-        unset="planned",
+        none_means="planned",
         recorded=False,  # The settings have the planned block.
     )
     oversample: int | None = param(
         "How many directions to keep beyond the components, because later rows may raise them.",
         default=None,
-        check=whole(0),
-        unset="max(10, components)",
+        check=Integer(min=0),
+        none_means="max(10, components)",
     )
     memory_limit: int | None = param(
         "Memory that may be used beside the rows handed in, such as 64MB or 1.5GiB. A stream that needs more is refused.",
-        more="Filling gaps and a growing rank need more than planned. Without a limit, sync becomes block beyond 1 GiB.",
+        details="Filling gaps and a growing rank need more than planned. Without a limit, sync becomes block beyond 1 GiB.",
         default=None,
-        check=whole(1),
+        check=Integer(min=1),
         parse=bytes_from,
         metavar="BYTES",
-        unset="1GiB",
+        none_means="1GiB",
         recorded=False,  # It describes the device, not the fit.
     )
     noise_target: float | None = param(
         "For {publish=block}: make the first block long enough that the noise on its average product has at most this standard "
         "deviation, in units of the squared row bound.",
-        more="FPCA Lemma 2, corrected.",
+        details="FPCA Lemma 2, corrected.",
         default=None,
         check=positive,
     )
@@ -233,7 +234,7 @@ class StreamingParams(ColumnsParams, MissingParams, Whitening, ClipLevel, Seed, 
 def _known_length(value: Any) -> Any:
     """A norm that somebody knows: there is no first slot that all sites have rows in, to search there."""
     if isinstance(value, str):
-        raise Expected(
+        raise InvalidValue(
             "a number that you know without looking at the data: streams at many sites cannot search for one"
         )
     return length(value)
@@ -246,7 +247,7 @@ class SlotParams:
     slots: int = param(
         "How many slots there are, a public horizon. A slot is a stretch of every site's stream.",
         # Required, because the budget is divided by it before the first slot.
-        check=whole(1, LARGEST_COUNT),
+        check=Integer(min=1, max=LARGEST_COUNT),
         metavar="NUMBER",
     )
     window: int = param(
@@ -254,14 +255,14 @@ class SlotParams:
         "late part is lost at once.",
         # A site that restarts is back within a slot or two, and the hub keeps what it needs for each open slot.
         default=2,
-        check=whole(0, 10_000),
+        check=Integer(min=0, max=10_000),
         metavar="SLOTS",
     )
     person_slots: int = param(
         "The largest number of slots in which one person has a row. One row in each.",
         default=1,
-        check=whole(1, LARGEST_COUNT),
-        quiet=True,
+        check=Integer(min=1, max=LARGEST_COUNT),
+        omit_if_default=True,
         metavar="NUMBER",
         panel="Privacy",
     )
@@ -270,19 +271,19 @@ class SlotParams:
         "protected together.",
         default=False,
         check=truth,
-        quiet=True,
+        omit_if_default=True,
         panel="Privacy",
     )
-    forget: float = again(
+    forget: float = redeclare(
         StreamingParams,
         "forget",
         help="Singular values are multiplied by this for every slot that has passed since. 1 forgets nothing.",
-        more="A row j slots old counts forget^(2 j), whenever it arrives.",
+        details="A row j slots old counts forget^(2 j), whenever it arrives.",
         section="slots",
         panel="Slots",
     )
-    adapt: tuple[float, float] | None = again(
-        StreamingParams, "adapt", more="It follows released values only.", section="slots", panel="Slots"
+    adapt: tuple[float, float] | None = redeclare(
+        StreamingParams, "adapt", details="It follows released values only.", section="slots", panel="Slots"
     )
 
 
@@ -290,54 +291,54 @@ class SlotParams:
 class SlotTrust:
     """Who talks to whom, and who adds the noise."""
 
-    topology: Literal["star", "tree"] = again(HubParams, "topology")
-    fanout: int = again(HubParams, "fanout")
-    trust: Literal["hub", "site", "masked"] = again(
+    topology: Literal["star", "tree"] = redeclare(HubParams, "topology")
+    fanout: int = redeclare(HubParams, "fanout")
+    trust: Literal["hub", "site", "masked"] = redeclare(
         HubParams,
         "trust",
         help="Who adds the noise. With hub it is the hub, WHICH SEES RAW SUMS of each site. With site it is every site, which "
         "also protects against the hub, at sqrt(M) times the noise. With masked it is the sites together, a share each. Masks "
         "cancel in the sum only, so this also protects against the hub, at the noise of one curator.",
-        more="A tree is for site, or for no noise. Sites send sums with noise, and sketches without.",
+        details="A tree is for site, or for no noise. Sites send sums with noise, and sketches without.",
     )
     # No advice to use a quorum: a slot never waits for one.
-    survivors: int | float | None = again(HubParams, "survivors", instead=None)
-    colluders: int = again(HubParams, "colluders")
+    survivors: int | float | None = redeclare(HubParams, "survivors", otherwise_hint=None)
+    colluders: int = redeclare(HubParams, "colluders")
 
 
 @parameters(panel="Method", section="task")
 class SlotStreamParams(Whitening, SlotTrust, SlotParams, Relation, Seed, Units, BudgetParams, Components):
     """The parameters of `FederatedStream`. The budget is for all slots together."""
 
-    row_bound: float | None = again(
+    row_bound: float | None = redeclare(
         Clipping,
         "row_bound",
         default=None,
         check=_known_length,
         parse=None,
         none=None,
-        written=None,
+        syntax=None,
         help="Rows are clipped to this norm around the {origin}. A number that you know without looking at the data; required "
         "with {epsilon}.",
-        more=None,
+        details=None,
         panel=BOUNDS,
     )
-    center: Literal["private"] | None = again(
+    center: Literal["private"] | None = redeclare(
         StreamingParams,
         "center",
         help="private: follow the mean and take it off. {center=None}: leave rows where they are.",
-        more="The mean comes from the same release as the products, and costs nothing more.",
+        details="The mean comes from the same release as the products, and costs nothing more.",
         panel=BOUNDS,
         section="task",
     )
-    origin: Numbers | None = again(
+    origin: Numbers | None = redeclare(
         Clipping,
         "origin",
         help="The public point around which rows are clipped: one number, or one per column.",
-        unset="zero",
+        none_means="zero",
         panel=BOUNDS,
     )
-    neighbours: Literal["add-remove", "zero-out", "replace-one"] = again(
+    neighbours: Literal["add-remove", "zero-out", "replace-one"] = redeclare(
         Relation,
         "neighbours",
         # Slots of so many rows have public ends. One row fewer would move every end that follows.
@@ -345,23 +346,23 @@ class SlotStreamParams(Whitening, SlotTrust, SlotParams, Relation, Seed, Units, 
         help="Neighbouring relation: which two streams the guarantee makes indistinguishable, add-remove, zero-out or "
         "replace-one. The last two declare the number of rows in each slot public. add-remove is for slots of a clock.",
     )
-    missing: Literal["refuse", "counts", "groups", "drop", "fill"] = again(
+    missing: Literal["refuse", "counts", "groups", "drop", "fill"] = redeclare(
         MissingParams,
         "missing",
         help="Missing values. refuse: they are an error. counts: every slot also counts how many rows have each column, for "
         "about 4% of the budget, and sums are divided by that. groups: the same for groups of columns. drop: leave incomplete "
         "rows out. fill: put public values there.",
-        more="Whichever you choose is public, and holds whether or not there are any. With counts and groups a missing entry is "
-        "put at the origin, where it adds nothing. With drop the number of rows that are left is private. Infinite values are "
+        details="Whichever you choose is public, and holds whether or not there are any. With counts and groups a missing entry "
+        "is put at the origin, where it adds nothing. With drop the number of rows that are left is private. Infinite values are "
         "always refused.",
     )
-    missing_groups: Any = again(MissingParams, "missing_groups")
-    missing_fill: Any = again(MissingParams, "missing_fill")
-    oversample: int | None = again(
+    missing_groups: Any = redeclare(MissingParams, "missing_groups")
+    missing_fill: Any = redeclare(MissingParams, "missing_fill")
+    oversample: int | None = redeclare(
         StreamingParams,
         "oversample",
         help="Without noise: directions that a site sends beyond the components.",
         section="task",
     )
-    deadline: float = again(Waiting, "deadline")
-    retries: int = again(Waiting, "retries")
+    deadline: float = redeclare(Waiting, "deadline")
+    retries: int = redeclare(Waiting, "retries")

@@ -14,17 +14,17 @@ from eigenveil.params.declarations.streaming import SlotParams
 from eigenveil.params.declare import (
     Declared,
     Limit,
-    again,
-    composed,
     declared,
     in_options,
     in_study,
+    merge_params,
     param,
     parameters,
+    redeclare,
     registered,
 )
 from eigenveil.params.tables import shown_in_file
-from eigenveil.params.values import bytes_from, hex_digits, line, listed, one_of, real, text_of, truth, whole
+from eigenveil.params.values import Integer, bytes_from, hex_digits, line, listed, one_of, real, text_of, truth
 
 __all__ = [
     "LARGEST_MESSAGE",
@@ -95,24 +95,24 @@ class StudyTerms:
         "A limit on messages, in bytes: a study that needs longer ones is refused. Every party refuses messages that are longer "
         "than the study needs, with or without this limit.",
         default=None,
-        unset="what the study needs",
-        check=whole(1 << 16, LARGEST_MESSAGE),
+        none_means="what the study needs",
+        check=Integer(min=1 << 16, max=LARGEST_MESSAGE),
         parse=bytes_from,
         metavar="BYTES",
         panel="Waiting",
         section="network",
         surfaces=_WRITTEN,
     )
-    deadline: float = again(Waiting, "deadline", help="Seconds to wait for an answer before asking again.")
-    random_state: int | None = again(
+    deadline: float = redeclare(Waiting, "deadline", help="Seconds to wait for an answer before asking again.")
+    random_state: int | None = redeclare(
         Seed,
         "random_state",
         help=_REHEARSAL,
-        more=None,
-        check=whole(0, (1 << 63) - 1),
+        details=None,
+        check=Integer(min=0, max=(1 << 63) - 1),
         parse=None,
         section="rehearsal",
-        called="rehearsal_seed",
+        cli_name="rehearsal_seed",
         key="seed",
         surfaces=_WRITTEN,
     )
@@ -129,17 +129,19 @@ class StreamStudy:
         "Sites follow streams, and the hub asks for one slot of them after the other.",
         default=False,
         check=truth,
-        quiet=True,
+        omit_if_default=True,
         section="study",
         surfaces=_WRITTEN,
     )
-    slots: int | None = again(SlotParams, "slots", default=None, unset="no streams", surfaces=_WRITTEN, panel=_STREAMS)
+    slots: int | None = redeclare(
+        SlotParams, "slots", default=None, none_means="no streams", surfaces=_WRITTEN, panel=_STREAMS
+    )
     # By rows or by the clock. `network.study.rules` checks that a study of streams says exactly one of them.
     slot_rows: int | None = param(
         "A slot ends after so many rows at a site.",
         default=None,
-        check=whole(1, 1 << 28),
-        unset="slots end by the clock",
+        check=Integer(min=1, max=1 << 28),
+        none_means="slots end by the clock",
         metavar="ROWS",
         surfaces=_WRITTEN,
     )
@@ -147,7 +149,7 @@ class StreamStudy:
         "A slot ends after so many seconds, everywhere at once.",
         default=None,
         check=real("a number of seconds above 0 and at most 1e7", lambda number: 0 < number <= 1e7),
-        unset="slots are counted out in rows",
+        none_means="slots are counted out in rows",
         metavar="SECONDS",
         surfaces=_WRITTEN,
     )
@@ -155,7 +157,7 @@ class StreamStudy:
         "With {slot_seconds}: when the first slot begins, in seconds since 1970.",
         default=None,
         check=real("a number of seconds since 1970", lambda number: 0 <= number <= 1e11),
-        unset="now",
+        none_means="now",
         metavar="SECONDS",
         surfaces=_WRITTEN,
     )
@@ -165,26 +167,26 @@ class StreamStudy:
         default=None,
         # Shorter ones end sites that have little to do: a source is looked at a few times in a second.
         check=real("a number of seconds from 1 to 1e7", lambda number: 1 <= number <= 1e7),
-        unset="the length of a slot, at most 600, but at least the deadline",
+        none_means="the length of a slot, at most 600, but at least the deadline",
         metavar="SECONDS",
         surfaces=_WRITTEN,
     )
     # Quiet, so that a study of tables, which has these at their defaults, does not mention streams.
-    window: int = again(SlotParams, "window", quiet=True, surfaces=_WRITTEN, panel=_STREAMS)
-    person_slots: int = again(SlotParams, "person_slots", surfaces=_WRITTEN, panel=_STREAMS)
-    device: bool = again(SlotParams, "device", surfaces=_WRITTEN, panel=_STREAMS)
-    forget: float = again(SlotParams, "forget", quiet=True, surfaces=_WRITTEN, panel=_STREAMS)
-    adapt: tuple[float, float] | None = again(SlotParams, "adapt", surfaces=_WRITTEN, panel=_STREAMS)
+    window: int = redeclare(SlotParams, "window", omit_if_default=True, surfaces=_WRITTEN, panel=_STREAMS)
+    person_slots: int = redeclare(SlotParams, "person_slots", surfaces=_WRITTEN, panel=_STREAMS)
+    device: bool = redeclare(SlotParams, "device", surfaces=_WRITTEN, panel=_STREAMS)
+    forget: float = redeclare(SlotParams, "forget", omit_if_default=True, surfaces=_WRITTEN, panel=_STREAMS)
+    adapt: tuple[float, float] | None = redeclare(SlotParams, "adapt", surfaces=_WRITTEN, panel=_STREAMS)
 
 
 @parameters(section="study", panel="Who takes part")
 class HubStudy(StudyTerms, StreamStudy, FederatedParams):
     """The parameters of a study around a hub, or in a tree."""
 
-    topology: Literal["star", "tree"] = again(FederatedParams, "topology", default=MISSING)
+    topology: Literal["star", "tree"] = redeclare(FederatedParams, "topology", default=MISSING)
     # Readers of the file should see who adds the noise, and how large the tree is.
-    trust: Literal["hub", "site", "both", "masked"] = again(FederatedParams, "trust", unset=_WITH_EPSILON)
-    fanout: int = again(FederatedParams, "fanout", unset="must be given in a tree")
+    trust: Literal["hub", "site", "both", "masked"] = redeclare(FederatedParams, "trust", none_means=_WITH_EPSILON)
+    fanout: int = redeclare(FederatedParams, "fanout", none_means="must be given in a tree")
 
 
 @parameters(section="study", panel="Who takes part")
@@ -194,15 +196,20 @@ class PeerStudy(StudyTerms, GossipParams):
     topology: Literal["gossip"] = param(
         "gossip: peers talk to their neighbours, without a hub.", key="carrier", metavar="WHICH"
     )
-    graph: Any = again(
-        GossipParams, "graph", default=None, help="Who talks to whom: pairs of names.", more=None, unset="that of kind"
+    graph: Any = redeclare(
+        GossipParams,
+        "graph",
+        default=None,
+        help="Who talks to whom: pairs of names.",
+        details=None,
+        none_means="that of kind",
     )
-    quorum: int | float | None = again(GossipParams, "quorum", unset="more than half")
+    quorum: int | float | None = redeclare(GossipParams, "quorum", none_means="more than half")
     kind: str | None = param(
         "Or the name of a graph, such as ring.", default=None, check=line(40), section="graph", surfaces=_FILE
     )
     # A study that names no method says auto: which method that is may differ by version.
-    method: str = again(
+    method: str = redeclare(
         GossipParams,
         "method",
         default="auto",
@@ -211,11 +218,11 @@ class PeerStudy(StudyTerms, GossipParams):
         "covariance: one covariance.",
     )
     # Without "published", which has no guarantee.
-    noise: Literal["pairwise", "independent"] | None = again(
+    noise: Literal["pairwise", "independent"] | None = redeclare(
         GossipParams,
         "noise",
         default=None,
-        unset=_WITH_EPSILON,
+        none_means=_WITH_EPSILON,
         help="With pairwise, noise cancels between pairs of peers, which protects against {colluders} of them. The sum then "
         "has little more noise than with one curator. With independent, every peer adds all of it, which protects "
         "against all others, at sqrt(M) times the noise.",
@@ -235,33 +242,33 @@ def _open(**changes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         for name, one in declared(kind).items():
             # Not where None is a value of its own, nor for switches, which are given or not anyway.
             if one.default not in (None, MISSING) and one.param.none is None and one.type is not bool:
-                found[name] = {"default": None, "unset": one.param.unset or text_of(one.default)}
+                found[name] = {"default": None, "none_means": one.param.none_means or text_of(one.default)}
             if one.param.panel == PEERS:
                 found.setdefault(name, {})["panel"] = f"{PEERS} (with --graph)"
     return found | {name: found.get(name, {}) | dict(change) for name, change in changes.items()}
 
 
 # `eigenveil study new` infers the topology from the options given, and refuses options without effect.
-NewStudy: Final = composed(
+NewStudy: Final = merge_params(
     "NewStudy",
     (HubStudy, PeerStudy),
     leave=("columns", "id", "topology", "kind", *_FOREIGN),
     **_open(
-        name={"default": None, "unset": "the name of the file"},
+        name={"default": None, "none_means": "the name of the file"},
         fanout={
             "help": "A tree: at most this many below the hub and below each node between it and the sites.",
-            "unset": "a star, all below the hub",
-            "only": None,
+            "none_means": "a star, all below the hub",
+            "applies_when": None,
             "panel": "Who takes part",
         },
         trust={
             "help": declared(FederatedParams)["trust"].param.help + " No other trust works with {epsilon=None}.",
-            "unset": "masked; site with --fanout",
+            "none_means": "masked; site with --fanout",
         },
         colluders={
             "help": "For {trust=masked}: how many sites may tell the hub all they know. For {noise=pairwise}: how many peers may "
             "tell each other.",
-            "only": None,
+            "applies_when": None,
         },
         method={
             "help": "auto, krylov, power, fedpower, covariance, merge, uda, wda or dr-svd. With masks: krylov, power, covariance "
@@ -276,12 +283,15 @@ NewStudy: Final = composed(
             + " With {trust=both} a pair such as 3,1: against the hub, and "
             "against everyone else.",
         },
-        graph={"help": f"Peers talk to their neighbours on this graph, without a hub: {GRAPHS}.", "unset": "a hub"},
-        noise={"unset": "pairwise with --epsilon"},
+        graph={
+            "help": f"Peers talk to their neighbours on this graph, without a hub: {GRAPHS}.",
+            "none_means": "a hub",
+        },
+        noise={"none_means": "pairwise with --epsilon"},
         quorum={
             "help": "How many must answer, such as 4, or which share of them, such as 0.8. Others are left out from then on. "
             "With masks use {survivors}.",
-            "unset": "all; more than half with --graph",
+            "none_means": "all; more than half with --graph",
         },
         largest={"help": "Refuse the study if it needs longer messages than this, such as 64MB."},
     ),
