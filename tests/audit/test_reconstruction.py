@@ -197,10 +197,10 @@ def test_entries_are_exact_where_components_say_everything() -> None:
     basis = np.linalg.qr(rng.standard_normal((DIM, 3)))[0]
     matrix = (basis * [5.0, 2.0, 1.0]) @ basis.T
     known = (1, 4, 7, 9)
-    found = entries_from_components(basis.T, matrix[known, known], known=known)
+    found = entries_from_components(basis.T, matrix[known, known], columns=known)
     assert np.abs(found - matrix).max() < 1e-9
     with pytest.raises(ValueError, match="at least as many columns as components, 3, got 2"):
-        entries_from_components(basis.T, matrix[(0, 1), (0, 1)], known=(0, 1))
+        entries_from_components(basis.T, matrix[(0, 1), (0, 1)], columns=(0, 1))
 
 
 def test_a_row_is_exact_from_two_components_of_a_whole_matrix() -> None:

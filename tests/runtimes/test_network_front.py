@@ -24,7 +24,7 @@ STRANGER = Authority().party("a")
 @asynccontextmanager
 async def fronted(most: int, patience: float = 30.0) -> AsyncIterator[tuple[Front, int, list[bytes]]]:
     """A front with a server behind it that says "in" to everyone, and what it has heard."""
-    front, heard = Front(patience=patience, most=most), list[bytes]()
+    front, heard = Front(patience=patience, max_new=most), list[bytes]()
 
     async def served(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"in")

@@ -93,9 +93,9 @@ class Claim:
     mu: float
 
     @classmethod
-    def of(cls, budget: Budget, words: str) -> "Claim":
+    def of(cls, budget: Budget, description: str) -> "Claim":
         """A claim of (epsilon, delta) for Gaussian noise."""
-        return cls(words=words, epsilon=budget.epsilon, delta=budget.delta, mu=mu_of(budget))
+        return cls(words=description, epsilon=budget.epsilon, delta=budget.delta, mu=mu_of(budget))
 
 
 @final
@@ -184,7 +184,7 @@ def usual_case(
         canary=canary,
         tests=tests,
         budget=budget,
-        claim=partial(Claim.of, words=claim) if isinstance(claim, str) else claim,
+        claim=partial(Claim.of, description=claim) if isinstance(claim, str) else claim,
         trial=trial,
         quick=quick,
         full=10 * quick if full is None else full,
@@ -332,7 +332,7 @@ def epsilon_in_one_run(right: int, guesses: int, canaries: int, *, delta: float,
         return one_run_level(right, guesses, canaries, epsilon=epsilon, delta=delta) < level
 
     # From above: refuted epsilons need not form an interval, and the largest one counts.
-    low = next((place for place in reversed(range(len(_EPSILONS))) if refuted(_EPSILONS[place])), None)
+    low = next((index for index in reversed(range(len(_EPSILONS))) if refuted(_EPSILONS[index])), None)
     if low is None:
         return 0.0
     if low == len(_EPSILONS) - 1:

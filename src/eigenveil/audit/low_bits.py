@@ -42,18 +42,18 @@ _LOST, _COARSER = 2.0**-40, 2.0**4
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Candidates:
-    """Numbers as they were `released`, (n,), and their values before noise `without` the person, (n,), and `given` it, (n,).
+    """Numbers as they were `released`, (n,), and their values before noise `without` the person, (n,), and `including` it, (n,).
 
     The noise on each number has the `deviation`, (n,).
     """
 
     released: Array
     without: Array
-    given: Array
+    including: Array
     deviation: Array
 
     def __post_init__(self) -> None:
-        shapes = {array.shape for array in (self.released, self.without, self.given, self.deviation)}
+        shapes = {array.shape for array in (self.released, self.without, self.including, self.deviation)}
         require(
             len(shapes) == 1 and self.released.ndim == 1, f"the four arrays must be vectors of one length, got {shapes}"
         )
@@ -61,7 +61,7 @@ class Candidates:
 
     @classmethod
     def of(
-        cls, released: Array, without: Array, given: Array, *, scale: float, symmetric: bool = False
+        cls, released: Array, without: Array, including: Array, *, scale: float, symmetric: bool = False
     ) -> "Candidates":
         """From arrays of any shape. Symmetric matrices have less noise off the diagonal, and each number there counts once.
 
@@ -72,12 +72,12 @@ class Candidates:
         deviation = np.full(released.shape, scale)
         if not symmetric:
             return cls(
-                released=released.ravel(), without=without.ravel(), given=given.ravel(), deviation=deviation.ravel()
+                released=released.ravel(), without=without.ravel(), given=including.ravel(), deviation=deviation.ravel()
             )
         # Symmetrised noise (N + N^T) / 2 has less variance off the diagonal.
         deviation[~np.eye(len(released), dtype=bool)] /= math.sqrt(2)
         upper = np.triu_indices(len(released))
-        return cls(released=released[upper], without=without[upper], given=given[upper], deviation=deviation[upper])
+        return cls(released=released[upper], without=without[upper], given=including[upper], deviation=deviation[upper])
 
 
 def told(releases: Sequence[Candidates], *, weighed: Sequence[Candidates] | None = None) -> float:
@@ -94,7 +94,9 @@ def told(releases: Sequence[Candidates], *, weighed: Sequence[Candidates] | None
 
 def certain(releases: Sequence[Candidates]) -> int:
     """1 if low bits show that the person was present, -1 if absent, and 0 if they show neither."""
-    votes = sum(_residues(one) if _in_steps(one) else _reached(one) + _multiples(one) for one in releases)
+    votes = sum(
+        _residues(release) if _in_steps(release) else _reached(release) + _multiples(release) for release in releases
+    )
     return (votes > 0) - (votes < 0)
 
 
@@ -105,10 +107,10 @@ def likelihood(releases: Sequence[Candidates]) -> float:
     """
     return math.fsum(
         float(
-            ((one.given - one.without) / one.deviation)
-            @ ((one.released - (one.given + one.without) / 2) / one.deviation)
+            ((release.given - release.without) / release.deviation)
+            @ ((release.released - (release.given + release.without) / 2) / release.deviation)
         )
-        for one in releases
+        for release in releases
     )
 
 
@@ -141,42 +143,42 @@ def _step_near(values: Array) -> float | None:
     return None
 
 
-def _in_steps(one: Candidates) -> bool:
+def _in_steps(release: Candidates) -> bool:
     """Whether all released numbers are whole steps of something coarser than the last place of the largest number."""
-    grain, largest = _grain(one.released), float(np.abs(one.released).max(initial=0.0))
+    grain, largest = _grain(release.released), float(np.abs(release.released).max(initial=0.0))
     return grain is None or grain >= math.frexp(largest)[1] - 53 + _SPARE
 
 
-def _reached(one: Candidates) -> int:
+def _reached(release: Candidates) -> int:
     """The candidate from which floating-point noise can have led to the release, if only one can: 1, -1, or 0 for neither."""
-    return int(_possible(one, one.given)) - int(_possible(one, one.without))
+    return int(_possible(release, release.given)) - int(_possible(release, release.without))
 
 
-def _multiples(one: Candidates) -> int:
+def _multiples(release: Candidates) -> int:
     """The candidate that leaves noise in whole steps although the release is not in whole steps, if only one does.
 
     Steps no coarser than the last place of the largest number are those of floating point itself.
     """
     # Each number is worth at least one bit; fewer of them could fit by accident.
-    if len(one.released) < _BITS:
+    if len(release.released) < _BITS:
         return 0
-    given, without = (_step_near(one.released - value) for value in (one.given, one.without))
-    largest = max(float(np.abs(numbers).max()) for numbers in (one.released, one.given, one.without))
-    least = math.ldexp(1.0, math.frexp(largest)[1] - 53 + _SPARE)
-    return int(given is not None and given >= least) - int(without is not None and without >= least)
+    including, without = (_step_near(release.released - value) for value in (release.given, release.without))
+    largest = max(float(np.abs(numbers).max()) for numbers in (release.released, release.given, release.without))
+    min_step = math.ldexp(1.0, math.frexp(largest)[1] - 53 + _SPARE)
+    return int(including is not None and including >= min_step) - int(without is not None and without >= min_step)
 
 
-def _possible(one: Candidates, value: Array) -> bool:
+def _possible(release: Candidates, value: Array) -> bool:
     """Whether some noise fl(s z), with one s for each deviation, takes `value` to the released numbers.
 
     Symmetric noise is made of two draws times half of one s: off the diagonal, that s may also be the largest one.
     """
-    noise = _added(one.released, value)
-    return any(_products(noise, _moved(scale, ulps)) for scale in _scales(one) for ulps in range(-_ULPS, _ULPS + 1))
+    noise = _added(release.released, value)
+    return any(_products(noise, _moved(scale, ulps)) for scale in _scales(release) for ulps in range(-_ULPS, _ULPS + 1))
 
 
-def _scales(one: Candidates) -> tuple[Array, Array]:
-    return one.deviation, np.full_like(one.deviation, one.deviation.max())
+def _scales(release: Candidates) -> tuple[Array, Array]:
+    return release.deviation, np.full_like(release.deviation, release.deviation.max())
 
 
 def _added(released: Array, value: Array) -> Array:
@@ -199,14 +201,14 @@ def _products(noise: Array, scale: Array) -> bool:
     return bool(reached.any(axis=0).all())
 
 
-def _residues(one: Candidates) -> int:
+def _residues(release: Candidates) -> int:
     """The candidate that, in steps of the release, leaves noise in coarser steps, if only one does."""
-    grain = _grain(one.released)
+    grain = _grain(release.released)
     if grain is None:
         return 0
-    steps = _whole(one.released, grain)
-    given, without = (_coarseness(steps, _whole(value, grain)) for value in (one.given, one.without))
-    worth = len(steps) * (given - without)
+    steps = _whole(release.released, grain)
+    including, without = (_coarseness(steps, _whole(value, grain)) for value in (release.given, release.without))
+    worth = len(steps) * (including - without)
     return (worth >= _BITS) - (worth <= -_BITS)
 
 
@@ -217,11 +219,11 @@ def _whole(values: Array, grain: int) -> list[int]:
 
 def _coarseness(steps: Sequence[int], value: Sequence[int]) -> int:
     """The largest t such that 2^t divides all noise that this value implies; 64 if that noise is zero."""
-    found = 0
-    for one, other in zip(steps, value, strict=True):
+    set_bits = 0
+    for step, other in zip(steps, value, strict=True):
         # The lowest bit set in any difference is the coarsest step that divides all of them.
-        found |= one - other
-    return 64 if found == 0 else min(64, (found & -found).bit_length() - 1)
+        set_bits |= step - other
+    return 64 if set_bits == 0 else min(64, (set_bits & -set_bits).bit_length() - 1)
 
 
 def _grain(values: Array) -> int | None:

@@ -262,14 +262,14 @@ def membership(*, seed: int = 0, tables: int = 200) -> Demonstration:
             settings = {"epsilon": epsilon, "delta": _DELTA, "row_bound": _BOUND}
         name = "no privacy" if epsilon is None else f"epsilon = {epsilon:g}"
         allowed = 1.0 if epsilon is None else largest_advantage(epsilon, _DELTA)
-        for target, found in (
+        for target, outcome in (
             (_ANYBODY, _anybody(population, settings, tables, rng)),
             (_STANDING_OUT, _standing_out(population, settings, tables, rng)),
         ):
-            value, interval, words = found
+            value, interval, text = outcome
             if epsilon is not None:
                 general = largest_advantage(epsilon, _DELTA, gaussian=False)
-                words += f"; (epsilon, delta) alone would allow {general:.2f}"
+                text += f"; (epsilon, delta) alone would allow {general:.2f}"
             shown.append(
                 Shown(
                     run=name,
@@ -277,7 +277,7 @@ def membership(*, seed: int = 0, tables: int = 200) -> Demonstration:
                     value=value,
                     baseline=0.0,
                     succeeded=interval[0] > 0,
-                    words=words,
+                    words=text,
                     interval=interval,
                     allowed=allowed,
                 )
@@ -314,9 +314,9 @@ def _anybody(
     # The score is chosen on the same tables as the threshold, so that neither choice biases the measurement.
     learned = learning(tables)
     best = max(present, key=lambda name: _ranked(np.array(present[name][:learned]), np.array(absent[name][:learned])))
-    found = np.array(present[best]), np.array(absent[best])
-    ranked = _ranked(found[0][learned:], found[1][learned:])
-    return *advantage(*found), f"by {best}; area under the curve {ranked:.2f}"
+    samples = np.array(present[best]), np.array(absent[best])
+    ranked = _ranked(samples[0][learned:], samples[1][learned:])
+    return *advantage(*samples), f"by {best}; area under the curve {ranked:.2f}"
 
 
 def _standing_out(
@@ -324,18 +324,18 @@ def _standing_out(
 ) -> tuple[float, tuple[float, float], str]:
     """Tables with a person of the largest norm allowed, along the direction of least variance, against a row of zeros instead."""
     direction = np.linalg.eigh(population.covariance)[1][:, 0]
-    found: dict[float, list[float]] = {1.0: [], 0.0: []}
+    samples: dict[float, list[float]] = {1.0: [], 0.0: []}
     for _ in range(tables):
-        for there, kept in found.items():
+        for presence, sample in samples.items():
             rows = population.people(_PEOPLE, rng)
             # This attacker knows everybody else, and subtracts their variance along the direction.
             others = float(np.square(rows[1:] @ direction).sum()) / (_PEOPLE - 1)
             # Present at the bound, or blank: the largest difference that zero-out neighbours allow.
-            rows[0] = there * _BOUND * direction
+            rows[0] = presence * _BOUND * direction
             pca = _fitted(rows, settings, rng, neighbours="zero-out")
-            seen = float((np.square(pca.components_ @ direction) * pca.explained_variance_).sum())
-            kept.append(seen - others)
-    present, absent = (np.array(kept)[:, None] for kept in found.values())
+            variance = float((np.square(pca.components_ @ direction) * pca.explained_variance_).sum())
+            sample.append(variance - others)
+    present, absent = (np.array(sample)[:, None] for sample in samples.values())
     learned = learning(tables)
     return *advantage(present, absent), f"area under the curve {_ranked(present[learned:], absent[learned:]):.2f}"
 
@@ -360,33 +360,35 @@ def _best_threshold(present: Array, absent: Array) -> float:
     levels = np.unique(np.concatenate([present, absent]))
     right = 1 - np.searchsorted(np.sort(present), levels, side="right") / len(present)
     false = 1 - np.searchsorted(np.sort(absent), levels, side="right") / len(absent)
-    place = int(np.argmax(right - false))
+    index = int(np.argmax(right - false))
     # Half way to the next score separates another table's scores best.
-    return float(levels[place : place + 2].mean())
+    return float(levels[index : index + 2].mean())
 
 
 def _conclusion(shown: list[Shown]) -> str:
-    said = []
+    sentences = []
     for row in shown:
         limits = (
             f"{row.value:.2f} ({row.interval[0]:.2f} to {row.interval[1]:.2f})" if row.interval else f"{row.value:.2f}"
         )
         who = f"With {row.run}, {row.target}"
         if not row.succeeded:
-            said.append(f"{who}: an advantage of {limits}, not distinguishable from a coin toss.")
+            sentences.append(f"{who}: an advantage of {limits}, not distinguishable from a coin toss.")
         else:
-            said.append(f"{who}: detected with an advantage of {limits}.")
+            sentences.append(f"{who}: detected with an advantage of {limits}.")
     private = [row for row in shown if row.allowed is not None and row.allowed < 1]
     over = [
         row for row in private if row.interval is not None and row.allowed is not None and row.interval[0] > row.allowed
     ]
     if over:
-        said.append(
+        sentences.append(
             f"That is MORE than the guarantee allows in: {', '.join(f'{row.run}, {row.target}' for row in over)}."
         )
     else:
-        most = "; ".join(
+        allowances = "; ".join(
             f"{name} allows {allowed:.2f}" for name, allowed in {row.run: row.allowed for row in private}.items()
         )
-        said.append(f"As far as these tables can tell, no private run gives more than its guarantee allows: {most}.")
-    return " ".join(said)
+        sentences.append(
+            f"As far as these tables can tell, no private run gives more than its guarantee allows: {allowances}."
+        )
+    return " ".join(sentences)

@@ -108,8 +108,8 @@ class Heard:
 class _Curious(Mechanism):
     """The mechanism of a hub that keeps each value before it releases it. Changes in place."""
 
-    def __init__(self, through: Mechanism, given: list[Array]) -> None:
-        self._through, self._given = through, given
+    def __init__(self, through: Mechanism, totals: list[Array]) -> None:
+        self._through, self._given = through, totals
 
     def release(self, private: Bounded, *, label: str, share: float = 1.0, slot: Slot | None = None) -> Array:
         """As the other mechanism does."""
@@ -132,23 +132,27 @@ def listened(pca: FederatedPCA, sites: Mapping[str, Array], *, site: str) -> Hea
     """Run the parties of `pca` on `sites` with an honest hub that also keeps what `site` sends, and the totals."""
     federation = pca.prepare(sites)
     parties = federation.parties
-    given: list[Array] = []
-    asked: dict[int, Question] = {}
+    round_totals: list[Array] = []
+    questions: dict[int, Question] = {}
     parts: list[tuple[Question, Array]] = []
 
     def read(message: Message) -> list[Message]:
         match message.body:
             case Ask(round=round_, question=question):
-                asked[round_] = question
-            case Give(round=round_, arrays=arrays) if message.sender == site and asked[round_].stage == "components":
-                parts.append((asked[round_], arrays[0]))
+                questions[round_] = question
+            case Give(round=round_, arrays=arrays) if (
+                message.sender == site and questions[round_].stage == "components"
+            ):
+                parts.append((questions[round_], arrays[0]))
         return [message]
 
     # The study's own hub, with one honest mechanism exchanged. It follows the protocol and remembers.
-    hub = parties.hub(masking=parties.masking(), watch=None, through=lambda mechanism: _Curious(mechanism, given))
+    hub = parties.hub(
+        masking=parties.masking(), watch=None, through=lambda mechanism: _Curious(mechanism, round_totals)
+    )
     LocalStar(hub, federation.members.values(), faults=Faults(meddle=read), seed=federation.request.seed).run()
     # One total for each round. FedPower's totals pass no mechanism where no noise is added to them.
-    totals = zip(asked.values(), given, strict=True) if len(given) == len(asked) else ()
+    totals = zip(questions.values(), round_totals, strict=True) if len(round_totals) == len(questions) else ()
     components = tuple((question, total) for question, total in totals if question.stage == "components")
     shares = federation.request.plan.shares if federation.request.private else ()
     return Heard(study=parties.study, parts=tuple(parts), totals=components, shares=shares)
@@ -185,8 +189,8 @@ def solved(heard: Heard, *, dim: int, start: Array | None = None) -> Array:
         )
 
     first = (np.eye(dim) if start is None else start / size)[upper]
-    found = least_squares(off, first, method="lm", xtol=1e-10, ftol=1e-10, gtol=1e-10)
-    return matrix(found.x) * size
+    solution = least_squares(off, first, method="lm", xtol=1e-10, ftol=1e-10, gtol=1e-10)
+    return matrix(solution.x) * size
 
 
 def relative_error(guess: Array, truth: Array) -> float:
@@ -240,7 +244,7 @@ def curious_hub(*, seed: int = 0, epsilon: float = 1.0) -> Demonstration:
 def _runs(epsilon: float) -> tuple[_Run, ...]:
     private: dict[str, Any] = {"epsilon": epsilon, "delta": _DELTA, "row_bound": ROW_BOUND}
     exact: dict[str, Any] = {"epsilon": None}
-    said = f"epsilon = {epsilon:g}"
+    label = f"epsilon = {epsilon:g}"
     return (
         _Run("no privacy, one covariance", "none", exact | {"method": "covariance"}),
         _Run("no privacy, power iteration", "none", exact | _ROUNDS),
@@ -249,10 +253,10 @@ def _runs(epsilon: float) -> tuple[_Run, ...]:
             "none",
             exact | _ROUNDS | {"method": "fedpower", "local_steps": 2},
         ),
-        _Run(f"{said} at a hub that is trusted", "trusted", private | _ROUNDS | {"trust": "hub"}),
-        _Run(f"{said} at the sites, power iteration", "private", private | _ROUNDS | {"trust": "site"}),
-        _Run(f"{said} at the sites, one covariance", "private", private | {"method": "covariance", "trust": "site"}),
-        _Run(f"{said} under masks, one covariance", "private", private | {"method": "covariance", "trust": "masked"}),
+        _Run(f"{label} at a hub that is trusted", "trusted", private | _ROUNDS | {"trust": "hub"}),
+        _Run(f"{label} at the sites, power iteration", "private", private | _ROUNDS | {"trust": "site"}),
+        _Run(f"{label} at the sites, one covariance", "private", private | {"method": "covariance", "trust": "site"}),
+        _Run(f"{label} under masks, one covariance", "private", private | {"method": "covariance", "trust": "masked"}),
     )
 
 
@@ -261,21 +265,19 @@ def _attacked(run: _Run, sites: Mapping[str, Array], rng: Generator) -> tuple[Sh
     rows, dim = sites[_ATTACKED], len(COLUMNS)
     gram = rows.T @ rows
     others = sum((sites[name].T @ sites[name] for name in sites if name != _ATTACKED), start=np.zeros((dim, dim)))
-    found = _heard_and_solved(run, sites, rng, start=None)
+    estimate = _heard_and_solved(run, sites, rng, start=None)
     errors, guesses = [], []
     leavers = _LEAVERS[run.kind]
     for person in range(leavers):
         without = dict(sites) | {_ATTACKED: np.delete(rows, person, axis=0)}
         # Start from the other study's matrix: it differs by one person only.
-        change = found - _heard_and_solved(run, without, rng, start=found)
+        change = estimate - _heard_and_solved(run, without, rng, start=estimate)
         errors.append(relative_error(top_eigen(change, rank=1)[1].ravel(), rows[person]))
         guesses.append(relative_error(top_eigen(others, rank=1)[1].ravel(), rows[person]))
-    seen = _without_negative(found)
-    off, guess = relative_error(seen, gram), relative_error(others, gram)
+    recovered = _without_negative(estimate)
+    off, guess = relative_error(recovered, gram), relative_error(others, gram)
     mean, usual = float(np.mean(errors)), float(np.mean(guesses))
-    matrix = (
-        f"{' and '.join(_PAIR)} there correlate by {_correlation(gram):+.3f}; the hub reads {_correlation(seen):+.3f}"
-    )
+    matrix = f"{' and '.join(_PAIR)} there correlate by {_correlation(gram):+.3f}; the hub reads {_correlation(recovered):+.3f}"
     row = f"{leavers} people: errors from {told(min(errors))} to {told(max(errors))}"
     return (
         Shown(run=run.name, target=_MATRIX, value=off, baseline=guess, succeeded=off < HALF * guess, words=matrix),
@@ -292,47 +294,49 @@ def _heard_and_solved(run: _Run, sites: Mapping[str, Array], rng: Generator, *, 
 def _without_negative(matrix: Array) -> Array:
     """The nearest matrix that can be a Gram matrix: negative eigenvalues, which noise makes, become zero."""
     values, vectors = np.linalg.eigh(matrix)
-    kept: Array = (vectors * np.maximum(values, 0)) @ vectors.T
-    return kept
+    nearest: Array = (vectors * np.maximum(values, 0)) @ vectors.T
+    return nearest
 
 
 def _correlation(gram: Array) -> float:
-    one, two = (COLUMNS.index(name) for name in _PAIR)
-    size = float(np.sqrt(gram[one, one] * gram[two, two]))
-    return float(gram[one, two]) / size if size > 0 else 0.0
+    first, second = (COLUMNS.index(name) for name in _PAIR)
+    size = float(np.sqrt(gram[first, first] * gram[second, second]))
+    return float(gram[first, second]) / size if size > 0 else 0.0
 
 
 def _conclusion(runs: tuple[_Run, ...], shown: Mapping[str, tuple[Shown, Shown]]) -> str:
-    def of(kind: Kind, place: int) -> list[Shown]:
-        return [shown[run.name][place] for run in runs if run.kind == kind]
+    def of(kind: Kind, index: int) -> list[Shown]:
+        return [shown[run.name][index] for run in runs if run.kind == kind]
 
-    said = []
+    sentences = []
     for kind, where, meaning in _MEANINGS:
         matrices, rows = of(kind, 0), of(kind, 1)
         errors = (
-            f"the site's matrix with a relative error up to {told(max(one.value for one in matrices))}, and people's rows up to "
-            f"{told(max(one.value for one in rows))}"
+            f"the site's matrix with a relative error up to {told(max(row.value for row in matrices))}, and people's rows up to "
+            f"{told(max(row.value for row in rows))}"
         )
-        got = all(one.succeeded for one in matrices + rows)
-        said.append(
+        got = all(row.succeeded for row in matrices + rows)
+        sentences.append(
             f"{where} the hub gets {errors}: {meaning}."
             if got
             else f"{where} the attack did not succeed everywhere: {errors}."
         )
-    for place, what in ((0, "the site's matrix"), (1, "people's rows")):
-        private = of("private", place)
-        values = [one.value for one in private]
+    for index, what in ((0, "the site's matrix"), (1, "people's rows")):
+        private = of("private", index)
+        values = [row.value for row in private]
         errors = f"errors from {told(min(values))} to {told(max(values))}; a guess has {told(private[0].baseline)}"
-        got_in = [one.run for one in private if one.succeeded]
+        got_in = [row.run for row in private if row.succeeded]
         if got_in:
-            said.append(f"With noise that it does not know, it still got {what} in {', '.join(got_in)} ({errors}).")
-        elif any(one.value < one.baseline for one in private):
-            said.append(
+            sentences.append(
+                f"With noise that it does not know, it still got {what} in {', '.join(got_in)} ({errors})."
+            )
+        elif any(row.value < row.baseline for row in private):
+            sentences.append(
                 f"With noise that it does not know, it came closer to {what} than a guess, but not by half ({errors})."
             )
         else:
-            said.append(f"With noise that it does not know, it got {what} no better than a guess ({errors}).")
-    return " ".join(said)
+            sentences.append(f"With noise that it does not know, it got {what} no better than a guess ({errors}).")
+    return " ".join(sentences)
 
 
 _EPSILONS: Final = (1.0, 0.1)
@@ -346,8 +350,8 @@ _SOUGHT: Final = 50
 _BY_ENTRIES, _BY_SPECTRUM = "covariances, some known", "covariances, none known"
 
 
-def entries_from_components(components: Array, variances: Array, *, known: tuple[int, ...]) -> Array:
-    """The matrix M, (d, d), from its `components`, (k, d), and the `variances` M_jj, (p,), of the `known` columns, p >= k.
+def entries_from_components(components: Array, variances: Array, *, columns: tuple[int, ...]) -> Array:
+    """The matrix M, (d, d), from its `components`, (k, d), and the `variances` M_jj, (p,), of the `columns` columns, p >= k.
 
     FedPower (2.5): M is about V diag(l) V^T, and M_jj = sum_i l_i V_ji^2 is linear in l. Nothing else is needed to find l.
 
@@ -355,11 +359,11 @@ def entries_from_components(components: Array, variances: Array, *, known: tuple
     [[36.0, 48.0], [48.0, 64.0]]
     """
     rank = len(components)
-    require(len(known) >= rank, f"known must name at least as many columns as components, {rank}, got {len(known)}")
+    require(len(columns) >= rank, f"known must name at least as many columns as components, {rank}, got {len(columns)}")
     # Eigenvalues of a covariance are not negative, which helps where noise is large.
-    values, _ = nnls(np.square(components[:, list(known)]).T, variances)
-    found: Array = (components.T * values) @ components
-    return found
+    values, _ = nnls(np.square(components[:, list(columns)]).T, variances)
+    matrix: Array = (components.T * values) @ components
+    return matrix
 
 
 def row_from_components(components: Array, values: Array, others: Array) -> Array:
@@ -410,13 +414,13 @@ def outsider(*, seed: int = 0) -> Demonstration:
 
 
 def _outsider_attacked(name: str, pca: PrivatePCA, rows: Array) -> tuple[Shown, Shown, Shown]:
-    gram, known = rows.T @ rows, tuple(range(_KNOWN))
+    gram, columns = rows.T @ rows, tuple(range(_KNOWN))
     # As explained variances are defined, so that both reconstructions are in the same units.
     matrix = gram / (len(rows) - 1)
     # The error counts only entries that the outsider did not know beforehand.
-    unknown = ~np.isin(np.arange(len(matrix)), known)[:, None] | ~np.eye(len(matrix), dtype=bool)
+    unknown = ~np.isin(np.arange(len(matrix)), columns)[:, None] | ~np.eye(len(matrix), dtype=bool)
     guess = relative_error(np.eye(len(matrix))[unknown], matrix[unknown])
-    entries = entries_from_components(pca.components_, matrix[known, known], known=known)
+    entries = entries_from_components(pca.components_, matrix[columns, columns], columns=columns)
     spectrum = (pca.components_.T * pca.explained_variance_) @ pca.components_
     errors, guesses = [], []
     # The outsider knows all other rows: the strongest adversary that the guarantee is stated for.
@@ -424,7 +428,7 @@ def _outsider_attacked(name: str, pca: PrivatePCA, rows: Array) -> tuple[Shown, 
         others = gram - np.outer(person, person)
         errors.append(relative_error(row_from_components(pca.components_, pca.singular_values_, others), person))
         guesses.append(relative_error(top_eigen(others, rank=1)[1].ravel(), person))
-    first, second = (relative_error(found[unknown], matrix[unknown]) for found in (entries, spectrum))
+    first, second = (relative_error(estimate[unknown], matrix[unknown]) for estimate in (entries, spectrum))
     mean, usual = float(np.mean(errors)), float(np.mean(guesses))
     return (
         Shown(
@@ -455,7 +459,7 @@ def _outsider_attacked(name: str, pca: PrivatePCA, rows: Array) -> tuple[Shown, 
 
 
 def _outsider_conclusion(shown: Mapping[str, tuple[Shown, Shown, Shown]]) -> str:
-    said = []
+    sentences = []
     for name, (first, second, row) in shown.items():
         entries = f"{told(min(first.value, second.value))} (a guess has {told(first.baseline)})"
         # The words follow from the numbers, so that a demonstration cannot claim more than it shows.
@@ -470,11 +474,11 @@ def _outsider_conclusion(shown: Mapping[str, tuple[Shown, Shown, Shown]]) -> str
             read = f"a person's row somewhat better than a guess: {person}"
         else:
             read = f"a person's row no better than a guess: {person}"
-        said.append(f"With {name}, an outsider {has}, and {read}.")
+        sentences.append(f"With {name}, an outsider {has}, and {read}.")
     # This remark is about private runs alone. Without privacy everything is read off.
     private = [rows for name, rows in shown.items() if name != "no privacy"]
     if any(first.succeeded and not row.succeeded for first, _, row in private):
-        said.append(
+        sentences.append(
             "What many people have in common is published on purpose. The guarantee protects each single person."
         )
-    return " ".join(said)
+    return " ".join(sentences)

@@ -143,8 +143,8 @@ def _unclipped(domain: Domain) -> Region:
 class _QuietPCA(PrivatePCA):
     """A `PrivatePCA` whose noise is a fifth too small."""
 
-    def _planned(self, asked: PrivatePCA, rows: Rows, budget: Budget | None) -> tuple[Plan, Terms]:
-        plan, terms = super()._planned(asked, rows, budget)
+    def _planned(self, params: PrivatePCA, rows: Rows, budget: Budget | None) -> tuple[Plan, Terms]:
+        plan, terms = super()._planned(params, rows, budget)
         return plan, replace(terms, bounds=cast(RowBounds, _OtherBounds(terms.bounds, _quiet)))
 
 
@@ -152,8 +152,8 @@ class _QuietPCA(PrivatePCA):
 class _UnclippedPCA(PrivatePCA):
     """A `PrivatePCA` that does not clip rows to `row_bound`."""
 
-    def _planned(self, asked: PrivatePCA, rows: Rows, budget: Budget | None) -> tuple[Plan, Terms]:
-        plan, terms = super()._planned(asked, rows, budget)
+    def _planned(self, params: PrivatePCA, rows: Rows, budget: Budget | None) -> tuple[Plan, Terms]:
+        plan, terms = super()._planned(params, rows, budget)
         return plan, replace(terms, bounds=cast(RowBounds, _OtherBounds(terms.bounds, _unclipped)))
 
 
@@ -161,12 +161,12 @@ def _forgetful(budget: Budget) -> Ledger:
     """A ledger that does not record the first charge that it accepts."""
     memory = Memory(budget)
     write = memory.write
-    seen = []
+    charges = []
 
     def forget(charge: Charge) -> None:
-        seen.append(charge)
+        charges.append(charge)
         # The first charge is accepted and forgotten, so that the second fit seems to be the first.
-        if len(seen) > 1:
+        if len(charges) > 1:
             write(charge)
 
     # On this one object: `Memory` is final and has no subclasses.
@@ -243,9 +243,9 @@ def _published(budget: Budget, state: int | None, *, steps: int) -> FederatedPCA
     )
 
 
-def _matrix(there: NDArray[np.bool_]) -> Symmetric:
+def _matrix(tosses: NDArray[np.bool_]) -> Symmetric:
     """The Gram matrix of a site whose first diagonal entries are larger by one, or not."""
-    return Symmetric(np.diag(_LEVEL + np.pad(there.astype(np.float64), (0, _FEDPOWER_DIM - _ENTRIES))), people=1)
+    return Symmetric(np.diag(_LEVEL + np.pad(tosses.astype(np.float64), (0, _FEDPOWER_DIM - _ENTRIES))), people=1)
 
 
 @lru_cache(maxsize=8)
@@ -255,10 +255,10 @@ def _task(steps: int) -> Task[Any, Any, Any]:
     return _published(Budget(1.0, 1e-5), 0, steps=steps).prepare([nobody]).study
 
 
-def _answer(steps: int, question: Question, there: NDArray[np.bool_]) -> Array:
+def _answer(steps: int, question: Question, tosses: NDArray[np.bool_]) -> Array:
     """What the site would send, without noise."""
     task = _task(steps)
-    return task.arrays(task.work(question, _matrix(there), _KNOWN))[0]
+    return task.arrays(task.work(question, _matrix(tosses), _KNOWN))[0]
 
 
 def published_fedpower(budget: Budget, rng: Generator, state: int | None, *, steps: int) -> Trial:
@@ -272,13 +272,13 @@ def published_fedpower(budget: Budget, rng: Generator, state: int | None, *, ste
     pca.faults = tap.faults()
     pca.fit([_matrix(present)])
     (part,) = tap.parts(to="hub", stage="components")
-    here, scores = _answer(steps, part.question, present), np.empty(_ENTRIES)
+    answer, scores = _answer(steps, part.question, present), np.empty(_ENTRIES)
     for entry in range(_ENTRIES):
         flipped = present.copy()
         flipped[entry] = not flipped[entry]
-        far = here - _answer(steps, part.question, flipped)
+        far = answer - _answer(steps, part.question, flipped)
         # The answer's place on the line between the two, with the noise across it left out.
-        way = np.vdot(far, part.arrays[0] - here) / np.vdot(far, far)
+        way = np.vdot(far, part.arrays[0] - answer) / np.vdot(far, far)
         scores[entry] = 1 + way if present[entry] else -way
     return Trial(scores=scores, present=present)
 
@@ -355,8 +355,8 @@ def _reported(budget: Budget) -> Claim:
     is that of this rate, so that the curve is tested no more strictly than the claim allows.
     """
     rate = (math.exp(budget.epsilon) + budget.delta) / (1 + math.exp(budget.epsilon))
-    words = "the largest delta that D-DP-PM reports for its experiments, by its Theorem 2"
-    return Claim(words=words, epsilon=budget.epsilon, delta=budget.delta, mu=2 * float(ndtri(rate)))
+    description = "the largest delta that D-DP-PM reports for its experiments, by its Theorem 2"
+    return Claim(words=description, epsilon=budget.epsilon, delta=budget.delta, mu=2 * float(ndtri(rate)))
 
 
 def _star(gossip: GossipSimulation) -> None:
@@ -415,7 +415,7 @@ CASES: Final = (
         "PrivatePCA with noise a fifth too small: all components and variances, seen by anybody",
         "a row along each axis, present or blank",
         claim="PrivatePCA's guarantee",
-        trial=partial(blanked, given=np.eye(16), bounded=np.eye(16), estimator=_QuietPCA),
+        trial=partial(blanked, canaries=np.eye(16), bounded=np.eye(16), estimator=_QuietPCA),
         quick=300,
     ),
     _wrong(
@@ -433,7 +433,7 @@ CASES: Final = (
         "a row along each axis ten times the bound, present or blank",
         tests=("curve",),
         claim="PrivatePCA's guarantee",
-        trial=partial(blanked, given=10 * _CURATOR_AXES, bounded=_CURATOR_AXES, estimator=_UnclippedPCA),
+        trial=partial(blanked, canaries=10 * _CURATOR_AXES, bounded=_CURATOR_AXES, estimator=_UnclippedPCA),
         quick=80,
         threshold=None,
     ),
@@ -530,7 +530,7 @@ CASES: Final = (
         "the only person of each slot, there or not",
         tests=("curve",),
         claim="the guarantee of what is released",
-        trial=partial(seen_in_export, kept=partial(stream_on_a_ledger, noting=True), canaries=SLOTS),
+        trial=partial(seen_in_export, workload=partial(stream_on_a_ledger, noting=True), canaries=SLOTS),
         quick=80,
         full=80,
         threshold=0.0,

@@ -192,10 +192,10 @@ def _rates(case: Case, claim: Claim, trials: tuple[Trial, ...], level: float) ->
     threshold, rest = _threshold(case, trials, delta=claim.delta)
     # One canary of each run, picked by the run's number: those of one run need not be independent.
     picked = [(trial, number % len(trial.scores)) for number, trial in enumerate(rest)]
-    alarm = np.array([trial.scores[place] > threshold for trial, place in picked])
-    there = np.array([trial.present[place] for trial, place in picked])
-    alarms, false = int((alarm & there).sum()), int((alarm & ~there).sum())
-    present, absent = int(there.sum()), int((~there).sum())
+    alarm = np.array([trial.scores[index] > threshold for trial, index in picked])
+    truth = np.array([trial.present[index] for trial, index in picked])
+    alarms, false = int((alarm & truth).sum()), int((alarm & ~truth).sum())
+    present, absent = int(truth.sum()), int((~truth).sum())
     bound = reach = 0.0
     if present and absent:
         bound = epsilon_at_least(alarms, present, false, absent, delta=claim.delta, level=level)
@@ -240,8 +240,11 @@ def _noise(case: Case, claim: Claim, trials: tuple[Trial, ...], level: float) ->
     require(len(releases) >= 1, f"{case.name}: no trial reports noise")
     # For each release the largest deviation that explains it, and of these the smallest. The releases share the level.
     largest, quietest = min(
-        ((noise_at_most(float(one @ one), len(one), level=level / len(releases)), one) for one in releases),
-        key=lambda found: found[0],
+        (
+            (noise_at_most(float(release @ release), len(release), level=level / len(releases)), release)
+            for release in releases
+        ),
+        key=lambda pair: pair[0],
     )
     # Noise as large as was charged is too small for a canary that moves the releases by more than was charged.
     moved = max(claim.mu, *(trial.moved for trial in trials))
@@ -259,13 +262,13 @@ def _noise(case: Case, claim: Claim, trials: tuple[Trial, ...], level: float) ->
 
 def _by_release(trials: tuple[Trial, ...]) -> list[Array]:
     """The noise of each release, from all trials together."""
-    found: dict[int, list[Array]] = {}
+    releases: dict[int, list[Array]] = {}
     for trial in trials:
         ends = np.cumsum(trial.parts or (len(trial.noise),))
-        for place, numbers in enumerate(np.split(trial.noise, ends[:-1])):
+        for index, numbers in enumerate(np.split(trial.noise, ends[:-1])):
             if len(numbers) > 0:
-                found.setdefault(place, []).append(numbers)
-    return [np.concatenate(found[place]) for place in sorted(found)]
+                releases.setdefault(index, []).append(numbers)
+    return [np.concatenate(releases[index]) for index in sorted(releases)]
 
 
 _FINDERS = {"curve": _curve, "rates": _rates, "one-run": _one_run, "noise": _noise}
@@ -290,15 +293,15 @@ def _best(scores: Array, present: NDArray[np.bool_], delta: float | None) -> flo
     right = present.sum() - np.concatenate([[0], np.cumsum(present[order])])
     false = (~present).sum() - np.concatenate([[0], np.cumsum(~present[order])])
     between = np.concatenate([[ordered[0] - 1.0], (ordered[:-1] + ordered[1:]) / 2, [ordered[-1] + 1.0]])
-    most = int(np.argmax(right - false))
+    best = int(np.argmax(right - false))
     if delta is None:
-        return float(between[most])
-    there, away = int(present.sum()), int((~present).sum())
-    if there == 0 or away == 0:
+        return float(between[best])
+    n_present, away = int(present.sum()), int((~present).sum())
+    if n_present == 0 or away == 0:
         return float(np.median(scores))
     # A grid of places is enough, if it has the one with most right guesses: without noise that one separates the two.
-    places = np.unique([*np.linspace(0, len(scores), num=min(64, len(scores) + 1)).astype(int), most])
-    bounds = [epsilon_at_least(int(right[i]), there, int(false[i]), away, delta=delta, level=0.1) for i in places]
+    places = np.unique([*np.linspace(0, len(scores), num=min(64, len(scores) + 1)).astype(int), best])
+    bounds = [epsilon_at_least(int(right[i]), n_present, int(false[i]), away, delta=delta, level=0.1) for i in places]
     return float(between[places[int(np.argmax(bounds))]])
 
 
@@ -462,9 +465,9 @@ def _trial(case: Case, chunk: _Chunk, number: int) -> Trial:
     if chunk.seed is None:
         return case.trial(chunk.budget, np.random.default_rng(), None)
     # By the name and number of the run, so that the result depends neither on the number of workers nor on the order.
-    words = hashlib.sha256(f"eigenveil audit {chunk.seed} {case.name} {number}".encode()).digest()
+    digest = hashlib.sha256(f"eigenveil audit {chunk.seed} {case.name} {number}".encode()).digest()
     return case.trial(
         chunk.budget,
-        np.random.default_rng(int.from_bytes(words[:16], "big")),
-        int.from_bytes(words[16:20], "big") >> 1,
+        np.random.default_rng(int.from_bytes(digest[:16], "big")),
+        int.from_bytes(digest[16:20], "big") >> 1,
     )

@@ -258,7 +258,7 @@ def require_listen(given: str | None) -> None:
     from eigenveil.runtimes.grpc.connection import host_and_port
 
     try:
-        host_and_port("localhost:0" if given is None else given, least=0)
+        host_and_port("localhost:0" if given is None else given, min_port=0)
     except ValueError as error:
         raise ValueError(f"--listen: {error}") from error
 

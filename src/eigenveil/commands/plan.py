@@ -287,7 +287,7 @@ def _draw(answer: "PlanAnswer", path: Path) -> None:
     from eigenveil.plan.facts import method_words
 
     title = f"What an epsilon buys: {method_words(answer.plotted or '')}"
-    chart = plan_chart(answer.curve, asked=facts.budget.epsilon, title=title, note=about, of=facts.denominator)
+    chart = plan_chart(answer.curve, target=facts.budget.epsilon, title=title, note=about, of=facts.denominator)
     write_picture(chart, path)
 
 

@@ -339,7 +339,7 @@ def _run(job: _Job) -> Answer:
     from eigenveil.show.simulation import Simulation, SimulationView, simulation_view
 
     simulation = Simulation(
-        asked=job.asked,
+        params=job.asked,
         split=job.rule.words,
         guarantee=job.guarantee,
         seeded=common.SEEDED,

@@ -91,7 +91,7 @@ def followed(given: Given, source: Path, *, connect: str | None) -> None:
     with opening(given, "site", make, read) as opened:
         agent, ledger, voice, view = opened.agent, opened.ledger, opened.voice, opened.view
         view.of(agent, calls=agent.calls)
-        disclose_stream(voice, agent, ledger, source=source, kept=given.ledger, joined=opened.known is not None)
+        disclose_stream(voice, agent, ledger, source=source, ledger_path=given.ledger, joined=opened.known is not None)
         if given.dry_run:
             voice.say("This was a dry run: nothing was written and nobody was called.")
             return

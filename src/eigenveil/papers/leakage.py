@@ -174,7 +174,7 @@ def instance_leakage(
         as_printed or replaced[0] != observer,
         f"replaced must be a row of a peer other than the observer, {observer}, who knows its own rows",
     )
-    there = _replaced(peers, replaced, by)
+    neighbours = _replaced(peers, replaced, by)
     laws = [
         observed_law(
             rows,
@@ -186,10 +186,10 @@ def instance_leakage(
             observer=observer,
             as_printed=as_printed,
         )
-        for rows in (peers, there)
+        for rows in (peers, neighbours)
     ]
-    one, other = laws
-    shifts = one.transfer - other.transfer
+    law, other = laws
+    shifts = law.transfer - other.transfer
     if own is not None:
         deviations = np.array([sigma_q, *sigma_p])[:, None]
         require(own.shape == (len(deviations), len(peers[observer])), f"own must be (T + 1, n_i), got {own.shape}")
@@ -197,10 +197,10 @@ def instance_leakage(
         units = np.divide(own, deviations, out=np.zeros(own.shape), where=deviations > 0)
         shifts = shifts @ units.reshape(-1, 1)
     if dropping is not None:
-        require(1 <= dropping <= len(one.root), f"dropping must lie in 1..{len(one.root)}, got {dropping}")
-        kept = np.linalg.svd(_square(one.root))[0][:, :dropping].T
-        return _told_apart(kept @ one.root, kept @ other.root, kept @ shifts, drawn=own is None, dropped=dropping)
-    return _told_apart(one.root, other.root, shifts, drawn=own is None, dropped=None)
+        require(1 <= dropping <= len(law.root), f"dropping must lie in 1..{len(law.root)}, got {dropping}")
+        basis = np.linalg.svd(_square(law.root))[0][:, :dropping].T
+        return _told_apart(basis @ law.root, basis @ other.root, basis @ shifts, drawn=own is None, dropped=dropping)
+    return _told_apart(law.root, other.root, shifts, drawn=own is None, dropped=None)
 
 
 def observed_law(
@@ -232,14 +232,14 @@ def observed_law(
     places = [slice(start, stop) for start, stop in pairwise(ends.tolist())]
     # The factor m is that of (11); (16) drops it.
     mixed = len(peers) * np.linalg.matrix_power(weights, steps)
-    seen = np.eye(len(peers))[[observer]] if as_printed else _received(weights, steps, observer)
+    observed = np.eye(len(peers))[[observer]] if as_printed else _received(weights, steps, observer)
     # Everything is linear in the sources, which are all standard normal. Columns are q^(0), then p^(1) and so on.
     scores = np.zeros((count, count * (rounds + 1)))
     scores[:, :count] = sigma_q * np.eye(count)
     views = []
     for round_, sigma in enumerate(sigma_p, start=1):
-        sums = np.stack([rows.T @ scores[place] for rows, place in zip(peers, places, strict=True)])
-        views.append(np.tensordot(seen, sums, axes=1).reshape(-1, sums.shape[-1]))
+        sums = np.stack([rows.T @ scores[span] for rows, span in zip(peers, places, strict=True)])
+        views.append(np.tensordot(observed, sums, axes=1).reshape(-1, sums.shape[-1]))
         agreed = np.tensordot(mixed, sums, axes=1)
         scores = np.vstack([alpha * (rows @ part) for rows, part in zip(peers, agreed, strict=True)])
         # A view, so that p^(t) is added to the scores themselves.
@@ -249,7 +249,7 @@ def observed_law(
     mine[places[observer]] = True
     views.append(scores[mine if as_printed else ~mine])
     view, own = np.vstack(views), np.tile(mine, rounds + 1)
-    assert len(view) == rounds * dim * len(seen) + len(views[-1])
+    assert len(view) == rounds * dim * len(observed) + len(views[-1])
     return ObservedLaw(view[:, own], view[:, ~own])
 
 
@@ -271,7 +271,7 @@ def _received(weights: Array, steps: int, observer: int) -> Array:
     return combined
 
 
-def _told_apart(one: Array, other: Array, shifts: Array, *, drawn: bool, dropped: int | None) -> InstanceLeakage:
+def _told_apart(root: Array, other: Array, shifts: Array, *, drawn: bool, dropped: int | None) -> InstanceLeakage:
     """The comparison of N(., one one^T) with N(., other other^T), whose means differ by `shifts`, all (k, .)."""
 
     def certain(why: str) -> InstanceLeakage:
@@ -280,14 +280,14 @@ def _told_apart(one: Array, other: Array, shifts: Array, *, drawn: bool, dropped
         )
 
     # Units in which every number of the view has a size of about one, so that none is lost beside a larger one.
-    sizes = np.sqrt(np.square(one).sum(axis=1) + np.square(other).sum(axis=1))
+    sizes = np.sqrt(np.square(root).sum(axis=1) + np.square(other).sum(axis=1))
     units = np.where(sizes > 0, sizes, 1.0)[:, None]
-    one, other, shifts = _square(one / units), _square(other / units), shifts / units
-    basis, spread = _range(one)
+    root, other, shifts = _square(root / units), _square(other / units), shifts / units
+    basis, spread = _range(root)
     theirs, _ = _range(other)
     if basis.shape[1] != theirs.shape[1]:
         return certain("the view varies in more directions for one table than for the other")
-    if _leans(other, basis) or _leans(one, theirs):
+    if _leans(other, basis) or _leans(root, theirs):
         return certain("the view varies in other directions for one table than for the other")
     if _leans(shifts, basis):
         return certain("the means differ in a direction in which the view does not vary")
@@ -308,8 +308,8 @@ def _square(root: Array) -> Array:
 def _range(root: Array) -> tuple[Array, Array]:
     """An orthonormal basis, (k, r), of the directions of a root of a covariance, (k, n), and its size in each, (r,)."""
     vectors, sizes, _ = np.linalg.svd(root, full_matrices=False)
-    there = sizes > _NO_DIRECTION * max(float(sizes.max(initial=0.0)), 1e-300)
-    return vectors[:, there], sizes[there]
+    mask = sizes > _NO_DIRECTION * max(float(sizes.max(initial=0.0)), 1e-300)
+    return vectors[:, mask], sizes[mask]
 
 
 def _leans(matrix: Array, basis: Array) -> bool:
@@ -323,12 +323,12 @@ def _leans(matrix: Array, basis: Array) -> bool:
 def _replaced(peers: Sequence[Array], replaced: tuple[int, int], by: Array | None) -> list[Array]:
     """The neighbouring table: one row replaced, by another or by zeros."""
     peer, row = replaced
-    known = 0 <= peer < len(peers) and 0 <= row < len(peers[peer])
-    require(known, f"replaced must name a peer and one of its rows, got {replaced}")
-    there = [np.array(rows, dtype=np.float64) for rows in peers]
-    require(by is None or by.shape == there[peer][row].shape, "by must be a row of as many columns as the peers have")
-    there[peer][row] = 0.0 if by is None else by
-    return there
+    is_row = 0 <= peer < len(peers) and 0 <= row < len(peers[peer])
+    require(is_row, f"replaced must name a peer and one of its rows, got {replaced}")
+    tables = [np.array(rows, dtype=np.float64) for rows in peers]
+    require(by is None or by.shape == tables[peer][row].shape, "by must be a row of as many columns as the peers have")
+    tables[peer][row] = 0.0 if by is None else by
+    return tables
 
 
 def _require_network(peers: Sequence[Array], weights: Array, steps: int, observer: int) -> None:

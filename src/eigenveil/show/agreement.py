@@ -51,12 +51,12 @@ class Fact(NamedTuple):
     """One thing to know about a study: a `label` of a word or two, and sentences."""
 
     label: str
-    words: str
+    text: str
 
     @property
     def alarming(self) -> bool:
         """Whether it must not be overlooked: such facts begin in capitals."""
-        return self.words[:8].isupper()
+        return self.text[:8].isupper()
 
 
 def words_of(study: "StudyFile") -> Iterator[str]:
@@ -102,13 +102,13 @@ def who_learns(study: "StudyFile", *, whose: str) -> str:
     nodes = " and its nodes" if study.nodes else ""
     hub, loud = f"The hub at {study.hub.address}{nodes}", f"The hub{nodes} will learn".upper()
     own, few = f"{whose} site's own sums", study.params.colluders
-    told = "one other site tells it everything" if few == 1 else f"{few} other sites tell it everything"
+    collusion = "one other site tells it everything" if few == 1 else f"{few} other sites tell it everything"
     over = f"sums over at least {study.fewest} of the {len(study.sites)} sites"
     over = over if study.fewest < len(study.sites) else f"sums over all {study.fewest} sites"
     # Raw or exact sums are announced in capitals: nobody should agree to them by skimming.
     match study.trust:
         case "masked":
-            return f"{hub} will learn {over}, with noise added. It never sees {own}, even if {told}."
+            return f"{hub} will learn {over}, with noise added. It never sees {own}, even if {collusion}."
         case "site":
             return (
                 f"{hub} will learn {own}, with noise that the site adds before they leave. That noise alone keeps the "
@@ -127,7 +127,7 @@ def who_learns(study: "StudyFile", *, whose: str) -> str:
         case "none" if study.masked:
             return (
                 f"{loud} EXACT {over.upper()}. No noise is added, and nobody is protected. The hub at "
-                f"{study.hub.address} never sees {own}, even if {told}."
+                f"{study.hub.address} never sees {own}, even if {collusion}."
             )
         case "none" | "pairwise" | "independent":
             return f"{loud} {own.upper()} WITHOUT NOISE. The hub is at {study.hub.address}. Nobody is protected."
@@ -139,10 +139,12 @@ def _peers_learn(study: "StudyFile", whose: str) -> str:
     own, few = f"{whose} peer's own sums", study.params.colluders
     match study.trust:
         case "pairwise":
-            told = "one peer tells the others everything" if few == 1 else f"{few} peers tell the others everything"
+            collusion = (
+                "one peer tells the others everything" if few == 1 else f"{few} peers tell the others everything"
+            )
             return (
                 f"The other peers will learn {own} under noise. Part of it is shared between pairs of peers and cancels "
-                f"only in sums over all of them. The guarantee holds even if {told}."
+                f"only in sums over all of them. The guarantee holds even if {collusion}."
             )
         case "independent":
             return (
@@ -222,7 +224,7 @@ def _streams(study: "StudyFile", params: HubStudy) -> Iterator[Fact]:
         yield Fact("Clipping", f"rows are clipped to norm {params.row_bound:g} around {around}.")
     if params.missing != "refuse":
         yield Fact("Missing values", _gaps(study))
-    names = [place.name for place in study.sites]
+    names = [site.name for site in study.sites]
     rest = "Nobody waits for a site that is away."
     if study.masked:
         again = params.deadline * (1 + params.retries)
@@ -258,13 +260,13 @@ def _found_privately(study: "StudyFile") -> str:
     mean = isinstance(study.params.center, str)
     count = not Neighbours(study.params.neighbours).count_is_public
     split = split_budget(mean=mean, search=False, count=count, trace=False, bound=True)
-    most = sum(split.mean) + split.count
+    max_share = sum(split.mean) + split.count
     what = "a norm to clip rows to, and their mean," if mean else "a norm to clip rows to"
     cost = f"{split.mean[0]:.0%} of the budget"
     if mean:
         # Norms and means, each twice. More are needed only if the mean is far away.
         usual = sum(split.mean[:4]) + split.count
-        cost = f"{usual:.0%} of the budget, and at most {most:.0%} if the rows lie very far from zero"
+        cost = f"{usual:.0%} of the budget, and at most {max_share:.0%} if the rows lie very far from zero"
     return (
         f"the study finds {what} privately. First it counts, with noise, how many rows are longer than each of many norms. This "
         f"takes {cost}. It is part of the cost."
@@ -325,7 +327,7 @@ def _center_of(study: "StudyFile") -> str:
 
 
 def _parties(study: "StudyFile") -> Iterator[Fact]:
-    names = [place.name for place in study.holders]
+    names = [holder.name for holder in study.holders]
     rest = f"At least {study.fewest} must take part to the end, or the study stops."
     if isinstance(study.params, PeerStudy):
         edges = len(study.params.graph)
@@ -356,10 +358,10 @@ def _cost(study: "StudyFile") -> Iterator[Fact]:
     # Where a study makes numbers of people public, it does so for each party.
     each = f" How many {_counted(study)} each {_role(study)} has is public."
     # Of whole people only where a column names them, or where they may have rows at several sites.
-    most = 1 if isinstance(params, PeerStudy) else params.person_sites
-    who = Person(place="site", grouped=study.unit.each == "person", most=most)
-    told = f"{who.relation(near)}.{each}" if near.count_is_public else f"{who.tables(near)}. {_count(study)}"
-    yield Fact("Neighbouring tables", told)
+    max_sites = 1 if isinstance(params, PeerStudy) else params.person_sites
+    who = Person(place="site", grouped=study.unit.each == "person", most=max_sites)
+    relation = f"{who.relation(near)}.{each}" if near.count_is_public else f"{who.tables(near)}. {_count(study)}"
+    yield Fact("Neighbouring tables", relation)
     if isinstance(params, PeerStudy):
         yield Fact("Lost peers", _losses(study, params))
         return
@@ -444,11 +446,11 @@ def study_view(study: "StudyFile") -> "View":
     for fact in facts_of(study):
         yield Text(f"{fact.label}: {fact.words}", style="bold red" if fact.alarming else "")
     yield ""
-    for place in study.places:
-        certificate, where = place.certificate, "" if place.address is None else f" at {place.address}"
-        yield Line(f"{certificate.role} {place.name}{where}", "bold")
+    for party in study.places:
+        certificate, where = party.certificate, "" if party.address is None else f" at {party.address}"
+        yield Line(f"{certificate.role} {party.name}{where}", "bold")
         dates = f"from {certificate.begins:%Y-%m-%d} to {certificate.ends:%Y-%m-%d}"
-        yield labelled([("pin", pin_words(place.pin)), ("certificate", dates)])
+        yield labelled([("pin", pin_words(party.pin)), ("certificate", dates)])
         # Shown, not raised: a study is still the same study when a certificate has ended.
         try:
             certificate.require_current()
@@ -474,14 +476,14 @@ def study_report(path: Path) -> "Report":
         if result.is_file() and (run := read_report(result)).digest == study.digest:
             # The result says more than the agreement, so it becomes the report, with what was agreed first in its facts.
             return replace(run, facts=(*agreed, *run.facts))
-    places = study.peers if study.carrier == "gossip" else study.sites
+    parties = study.peers if study.carrier == "gossip" else study.sites
     return Report(
         kind="study",
         title=f'Study "{study.name}", as agreed',
         answer=who_learns(study, whose="each"),
         study=study.name,
         digest=study.digest,
-        sites=tuple(SitePart(place.name, place.certificate.pin) for place in places),
+        sites=tuple(SitePart(party.name, party.certificate.pin) for party in parties),
         warnings=tuple(fact.words for fact in facts if fact.alarming),
         # All who see the same digest have the same study.
         facts=(*agreed, FactLine("Digest", study.digest)),
@@ -491,9 +493,9 @@ def study_report(path: Path) -> "Report":
 Facts = list[tuple[str, str]]
 
 
-def say(words: str) -> None:
+def say(text: str) -> None:
     """One line, not wrapped."""
-    output().print(words, soft_wrap=True)
+    output().print(text, soft_wrap=True)
 
 
 def say_next(*steps: str) -> None:
@@ -522,14 +524,14 @@ def dates_of(begins: datetime, ends: datetime) -> Facts:
     """When a certificate begins and ends, and how many days are left."""
     now = datetime.now(UTC)
     if now < begins:
-        words = "NOT VALID YET, by this computer's clock"
+        validity = "NOT VALID YET, by this computer's clock"
     elif now > ends:
-        words = "EXPIRED: the coordinator renews it with eigenveil keys renew"
+        validity = "EXPIRED: the coordinator renews it with eigenveil keys renew"
     else:
         # Rounded up, so that the last day reads as one day and not as none.
         left = math.ceil((ends - now) / timedelta(days=1))
-        words = f"{left} day{'s' * (left != 1)} left"
-    return [("begins", f"{begins:%Y-%m-%d %H:%M} UTC"), ("ends", f"{ends:%Y-%m-%d %H:%M} UTC ({words})")]
+        validity = f"{left} day{'s' * (left != 1)} left"
+    return [("begins", f"{begins:%Y-%m-%d %H:%M} UTC"), ("ends", f"{ends:%Y-%m-%d %H:%M} UTC ({validity})")]
 
 
 def facts_in(path: Path, passphrase: "Passphrase | None" = None) -> Facts:
@@ -552,8 +554,12 @@ def _certificate_facts(path: Path) -> Facts:
         authority = in_file(path, authority_in)
         dates = dates_of(authority.not_valid_before_utc, authority.not_valid_after_utc)
         return [("kind", "the certificate of a study's authority; public"), *dates]
-    found = in_file(path, Certificate.read)
-    return [("kind", "a certificate; public"), *party_facts(found), *dates_of(found.begins, found.ends)]
+    certificate = in_file(path, Certificate.read)
+    return [
+        ("kind", "a certificate; public"),
+        *party_facts(certificate),
+        *dates_of(certificate.begins, certificate.ends),
+    ]
 
 
 def _private_facts(path: Path, passphrase: "Passphrase | None") -> Facts:
@@ -589,8 +595,8 @@ def _private_facts(path: Path, passphrase: "Passphrase | None") -> Facts:
     if not beside.exists():
         return [*facts, ("certificate", f"{beside.name} is missing: the coordinator has not signed it yet")]
     # Made into `Keys` to check that the two files belong together.
-    found = in_file(beside, lambda pem: Keys(Certificate.read(pem), identity, tls_key)).certificate
-    return [*facts, *party_facts(found)[:3], *dates_of(found.begins, found.ends)]
+    certificate = in_file(beside, lambda pem: Keys(Certificate.read(pem), identity, tls_key)).certificate
+    return [*facts, *party_facts(certificate)[:3], *dates_of(certificate.begins, certificate.ends)]
 
 
 def _pin_facts(pin: str) -> Facts:

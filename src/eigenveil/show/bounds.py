@@ -90,13 +90,13 @@ def why_next(left: tuple[float, float] | None) -> str:
     return f"Next, with epsilon = {left[1]:g}, which this leaves of {left[0]:g} for both:"
 
 
-def command_of(*words: Any) -> str:
+def command_of(*arguments: Any) -> str:
     """A command line that can be copied.
 
     >>> command_of("fit", Path("my table.csv"), "-k", 5)
     "eigenveil fit 'my table.csv' -k 5"
     """
-    return shlex.join(["eigenveil", *map(str, words)])
+    return shlex.join(["eigenveil", *map(str, arguments)])
 
 
 @final
@@ -150,28 +150,34 @@ class BoundsAnswer:
     steps: tuple[Step, ...]
 
     @classmethod
-    def of(cls, found: FoundBounds | FoundColumnBounds, asked: Asked) -> "BoundsAnswer":
+    def of(cls, bounds: FoundBounds | FoundColumnBounds, query: Asked) -> "BoundsAnswer":
         """The answer for a bound on rows, or for ranges of columns."""
         # Both answers have the same parts, so the command prints them alike.
-        if isinstance(found, FoundBounds):
-            kind, dim, named = "rows", found.dim, found.row_bound is not None
-            values, body, steps = _rows_values(found), list(_rows_view(found, asked)), tuple(_rows_steps(found, asked))
-        else:
-            kind, dim, named = "columns", len(found.flat), found.low is not None
+        if isinstance(bounds, FoundBounds):
+            kind, dim, named = "rows", bounds.dim, bounds.row_bound is not None
             values, body, steps = (
-                _columns_values(found),
-                list(_columns_view(found)),
-                tuple(_columns_steps(found, asked)),
+                _rows_values(bounds),
+                list(_rows_view(bounds, query)),
+                tuple(_rows_steps(bounds, query)),
+            )
+        else:
+            kind, dim, named = "columns", len(bounds.flat), bounds.low is not None
+            values, body, steps = (
+                _columns_values(bounds),
+                list(_columns_view(bounds)),
+                tuple(_columns_steps(bounds, query)),
             )
         head = {
             "format": FORMAT,
             "kind": kind,
             "dim": dim,
-            "columns": None if asked.columns is None else list(asked.columns),
+            "columns": None if query.columns is None else list(query.columns),
         }
         following = {"next": [step.command for step in steps]}
-        view = Group(*body, Text(""), guarantee_panel(found.guarantee))
-        return cls(named=named, plain={**head, **values, **_cost(found.guarantee), **following}, view=view, steps=steps)
+        view = Group(*body, Text(""), guarantee_panel(bounds.guarantee))
+        return cls(
+            named=named, plain={**head, **values, **_cost(bounds.guarantee), **following}, view=view, steps=steps
+        )
 
 
 def _cost(guarantee: Guarantee) -> dict[str, Any]:
@@ -182,59 +188,64 @@ def _cost(guarantee: Guarantee) -> dict[str, Any]:
     }
 
 
-def _rows_values(found: FoundBounds) -> dict[str, Any]:
+def _rows_values(bounds: FoundBounds) -> dict[str, Any]:
     return {
-        "row_bound": found.row_bound,
-        "mean_bound": found.mean_bound,
-        "center": None if found.center is None else found.center.tolist(),
-        "center_error": found.center_error,
-        "searched": found.searched,
-        "scale": None if found.scale is None else found.scale.tolist(),
-        "quantile": found.quantile,
-        "people": found.people,
-        "people_error": found.people_error,
-        "candidates": [asdict(one) for one in found.candidates],
-        "outliers": None if found.outliers is None else found.outliers._asdict(),
-        "why": found.why,
+        "row_bound": bounds.row_bound,
+        "mean_bound": bounds.mean_bound,
+        "center": None if bounds.center is None else bounds.center.tolist(),
+        "center_error": bounds.center_error,
+        "searched": bounds.searched,
+        "scale": None if bounds.scale is None else bounds.scale.tolist(),
+        "quantile": bounds.quantile,
+        "people": bounds.people,
+        "people_error": bounds.people_error,
+        "candidates": [asdict(candidate) for candidate in bounds.candidates],
+        "outliers": None if bounds.outliers is None else bounds.outliers._asdict(),
+        "why": bounds.why,
     }
 
 
-def _rows_view(found: FoundBounds, asked: Asked) -> Iterator[RenderableType]:
-    chosen = found.chosen
+def _rows_view(bounds: FoundBounds, query: Asked) -> Iterator[RenderableType]:
+    chosen = bounds.chosen
     if chosen is None:
-        yield Text(f"No bound was found: {found.why}.", style="bold red")
+        yield Text(f"No bound was found: {bounds.why}.", style="bold red")
         return
-    around = "around the mean" if found.searched else "around zero" if found.center is None else "around the center"
+    around = "around the mean" if bounds.searched else "around zero" if bounds.center is None else "around the center"
     yield Text.assemble(
         ("row bound: ", "bold"),
         (f"{chosen.bound:.4g}", "bold green"),
         f" {around}. It clips about {_share(chosen.clipped)} of people",
         f", give or take {_share(chosen.error)}." if chosen.error else ".",
     )
-    if found.why:
-        yield Text(f"{found.why[0].upper()}{found.why[1:]}.", style="yellow")
-    off = f", give or take {found.people_error:.0f}" if found.people_error else ""
-    known = f"; noise moved the mean by about {found.center_error:.2g}" if found.center_error else ""
-    yield Text(f"people: {found.people:.0f}{off}{known}", style="dim")
+    if bounds.why:
+        yield Text(f"{bounds.why[0].upper()}{bounds.why[1:]}.", style="yellow")
+    off = f", give or take {bounds.people_error:.0f}" if bounds.people_error else ""
+    shift = f"; noise moved the mean by about {bounds.center_error:.2g}" if bounds.center_error else ""
+    yield Text(f"people: {bounds.people:.0f}{off}{shift}", style="dim")
     yield Text("")
-    yield _trade(found, asked)
+    yield _trade(bounds, query)
     yield Text(_TRADE, style="dim")
 
 
-def _trade(found: FoundBounds, asked: Asked) -> Table:
+def _trade(bounds: FoundBounds, query: Asked) -> Table:
     # What each bound would capture needs the number of components and what is left of the budget.
-    captured: tuple[float | None, ...] = (None,) * len(found.candidates)
+    captured: tuple[float | None, ...] = (None,) * len(bounds.candidates)
     names = ["bound", "people clipped", "noise", "fill"]
-    if asked.rank is not None and asked.budget is not None:
-        captured = found.captured(min(asked.rank, found.dim), asked.budget)
+    if query.rank is not None and query.budget is not None:
+        captured = bounds.captured(min(query.rank, bounds.dim), query.budget)
         names.append("captured of clipped, a guess")
     table = simple_table(*names, "", no_wrap=True)
     table.columns[0].justify = "right"
-    for one, share in zip(found.candidates, captured, strict=True):
-        chosen = one.bound == found.row_bound
+    for candidate, share in zip(bounds.candidates, captured, strict=True):
+        chosen = candidate.bound == bounds.row_bound
         # Without noise there is no error to show.
-        off = f" ± {_share(one.error)}" if one.error else ""
-        row = [f"{one.bound:.4g}", f"{_share(one.clipped)}{off}", f"{one.noise:.2f}x", f"{one.fill:.2f}"]
+        off = f" ± {_share(candidate.error)}" if candidate.error else ""
+        row = [
+            f"{candidate.bound:.4g}",
+            f"{_share(candidate.clipped)}{off}",
+            f"{candidate.noise:.2f}x",
+            f"{candidate.fill:.2f}",
+        ]
         more = [] if share is None else [f"{share:.2f}"]
         table.add_row(*row, *more, "<- the answer" if chosen else "", style="bold green" if chosen else None)
     return table
@@ -244,28 +255,32 @@ def _share(share: float) -> str:
     return f"{share:.1%}"
 
 
-def _rows_steps(found: FoundBounds, asked: Asked) -> Iterator[Step]:
-    if found.row_bound is None:
+def _rows_steps(bounds: FoundBounds, query: Asked) -> Iterator[Step]:
+    if bounds.row_bound is None:
         return
-    bound = float(f"{found.row_bound:.6g}")
-    place: dict[str, Any] = {"row_bound": bound}
-    if not found.searched:
-        place |= {"center": asked.settings["center"]}
-    elif found.dim <= WIDEST and found.center is not None:
+    bound = float(f"{bounds.row_bound:.6g}")
+    settings: dict[str, Any] = {"row_bound": bound}
+    if not bounds.searched:
+        settings |= {"center": query.settings["center"]}
+    elif bounds.dim <= WIDEST and bounds.center is not None:
         # Rounding the mean to a hundredth of the bound loses nothing and makes the command shorter. A fit that is
         # told where the mean is need not search for it, which costs less.
-        units = 1.0 if found.scale is None else float(found.scale.min())
-        place |= {"origin": _rounded(found.center, unit=found.row_bound * units), "mean_bound": bound}
+        units = 1.0 if bounds.scale is None else float(bounds.scale.min())
+        settings |= {"origin": _rounded(bounds.center, unit=bounds.row_bound * units), "mean_bound": bound}
     else:
-        place |= {"origin": asked.settings["origin"], "mean_bound": float(f"{found.mean_bound:.6g}")}
-    yield asked.fit(**place)
-    if asked.budget is None or found.chosen is None:
+        settings |= {"origin": query.settings["origin"], "mean_bound": float(f"{bounds.mean_bound:.6g}")}
+    yield query.fit(**settings)
+    if query.budget is None or bounds.chosen is None:
         return
-    words = ["-n", f"{found.people:.0f}", "-d", found.dim, "-k", asked.rank or "K"]
-    words += ["--epsilon", text_of(asked.budget.epsilon), "--delta", text_of(asked.budget.delta)]
+    arguments = ["-n", f"{bounds.people:.0f}", "-d", bounds.dim, "-k", query.rank or "K"]
+    arguments += ["--epsilon", text_of(query.budget.epsilon), "--delta", text_of(query.budget.delta)]
     # The fit above is told where the mean is, or has none, so the plan must not count a search.
-    words += ["--fill", f"{found.chosen.fill:.2g}", *(["--no-search"] if found.searched else ["--center", "none"])]
-    yield Step("To see what that fit will find, before you spend the budget:", command_of("plan", *words))
+    arguments += [
+        "--fill",
+        f"{bounds.chosen.fill:.2g}",
+        *(["--no-search"] if bounds.searched else ["--center", "none"]),
+    ]
+    yield Step("To see what that fit will find, before you spend the budget:", command_of("plan", *arguments))
 
 
 def _rounded(numbers: Any, *, unit: float) -> list[float]:
@@ -274,37 +289,37 @@ def _rounded(numbers: Any, *, unit: float) -> list[float]:
     return [float(f"{round(float(number) / step) * step:.12g}") for number in numbers]
 
 
-def _columns_values(found: FoundColumnBounds) -> dict[str, Any]:
-    named = found.low is not None and found.high is not None
+def _columns_values(bounds: FoundColumnBounds) -> dict[str, Any]:
+    named = bounds.low is not None and bounds.high is not None
     return {
-        "low": None if found.low is None else found.low.tolist(),
-        "high": None if found.high is None else found.high.tolist(),
-        "origin": found.origin.tolist() if named else None,
-        "scale": found.scale.tolist() if named else None,
-        "quantile": found.quantile,
-        "clipped": found.clipped,
-        "error": found.error,
-        "people": found.people,
-        "people_error": found.people_error,
-        "why": found.why,
+        "low": None if bounds.low is None else bounds.low.tolist(),
+        "high": None if bounds.high is None else bounds.high.tolist(),
+        "origin": bounds.origin.tolist() if named else None,
+        "scale": bounds.scale.tolist() if named else None,
+        "quantile": bounds.quantile,
+        "clipped": bounds.clipped,
+        "error": bounds.error,
+        "people": bounds.people,
+        "people_error": bounds.people_error,
+        "why": bounds.why,
     }
 
 
-def _columns_view(found: FoundColumnBounds) -> Iterator[RenderableType]:
-    if found.low is None or found.high is None:
-        yield Text(f"No bounds were found: {found.why}.", style="bold red")
+def _columns_view(bounds: FoundColumnBounds) -> Iterator[RenderableType]:
+    if bounds.low is None or bounds.high is None:
+        yield Text(f"No bounds were found: {bounds.why}.", style="bold red")
         yield Text(_SQRT, style="dim")
         return
-    off = f", give or take {_share(found.error)}" if found.error else ""
+    off = f", give or take {_share(bounds.error)}" if bounds.error else ""
     yield Text.assemble(
         ("column bounds: ", "bold"),
-        f"about {_share(found.clipped)} of people are clipped on each side of each column{off}.",
+        f"about {_share(bounds.clipped)} of people are clipped on each side of each column{off}.",
     )
-    if found.why:
-        yield Text(f"{found.why[0].upper()}{found.why[1:]}.", style="yellow")
+    if bounds.why:
+        yield Text(f"{bounds.why[0].upper()}{bounds.why[1:]}.", style="yellow")
     table = simple_table("column", "low", "high", "", no_wrap=True)
-    names = found.columns or tuple(f"column {i}" for i in range(1, len(found.low) + 1))
-    for name, low, high, flat in list(zip(names, found.low, found.high, found.flat, strict=True))[:_MOST_COLUMNS]:
+    names = bounds.columns or tuple(f"column {i}" for i in range(1, len(bounds.low) + 1))
+    for name, low, high, flat in list(zip(names, bounds.low, bounds.high, bounds.flat, strict=True))[:_MOST_COLUMNS]:
         table.add_row(plain(name), f"{low:.4g}", f"{high:.4g}", "nearly all at the origin" if flat else "")
     if len(names) > _MOST_COLUMNS:
         table.add_row(f"... and {len(names) - _MOST_COLUMNS} more, in --output and --json")
@@ -313,17 +328,17 @@ def _columns_view(found: FoundColumnBounds) -> Iterator[RenderableType]:
     yield Text(_SQRT, style="dim")
 
 
-def _columns_steps(found: FoundColumnBounds, asked: Asked) -> Iterator[Step]:
-    if found.low is None or found.high is None:
+def _columns_steps(bounds: FoundColumnBounds, query: Asked) -> Iterator[Step]:
+    if bounds.low is None or bounds.high is None:
         return
-    if len(found.low) > WIDEST and asked.target is None:
+    if len(bounds.low) > WIDEST and query.target is None:
         # Too wide for a command line. The output of --json can be saved for `fit --bounds`.
         return
     # In units of half its range each column lies within 1 of its middle, and a row within sqrt(d).
-    reach = reach_of_ranges(len(found.low))
-    step = asked.fit(
-        scale=[float(f"{value:.4g}") for value in found.scale],
-        origin=[float(f"{value:.6g}") for value in found.origin],
+    reach = reach_of_ranges(len(bounds.low))
+    step = query.fit(
+        scale=[float(f"{value:.4g}") for value in bounds.scale],
+        origin=[float(f"{value:.6g}") for value in bounds.origin],
         mean_bound=reach,
         row_bound=reach,
     )
@@ -353,7 +368,7 @@ def _bounds_facts(plain: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if low is not None and high is not None:
         yield (
             "ranges",
-            listed(f"{name} {one:.4g} to {other:.4g}" for name, one, other in zip(names, low, high, strict=True)),
+            listed(f"{name} {lower:.4g} to {upper:.4g}" for name, lower, upper in zip(names, low, high, strict=True)),
         )
     for name, word in (("center", "mean"), ("scale", "units")):
         if plain.get(name) is not None:
@@ -362,38 +377,38 @@ def _bounds_facts(plain: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _spectrum_facts(plain: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    found = Spectrum.from_json(plain)
-    yield "columns", str(found.dim)
-    yield "variances", f"{listed(f'{value:.4g}' for value in found.values)}, over the square of the row bound"
-    yield "error of each", f"{found.error:.2g}"
-    yield "fill", f"{found.fill:.2g}, the mean squared norm over the square of the row bound"
+    spectrum = Spectrum.from_json(plain)
+    yield "columns", str(spectrum.dim)
+    yield "variances", f"{listed(f'{value:.4g}' for value in spectrum.values)}, over the square of the row bound"
+    yield "error of each", f"{spectrum.error:.2g}"
+    yield "fill", f"{spectrum.fill:.2g}, the mean squared norm over the square of the row bound"
 
 
 def _number(plain: Mapping[str, Any], name: str, *, off: str = "", digits: str = ".6g") -> Iterator[tuple[str, str]]:
     """A number of the file. Those that no fit uses may be anything in a file that was edited."""
     value, error = plain.get(name), plain.get(off)
     if isinstance(value, int | float) and math.isfinite(value):
-        known = isinstance(error, int | float) and math.isfinite(error) and error > 0
-        words = f", give or take {error:.2g}" if known else ""
-        yield name.replace("_", " "), f"{float(value):{digits}}{words}"
+        has_error = isinstance(error, int | float) and math.isfinite(error) and error > 0
+        margin = f", give or take {error:.2g}" if has_error else ""
+        yield name.replace("_", " "), f"{float(value):{digits}}{margin}"
 
 
-def spectrum_view(found: ReleasedSpectrum) -> "View":
+def spectrum_view(released: ReleasedSpectrum) -> "View":
     """A spectrum, and what it cost."""
-    yield from _spectrum_bars(found)
+    yield from _spectrum_bars(released)
     yield Text("")
-    yield guarantee_panel(found.guarantee)
+    yield guarantee_panel(released.guarantee)
 
 
-def _spectrum_bars(found: ReleasedSpectrum) -> "View":
-    if found.spectrum is None:
-        yield Text(f"No spectrum: {found.why}.", style="bold red")
+def _spectrum_bars(released: ReleasedSpectrum) -> "View":
+    if released.spectrum is None:
+        yield Text(f"No spectrum: {released.why}.", style="bold red")
         return
     # Values below twice their error are drawn dim: they may be noise.
-    values, error = found.spectrum.values, found.spectrum.error
+    values, error = released.spectrum.values, released.spectrum.error
     yield Text(
-        f"spectrum of {found.spectrum.dim} columns: variance along each direction over the square of the bound, "
-        f"{found.row_bound:.4g}",
+        f"spectrum of {released.spectrum.dim} columns: variance along each direction over the square of the bound, "
+        f"{released.row_bound:.4g}",
         style="bold",
     )
     # Numbers of components are aligned, whatever their digits.
@@ -410,37 +425,39 @@ def _spectrum_bars(found: ReleasedSpectrum) -> "View":
     yield BarChart(tuple(bars), 2 * error, f"twice the error of each, {2 * error:.2g}")
     if len(values) > _MOST_BARS:
         yield Text(f"and {len(values) - _MOST_BARS} more")
-    off = f", give or take {found.people_error:.0f}" if found.people_error else ""
-    yield Text(f"mean squared norm: {found.spectrum.fill:.2f} of row_bound^2 (fill); people: {found.people:.0f}{off}")
-    if found.why:
-        yield Text(f"{found.why[0].upper()}{found.why[1:]}.", style="yellow")
+    off = f", give or take {released.people_error:.0f}" if released.people_error else ""
+    yield Text(
+        f"mean squared norm: {released.spectrum.fill:.2f} of row_bound^2 (fill); people: {released.people:.0f}{off}"
+    )
+    if released.why:
+        yield Text(f"{released.why[0].upper()}{released.why[1:]}.", style="yellow")
 
 
 def spectrum_step(
-    found: ReleasedSpectrum, left: tuple[float, float] | None, settings: Mapping[str, Any], target: Path
+    released: ReleasedSpectrum, left: tuple[float, float] | None, settings: Mapping[str, Any], target: Path
 ) -> Step:
     """The `plan` command for a fit with the same bounds."""
     # Capitals stand for what only the person knows. The command is printed to be edited.
     budget = "EPSILON" if left is None else text_of(left[1])
     delta = "DELTA" if settings["delta"] is None else text_of(settings["delta"])
-    words = ["-n", f"{found.people:.0f}", "-k", "K", "--epsilon", budget, "--delta", delta, "--spectrum", target]
+    arguments = ["-n", f"{released.people:.0f}", "-k", "K", "--epsilon", budget, "--delta", delta, "--spectrum", target]
     if settings["center"] != "private":
         # Numbers cost a plan as little as none, and need not be typed again.
-        words += ["--center", "none"]
+        arguments += ["--center", "none"]
     elif settings["mean_bound"] is not None or settings["column_bounds"] is not None:
         # With these bounds the fit takes one step to the mean, so the plan must not count a search.
-        words += ["--no-search"]
-    return Step(why_next(left), command_of("plan", *words))
+        arguments += ["--no-search"]
+    return Step(why_next(left), command_of("plan", *arguments))
 
 
-def shared_cost(known: BoundsFile, settings: Mapping[str, Any], unit: PrivacyUnit | None) -> "View":
+def shared_cost(bounds: BoundsFile, settings: Mapping[str, Any], unit: PrivacyUnit | None) -> "View":
     """What the bounds cost together with a private fit with `settings`, and warnings if they are not private or too small.
 
     `unit` is what the fit protects. Costs for rows and costs for people are not added up.
     """
-    for warning in (known.warning, known.long_rows):
+    for warning in (bounds.warning, bounds.long_rows):
         if warning is not None:
             yield warning_panel(warning)
-    both = None if unit is None else known.together(Budget(settings["epsilon"], settings["delta"]), unit)
+    both = None if unit is None else bounds.together(Budget(settings["epsilon"], settings["delta"]), unit)
     if both is not None:
         yield Line(f"\n{both}")

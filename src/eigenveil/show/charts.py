@@ -126,7 +126,7 @@ def scree_chart(
     for at, span in enumerate(spans, 1):
         marks += _whisker(plane.x(at), plane.y(span.low), plane.y(span.high))
     above = sum(variance > floor for variance in variances)
-    said = f"Variance along {count} component{'s' * (count != 1)}, largest {max(variances):.4g}, smallest {min(variances):.4g}."
+    text = f"Variance along {count} component{'s' * (count != 1)}, largest {max(variances):.4g}, smallest {min(variances):.4g}."
     if floor > 0:
         marks.append(line([plane.at(0.4, floor), (plane.right, plane.y(floor))], "second", dashed=True))
         # In the corner, where bars that fall to the right leave room: on the line it would lie over the last ones.
@@ -134,16 +134,16 @@ def scree_chart(
         start = plane.right - width_of(key) - 28
         marks.append(line([(start, 14), (start + 22, 14)], "second", dashed=True))
         marks.append(words(plane.right, 18, key, "second", anchor="end"))
-        said += f" {above} of {count} {'is' if above == 1 else 'are'} above the noise floor of {floor:.4g}."
+        text += f" {above} of {count} {'is' if above == 1 else 'are'} above the noise floor of {floor:.4g}."
     header = ("component", "variance", *["share"] * bool(shares), *["from", "to"] * bool(spans))
     rows: list[tuple[Cell, ...]] = []
     for at, variance in enumerate(variances):
-        share = [f"{one:.1%}" for one in shares[at : at + 1]]
+        share = [f"{fraction:.1%}" for fraction in shares[at : at + 1]]
         ends = [end for span in spans[at : at + 1] for end in (span.low, span.high)]
         rows.append((at + 1, float(variance), *share, *ends))
     return Chart(
         title="Variance along each component",
-        words=said,
+        description=text,
         height=240.0,
         marks=tuple(marks),
         header=header,
@@ -157,9 +157,9 @@ def _whisker(x: float, low: float, high: float) -> Iterator[Mark]:
         yield line([(x - 3, y), (x + 3, y)], "ink", width=1.2)
 
 
-def _band(plane: Plane, found: Sequence[tuple[float, Ends]], colour: str) -> Mark:
+def _band(plane: Plane, spans: Sequence[tuple[float, Ends]], colour: str) -> Mark:
     # Along the low ends and back along the high ones, or the outline would cross itself.
-    edge = [plane.at(at, span.low) for at, span in found] + [plane.at(at, span.high) for at, span in reversed(found)]
+    edge = [plane.at(at, span.low) for at, span in spans] + [plane.at(at, span.high) for at, span in reversed(spans)]
     return Mark(shape="area", places=tuple(edge), colour=colour, opacity=0.17)
 
 
@@ -177,7 +177,7 @@ def cumulative_chart(shares: Sequence[float], *, spans: Sequence[Ends] = ()) -> 
         marks.append(_band(plane, list(enumerate(spans, 1)), "first"))
     marks.append(line([plane.at(at, total) for at, total in enumerate(sums, 1)], "first", width=2.0))
     marks += [dot(*plane.at(at, total), "first", words=f"first {at}: {total:.1%}") for at, total in enumerate(sums, 1)]
-    said = f"The first {len(sums)} component{'s' * (len(sums) != 1)} together have {sums[-1]:.1%} of the variance."
+    summary = f"The first {len(sums)} component{'s' * (len(sums) != 1)} together have {sums[-1]:.1%} of the variance."
     header = ("components", "share together", *["from", "to"] * bool(spans))
     rows: list[tuple[Cell, ...]] = []
     for at, total in enumerate(sums):
@@ -185,7 +185,7 @@ def cumulative_chart(shares: Sequence[float], *, spans: Sequence[Ends] = ()) -> 
         rows.append((at + 1, f"{total:.1%}", *ends))
     return Chart(
         title="Share of the variance, added up",
-        words=said,
+        description=summary,
         height=240.0,
         marks=tuple(marks),
         header=header,
@@ -204,8 +204,8 @@ def loadings_chart(names: Sequence[str], weights: Sequence[float], *, title: str
     middle, reach = 282.0, 82.0
     largest = max((abs(weights[at]) for at in order), default=0.0) or 1.0
     marks = [line([(middle, 4.0), (middle, height + 8)], "grid", width=1.0)]
-    for place, at in enumerate(order):
-        y, weight = 8 + 18.0 * place, weights[at]
+    for index, at in enumerate(order):
+        y, weight = 8 + 18.0 * index, weights[at]
         end = middle + reach * weight / largest
         colour = "first" if weight >= 0 else "second"
         marks.append(words(140.0, y + 11, fitted(names[at], _NAME), "ink", anchor="end"))
@@ -218,7 +218,7 @@ def loadings_chart(names: Sequence[str], weights: Sequence[float], *, title: str
     rows = tuple((names[at], float(weights[at])) for at in order)
     return Chart(
         title=title,
-        words=f"Largest weights: {first}.{left}",
+        description=f"Largest weights: {first}.{left}",
         height=height + 14,
         marks=tuple(marks),
         header=("column", "weight"),
@@ -234,17 +234,17 @@ def shares_chart(names: Sequence[str], shares: Sequence[float], *, title: str) -
     """
     left, reach = 186.0, 176.0
     marks: list[Mark] = []
-    for place, (name, share) in enumerate(zip(names, shares, strict=True)):
-        y, end = 4 + 22.0 * place, left + reach * min(1.0, max(0.0, share))
+    for index, (name, share) in enumerate(zip(names, shares, strict=True)):
+        y, end = 4 + 22.0 * index, left + reach * min(1.0, max(0.0, share))
         marks.append(words(left - 8, y + 13, fitted(name, left - 12), "ink", anchor="end"))
         # The whole in the colour of the grid, so that what is missing can be seen.
         marks += [bar(left, y, left + reach, y + 17, "grid", opacity=0.6), bar(left, y, end, y + 17, "first")]
         marks.append(words(left + reach + 6, y + 13, f"{share:.1%}", "ink"))
-    said = f"From {min(shares):.0%} to {max(shares):.0%}"
+    extent = f"From {min(shares):.0%} to {max(shares):.0%}"
     rows = tuple((name, f"{share:.1%}") for name, share in zip(names, shares, strict=True))
     return Chart(
         title=title,
-        words=f"{said}.",
+        description=f"{extent}.",
         height=22.0 * len(rows) + 6,
         marks=tuple(marks),
         header=("name", "share"),
@@ -263,8 +263,8 @@ def heat_chart(names: Sequence[str], weights: Sequence[Sequence[float]], importa
     cell = min(26.0, (WIDTH - 12 - left) / count)
     largest = max((abs(part[at]) for part in weights for at in order), default=0.0) or 1.0
     marks = [words(left + cell * (at - 0.5), 14, text, anchor="middle") for at, text in numbers(count)]
-    for place, at in enumerate(order):
-        y = top + 15.0 * place
+    for index, at in enumerate(order):
+        y = top + 15.0 * index
         marks.append(words(left - 6, y + 11.5, fitted(names[at], _NAME), "ink", anchor="end"))
         for number, part in enumerate(weights):
             strength, x = abs(part[at]) / largest, left + cell * number
@@ -276,12 +276,12 @@ def heat_chart(names: Sequence[str], weights: Sequence[Sequence[float]], importa
     shown = (
         "All columns." if len(order) == len(names) else f"The {len(order)} of {len(names)} columns that matter most."
     )
-    said = f"{shown} Strong colours are large weights: blue for positive, orange for negative, up to {largest:.2f}."
+    summary = f"{shown} Strong colours are large weights: blue for positive, orange for negative, up to {largest:.2f}."
     rows: list[tuple[Cell, ...]] = [(names[at], *(float(part[at]) for part in weights)) for at in order]
     header = ("column", *(str(number) for number in range(1, count + 1)))
     return Chart(
         title="Weights of columns in components",
-        words=said,
+        description=summary,
         height=top + 15.0 * len(order) + 6,
         marks=tuple(marks),
         header=header,
@@ -297,28 +297,28 @@ def convergence_chart(movements: Sequence[float | None]) -> Chart:
     ((2, 0.1), (3, 0.001))
     """
     # Directions that did not move at all have a sine of zero, which a logarithmic axis lacks.
-    found = [(at, max(moved, 1e-16)) for at, moved in enumerate(movements, 1) if moved is not None]
-    require(bool(found), "there must be a movement to draw")
-    low = math.floor(math.log10(min(moved for _, moved in found)))
+    moves = [(at, max(moved, 1e-16)) for at, moved in enumerate(movements, 1) if moved is not None]
+    require(bool(moves), "there must be a movement to draw")
+    low = math.floor(math.log10(min(moved for _, moved in moves)))
     # At least one power of ten, or the axis would have no length where nothing moved little.
     plane = Plane(x_from=0.5, x_to=len(movements) + 0.5, y_from=10.0 ** min(low, -1), y_to=1.0, log_y=True)
     # More labels than about seven would touch each other.
     step = max(1, math.ceil(-min(low, -1) / 6))
     powers = [(10.0**power, f"1e{power}" if power else "1") for power in range(0, min(low, -1) - 1, -step)]
     marks = [*plane.levels(powers), *plane.below(numbers(len(movements)), "round")]
-    marks.append(line([plane.at(at, moved) for at, moved in found], "first", width=2.0))
-    marks += [dot(*plane.at(at, moved), "first", words=f"round {at}: {moved:.1e}") for at, moved in found]
-    said = (
-        f"The directions moved by {found[0][1]:.2g} in round {found[0][0]} and by {found[-1][1]:.2g} in round {found[-1][0]}. "
+    marks.append(line([plane.at(at, moved) for at, moved in moves], "first", width=2.0))
+    marks += [dot(*plane.at(at, moved), "first", words=f"round {at}: {moved:.1e}") for at, moved in moves]
+    summary = (
+        f"The directions moved by {moves[0][1]:.2g} in round {moves[0][0]} and by {moves[-1][1]:.2g} in round {moves[-1][0]}. "
         "This is the sine of the largest principal angle between two rounds: 0 is no change, and 1 a right angle."
     )
     return Chart(
         title="How far the directions moved",
-        words=said,
+        description=summary,
         height=240.0,
         marks=tuple(marks),
         header=("round", "largest angle, as a sine"),
-        rows=tuple(found),
+        rows=tuple(moves),
     )
 
 
@@ -346,10 +346,10 @@ def bars_chart(series: Sequence[tuple[str, Sequence[int]]], *, title: str, axis:
     colours = (" (blue)", " (orange)") if len(series) > 1 else ("",)
     parts = [f"{in_bytes(sum(values))} {name}{mark}" for (name, values), mark in zip(series, colours, strict=False)]
     rows: list[tuple[Cell, ...]] = [(at + 1, *(in_bytes(values[at]) for _, values in series)) for at in range(count)]
-    said = f"{' and '.join(parts)} in all."
+    summary = f"{' and '.join(parts)} in all."
     return Chart(
         title=title,
-        words=said,
+        description=summary,
         height=240.0,
         marks=tuple(marks),
         header=(axis, *(name for name, _ in series)),
@@ -363,33 +363,36 @@ def taking_part_chart(sites: Sequence[str], answered: Sequence[frozenset[str]]) 
     >>> taking_part_chart(["a", "b"], [frozenset("ab"), frozenset("a")]).words
     '1 of 2 missed a round.'
     """
-    missed = [name for name in sites if any(name not in there for there in answered)]
+    missed = [name for name in sites if any(name not in responders for responders in answered)]
     # Among many sites, those that missed a round are what people look for.
     shown = (list(sites) if len(sites) <= MOST_ROWS else missed)[:MOST_ROWS]
     left, top = 146.0, 22.0
     cell = min(26.0, (WIDTH - 12 - left) / max(len(answered), 1))
     marks = [words(left + cell * (at - 0.5), 14, text, anchor="middle") for at, text in numbers(len(answered))]
-    for place, name in enumerate(shown):
-        y = top + 14.0 * place
+    for index, name in enumerate(shown):
+        y = top + 14.0 * index
         marks.append(words(left - 6, y + 11, fitted(name, _NAME), "ink", anchor="end"))
-        for number, there in enumerate(answered):
-            x, came = left + cell * number, name in there
+        for number, responders in enumerate(answered):
+            x, came = left + cell * number, name in responders
             tip = f"{name}, round {number + 1}: {'answered' if came else 'did not answer'}"
             # Size tells the two apart as well, for those who do not see the colours.
             inner = 1.0 if came else 4.0
             colour = "first" if came else "bad"
             marks.append(bar(x + inner, y + inner, x + cell - inner, y + 14 - inner, colour, words=tip))
-    said = "All answered in every round." if not missed else f"{len(missed)} of {len(sites)} missed a round."
+    summary = "All answered in every round." if not missed else f"{len(missed)} of {len(sites)} missed a round."
     if missed and len(shown) < len(sites):
-        said += " Only those are drawn." if len(shown) == len(missed) else f" The first {len(shown)} of them are drawn."
+        summary += (
+            " Only those are drawn." if len(shown) == len(missed) else f" The first {len(shown)} of them are drawn."
+        )
     # If nobody missed a round, the sentence above says everything.
     rows = tuple(
-        (name, sum(name in there for there in answered), len(answered)) for name in (shown if missed else shown[:0])
+        (name, sum(name in responders for responders in answered), len(answered))
+        for name in (shown if missed else shown[:0])
     )
     height = top + 14.0 * len(shown) + 6
     return Chart(
         title="Who took part in which round",
-        words=said,
+        description=summary,
         height=height,
         marks=tuple(marks),
         header=("name", "rounds answered", "of"),
@@ -411,24 +414,29 @@ def budget_chart(epsilon: float) -> Chart:
         marks.append(words((left + right) / 2, 46, name, "ink", anchor="middle"))
     marks += [words(plane.x(at), 68, f"{at:g}", anchor="middle") for at in (0.1, 1.0, 10.0)]
     marks += [words(plane.left, 68, "0.01"), words(plane.right, 68, "100", anchor="end")]
-    here = plane.x(epsilon)
+    x = plane.x(epsilon)
     # The label stays on the drawing, whatever the epsilon is.
-    side: Literal["start", "middle", "end"] = "start" if here < 70 else "end" if here > WIDTH - 70 else "middle"
+    side: Literal["start", "middle", "end"] = "start" if x < 70 else "end" if x > WIDTH - 70 else "middle"
     # Down to the bar and no further, or it would run through the name of a range.
-    marks.append(line([(here, 24), (here, 36)], "ink", width=2.5))
-    marks.append(words(here, 19, f"epsilon = {epsilon:.4g}", "ink", anchor=side, strong=True))
+    marks.append(line([(x, 24), (x, 36)], "ink", width=2.5))
+    marks.append(words(x, 19, f"epsilon = {epsilon:.4g}", "ink", anchor=side, strong=True))
     name = next((name for _, high, name, _ in RANGES if epsilon <= high), RANGES[-1][2])
-    said = f"Epsilon {epsilon:.4g} is called {name}. At most 1 is strong, up to 10 reasonable, and more is weak."
+    summary = f"Epsilon {epsilon:.4g} is called {name}. At most 1 is strong, up to 10 reasonable, and more is weak."
     rows = (*((f"{low:g} to {high:g}", text) for low, high, text, _ in RANGES), ("this result", f"{epsilon:.6g}"))
     return Chart(
-        title="Epsilon on a scale", words=said, height=76.0, marks=tuple(marks), header=("epsilon", "called"), rows=rows
+        title="Epsilon on a scale",
+        description=summary,
+        height=76.0,
+        marks=tuple(marks),
+        header=("epsilon", "called"),
+        rows=rows,
     )
 
 
 def plan_chart(
     points: Sequence[Point],
     *,
-    asked: float,
+    target: float,
     title: str,
     note: str = "",
     mark: str = "asked",
@@ -436,7 +444,7 @@ def plan_chart(
 ) -> Chart:
     """What an epsilon buys: captured variance and largest sine with their intervals, and random directions.
 
-    What is captured is a share of the variance `of` all rows or of the clipped ones. The epsilon `asked` is marked with the word
+    What is captured is a share of the variance `of` all rows or of the clipped ones. The epsilon `target` is marked with the word
     `mark`, and `note` follows the words of the chart.
     """
     require(bool(points), "there must be a point to draw")
@@ -445,25 +453,28 @@ def plan_chart(
         x_from=ordered[0].epsilon, x_to=ordered[-1].epsilon, y_from=0.0, y_to=1.0, top=34.0, bottom=214.0, log_x=True
     )
     marks = [*plane.levels(_QUARTERS)]
-    marks += plane.below(_apart(plane, [point.epsilon for point in ordered], asked), "epsilon")
-    here = plane.x(asked)
-    marks.append(line([(here, plane.top), (here, plane.bottom)], "ink", width=1.2, dashed=True))
+    marks += plane.below(_apart(plane, [point.epsilon for point in ordered], target), "epsilon")
+    x_target = plane.x(target)
+    marks.append(line([(x_target, plane.top), (x_target, plane.bottom)], "ink", width=1.2, dashed=True))
     # Above the plane, where no curve runs, and inside the drawing wherever the line is.
-    side: Literal["middle", "end"] = "end" if here > WIDTH - 60 else "middle"
-    marks.append(words(here + (12 if side == "end" else 0), plane.top - 4, mark, "ink", anchor=side, strong=True))
+    side: Literal["middle", "end"] = "end" if x_target > WIDTH - 60 else "middle"
+    marks.append(words(x_target + (12 if side == "end" else 0), plane.top - 4, mark, "ink", anchor=side, strong=True))
     # The captured variance is drawn last, over the sine.
-    for colour, found in (
+    for colour, spans in (
         ("second", [(point.epsilon, point.sine) for point in ordered]),
         ("first", [(point.epsilon, point.captured) for point in ordered]),
     ):
-        marks += [_band(plane, found, colour), line([plane.at(at, one.value) for at, one in found], colour, width=2.0)]
-        marks += [dot(*plane.at(at, one.value), colour) for at, one in found]
+        marks += [
+            _band(plane, spans, colour),
+            line([plane.at(at, span.value) for at, span in spans], colour, width=2.0),
+        ]
+        marks += [dot(*plane.at(at, span.value), colour) for at, span in spans]
     marks.append(line([plane.at(point.epsilon, point.nothing) for point in ordered], "muted", dashed=True, width=1.2))
     for x, colour, text in _PLAN_KEYS:
         marks += [bar(x, 2, x + 10, 12, colour), words(x + 15, 11, text, "ink")]
     # There may be no point at the asked epsilon, if the method is refused there.
-    chosen = next((point for point in ordered if point.epsilon == asked), ordered[-1])
-    said = (
+    chosen = next((point for point in ordered if point.epsilon == target), ordered[-1])
+    summary = (
         f"At epsilon = {chosen.epsilon:g} expect {chosen.captured.value:.0%} of the variance that exact PCA finds in "
         f"{'all rows before clipping' if of == 'all rows' else 'the clipped rows'}, "
         f"{chosen.captured.low:.0%} to {chosen.captured.high:.0%} in nine fits of ten. "
@@ -471,20 +482,22 @@ def plan_chart(
         f"direction is found and 100% if one is lost. {note}"
     )
     rows = tuple((point.epsilon, *_ends(point.captured), *_ends(point.sine), point.nothing) for point in ordered)
-    return Chart(title=title, words=said.strip(), height=254.0, marks=tuple(marks), header=_PLAN_HEADER, rows=rows)
+    return Chart(
+        title=title, description=summary.strip(), height=254.0, marks=tuple(marks), header=_PLAN_HEADER, rows=rows
+    )
 
 
-def _ends(found: Ends) -> tuple[float, float, float]:
-    return found.value, found.low, found.high
+def _ends(interval: Ends) -> tuple[float, float, float]:
+    return interval.value, interval.low, interval.high
 
 
-def _apart(plane: Plane, epsilons: Sequence[float], asked: float) -> list[tuple[float, str]]:
+def _apart(plane: Plane, epsilons: Sequence[float], target: float) -> list[tuple[float, str]]:
     """The epsilons whose labels do not touch, the asked one first."""
-    found: list[float] = []
-    for epsilon in sorted(epsilons, key=lambda at: at != asked):
-        if all(abs(plane.x(epsilon) - plane.x(other)) >= 28 for other in found):
-            found.append(epsilon)
-    return [(epsilon, f"{epsilon:g}") for epsilon in found]
+    retained: list[float] = []
+    for epsilon in sorted(epsilons, key=lambda at: at != target):
+        if all(abs(plane.x(epsilon) - plane.x(other)) >= 28 for other in retained):
+            retained.append(epsilon)
+    return [(epsilon, f"{epsilon:g}") for epsilon in retained]
 
 
 def scatter_chart(scores: Sequence[tuple[float, float]]) -> Chart:
@@ -504,8 +517,10 @@ def scatter_chart(scores: Sequence[tuple[float, float]]) -> Chart:
     marks.append(words(plane.right, plane.bottom + 17, f"{ends[0][1]:.3g}", anchor="end"))
     # Half transparent, so that rows on top of each other look denser.
     marks += [dot(*plane.at(*score), "bad", radius=2.0, opacity=0.5) for score in scores]
-    said = (
+    summary = (
         f"{len(scores)} row{'s' * (len(scores) != 1)} along components 1 and 2. Raw data of the people in these rows."
     )
     # No table: the numbers themselves are in the owner's file of scores.
-    return Chart(title="Scores of the rows: RAW DATA", words=said, height=370.0, marks=tuple(marks), header=(), rows=())
+    return Chart(
+        title="Scores of the rows: RAW DATA", description=summary, height=370.0, marks=tuple(marks), header=(), rows=()
+    )

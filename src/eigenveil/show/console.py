@@ -25,7 +25,7 @@ __all__ = ["Line", "busy", "draw", "is_seen", "output", "watched"]
 class Line:
     """A line that is not wrapped, however long, so that it can be copied."""
 
-    words: str
+    text: str
     style: str | None = None
 
 
@@ -56,7 +56,7 @@ def is_seen(console: "Console") -> bool:
 
 
 @contextmanager
-def busy(words: str) -> Iterator[None]:
+def busy(message: str) -> Iterator[None]:
     """A spinner on stderr with these words and the time so far, for work that prints nothing; on a terminal only."""
     console = output(stderr=True)
     if not is_seen(console):
@@ -64,8 +64,10 @@ def busy(words: str) -> Iterator[None]:
         return
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    with Progress(SpinnerColumn(), TextColumn(words), TimeElapsedColumn(), console=console, transient=True) as spinner:
-        spinner.add_task(words, total=None)
+    with Progress(
+        SpinnerColumn(), TextColumn(message), TimeElapsedColumn(), console=console, transient=True
+    ) as spinner:
+        spinner.add_task(message, total=None)
         yield
 
 

@@ -158,8 +158,8 @@ SHOWN_DIGITS: Final = 16
 def dataset_view(state: "DatasetState", studies: "Sequence[StudyReplay]", delta: float | None) -> "View":
     """What a dataset has spent, what is reserved and allowed, and its studies."""
     # One delta for the whole table: the given one, the policy's, or the largest of the studies.
-    told = [study.account.delta for study in studies if study.account.delta is not None]
-    at = delta or (state.life.delta if state.life is not None else max(told, default=_USUAL_DELTA))
+    deltas = [study.account.delta for study in studies if study.account.delta is not None]
+    at = delta or (state.life.delta if state.life is not None else max(deltas, default=_USUAL_DELTA))
     yield Text.assemble("dataset ", (state.name, "bold"))
     if state.unit is not None:
         yield f"  protects  {state.unit}"
@@ -207,8 +207,8 @@ def log_view(logged: Sequence[tuple[str, str, str]]) -> "View":
         return
     yield "\nFor this site alone. This may depend on rows, and is in no export:"
     table = _folded("time", "study", "what")
-    for time, study, words in logged:
-        table.add_row(time, study[:8], words)
+    for time, study, text in logged:
+        table.add_row(time, study[:8], text)
     yield table
 
 

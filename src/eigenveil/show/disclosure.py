@@ -74,7 +74,7 @@ def disclose(
     learned = Fact("", who_learns(study, whose="this"))
     voice.say(learned.words, style=_style(learned))
     voice.gap()
-    state = next((one for one in accounts.datasets() if one.name == account.dataset), None)
+    state = next((dataset for dataset in accounts.datasets() if dataset.name == account.dataset), None)
     voice.item("Columns used", _columns(study, holding, data))
     if voice.terminal:
         # How many rows and people there are is private: for the person at this terminal, never for a log.
@@ -98,7 +98,7 @@ def disclose(
 
 
 def disclose_stream(
-    voice: Voice, agent: "SlotSiteAgent", ledger: "DurableLedger", *, source: Path, kept: Path, joined: bool
+    voice: Voice, agent: "SlotSiteAgent", ledger: "DurableLedger", *, source: Path, ledger_path: Path, joined: bool
 ) -> None:
     """What the study would learn from this stream, and at what cost, before anything is connected or spent."""
     study, account = agent.study, agent.account
@@ -112,14 +112,14 @@ def disclose_stream(
     voice.say(who_learns(study, whose="this"), style="bold red" if loud else None)
     voice.gap()
     voice.item("Stream", f"{'standard input' if str(source) == '-' else source}, columns {listed_columns(study)}")
-    state = next((one for one in ledger.datasets() if one.name == account.dataset), None)
+    state = next((dataset for dataset in ledger.datasets() if dataset.name == account.dataset), None)
     cost = cost_fact(account, state, life=agent.life, joined=joined)
     voice.item(cost.label, cost.words)
     # What was said above, in words for this very site, is not repeated.
     for fact in facts_of(study):
         if fact.label not in ("Study", "Warning", "Columns", "Who learns what", "Cost"):
             voice.item(fact.label, fact.words)
-    voice.item("Ledger", f'{kept.absolute()}, dataset "{account.dataset}"')
+    voice.item("Ledger", f'{ledger_path.absolute()}, dataset "{account.dataset}"')
     voice.item("Study file", f"id {study.id}, digest {study.digest}")
     voice.gap()
 
@@ -199,11 +199,11 @@ def leaving_peer(
     from eigenveil.tasks.fit.search import NORMS
     from eigenveil.tasks.fit.units import ENTRIES
 
-    request, plan, dim = parties.request, parties.request.fit.plan, parties.request.fit.bounds.dim
-    count, trace = request.fit.people is None, not request.fit.method.releases_gram
-    bounds = request.fit.bounds
+    spec, plan, dim = parties.request, parties.request.fit.plan, parties.request.fit.bounds.dim
+    count, trace = spec.fit.people is None, not spec.fit.method.releases_gram
+    bounds = spec.fit.bounds
     split = split_budget(
-        mean=isinstance(request.fit.center, str),
+        mean=isinstance(spec.fit.center, str),
         search=bounds.search,
         count=count,
         trace=trace,
@@ -214,23 +214,23 @@ def leaving_peer(
     # The search for bound and mean, the components, and one more where counts or squares are released apart.
     rounds = len(split.mean) + plan.rounds + (split.extra > 0)
     # Without privacy nothing is charged, and a fit begins again each time a peer is lost.
-    most = rounds + request.restarts if request.fit.private else rounds * len(parties.names)
+    max_rounds = rounds + spec.restarts if spec.fit.private else rounds * len(parties.names)
     # A sum of rows with its count has d + 1 numbers.
-    product = request.fit.method.message_size(dim, plan)
+    product = spec.fit.method.message_size(dim, plan)
     times = parties.terms.among(()).mixing.steps
     again = (
-        f" Of these, {request.restarts} may repeat a round with new noise when peers vanish. The cost includes them."
-        if request.restarts
+        f" Of these, {spec.restarts} may repeat a round with new noise when peers vanish. The cost includes them."
+        if spec.restarts
         else ""
     )
     counted = dim * ENTRIES.count if bounds.units else NORMS.count if bounds.find else 0
-    seen = 0 if bounds.gaps is None else bounds.gaps.entries
-    numbers = max(product, dim + 1 + seen, counted)
+    gap_entries = 0 if bounds.gaps is None else bounds.gaps.entries
+    numbers = max(product, dim + 1 + gap_entries, counted)
     each = f"In each, the peer sends at most {_numbers(numbers)} to each neighbour, {times} times"
-    yield Fact("Rounds", f"at most {most}.{again} {each}, plus headers.")
-    sums = _sums(study, plan, count=count, center=request.fit.center, trace=trace, bounds=bounds)
+    yield Fact("Rounds", f"at most {max_rounds}.{again} {each}, plus headers.")
+    sums = _sums(study, plan, count=count, center=spec.fit.center, trace=trace, bounds=bounds)
     yield Fact("What leaves", f"{listed(sums)}. {_covered(study)}")
-    names = listed([f"{place.name} at {place.address}" for place in near])
+    names = listed([f"{neighbour.name} at {neighbour.address}" for neighbour in near])
     yield Fact(
         "Neighbours", f"{names}. They pass on what they get, added to their own: assume that every peer sees it."
     )
@@ -292,34 +292,34 @@ def party_words(study: "StudyFile", me: "Place", policy: "Policy | None") -> Ite
     """Each party and whether the policy has its pin, the pin in groups of four, and a style."""
     from eigenveil.network.certificates import pin_words
 
-    for place in study.places:
+    for party in study.places:
         # All parties, pinned or not: without a policy the person is the only one who can compare.
-        who, pin = _named(place), pin_words(place.pin)
-        if place is me:
-            yield f"{who}, this {place.certificate.role}", pin, "dim"
-        elif policy is not None and _pinned(place, policy):
+        who, pin = _named(party), pin_words(party.pin)
+        if party is me:
+            yield f"{who}, this {party.certificate.role}", pin, "dim"
+        elif policy is not None and _pinned(party, policy):
             yield f"{who}, pinned by your policy", pin, None
         else:
             yield f"{who}, NOT verified: compare this fingerprint by telephone", pin, "yellow"
 
 
-def _named(place: "Place") -> str:
+def _named(party: "Place") -> str:
     """The role and the name in quotes, without the role where the name begins with it: hub, "site 0", site "north"."""
-    role, name = place.certificate.role, place.name
+    role, name = party.certificate.role, party.name
     if name == role:
         return role
     return f'"{name}"' if name.startswith(f"{role} ") else f'{role} "{name}"'
 
 
-def _the(place: "Place") -> str:
-    named = _named(place)
+def _the(party: "Place") -> str:
+    named = _named(party)
     return named if named.startswith('"') else f"the {named}"
 
 
-def _pinned(place: "Place", policy: "Policy") -> bool:
-    if place.certificate.role == "hub":
-        return place.pin in policy.pins.hub
-    return policy.pins.peers.get(place.name) == place.pin
+def _pinned(party: "Place", policy: "Policy") -> bool:
+    if party.certificate.role == "hub":
+        return party.pin in policy.pins.hub
+    return policy.pins.peers.get(party.name) == party.pin
 
 
 def cost_fact(account: "StudyBudget", state: "DatasetState | None", *, life: "Budget | None", joined: bool) -> Fact:
@@ -335,12 +335,12 @@ def cost_fact(account: "StudyBudget", state: "DatasetState | None", *, life: "Bu
     if account.epsilon is None or account.delta is None:
         loses = f"In the ledger, {name} loses its guarantee for good, whatever is done with it later."
         return Fact(label, f"NOTHING IS GUARANTEED, so no budget can pay for it. {loses}")
-    most = _with_this_study(account, state, life=life, joined=joined)
+    max_epsilon = _with_this_study(account, state, life=life, joined=joined)
     cost = f"at most epsilon {account.epsilon:g} at delta {account.delta:g}."
     # A study and a policy may count at two deltas, and epsilons at two deltas cannot be compared.
     delta = account.delta if life is None else life.delta
     allowed = "" if life is None else f" of the {life.epsilon:g} your policy allows, both"
-    total = f"In total with this study: at most epsilon {most}{allowed} at delta {delta:g}."
+    total = f"In total with this study: at most epsilon {max_epsilon}{allowed} at delta {delta:g}."
     return Fact(label, f"{cost} {_so_far(state, delta, name)} {total}")
 
 
@@ -348,7 +348,7 @@ def _so_far(state: "DatasetState | None", delta: float, name: str) -> str:
     if state is None:
         return f"So far {name} has cost nothing."
     parts = (("spent", state.spent), ("reserved by open studies", state.reserved), ("counted in total", state.counted))
-    each = ", ".join(f"{rounded(state.epsilon(delta, mu=mu))} {words}" for words, mu in parts)
+    each = ", ".join(f"{rounded(state.epsilon(delta, mu=mu))} {label}" for label, mu in parts)
     return f"So far {name}, as epsilon at delta {delta:g}: {each}."
 
 
@@ -401,13 +401,13 @@ def rounded(number: float, *, up: bool = True) -> str:
     return format(Decimal(number).quantize(unit, ROUND_CEILING if up else ROUND_FLOOR).normalize(), "f")
 
 
-def listed(words: Sequence[str]) -> str:
+def listed(texts: Sequence[str]) -> str:
     """The words with commas between them, and "and" before the last.
 
     >>> listed(["north"]), listed(["north", "south", "west"])
     ('north', 'north, south and west')
     """
-    *others, last = words
+    *others, last = texts
     return f"{', '.join(others)} and {last}" if others else last
 
 

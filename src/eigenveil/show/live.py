@@ -31,9 +31,9 @@ __all__ = ["LivePage", "PageAddress", "PageBudget", "PageState", "live_page", "s
 @final
 @dataclass(frozen=True, slots=True)
 class PageBudget:
-    """What has been spent at this place, in `words`, and as a `share` of what may be, None where nothing limits it."""
+    """What has been spent at this place, in `text`, and as a `share` of what may be, None where nothing limits it."""
 
-    words: str
+    text: str
     share: float | None = None
 
     @classmethod
@@ -48,7 +48,7 @@ class PageBudget:
 class PageState:
     """One moment of a run. Every number in it was released or is public, and the terminal of this party shows it as well.
 
-    `now` says what is being done. `parties` are the others, each with whether it is there, and `there` is the word for that.
+    `now` says what is being done. `parties` are the others, each with whether it is there, and `presence` is the word for that.
     `variances` are along the components as far as they are known, with the noise `floor` once there is a model.
     """
 
@@ -56,7 +56,7 @@ class PageState:
     now: str
     facts: tuple[tuple[str, str], ...] = ()
     parties: tuple[tuple[str, bool], ...] = ()
-    there: str = "connected"
+    presence: str = "connected"
     rounds: tuple["Round", ...] = ()
     spending: PageBudget | None = None
     variances: tuple[float, ...] = ()
@@ -112,13 +112,13 @@ readers, or use 127.0.0.1:8080 and an SSH tunnel
     token: str | None = field(default=None, repr=False)
 
     @classmethod
-    def read(cls, given: str, token: Path | None) -> "PageAddress":
+    def read(cls, address: str, token: Path | None) -> "PageAddress":
         """The address as it was typed, with the token in the file, which is made if it is not there."""
         # A port alone, with or without the colon, must not open the page to the network.
-        host, port = _halves(given if ":" in given.removeprefix(":") else f"127.0.0.1:{given.removeprefix(':')}")
+        host, port = _halves(address if ":" in address.removeprefix(":") else f"127.0.0.1:{address.removeprefix(':')}")
         require(
             token is not None or _is_loopback(host),
-            f"--page {given} can be reached from other machines. Give --page-token FILE, which makes a token for its readers, "
+            f"--page {address} can be reached from other machines. Give --page-token FILE, which makes a token for its readers, "
             f"or use 127.0.0.1:{port} and an SSH tunnel",
         )
         return cls(host, port, None if token is None else _token_in(token))
@@ -174,8 +174,8 @@ def _halves(address: str) -> tuple[str, int]:
 
 
 def _is_loopback(host: str) -> bool:
-    found = _address(host)
-    return host == "localhost" or (found is not None and found.is_loopback)
+    address = _address(host)
+    return host == "localhost" or (address is not None and address.is_loopback)
 
 
 def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
@@ -221,10 +221,10 @@ class LivePage:
         # Appending and copying a deque are single steps, so the threads of the study and of the page need no lock.
         self._lines: deque[tuple[str, str, str | None]] = deque(maxlen=_LINES)
 
-    def line(self, words: str, style: str | None = None) -> None:
+    def line(self, text: str, style: str | None = None) -> None:
         """Something that happened just now."""
         # Cut to a bounded length, because all lines are sent again whenever one is added.
-        self._lines.append((f"{datetime.now().astimezone():%H:%M:%S}", words[:_LONGEST], style))
+        self._lines.append((f"{datetime.now().astimezone():%H:%M:%S}", text[:_LONGEST], style))
 
     def parts(self) -> dict[str, str]:
         """The page as it is now. Whatever goes wrong here stays here: a study must not end because of its page."""

@@ -63,17 +63,17 @@ def escaped(text: object) -> str:
     return escape(plain(text), quote=True)
 
 
-def short(text: object, most: int) -> str:
+def short(text: object, max_length: int) -> str:
     """`text` in at most so many characters. The middle is left out: long names often differ at their end only.
 
     >>> short("blood pressure, systolic", 16)
     'blood pre…stolic'
     """
-    words = plain(text)
-    if len(words) <= most:
-        return words
-    head = math.ceil(0.6 * (most - 1))
-    return f"{words[:head].rstrip()}…{words[len(words) - (most - 1 - head) :].lstrip()}"
+    label = plain(text)
+    if len(label) <= max_length:
+        return label
+    head = math.ceil(0.6 * (max_length - 1))
+    return f"{label[:head].rstrip()}…{label[len(label) - (max_length - 1 - head) :].lstrip()}"
 
 
 def width_of(text: str) -> float:
@@ -90,8 +90,8 @@ def _width(character: str) -> float:
         return 0.0
     if unicodedata.east_asian_width(character) in "WF":
         return 1.1
-    known = next((width for group, width in _WIDTHS if character in group), None)
-    return known if known is not None else 0.78 if character.isupper() else 0.64
+    factor = next((width for group, width in _WIDTHS if character in group), None)
+    return factor if factor is not None else 0.78 if character.isupper() else 0.64
 
 
 def fitted(text: object, room: float) -> str:
@@ -101,10 +101,10 @@ def fitted(text: object, room: float) -> str:
     ('x', 'age', 'WWWWW…WW')
     """
     # No more characters than this fit anywhere, so a name of a million is cut before it is measured.
-    words = short(text, 80)
-    if width_of(words) <= room:
-        return words
-    return next((cut for most in range(len(words), 1, -1) if width_of(cut := short(words, most)) <= room), "…")
+    label = short(text, 80)
+    if width_of(label) <= room:
+        return label
+    return next((cut for length in range(len(label), 1, -1) if width_of(cut := short(label, length)) <= room), "…")
 
 
 def in_bytes(count: int) -> str:
@@ -135,13 +135,13 @@ def variables(dark: bool) -> str:
 class Mark:
     """Something that is drawn: its shape, its corners, and the `colour` by its name in `COLOURS`.
 
-    A bar has two opposite corners, a dot and words one place. `words` are drawn, or appear when the mouse rests on the mark.
+    A bar has two opposite corners, a dot and words one place. `text` are drawn, or appear when the mouse rests on the mark.
     """
 
     shape: Literal["line", "area", "bar", "dot", "words"]
     places: tuple[Place, ...]
     colour: str
-    words: str = ""
+    text: str = ""
     anchor: Literal["start", "middle", "end"] = "start"
     width: float = 1.5
     opacity: float = 1.0
@@ -151,12 +151,12 @@ class Mark:
     def svg(self) -> str:
         """The element."""
         paint = f'fill="var(--{self.colour})"' + (f' fill-opacity="{self.opacity:.3g}"' if self.opacity < 1 else "")
-        (x, y), tip = self.places[0], f"<title>{escaped(self.words)}</title>" if self.words else ""
+        (x, y), tip = self.places[0], f"<title>{escaped(self.text)}</title>" if self.text else ""
         match self.shape:
             case "words":
                 bold = ' font-weight="600"' * self.strong
                 anchor = "" if self.anchor == "start" else f' text-anchor="{self.anchor}"'
-                return f'<text x="{x:.1f}" y="{y:.1f}" {paint}{anchor}{bold}>{escaped(self.words)}</text>'
+                return f'<text x="{x:.1f}" y="{y:.1f}" {paint}{anchor}{bold}>{escaped(self.text)}</text>'
             case "bar":
                 # SVG draws no rectangle of negative width, and a bar of a negative weight ends left of its start.
                 (left, right), (top, bottom) = (sorted(ends) for ends in zip(*self.places, strict=True))
@@ -181,7 +181,7 @@ class Chart:
     """Marks on a plane of 420 by `height`, with what they say in words and as a table of `rows` under a `header`."""
 
     title: str
-    words: str
+    description: str
     height: float
     marks: tuple[Mark, ...]
     header: tuple[str, ...]
@@ -193,28 +193,28 @@ class Chart:
         return (
             f'<svg class="chart" viewBox="0 0 {WIDTH:g} {self.height:g}" role="img" '
             f'aria-labelledby="{name}-t {name}-d" font-size="{_SIZE:g}">'
-            f'<title id="{name}-t">{escaped(self.title)}</title><desc id="{name}-d">{escaped(self.words)}</desc>'
+            f'<title id="{name}-t">{escaped(self.title)}</title><desc id="{name}-d">{escaped(self.description)}</desc>'
             f"{''.join(mark.svg() for mark in self.marks)}</svg>"
         )
 
     def document(self) -> str:
         """A file of its own, light or dark as the reader's screen is, with the title and the words on it."""
         # 296 units of letters of 12 are as wide as the drawing in bold ones of 14.
-        lines = list(_wrapped(self.words, 68))
+        lines = list(_wrapped(self.description, 68))
         top, height = 34.0, self.height + 52 + 15 * len(lines)
         style = (
             f":root{{{variables(dark=False)}}}@media(prefers-color-scheme:dark){{:root{{{variables(dark=True)}}}}}"
             "text{font-family:system-ui,sans-serif}"
         )
         below = (
-            f'<text x="14" y="{top + self.height + 14 + 15 * place:.0f}" font-size="11" fill="var(--muted)">'
+            f'<text x="14" y="{top + self.height + 14 + 15 * index:.0f}" font-size="11" fill="var(--muted)">'
             f"{escaped(line)}</text>"
-            for place, line in enumerate(lines)
+            for index, line in enumerate(lines)
         )
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH:g} {height:g}" width="{1.5 * WIDTH:g}" '
             f'height="{1.5 * height:g}" role="img" aria-labelledby="t d" font-size="{_SIZE:g}">\n'
-            f'<title id="t">{escaped(self.title)}</title>\n<desc id="d">{escaped(self.words)}</desc>\n'
+            f'<title id="t">{escaped(self.title)}</title>\n<desc id="d">{escaped(self.description)}</desc>\n'
             f'<style>{style}</style>\n<rect width="{WIDTH:g}" height="{height:g}" fill="var(--ground)"/>\n'
             f'<text x="14" y="24" font-size="14" font-weight="600" fill="var(--ink)">{escaped(fitted(self.title, 296))}</text>\n'
             f'<g transform="translate(0 {top:g})">\n' + "\n".join(mark.svg() for mark in self.marks) + "\n</g>\n"
@@ -238,7 +238,7 @@ def png(chart: Chart) -> bytes:
     axes = made.add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, WIDTH), ylim=(chart.height, -30))
     axes.axis("off")
-    title = Mark(shape="words", places=((14.0, -10.0),), colour="ink", words=fitted(chart.title, 346), strong=True)
+    title = Mark(shape="words", places=((14.0, -10.0),), colour="ink", text=fitted(chart.title, 346), strong=True)
     for mark in (title, *chart.marks):
         for artist in _artists(mark):
             axes.add_artist(artist)
@@ -285,7 +285,7 @@ def line(places: Sequence[Place], colour: str, **more: Any) -> Mark:
 
 def words(x: float, y: float, text: object, colour: str = "muted", **more: Any) -> Mark:
     """Words at a place."""
-    return Mark(shape="words", places=((x, y),), colour=colour, words=str(text), **more)
+    return Mark(shape="words", places=((x, y),), colour=colour, text=str(text), **more)
 
 
 def bar(x: float, y: float, to_x: float, to_y: float, colour: str, **more: Any) -> Mark:
@@ -356,7 +356,7 @@ def ticks(top: float) -> list[tuple[float, str]]:
     step = 10 ** math.floor(math.log10(top))
     # At most five steps of 1, 2 or 5 times a power of ten.
     step *= next((part for part in (0.2, 0.5, 1.0, 2.0) if top / (part * step) <= 5), 2.0)
-    return [(place * step, f"{place * step:.4g}") for place in range(math.floor(top / step * (1 + 1e-9)) + 1)]
+    return [(index * step, f"{index * step:.4g}") for index in range(math.floor(top / step * (1 + 1e-9)) + 1)]
 
 
 def numbers(count: int) -> list[tuple[float, str]]:

@@ -33,7 +33,7 @@ def _(guarantee: Guarantee) -> str:
 def _(model: Model) -> str:
     shares = model.explained_variance_ratio.tolist()
     chart = scree_chart(model.explained_variance.tolist(), floor=model.noise_floor, shares=shares)
-    warnings = "".join(f"<p><strong>Warning.</strong> {escaped(words)}</p>" for words in model.warnings)
+    warnings = "".join(f"<p><strong>Warning.</strong> {escaped(warning)}</p>" for warning in model.warnings)
     # Several models may be shown on one page, and ids must differ.
     return fragment(_headline(model.guarantee) + warnings + figure(chart, f"scree{id(model)}"))
 
@@ -62,8 +62,8 @@ def _(ledger: Ledger) -> str:
         # A file may be gone or damaged since.
         return fragment(f"<p>{escaped(where)}</p><p>{escaped(str(error))}</p>")
     entries = table(("release", "mu"), [(charge.label, charge.mu) for charge in ledger.charges])
-    place = f"<p>{escaped(where)}. Left: epsilon {ledger.left():g}</p>" if where else ""
-    return fragment(f"<p><strong>{escaped(spent)}</strong></p>{place}{entries}")
+    paragraph = f"<p>{escaped(where)}. Left: epsilon {ledger.left():g}</p>" if where else ""
+    return fragment(f"<p><strong>{escaped(spent)}</strong></p>{paragraph}{entries}")
 
 
 def _headline(guarantee: Guarantee) -> str:

@@ -223,10 +223,10 @@ def table(header: Sequence[str], rows: Iterable[Sequence[Cell]], *, sorts: bool 
     right = [bool(lines) and all(_is_number(row[at]) for row in lines) for at in range(len(header))]
     # A column of sentences gets room for several words in a line, where the table scrolls.
     long = [any(isinstance(row[at], str) and str(row[at]).count(" ") > 5 for row in lines) for at in range(len(header))]
-    marks = [' class="n"' if one else ' class="w"' if wide else "" for one, wide in zip(right, long, strict=True)]
+    marks = [' class="n"' if entry else ' class="w"' if wide else "" for entry, wide in zip(right, long, strict=True)]
     head = "".join(f'<th scope="col"{mark}>{prose(name)}</th>' for name, mark in zip(header, marks, strict=True))
     body = "\n".join(
-        f"<tr>{''.join(f'<td{mark}>{cell(one)}</td>' for one, mark in zip(row, marks, strict=True))}</tr>"
+        f"<tr>{''.join(f'<td{mark}>{cell(entry)}</td>' for entry, mark in zip(row, marks, strict=True))}</tr>"
         for row in lines
     )
     chosen = ' class="sorts"' if sorts else ""
@@ -247,8 +247,8 @@ def listing(pairs: Iterable[tuple[str, Sequence[str]]], *, css: str = "") -> str
     parts = []
     for label, texts in pairs:
         items = "".join(f"<li>{prose(text)}</li>" for text in texts)
-        said = prose(texts[0]) if len(texts) == 1 else f"<ul>{items}</ul>"
-        parts.append(f"<dt>{prose(label)}</dt><dd>{said}</dd>")
+        body = prose(texts[0]) if len(texts) == 1 else f"<ul>{items}</ul>"
+        parts.append(f"<dt>{prose(label)}</dt><dd>{body}</dd>")
     chosen = f' class="{css}"' if css else ""
     return f"<dl{chosen}>{''.join(parts)}</dl>"
 
@@ -332,7 +332,7 @@ def _sections(report: Report) -> Iterator[str]:
     if report.plan is not None:
         yield f"<h2>What an epsilon buys</h2>{figure(plan_of(report.plan, mark=_mark(report)), 'plan')}"
     for listed in report.lists:
-        yield f"<h2>{prose(listed.title)}</h2><ul>{''.join(f'<li>{prose(one)}</li>' for one in listed.items)}</ul>"
+        yield f"<h2>{prose(listed.title)}</h2><ul>{''.join(f'<li>{prose(item)}</li>' for item in listed.items)}</ul>"
     if report.facts:
         # What organisations agreed on is in sentences, which half a line is too short for.
         agreed = report.kind == "study" and report.components is None
@@ -352,9 +352,9 @@ def _table(part: TablePart, name: str) -> str:
     if part.bars:
         at = part.header.index(part.bars)
         # A report may come from a file that was edited, so a cell may be anything.
-        found = [(str(row[0]), share) for row in part.rows if (share := _share(row[at])) is not None]
-        if found:
-            drawn = shares_chart(*map(list, zip(*found, strict=True)), title=part.bars.capitalize())
+        named_shares = [(str(row[0]), share) for row in part.rows if (share := _share(row[at])) is not None]
+        if named_shares:
+            drawn = shares_chart(*map(list, zip(*named_shares, strict=True)), title=part.bars.capitalize())
             wide = f'<div class="charts">{wide}{figure(drawn, name)}</div>'
     return f"<h2>{prose(part.title)}</h2>{wide}{note}"
 
@@ -378,7 +378,7 @@ def _top(report: Report) -> str:
     if report.guarantee is not None:
         css = "good" if report.guarantee.private else "bad"
         parts.append(f'<p class="{css}"><strong>{prose(report.guarantee.title)}</strong></p>')
-    parts += [f'<p class="note"><strong>Warning.</strong> {prose(one)}</p>' for one in report.warnings]
+    parts += [f'<p class="note"><strong>Warning.</strong> {prose(warning)}</p>' for warning in report.warnings]
     return f"<header>{''.join(parts)}</header>"
 
 
@@ -404,17 +404,18 @@ def cumulative_of(part: ComponentsPart) -> Chart:
 def plan_of(part: PlanPart, *, mark: str = "asked") -> Chart:
     """The curve of a plan, with its epsilon marked."""
     points = [
-        Point(epsilon=one.epsilon, captured=one.captured, sine=one.sine, nothing=one.nothing) for one in part.points
+        Point(epsilon=point.epsilon, captured=point.captured, sine=point.sine, nothing=point.nothing)
+        for point in part.points
     ]
     title = f"Accuracy against epsilon: {method_words(part.method)}"
-    return plan_chart(points, asked=part.asked, title=title, note=part.note, mark=mark, of=part.of)
+    return plan_chart(points, target=part.asked, title=title, note=part.note, mark=mark, of=part.of)
 
 
 def _variance(part: ComponentsPart) -> str:
     # Without shares there is nothing to add up.
     drawn = figure(scree_of(part), "scree") + (figure(cumulative_of(part), "cumulative") if part.shares else "")
-    said = "".join(f"<p>{escaped(words)}</p>" for words in _about_noise(part))
-    return f'<h2>Variance</h2><div class="charts">{drawn}</div>{said}'
+    notes = "".join(f"<p>{escaped(note)}</p>" for note in _about_noise(part))
+    return f'<h2>Variance</h2><div class="charts">{drawn}</div>{notes}'
 
 
 def _about_noise(part: ComponentsPart) -> Iterator[str]:
@@ -444,9 +445,9 @@ def _about_noise(part: ComponentsPart) -> Iterator[str]:
     elif part.fill is not None:
         yield "Clipped share: not released. Counting the clipped rows would take a part of the budget."
     if part.taken is not None and part.unseen is not None:
-        one = part.taken
+        cut = part.taken
         yield (
-            f"Clipping took about {one.value:.0%} of all squared norms ({one.low:.0%} to {one.high:.0%}), as far as the released "
+            f"Clipping took about {cut.value:.0%} of all squared norms ({cut.low:.0%} to {cut.high:.0%}), as far as the released "
             f"norms show. They do not show long rows that noise hides, at most {part.unseen:.1%} of all. The variances here are "
             "those of the clipped rows."
         )
@@ -476,17 +477,17 @@ def _loadings(part: ComponentsPart) -> str:
     header = ("column", *(name for name, _ in around), *(f"component {at}" for at in range(1, len(few) + 1)))
     # A sign for every weight: they are compared down a column.
     rows = [
-        (names[at], *(f"{numbers[at]:.4g}" for _, numbers in around), *(f"{one[at]:+.4f}" for one in few))
+        (names[at], *(f"{numbers[at]:.4g}" for _, numbers in around), *(f"{component[at]:+.4f}" for component in few))
         for at in order
     ]
     more = rank - len(few)
     left = f" The other {more} are in the JSON report." if more > 1 else " The last is in the JSON report." * more
     which = "every column" if len(order) == len(names) else f"the {len(order)} of {len(names)} columns that matter most"
-    said = f"<p>Weights of {which} in {'the component' if rank == 1 else f'the first {len(few)} components'}.{left}"
-    said += " This mean was subtracted from the columns first." * bool(part.mean)
-    said += " Then they were divided by this scale." * bool(part.scale) + "</p>"
+    caption = f"<p>Weights of {which} in {'the component' if rank == 1 else f'the first {len(few)} components'}.{left}"
+    caption += " This mean was subtracted from the columns first." * bool(part.mean)
+    caption += " Then they were divided by this scale." * bool(part.scale) + "</p>"
     whole = _scrolling(table(header, rows, sorts=True), "weights of columns", len(rows))
-    return f"<h2>What the components are made of</h2>{drawn}<h3>Every weight</h3>{said}{whole}"
+    return f"<h2>What the components are made of</h2>{drawn}<h3>Every weight</h3>{caption}{whole}"
 
 
 def _component(part: ComponentsPart, at: int) -> str:
@@ -504,7 +505,7 @@ def _importance(part: ComponentsPart) -> list[float]:
     """The variance of each column along all components; without any, its squared weights."""
     sizes = part.variances if max(part.variances) > 0 else (1.0,) * len(part.weights)
     return [
-        math.fsum(max(size, 0.0) * one[at] ** 2 for size, one in zip(sizes, part.weights, strict=True))
+        math.fsum(max(size, 0.0) * component[at] ** 2 for size, component in zip(sizes, part.weights, strict=True))
         for at in range(len(part.names))
     ]
 
@@ -518,45 +519,47 @@ def _scrolling(inside: str, label: str, rows: int) -> str:
 
 def charts_of(rounds: Sequence[RoundPart], sites: Sequence[str]) -> Iterator[tuple[str, Chart]]:
     """The charts of a run over sites or peers, each with its name."""
-    if any(one.movement is not None for one in rounds):
-        yield "convergence", convergence_chart([one.movement for one in rounds])
-    up, down = [one.bytes_up for one in rounds], [one.bytes_down for one in rounds]
+    if any(part.movement is not None for part in rounds):
+        yield "convergence", convergence_chart([part.movement for part in rounds])
+    up, down = [part.bytes_up for part in rounds], [part.bytes_down for part in rounds]
     # Peers have no up or down: all of theirs are sent.
     series = [("up", up), ("down", down)] if any(down) else [("sent", up)]
     yield "traffic", bars_chart(series, title="Traffic by round", axis="round")
-    yield "part", taking_part_chart(sites, [frozenset(one.answered) for one in rounds])
+    yield "part", taking_part_chart(sites, [frozenset(part.answered) for part in rounds])
 
 
 def _rounds(report: Report) -> str:
     rounds = report.rounds
-    seen = [name for one in rounds for name in (*one.answered, *one.missing)]
+    names = [name for part in rounds for name in (*part.answered, *part.missing)]
     # Not every record lists its sites, so those that were asked stand in for them.
-    sites = [one.name for one in report.sites] or list(dict.fromkeys(seen))
+    sites = [part.name for part in report.sites] or list(dict.fromkeys(names))
     charts = dict(charts_of(rounds, sites))
     # Of many sites those that missed a round are drawn. Without any the sentence above says everything.
     shown = {name: chart for name, chart in charts.items() if any(mark.shape != "words" for mark in chart.marks)}
     drawn = "".join(figure(chart, name) for name, chart in shown.items())
     # Peers have no up or down: all of theirs are sent.
-    hub = any(one.bytes_down for one in rounds)
+    hub = any(part.bytes_down for part in rounds)
     header = ("round", "stage", "answered", "missing", *(("up", "down") if hub else ("sent",)), "moved", "charge, mu")
     rows = [
         (
-            one.round,
-            one.stage + ", restarted" * one.restarted,
-            len(one.answered),
-            ", ".join(one.missing[:10]) + ", ..." * (len(one.missing) > 10) or None,
-            *(in_bytes(size) for size in (one.bytes_up, one.bytes_down)[: 1 + hub]),
-            _moved(one.movement),
+            part.round,
+            part.stage + ", restarted" * part.restarted,
+            len(part.answered),
+            ", ".join(part.missing[:10]) + ", ..." * (len(part.missing) > 10) or None,
+            *(in_bytes(size) for size in (part.bytes_up, part.bytes_down)[: 1 + hub]),
+            _moved(part.movement),
             # Charges compose by the squares of their mu.
-            f"{math.hypot(*(charge.mu for charge in one.charges)):.4g}" if one.charges else None,
+            f"{math.hypot(*(charge.mu for charge in part.charges)):.4g}" if part.charges else None,
         )
-        for one in rounds
+        for part in rounds
     ]
     # A column that says nothing only takes room.
-    said = [at for at in range(len(header)) if any(row[at] is not None for row in rows)]
-    whole = table([header[at] for at in said], [[row[at] for at in said] for row in rows])
+    columns = [at for at in range(len(header)) if any(row[at] is not None for row in rows)]
+    whole = table([header[at] for at in columns], [[row[at] for at in columns] for row in rows])
     count = f"{len(sites)} {'site' if hub else 'peer'}{'s' * (len(sites) != 1)}, {len(rounds)} round{'s' * (len(rounds) != 1)}"
-    about = f"{count}, {in_bytes(sum(one.bytes_up + one.bytes_down for one in rounds))} in all. {charts['part'].words}"
+    about = (
+        f"{count}, {in_bytes(sum(part.bytes_up + part.bytes_down for part in rounds))} in all. {charts['part'].words}"
+    )
     if report.refused:
         about += f" {report.refused} message{'s were' if report.refused != 1 else ' was'} refused."
     return (
@@ -572,8 +575,8 @@ def _moved(movement: float | None) -> str | None:
 def _keys(report: Report) -> str:
     """The fingerprints of the keys that the parties have in the study file, for those who compare them."""
     # In groups, as commands print them: people read them to each other by telephone.
-    found = [(one.name, one.pin) for one in report.sites if one.pin is not None]
-    pins = [(name, " ".join(pin[at : at + 4] for at in range(0, len(pin), 4))) for name, pin in found]
+    pairs = [(site.name, site.pin) for site in report.sites if site.pin is not None]
+    pins = [(name, " ".join(pin[at : at + 4] for at in range(0, len(pin), 4))) for name, pin in pairs]
     if not pins:
         return ""
     header = ("name", "pin: the fingerprint of its key")
@@ -587,7 +590,7 @@ def _guarantee(guarantee: Guarantee, title: str) -> str:
         # Noise from a known seed protects nobody, so there is no strength to show and nothing to sign.
         if guarantee.private:
             parts.append(figure(budget_chart(guarantee.epsilon), "budget"))
-            parts += [f"<p>{escaped(words)}</p>" for words in _strength(guarantee, guarantee.epsilon, guarantee.delta)]
+            parts += [f"<p>{escaped(text)}</p>" for text in _strength(guarantee, guarantee.epsilon, guarantee.delta)]
         parts.append(listing(guarantee.parts()))
         # Fewer are all listed under "Cost", and the page stays one page.
         if len(guarantee.charges) > _LISTED:
@@ -603,9 +606,9 @@ def _strength(guarantee: Guarantee, epsilon: float, delta: float) -> Iterator[st
     """Epsilon and delta in words. The best guess is under "What that means"."""
     # Beyond this the number tells nobody anything, and later it would overflow.
     times = f"{math.exp(epsilon):.3g}" if epsilon < 50 else "more than 1e21"
-    one = "interaction" if guarantee.relation == "interaction" else "person"
+    unit = "interaction" if guarantee.relation == "interaction" else "person"
     yield (
-        f"Epsilon {epsilon:g} means: what one {one} adds makes no result more than {times} times as likely or as unlikely. "
+        f"Epsilon {epsilon:g} means: what one {unit} adds makes no result more than {times} times as likely or as unlikely. "
         f"Delta {delta:g} is an allowance in these probabilities: 1 in {1 / delta:,.0f}."
     )
     yield (
@@ -663,7 +666,7 @@ def require_printer(path: Path) -> None:
 
 
 def _browser() -> str | None:
-    return next((found for name in _BROWSERS if (found := shutil.which(name)) is not None), None)
+    return next((path for name in _BROWSERS if (path := shutil.which(name)) is not None), None)
 
 
 def _print(html: str, target: Path) -> None:

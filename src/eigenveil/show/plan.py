@@ -83,8 +83,8 @@ class PlanAnswer:
     def curve(self) -> tuple[Point, ...]:
         """The points of the curve, ready to draw."""
         return tuple(
-            Point(epsilon=at, captured=found.captured, sine=found.sine, nothing=found.nothing)
-            for at, found in self.points
+            Point(epsilon=at, captured=forecast.captured, sine=forecast.sine, nothing=forecast.nothing)
+            for at, forecast in self.points
         )
 
     @property
@@ -97,7 +97,7 @@ class PlanAnswer:
         from eigenveil.plan.facts import choice_of, method_phrase
 
         facts, best, verdict = self.facts, self.recommendation.best, self.recommendation.verdict
-        asked = f"epsilon = {facts.budget.epsilon:g}"
+        budget = f"epsilon = {facts.budget.epsilon:g}"
         if best is None:
             if verdict == "unfound":
                 yield self.recommendation.reasons[0]
@@ -105,12 +105,12 @@ class PlanAnswer:
             else:
                 yield "No method is possible within these limits; see the reasons below. Without limits the best would capture:"
             # Refused methods are rehearsed too, so the reader sees what the limits cost.
-            first = max(self.recommendation.forecasts, key=lambda found: found.clipped.value)
+            first = max(self.recommendation.forecasts, key=lambda forecast: forecast.clipped.value)
             random = f"Random directions would capture {first.nothing:.2f}."
             yield f"{span(first.captured)}, by {method_phrase(first.method)}. {random}"
         elif verdict == "works":
             yield (
-                f"With {asked} expect {span(best.captured)} of the variance that exact PCA with {_counted(facts.rank)} finds in "
+                f"With {budget} expect {span(best.captured)} of the variance that exact PCA with {_counted(facts.rank)} finds in "
                 f"{_rows(best)}. Use {method_phrase(best.method)}: {choice_of(best.params)}."
             )
             yield from self._of_clipped(best)
@@ -119,7 +119,7 @@ class PlanAnswer:
             yield self.recommendation.reasons[0]
         else:
             only = ", if the spectrum is as guessed" if self._doubtful() else ""
-            yield f"Nothing can work here{only}: with {asked} and about {facts.people} people no method is worth its budget."
+            yield f"Nothing can work here{only}: with {budget} and about {facts.people} people no method is worth its budget."
             yield (
                 f"The best, {method_phrase(best.method)}, would capture {span(best.captured)} of the variance that exact PCA "
                 f"with {_counted(facts.rank)} finds in {_rows(best)}. Random directions would capture {best.nothing:.2f}."
@@ -151,8 +151,8 @@ class PlanAnswer:
         """Whether something might work after all, if the guessed spectrum is wrong."""
         every = self.recommendation.forecasts
         # All of them where a bound cannot be found privately either.
-        possible = [found for found in every if not found.refused] or every
-        best = max(possible, key=lambda found: found.captured.high)
+        possible = [forecast for forecast in every if not forecast.refused] or every
+        best = max(possible, key=lambda forecast: forecast.captured.high)
         return self.guessed and best.captured.high > best.nothing + _HOPE * (1 - best.nothing)
 
     def assumed(self) -> Iterator[str]:
@@ -170,7 +170,7 @@ class PlanAnswer:
             )
         if facts.budget.epsilon > _LAX:
             yield f"an epsilon above {_LAX:g}, which guarantees hardly anything"
-        found = "found in steps" if facts.search else "found in one step"
+        procedure = "found in steps" if facts.search else "found in one step"
         if facts.center != "private":
             where = (
                 "are left where they are" if facts.center is None else "are taken around the numbers given as --center"
@@ -179,7 +179,7 @@ class PlanAnswer:
         elif facts.seeks is None:
             reach = "about two row bounds" if facts.search else "its bound"
             yield (
-                f"the mean is {found}, for part of the budget, and lies within {reach} of the fit's origin (zero by "
+                f"the mean is {procedure}, for part of the budget, and lies within {reach} of the fit's origin (zero by "
                 "default); a mean farther away means far less is captured"
             )
         yield from self._searched()
@@ -208,9 +208,9 @@ class PlanAnswer:
         """What the caller did not say and the plan guessed."""
         spectrum = self.facts.spectrum
         if self.guessed:
-            said = self.explained
-            yield f"the spectrum, {spectrum.source}{'' if said else f': {self._shape()}'}"
-            better = "" if said else "--explained, "
+            is_share = self.explained
+            yield f"the spectrum, {spectrum.source}{'' if is_share else f': {self._shape()}'}"
+            better = "" if is_share else "--explained, "
             yield f"a better one: {better}a --public-data table, or one release with eigenveil spectrum"
         elif not self.fill_known:
             yield (f"row norms relative to the bound: {self._filled()}; set it with --row-bound or --fill")
@@ -244,8 +244,8 @@ class PlanAnswer:
             yield f"{_NORMS} {unseen_words(self.facts.norms, self.facts.unit)}"
         rank, values = self.facts.rank, self.facts.spectrum.values
         tied = rank < len(values) and values[rank] > (1 - _TIED) * values[rank - 1]
-        here = f" Here components {rank} and {rank + 1} are that close: trust the captured variance and not the sine."
-        yield _TIES + (here if tied else "")
+        note = f" Here components {rank} and {rank + 1} are that close: trust the captured variance and not the sine."
+        yield _TIES + (note if tied else "")
         if self.facts.sites > 1:
             yield _ALIKE
 
@@ -299,13 +299,13 @@ def _options(params: "FitParams", unknown: Sequence[str]) -> list[str]:
     return as_options(params, always=estimator_of(params)[1], unknown=unknown)
 
 
-def _line(*words: str) -> str:
-    return shlex.join(["eigenveil", *words])
+def _line(*arguments: str) -> str:
+    return shlex.join(["eigenveil", *arguments])
 
 
-def _rows(found: "Forecast") -> str:
+def _rows(forecast: "Forecast") -> str:
     """The rows that a captured variance is a share of."""
-    return "all rows before clipping" if found.of == "all rows" else "the clipped rows"
+    return "all rows before clipping" if forecast.of == "all rows" else "the clipped rows"
 
 
 def _counted(rank: int) -> str:
@@ -316,7 +316,7 @@ def plan_values(answer: PlanAnswer) -> dict[str, Any]:
     """Everything in plain values, for JSON: the question, every forecast, the curve, and the assumptions."""
     facts, recommendation = answer.facts, answer.recommendation
     # Numbers as they are. Only the text for people is rounded.
-    curve = [{"epsilon": at, **_forecast_values(found)} for at, found in answer.points]
+    curve = [{"epsilon": at, **_forecast_values(forecast)} for at, forecast in answer.points]
     return {
         "answer": list(answer.sentences()),
         "facts": {
@@ -341,7 +341,7 @@ def plan_values(answer: PlanAnswer) -> dict[str, Any]:
         },
         "spectrum": facts.spectrum.to_json(),
         "chosen": None if recommendation.chosen is None else _forecast_values(recommendation.chosen),
-        "forecasts": [_forecast_values(found) for found in recommendation.forecasts],
+        "forecasts": [_forecast_values(forecast) for forecast in recommendation.forecasts],
         "curve": None if answer.plotted is None else {"method": answer.plotted, "points": curve},
         "reasons": list(recommendation.reasons),
         "instead": list(recommendation.instead),
@@ -352,30 +352,30 @@ def plan_values(answer: PlanAnswer) -> dict[str, Any]:
     }
 
 
-def _forecast_values(found: "Forecast") -> dict[str, Any]:
+def _forecast_values(forecast: "Forecast") -> dict[str, Any]:
     return {
-        "method": found.method,
-        "captured": _interval_values(found.captured),
-        "captured_of": found.of,
-        "captured_of_clipped_rows": _interval_values(found.clipped),
-        "sine": _interval_values(found.sine),
-        "nothing": found.nothing,
-        "noise": found.noise,
-        "memory": found.memory,
-        "rounds": found.rounds,
-        "traffic": found.traffic,
-        "least": found.least,
-        "refused": found.refused,
-        "guarantee": found.guarantee,
-        "call": found.call,
-        "parameters": vars(found.params),
-        "unknown": list(found.unknown),
+        "method": forecast.method,
+        "captured": _interval_values(forecast.captured),
+        "captured_of": forecast.of,
+        "captured_of_clipped_rows": _interval_values(forecast.clipped),
+        "sine": _interval_values(forecast.sine),
+        "nothing": forecast.nothing,
+        "noise": forecast.noise,
+        "memory": forecast.memory,
+        "rounds": forecast.rounds,
+        "traffic": forecast.traffic,
+        "least": forecast.least,
+        "refused": forecast.refused,
+        "guarantee": forecast.guarantee,
+        "call": forecast.call,
+        "parameters": vars(forecast.params),
+        "unknown": list(forecast.unknown),
     }
 
 
-def _interval_values(found: "Interval") -> dict[str, float] | None:
+def _interval_values(interval: "Interval") -> dict[str, float] | None:
     """None where nothing was rehearsed, as JSON has no infinities."""
-    ends = {"value": found.value, "low": found.low, "high": found.high}
+    ends = {"value": interval.value, "low": interval.low, "high": interval.high}
     # NaN and infinity are not JSON.
     return ends if all(math.isfinite(end) for end in ends.values()) else None
 
@@ -386,18 +386,27 @@ def plan_report(answer: PlanAnswer) -> Report:
     from eigenveil.plan.facts import method_words
 
     first, *rest = answer.sentences()
-    possible = [found for found in recommendation.forecasts if not found.refused]
+    possible = [forecast for forecast in recommendation.forecasts if not forecast.refused]
     rows = tuple(
-        (found.method, span(found.captured), span(found.sine), found.rounds, in_bytes(found.traffic), found.guarantee)
-        for found in possible
+        (
+            forecast.method,
+            span(forecast.captured),
+            span(forecast.sine),
+            forecast.rounds,
+            in_bytes(forecast.traffic),
+            forecast.guarantee,
+        )
+        for forecast in possible
     )
     header = ("method", "captured variance", "largest angle", "rounds", "one site sends", "who is protected from whom")
-    names = "; ".join(f"{found.method}: {method_words(found.method)}" for found in possible)
+    names = "; ".join(f"{forecast.method}: {method_words(forecast.method)}" for forecast in possible)
     note = (
         "Captured variance: along the private components, relative to exact PCA. Largest angle: the largest principal angle "
         f"between private and exact components, as a sine; 0 if all are found, 1 if one is lost. Methods: {names}."
     )
-    refused = tuple(f"{found.method}: {found.refused}" for found in recommendation.forecasts if found.refused)
+    refused = tuple(
+        f"{forecast.method}: {forecast.refused}" for forecast in recommendation.forecasts if forecast.refused
+    )
     lists = {
         "In comparison" if recommendation.best is not None else "Without these limits": tuple(rest),
         "Why": recommendation.reasons,
@@ -458,8 +467,8 @@ def plan_view(answer: PlanAnswer) -> "View":
     yield from _listed("assumed", answer.assumed())
     yield from _listed("guessed", answer.guesses(), style="yellow")
     yield from _listed("not included", answer.unpredicted())
-    for place, (label, line) in enumerate(answer.runs()):
-        if place == 0:
+    for index, (label, line) in enumerate(answer.runs()):
+        if index == 0:
             yield _heading("to run it (capitals stand for what only you know)")
         yield Text(f"{label}:", style="dim")
         yield Line(f"  {line}")
@@ -482,11 +491,11 @@ def _listed(title: str, lines: Iterable[str], *, style: str = "") -> "View":
 def _guarantees(forecasts: "Sequence[Forecast]") -> list[tuple[str, str]]:
     """One entry per setting, in the order of the table."""
     # All methods of one setting protect the same people from the same readers, so it is said once.
-    return list({str(found.setting): found.guarantee for found in forecasts}.items())
+    return list({str(forecast.setting): forecast.guarantee for forecast in forecasts}.items())
 
 
-def _short(found: "Interval") -> str:
-    return f"{found.value:.2f} ({found.low:.2f}-{found.high:.2f})"
+def _short(interval: "Interval") -> str:
+    return f"{interval.value:.2f} ({interval.low:.2f}-{interval.high:.2f})"
 
 
 def _table(forecasts: "Sequence[Forecast]", chosen: "Forecast | None", *, sites: int, roomy: bool) -> Table:

@@ -147,10 +147,10 @@ def model_from(source: Any) -> Model:
     require(hasattr(estimator, "fit"), f"{wanted}, got a {type(source).__name__}")
     # Before `model_` is looked for, so that an estimator that was not fitted says so.
     check_is_fitted(estimator)
-    found = getattr(estimator, "model_", None)
-    require(isinstance(found, Model), f"{wanted}, got a {type(estimator).__name__}, which has no model_")
-    assert isinstance(found, Model)
-    return found
+    model = getattr(estimator, "model_", None)
+    require(isinstance(model, Model), f"{wanted}, got a {type(estimator).__name__}, which has no model_")
+    assert isinstance(model, Model)
+    return model
 
 
 def last_step(source: Any) -> Any:
@@ -166,12 +166,12 @@ def path_of(source: Any) -> Path | None:
 def json_in(path: Path, key: str, *, written_by: str) -> Any:
     """What a .json file has under `key`; the error says which command writes such a file."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not JSON: give a file that {written_by} has written") from error
-    good = isinstance(found, Mapping) and found.get(key) is not None
+    good = isinstance(content, Mapping) and content.get(key) is not None
     require(good, f"{path} has no {key!r}: give a file that {written_by} has written")
-    return found[key]
+    return content[key]
 
 
 RAW: Final = "The points are raw data: scores of your own rows, as private as the rows."
@@ -235,8 +235,8 @@ class ScreeDisplay(Display):
                 numbers, self.explained_variance, yerr=reach, fmt="none", ecolor="0.3", capsize=3, linewidth=1
             )
         if self.noise_floor > 0:
-            words = f"noise floor, {self.noise_floor:.3g}"
-            self.floor_ = axes.axhline(self.noise_floor, color="C1", linestyle="--", label=words)
+            label = f"noise floor, {self.noise_floor:.3g}"
+            self.floor_ = axes.axhline(self.noise_floor, color="C1", linestyle="--", label=label)
             axes.legend(loc="upper right")
         axes.set(xlabel="component", ylabel="variance", title=self._title())
         counts(axes)
@@ -294,8 +294,8 @@ class LoadingsDisplay(Display):
 
     def _as_colours(self, axes: "Axes", weights: Array) -> None:
         # Both signs get the same strength of colour, and zero is white.
-        most = float(np.abs(weights).max()) or 1.0
-        self.image_ = axes.imshow(weights.T, cmap="RdBu", vmin=-most, vmax=most, aspect="auto")
+        max_weight = float(np.abs(weights).max()) or 1.0
+        self.image_ = axes.imshow(weights.T, cmap="RdBu", vmin=-max_weight, vmax=max_weight, aspect="auto")
         axes.set(xlabel="component", title="Weights of columns in components")
         axes.set_xticks(np.arange(len(weights)), [str(at + 1) for at in range(len(weights))])
         self.figure_.colorbar(self.image_, ax=axes, label="weight")
@@ -388,16 +388,16 @@ class BiplotDisplay(Display):
     def _name(self, axes: "Axes", x: float, y: float, name: str) -> "Text":
         """The name of a column beside the tip of its arrow, on the side away from the origin."""
         right = x >= 0
-        words = f" {label_of(name)} "
-        return axes.text(x, y, words, ha="left" if right else "right", va="center", fontsize="small", **LITERAL)
+        label = f" {label_of(name)} "
+        return axes.text(x, y, label, ha="left" if right else "right", va="center", fontsize="small", **LITERAL)
 
-    def _axis(self, place: int) -> str:
-        share = "" if self.shares is None else f", {self.shares[place]:.0%} of the variance"
-        return f"component {self.components[place] + 1}{share}"
+    def _axis(self, index: int) -> str:
+        share = "" if self.shares is None else f", {self.shares[index]:.0%} of the variance"
+        return f"component {self.components[index] + 1}{share}"
 
 
-def _apart(tips: Array, least: float) -> Array:
-    """Heights for the names at `tips`, (n, 2): the nearest to their own at which those on one side are `least` apart.
+def _apart(tips: Array, min_gap: float) -> Array:
+    """Heights for the names at `tips`, (n, 2): the nearest to their own at which those on one side are `min_gap` apart.
 
     >>> _apart(np.array([[1.0, 0.0], [1.0, 0.1], [1.0, 9.0], [-1.0, 0.0]]), 0.5).round(2).tolist()
     [-0.2, 0.3, 9.0, 0.0]
@@ -408,7 +408,7 @@ def _apart(tips: Array, least: float) -> Array:
             continue
         order = np.flatnonzero(side)[np.argsort(heights[side], kind="stable")]
         # Once the distances are taken off, the heights need only be in order: isotonic regression, by least squares.
-        steps = least * np.arange(len(order))
+        steps = min_gap * np.arange(len(order))
         heights[order] = isotonic_regression(heights[order] - steps) + steps
     return heights
 
@@ -460,8 +460,10 @@ class PlanDisplay(Display):
         assert part is not None
         return cls(
             epsilons=tuple(point.epsilon for point in part.points),
-            captured=tuple(Interval(one.captured.value, one.captured.low, one.captured.high) for one in part.points),
-            sines=tuple(Interval(one.sine.value, one.sine.low, one.sine.high) for one in part.points),
+            captured=tuple(
+                Interval(point.captured.value, point.captured.low, point.captured.high) for point in part.points
+            ),
+            sines=tuple(Interval(point.sine.value, point.sine.low, point.sine.high) for point in part.points),
             nothing=part.points[0].nothing,
             method=part.method,
             asked=part.asked,
@@ -490,9 +492,9 @@ class PlanDisplay(Display):
             assert best is not None
             method = best.method
         # The epsilon of the facts is drawn whether or not it is in the list: it is the one that is marked.
-        asked = facts.budget.epsilon
-        pairs = curve(facts, method, sorted({*epsilons, asked}))
-        return cls._of(pairs, method=method, asked=asked).plot(ax)
+        target = facts.budget.epsilon
+        pairs = curve(facts, method, sorted({*epsilons, target}))
+        return cls._of(pairs, method=method, target=target).plot(ax)
 
     @classmethod
     def from_file(cls, path: str | Path, *, ax: "Axes | None" = None) -> "PlanDisplay":
@@ -501,17 +503,17 @@ class PlanDisplay(Display):
         require(source is not None, f"path must be the path of a .json file, got a {type(path).__name__}")
         assert source is not None
         by = "`eigenveil plan --json`"
-        found, facts = json_in(source, "curve", written_by=by), json_in(source, "facts", written_by=by)
+        saved_curve, facts = json_in(source, "curve", written_by=by), json_in(source, "facts", written_by=by)
         try:
             # Where the method is refused the file has null, because JSON has no infinities.
-            drawn = [point for point in found["points"] if point["captured"] is not None]
+            drawn = [point for point in saved_curve["points"] if point["captured"] is not None]
             points = sorted(drawn, key=lambda point: float(point["epsilon"]))
             made = cls(
                 epsilons=tuple(float(point["epsilon"]) for point in points),
                 captured=tuple(_interval(point["captured"]) for point in points),
                 sines=tuple(_interval(point["sine"]) for point in points),
                 nothing=float(points[0]["nothing"]),
-                method=str(found["method"]),
+                method=str(saved_curve["method"]),
                 asked=float(facts["epsilon"]),
             )
         except (KeyError, TypeError, ValueError, IndexError):
@@ -519,18 +521,18 @@ class PlanDisplay(Display):
         return made.plot(ax)
 
     @classmethod
-    def _of(cls, pairs: Sequence[tuple[float, Forecast]], *, method: str, asked: float | None) -> "PlanDisplay":
+    def _of(cls, pairs: Sequence[tuple[float, Forecast]], *, method: str, target: float | None) -> "PlanDisplay":
         # Where a method is refused nothing was rehearsed, and there is nothing to draw.
-        pairs = [(epsilon, found) for epsilon, found in pairs if math.isfinite(found.captured.value)]
+        pairs = [(epsilon, forecast) for epsilon, forecast in pairs if math.isfinite(forecast.captured.value)]
         require(bool(pairs), f"{method} is refused at every epsilon: `eigenveil.plan.rehearsal` says why")
         return cls(
             epsilons=tuple(epsilon for epsilon, _ in pairs),
-            captured=tuple(found.captured for _, found in pairs),
-            sines=tuple(found.sine for _, found in pairs),
+            captured=tuple(forecast.captured for _, forecast in pairs),
+            sines=tuple(forecast.sine for _, forecast in pairs),
             # Random directions do not depend on the noise, so they capture the same at every epsilon.
             nothing=pairs[0][1].nothing,
             method=method,
-            asked=asked,
+            asked=target,
         )
 
     def plot(self, ax: "Axes | None" = None) -> "PlanDisplay":
@@ -540,8 +542,8 @@ class PlanDisplay(Display):
             ("captured variance", self.captured, "C0"),
             ("largest angle, as a sine", self.sines, "C1"),
         ):
-            (line,) = axes.plot(self.epsilons, [one.value for one in spans], marker="o", color=colour, label=name)
-            low, high = [one.low for one in spans], [one.high for one in spans]
+            (line,) = axes.plot(self.epsilons, [span.value for span in spans], marker="o", color=colour, label=name)
+            low, high = [span.low for span in spans], [span.high for span in spans]
             bands.append(axes.fill_between(self.epsilons, low, high, color=colour, alpha=0.2, linewidth=0))
             if spans is self.captured:
                 self.captured_ = line
@@ -625,8 +627,8 @@ class BudgetDisplay(Display):
         self.bars_ = axes.barh(places, widths, left=ends[:-1], color="C0")
         # A budget without a limit has no line.
         if math.isfinite(self.epsilon):
-            words = f"budget, epsilon = {self.epsilon:g}"
-            self.budget_ = axes.axvline(self.epsilon, color="C1", linestyle="--", label=words)
+            label = f"budget, epsilon = {self.epsilon:g}"
+            self.budget_ = axes.axvline(self.epsilon, color="C1", linestyle="--", label=label)
             axes.legend(loc="upper right")
         axes.set_yticks(places, names, **LITERAL)
         # The first release stands at the top, as in a ledger.
@@ -659,13 +661,13 @@ class ConvergenceDisplay(Display):
 
     def plot(self, ax: "Axes | None" = None) -> "ConvergenceDisplay":
         """Draw a line over the rounds on a logarithmic axis, with a cross where parties were missing."""
-        found = [(at, max(one, _STILL)) for at, one in enumerate(self.movements, 1) if one is not None]
-        require(bool(found), "no round has a movement to draw: this method releases its answer at once")
+        points = [(at, max(movement, _STILL)) for at, movement in enumerate(self.movements, 1) if movement is not None]
+        require(bool(points), "no round has a movement to draw: this method releases its answer at once")
         axes = self._axes(ax)
-        numbers, movements = [at for at, _ in found], [moved for _, moved in found]
+        numbers, movements = [at for at, _ in points], [moved for _, moved in points]
         (self.line_,) = axes.plot(numbers, movements, marker="o", color="C0")
         # Movements may be given without saying who was missing.
-        lacked = [(at, moved) for at, moved in found if at <= len(self.missing) and self.missing[at - 1]]
+        lacked = [(at, moved) for at, moved in points if at <= len(self.missing) and self.missing[at - 1]]
         if lacked:
             (self.missing_,) = axes.plot(
                 *zip(*lacked, strict=True), "x", color="C1", ms=10, label="someone was missing"
@@ -688,18 +690,18 @@ def _rounds(source: Any) -> tuple[tuple[float | None, ...], tuple[int, ...]]:
     if path is not None:
         require(path.suffix.lower() == ".json", f"{wanted}, got {path}: a model does not keep its rounds")
         rounds = json_in(path, "rounds", written_by="`eigenveil hub --report`")
-        pairs = [_from_file(path, one) for one in rounds]
+        pairs = [_from_file(path, done) for done in rounds]
         return tuple(moved for moved, _ in pairs), tuple(count for _, count in pairs)
     estimator = last_step(source)
-    found = getattr(estimator, "transcript_", estimator)
-    good = isinstance(found, Iterable) and all(hasattr(one, "movement") for one in found)
+    transcript = getattr(estimator, "transcript_", estimator)
+    good = isinstance(transcript, Iterable) and all(hasattr(done, "movement") for done in transcript)
     require(good, f"{wanted}, got a {type(estimator).__name__}")
-    return tuple(_finite(one.movement) for one in found), tuple(len(one.missing) for one in found)
+    return tuple(_finite(done.movement) for done in transcript), tuple(len(done.missing) for done in transcript)
 
 
-def _from_file(path: Any, one: Any) -> tuple[float | None, int]:
+def _from_file(path: Any, entry: Any) -> tuple[float | None, int]:
     try:
-        return _finite(one["movement"]), len(one["missing"])
+        return _finite(entry["movement"]), len(entry["missing"])
     except (KeyError, TypeError, ValueError):
         raise ValueError(f"{path} is not the report of a hub: its rounds are not as expected") from None
 

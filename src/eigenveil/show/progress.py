@@ -78,16 +78,16 @@ class Voice:
         self.page: LivePage | None = None
         self._told: Counter[tuple[str, str]] = Counter()
 
-    def say(self, words: str, *, style: str | None = None, whole: bool = False) -> None:
+    def say(self, text: str, *, style: str | None = None, whole: bool = False) -> None:
         """One sentence. One with a path or a hash stays `whole`, not wrapped, so that it can be copied."""
         from eigenveil.errors import plain
 
         if self.terminal:
-            self._console.print(plain(words), style=style, soft_wrap=whole)
+            self._console.print(plain(text), style=style, soft_wrap=whole)
         else:
-            self._line(plain(words))
+            self._line(plain(text))
 
-    def item(self, label: str, words: str, *, style: str | None = None) -> None:
+    def item(self, label: str, text: str, *, style: str | None = None) -> None:
         """One item of a list; on a terminal its further lines are indented."""
         from rich.table import Table
         from rich.text import Text
@@ -96,33 +96,33 @@ class Voice:
 
         if self.terminal:
             row = Table.grid(padding=(0, 1))
-            row.add_row("-", Text.assemble((f"{plain(label)}: ", "bold"), (plain(words), style or "")))
+            row.add_row("-", Text.assemble((f"{plain(label)}: ", "bold"), (plain(text), style or "")))
             self._console.print(row)
         else:
-            self._line(plain(f"- {label}: {words}"))
+            self._line(plain(f"- {label}: {text}"))
 
-    def tell(self, event: "Event", words: str, *, style: str | None = None) -> None:
+    def tell(self, event: "Event", text: str, *, style: str | None = None) -> None:
         """What happened, in these words, unless one party has brought about too many such lines."""
         self._told[event.what, event.who] += event.what in _REPEATED
         count = self._told[event.what, event.who]
         if count <= _LINES:
-            self.happen(words, style=style)
+            self.happen(text, style=style)
         elif count == _LINES + 1:
             self.happen(f"{event.who}: more lines of this kind are not shown ({event.what})", style="yellow")
 
-    def happen(self, words: str, *, style: str | None = None) -> None:
+    def happen(self, text: str, *, style: str | None = None) -> None:
         """Something that happened just now, with the time."""
         from rich.text import Text
 
         from eigenveil.errors import plain
 
         if self.page is not None:
-            self.page.line(words, style)
+            self.page.line(text, style)
         if self.terminal:
             now = datetime.now().astimezone()
-            self._console.print(Text.assemble((f"{now:%H:%M:%S} ", "dim"), (plain(words), style or "")))
+            self._console.print(Text.assemble((f"{now:%H:%M:%S} ", "dim"), (plain(text), style or "")))
         else:
-            self._line(plain(words))
+            self._line(plain(text))
 
     def show(self, picture: "RenderableType", lines: Sequence[str]) -> None:
         """A `picture` on a terminal, and the same as `lines` elsewhere."""
@@ -147,13 +147,13 @@ class Voice:
         with drawn if self.terminal else nullcontext():
             yield
 
-    def _line(self, words: str) -> None:
+    def _line(self, text: str) -> None:
         # Lines come from several threads, and must not be mixed.
         with self._lock:
             if not self._heard:
                 return
             try:
-                sys.stdout.write(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {words}\n")
+                sys.stdout.write(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {text}\n")
                 sys.stdout.flush()
             except BrokenPipeError:
                 # The reader of our output is gone, and a study must not end because of that.
@@ -163,30 +163,30 @@ class Voice:
 
 def words_of(event: "Event", *, calls: Collection[str] = ()) -> tuple[str, str | None]:
     """An event as a line, and its style. This party `calls` some others again; the rest come back by themselves."""
-    who, words = event.who, event.words
+    who, text = event.who, event.words
     match event.what:
         case "joined":
             return (f"connected to {who}" if who in calls else f"{who} has joined"), "green"
         case "left":
-            return (_not_connected(who, words, calls) if who in calls else f"{who} is gone: {words}"), "yellow"
+            return (_not_connected(who, text, calls) if who in calls else f"{who} is gone: {text}"), "yellow"
         case "asked":
-            return f"{who} asks: {words}", None
+            return f"{who} asks: {text}", None
         case "said":
-            return f"said to {who}: {words}" if who else f"said: {words}", None
+            return f"said to {who}: {text}" if who else f"said: {text}", None
         case "refused":
-            return f"refused a message from {who}: {words}", "red"
+            return f"refused a message from {who}: {text}", "red"
         case "round":
-            return f"round {who}: {words}", None
+            return f"round {who}: {text}", None
         case "resumed":
-            return f"going on where it stopped: {words}", "green"
+            return f"going on where it stopped: {text}", "green"
         case "began":
             return "the study begins", "green"
-        case "waiting" if words.startswith("for "):
-            return f"waiting {words}", None
+        case "waiting" if text.startswith("for "):
+            return f"waiting {text}", None
         case "waiting":
-            return words, "yellow"
+            return text, "yellow"
         case "over":
-            return words or event.what, "green"
+            return text or event.what, "green"
         case _:
             assert_never(event.what)
 
@@ -302,8 +302,8 @@ class PartyView:
 
     def on_event(self, event: "Event") -> None:
         """Say what happened."""
-        words, style = words_of(event, calls=self._calls)
-        self._now = words
+        text, style = words_of(event, calls=self._calls)
+        self._now = text
         match event.what:
             case "began":
                 self.began = True
@@ -317,7 +317,7 @@ class PartyView:
                     return
             case "said" | "resumed" | "over":
                 self._count(at_once=event.what != "said")
-        self._voice.tell(event, words, style=style)
+        self._voice.tell(event, text, style=style)
 
     def _count(self, *, at_once: bool) -> None:
         """Ask what was charged, where the ledger has just been written: the threads that draw never wait for a disk."""
@@ -332,8 +332,8 @@ class PartyView:
 
     def look(self) -> None:
         """Say who cannot be reached, once for each reason, and which callers were refused. These cause no events."""
-        for words in self._connections.news(self._agent, calls=self._calls):
-            self._voice.happen(words, style="yellow")
+        for line in self._connections.news(self._agent, calls=self._calls):
+            self._voice.happen(line, style="yellow")
 
     def __rich__(self) -> "RenderableType":
         from rich.spinner import Spinner
@@ -350,7 +350,7 @@ class PartyView:
         from eigenveil.show.marks import in_bytes
 
         traffic = [] if self._agent is None else traffic_of(self._agent)
-        variances, floor, known = PageState.scree(self._model, ())
+        variances, floor, is_final = PageState.scree(self._model, ())
         return PageState(
             title=self._title,
             now=self._now,
@@ -359,7 +359,7 @@ class PartyView:
             spending=self._spending,
             variances=variances,
             floor=floor,
-            final=known,
+            final=is_final,
             warnings=() if self._model is None else self._model.warnings,
         )
 
@@ -387,38 +387,38 @@ class HubView:
 
     def on_event(self, event: "Event") -> None:
         """Take note, and say what happened."""
-        words, style = words_of(event)
+        text, style = words_of(event)
         agent = self._agent
         match event.what:
             case "joined":
                 # A new set each time, never changed in place: the thread that draws may hold the old one.
                 self._here |= {event.who}
                 self._connections.joined(event.who)
-                words += self._missing()
+                text += self._missing()
             case "left":
                 self._here -= {event.who}
                 self._connections.note(event.who, event.words)
                 over = agent is not None and agent.durable.party.result is not None
-                words = f"{event.who} has left" if over else words + self._missing()
+                text = f"{event.who} has left" if over else text + self._missing()
             case "waiting" if agent is not None:
                 seconds = agent.study.params.join
                 self._now, self._until = "for all to join", self._clock() + seconds
-                words += f", for at most {seconds:g} seconds"
+                text += f", for at most {seconds:g} seconds"
             case "began":
                 self._now, self._until = "for answers", None
             case "resumed":
                 self._now = "for answers"
             case "round" if agent is not None:
-                words = round_words(agent.durable.rounds[-1])
+                text = round_words(agent.durable.rounds[-1])
             case "refused":
                 self._refused = f"{event.who}: {event.words}"
-        self._voice.tell(event, words, style=style)
+        self._voice.tell(event, text, style=style)
 
     def look(self) -> None:
         """Say which callers were refused, and which parties connected but could not be talked to."""
         # For those who are here, or were until just now, an event comes when they leave.
-        for words in self._connections.news(self._agent, calls=(), but=self._here):
-            self._voice.happen(words, style="yellow")
+        for line in self._connections.news(self._agent, calls=(), but=self._here):
+            self._voice.happen(line, style="yellow")
 
     def lingers(self, seconds: float, model: "Model") -> None:
         """The study is over with this `model`, and the sites fetch the result."""
@@ -451,7 +451,7 @@ class HubView:
         agent, rounds = self._agent, self._rounds()
         if agent is None:
             return PageState(title="A study", now=self._now)
-        variances, floor, known = PageState.scree(self._model, rounds)
+        variances, floor, is_final = PageState.scree(self._model, rounds)
         rehearsal = ("This is a rehearsal with a test seed: it protects nobody.",) * (agent.study.seed is not None)
         # The last state stays on an open page, so it must not say that anybody waits.
         over = "The study is over, and the model is written. Those who take part fetch it now."
@@ -464,7 +464,7 @@ class HubView:
             spending=self._spending(),
             variances=variances,
             floor=floor,
-            final=known,
+            final=is_final,
             warnings=rehearsal + (() if self._model is None else self._model.warnings),
         )
 
@@ -483,9 +483,9 @@ class HubView:
     def _presence(self) -> Iterator[tuple[str, str]]:
         if self._agent is None:
             return
-        below, here = self._agent.hears, self._here
-        yield "here", f"{len(here)} of {len(below)}: {shown_names([name for name in below if name in here])}"
-        yield "missing", shown_names([name for name in below if name not in here])
+        below, present = self._agent.hears, self._here
+        yield "here", f"{len(present)} of {len(below)}: {shown_names([name for name in below if name in present])}"
+        yield "missing", shown_names([name for name in below if name not in present])
         yield "waiting", self._now + self._left()
 
     def _facts(self) -> Iterator[tuple[str, str]]:
@@ -537,8 +537,8 @@ def live_view(rows: int, page: "PageAddress | None" = None) -> Iterator["LiveVie
         return
     view = LiveView(rows)
 
-    def say(words: str) -> None:
-        console.print(words, soft_wrap=True)
+    def say(text: str) -> None:
+        console.print(text, soft_wrap=True)
 
     # Transient, because the summary that follows says the same for good.
     drawn = Live(view, console=console, refresh_per_second=_PER_SECOND, transient=True)
@@ -596,15 +596,15 @@ class LiveView:
         grid = Table.grid(padding=(0, 2))
         grid.add_column(style="bold", no_wrap=True)
         grid.add_column()
-        for label, words in self._facts():
-            grid.add_row(label, words)
+        for label, text in self._facts():
+            grid.add_row(label, text)
         return grid
 
     def page(self) -> PageState:
         """The same for a browser."""
         # Taken once: the thread of the stream may replace it between two reads.
         model = self._model
-        variances, floor, known = PageState.scree(model, ())
+        variances, floor, is_final = PageState.scree(model, ())
         return PageState(
             title="Stream",
             now=f"{self._rows:,} rows have been read",
@@ -612,7 +612,7 @@ class LiveView:
             spending=self._spending,
             variances=variances,
             floor=floor,
-            final=known,
+            final=is_final,
             warnings=() if model is None else model.warnings,
         )
 
@@ -662,8 +662,8 @@ def _explained(model: "Model", *, private: bool, rows: int) -> str:
         return "too few rows to tell"
     share = float(model.explained_variance_ratio.sum())
     # Rounding up would claim what rows to come may contradict.
-    words = "over 99.9%" if share >= 0.9995 and rank < dim else f"{share:.1%}"
-    return f"{words} of the rows so far"
+    percentage = "over 99.9%" if share >= 0.9995 and rank < dim else f"{share:.1%}"
+    return f"{percentage} of the rows so far"
 
 
 def _released_share(model: "Model") -> str:

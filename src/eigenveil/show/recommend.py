@@ -83,28 +83,28 @@ def _expected(fitted: PrivateRecommender) -> Iterator[tuple[str, str]]:
         yield "expected", "unknown, because nothing is known of the number of users. Pass --users-at-least"
 
 
-def quality_view(found: Mapping[str, Quality], notes: Sequence[str], *, n: int) -> "View":
+def quality_view(qualities: Mapping[str, Quality], notes: Sequence[str], *, n: int) -> "View":
     """How good the lists of each filter are, always with the warning that no guarantee covers it."""
     table = simple_table("filter", f"recall@{n}", f"ndcg@{n}")
-    for name, quality in found.items():
+    for name, quality in qualities.items():
         table.add_row(name, f"{quality.recall:.4f}", f"{quality.ndcg:.4f}")
     yield table
     for note in notes:
         yield Text(note, style="yellow")
     yield ""
     yield warning_panel(_NOT_COVERED)
-    yield from (Text(words, style="dim") for words in _spent(found))
+    yield from (Text(line, style="dim") for line in _spent(qualities))
 
 
-def quality_values(found: Mapping[str, Quality], notes: Sequence[str], *, n: int) -> dict[str, Any]:
+def quality_values(qualities: Mapping[str, Quality], notes: Sequence[str], *, n: int) -> dict[str, Any]:
     """The same for programs."""
-    figures = {name: {"recall": quality.recall, "ndcg": quality.ndcg} for name, quality in found.items()}
-    return {"n": n, "found": figures, "notes": [_NOT_COVERED, *_spent(found), *notes]}
+    figures = {name: {"recall": quality.recall, "ndcg": quality.ndcg} for name, quality in qualities.items()}
+    return {"n": n, "found": figures, "notes": [_NOT_COVERED, *_spent(qualities), *notes]}
 
 
-def _spent(found: Mapping[str, Quality]) -> list[str]:
+def _spent(qualities: Mapping[str, Quality]) -> list[str]:
     # Three results: a private filter was fitted, next to the exact one and popularity.
-    return [_SPENT] if len(found) > 2 else []
+    return [_SPENT] if len(qualities) > 2 else []
 
 
 def items_report(path: Path) -> "Report":
@@ -147,7 +147,7 @@ def _components(space: "ItemSpace") -> "ComponentsPart":
 
     return ComponentsPart(
         columns=tuple(_names(space)),
-        weights=tuple(tuple(one) for one in space.components.tolist()),
+        weights=tuple(tuple(component) for component in space.components.tolist()),
         variances=tuple(space.values.tolist()),
         # Nobody released what all items vary together.
         shares=(),

@@ -85,10 +85,10 @@ def model_report(
     """
     guarantee, part = model.guarantee, components_of(model)
     rank, dim = model.components.shape
-    found = f"{counted(rank, 'principal component')} {among or f'of {dim} columns'}"
+    summary = f"{counted(rank, 'principal component')} {among or f'of {dim} columns'}"
     return Report(
         kind=more.pop("kind", "model"),
-        title=title or (found.capitalize() if dataset is None else f"{dataset}: {found}"),
+        title=title or (summary.capitalize() if dataset is None else f"{dataset}: {summary}"),
         answer=answer_of(part, guarantee),
         warnings=model.warnings,
         components=part,
@@ -107,8 +107,8 @@ def counted(number: int, word: str) -> str:
     >>> counted(1, "site"), counted(20, "site")
     ('one site', '20 sites')
     """
-    said = _WORDS[number] if number < len(_WORDS) else str(number)
-    return f"{said} {word}{'s' * (number != 1)}"
+    numeral = _WORDS[number] if number < len(_WORDS) else str(number)
+    return f"{numeral} {word}{'s' * (number != 1)}"
 
 
 def answer_of(part: ComponentsPart, guarantee: Guarantee) -> str:
@@ -119,27 +119,27 @@ def answer_of(part: ComponentsPart, guarantee: Guarantee) -> str:
     whose = " of the clipped rows" if part.fill is not None else ""
     of_it = f", with {share:.0%} of the variance{whose}" if part.shares else ""
     if part.noise_floor == 0 and part.shares:
-        found = f"{counted(rank, 'component').capitalize()} describe {share:.0%} of the variance"
-        found = found if rank != 1 else f"One component describes {share:.0%} of the variance"
+        finding = f"{counted(rank, 'component').capitalize()} describe {share:.0%} of the variance"
+        finding = finding if rank != 1 else f"One component describes {share:.0%} of the variance"
     elif part.noise_floor == 0:
-        found = f"{counted(rank, 'component').capitalize()} {'was' if rank == 1 else 'were'} found"
+        finding = f"{counted(rank, 'component').capitalize()} {'was' if rank == 1 else 'were'} found"
     elif above == 0:
-        found = "Nothing stands out from the noise, so these components may be noise alone"
+        finding = "Nothing stands out from the noise, so these components may be noise alone"
     else:
         # "Four of five components", or "39 of 50".
         many = max(above, rank) >= len(_WORDS)
-        said = [str(number) if many else _WORDS[number] for number in (above, rank)]
-        stand = f"{said[0] if above == rank else ' of '.join(said)} component{'s' * (rank != 1)}"
-        found = f"{stand.capitalize()} {'stands' if above == 1 else 'stand'} out from the noise{of_it}"
+        numerals = [str(number) if many else _WORDS[number] for number in (above, rank)]
+        stand = f"{numerals[0] if above == rank else ' of '.join(numerals)} component{'s' * (rank != 1)}"
+        finding = f"{stand.capitalize()} {'stands' if above == 1 else 'stand'} out from the noise{of_it}"
     if not guarantee.private:
         why = "the noise came from a known seed" if guarantee.reproducible else "there is no privacy guarantee"
-        return f"{found}. No person is protected, because {why}."
+        return f"{finding}. No person is protected, because {why}."
     # Rounded up: rounding down would promise more than the guarantee does.
     guess = math.ceil(100 * guarantee.best_guess)
     # The unit goes on to say which rows are meant, which is too long for one sentence.
     whose = guarantee.unit.partition(",")[0] or "each person"
     return (
-        f"{found}. An attacker who knows everything else guesses right about {whose} at most {min(guess, 100)} times in "
+        f"{finding}. An attacker who knows everything else guesses right about {whose} at most {min(guess, 100)} times in "
         "100, and a coin 50 times."
     )
 
@@ -152,7 +152,7 @@ def components_of(model: Model) -> ComponentsPart:
     at = next((at for at, share in enumerate(shares) if share > 0), None)
     return ComponentsPart(
         columns=model.columns,
-        weights=tuple(tuple(one) for one in model.components.tolist()),
+        weights=tuple(tuple(component) for component in model.components.tolist()),
         variances=variances,
         shares=shares,
         intervals=tuple(_intervals(model)),
@@ -234,17 +234,17 @@ def round_parts(rounds: "Iterable[Round]") -> tuple[RoundPart, ...]:
     """The public record of rounds."""
     return tuple(
         RoundPart(
-            round=one.number + 1,
-            stage=one.stage,
-            answered=tuple(one.answered),
-            missing=tuple(one.missing),
-            bytes_down=one.bytes_down,
-            bytes_up=one.bytes_up,
-            movement=one.movement,
-            charges=tuple(one.charges),
-            restarted=one.restarted,
+            round=done.number + 1,
+            stage=done.stage,
+            answered=tuple(done.answered),
+            missing=tuple(done.missing),
+            bytes_down=done.bytes_down,
+            bytes_up=done.bytes_up,
+            movement=done.movement,
+            charges=tuple(done.charges),
+            restarted=done.restarted,
         )
-        for one in rounds
+        for done in rounds
     )
 
 
@@ -264,17 +264,17 @@ def spectrum_of(
     from eigenveil.plan.spectrum import PUBLIC_SPREAD, SPREAD_OF_GUESS, Spectrum
 
     # A component that is not above the noise has no share of the variance, and says nothing about other rows.
-    known = model.explained_variance_ratio > 0
-    released, share = model.explained_variance[known], float(model.explained_variance_ratio.sum())
+    mask = model.explained_variance_ratio > 0
+    released, share = model.explained_variance[mask], float(model.explained_variance_ratio.sum())
     require(released.sum() > 0 and share > 0, f"{source} has no variance to plan with")
     total, floor = float(released.sum()) / share, model.noise_floor
     # Noise makes an eigenvalue v appear at about v + (floor / 2)^2 / v (Baik, Ben Arous and Peche 2005).
     variances = (released + np.sqrt(np.maximum(released**2 - floor**2, 0.0))) / 2
     others = model.components.shape[1] - len(variances)
     # No other direction has more variance than the last component found. And if noise hides components, none is far above it.
-    hides = len(variances) < len(known)
-    most = min(float(variances.min()), floor / 2) if hides else float(variances.min())
-    hidden = _hidden_values(max(0.0, total - float(variances.sum())), others, most=most)
+    hides = len(variances) < len(mask)
+    max_variance = min(float(variances.min()), floor / 2) if hides else float(variances.min())
+    hidden = _hidden_values(max(0.0, total - float(variances.sum())), others, peak=max_variance)
     return Spectrum.of_variances(
         [*variances, *hidden],
         dim=dim,
@@ -286,10 +286,10 @@ def spectrum_of(
     )
 
 
-def _hidden_values(left: float, count: int, *, most: float) -> "list[float]":
-    """Values, falling, of `count` directions that have the variance `left` together and none more than `most`.
+def _hidden_values(left: float, count: int, *, peak: float) -> "list[float]":
+    """Values, falling, of `count` directions that have the variance `left` together and none more than `peak`.
 
-    They may be all alike, or fall from `most`. The first is taken halfway, on the scale of logarithms, and the others fall like a
+    They may be all alike, or fall from `peak`. The first is taken halfway, on the scale of logarithms, and the others fall like a
     power of their number.
 
     >>> [round(value, 2) for value in _hidden_values(6.0, 4, most=6.0)]
@@ -298,15 +298,15 @@ def _hidden_values(left: float, count: int, *, most: float) -> "list[float]":
     if count == 0 or left <= 0:
         return [0.0] * count
     each = left / count
-    if each >= most:
+    if each >= peak:
         return [each] * count
-    first, places = math.sqrt(each * most), np.arange(1.0, count + 1)
+    first, ranks = math.sqrt(each * peak), np.arange(1.0, count + 1)
     # The sum falls as the power grows, from all alike to the first alone: bisect.
     low, high = 0.0, 60.0
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if first * float((places**-middle).sum()) > left else (low, middle)
-    return [first * float(place) ** -low for place in places]
+        low, high = (middle, high) if first * float((ranks**-middle).sum()) > left else (low, middle)
+    return [first * float(rank) ** -low for rank in ranks]
 
 
 def plan_part(model: Model) -> PlanPart | None:
@@ -316,14 +316,14 @@ def plan_part(model: Model) -> PlanPart | None:
         return None
     from eigenveil.plan.rehearsal import forecast
 
-    asked, points = facts.budget.epsilon, []
+    target, points = facts.budget.epsilon, []
     large = facts.dim * facts.rank > _LARGE
     fits = 4 if large else None
-    for epsilon in sorted({*(EPSILONS[1:4] if large else EPSILONS), asked}):
-        found = forecast(replace(facts, budget=Budget(epsilon, facts.budget.delta)), method, fits=fits)
-        points.append((epsilon, found))
+    for epsilon in sorted({*(EPSILONS[1:4] if large else EPSILONS), target}):
+        result = forecast(replace(facts, budget=Budget(epsilon, facts.budget.delta)), method, fits=fits)
+        points.append((epsilon, result))
     note = " ".join(("From the released spectrum of this fit.", _note_on_clipping(facts), _UNKNOWN))
-    return forecast_part(method, asked, points, note=note)
+    return forecast_part(method, target, points, note=note)
 
 
 def _note_on_clipping(facts: "Facts") -> str:
@@ -362,21 +362,21 @@ def unseen_words(norms: "Norms", bound: float) -> str:
 
 
 def forecast_part(
-    method: str, asked: float, points: "Sequence[tuple[float, Forecast]]", *, note: str = ""
+    method: str, target: float, points: "Sequence[tuple[float, Forecast]]", *, note: str = ""
 ) -> PlanPart | None:
     """The curve of a plan; None where nothing could be rehearsed."""
     spans = [
         EpsilonPoint(
             epsilon=at,
-            captured=Span(found.captured.value, found.captured.low, found.captured.high),
-            sine=Span(found.sine.value, found.sine.low, found.sine.high),
-            nothing=found.nothing,
+            captured=Span(forecast.captured.value, forecast.captured.low, forecast.captured.high),
+            sine=Span(forecast.sine.value, forecast.sine.low, forecast.sine.high),
+            nothing=forecast.nothing,
         )
-        for at, found in points
-        if math.isfinite(found.captured.value)
+        for at, forecast in points
+        if math.isfinite(forecast.captured.value)
     ]
     of = points[0][1].of if points else "clipped rows"
-    return PlanPart(method=method, asked=asked, points=tuple(spans), note=note, of=of) if spans else None
+    return PlanPart(method=method, asked=target, points=tuple(spans), note=note, of=of) if spans else None
 
 
 def planned(model: Model) -> "tuple[Facts | None, str]":
@@ -391,7 +391,7 @@ def planned(model: Model) -> "tuple[Facts | None, str]":
     if method not in METHODS or not 1e-3 <= guarantee.epsilon <= 1e3:
         return None, method
     fill, bound = _number(model, "fill"), settings.get("row_bound")
-    given = isinstance(bound, Real) and settings.get("bound_from") is None
+    has_bound = isinstance(bound, Real) and settings.get("bound_from") is None
     norms, size = _norms(model), _number(model, "row_bound")
     try:
         if norms is not None:
@@ -409,7 +409,7 @@ def planned(model: Model) -> "tuple[Facts | None, str]":
             center="private" if settings.get("center") == "private" else None,
             sites=int(settings.get("sites") or settings.get("peers") or 1),
             survivors=settings.get("survivors"),
-            row_bound=1.0 if given or settings.get("column_bounds") is not None else None,
+            row_bound=1.0 if has_bound or settings.get("column_bounds") is not None else None,
             scale="private" if "scale_from" in settings else None,
             norms=norms,
         )

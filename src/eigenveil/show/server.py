@@ -87,9 +87,9 @@ class _Request:
 class _Refused(Exception):
     """A request is answered with this status and these words."""
 
-    def __init__(self, status: int, words: str) -> None:
-        super().__init__(words)
-        self.status, self.words = status, words
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status, self.words = status, message
 
 
 @final
@@ -153,16 +153,16 @@ class PageServer:
         # So that `drain` waits until all is taken, and nothing piles up here.
         writer.transport.set_write_buffer_limits(high=0)
         try:
-            request = await self._request(reader)
+            head = await self._request(reader)
             # Only who shows the token takes the place of a reader, so strangers cannot keep others out.
             if self._readers >= _MOST:
                 raise _Refused(503, "Too many readers. Close one of them and try again.")
             self._readers, reading = self._readers + 1, True
             self._waiting.remove(writer.transport)
-            if request.path == "/events":
-                await self._events(reader, writer, request.method)
+            if head.path == "/events":
+                await self._events(reader, writer, head.method)
             else:
-                await self._page(writer, request)
+                await self._page(writer, head)
         except _Refused as refusal:
             with contextlib.suppress(OSError, TimeoutError):
                 await self._send(writer, refusal.status, f"{refusal.words}\n", "text/plain; charset=utf-8")
@@ -189,26 +189,26 @@ class PageServer:
             raise _Refused(431, "The request is too long.") from None
         line, _, rest = head.partition(b"\r\n")
         # Latin-1 decodes every byte, so a strange request line is refused below instead of raising here.
-        words = line.decode("latin-1").split(" ")
-        if len(words) != 3 or not words[2].startswith("HTTP/1."):
+        parts = line.decode("latin-1").split(" ")
+        if len(parts) != 3 or not parts[2].startswith("HTTP/1."):
             raise _Refused(400, "This is not an HTTP request.")
         try:
             # The standard library's parser, which bounds the number of headers and the length of each.
             headers = http.client.parse_headers(io.BytesIO(rest))
-            asked = urlsplit(words[1])
-            shown = next(iter(parse_qs(asked.query).get("token", [])), None)
+            url = urlsplit(parts[1])
+            shown = next(iter(parse_qs(url.query).get("token", [])), None)
         except (http.client.HTTPException, ValueError):
             raise _Refused(400, "This is not an HTTP request.") from None
         # First of all, so that a foreign name learns not even which paths there are.
         self._require_ours(headers)
         # A whole address in the request line takes the place of the Host header, for those who read it so.
-        if asked.netloc and not self._address.answers(asked.netloc):
+        if url.netloc and not self._address.answers(url.netloc):
             raise _Refused(421, _FOREIGN)
-        if words[0] not in ("GET", "HEAD"):
+        if parts[0] not in ("GET", "HEAD"):
             raise _Refused(405, "This page is read-only.")
-        if asked.path not in ("/", "/events"):
+        if url.path not in ("/", "/events"):
             raise _Refused(404, "There is nothing here. The page is at /.")
-        return self._admitted(_Request(method=words[0], path=asked.path, token=shown, headers=headers))
+        return self._admitted(_Request(method=parts[0], path=url.path, token=shown, headers=headers))
 
     def _require_ours(self, headers: http.client.HTTPMessage) -> None:
         hosts = headers.get_all("Host", [])
@@ -220,12 +220,12 @@ class PageServer:
         if foreign and headers.get("Sec-Fetch-Mode") != "navigate":
             raise _Refused(403, "Other web pages may not use this one.")
 
-    def _admitted(self, request: _Request) -> _Request:
+    def _admitted(self, head: _Request) -> _Request:
         """The request, if it shows the token where one is needed: in the address, a cookie, or as a bearer."""
         # Programs such as curl keep no cookies unless told to, so they may send the token as a bearer.
-        bearer = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        if any(self._address.admits(one) for one in (request.token, self._cookie(request.headers), bearer)):
-            return request
+        bearer = head.headers.get("Authorization", "").removeprefix("Bearer ")
+        if any(self._address.admits(token) for token in (head.token, self._cookie(head.headers), bearer)):
+            return head
         raise _Refused(401, "The token is missing or wrong. Use the whole address that the command printed.")
 
     def _cookie(self, headers: http.client.HTTPMessage) -> str | None:
@@ -237,13 +237,13 @@ class PageServer:
         # Cookies do not know ports, and several pages may run on one machine.
         return f"eigenveil-{self.port}"
 
-    async def _page(self, writer: asyncio.StreamWriter, request: _Request) -> None:
-        if request.token is not None and self._address.token is not None:
+    async def _page(self, writer: asyncio.StreamWriter, head: _Request) -> None:
+        if head.token is not None and self._address.token is not None:
             # Out of the address bar and the history, before anybody copies it.
             cookie = f"{self._cookie_name}={self._address.token}; Path=/; HttpOnly; SameSite=Lax"
             await self._send(writer, 303, "", "text/plain", {"Location": "/", "Set-Cookie": cookie})
             return
-        text = self._source.document(self._current()) if request.method == "GET" else ""
+        text = self._source.document(self._current()) if head.method == "GET" else ""
         more = {"Content-Security-Policy": self._source.policy}
         await self._send(writer, 200, text, "text/html; charset=utf-8", more)
 
@@ -449,30 +449,30 @@ class Drawing:
 
     def _drawn(self, name: str, key: Hashable, draw: Callable[[], str]) -> str:
         # Compared by value: states are made anew at every look, and most of their parts stay the same.
-        kept = self._kept.get(name)
-        if kept is None or kept[0] != key:
-            kept = self._kept[name] = (key, draw())
-        return kept[1]
+        stored = self._kept.get(name)
+        if stored is None or stored[0] != key:
+            stored = self._kept[name] = (key, draw())
+        return stored[1]
 
 
 def _warnings(warnings: Sequence[str]) -> str:
-    return "".join(f'<p class="note"><strong>Warning:</strong> {prose(words)}</p>' for words in warnings)
+    return "".join(f'<p class="note"><strong>Warning:</strong> {prose(text)}</p>' for text in warnings)
 
 
-def _parties(parties: Sequence[tuple[str, bool]], there: str) -> str:
+def _parties(parties: Sequence[tuple[str, bool]], presence: str) -> str:
     if not parties:
         return ""
-    here = sum(connected for _, connected in parties)
+    n_present = sum(connected for _, connected in parties)
     items = []
     # Those who are missing come first: they are what a coordinator looks for.
     for name, connected in sorted(parties, key=lambda pair: pair[1])[:_MOST_NAMED]:
         # Not by colour alone: a word for those who are missing, and for screen readers on all.
-        mark, css, words = ("●", "", f'<span class="unseen">{there}</span>')
+        mark, css, status = ("●", "", f'<span class="unseen">{presence}</span>')
         if not connected:
-            mark, css, words = "○", ' class="gone"', "<small>missing</small>"
-        items.append(f'<li{css}><span class="mark" aria-hidden="true">{mark}</span> {prose(name)} {words}</li>')
+            mark, css, status = "○", ' class="gone"', "<small>missing</small>"
+        items.append(f'<li{css}><span class="mark" aria-hidden="true">{mark}</span> {prose(name)} {status}</li>')
     more = f"<p>and {len(parties) - _MOST_NAMED} more</p>" if len(parties) > _MOST_NAMED else ""
-    return f'<h2>{there.capitalize()}: {here} of {len(parties)}</h2><ul class="parties">{"".join(items)}</ul>{more}'
+    return f'<h2>{presence.capitalize()}: {n_present} of {len(parties)}</h2><ul class="parties">{"".join(items)}</ul>{more}'
 
 
 def _budget(spending: PageBudget | None) -> str:
@@ -505,7 +505,7 @@ def _chart_list(state: PageState) -> Iterator[Chart]:
     # Of very many rounds one in so many is drawn, at its own place on the axis.
     step = 1 + len(rounds) // _MOST_DRAWN
     moved = [done.movement if at % step == 0 else None for at, done in enumerate(rounds)]
-    if any(one is not None for one in moved):
+    if any(movement is not None for movement in moved):
         yield convergence_chart(moved)
     if 0 < len(rounds) <= _MOST_DRAWN:
         up, down = [done.bytes_up for done in rounds], [done.bytes_down for done in rounds]
@@ -514,16 +514,16 @@ def _chart_list(state: PageState) -> Iterator[Chart]:
 
 
 def _facts(facts: Sequence[tuple[str, str]]) -> str:
-    said = [(label.strip() or "…", [words]) for label, words in facts]
-    return f"<h2>Facts</h2>{listing(said, css='short')}" if said else ""
+    pairs = [(label.strip() or "…", [text]) for label, text in facts]
+    return f"<h2>Facts</h2>{listing(pairs, css='short')}" if pairs else ""
 
 
 def _rounds(rounds: "Sequence[Round]") -> str:
     if not rounds:
         return ""
-    header, found = round_rows(rounds)
+    header, texts = round_rows(rounds)
     # None is an empty cell among numbers, which are aligned to the right.
-    rows = [[text or None for text in row] for row in found]
+    rows = [[text or None for text in row] for row in texts]
     return (
         f'<h2>Rounds</h2><div class="scroll" tabindex="0" role="region" aria-label="Rounds">{table(header, rows)}</div>'
     )
@@ -534,8 +534,8 @@ def _log(lines: Sequence[tuple[str, str, str | None]]) -> str:
         return ""
     # The newest first: nobody has to scroll to see what happened just now.
     items = "".join(
-        f"<li{_css(style)}><time>{escaped(when)}</time><span>{prose(words)}</span></li>"
-        for when, words, style in reversed(lines)
+        f"<li{_css(style)}><time>{escaped(when)}</time><span>{prose(text)}</span></li>"
+        for when, text, style in reversed(lines)
     )
     box = '<div class="scroll log-box" tabindex="0" role="region" aria-label="What happened">'
     return f'<h2>What happened</h2>{box}<ul class="log">{items}</ul></div>'

@@ -43,7 +43,7 @@ _COMPARED: Final = "The captured variance is NOT covered by the guarantee: it wa
 class Simulation:
     """What a simulation was asked, as far as that is shown."""
 
-    asked: FederatedParams | GossipParams
+    params: FederatedParams | GossipParams
     split: str  # How rows were dealt out.
     guarantee: bool  # Whether all of the guarantee is shown.
     seeded: str  # The warning of a known seed.
@@ -51,11 +51,11 @@ class Simulation:
 
     @property
     def private(self) -> bool:
-        return self.asked.epsilon is not None
+        return self.params.epsilon is not None
 
     @property
     def hub(self) -> bool:
-        return isinstance(self.asked, FederatedParams)
+        return isinstance(self.params, FederatedParams)
 
 
 @final
@@ -93,7 +93,7 @@ class SimulationView:
     def page(self) -> PageState:
         """The same for a browser, with everything that is printed at the end."""
         rounds, model = self._rounds, self._model
-        variances, floor, known = PageState.scree(model, rounds)
+        variances, floor, is_final = PageState.scree(model, rounds)
         # Before a round has ended nobody can be called missing.
         answered = frozenset(self.last.answered) if self.last is not None else frozenset(self._sites)
         return PageState(
@@ -101,12 +101,12 @@ class SimulationView:
             now=self._now() if model is None else "The fit has ended. The terminal has the summary.",
             facts=tuple(self._facts(rounds, variances)),
             parties=tuple((name, name in answered) for name in self._sites),
-            there="answered in the last round",
+            presence="answered in the last round",
             rounds=rounds,
             spending=self._spending(rounds),
             variances=variances,
             floor=floor,
-            final=known,
+            final=is_final,
             warnings=() if model is None else model.warnings,
         )
 
@@ -172,7 +172,7 @@ def _facts(simulation: Simulation, pca: "Estimator") -> Iterator[tuple[str, str]
         yield "sites", f"{len(pca.sites_)} in a {pca.model_.settings['topology']}, split {simulation.split}"
     else:
         assert isinstance(simulation.asked, GossipParams)
-        yield from _peer_facts(pca, split=simulation.split, asked=simulation.asked.graph)
+        yield from _peer_facts(pca, split=simulation.split, spec=simulation.asked.graph)
     for done in rounds:
         if done.missing:
             # Peers keep what was already released with noise, so only the round itself restarts.
@@ -194,12 +194,12 @@ def _traffic(rounds: Sequence["Round"]) -> str:
     return f"{in_bytes(up)} up, {in_bytes(down)} down"
 
 
-def _peer_facts(pca: "GossipPCA", *, split: str, asked: str) -> Iterator[tuple[str, str]]:
-    """The graph (as `asked`), how the peers compute sums on it, and the noise in those sums."""
+def _peer_facts(pca: "GossipPCA", *, split: str, spec: str) -> Iterator[tuple[str, str]]:
+    """The graph (as `spec`), how the peers compute sums on it, and the noise in those sums."""
     graph = pca.terms_.graph
     now = pca.terms_.among(set(graph.names) - set(pca.peers_))
     apart = f"at most {graph.diameter} link{'s' * (graph.diameter != 1)} apart"
-    yield "graph", f"{asked}: {len(graph.names)} peers, {len(graph.edges)} edges, {apart}, split {split}"
+    yield "graph", f"{spec}: {len(graph.names)} peers, {len(graph.edges)} edges, {apart}, split {split}"
     among = "" if len(pca.peers_) == len(graph.names) else f", among the {len(pca.peers_)} who are left"
     mixing = now.mixing
     steps = f"{mixing.steps} step{'s' * (mixing.steps != 1)} for each sum{among}"
@@ -217,10 +217,8 @@ def _peer_facts(pca: "GossipPCA", *, split: str, asked: str) -> Iterator[tuple[s
 
 def _peer_traffic(pca: "GossipPCA") -> str:
     """Bytes sent by the busiest peer, and by all."""
-    most = max(pca.traffic_, key=pca.traffic_.__getitem__)
-    return (
-        f"{in_bytes(pca.traffic_[most])} from {most}, the busiest peer; {in_bytes(sum(pca.traffic_.values()))} in all"
-    )
+    busiest = max(pca.traffic_, key=pca.traffic_.__getitem__)
+    return f"{in_bytes(pca.traffic_[busiest])} from {busiest}, the busiest peer; {in_bytes(sum(pca.traffic_.values()))} in all"
 
 
 def _guarantee(simulation: Simulation, model: "Model") -> "View":

@@ -120,8 +120,8 @@ class BarChart:
         if self.floor <= 0:
             return cells
         # A floor above every bar lies at the very end, and its mark must stay on the line.
-        place = min(int(width * self.floor / longest), width - 1)
-        return Text.assemble(cells[:place], (_mark(ascii_only=ascii_only), _MARK), cells[place + 1 :])
+        offset = min(int(width * self.floor / longest), width - 1)
+        return Text.assemble(cells[:offset], (_mark(ascii_only=ascii_only), _MARK), cells[offset + 1 :])
 
 
 def _mark(*, ascii_only: bool) -> str:
@@ -169,8 +169,8 @@ def guarantee_panel(guarantee: Guarantee) -> Panel:
     grid.add_column(style=_LABEL, no_wrap=True)
     grid.add_column(ratio=1)
     for label, texts in guarantee.parts():
-        words = [plain(text) for text in texts]
-        grid.add_row(label, words[0] if len(words) == 1 else _list(words))
+        lines = [plain(text) for text in texts]
+        grid.add_row(label, lines[0] if len(lines) == 1 else _list(lines))
     style = "green" if guarantee.private else "red"
     first = Text(plain(guarantee.title), style=f"bold {style}")
     content: list[RenderableType] = [first, Text(""), grid] if grid.row_count else [first]
@@ -265,31 +265,31 @@ def fill_line(model: Model) -> Iterator[Text]:
     fill = model.settings.get("fill")
     # The settings come from a file, which may have been edited.
     if isinstance(fill, numbers.Real) and math.isfinite(float(fill)):
-        words = f"{float(fill):.2g}, the mean squared norm of the clipped rows over the squared row bound"
-        yield Text.assemble(("bound usage: ", _LABEL), words)
+        text = f"{float(fill):.2g}, the mean squared norm of the clipped rows over the squared row bound"
+        yield Text.assemble(("bound usage: ", _LABEL), text)
     clipped = model.settings.get("clipped")
     if isinstance(clipped, numbers.Real) and 0 <= float(clipped) <= 1:
-        words = f"about {float(clipped):.0%} of people, at the privately estimated bound"
-        yield Text.assemble(("clipped share: ", _LABEL), words)
+        text = f"about {float(clipped):.0%} of people, at the privately estimated bound"
+        yield Text.assemble(("clipped share: ", _LABEL), text)
     elif model.settings.get("scale_from") == "found privately":
-        words = "not counted, which would take a part of the budget; `transform --clip` clips rows as the fit did"
-        yield Text.assemble(("clipped share: ", _LABEL), words)
+        text = "not counted, which would take a part of the budget; `transform --clip` clips rows as the fit did"
+        yield Text.assemble(("clipped share: ", _LABEL), text)
     from eigenveil.show.report import taken_of
 
-    found = taken_of(model)
-    if found is not None:
-        taken, unseen = found
-        words = (
+    shares = taken_of(model)
+    if shares is not None:
+        taken, unseen = shares
+        text = (
             f"about {taken.value:.0%} of all squared norms ({taken.low:.0%} to {taken.high:.0%}), not counting long rows "
             f"that noise hides, at most {unseen:.1%} of all; variances are those of the clipped rows"
         )
-        yield Text.assemble(("taken by clipping: ", _LABEL), words)
+        yield Text.assemble(("taken by clipping: ", _LABEL), text)
 
 
 def warned(model: "Model | ItemSpace") -> Iterator[Text]:
     """What the fit warns of."""
-    for words in model.warnings:
-        yield Text.assemble(("warning: ", "bold yellow"), (plain(words), "yellow"))
+    for warning in model.warnings:
+        yield Text.assemble(("warning: ", "bold yellow"), (plain(warning), "yellow"))
 
 
 def judged(model: Model) -> list[Text]:
@@ -324,8 +324,8 @@ def settings_table(model: Model) -> Table:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True)
     grid.add_column()
-    for name, words in readable_settings(model.settings):
-        grid.add_row(plain(name), plain(words))
+    for name, text in readable_settings(model.settings):
+        grid.add_row(plain(name), plain(text))
     return grid
 
 
@@ -366,8 +366,8 @@ def labelled(facts: Iterable[tuple[str, str]]) -> Table:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style=_LABEL, no_wrap=True)
     grid.add_column()
-    for label, words in facts:
-        grid.add_row(plain(label), plain(words))
+    for label, text in facts:
+        grid.add_row(plain(label), plain(text))
     return grid
 
 
@@ -409,20 +409,20 @@ def round_rows(rounds: Sequence["Round"]) -> tuple[list[str], list[list[str]]]:
     header += [cost] * any(charges)
     rows: list[list[str]] = []
     half, shortened = _MOST_ROUNDS // 2, len(rounds) > _MOST_ROUNDS
-    for place, (done, charge) in enumerate(zip(rounds, charges, strict=True)):
-        if not shortened or place < half or place >= len(rounds) - half:
+    for index, (done, charge) in enumerate(zip(rounds, charges, strict=True)):
+        if not shortened or index < half or index >= len(rounds) - half:
             rows.append([*_round(done, hub=hub), *[_sine(done.residual)] * residual, *[charge] * any(charges)])
-        elif place == half:
+        elif index == half:
             rows.append(["...", f"{len(rounds) - 2 * half} more", *[""] * (len(header) - 2)])
     return header, rows
 
 
 def _round(done: "Round", *, hub: bool) -> list[str]:
-    asked = len(done.answered) + len(done.missing)
+    n_recipients = len(done.answered) + len(done.missing)
     return [
         str(done.number + 1),
         plain(done.stage),
-        str(asked) if not done.missing else f"{len(done.answered)} of {asked}",
+        str(n_recipients) if not done.missing else f"{len(done.answered)} of {n_recipients}",
         in_bytes(done.bytes_up),
         *[in_bytes(done.bytes_down)] * hub,
         _sine(done.movement),
@@ -440,10 +440,10 @@ def spent_mu(rounds: Sequence["Round"]) -> float:
     hub = any(done.bytes_down for done in rounds)
     squares: list[float] = []
     for done in rounds:
-        for place, ledger in enumerate(_by_ledger(done.charges, hub=hub)):
-            squares += [0.0] * (place + 1 - len(squares))
+        for index, ledger in enumerate(_by_ledger(done.charges, hub=hub)):
+            squares += [0.0] * (index + 1 - len(squares))
             # Gaussian releases compose by the squares of their mu.
-            squares[place] += sum(line.mu**2 for line in ledger)
+            squares[index] += sum(line.mu**2 for line in ledger)
     return math.sqrt(max(squares, default=0.0))
 
 
@@ -474,15 +474,15 @@ _SYMBOLS: Final = {"line": "─", "low": "├", "high": "┤", "value": "●", "
 _ASCII: Final = {"line": "-", "low": "|", "high": "|", "value": "o", "floor": ":"}
 
 
-def span(found: "Ends") -> str:
+def span(interval: "Ends") -> str:
     """A value with its interval, in two digits; in three where two would round it to 0 or 1.
 
     >>> from types import SimpleNamespace as at
     >>> span(at(value=0.941, low=0.91, high=0.96)), span(at(value=0.9968, low=0.995, high=0.998))
     ('0.94 (0.91 to 0.96)', '0.997 (0.995 to 0.998)')
     """
-    digits = 2 if _NEAR < found.value < 1 - _NEAR else 3
-    return f"{found.value:.{digits}f} ({found.low:.{digits}f} to {found.high:.{digits}f})"
+    digits = 2 if _NEAR < interval.value < 1 - _NEAR else 3
+    return f"{interval.value:.{digits}f} ({interval.low:.{digits}f} to {interval.high:.{digits}f})"
 
 
 @final
@@ -502,7 +502,7 @@ class CurveChart:
     """
 
     points: tuple[Point, ...]
-    asked: float
+    target: float
 
     def __rich_console__(self, _console: "Console", options: "ConsoleOptions") -> "Iterator[Text]":
         from rich.text import Text
@@ -515,15 +515,15 @@ class CurveChart:
         width = max(_NARROWEST, min(room, _WIDEST))
         yield Text(f"{'epsilon':>{labels}} 0{'1':>{width - 1}}", style="dim", no_wrap=True)
         for point, note in zip(self.points, notes, strict=True):
-            style = "bold cyan" if point.epsilon == self.asked else "cyan"
+            style = "bold cyan" if point.epsilon == self.target else "cyan"
             line = Text(f"{point.epsilon:>{labels}g} ", no_wrap=True)
             line.append(_cells(point, width, symbols), style=style)
-            line.append(f" {note}", style="bold" if point.epsilon == self.asked else "")
+            line.append(f" {note}", style="bold" if point.epsilon == self.target else "")
             yield line
         yield Text(f"{'':>{labels}} {symbols['floor']} what random directions would capture", style="dim")
 
     def _note(self, point: Point) -> str:
-        return span(point.captured) + " <- asked" * (point.epsilon == self.asked)
+        return span(point.captured) + " <- asked" * (point.epsilon == self.target)
 
 
 def _cells(point: Point, width: int, symbols: dict[str, str]) -> str:

@@ -78,7 +78,9 @@ class ComponentsPart:
     def __post_init__(self) -> None:
         # A report may come from a file that was edited, and everything that draws it relies on these shapes.
         require(len(self.weights) >= 1, "there must be a component")
-        widths = {len(one) for one in self.weights} | ({len(self.columns)} if self.columns is not None else set())
+        widths = {len(component) for component in self.weights} | (
+            {len(self.columns)} if self.columns is not None else set()
+        )
         require(len(widths) == 1, "every component must have one weight for each column")
         require(len(self.weights) == len(self.variances), "every component has a variance")
         require(len(self.shares) in (0, len(self.weights)), "every component has a share, or none has")
@@ -257,12 +259,12 @@ def from_json(text: str) -> Report:
     """The report in `text`; a `ValueError` if it is none."""
     require(len(text) <= _LONGEST, "it is too long for a report")
     try:
-        found = json.loads(text, parse_constant=_no_constant, parse_int=whole_number)
+        content = json.loads(text, parse_constant=_no_constant, parse_int=whole_number)
     except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError("it is not JSON") from error
-    require(isinstance(found, dict), "it is not a report")
-    require("format" in found, "it is not a report")
-    read = _read(Report, found, "report")
+    require(isinstance(content, dict), "it is not a report")
+    require("format" in content, "it is not a report")
+    read = _read(Report, content, "report")
     assert isinstance(read, Report)
     return read
 
@@ -275,9 +277,9 @@ def _values(value: Any) -> Any:
     if isinstance(value, Guarantee):
         return {**value.to_dict(), "words": value.words()}
     if is_dataclass(value):
-        return {one.name: _values(getattr(value, one.name)) for one in fields(value)}
+        return {member.name: _values(getattr(value, member.name)) for member in fields(value)}
     if isinstance(value, tuple):
-        return [_values(one) for one in value]
+        return [_values(member) for member in value]
     return value
 
 
@@ -287,7 +289,7 @@ def _read(kind: Any, value: Any, where: str) -> Any:
     if kind is Guarantee:
         require(isinstance(value, dict), f"{where} must be a table")
         # The page in words is for readers of the file. It follows from the rest, so it is not read back.
-        return Guarantee.from_dict({name: one for name, one in value.items() if name != "words"})
+        return Guarantee.from_dict({name: entry for name, entry in value.items() if name != "words"})
     if is_dataclass(kind):
         return _record(kind, value, where)
     if origin in (Union, types.UnionType):
@@ -302,7 +304,7 @@ def _read(kind: Any, value: Any, where: str) -> Any:
         parts = [arguments[0]] * len(value) if arguments[-1] is ... else arguments
         require(len(parts) == len(value), f"{where} must have {len(parts)} entries")
         return tuple(
-            _read(part, one, f"{where}[{at}]") for at, (part, one) in enumerate(zip(parts, value, strict=True))
+            _read(part, entry, f"{where}[{at}]") for at, (part, entry) in enumerate(zip(parts, value, strict=True))
         )
     if kind is float:
         good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
@@ -317,7 +319,7 @@ def _read(kind: Any, value: Any, where: str) -> Any:
 
 def _one_of(kinds: tuple[Any, ...], value: Any, where: str) -> Any:
     # Whole numbers stay whole: int comes before float, whatever the order in the type.
-    for kind in sorted((one for one in kinds if one is not type(None)), key=lambda one: one is float):
+    for kind in sorted((option for option in kinds if option is not type(None)), key=lambda option: option is float):
         try:
             return _read(kind, value, where)
         except ValueError as error:
@@ -327,13 +329,13 @@ def _one_of(kinds: tuple[Any, ...], value: Any, where: str) -> Any:
 
 def _record(kind: Any, value: Any, where: str) -> Any:
     require(isinstance(value, Mapping), f"{where} must be a table")
-    known, hints = {one.name: one for one in fields(kind)}, _hints(kind)
+    members, hints = {member.name: member for member in fields(kind)}, _hints(kind)
     # A key that is dropped silently could be the one that mattered, so an unknown one is refused.
-    strange = [name for name in value if name not in known]
+    strange = [name for name in value if name not in members]
     require(not strange, f"{where} has an unknown key: {strange[0] if strange else ''}")
-    lacking = [name for name, one in known.items() if name not in value and _needed(one)]
+    lacking = [name for name, member in members.items() if name not in value and _needed(member)]
     require(not lacking, f"{where} lacks {', '.join(lacking)}")
-    return kind(**{name: _read(hints[name], value[name], f"{where}.{name}") for name in known if name in value})
+    return kind(**{name: _read(hints[name], value[name], f"{where}.{name}") for name in members if name in value})
 
 
 # Resolving type hints is slow, and a report has the same records many times.
@@ -342,21 +344,21 @@ def _hints(kind: Any) -> dict[str, Any]:
     return get_type_hints(kind)
 
 
-def _needed(one: "Field[Any]") -> bool:
-    return one.default is MISSING and one.default_factory is MISSING
+def _needed(member: "Field[Any]") -> bool:
+    return member.default is MISSING and member.default_factory is MISSING
 
 
 def schema() -> dict[str, Any]:
     """The JSON schema of a report, draft 2020-12."""
-    found: dict[str, Any] = {}
+    definitions: dict[str, Any] = {}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": SCHEMA_ID,
         "title": "An Eigenveil report",
         "description": _first_line(Report),
-        **_shape(Report, found),
+        **_shape(Report, definitions),
         # Sorted, so that the schema file changes only where a type has changed.
-        "$defs": dict(sorted(found.items())),
+        "$defs": dict(sorted(definitions.items())),
     }
 
 
@@ -367,14 +369,14 @@ def _shape(kind: Any, defined: dict[str, Any]) -> dict[str, Any]:
     if is_dataclass(kind):
         return _table_of(kind, defined)
     if origin in (Union, types.UnionType):
-        return {"anyOf": [_reference(one, defined) for one in arguments]}
+        return {"anyOf": [_reference(argument, defined) for argument in arguments]}
     if origin is Literal:
         return {"enum": list(arguments)}
     if origin is tuple and arguments[-1] is ...:
         return {"type": "array", "items": _reference(arguments[0], defined)}
     if origin is tuple:
         ends = {"minItems": len(arguments), "maxItems": len(arguments)}
-        return {"type": "array", "prefixItems": [_reference(one, defined) for one in arguments], **ends}
+        return {"type": "array", "prefixItems": [_reference(argument, defined) for argument in arguments], **ends}
     return {"type": "null"} if kind is type(None) else {"type": _PLAIN[kind]}
 
 
@@ -395,8 +397,8 @@ def _table_of(kind: Any, defined: dict[str, Any]) -> dict[str, Any]:
     return {
         "type": "object",
         "description": _first_line(kind),
-        "properties": {one.name: _reference(hints[one.name], defined) for one in fields(kind)},
-        "required": [one.name for one in fields(kind) if _needed(one)],
+        "properties": {member.name: _reference(hints[member.name], defined) for member in fields(kind)},
+        "required": [member.name for member in fields(kind) if _needed(member)],
         "additionalProperties": False,
     }
 

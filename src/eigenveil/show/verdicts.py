@@ -36,7 +36,7 @@ def verdict_report(verdicts: Sequence[Verdict], confidence: float) -> Report:
         title=f"Audit of {_claims(len(verdicts))}",
         answer=first,
         # These say that the audit itself fell short, which must not be overlooked.
-        warnings=tuple(one for one in rest if one.startswith("NOT")),
+        warnings=tuple(conclusion for conclusion in rest if conclusion.startswith("NOT")),
         tables=(TablePart(title="Verdicts", header=header, rows=rows, note=_COLUMNS),),
         lists=(ListPart("What else follows", tuple(rest)),) if rest else (),
         facts=(FactLine("confidence", f"{confidence:.0%} over the whole audit"),),
@@ -103,8 +103,8 @@ def verdict_markdown(verdicts: Sequence[Verdict]) -> str:
         "|---|---|---|---|---|---|---|---|",
     ]
     for verdict in verdicts:
-        words = verdict.words if verdict.kind == "shipped" else f"**{verdict.words}**"
-        cells = (f"`{verdict.case}`", verdict.about, verdict.canary, *_figures(verdict), words)
+        outcome = verdict.words if verdict.kind == "shipped" else f"**{verdict.words}**"
+        cells = (f"`{verdict.case}`", verdict.about, verdict.canary, *_figures(verdict), outcome)
         # A bar inside a cell would end the cell.
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines)
@@ -112,18 +112,18 @@ def verdict_markdown(verdicts: Sequence[Verdict]) -> str:
 
 def attack_view(shown: Sequence[Demonstration]) -> "View":
     """Each demonstration: who attacks and how, the result, and the conclusion."""
-    for one in shown:
-        yield one.title.upper()
-        yield " ".join(one.story)
-        yield f"Measured: {one.measure}. Beside it: {one.guess}."
+    for demonstration in shown:
+        yield demonstration.title.upper()
+        yield " ".join(demonstration.story)
+        yield f"Measured: {demonstration.measure}. Beside it: {demonstration.guess}."
         table = _table("study", "what is attacked", "attack", "guess", "allowed", "")
-        for row in one.rows:
+        for row in demonstration.rows:
             low_high = "" if row.interval is None else f" ({row.interval[0]:.2f} to {row.interval[1]:.2f})"
             allowed = "" if row.allowed is None else f"{row.allowed:.2f}"
             got = f"{row.value:.2g}{low_high}"
             table.add_row(row.run, row.target, got, f"{row.baseline:.2g}", allowed, row.words)
         yield table
-        yield one.conclusion + "\n"
+        yield demonstration.conclusion + "\n"
 
 
 def _table(*columns: str) -> Table:

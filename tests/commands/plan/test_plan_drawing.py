@@ -25,7 +25,7 @@ POINTS = (
 def drawn(width: int = 80, *, encoding: str = "utf-8") -> list[str]:
     console = Console(width=width, force_terminal=False, color_system=None)
     options = replace(console.options, encoding=encoding)
-    return [line.plain for line in CurveChart(POINTS, asked=1.0).__rich_console__(console, options)]
+    return [line.plain for line in CurveChart(POINTS, target=1.0).__rich_console__(console, options)]
 
 
 def test_values_and_intervals_stand_where_they_are_on_the_axis() -> None:
@@ -62,7 +62,7 @@ def shapes(text: str, name: str) -> list[ET.Element]:
 
 
 def document(points: Sequence[Point], *, asked: float, title: str = "", note: str = "") -> str:
-    return plan_chart(points, asked=asked, title=title, note=note).document()
+    return plan_chart(points, target=asked, title=title, note=note).document()
 
 
 def test_the_drawing_has_a_dot_for_every_number() -> None:

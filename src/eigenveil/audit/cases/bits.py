@@ -64,10 +64,10 @@ _SPREAD: Final = 0.2
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class _Tables:
-    """A table with the person, `given`, (n + 1, d), and one `without`, (n, d) or with a blank row; and which of them is true."""
+    """A table with the person, `including`, (n + 1, d), and one `without`, (n, d) or with a blank row; and which of them is true."""
 
     without: Array
-    given: Array
+    including: Array
     present: bool
 
     @classmethod
@@ -84,11 +84,11 @@ class _Tables:
 
     @property
     def true(self) -> Array:
-        return self.given if self.present else self.without
+        return self.including if self.present else self.without
 
     def sums(self, of: Callable[[Array], Array]) -> tuple[Array, Array]:
         """A sum over the rows of each table, without noise."""
-        return of(self.without), of(self.given)
+        return of(self.without), of(self.including)
 
 
 def _enough(dim: int, *, deviation: float) -> int:
@@ -103,23 +103,24 @@ def site_parts(budget: Budget, rng: Generator, state: int | None, *, standing: S
     """Each site's covariance and count, as the hub receives them: a guess for each site. `standing` may change a site."""
     present, tap = tossed(len(_SITES), rng), Tap()
     tables = {
-        name: _Tables.of(rng, people=60, dim=_DIM, present=there) for name, there in zip(_SITES, present, strict=True)
+        name: _Tables.of(rng, people=60, dim=_DIM, present=is_present)
+        for name, is_present in zip(_SITES, present, strict=True)
     }
     run = announced(
         _federated(budget, state, trust="site"),
-        {name: one.true for name, one in tables.items()},
+        {name: table.true for name, table in tables.items()},
         tap,
         standing=standing,
     )
     require_guarantee(run.guarantee, budget)
     scores = []
-    for name, one in tables.items():
+    for name, table in tables.items():
         # What crosses the wire, not what the estimator reports: the claim is about the hub.
         parts, charges = tap.parts(to="hub", by=name), run.parties.ledgers[name].charges
         scores.append(
             told(
                 [
-                    _candidates(part.arrays[0], one.sums(_of(run.parties.study, part.question)), 1 / charge.mu)
+                    _candidates(part.arrays[0], table.sums(_of(run.parties.study, part.question)), 1 / charge.mu)
                     for part, charge in zip(parts, charges, strict=True)
                 ]
             )
@@ -130,10 +131,10 @@ def site_parts(budget: Budget, rng: Generator, state: int | None, *, standing: S
 def _hub_release(budget: Budget, rng: Generator, state: int | None, *, trust: Literal["hub", "masked"]) -> Trial:
     """What the hub publishes, or learns under masks: sums over all sites. The canary is at the last of them."""
     present, tap, masked = tossed(1, rng), Tap(), trust == "masked"
-    one = _Tables.of(rng, people=60, dim=_DIM, present=present[0], blank=masked)
+    table = _Tables.of(rng, people=60, dim=_DIM, present=present[0], blank=masked)
     others = {name: _SPREAD * rng.standard_normal((60, _DIM)) for name in _SITES[:-1]}
     options = {"neighbours": "zero-out", "colluders": 1} if masked else {}
-    run = announced(_federated(budget, state, trust=trust, **options), others | {_SITES[-1]: one.true}, tap)
+    run = announced(_federated(budget, state, trust=trust, **options), others | {_SITES[-1]: table.true}, tap)
     require_guarantee(run.guarantee, budget)
     # A hub that adds noise rounds parts to a grid, and counts the rounding in the sensitivity.
     extra = 1 + ROUNDING_COST
@@ -141,13 +142,13 @@ def _hub_release(budget: Budget, rng: Generator, state: int | None, *, trust: Li
         # Shares of noise are sized for the fewest honest sites, and here all sites are honest.
         extra = math.sqrt(len(_SITES) / run.parties.masked.lattice.honest)
     charges = run.parties.ledgers[_SITES[-1] if masked else "hub"].charges
-    seen = []
+    candidates = []
     for (question, released), charge in zip(run.rounds, charges, strict=True):
         part = _counted(run.parties.study, question)
         rest = sum((part(rows) for rows in others.values()), np.zeros_like(released))
-        without, given = one.sums(part)
-        seen.append(_candidates(released, (rest + without, rest + given), extra / charge.mu))
-    return Trial(scores=np.array([told(seen)]), present=present)
+        without, including = table.sums(part)
+        candidates.append(_candidates(released, (rest + without, rest + including), extra / charge.mu))
+    return Trial(scores=np.array([told(candidates)]), present=present)
 
 
 def _saved_model(budget: Budget, rng: Generator, state: int | None) -> Trial:
@@ -159,20 +160,20 @@ def _saved_model(budget: Budget, rng: Generator, state: int | None) -> Trial:
     dim, near = _DIM // 2, Neighbours.ZERO_OUT
     present = tossed(1, rng)
     people = _enough(dim, deviation=1.2 / mu_of(budget))
-    one = _Tables.of(rng, people=people, dim=dim, present=present[0], around=0.25 / math.sqrt(dim), blank=True)
-    pca = fitted(one.true, budget, state, center="private", mean_bound=1.0)
+    table = _Tables.of(rng, people=people, dim=dim, present=present[0], around=0.25 / math.sqrt(dim), blank=True)
+    pca = fitted(table.true, budget, state, center="private", mean_bound=1.0)
     of_mean, of_gram = pca.guarantee_.charges
     # Through a file, because that is what gets published.
     with TemporaryDirectory() as folder:
         pca.save(Path(folder) / "model.safetensors")
         model = Model.load(Path(folder) / "model.safetensors")
-    mean, count = model.mean, len(one.true)
+    mean, count = model.mean, len(table.true)
     # The released mean is shrunk towards zero by a public formula, which can be undone.
     total = count * unshrunk(mean, math.sqrt(dim) / (of_mean.mu * count))
     # As in the fit: rows are clipped around zero for the sum, and around the released mean for products.
     ball, around = Domain(dim=dim, radius=1.0), Domain(dim=dim, radius=1.0, center=mean)
-    sums = one.sums(lambda rows: bounded_sum(DenseRows(rows), domain=ball, neighbours=near).value)
-    grams = one.sums(lambda rows: bounded_gram(DenseRows(rows), domain=around, neighbours=near).value)
+    sums = table.sums(lambda rows: bounded_sum(DenseRows(rows), domain=ball, neighbours=near).value)
+    grams = table.sums(lambda rows: bounded_gram(DenseRows(rows), domain=around, neighbours=near).value)
     return Trial(
         scores=np.array(
             [
@@ -195,7 +196,7 @@ def _item_degrees(budget: Budget, rng: Generator, state: int | None) -> Trial:
     # Users of one item each lift the spectrum above the noise; users of several do not.
     users = np.vstack([rng.random((200, _ITEMS)) < 0.3, np.repeat(np.eye(_ITEMS), 60, axis=0)]).astype(np.float64)
     user = (rng.permutation(_ITEMS) < _ITEMS // 2).astype(np.float64)
-    one = _Tables(users, np.vstack([users, user]), bool(present[0]))
+    table = _Tables(users, np.vstack([users, user]), bool(present[0]))
     recommender = PrivateRecommender(
         _ITEMS,
         epsilon=budget.epsilon,
@@ -205,18 +206,18 @@ def _item_degrees(budget: Budget, rng: Generator, state: int | None) -> Trial:
         neighbours="add-remove",
         on_noise="warn",
         random_state=state,
-    ).fit(sp.csr_array(one.true))
+    ).fit(sp.csr_array(table.true))
     require_guarantee(recommender.guarantee_, budget)
     assert recommender.item_degrees_ is not None
     of_degrees, of_pairs = recommender.ledgers_["hub"].charges
-    sums = one.sums(lambda rows: bounded_sum(_sparse(rows), domain=domain, neighbours=near).value)
-    grams = one.sums(lambda rows: bounded_gram(_sparse(rows), domain=domain, neighbours=near).value)
+    sums = table.sums(lambda rows: bounded_sum(_sparse(rows), domain=domain, neighbours=near).value)
+    grams = table.sums(lambda rows: bounded_gram(_sparse(rows), domain=domain, neighbours=near).value)
     pairs = (recommender.components_.T * np.square(recommender.singular_values_)) @ recommender.components_
-    seen = [
+    candidates = [
         _candidates(recommender.item_degrees_, sums, 1 / of_degrees.mu),
         _candidates(on_steps(pairs), grams, 1 / of_pairs.mu),
     ]
-    return Trial(scores=np.array([told(seen)]), present=present)
+    return Trial(scores=np.array([told(candidates)]), present=present)
 
 
 # Which stretches of four blocks are released, and the deviation of their noise times mu: in a tree everybody is in three of them.
@@ -232,41 +233,41 @@ def _stream(budget: Budget, rng: Generator, state: int | None, *, publish: str) 
     dim, present, (stretches, deviation) = _DIM // 2, tossed(1, rng), _STRETCHES[publish]
     # All noise together, because views are added up from several releases.
     people = _enough(dim, deviation=math.sqrt(len(stretches)) * deviation / mu_of(budget))
-    one = _Tables.of(rng, people=people, dim=dim, present=present[0], blank=True)
-    others = [_SPREAD * rng.standard_normal(one.true.shape) for _ in range(3)]
+    table = _Tables.of(rng, people=people, dim=dim, present=present[0], blank=True)
+    others = [_SPREAD * rng.standard_normal(table.true.shape) for _ in range(3)]
     pca = StreamingPCA(
         dim,
         epsilon=budget.epsilon,
         delta=budget.delta,
         row_bound=1.0,
         center=None,
-        block_size=len(one.true),
+        block_size=len(table.true),
         publish=publish,
-        horizon=4 * len(one.true) if published_as(publish).needs_horizon else None,
+        horizon=4 * len(table.true) if published_as(publish).needs_horizon else None,
         random_state=state,
     )
     views = {0: np.zeros((dim, dim))}
-    for number, rows in enumerate([one.true, *others], start=1):
+    for number, rows in enumerate([table.true, *others], start=1):
         pca.partial_fit(rows)
         if any(end == number for _, end in stretches):
             # Back on the lattice before views are subtracted, so that their differences are exact.
             views[number] = on_steps(gram_of(pca.sync().subspace_))
     require_guarantee(pca.guarantee_, budget)
-    domain, seen = Domain(dim=dim, radius=1.0), list[Candidates]()
+    domain, candidates = Domain(dim=dim, radius=1.0), list[Candidates]()
     for first, end in stretches:
 
         def gram(rows: Array, first: int = first, end: int = end) -> Array:
             stretch = DenseRows(np.vstack([rows, *others][first:end]))
             return bounded_gram(stretch, domain=domain, neighbours=Neighbours.ZERO_OUT).value
 
-        seen.append(_candidates(views[end] - views[first], one.sums(gram), deviation / mu_of(budget)))
-    return Trial(scores=np.array([told(seen)]), present=present)
+        candidates.append(_candidates(views[end] - views[first], table.sums(gram), deviation / mu_of(budget)))
+    return Trial(scores=np.array([told(candidates)]), present=present)
 
 
 def _peers(budget: Budget, rng: Generator, state: int | None, *, noise: Literal["pairwise", "independent"]) -> Trial:
     """What each of three peers sends, before any of it is mixed; and with pair noise also their sum, where that noise cancels."""
     present, tap = tossed(1, rng), Tap()
-    one = _Tables.of(rng, people=60, dim=_DIM, present=present[0], blank=True)
+    table = _Tables.of(rng, people=60, dim=_DIM, present=present[0], blank=True)
     others = {name: _SPREAD * rng.standard_normal((60, _DIM)) for name in _PEERS[:-1]}
     pca = WatchedGossip(
         _DIM,
@@ -282,10 +283,10 @@ def _peers(budget: Budget, rng: Generator, state: int | None, *, noise: Literal[
         random_state=state,
         faults=tap.faults(),
     )
-    pca.fit(others | {_PEERS[-1]: one.true})
+    pca.fit(others | {_PEERS[-1]: table.true})
     require_guarantee(pca.guarantee_, budget)
     study = pca.gossip.studies[_PEERS[-1]]
-    summed, asked, _ = study.as_sum(study.ask(study.start()))
+    summed, question, _ = study.as_sum(study.ask(study.start()))
     # Step 0 has the parts as they leave a peer. Later steps have mixtures of them.
     sent = {
         message.sender: message.body.values
@@ -295,16 +296,16 @@ def _peers(budget: Budget, rng: Generator, state: int | None, *, noise: Literal[
     parts = {name: unpack(values, (_DIM, _DIM), symmetric=True) for name, values in sent.items()}
 
     def part(rows: Array) -> Array:
-        return summed.private(asked, DenseRows(rows)).value
+        return summed.private(question, DenseRows(rows)).value
 
     # As charged, so that a wrong charge shows as a wrong guess rate.
     mu = pca.ledgers_[_PEERS[-1]].charges[0].mu
-    own = _candidates(parts[_PEERS[-1]], one.sums(part), 1 / mu)
+    own = _candidates(parts[_PEERS[-1]], table.sums(part), 1 / mu)
     if noise == "independent":
         return Trial(scores=np.array([told([own])]), present=present)
     rest, pairing = sum(part(rows) for rows in others.values()), pca.gossip.terms.among(()).pairing
     assert pairing is not None
-    sums = one.sums(lambda rows: rest + part(rows))
+    sums = table.sums(lambda rows: rest + part(rows))
     scale = math.sqrt(len(_PEERS)) * pairing.own(1.0, mu)
     total = _candidates(np.sum(list(parts.values()), axis=0), sums, scale)
     # The peer's own part has far more noise: only its low bits are used, and its likelihood adds nothing.
@@ -344,8 +345,8 @@ def _sparse(rows: Array) -> SparseRows:
 
 def _candidates(released: Array, values: tuple[Array, Array], scale: float) -> Candidates:
     """All matrices released here are symmetric, and nothing else has two dimensions."""
-    without, given = values
-    return Candidates.of(released, without, given, scale=scale, symmetric=released.ndim == 2)
+    without, including = values
+    return Candidates.of(released, without, including, scale=scale, symmetric=released.ndim == 2)
 
 
 # A score is a log likelihood ratio, or a certainty with its sign, so zero is the best threshold.

@@ -58,7 +58,7 @@ def _lengths(budget: Budget, rng: Generator, state: int | None, *, rule: str | N
         # A third column that would be beyond every norm goes with a fourth that nobody has, and counts as missing with it.
         third = 1e8 if rule == "groups" else np.nan
         rows = np.hstack([rows, np.broadcast_to([third, np.nan], rows.shape)])
-    found = find_bounds(
+    bounds = find_bounds(
         rows,
         epsilon=budget.epsilon,
         delta=budget.delta,
@@ -69,11 +69,11 @@ def _lengths(budget: Budget, rng: Generator, state: int | None, *, rule: str | N
         random_state=state,
         **gaps,
     )
-    require_guarantee(found.guarantee, budget)
-    require(len(found.candidates) == 2, "find_bounds must show two candidates here")
-    near, far = found.candidates
-    seen = np.array([far.clipped * found.people, near.clipped * found.people, found.people])
-    rest = (seen - np.cumsum(counts)[list(_SHOWN)] - present) / deviation
+    require_guarantee(bounds.guarantee, budget)
+    require(len(bounds.candidates) == 2, "find_bounds must show two candidates here")
+    near, far = bounds.candidates
+    sums = np.array([far.clipped * bounds.people, near.clipped * bounds.people, bounds.people])
+    rest = (sums - np.cumsum(counts)[list(_SHOWN)] - present) / deviation
     # The rest has the covariance of rows of A. In these coordinates it is independent normals.
     factor = np.linalg.cholesky(root[list(_SHOWN)] @ root[list(_SHOWN)].T)
     noise = solve_triangular(factor, rest, lower=True)
@@ -95,7 +95,7 @@ def _columns(budget: Budget, rng: Generator, state: int | None, *, rule: str | N
     deviation = float(np.square(root[:, 0]).sum()) / mu_of(budget)
     people = math.ceil(500 * deviation * math.sqrt(columns))
     spread = np.linspace(-1.07, 1.07, people)[:, None] * np.ones(columns)
-    found = find_column_bounds(
+    bounds = find_column_bounds(
         np.vstack(
             [spread, np.full((int(present[0]), columns), 1e8), np.full((0 if rule is None else 9, columns), np.nan)]
         ),
@@ -107,9 +107,9 @@ def _columns(budget: Budget, rng: Generator, state: int | None, *, rule: str | N
         random_state=state,
         **_gaps(rule, [[0]]),
     )
-    require_guarantee(found.guarantee, budget)
-    require(found.low is not None, "ranges this clear must be found")
-    rest = np.array([found.people - people - float(present[0])])
+    require_guarantee(bounds.guarantee, budget)
+    require(bounds.low is not None, "ranges this clear must be found")
+    rest = np.array([bounds.people - people - float(present[0])])
     return Trial(scores=present + rest, present=present, noise=rest / deviation)
 
 
@@ -138,9 +138,9 @@ def _spectrum(budget: Budget, rng: Generator, state: int | None, *, rule: str | 
     # Twice as many people have nothing at all.
     nobody = np.full((0 if rule is None else 2 * len(base), _COLUMNS), np.nan)
 
-    def released(there: NDArray[np.bool_], seed: int | None) -> Array:
-        canaries = np.where(there[:, None], 1000 * np.eye(_COLUMNS), 0.0)
-        found = released_spectrum(
+    def released(tosses: NDArray[np.bool_], seed: int | None) -> Array:
+        canaries = np.where(tosses[:, None], 1000 * np.eye(_COLUMNS), 0.0)
+        result = released_spectrum(
             np.vstack([_torn(base, rule), _torn(canaries, rule), nobody]),
             epsilon=budget.epsilon,
             delta=budget.delta,
@@ -150,12 +150,12 @@ def _spectrum(budget: Budget, rng: Generator, state: int | None, *, rule: str | 
             random_state=seed,
             **_gaps(rule, _PAIRS),
         )
-        require_guarantee(found.guarantee, budget)
-        require(found.spectrum is not None, "eigenvalues this large must be told from noise")
-        assert found.spectrum is not None
-        return found.spectrum.values * found.people / (1.0 if rule is None else _LOUDER)
+        require_guarantee(result.guarantee, budget)
+        require(result.spectrum is not None, "eigenvalues this large must be told from noise")
+        assert result.spectrum is not None
+        return result.spectrum.values * result.people / (1.0 if rule is None else _LOUDER)
 
-    moved = moved_by_one(lambda there, seed: [root @ released(there, seed)], present, rng)
+    moved = moved_by_one(lambda tosses, seed: [root @ released(tosses, seed)], present, rng)
     rest = released(present, state) - np.square(base).sum(axis=0) - present
     return Trial(
         scores=present + information @ rest / mu_of(budget) ** 2, present=present, noise=root @ rest, moved=moved
@@ -171,10 +171,10 @@ def _torn(rows: Array, rule: str | None) -> Array:
     """Rows along axes, (n, d), each with nothing but the column of its axis, or with the group of that column."""
     if rule is None:
         return rows
-    there = rows != 0
+    observed = rows != 0
     if rule == "groups":
-        there = np.repeat(there[:, ::2] | there[:, 1::2], 2, axis=1)
-    return np.where(there, rows, np.nan)
+        observed = np.repeat(observed[:, ::2] | observed[:, 1::2], 2, axis=1)
+    return np.where(observed, rows, np.nan)
 
 
 CASES = (
@@ -212,25 +212,25 @@ CASES = (
     *(
         usual_case(
             name=f"bounds/norms-{rule}",
-            about=f"find_bounds({words}): how many people have rows beyond each candidate, seen by anybody",
+            about=f"find_bounds({arguments}): how many people have rows beyond each candidate, seen by anybody",
             canary="a row of norm 1e8 that lacks the other columns, in the table or not",
             claim="the guarantee of find_bounds",
             trial=partial(_lengths, rule=rule),
             quick=200,
             full=4000,
         )
-        for rule, words in _RULES.items()
+        for rule, arguments in _RULES.items()
     ),
     *(
         usual_case(
             name=f"bounds/spectrum-{rule}",
-            about=f"released_spectrum({words}): all eigenvalues of the divided matrix, seen by anybody",
+            about=f"released_spectrum({arguments}): all eigenvalues of the divided matrix, seen by anybody",
             canary="a row along each axis, a thousand times the bound and without other entries, or with no entry at all",
             claim="the guarantee of released_spectrum",
             trial=partial(_spectrum, rule=rule),
             quick=100,
             full=2000,
         )
-        for rule, words in _RULES.items()
+        for rule, arguments in _RULES.items()
     ),
 )

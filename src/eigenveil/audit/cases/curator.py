@@ -74,34 +74,34 @@ def blanked(
     rng: Generator,
     state: int | None,
     *,
-    given: Array,
+    canaries: Array,
     bounded: Array,
     scale: Array | float = 1.0,
     rows_each: Sequence[int] | int = 1,
     deviation: float | None = None,
     **settings: Any,
 ) -> Trial:
-    """All of a released Gram matrix, from a table with a canary for each row of `given`, (m, d), present or blank.
+    """All of a released Gram matrix, from a table with a canary for each row of `canaries`, (m, d), present or blank.
 
     Each canary should have become its row of `bounded`, (m, d), in units of `scale`; these are orthogonal. It has `rows_each`
     rows. The noise has the `deviation`, by default the largest squared norm over mu.
     """
-    dim = given.shape[1]
+    dim = canaries.shape[1]
     squares = np.square(bounded).sum(axis=1)
     noise = float(squares.max()) / mu_of(budget) if deviation is None else deviation
-    present = tossed(len(given), rng)
+    present = tossed(len(canaries), rng)
     base = lifted(dim, length=1.0, people=enough_people(dim, deviation=noise))
-    people = np.repeat(np.arange(len(given)), rows_each)
-    if len(people) > len(given):
+    people = np.repeat(np.arange(len(canaries)), rows_each)
+    if len(people) > len(canaries):
         # Everybody else has one row, and an identifier beyond those of the canaries.
-        settings["person"] = np.concatenate([len(given) + np.arange(len(base)), people])
+        settings["person"] = np.concatenate([len(canaries) + np.arange(len(base)), people])
 
-    def released(there: Tosses, seed: int | None) -> Array:
-        table = np.vstack([base * scale, np.where(there[:, None], given, 0.0)[people]])
+    def released(tosses: Tosses, seed: int | None) -> Array:
+        table = np.vstack([base * scale, np.where(tosses[:, None], canaries, 0.0)[people]])
         return gram_of(fitted(table, budget, seed, scale=None if np.isscalar(scale) else scale, **settings).subspace_)
 
     # Measured, not computed: a sensitivity that is too small would pass a test by its own number.
-    moved = moved_by_one(lambda there, seed: [released(there, seed) / noise], present, rng)
+    moved = moved_by_one(lambda tosses, seed: [released(tosses, seed) / noise], present, rng)
     rest = released(present, state) - base.T @ base - bounded[present].T @ bounded[present]
     # What is left along x x^T, in units of what the canary would add.
     along = np.einsum("ij,jk,ik->i", bounded, rest, bounded) / squares**2
@@ -133,12 +133,12 @@ def joined(
     middle = np.full(DIM, 0.2 / math.sqrt(DIM)) if center is not None else np.zeros(DIM)
     arms = lifted(DIM, length=0.75, people=enough_people(DIM, deviation=deviation["gram"]))
     base = np.vstack([middle + arms, middle - arms])
-    given = 1000 * AXES
+    canaries = 1000 * AXES
 
-    def released(there: Tosses, seed: int | None) -> tuple[Array, Array, Array, Array]:
+    def released(tosses: Tosses, seed: int | None) -> tuple[Array, Array, Array, Array]:
         """The Gram matrix, the number of people and the sum, less those of the base, and the mean found."""
         pca = fitted(
-            table(np.vstack([base, given[there]])),
+            table(np.vstack([base, canaries[tosses]])),
             budget,
             seed,
             neighbours="add-remove",
@@ -153,13 +153,13 @@ def joined(
             total = people * unshrunk(pca.mean_, size * math.sqrt(DIM) / people) - base.sum(axis=0)
         return gram_of(pca.subspace_) - around.T @ around, np.array([people - len(base)]), total, pca.mean_
 
-    def in_units(there: Tosses, seed: int) -> tuple[Array, ...]:
-        gram, count, total, _ = released(there, seed)
+    def in_units(tosses: Tosses, seed: int) -> tuple[Array, ...]:
+        gram, count, total, _ = released(tosses, seed)
         return gram / deviation["gram"], count / deviation["count"], total / size
 
     moved = moved_by_one(in_units, present, rng)
-    gram, count, total, found = released(present, state)
-    inside = given - found
+    gram, count, total, mean = released(present, state)
+    inside = canaries - mean
     # Clipped to norm one around the mean that was found.
     inside /= np.linalg.norm(inside, axis=1)[:, None]
     gram = gram - inside[present].T @ inside[present]
@@ -178,13 +178,13 @@ def replaced(budget: Budget, rng: Generator, state: int | None) -> Trial:
     deviation = math.sqrt(2) / mu_of(budget)
     base = lifted(DIM, length=1.0, people=enough_people(DIM, deviation=deviation))
 
-    def released(there: Tosses, seed: int | None) -> Array:
-        taken = np.where(there, np.arange(0, DIM, 2), np.arange(1, DIM, 2))
+    def released(indicators: Tosses, seed: int | None) -> Array:
+        taken = np.where(indicators, np.arange(0, DIM, 2), np.arange(1, DIM, 2))
         return gram_of(fitted(np.vstack([base, AXES[taken]]), budget, seed, neighbours="replace-one").subspace_)
 
-    moved = moved_by_one(lambda there, seed: [released(there, seed) / deviation], present, rng)
-    there = np.ravel(np.column_stack([present, ~present])).astype(float)
-    rest = released(present, state) - base.T @ base - np.diag(there)
+    moved = moved_by_one(lambda indicators, seed: [released(indicators, seed) / deviation], present, rng)
+    indicators = np.ravel(np.column_stack([present, ~present])).astype(float)
+    rest = released(present, state) - base.T @ base - np.diag(indicators)
     # A replacement moves two entries in opposite directions, so their difference is the likelihood ratio.
     scores = present + (np.diag(rest)[0::2] - np.diag(rest)[1::2]) / 2
     return Trial(scores=scores, present=present, noise=symmetric_noise(rest, deviation=deviation), moved=moved)
@@ -312,7 +312,7 @@ def _paper_claim(budget: Budget) -> Claim:
 
 def _paper(budget: Budget, rng: Generator, state: int | None) -> Trial:
     axes = np.eye(_PAPER_DIM)
-    return blanked(budget, rng, state, given=axes, bounded=axes, deviation=_paper_scale(budget), calibration="paper")
+    return blanked(budget, rng, state, canaries=axes, bounded=axes, deviation=_paper_scale(budget), calibration="paper")
 
 
 def _torn(budget: Budget, rng: Generator, state: int | None, *, rule: str, find: bool = False) -> Trial:
@@ -339,23 +339,23 @@ def _torn(budget: Budget, rng: Generator, state: int | None, *, rule: str, find:
         split = split_budget(mean=True, search=False, count=False, trace=False, bound=True, observed=True)
         counts, of_counts = f"mean and {counts}", split.observed / split.step(split.observed_at)
 
-    def released(there: NDArray[np.bool_], seed: int | None) -> tuple[Array, float]:
-        canary = np.where(there[:, None], 1e8, np.full((1, width), np.nan))
+    def released(tosses: NDArray[np.bool_], seed: int | None) -> tuple[Array, float]:
+        canary = np.where(tosses[:, None], 1e8, np.full((1, width), np.nan))
         pca = fitted(np.vstack([base, canary]), budget, seed, **settings)
-        (charge,) = (one for one in pca.guarantee_.charges if one.label == counts)
+        (charge,) = (entry for entry in pca.guarantee_.charges if entry.label == counts)
         if rule != "drop":
             assert pca.observed_ is not None
             return pca.observed_[shown] * (2 * half + 1), math.sqrt(number / of_counts) / charge.mu
         # A variance is a Gram eigenvalue over the number of people less one.
         return pca.singular_values_[:1] ** 2 / pca.explained_variance_[:1] + 1, 1 / charge.mu
 
-    def standard(there: NDArray[np.bool_], seed: int) -> list[Array]:
-        found, deviation = released(there, seed)
-        return [found / deviation]
+    def standard(tosses: NDArray[np.bool_], seed: int) -> list[Array]:
+        release, deviation = released(tosses, seed)
+        return [release / deviation]
 
     moved = moved_by_one(standard, present, rng)
-    found, deviation = released(present, state)
-    rest = found - half - present
+    release, deviation = released(present, state)
+    rest = release - half - present
     return Trial(scores=present + rest.mean(keepdims=True), present=present, noise=rest / deviation, moved=moved)
 
 
@@ -366,23 +366,23 @@ def _counted_less_half(budget: Budget, rng: Generator, state: int | None) -> Tri
     base = np.vstack([np.ones((half, _FEW)), np.full((half, _FEW), np.nan)])
     split = split_budget(mean=False, search=False, count=True, trace=False, observed=True)
 
-    def released(there: NDArray[np.bool_], seed: int | None) -> tuple[Array, float]:
-        rows = np.vstack([base, np.full((int(there[0]), _FEW), 1e8)])
+    def released(tosses: NDArray[np.bool_], seed: int | None) -> tuple[Array, float]:
+        rows = np.vstack([base, np.full((int(tosses[0]), _FEW), 1e8)])
         pca = fitted(rows, budget, seed, missing="counts", neighbours="add-remove")
-        (charge,) = (one for one in pca.guarantee_.charges if one.label == "count and observed entries")
+        (charge,) = (entry for entry in pca.guarantee_.charges if entry.label == "count and observed entries")
         # A variance is a Gram eigenvalue over the number of people less one, and rates are counts over that number.
         people = pca.singular_values_[0] ** 2 / pca.explained_variance_[0] + 1
         assert pca.observed_ is not None
         deviation = math.sqrt(_FEW * split.extra / split.observed_later) / 2 / charge.mu
         return (pca.observed_ - 0.5) * people, deviation
 
-    def standard(there: NDArray[np.bool_], seed: int) -> list[Array]:
-        found, deviation = released(there, seed)
-        return [found / deviation]
+    def standard(tosses: NDArray[np.bool_], seed: int) -> list[Array]:
+        release, deviation = released(tosses, seed)
+        return [release / deviation]
 
     moved = moved_by_one(standard, present, rng)
-    found, deviation = released(present, state)
-    rest = found - present / 2
+    release, deviation = released(present, state)
+    rest = release - present / 2
     return Trial(scores=present + 2 * rest.mean(keepdims=True), present=present, noise=rest / deviation, moved=moved)
 
 
@@ -399,13 +399,13 @@ def _in_found_units(budget: Budget, rng: Generator, state: int | None) -> Trial:
     corners = np.vstack([signs, -signs, signs / 2, -signs / 2]) * _RAW
     base = np.repeat(corners, math.ceil(count / len(corners)), axis=0)
     rows = np.vstack([base, 1000 * np.diag(_RAW)[present]])
-    found: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "row_bound": "private",
         "center": "private",
         "scale": "private",
         "neighbours": "add-remove",
     }
-    pca = fitted(rows, budget, state, **found)
+    pca = fitted(rows, budget, state, **settings)
     model = pca.model_
     assert model.scale is not None
     *_, mean, last = pca.guarantee_.charges
@@ -449,7 +449,7 @@ CASES = (
         "curator/covariance",
         f"PrivatePCA(method='covariance'): {_ALL}",
         "a row along each axis, present or blank",
-        partial(blanked, given=AXES, bounded=AXES),
+        partial(blanked, canaries=AXES, bounded=AXES),
         quick=300,
         full=3000,
     ),
@@ -469,7 +469,7 @@ CASES = (
         "curator/heavy-row",
         f"PrivatePCA with row_bound 1: {_ALL}",
         "a row of norm 1e8 or 1e200 along each axis, present or blank",
-        partial(blanked, given=_HEAVY * AXES, bounded=AXES),
+        partial(blanked, canaries=_HEAVY * AXES, bounded=AXES),
     ),
     _case(
         "curator/mean",
@@ -487,19 +487,19 @@ CASES = (
         "curator/person",
         f"PrivatePCA(person=...): {_ALL}",
         "a person with two to five rows along each axis, a thousand times the bound, present or blank",
-        partial(blanked, given=1000 * AXES, bounded=AXES, rows_each=[2 + i % 4 for i in range(DIM)]),
+        partial(blanked, canaries=1000 * AXES, bounded=AXES, rows_each=[2 + i % 4 for i in range(DIM)]),
     ),
     _case(
         "curator/column-bounds",
         f"PrivatePCA(column_bounds=(-1, 1)) and no row_bound: {_ALL}",
         "corners of the box at right angles, a million times too far out, present or blank",
-        partial(blanked, given=1e6 * _CORNERS, bounded=_CORNERS, row_bound=None, column_bounds=(-1.0, 1.0)),
+        partial(blanked, canaries=1e6 * _CORNERS, bounded=_CORNERS, row_bound=None, column_bounds=(-1.0, 1.0)),
     ),
     _case(
         "curator/scale",
         f"PrivatePCA(scale=...), units from 1e-3 to 1e3: {_ALL}",
         "a row along each axis, a thousand units out, present or blank",
-        partial(blanked, given=1000 * np.diag(_UNITS), bounded=AXES, scale=_UNITS),
+        partial(blanked, canaries=1000 * np.diag(_UNITS), bounded=AXES, scale=_UNITS),
     ),
     _case(
         "curator/found-units",

@@ -52,42 +52,42 @@ _MEMORY: Final = "/dev/shm"
 Kept = Callable[[DurableLedger, NDArray[np.bool_], Budget], None]
 
 
-def _shape(kept: Kept, there: NDArray[np.bool_], budget: Budget) -> str:
+def _shape(workload: Kept, tosses: NDArray[np.bool_], budget: Budget) -> str:
     """The shape of the export of a ledger that was kept while these canaries were there."""
     memory = _MEMORY if os.access(_MEMORY, os.W_OK) else None
     with (
         tempfile.TemporaryDirectory(dir=memory) as folder,
         DurableLedger.open(Path(folder) / "ledger.db") as ledger,
     ):
-        kept(ledger, there, budget)
+        workload(ledger, tosses, budget)
         text = "".join(written_export(ledger.entries()))
     places: dict[str, str] = {}
-    return _RANDOM.sub(lambda found: places.setdefault(found[0], f"{len(found[0])} digits, {len(places)}"), text)
+    return _RANDOM.sub(lambda match: places.setdefault(match[0], f"{len(match[0])} digits, {len(places)}"), text)
 
 
-def seen_in_export(budget: Budget, rng: Generator, state: int | None, *, kept: Kept, canaries: int) -> Trial:
+def seen_in_export(budget: Budget, rng: Generator, state: int | None, *, workload: Kept, canaries: int) -> Trial:
     """One export, scored for each canary by an adversary who knows whether the others were there."""
     present = tossed(canaries, rng)
-    seen, scores = _shape(kept, present, budget), np.zeros(canaries)
-    for place in range(canaries):
-        for there, sign in ((True, 1.0), (False, -1.0)):
+    shape, scores = _shape(workload, present, budget), np.zeros(canaries)
+    for canary in range(canaries):
+        for is_present, sign in ((True, 1.0), (False, -1.0)):
             world = present.copy()
-            world[place] = there
+            world[canary] = is_present
             # One world that fits and one that does not is a sure sign. Two that fit say nothing.
-            scores[place] += sign * (seen == _known(kept, tuple(world.tolist()), budget))
+            scores[canary] += sign * (shape == _known(workload, tuple(world.tolist()), budget))
     return Trial(scores=scores, present=present)
 
 
 @lru_cache(maxsize=64)
-def _known(kept: Kept, there: tuple[bool, ...], budget: Budget) -> str:
+def _known(workload: Kept, tosses: tuple[bool, ...], budget: Budget) -> str:
     """The shape in a world, which the adversary tries once."""
-    return _shape(kept, np.array(there), budget)
+    return _shape(workload, np.array(tosses), budget)
 
 
-def _fits(ledger: DurableLedger, there: NDArray[np.bool_], budget: Budget) -> None:
+def _fits(ledger: DurableLedger, tosses: NDArray[np.bool_], budget: Budget) -> None:
     """A fit of a table, another one after the canary has left or not, and a third under another name for the same people."""
     table = np.vstack([np.repeat(np.eye(_DIM), 16, axis=0), 50.0 * np.eye(_DIM)[:1]])
-    left = table if there[0] else table[:-1]
+    left = table if tosses[0] else table[:-1]
     each = Budget(budget.epsilon, budget.delta)
     for dataset, rows in (("people", table), ("people", left), ("others", table)):
         # As `fit --ledger` does.
@@ -101,7 +101,7 @@ def _fits(ledger: DurableLedger, there: NDArray[np.bool_], budget: Budget) -> No
 
 
 def stream_on_a_ledger(
-    ledger: DurableLedger, there: NDArray[np.bool_], budget: Budget, *, noting: bool = False
+    ledger: DurableLedger, tosses: NDArray[np.bool_], budget: Budget, *, noting: bool = False
 ) -> None:
     """Slots of a site that sends raw sums to a hub, each with one person or nobody. `noting` says in a note who was empty."""
     spec = SlotSpec(
@@ -155,7 +155,7 @@ def stream_on_a_ledger(
         whole=Charge("the whole study", budget.mu),
     )
     read = 0
-    for slot, somebody in enumerate(there.tolist()):
+    for slot, somebody in enumerate(tosses.tolist()):
         filled = spec.task().open()
         filled.add(_person(slot) if somebody else np.empty((0, _DIM)))
         # Where to read on is kept with the slot. A row moves it, and these rows add a digit each.
@@ -176,7 +176,7 @@ CASES = (
         canary="a row fifty times the bound, which has left before the second fit or not",
         tests=("curve",),
         claim="the guarantee of what is released",
-        trial=partial(seen_in_export, kept=_fits, canaries=1),
+        trial=partial(seen_in_export, workload=_fits, canaries=1),
         quick=40,
         full=200,
         threshold=0.0,
@@ -187,7 +187,7 @@ CASES = (
         canary="the only person of each slot, there or not",
         tests=("curve",),
         claim="the guarantee of what is released",
-        trial=partial(seen_in_export, kept=stream_on_a_ledger, canaries=SLOTS),
+        trial=partial(seen_in_export, workload=stream_on_a_ledger, canaries=SLOTS),
         quick=80,
         full=300,
         threshold=0.0,

@@ -72,8 +72,8 @@ def tables_of(base: Mapping[str, Array], canaries: Sequence[Canary], present: ND
     [[0.0, 0.0], [1.0, 1.0]]
     """
     tables = dict(base)
-    for canary, there in zip(canaries, present, strict=True):
-        row = canary.row if there else canary.instead
+    for canary, is_present in zip(canaries, present, strict=True):
+        row = canary.row if is_present else canary.instead
         if row is not None:
             tables[canary.peer] = np.vstack([tables[canary.peer], row])
     return tables
@@ -100,19 +100,25 @@ def seen(
     rows = {name: DenseRows(table) for name, table in tables_of(base, canaries, nobody).items()}
     states: dict[int, Any] = {0: study.start()}
     looks = []
-    for place, (round_, passed) in enumerate(_rounds(tap).items()):
+    for index, (round_, passed) in enumerate(_rounds(tap).items()):
         among = gossip.terms.among(round_.gone)
         parts = _parts(among, passed)
-        summed, asked, _ = study.as_sum(study.ask(states[round_.number]))
-        if not _hidden(summed, asked):
+        summed, question, _ = study.as_sum(study.ask(states[round_.number]))
+        if not _hidden(summed, question):
             looks.append(
                 _RoundView(
-                    gossip=gossip, among=among, round=round_, place=place, summed=summed, asked=asked, colluder=colluder
+                    gossip=gossip,
+                    among=among,
+                    round=round_,
+                    index=index,
+                    summed=summed,
+                    question=question,
+                    colluder=colluder,
                 ).look(parts, rows, canaries)
             )
         if set(parts) == set(among.graph.names):
             total = np.sum([parts[name] for name in among.graph.names], axis=0)
-            whole = unpack(total, summed.shape(asked), symmetric=summed.symmetric)
+            whole = unpack(total, summed.shape(question), symmetric=summed.symmetric)
             before = study.counted(states[round_.number], among.graph.names)
             states[round_.number + 1] = study.advance(before, whole, _ADDED)
     require(study.result(states[max(states)]) is not None, "the messages of the fit are not enough to repeat it")
@@ -131,14 +137,14 @@ class _SeenRound:
 
 def _rounds(tap: Tap) -> dict[_SeenRound, dict[tuple[str, int], Array]]:
     """The numbers sent in each round, by sender and step."""
-    found: dict[_SeenRound, dict[tuple[str, int], Array]] = {}
+    rounds: dict[_SeenRound, dict[tuple[str, int], Array]] = {}
     for message in tap.messages:
         body = message.body
         if isinstance(body, Pass):
             round_ = _SeenRound(body.round, body.base, frozenset(body.without))
             # The same numbers go to several neighbours, and count once.
-            found.setdefault(round_, {}).setdefault((message.sender, body.step), body.values)
-    return found
+            rounds.setdefault(round_, {}).setdefault((message.sender, body.step), body.values)
+    return rounds
 
 
 def _parts(among: Among, passed: Mapping[tuple[str, int], Array]) -> dict[str, Array]:
@@ -153,22 +159,22 @@ def _parts(among: Among, passed: Mapping[tuple[str, int], Array]) -> dict[str, A
     return {name: up[name] - np.sum([up[below] for below in tree.below[name]], axis=0) for name in names}
 
 
-def _hidden(summed: SumTask[Any, Any], asked: Question) -> bool:
+def _hidden(summed: SumTask[Any, Any], question: Question) -> bool:
     """Whether this round starts from scores that only their own peers know."""
-    return isinstance(summed, Segments) and asked.arrays[1].shape[1] == 0
+    return isinstance(summed, Segments) and question.arrays[1].shape[1] == 0
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class _RoundView:
-    """One round of a fit, with the `place`th charge: which peers took part, what it asked, and who colludes."""
+    """One round of a fit, with the `index`th charge: which peers took part, what it asked, and who colludes."""
 
     gossip: GossipSimulation
     among: Among
     round: _SeenRound
-    place: int
+    index: int
     summed: SumTask[Any, Any]
-    asked: Question
+    question: Question
     colluder: str | None
 
     def look(self, parts: Mapping[str, Array], rows: Mapping[str, DenseRows], canaries: Sequence[Canary]) -> Look:
@@ -180,17 +186,17 @@ class _RoundView:
         own, covariance = self._noise(honest, mu)
         # After this the numbers have independent noise of one size, which is what `scored` assumes.
         white = np.linalg.inv(np.linalg.cholesky(covariance))
-        shifts = np.array([np.outer(white[:, honest.index(one.peer)], self._moved(one)) for one in canaries])
+        shifts = np.array([np.outer(white[:, honest.index(canary.peer)], self._moved(canary)) for canary in canaries])
         return Look(released=white @ left, base=white @ base, shifts=shifts, scale=own, charged=mu)
 
     def _part(self, rows: DenseRows) -> Array:
         """What these rows add to a part, (n,), before noise, in the units of `_even`."""
-        private = self.summed.private(self.asked, rows)
+        private = self.summed.private(self.question, rows)
         return self._even(pack(private.value, symmetric=private.symmetric))
 
     def _even(self, packed: Array) -> Array:
         """A packed array scaled to the same noise on all entries: a symmetric one has less off the diagonal."""
-        return evened(packed, self.summed.shape(self.asked)) if self.summed.symmetric else packed
+        return evened(packed, self.summed.shape(self.question)) if self.summed.symmetric else packed
 
     def _moved(self, canary: Canary) -> Array:
         """How far the canary moves the part of its peer, (n,)."""
@@ -207,7 +213,7 @@ class _RoundView:
         # The colluder uses its own keys.
         keys = self.gossip.peers[colluder]._outgoing.keys
         assert keys is not None
-        label, steps = self.summed.label(self.asked), self._steps(mu)
+        label, steps = self.summed.label(self.question), self._steps(mu)
         shared = keys.stream(name, gone=round_.gone, base=round_.base, round_=round_.number, label=label, steps=steps)
         order = pairing.graph.names
         sign = 1.0 if order.index(name) < order.index(colluder) else -1.0
@@ -217,7 +223,7 @@ class _RoundView:
         """The deviation of a peer's own noise, and the covariance, (h, h), of all honest noise in units of its square."""
         pairing = self.among.pairing
         if pairing is None:
-            size = int(np.prod(self.summed.shape(self.asked)))
+            size = int(np.prod(self.summed.shape(self.question)))
             step = step_of(self._sensitivity, size, multiplier=1 / mu)
             return distance_in_steps(self._sensitivity, size, step) * step / mu, np.eye(len(honest))
         graph = pairing.graph.without(name for name in pairing.graph.names if name == self.colluder)
@@ -231,18 +237,18 @@ class _RoundView:
     def _steps(self, mu: float) -> PairedSteps:
         """The scale of the noise of this round, in whole steps. Public."""
         assert self.among.pairing is not None
-        shape, symmetric = self.summed.shape(self.asked), self.summed.symmetric
+        shape, symmetric = self.summed.shape(self.question), self.summed.symmetric
         return self.among.pairing.in_steps(self._sensitivity, mu, shape, symmetric=symmetric)
 
     @property
     def _sensitivity(self) -> float:
-        return self.summed.sensitivity(self.asked)
+        return self.summed.sensitivity(self.question)
 
     def _charged(self, honest: tuple[str, ...]) -> float:
         """The mu that each peer was charged for this round."""
-        found = {self.gossip.ledgers[name].charges[self.place].mu for name in honest}
-        require(len(found) == 1, "peers were charged differently for one round")
-        return found.pop()
+        mus = {self.gossip.ledgers[name].charges[self.index].mu for name in honest}
+        require(len(mus) == 1, "peers were charged differently for one round")
+        return mus.pop()
 
 
 NAMES: Final = ("peer 0", "peer 1", "peer 2", "peer 3")
@@ -353,18 +359,18 @@ def _scores(budget: Budget, rng: Generator, state: int | None) -> Trial:
     tables = tables_of(base, canaries, present)
     pca, tap = _fitted(budget, state, tables, method="covariance", noise="independent", consensus="tree")
     looks = seen(pca.gossip, tap, base, canaries)
-    given = pca.publish_scores(epsilon=budget.epsilon, delta=budget.delta)
+    published = pca.publish_scores(epsilon=budget.epsilon, delta=budget.delta)
     claim = _with_scores(budget)
     require(
-        math.isclose(given.guarantee.epsilon or 0.0, claim.epsilon, rel_tol=1e-9),
-        f"the scores guarantee {given.guarantee.epsilon}",
+        math.isclose(published.guarantee.epsilon or 0.0, claim.epsilon, rel_tol=1e-9),
+        f"the scores guarantee {published.guarantee.epsilon}",
     )
     # Canaries are the last rows of their peer, each in its place whether present or blank.
-    released = given.scores[_THREE[-1]][-_DIM:]
+    released = published.scores[_THREE[-1]][-_DIM:]
     shifts = np.zeros((_DIM, *released.shape))
     # A canary's scores are its row times the components, in its own row of the table.
     shifts[np.arange(_DIM), np.arange(_DIM)] = pca.components_.T
-    charged = given.guarantee.charges[-1].mu
+    charged = published.guarantee.charges[-1].mu
     looks.append(
         Look(released=released, base=np.zeros_like(released), shifts=shifts, scale=1 / charged, charged=charged)
     )
@@ -461,8 +467,8 @@ CASES: Final = (
         "a row along each axis a thousand times the bound, or its opposite, or one along the next",
         base=few_rows(_THREE),
         canaries=[
-            Canary(_THREE[-1], row, -row if place % 2 == 0 else np.roll(row, 1))
-            for place, row in enumerate(_HEAVY * np.eye(_DIM))
+            Canary(_THREE[-1], row, -row if index % 2 == 0 else np.roll(row, 1))
+            for index, row in enumerate(_HEAVY * np.eye(_DIM))
         ],
         noise="independent",
         method="covariance",

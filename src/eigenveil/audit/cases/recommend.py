@@ -40,7 +40,9 @@ _LAST: Final = "site 1"
 Bools = NDArray[np.bool_]
 
 
-def _fitted(budget: Budget, state: int | None, given: Any, rank: int, **options: Any) -> tuple[PrivateRecommender, Tap]:
+def _fitted(
+    budget: Budget, state: int | None, histories: Any, rank: int, **options: Any
+) -> tuple[PrivateRecommender, Tap]:
     """A fit at this budget, and its messages."""
     tap = Tap()
     recommender = PrivateRecommender(
@@ -51,15 +53,15 @@ def _fitted(budget: Budget, state: int | None, given: Any, rank: int, **options:
         random_state=state,
         faults=tap.faults(),
         **options,
-    ).fit(given)
+    ).fit(histories)
     require_guarantee(recommender.guarantee_, budget)
     return recommender, tap
 
 
 def _histories(base: Array, canaries: Array, present: Bools, without: Array | None = None) -> Any:
     """Users x items: all of `base`, and the `canaries` that are `present`; in the places of the others the rows of `without`."""
-    kept = canaries[present] if without is None else np.where(present[:, None], canaries, without)
-    return sp.csr_array(np.vstack([base, kept]))
+    rows = canaries[present] if without is None else np.where(present[:, None], canaries, without)
+    return sp.csr_array(np.vstack([base, rows]))
 
 
 def _counted(rows: Array, domain: Histories) -> Array:
@@ -80,7 +82,7 @@ def _released(recommender: PrivateRecommender) -> Array:
 
 def _look(
     recommender: PrivateRecommender,
-    place: str,
+    party: str,
     round_: int,
     released: Array,
     base: Array,
@@ -89,8 +91,8 @@ def _look(
     sensitivity: float,
     symmetric: bool = False,
 ) -> Look:
-    """What was released at this `place` in this `round_`, under the noise charged for this sensitivity."""
-    mu = recommender.ledgers_[place].charges[round_].mu
+    """What was released at this `party` in this `round_`, under the noise charged for this sensitivity."""
+    mu = recommender.ledgers_[party].charges[round_].mu
     return Look(released=released, base=base, shifts=shifts, scale=sensitivity / mu, symmetric=symmetric, charged=mu)
 
 
@@ -102,11 +104,11 @@ def _user(budget: Budget, rng: Generator, state: int | None) -> Trial:
     rest = np.zeros((len(base) + present.sum(), _CATALOGUE - _ITEMS))
     # Only canaries have items that are not in use: these must not count.
     rest[len(base) :] = 1.0
-    given = sp.csr_array(sp.hstack([_histories(base, canaries, present), sp.csr_array(rest)]))
+    histories = sp.csr_array(sp.hstack([_histories(base, canaries, present), sp.csr_array(rest)]))
     fitted, _ = _fitted(
         budget,
         state,
-        given,
+        histories,
         _ITEMS,
         method="covariance",
         items=list(range(_ITEMS)),
@@ -140,12 +142,12 @@ def _item(budget: Budget, rng: Generator, state: int | None) -> Trial:
     # Row i has item i and the next ones, so this takes one item from each.
     without = canaries - np.eye(_ITEMS)
     present = tossed(_ITEMS, rng)
-    given = _histories(base, canaries, present, without)
-    fitted, _ = _fitted(budget, state, given, _ITEMS, method="covariance", unit="item", min_degree=_LEAST)
+    histories = _histories(base, canaries, present, without)
+    fitted, _ = _fitted(budget, state, histories, _ITEMS, method="covariance", unit="item", min_degree=_LEAST)
     less = _gram(without, domain)
-    known = _gram(base, domain).sum(axis=0) + less.sum(axis=0)
+    background = _gram(base, domain).sum(axis=0) + less.sum(axis=0)
     sensitivity, shifts = domain.gram_sensitivity(Neighbours.INTERACTION), _gram(canaries, domain) - less
-    look = _look(fitted, "hub", 0, _released(fitted), known, shifts, sensitivity=sensitivity, symmetric=True)
+    look = _look(fitted, "hub", 0, _released(fitted), background, shifts, sensitivity=sensitivity, symmetric=True)
     return scored([look], present)
 
 
@@ -173,8 +175,8 @@ def _products(
         # As the site computes it, from the public basis: the noise is in proportion to it.
         sensitivity = domain.gram_times_sensitivity(near, basis=basis, basis_norm=CONTRACTION)
         shifts = np.einsum("mi,mp->mip", counted, counted @ basis)
-        known = first.T @ (first @ basis)
-        looks.append(_look(fitted, _LAST, part.round, part.arrays[0], known, shifts, sensitivity=sensitivity))
+        background = first.T @ (first @ basis)
+        looks.append(_look(fitted, _LAST, part.round, part.arrays[0], background, shifts, sensitivity=sensitivity))
     return scored(looks, present)
 
 
@@ -182,8 +184,8 @@ def _many(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """All pairs of many items: a canary for each, whose score is its entry of the diagonal less the other users."""
     present = tossed(_MANY, rng)
     axes = sp.eye_array(_MANY, format="csr")
-    given = sp.csr_array(sp.vstack([*[axes] * _MANY, axes[present]]))
-    fitted, _ = _fitted(budget, state, given, _MANY, method="covariance", neighbours="add-remove")
+    histories = sp.csr_array(sp.vstack([*[axes] * _MANY, axes[present]]))
+    fitted, _ = _fitted(budget, state, histories, _MANY, method="covariance", neighbours="add-remove")
     return Trial(scores=np.diag(_released(fitted)) - _MANY, present=present)
 
 

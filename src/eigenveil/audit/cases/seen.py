@@ -121,7 +121,7 @@ def moved_by_one(
     other = present.copy()
     other.flat[which] = not other.flat[which]
     pairs = zip(released(present, seed), released(other, seed), strict=True)
-    return (1 - _A_HAIR) * math.hypot(*(float(np.linalg.norm(one - two)) for one, two in pairs))
+    return (1 - _A_HAIR) * math.hypot(*(float(np.linalg.norm(release - twin)) for release, twin in pairs))
 
 
 def require_guarantee(guarantee: Guarantee, budget: Budget) -> None:
@@ -185,23 +185,23 @@ class Tap:
         The same numbers sent again, because a question was asked again, count once.
         """
         # A part is read with its question, because what a canary would add depends on the basis that was asked for.
-        asked, found = self.questions(), list[Part]()
+        questions, distinct = self.questions(), list[Part]()
         for message in self.messages:
             if message.receiver != to or by not in (None, message.sender) or not isinstance(message.body, Give):
                 continue
             part = Part(
                 sender=message.sender,
                 round=message.body.round,
-                question=asked[message.body.round],
+                question=questions[message.body.round],
                 arrays=message.body.arrays,
             )
-            if stage in (None, part.question.stage) and not any(_same(part, other) for other in found):
-                found.append(part)
-        return found
+            if stage in (None, part.question.stage) and not any(_same(part, other) for other in distinct):
+                distinct.append(part)
+        return distinct
 
 
-def _same(one: Part, other: Part) -> bool:
-    return one.sender == other.sender and all(map(np.array_equal, one.arrays, other.arrays))
+def _same(part: Part, other: Part) -> bool:
+    return part.sender == other.sender and all(map(np.array_equal, part.arrays, other.arrays))
 
 
 @final
@@ -362,17 +362,17 @@ class Crowd:
         return CrowdKnows(base, np.tile(each, (len(self.rows) // dim, *(1 for _ in base.shape))), symmetric)
 
     def look(
-        self, known: "CrowdKnows", released: Array, *, sites: Sequence[str], scale: float, far: float = 1.0
+        self, knowledge: "CrowdKnows", released: Array, *, sites: Sequence[str], scale: float, far: float = 1.0
     ) -> Look:
         """What was `released` of the sum over these `sites`, under noise of deviation `scale`. One person moves it by `far`."""
         times = self.places[:, [self.names.index(name) for name in sites]].sum(axis=1)
-        shifts = known.shifts * times.reshape(-1, *(1 for _ in known.base.shape))
+        shifts = knowledge.shifts * times.reshape(-1, *(1 for _ in knowledge.base.shape))
         return Look(
             released=released,
-            base=len(sites) * known.base,
+            base=len(sites) * knowledge.base,
             shifts=shifts,
             scale=scale,
-            symmetric=known.symmetric,
+            symmetric=knowledge.symmetric,
             charged=far / scale,
         )
 
@@ -465,6 +465,6 @@ def announced(
         return listened[0]
 
     hub = parties.hub(masking=parties.masking(), watch=None, through=through)
-    found = LocalStar(hub, members, faults=tap.faults(dies=dies), seed=pca.random_state).run()
+    result = LocalStar(hub, members, faults=tap.faults(dies=dies), seed=pca.random_state).run()
     rounds = tuple(zip(tap.questions().values(), listened[0].released, strict=True))
-    return Announced(parties, rounds, federated_guarantee(parties, found))
+    return Announced(parties, rounds, federated_guarantee(parties, result))

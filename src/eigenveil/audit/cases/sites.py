@@ -109,22 +109,22 @@ def _seen_from_sites(
         _task(names, tuple(sorted(options.items()))),
         "private" in (options.get("row_bound"), options.get("scale")),
     )
-    known = {round_: crowd.known(task, question) for round_, question in tap.questions().items()}
+    knowledge = {round_: crowd.known(task, question) for round_, question in tap.questions().items()}
     looks: list[Look] = []
     for name in names:
-        charges, asked = _charges(pca, name), list[Question]()
+        charges, questions = _charges(pca, name), list[Question]()
         for part in tap.parts(to=by, by=name):
-            if not any(part.question.same(other) for other in asked):
+            if not any(part.question.same(other) for other in questions):
                 # Charges are one for each question, however often it was answered.
-                asked.append(part.question)
+                questions.append(part.question)
             # A person moves a part by one, but for norms and for rows that are clipped to a bound that was found.
             far = 1.0
             if searches:
                 summed, question, _ = task.as_sum(part.question)
                 far = summed.sensitivity(question)
             # A second answer to one question has the same noise as the first.
-            scale = far / charges[len(asked) - 1].mu
-            looks.append(crowd.look(known[part.round], shown(part.arrays), sites=[name], scale=scale, far=far))
+            scale = far / charges[len(questions) - 1].mu
+            looks.append(crowd.look(knowledge[part.round], shown(part.arrays), sites=[name], scale=scale, far=far))
     return scored(looks, crowd.present)
 
 
@@ -161,11 +161,11 @@ def _seen_from_hub(budget: Budget, rng: Generator, state: int | None, **options:
     require_guarantee(run.guarantee, budget)
     parts, looks = tap.parts(to="hub"), list[Look]()
     for (question, released), charge in zip(run.rounds, run.parties.ledgers["hub"].charges, strict=True):
-        known = crowd.known(run.parties.study, question)
+        knowledge = crowd.known(run.parties.study, question)
         own = [shown(part.arrays) for part in parts if part.question is question and part.sender != home]
         # Other sites know their own noise, so it does not protect a person from them.
-        theirs = sum((one - known.base for one in own), np.zeros_like(released))
-        looks.append(crowd.look(known, released - theirs, sites=_SITES, scale=1 / charge.mu))
+        theirs = sum((sent - knowledge.base for sent in own), np.zeros_like(released))
+        looks.append(crowd.look(knowledge, released - theirs, sites=_SITES, scale=1 / charge.mu))
     return scored(looks, crowd.present)
 
 
@@ -209,7 +209,7 @@ def _under_masks(budget: Budget, state: int | None, options: dict[str, Any]) -> 
 
 
 def _names(count: int) -> tuple[str, ...]:
-    return tuple(f"site {place}" for place in range(count))
+    return tuple(f"site {index}" for index in range(count))
 
 
 def seen_by_hub_and_colluder(
@@ -232,14 +232,14 @@ def seen_by_hub_and_colluder(
     crowd = Crowd.of(names, dim=_DIM, mu=mu_of(budget), rng=rng, at=names[1:2], blank=blank)
     tap, seed = Tap(), int(rng.integers(2**31))
     # The colluder's noise comes from a seed that the hub knows, and its twin below draws the same.
-    given = {names[0]: Noise.seeded(seed)} | dict(sources or {})
+    noises = {names[0]: Noise.seeded(seed)} | dict(sources or {})
 
     def standing(parties: Parties, name: str, rows: DenseRows, identity: Identity | None) -> Party:
-        if name not in given:
+        if name not in noises:
             return parties.member(name, rows, identity=identity)
         assert identity is not None
         terms = _terms(parties)
-        share = _share(terms, given[name])
+        share = _share(terms, noises[name])
         assert share.ledger is not None
         parties.ledgers[name] = share.ledger
         return MaskedMember(
@@ -255,14 +255,14 @@ def seen_by_hub_and_colluder(
     run = announced(_under_masks(budget, state, options), crowd.tables(), tap, dies=dies, standing=standing)
     require_guarantee(run.guarantee, budget)
     # A site that dropped out before it gave a part is in no sum.
-    there = [name for name in names if name not in (dies or {})]
+    survivors = [name for name in names if name not in (dies or {})]
     twin, looks = _share(_terms(run.parties), Noise.seeded(seed)), list[Look]()
     charges = run.parties.ledgers[names[1]].charges
     for (question, released), charge in zip(run.rounds, charges, strict=True):
-        known = crowd.known(run.parties.study, question)
+        knowledge = crowd.known(run.parties.study, question)
         # What the colluder added to the sum, base and noise, is subtracted by those who know it.
-        told = _part(run.parties, question, crowd.base, twin)
-        looks.append(crowd.look(known, released - (told - known.base), sites=there, scale=1 / charge.mu))
+        added = _part(run.parties, question, crowd.base, twin)
+        looks.append(crowd.look(knowledge, released - (added - knowledge.base), sites=survivors, scale=1 / charge.mu))
     return scored(looks, crowd.present)
 
 
@@ -290,15 +290,15 @@ def _seen_before_unmasking(budget: Budget, rng: Generator, state: int | None, *,
     # The words as they came, and the words without the masks that these two know.
     terms, raw, less = _terms(run.parties), list[Look](), list[Look]()
     for (question, _), body, charge in zip(run.rounds, sent, run.parties.ledgers[names[-1]].charges, strict=True):
-        task, asked, fraction = run.parties.study.as_sum(question)
-        known = crowd.known(run.parties.study, question)
+        task, query, fraction = run.parties.study.as_sum(question)
+        knowledge = crowd.known(run.parties.study, question)
         # Of the noise charged for, this site adds its share.
         alone = 1 / (charge.mu * math.sqrt(terms.lattice.honest))
         # Masks come off in place, and the words as they were sent are looked at too.
-        told = body.words.copy()
-        add_masks(told, _told(members[names[-1]], members[names[0]], body.round), question_digest(question))
-        for words, looks in ((body.words, raw), (told, less)):
-            look = crowd.look(known, terms.read(words, task, asked, fraction), sites=names[-1:], scale=alone)
+        unmasked = body.words.copy()
+        add_masks(unmasked, _told(members[names[-1]], members[names[0]], body.round), question_digest(question))
+        for limbs, looks in ((body.words, raw), (unmasked, less)):
+            look = crowd.look(knowledge, terms.read(limbs, task, query, fraction), sites=names[-1:], scale=alone)
             looks.append(replace(look, charged=charge.mu))
     # Two views of the same words: guesses use the second, and noise that is too small shows in either.
     first, second = scored(raw, crowd.present), scored(less, crowd.present)
@@ -331,25 +331,25 @@ def _share(terms: MaskedTerms, noise: Noise) -> Share:
 
 def _part(parties: Parties, question: Question, rows: Array, share: Share) -> Array:
     """What a site with these rows and this share adds to the sum, read as the hub reads the sum."""
-    task, asked, fraction = parties.study.as_sum(question)
-    words = share.of(task.private(asked, DenseRows(rows)), label=task.label(asked), share=task.share(asked) * fraction)
-    return _terms(parties).read(words, task, asked, fraction)
+    task, query, fraction = parties.study.as_sum(question)
+    limbs = share.of(task.private(query, DenseRows(rows)), label=task.label(query), share=task.share(query) * fraction)
+    return _terms(parties).read(limbs, task, query, fraction)
 
 
 _LAST: Final = "a row along each axis at the last site, every other one a thousand times the bound, present or not"
 _case = partial(usual_case, claim="FederatedPCA's guarantee")
 
 
-def _seen(name: str, seen: str, *, canary: str = "", quick: int = 60, trial: Any = None, **options: Any) -> Case:
-    """A case of what is `seen` in a fit with these options."""
+def _seen(name: str, view: str, *, canary: str = "", quick: int = 60, trial: Any = None, **options: Any) -> Case:
+    """A case of what is `view` in a fit with these options."""
     at_each = "a row along each axis at each site, every other one a thousand times the bound, present or not"
-    about = f"FederatedPCA({_written(options)}), {seen}"
+    about = f"FederatedPCA({_written(options)}), {view}"
     run = partial(trial or _seen_from_sites, **options)
     return _case(name, about, canary or at_each, run, quick=quick, full=1000)
 
 
-def _at_sites(what: str, seen: str, *, quick: int = 60, **options: Any) -> Case:
-    return _seen(f"site-noise/{what}", f"{seen}, seen by the hub", quick=quick, trust="site", **options)
+def _at_sites(what: str, view: str, *, quick: int = 60, **options: Any) -> Case:
+    return _seen(f"site-noise/{what}", f"{view}, seen by the hub", quick=quick, trust="site", **options)
 
 
 def _written(options: Mapping[str, Any]) -> str:
@@ -371,10 +371,10 @@ def _of_method(leaf: Method) -> Case:
     return _at_sites(leaf.name, "each site's products, count and trace", quick=100, **_few_rounds(leaf))
 
 
-def _masked(name: str, seen: str, *, quick: int, full: int, sites: int, dies: Any = None, **options: Any) -> Case:
+def _masked(name: str, view: str, *, quick: int, full: int, sites: int, dies: Any = None, **options: Any) -> Case:
     return _case(
         name,
-        f"FederatedPCA({_written({'trust': 'masked', **options})}) over {sites} sites{seen} seen by the hub and one of the sites",
+        f"FederatedPCA({_written({'trust': 'masked', **options})}) over {sites} sites{view} seen by the hub and one of the sites",
         "a row along each axis at an honest site, every other one a thousand times the bound, present or not (blank, where the "
         "number of people is public)",
         partial(seen_by_hub_and_colluder, sites=sites, dies=dies, **options),

@@ -113,7 +113,7 @@ def _followed(budget: Budget, rng: Generator, state: int | None, *, course: _Cou
     units = 1.0 if course.units is None else np.array(course.units)
     settings: dict[str, Any] = {"horizon": course.blocks * size} if published_as(course.publish).needs_horizon else {}
 
-    def released(there: NDArray[np.bool_], seed: int | None) -> list[Array]:
+    def released(tosses: NDArray[np.bool_], seed: int | None) -> list[Array]:
         """The Gram matrix of each stretch: the view at its end less the view at its beginning."""
         pca = _begun(
             budget,
@@ -128,16 +128,16 @@ def _followed(budget: Budget, rng: Generator, state: int | None, *, course: _Cou
         # A view is the sum of all releases so far, so differences of views are the releases.
         views = {0: np.zeros((_DIM, _DIM))}
         for block in range(course.blocks):
-            here = np.array([block in blocks for blocks in course.people])
-            canaries = np.where((there & here[:, None])[:, :, None], 1000 * _AXES, 0.0).reshape(-1, _DIM)
+            active = np.array([block in blocks for blocks in course.people])
+            canaries = np.where((tosses & active[:, None])[:, :, None], 1000 * _AXES, 0.0).reshape(-1, _DIM)
             pca.partial_fit(np.vstack([base, canaries]) * units)
             if any(end == block + 1 for _, end in course.stretches):
                 views[block + 1] = gram_of(pca.sync().subspace_)
         require_guarantee(pca.guarantee_, budget)
         return [views[end] - views[first] for first, end in course.stretches]
 
-    def in_units(there: NDArray[np.bool_], seed: int) -> list[Array]:
-        return [release / deviation for release, deviation in zip(released(there, seed), deviations, strict=True)]
+    def in_units(tosses: NDArray[np.bool_], seed: int) -> list[Array]:
+        return [release / deviation for release, deviation in zip(released(tosses, seed), deviations, strict=True)]
 
     # Measured, not computed: a sensitivity that is too small would pass a test by its own number.
     moved = moved_by_one(in_units, present, rng)
@@ -150,9 +150,13 @@ def _followed(budget: Budget, rng: Generator, state: int | None, *, course: _Cou
         scores += (rows / deviation**2)[:, None] * np.diag(rest)
         weights += (np.square(rows) / deviation**2)[:, None]
         noise.append(symmetric_noise(rest, deviation=float(deviation)))
-    seen = (present + scores / weights).ravel()
+    estimates = (present + scores / weights).ravel()
     return Trial(
-        scores=seen, present=present.ravel(), noise=np.concatenate(noise), parts=tuple(map(len, noise)), moved=moved
+        scores=estimates,
+        present=present.ravel(),
+        noise=np.concatenate(noise),
+        parts=tuple(map(len, noise)),
+        moved=moved,
     )
 
 
@@ -190,15 +194,15 @@ def _slots(
     # A device for each axis, which is there or blank. The sites are everybody else.
     names = tuple(f"device {at}" for at in range(_DIM)) + _SITES if device else _SITES
 
-    def released(there: NDArray[np.bool_], seed: int | None) -> list[Array]:
+    def released(tosses: NDArray[np.bool_], seed: int | None) -> list[Array]:
         tap = Tap()
-        given: dict[str, Any] = {"device": device, "trust": trust, "random_state": seed, "faults": tap.faults()}
+        settings: dict[str, Any] = {"device": device, "trust": trust, "random_state": seed, "faults": tap.faults()}
         stream = FederatedStream(
-            _DIM, epsilon=budget.epsilon, delta=budget.delta, row_bound=1.0, center=None, slots=slots, **given
+            _DIM, epsilon=budget.epsilon, delta=budget.delta, row_bound=1.0, center=None, slots=slots, **settings
         )
         views = [np.zeros((_DIM, _DIM))]
         for slot in range(slots):
-            canaries = np.where(there[0 if device else slot, :, None], 1000 * _AXES, 0.0)
+            canaries = np.where(tosses[0 if device else slot, :, None], 1000 * _AXES, 0.0)
             if device:
                 rows = {name: canaries[[at, at]] for at, name in enumerate(names[:_DIM])}
                 # The mean over a device's rows counts.
@@ -212,21 +216,21 @@ def _slots(
             return [_whole(part.arrays[0])[:-1, :-1] for part in tap.parts(to="hub", by=names[0])]
         return [after - before for before, after in pairwise(views)]
 
-    def in_units(there: NDArray[np.bool_], seed: int) -> list[Array]:
-        return [release / deviation for release in released(there, seed)]
+    def in_units(tosses: NDArray[np.bool_], seed: int) -> list[Array]:
+        return [release / deviation for release in released(tosses, seed)]
 
     moved = moved_by_one(in_units, present, rng)
     crowd = 1 if trust == "site" else len(_SITES)
-    known = crowd * (_AXES / _DIM if device else base.T @ base)
+    background = crowd * (_AXES / _DIM if device else base.T @ base)
     rests = [
-        release - known - np.diag(present[0 if device else slot].astype(float))
+        release - background - np.diag(present[0 if device else slot].astype(float))
         for slot, release in enumerate(released(present, state))
     ]
     noise = [symmetric_noise(rest, deviation=deviation) for rest in rests]
     scores = [np.diag(rest) for rest in rests]
-    seen = present + (np.mean(scores, axis=0)[None] if device else np.array(scores))
+    estimates = present + (np.mean(scores, axis=0)[None] if device else np.array(scores))
     return Trial(
-        scores=seen.ravel(),
+        scores=estimates.ravel(),
         present=present.ravel(),
         noise=np.concatenate(noise),
         parts=tuple(map(len, noise)),
@@ -245,35 +249,35 @@ def _torn_slot(budget: Budget, rng: Generator, state: int | None, *, rule: str) 
     # The canary has every entry, and only one that is not zero. Without it nothing is there.
     row, constant = 1000 * _AXES[:1], math.sqrt(_WIDE - 1)
 
-    def sent(there: NDArray[np.bool_], seed: int | None) -> Array:
+    def sent(tosses: NDArray[np.bool_], seed: int | None) -> Array:
         tap = Tap()
-        given: dict[str, Any] = {"trust": "site", "random_state": seed, "faults": tap.faults(), **gaps}
+        settings: dict[str, Any] = {"trust": "site", "random_state": seed, "faults": tap.faults(), **gaps}
         stream = FederatedStream(
-            1, epsilon=budget.epsilon, delta=budget.delta, row_bound=1.0, center=None, slots=1, **given
+            1, epsilon=budget.epsilon, delta=budget.delta, row_bound=1.0, center=None, slots=1, **settings
         )
-        stream.partial_fit({_SITES[0]: np.where(there[:, None], row, np.full_like(row, np.nan))})
+        stream.partial_fit({_SITES[0]: np.where(tosses[:, None], row, np.full_like(row, np.nan))})
         require_guarantee(stream.guarantee_, budget)
         (part,) = tap.parts(to="hub", by=_SITES[0])
         return _whole(part.arrays[0])
 
-    moved = moved_by_one(lambda there, seed: [sent(there, seed) / deviation], present, rng)
-    found = sent(present, state)
+    moved = moved_by_one(lambda tosses, seed: [sent(tosses, seed) / deviation], present, rng)
+    matrix = sent(present, state)
     # What it adds: u u^T, and each of its counts above and below the diagonal.
-    more, adds = len(found) - _DIM - 1, np.zeros_like(found)
+    more, adds = len(matrix) - _DIM - 1, np.zeros_like(matrix)
     long = np.append(_AXES[0], constant)
     adds[more:, more:] = np.outer(long, long)
     counted = np.zeros((more, _DIM + 1))
     counted.flat[:number] = each
     adds[:more, more:], adds[more:, :more] = counted, counted.T
-    known = np.zeros_like(found)
+    background = np.zeros_like(matrix)
     if rule != "drop":
         # That somebody has a row is public, and only what is in it is not. So this number has no noise.
-        adds[-1, -1], known[-1, -1] = 0.0, constant**2
-    rest = found - known - adds * float(present[0])
+        adds[-1, -1], background[-1, -1] = 0.0, constant**2
+    rest = matrix - background - adds * float(present[0])
     noise = symmetric_noise(rest, deviation=deviation)
     if rule != "drop":
         # The last of the diagonal, which comes first.
-        noise = np.delete(noise, len(found) - 1)
+        noise = np.delete(noise, len(matrix) - 1)
     score: Array = present + np.full(1, (rest * adds).sum() / np.square(adds).sum())
     return Trial(scores=score, present=present, noise=noise, moved=moved)
 
@@ -297,8 +301,8 @@ def _tree(blocks: int, *, person_blocks: int) -> dict[str, Any]:
     """
     # The lowest set bit of a block's number is the length of the stretch that ends there.
     lengths = [number & -number for number in range(1, blocks + 1)]
-    most = [min(person_blocks, 2**level) for level in range(blocks.bit_length())]
-    price = sum(-(-person_blocks // rows) for rows in most)
+    max_rows = [min(person_blocks, 2**level) for level in range(blocks.bit_length())]
+    price = sum(-(-person_blocks // rows) for rows in max_rows)
     stretches = tuple((number + 1 - length, number + 1) for number, length in enumerate(lengths))
     deviations = tuple(min(person_blocks, length) * math.sqrt(price) for length in lengths)
     return {"stretches": stretches, "deviations": deviations}
@@ -353,55 +357,57 @@ def followed_file(
     # By the second account: measured by the package's own numbers, a wrong calibration would confirm itself.
     deviation = _WIDE / mu_of(budget)
 
-    def closed(parties: SlotParties, there: NDArray[np.bool_]) -> list[tuple[int, ClosedSlot]]:
-        found = []
-        for slot, rows in _read_by(reader, neighbours, bool(there[0])):
+    def closed(parties: SlotParties, presence: NDArray[np.bool_]) -> list[tuple[int, ClosedSlot]]:
+        slots = []
+        for slot, rows in _read_by(reader, neighbours, bool(presence[0])):
             filled = parties.task.open()
             filled.add(rows)
-            found.append((slot, filled.close()))
-        return found
+            slots.append((slot, filled.close()))
+        return slots
 
-    def sent(there: NDArray[np.bool_], seed: int | None) -> list[Array]:
+    def sent(presence: NDArray[np.bool_], seed: int | None) -> list[Array]:
         parties = _parties(budget, neighbours, seed)
         site = parties.member(_SITES[0])
-        found: list[Array] = []
-        for slot, rows in closed(parties, there):
+        matrices: list[Array] = []
+        for slot, rows in closed(parties, presence):
             part = site.close(slot, rows)
             assert part is not None
-            found.append(unpack(part[0], (packed_side(len(part[0])),) * 2, symmetric=True))
+            matrices.append(unpack(part[0], (packed_side(len(part[0])),) * 2, symmetric=True))
         require_guarantee(slot_guarantee(parties, parties.ledgers[_SITES[0]].charges, apart=True), budget)
-        return found
+        return matrices
 
-    def exact(there: NDArray[np.bool_]) -> list[Array]:
+    def exact(presence: NDArray[np.bool_]) -> list[Array]:
         parties = _parties(budget, neighbours, 0)
         task = parties.task
         assert isinstance(task, SlotSums)
-        return [np.asarray(task.private(Question(slot), rows).value) for slot, rows in closed(parties, there)]
+        return [np.asarray(task.private(Question(slot), rows).value) for slot, rows in closed(parties, presence)]
 
-    def counts(there: NDArray[np.bool_]) -> Array:
-        sizes = [float(len(rows)) for _, rows in _read_by(reader, neighbours, bool(there[0]))]
+    def counts(presence: NDArray[np.bool_]) -> Array:
+        sizes = [float(len(rows)) for _, rows in _read_by(reader, neighbours, bool(presence[0]))]
         return np.array(sizes) if neighbours.count_is_public else np.zeros(0)
 
-    def seen(there: NDArray[np.bool_], seed: int) -> list[Array]:
-        return [*(one / deviation for one in sent(there, seed)), counts(there) / _NO_NOISE]
+    def seen(presence: NDArray[np.bool_], seed: int) -> list[Array]:
+        return [*(matrix / deviation for matrix in sent(presence, seed)), counts(presence) / _NO_NOISE]
 
     moved = moved_by_one(seen, present, rng)
-    worlds = [np.array([there]) for there in (False, True)]
+    worlds = [np.array([presence]) for presence in (False, True)]
     absent, whole = map(exact, worlds)
-    ways = [one - other for one, other in zip(whole, absent, strict=True)]
+    ways = [matrix - other for matrix, other in zip(whole, absent, strict=True)]
     released = sent(present, state)
-    known = whole if present[0] else absent
-    noise = [symmetric_noise(one - other, deviation=deviation) for one, other in zip(released, known, strict=True)]
+    actual = whole if present[0] else absent
+    noise = [
+        symmetric_noise(matrix - other, deviation=deviation) for matrix, other in zip(released, actual, strict=True)
+    ]
     # How far the answer lies on the way from the table without the canary to the one with it, over all slots.
-    along = sum(float(np.vdot(way, one - other)) for way, one, other in zip(ways, released, absent, strict=True))
+    along = sum(float(np.vdot(way, matrix - other)) for way, matrix, other in zip(ways, released, absent, strict=True))
     score = np.array([along / sum(float(np.vdot(way, way)) for way in ways)])
     return Trial(scores=score, present=present, noise=np.concatenate(noise), parts=tuple(map(len, noise)), moved=moved)
 
 
 def _parties(budget: Budget, neighbours: Neighbours, seed: int | None) -> SlotParties:
     terms: dict[str, Any] = {"slots": _SLOTS, "trust": "site", "row_bound": 1.0, "neighbours": neighbours.value}
-    asked = validate_params(SlotStreamParams, SlotStreamParams(1, epsilon=budget.epsilon, delta=budget.delta, **terms))
-    return SlotParties(slot_spec(asked, _SITES[:2], dim=_FILE_DIM, budget=budget, seed=seed), roster={})
+    params = validate_params(SlotStreamParams, SlotStreamParams(1, epsilon=budget.epsilon, delta=budget.delta, **terms))
+    return SlotParties(slot_spec(params, _SITES[:2], dim=_FILE_DIM, budget=budget, seed=seed), roster={})
 
 
 def _lines(first: int, count: int) -> str:
@@ -414,20 +420,20 @@ def _lines(first: int, count: int) -> str:
 
 @lru_cache(maxsize=8)
 def _read_by(
-    reader: Callable[..., Reader], neighbours: Neighbours, there: bool
+    reader: Callable[..., Reader], neighbours: Neighbours, has_canary: bool
 ) -> tuple[tuple[int, NDArray[np.float64]], ...]:
     """The rows of each slot that is closed, by a reader that looks a few times in each, and in the end until it is through."""
     with tempfile.TemporaryDirectory() as folder:
-        path, ends, held, found = Path(folder) / "rows.csv", _Ends(), list[Array](), list[tuple[int, Array]]()
+        path, ends, held, slots = Path(folder) / "rows.csv", _Ends(), list[Array](), list[tuple[int, Array]]()
         blank = f"{' ' * _BLANKS}{','.join(['0.0'] * _FILE_DIM)}\n" if neighbours.count_is_public else ""
         canary = f"{','.join(['0.0'] * (_FILE_DIM - 1))},1000.0\n"
-        path.write_text(f"a,b,c,d\n{canary if there else blank}{_lines(0, _BACKLOG)}")
+        path.write_text(f"a,b,c,d\n{canary if has_canary else blank}{_lines(0, _BACKLOG)}")
         follower = reader(follow(path), ByClock(0.0, 1.0, _SLOTS), ends=ends)
 
         def look(now: float) -> None:
             event = follower.poll(Instant(now, now), most=_MOST)
             if isinstance(event, Closed):
-                found.append((event.slot, np.concatenate([np.empty((0, _FILE_DIM)), *held])))
+                slots.append((event.slot, np.concatenate([np.empty((0, _FILE_DIM)), *held])))
                 held.clear()
             elif event is not None:
                 held.append(event.rows)
@@ -443,7 +449,7 @@ def _read_by(
         now = float(_SLOTS)
         while not follower.over:
             look(now := float(np.nextafter(now, np.inf)))
-        return tuple(found)
+        return tuple(slots)
 
 
 _case = partial(usual_case, claim="StreamingPCA's guarantee", quick=120, full=1500)

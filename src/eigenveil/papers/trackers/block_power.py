@@ -104,9 +104,9 @@ def _finish(state: BlockPowerState) -> BlockPowerState:
     rank = state.basis.shape[1]
     # The singular vectors have the span that QR would give, and are ordered.
     vectors, sizes = thin_svd(state.product, rank=rank)
-    said = vectors[:, sizes > _ROUNDING * sizes[0]]
-    if said.shape[1] < rank:
-        vectors = np.hstack([said, complement(state.basis, said)])[:, :rank]
+    directions = vectors[:, sizes > _ROUNDING * sizes[0]]
+    if directions.shape[1] < rank:
+        vectors = np.hstack([directions, complement(state.basis, directions)])[:, :rank]
     return BlockPowerState(
         basis=read_only(vectors), sizes=read_only(sizes), product=empty, blocks=state.blocks + 1, held=0
     )

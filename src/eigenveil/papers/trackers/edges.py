@@ -43,9 +43,9 @@ def admit(rows: Any, dim: int, *, gaps: bool = False) -> Array:
     [[1.0, 2.0]]
     """
     require_rows(rows, dim)
-    given = np.asarray(rows)
-    require(given.dtype.kind in "biuf", f"rows must be a dense array of real numbers, got dtype {given.dtype}")
-    numbers = given.astype(np.float64)
+    array = np.asarray(rows)
+    require(array.dtype.kind in "biuf", f"rows must be a dense array of real numbers, got dtype {array.dtype}")
+    numbers = array.astype(np.float64)
     sizes = np.abs(numbers)
     require(gaps or not np.isnan(sizes).any(), "rows contain NaN; fill or drop such rows first")
     # `fmax` ignores NaN, which marks a gap here.

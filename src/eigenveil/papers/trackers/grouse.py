@@ -21,10 +21,10 @@ __all__ = ["Grouse", "GrouseState"]
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class GrouseState:
-    """The `basis`, (d, k), and the number of rows it has `seen`, at least in part."""
+    """The `basis`, (d, k), and the number of rows it has `n_rows`, at least in part."""
 
     basis: Array
-    seen: int
+    n_rows: int
 
 
 @final
@@ -71,28 +71,28 @@ class Grouse(Tracker[GrouseState]):
         """One rotation per row. A row without an observed entry, or all zero, changes nothing."""
         require_exact(mechanism, "Grouse")
         numbers = admit(rows, len(state.basis), gaps=True)
-        basis, seen = state.basis.copy(), state.seen
+        basis, n_rows = state.basis.copy(), state.seen
         for row, gaps in zip(numbers, np.any(np.isnan(numbers), axis=1).tolist(), strict=True):
             weights, residual = _fit_observed(basis, row) if gaps else _fit(basis, row)
             size, left = float(np.linalg.norm(weights)), float(np.linalg.norm(residual))
             # The row has no direction in the span to rotate, and the formula divides by this norm.
             if size == 0.0:
                 continue
-            seen += 1
-            _rotate(basis, weights / size, residual, left, self._angle(size, left, seen))
+            n_rows += 1
+            _rotate(basis, weights / size, residual, left, self._angle(size, left, n_rows))
             # Steps that are not greedy can overshoot, row after row, and rounding errors grow with them.
-            if seen % REPAIR == 0 or self.step_size is not None:
+            if n_rows % REPAIR == 0 or self.step_size is not None:
                 basis = orthonormal(basis)
-        return GrouseState(read_only(basis), seen)
+        return GrouseState(read_only(basis), n_rows)
 
     def subspace(self, state: GrouseState) -> Subspace:
         """The basis, with values zero."""
         return Subspace(state.basis, np.zeros(self.rank)) if state.seen > 0 else nothing(len(state.basis))
 
-    def _angle(self, size: float, left: float, seen: int) -> float:
+    def _angle(self, size: float, left: float, n_rows: int) -> float:
         if self.step_size is None:
             return float(np.arctan2(left, size))
-        angle = self.step_size / seen * left * size
+        angle = self.step_size / n_rows * left * size
         return angle if angle < pi / 2 else 0.0
 
 

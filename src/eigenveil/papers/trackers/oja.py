@@ -25,7 +25,7 @@ class OjaState:
 
     basis: Array
     captured: float
-    seen: int
+    n_rows: int
 
 
 @final
@@ -65,7 +65,7 @@ class Oja(Tracker[OjaState]):
         """One update per row. A row orthogonal to the basis, such as zero, changes nothing."""
         require_exact(mechanism, "Oja")
         numbers = admit(rows, len(state.basis))
-        basis, captured, seen = state.basis.copy(), state.captured, state.seen
+        basis, captured, n_rows = state.basis.copy(), state.captured, state.seen
         for row in numbers:
             coordinates = row @ basis
             energy = float(coordinates @ coordinates)
@@ -73,11 +73,11 @@ class Oja(Tracker[OjaState]):
                 continue
             # Before the step, so that the first row cannot divide by zero.
             captured += energy
-            seen += 1
+            n_rows += 1
             _move(basis, row, coordinates / sqrt(energy), sqrt(energy), self.rate * self.rank / captured)
-            if seen % REPAIR == 0:
+            if n_rows % REPAIR == 0:
                 basis = orthonormal(basis)
-        return OjaState(read_only(basis), captured, seen)
+        return OjaState(read_only(basis), captured, n_rows)
 
     def subspace(self, state: OjaState) -> Subspace:
         """The basis, with values zero."""

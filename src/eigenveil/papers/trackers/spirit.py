@@ -129,13 +129,13 @@ def _track(frame: Array, weights: Array, row: Array) -> None:
     """TrackW for `row`, (d,). Changes the directions, (j, d), and their weights, (j,), already multiplied by `forget`."""
     left, floor = row, _ROUNDING * float(row @ row)
     for i, direction in enumerate(frame):
-        seen = float(direction @ left)
-        weight = float(weights[i]) + seen * seen
+        projection = float(direction @ left)
+        weight = float(weights[i]) + projection * projection
         if weight > floor:
-            error = left - seen * direction
-            direction += (seen / weight) * error
+            error = left - projection * direction
+            direction += (projection / weight) * error
             # The rest after the new direction: x - y w = (1 - y^2 / m) e.
-            left = (1.0 - seen * seen / weight) * error
+            left = (1.0 - projection * projection / weight) * error
         elif float(left @ left) > floor:
             # New, or long forgotten: it begins with what is left of this row.
             weight = float(left @ left)

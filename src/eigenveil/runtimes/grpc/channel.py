@@ -186,7 +186,7 @@ _MEANING: Final = (
 
 
 def _plain(error: grpc.aio.AioRpcError, address: str) -> str:
-    said = f"{error.details() or ''} {error.debug_error_string() or ''}"
+    details = f"{error.details() or ''} {error.debug_error_string() or ''}"
     match error.code():
         case grpc.StatusCode.PERMISSION_DENIED:
             return f"{address} does not know this party"
@@ -195,11 +195,11 @@ def _plain(error: grpc.aio.AioRpcError, address: str) -> str:
             return f"{address} speaks another version, or is another kind of server"
         case grpc.StatusCode.RESOURCE_EXHAUSTED:
             return "a frame was longer than allowed"
-        case grpc.StatusCode.INTERNAL if "Compression algorithm" in said:
+        case grpc.StatusCode.INTERNAL if "Compression algorithm" in details:
             return f"{address} compresses its messages, and nothing compressed is read"
         case grpc.StatusCode.UNAVAILABLE:
             for sign, meaning in _MEANING:
-                if sign in said:
+                if sign in details:
                     return meaning.format(address=address)
     return LOST
 

@@ -44,9 +44,9 @@ class Front:
     Of those whose party is not known yet there are at most `most`, and none is older than `patience` seconds.
     """
 
-    def __init__(self, *, patience: float, most: int = _MOST) -> None:
-        require(most > 0, f"most must be positive, got {most}")
-        self._patience, self._most = patience, most
+    def __init__(self, *, patience: float, max_new: int = _MOST) -> None:
+        require(max_new > 0, f"most must be positive, got {max_new}")
+        self._patience, self._most = patience, max_new
         # Only this user may enter it, so nobody else on this machine can pass the front by. The path of a socket file has at
         # most 100 characters or so, and some folders for temporary files are longer.
         short = len(tempfile.gettempdir()) < _LONGEST_FOLDER
@@ -71,8 +71,8 @@ class Front:
         """Take connections at this host and port, 0 for any free one, and return the port. An `OSError` if it cannot be had."""
         _allow_files()
         loop, listening = asyncio.get_running_loop(), _bound(host, port)
-        for one in listening:
-            self._servers.append(await loop.create_server(lambda: _Caller(self), sock=one, backlog=_BACKLOG))
+        for sock in listening:
+            self._servers.append(await loop.create_server(lambda: _Caller(self), sock=sock, backlog=_BACKLOG))
         return int(listening[0].getsockname()[1])
 
     def settle(self, peer: str) -> None:
@@ -130,7 +130,7 @@ class Front:
 
     def _one_goes(self) -> None:
         # Oldest first, so among equals the oldest is the one to go.
-        going = max(self._new, key=lambda one: (not one.speaking, self._from[one.group]))
+        going = max(self._new, key=lambda caller: (not caller.speaking, self._from[caller.group]))
         self._forget(going)
         going.abort()
 
@@ -283,10 +283,10 @@ def _group(host: str) -> str:
     ('2001:db8::/64', '10.0.0.1', '10.0.0.1')
     """
     with contextlib.suppress(ValueError):
-        found = ipaddress.ip_address(host.partition("%")[0])
-        if isinstance(found, ipaddress.IPv6Address):
-            mapped = found.ipv4_mapped
-            return str(ipaddress.ip_network((found, 64), strict=False) if mapped is None else mapped)
+        address = ipaddress.ip_address(host.partition("%")[0])
+        if isinstance(address, ipaddress.IPv6Address):
+            mapped = address.ipv4_mapped
+            return str(ipaddress.ip_network((address, 64), strict=False) if mapped is None else mapped)
     return host
 
 
@@ -297,30 +297,30 @@ def _bound(host: str, port: int) -> list[socket.socket]:
         with contextlib.suppress(OSError):
             return [_bound_at(socket.AF_INET6, ("::", port), both=True)]
         host = "0.0.0.0"
-    found: list[socket.socket] = []
+    sockets: list[socket.socket] = []
     try:
         for family, _, _, _, where in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE):
             # A free port that the first address got is the port of all.
-            chosen = where[1] or (int(found[0].getsockname()[1]) if found else 0)
-            found.append(_bound_at(family, (where[0], chosen, *where[2:])))
+            chosen = where[1] or (int(sockets[0].getsockname()[1]) if sockets else 0)
+            sockets.append(_bound_at(family, (where[0], chosen, *where[2:])))
     except OSError:
-        for one in found:
-            one.close()
+        for sock in sockets:
+            sock.close()
         raise
-    return found
+    return sockets
 
 
 def _bound_at(family: int, where: tuple[object, ...], *, both: bool = False) -> socket.socket:
-    one = socket.socket(family, socket.SOCK_STREAM)
+    sock = socket.socket(family, socket.SOCK_STREAM)
     try:
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
-            one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(not both))
-        one.bind(where)
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(not both))
+        sock.bind(where)
     except OSError:
-        one.close()
+        sock.close()
         raise
-    return one
+    return sock
 
 
 def _allow_files() -> None:

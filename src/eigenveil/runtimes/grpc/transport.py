@@ -106,7 +106,7 @@ class Transport:
         """
         require(self._server is None, "this transport is listening already")
         self._require_open()
-        host, port = host_and_port(address, least=0)
+        host, port = host_and_port(address, min_port=0)
 
         async def talk(_: object, context: "grpc.aio.ServicerContext[Any, Any]") -> None:
             await self._accept(context, recognise)
@@ -135,7 +135,7 @@ class Transport:
         self._require_open()
         require(name != self.me, f"{name!r} is this party's own name")
         require(name not in self._dialled, f"{name!r} is dialled already")
-        host, _ = host_and_port(address, least=1)
+        host, _ = host_and_port(address, min_port=1)
         trusted = self._credentials.for_dialling(certificate)
         options = dialling_options(self._timing, host=host, server_name=server_name)
         self._dialled.add(name)
