@@ -32,7 +32,7 @@ __all__ = ["SCORES_ARE_RAW", "Model", "clipping_of", "noise_floor_in", "warnings
 
 # What the names of arrays about clipping begin with in a file.
 _CLIP = "clip."
-_KIND = ArchiveKind(format="eigenveil-model", version=1, words="an Eigenveil model", error=ModelFileError)
+_KIND = ArchiveKind(format="eigenveil-model", version=1, description="an Eigenveil model", error=ModelFileError)
 _ARRAYS = ("components", "mean", "values", "explained_variance", "explained_variance_ratio")
 # Numbers of a file are added up, and singular values are squared.
 _LARGEST, _LARGEST_VALUE = 1e300, 1e154
@@ -263,7 +263,7 @@ class Model:
             cleaned.data = values = self.marks.without(cleaned.data)
         require(
             self._gaps or not np.isnan(values).any(),
-            f"some rows have {listed(self.marks.words)}, which stood for a missing value in the fit. Fill in or remove such "
+            f"some rows have {listed(self.marks.texts)}, which stood for a missing value in the fit. Fill in or remove such "
             "rows first",
         )
         return cleaned

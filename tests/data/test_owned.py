@@ -41,7 +41,7 @@ def refusal(path: Path, *, private: bool = False) -> str:
     why = unsafe(path, private=private)
     assert why is not None
     with pytest.raises(ValueError, match=re.escape(why)):
-        read_owned(path, most=100, private=private)
+        read_owned(path, max_bytes=100, private=private)
     return why
 
 
@@ -54,11 +54,11 @@ def repair(why: str) -> None:
 
 def test_a_file_of_ones_own_is_read(file: Path) -> None:
     assert unsafe(file, private=True) is None
-    assert read_owned(file, most=4, private=True) == b"text" and text_owned(file) == "text"
+    assert read_owned(file, max_bytes=4, private=True) == b"text" and text_owned(file) == "text"
     file.chmod(0o644)
     assert unsafe(file) is None
     with pytest.raises(ValueError, match="larger than 3 bytes"):
-        read_owned(file, most=3)
+        read_owned(file, max_bytes=3)
 
 
 @pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
@@ -146,7 +146,7 @@ def test_a_pipe_is_not_waited_for(file: Path) -> None:
     file.unlink()
     os.mkfifo(file, 0o600)
     with pytest.raises(ValueError, match="is not a file"):
-        read_owned(file, most=4)
+        read_owned(file, max_bytes=4)
 
 
 def test_the_current_folder_counts_too(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

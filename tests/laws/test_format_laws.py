@@ -331,7 +331,7 @@ def test_rows_that_are_appended_are_those_of_the_whole_file(name: str, tmp_path:
     source = follow(path)
     for cut in cuts:
         path.write_bytes(whole[:cut])
-        rows, offset = source.read(offset, most=10**6)
+        rows, offset = source.read(offset, max_rows=10**6)
         found.append(rows)
     assert source.columns == tuple(NAMES) and np.array_equal(np.vstack(found), VALUES)
 

@@ -73,7 +73,7 @@ def test_a_study_says_what_becomes_of_missing_values(tmp_path: Path) -> None:
     more: dict[str, dict[str, Any]] = {"groups": {"missing_groups": "age,weight"}, "fill": {"missing_fill": 1.0}}
     for rule, words in said.items():
         company = Company(tmp_path, sections={"task": {"missing": rule, **more.get(rule, {})}})
-        facts = {fact.label: fact.words for fact in facts_of(company.study)}
+        facts = {fact.label: fact.text for fact in facts_of(company.study)}
         assert words in facts["Missing values"]
     assert "Missing values" not in {fact.label for fact in facts_of(Company(tmp_path).study)}
 

@@ -249,7 +249,7 @@ def test_sites_answer_for_long_slots_after_ten_minutes(
     company = by_clock(tmp_path / "study", begins=0.0, seconds=seconds, network=terms)
     assert slot_parties_of(company.study, memory=1 << 30).spec.delay == expected
     assert (
-        f"{expected:g} seconds after its end" in {fact.label: fact.words for fact in facts_of(company.study)}["Slots"]
+        f"{expected:g} seconds after its end" in {fact.label: fact.text for fact in facts_of(company.study)}["Slots"]
     )
 
 

@@ -154,7 +154,7 @@ def test_over_the_network_it_is_the_run_in_one_process_to_the_last_bit(kind: str
 def test_what_a_site_agrees_to_names_the_rule_for_gaps_and_its_cost(tmp_path: Path) -> None:
     def said(**task: Any) -> str:
         study = Streams(tmp_path / task["missing"], sections=sections(task=task)).study
-        return {fact.label: fact.words for fact in facts_of(study)}["Missing values"]
+        return {fact.label: fact.text for fact in facts_of(study)}["Missing values"]
 
     assert "how many rows have each column" in said(missing="counts")
     assert "4% of the budget" in said(missing="groups", missing_groups="age,weight")

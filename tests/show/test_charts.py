@@ -106,11 +106,11 @@ def test_bars_are_as_high_as_their_variances_and_faint_below_the_floor() -> None
 def test_of_many_only_what_matters_is_drawn_and_the_words_say_so() -> None:
     names = [f"c{at}" for at in range(500)]
     chart = heat_chart(names, [[1.0] * 500], [float(at) for at in range(500)])
-    assert chart.words.startswith("The 40 of 500 columns that matter most.")
+    assert chart.description.startswith("The 40 of 500 columns that matter most.")
     assert chart.rows[0][0] == "c499"
     sites = [f"s{at}" for at in range(100)]
     everyone = frozenset(sites)
-    assert taking_part_chart(sites, [everyone]).words == "All answered in every round."
+    assert taking_part_chart(sites, [everyone]).description == "All answered in every round."
     missed = taking_part_chart(sites, [everyone, everyone - {"s7"}])
     assert missed.rows == (("s7", 1, 2),)
 
@@ -147,5 +147,5 @@ def test_no_curve_runs_through_the_mark_of_a_plan() -> None:
     chart = plan_chart(
         [Point(epsilon=at, captured=one, sine=one, nothing=0.2) for at in (0.1, 1.0, 10.0)], target=1.0, title=""
     )
-    (mark,) = (one for one in chart.marks if one.words == "asked")
+    (mark,) = (one for one in chart.marks if one.text == "asked")
     assert mark.places[0][1] < min(y for one in chart.marks if one.shape in ("area", "dot") for _, y in one.places)

@@ -72,12 +72,12 @@ class Candidates:
         deviation = np.full(released.shape, scale)
         if not symmetric:
             return cls(
-                released=released.ravel(), without=without.ravel(), given=including.ravel(), deviation=deviation.ravel()
+                released=released.ravel(), without=without.ravel(), including=including.ravel(), deviation=deviation.ravel()
             )
         # Symmetrised noise (N + N^T) / 2 has less variance off the diagonal.
         deviation[~np.eye(len(released), dtype=bool)] /= math.sqrt(2)
         upper = np.triu_indices(len(released))
-        return cls(released=released[upper], without=without[upper], given=including[upper], deviation=deviation[upper])
+        return cls(released=released[upper], without=without[upper], including=including[upper], deviation=deviation[upper])
 
 
 def told(releases: Sequence[Candidates], *, weighed: Sequence[Candidates] | None = None) -> float:
@@ -107,8 +107,8 @@ def likelihood(releases: Sequence[Candidates]) -> float:
     """
     return math.fsum(
         float(
-            ((release.given - release.without) / release.deviation)
-            @ ((release.released - (release.given + release.without) / 2) / release.deviation)
+            ((release.including - release.without) / release.deviation)
+            @ ((release.released - (release.including + release.without) / 2) / release.deviation)
         )
         for release in releases
     )
@@ -151,7 +151,7 @@ def _in_steps(release: Candidates) -> bool:
 
 def _reached(release: Candidates) -> int:
     """The candidate from which floating-point noise can have led to the release, if only one can: 1, -1, or 0 for neither."""
-    return int(_possible(release, release.given)) - int(_possible(release, release.without))
+    return int(_possible(release, release.including)) - int(_possible(release, release.without))
 
 
 def _multiples(release: Candidates) -> int:
@@ -162,8 +162,8 @@ def _multiples(release: Candidates) -> int:
     # Each number is worth at least one bit; fewer of them could fit by accident.
     if len(release.released) < _BITS:
         return 0
-    including, without = (_step_near(release.released - value) for value in (release.given, release.without))
-    largest = max(float(np.abs(numbers).max()) for numbers in (release.released, release.given, release.without))
+    including, without = (_step_near(release.released - value) for value in (release.including, release.without))
+    largest = max(float(np.abs(numbers).max()) for numbers in (release.released, release.including, release.without))
     min_step = math.ldexp(1.0, math.frexp(largest)[1] - 53 + _SPARE)
     return int(including is not None and including >= min_step) - int(without is not None and without >= min_step)
 
@@ -207,7 +207,7 @@ def _residues(release: Candidates) -> int:
     if grain is None:
         return 0
     steps = _whole(release.released, grain)
-    including, without = (_coarseness(steps, _whole(value, grain)) for value in (release.given, release.without))
+    including, without = (_coarseness(steps, _whole(value, grain)) for value in (release.including, release.without))
     worth = len(steps) * (including - without)
     return (worth >= _BITS) - (worth <= -_BITS)
 

@@ -206,14 +206,14 @@ class AsRead:
         """Whether all slots are closed."""
         return self.start.slot >= self._rule.horizon
 
-    def poll(self, now: Instant, *, most: int) -> FollowedRows | Closed | None:
+    def poll(self, now: Instant, *, max_rows: int) -> FollowedRows | Closed | None:
         """The next rows, whichever slot they came in, or the end of the slot that was open."""
         slot = self._rule.slot_at(now.wall)
         if slot > self.start.slot:
             closed = Closed(self.start.slot, self._count, SlotStart(slot, self._offset, now.wall))
             self.start, self._count = closed.then, 0
             return closed
-        rows, self._offset = self._source.read(self._offset, most=most)
+        rows, self._offset = self._source.read(self._offset, max_rows=max_rows)
         self._count += len(rows)
         return FollowedRows(rows) if len(rows) else None
 

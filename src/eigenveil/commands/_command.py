@@ -41,7 +41,7 @@ def with_options(
     rows: str = "the table",
     panels: Mapping[str, str] | None = None,
     unless: Sequence[str] = (),
-    words: Words | None = None,
+    spelling: Words | None = None,
     alone: bool = False,
     reads: bool = False,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -54,162 +54,162 @@ def with_options(
     - With one of the command's own options `unless`, such as --resume, no option is needed, and `settings` is None.
       `written_out` lists the options that were typed all the same.
     - With `alone`, each value is checked by itself, and the command checks how they go together.
-    - `words` replaces the names of parameters in errors.
+    - `spelling` replaces the names of parameters in errors.
     - A command that `reads` a table also gets `reading`, the checked `TableParams`. They are no part of `settings`.
     """
-    table = {name: one for name, one in declared(TableParams).items() if reads and name not in leave}
-    offered = {name: one for name, one in declared(params).items() if "cli" in one.param.surfaces and name not in leave}
+    table = {name: parameter for name, parameter in declared(TableParams).items() if reads and name not in leave}
+    offered = {name: parameter for name, parameter in declared(params).items() if "cli" in parameter.param.surfaces and name not in leave}
     # Parameters of both classes, such as --columns, become one option, which `reading` has.
-    known = {name: one for name, one in offered.items() if name not in table}
+    fields = {name: parameter for name, parameter in offered.items() if name not in table}
 
     def made(command: Callable[..., None]) -> Callable[..., None]:
-        given = inspect.signature(command).parameters.values()
-        own = [one for one in given if one.name not in ("settings", "reading")]
-        others = {one.name: f"--{one.name.replace('_', '-')}" for one in own}
-        said = _also(words or in_options(params, X=rows, **others), table)
+        arguments = inspect.signature(command).parameters.values()
+        own = [parameter for parameter in arguments if parameter.name not in ("settings", "reading")]
+        others = {parameter.name: f"--{parameter.name.replace('_', '-')}" for parameter in own}
+        option_names = _also(spelling or in_options(params, X=rows, **others), table)
         # In --help, arguments come first, then the options of parameters, then the command's own.
-        first = [one for one in own if one.default is inspect.Parameter.empty or one.name in ahead]
-        rest = [one for one in own if one not in first]
-        shown = [_under(one, panels or {}) for one in known.values()]
-        options = [option for one in shown for option in _options(one, said, needed=not unless)]
-        last = [option for one in table.values() for option in _options(one, said, needed=False)]
+        first = [parameter for parameter in own if parameter.default is inspect.Parameter.empty or parameter.name in ahead]
+        rest = [parameter for parameter in own if parameter not in first]
+        shown = [_under(parameter, panels or {}) for parameter in fields.values()]
+        options = [option for parameter in shown for option in _options(parameter, option_names, needed=not unless)]
+        last = [option for parameter in table.values() for option in _options(parameter, option_names, needed=False)]
 
         @wraps(command)
-        def run(**given: Any) -> None:
+        def run(**arguments: Any) -> None:
             try:
-                _require_all(known | table, given, said, unless)
+                _require_all(fields | table, arguments, option_names, unless)
                 if reads:
-                    given["reading"] = TableParams(
-                        **_checked(TableParams, _settings(table, given, said, ()) or {}, alone=True)
+                    arguments["reading"] = TableParams(
+                        **_checked(TableParams, _settings(table, arguments, option_names, ()) or {}, alone=True)
                     )
-                settings = _settings(known, given, said, unless)
-                command(settings=None if settings is None else _checked(params, settings, alone=alone), **given)
+                settings = _settings(fields, arguments, option_names, unless)
+                command(settings=None if settings is None else _checked(params, settings, alone=alone), **arguments)
             except ParameterError as error:
-                raise ValueError(error.said(said)) from error
+                raise ValueError(error.said(option_names)) from error
 
         # Keywords only: typer passes everything by name, and a required parameter may then follow an optional one.
-        whole = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*first, *options, *rest, *last)]
+        whole = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in (*first, *options, *rest, *last)]
         run.__signature__ = inspect.Signature(whole)  # type: ignore[attr-defined]
-        run.__annotations__ = {one.name: one.annotation for one in whole}
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in whole}
         return run
 
     return made
 
 
-def _also(words: Words, table: Mapping[str, Declared]) -> Words:
+def _also(spelling: Words, table: Mapping[str, Declared]) -> Words:
     """The words of a command that also has the options of `TableParams`."""
     reading = in_options(TableParams)
-    return lambda name, value: reading(name, value) if name in table else words(name, value)
+    return lambda name, value: reading(name, value) if name in table else spelling(name, value)
 
 
 def _settings(
-    known: Mapping[str, Declared], options: dict[str, Any], words: Words, unless: Sequence[str]
+    fields: Mapping[str, Declared], options: dict[str, Any], spelling: Words, unless: Sequence[str]
 ) -> dict[str, Any] | None:
     """The values of parameters. Their options are removed from `options`."""
     # Taken out even if they are not used, because the command itself has no such arguments.
-    taken = {name: (options.pop(name), options.pop(_switch(one), False)) for name, one in known.items()}
+    taken = {name: (options.pop(name), options.pop(_switch(field), False)) for name, field in fields.items()}
     if any(options[name] for name in unless):
         return None
-    settings = {name: _value(one, *taken[name], words) for name, one in known.items()}
-    _require_together(known, settings)
+    settings = {name: _value(field, *taken[name], spelling) for name, field in fields.items()}
+    _require_together(fields, settings)
     return settings
 
 
 def _require_all(
-    known: Mapping[str, Declared], options: Mapping[str, Any], words: Words, unless: Sequence[str]
+    fields: Mapping[str, Declared], options: Mapping[str, Any], spelling: Words, unless: Sequence[str]
 ) -> None:
     """Refuse a command that lacks several options, all of them in one message. Of a single one `_value` says more."""
-    lacking = [] if any(options[name] for name in unless) else list(_lacking(known, options))
+    lacking = [] if any(options[name] for name in unless) else list(_lacking(fields, options))
     # A pipe has no name, whose ending would tell its format.
-    piped = any(isinstance(one, Path) and str(one) == "-" for one in options.values())
-    lacking += [known["kind"]] if piped and options.get("kind", "") is None else []
+    piped = any(isinstance(field, Path) and str(field) == "-" for field in options.values())
+    lacking += [fields["kind"]] if piped and options.get("kind", "") is None else []
     if len(lacking) < 2:
         return
-    names = [verbatim(words(one.name, ...)) for one in lacking]
-    tried = " ".join(f"{one.param.short or flag(one)} {_tried(one)}" for one in lacking)
+    names = [verbatim(spelling(field.name, ...)) for field in lacking]
+    tried = " ".join(f"{field.param.short or flag(field)} {_tried(field)}" for field in lacking)
     instead = "".join(
-        f". In place of {words(one.name, ...)}, {one.param.opt_out.option} gives: {one.param.opt_out.help.rstrip('.')}"
-        for one in lacking
-        if one.param.opt_out is not None
+        f". In place of {spelling(field.name, ...)}, {field.param.opt_out.option} gives: {field.param.opt_out.help.rstrip('.')}"
+        for field in lacking
+        if field.param.opt_out is not None
     )
     raise ParameterError(
         f"{', '.join(names[:-1])} and {names[-1]} are missing. For example: {verbatim(tried)}{verbatim(instead)}"
     )
 
 
-def _lacking(known: Mapping[str, Declared], options: Mapping[str, Any]) -> Iterator[Declared]:
+def _lacking(fields: Mapping[str, Declared], options: Mapping[str, Any]) -> Iterator[Declared]:
     """The required options that were not given."""
-    for name, one in known.items():
+    for name, field in fields.items():
         # An option may belong to another, such as --delta to --epsilon, unless a switch such as --no-privacy was given.
-        beside = known.get(one.param.required_with or "")
-        needed = one.default is MISSING if beside is None else not options.get(_switch(beside), False)
-        if options[name] is None and not options.get(_switch(one), False) and needed:
-            yield one
+        beside = fields.get(field.param.required_with or "")
+        needed = field.default is MISSING if beside is None else not options.get(_switch(beside), False)
+        if options[name] is None and not options.get(_switch(field), False) and needed:
+            yield field
 
 
-def _tried(one: Declared) -> str:
+def _tried(field: Declared) -> str:
     """A value that an example shows."""
-    usual = _USUAL.get(one.name) if one.param.opt_out is None else one.param.opt_out.suggested
-    return usual or one.param.metavar or one.name.upper()
+    usual = _USUAL.get(field.name) if field.param.opt_out is None else field.param.opt_out.suggested
+    return usual or field.param.metavar or field.name.upper()
 
 
 def _checked(params: type, settings: dict[str, Any], *, alone: bool) -> dict[str, Any]:
-    others = {name: one.default for name, one in declared(params).items() if name not in settings}
+    others = {name: field.default for name, field in declared(params).items() if name not in settings}
     # If the command supplies a required parameter itself, only the command can check the whole.
     if MISSING in others.values():
         return settings
-    found = vars(validate_params(params, SimpleNamespace(**settings, **others), alone=alone))
-    return {name: found[name] for name in settings}
+    values = vars(validate_params(params, SimpleNamespace(**settings, **others), alone=alone))
+    return {name: values[name] for name in settings}
 
 
 def written_out(context: typer.Context, params: type) -> list[str]:
     """The options of `params` that the user typed on the command line."""
-    names = {name: flag(one) for name, one in declared(params).items()}
+    names = {name: flag(field) for name, field in declared(params).items()}
     names |= {
-        _switch(one): one.param.opt_out.option for one in declared(params).values() if one.param.opt_out is not None
+        _switch(field): field.param.opt_out.option for field in declared(params).values() if field.param.opt_out is not None
     }
     sources = ((option, context.get_parameter_source(name)) for name, option in names.items())
     return [option for option, source in sources if source is not None and source.name == "COMMANDLINE"]
 
 
-def typed_settings(context: typer.Context, params: type, words: Words) -> dict[str, Any]:
+def typed_settings(context: typer.Context, params: type, spelling: Words) -> dict[str, Any]:
     """The values of those options of `params` that the user typed, by name, but for those that say how a table is read."""
-    found, reading = {}, declared(TableParams)
-    for name, one in declared(params).items():
-        typed = [context.get_parameter_source(option) for option in (name, _switch(one))]
+    settings, reading = {}, declared(TableParams)
+    for name, field in declared(params).items():
+        typed = [context.get_parameter_source(option) for option in (name, _switch(field))]
         if name not in reading and any(source is not None and source.name == "COMMANDLINE" for source in typed):
-            found[name] = _value(one, context.params[name], context.params.get(_switch(one), False), words)
-    return found
+            settings[name] = _value(field, context.params[name], context.params.get(_switch(field), False), spelling)
+    return settings
 
 
-def _under(one: Declared, panels: Mapping[str, str]) -> Declared:
-    panel = one.param.panel or ""
-    return replace(one, param=replace(one.param, panel=panels.get(panel, panel)))
+def _under(field: Declared, panels: Mapping[str, str]) -> Declared:
+    panel = field.param.panel or ""
+    return replace(field, param=replace(field.param, panel=panels.get(panel, panel)))
 
 
-def _options(one: Declared, words: Words, *, needed: bool) -> Iterator[inspect.Parameter]:
-    yield _option(one, words, needed=needed)
-    if one.param.opt_out is not None:
+def _options(field: Declared, spelling: Words, *, needed: bool) -> Iterator[inspect.Parameter]:
+    yield _option(field, spelling, needed=needed)
+    if field.param.opt_out is not None:
         about = typer.Option(
-            one.param.opt_out.option, help=one.param.opt_out.help, rich_help_panel=one.param.panel or None
+            field.param.opt_out.option, help=field.param.opt_out.help, rich_help_panel=field.param.panel or None
         )
         yield inspect.Parameter(
-            _switch(one), inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[bool, about], default=False
+            _switch(field), inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[bool, about], default=False
         )
 
 
-def _switch(one: Declared) -> str:
-    return f"{one.name}_is_none"
+def _switch(field: Declared) -> str:
+    return f"{field.name}_is_none"
 
 
-def _option(one: Declared, words: Words, *, needed: bool) -> inspect.Parameter:
-    spec = one.param
-    kind: Any = one.type if spec.parse is None else str
+def _option(field: Declared, spelling: Words, *, needed: bool) -> inspect.Parameter:
+    spec = field.param
+    kind: Any = field.type if spec.parse is None else str
     # None stands for "not given". Typer's own refusal of a missing option would not say what to type.
-    default = None if one.default is MISSING else one.default
+    default = None if field.default is MISSING else field.default
     # A parameter with a switch for None, such as --no-privacy, needs one of the two; `_value` checks that.
-    needed = needed and one.default is MISSING and spec.opt_out is None and spec.missing is None
-    if one.default is MISSING and not needed:
+    needed = needed and field.default is MISSING and spec.opt_out is None and spec.missing is None
+    if field.default is MISSING and not needed:
         kind = kind | None
     if spec.is_repeatable:
         kind, needed = list[str] | None, False
@@ -218,19 +218,19 @@ def _option(one: Declared, words: Words, *, needed: bool) -> inspect.Parameter:
     elif spec.parse is not None and not needed and not spec.is_repeatable:
         kind, default = (str | None, None) if default is None else (str, str(default))
     # What is off unless it is asked for needs no option to turn it off.
-    both = one.type is bool and spec.switch is None and one.default is not False
-    name = f"{flag(one)}/--no-{flag(one)[2:]}" if both else flag(one)
+    both = field.type is bool and spec.switch is None and field.default is not False
+    name = f"{flag(field)}/--no-{flag(field)[2:]}" if both else flag(field)
     about = typer.Option(
         name,
         *(() if spec.short is None else (spec.short,)),
-        help=option_help(one, words),
-        metavar=_metavar(one),
+        help=option_help(field, spelling),
+        metavar=_metavar(field),
         rich_help_panel=spec.panel or None,
         show_default=spec.switch is None if default is not None else (spec.none_means or False),
         parser=None if spec.among is None else _word_of(spec.among, default),
     )
     return inspect.Parameter(
-        one.name,
+        field.name,
         inspect.Parameter.KEYWORD_ONLY,
         annotation=Annotated[kind, about],
         default=inspect.Parameter.empty if needed else default,
@@ -242,60 +242,60 @@ def _word_of(among: Callable[[], tuple[str, ...]], default: Any) -> Callable[[st
 
     def word(text: str) -> str:
         # Typer checks defaults, too. Asking the registry loads every leaf, and so numpy, before a mistake is said.
-        if text != default and text not in (words := among()):
-            raise typer.BadParameter(f"{text!r} is not one of {', '.join(map(repr, words))}.")
+        if text != default and text not in (choices := among()):
+            raise typer.BadParameter(f"{text!r} is not one of {', '.join(map(repr, choices))}.")
         return text
 
     return word
 
 
-def _metavar(one: Declared) -> str | None:
+def _metavar(field: Declared) -> str | None:
     """The placeholder for the value, with the range of a whole number."""
-    word, check = one.param.metavar, one.param.check
-    if word is None and set(one.kinds) <= {int, float}:
+    word, check = field.param.metavar, field.param.check
+    if word is None and set(field.kinds) <= {int, float}:
         word = "NUMBER"
-    return f"{word} [{check.range}]" if isinstance(check, Integer) and one.param.parse is None else word
+    return f"{word} [{check.range}]" if isinstance(check, Integer) and field.param.parse is None else word
 
 
-def _require_together(known: Mapping[str, Declared], settings: Mapping[str, Any]) -> None:
+def _require_together(fields: Mapping[str, Declared], settings: Mapping[str, Any]) -> None:
     """Refuse a parameter that was given without the one it belongs to, or the other way round."""
-    for name, one in known.items():
-        other = one.param.required_with
+    for name, field in fields.items():
+        other = field.param.required_with
         if other is None or other not in settings:
             continue
         if settings[other] is None and settings[name] is not None:
             raise ParameterError(f"{{{name}}} does not apply with {{{other}=None}}. Leave it out")
         if settings[other] is not None and settings[name] is None:
-            raise ParameterError(f"{{{name}}} is missing. {one.param.missing or one.param.help}")
+            raise ParameterError(f"{{{name}}} is missing. {field.param.missing or field.param.help}")
 
 
-def _value(one: Declared, given: Any, aloud: bool, words: Words) -> Any:
+def _value(field: Declared, raw: Any, aloud: bool, spelling: Words) -> Any:
     """The value that the option of a parameter gives, or its switch for None."""
-    if one.param.opt_out is not None:
-        name, switch = words(one.name, ...), words(one.name, None)
-        require(given is None or not aloud, f"{name} and {switch} contradict each other. Give one of them")
+    if field.param.opt_out is not None:
+        name, switch = spelling(field.name, ...), spelling(field.name, None)
+        require(raw is None or not aloud, f"{name} and {switch} contradict each other. Give one of them")
         require(
-            given is not None or aloud,
-            f"{name} is missing. Try {name} {one.param.opt_out.suggested}, or give {switch} ({one.param.opt_out.help})",
+            raw is not None or aloud,
+            f"{name} is missing. Try {name} {field.param.opt_out.suggested}, or give {switch} ({field.param.opt_out.help})",
         )
-    elif given is None and one.default is MISSING:
-        raise ParameterError(f"{{{one.name}}} is missing. {one.param.missing or one.param.help}")
-    if one.param.switch is not None:
-        return one.param.switch[1] if given else one.default
-    if one.param.is_repeatable and not given:
+    elif raw is None and field.default is MISSING:
+        raise ParameterError(f"{{{field.name}}} is missing. {field.param.missing or field.param.help}")
+    if field.param.switch is not None:
+        return field.param.switch[1] if raw else field.default
+    if field.param.is_repeatable and not raw:
         # An empty list, if it was not given.
         return None
-    if given is None or one.param.parse is None:
-        return given
-    if one.param.none is not None and given == one.param.none:
+    if raw is None or field.param.parse is None:
+        return raw
+    if field.param.none is not None and raw == field.param.none:
         return None
     try:
-        return one.param.parse(given)
+        return field.param.parse(raw)
     except InvalidValue as error:
-        raise refusal(one, error, given) from None
+        raise refusal(field, error, raw) from None
     except ValueError:
         # Python's own message, such as that of float(), would not name the option.
-        raise refusal(one, InvalidValue(f"of the form {one.param.metavar}"), given) from None
+        raise refusal(field, InvalidValue(f"of the form {field.param.metavar}"), raw) from None
 
 
 # What --help shows for a value whose option names no metavar of its own. Typer would print Python's types.
@@ -350,7 +350,7 @@ class Command:
     rows: str = "the table"
     panels: Mapping[str, str] | None = None
     unless: Sequence[str] = ()
-    words: Words | None = None
+    spelling: Words | None = None
     alone: bool = False
 
     @property
@@ -358,10 +358,10 @@ class Command:
         """What typer calls."""
 
         @wraps(self.run)
-        def answered(**given: Any) -> None:
-            answer = self.run(**given)
+        def answered(**arguments: Any) -> None:
+            answer = self.run(**arguments)
             if answer is not None:
-                _show(answer, as_json=given.get("as_json", False), report=given.get("report"))
+                _show(answer, as_json=arguments.get("as_json", False), report=arguments.get("report"))
 
         if self.params is None:
             return errors_as_lines(answered)
@@ -373,7 +373,7 @@ class Command:
             rows=self.rows,
             panels=self.panels,
             unless=self.unless,
-            words=self.words,
+            spelling=self.spelling,
             alone=self.alone,
         )
         return errors_as_lines(derived(answered))
@@ -447,15 +447,15 @@ class _Group(TyperGroup):
 
 
 def _without_types(params: list[Any], context: Any) -> list[Any]:
-    for one in params:
-        if one.param_type_name == "argument":
-            _name_only(one)
-        elif getattr(one, "is_flag", False):
+    for param in params:
+        if param.param_type_name == "argument":
+            _name_only(param)
+        elif getattr(param, "is_flag", False):
             # A flag takes no value.
-            one.metavar = ""
-        elif one.metavar is None and hasattr(one, "display_type"):
-            shown = one.display_type(context)
-            one.metavar = _METAVARS.get(shown, shown)
+            param.metavar = ""
+        elif param.metavar is None and hasattr(param, "display_type"):
+            shown = param.display_type(context)
+            param.metavar = _METAVARS.get(shown, shown)
     return params
 
 

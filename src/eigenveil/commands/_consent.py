@@ -69,12 +69,12 @@ def opened_ledger(path: Path, *, head: Path | None, dry_run: bool) -> Iterator["
 def known_study(ledger: "DurableLedger", digest: str, *, role: str) -> "StudyReplay | None":
     """The study with this digest, if this `role` has joined it; a `ValueError` if it was finished or closed."""
     # By digest: a file that differs in one key is another study, with a consent of its own.
-    known = study_in(ledger, digest)
-    if known is not None:
-        title = known.account.title
-        require(known.state != "finished", f"this {role} has finished the study {title!r}, and has written its model")
-        require(known.state == "open", f"the study {title!r} was closed for good in the ledger of this {role}")
-    return known
+    replay = study_in(ledger, digest)
+    if replay is not None:
+        title = replay.account.title
+        require(replay.state != "finished", f"this {role} has finished the study {title!r}, and has written its model")
+        require(replay.state == "open", f"the study {title!r} was closed for good in the ledger of this {role}")
+    return replay
 
 
 def study_in(ledger: "DurableLedger", digest: str) -> "StudyReplay | None":
@@ -83,27 +83,27 @@ def study_in(ledger: "DurableLedger", digest: str) -> "StudyReplay | None":
 
 
 def dataset_named(
-    path: Path, ledger: "DurableLedger | None", given: str | None, known: "StudyReplay | None", *, role: str
+    path: Path, ledger: "DurableLedger | None", explicit: str | None, replay: "StudyReplay | None", *, role: str
 ) -> str:
     """The dataset's name: the given one, the one the study was joined with, or the only one in the ledger at `path`.
 
     It is never made from a file name: a copy of the file would then have a second budget for the same people.
     """
-    if given is not None:
-        joined = given if known is None else known.account.dataset
+    if explicit is not None:
+        joined = explicit if replay is None else replay.account.dataset
         require(
-            joined == given,
-            f"--dataset {given!r}: this {role} joined the study with {joined!r}, which cannot be changed",
+            joined == explicit,
+            f"--dataset {explicit!r}: this {role} joined the study with {joined!r}, which cannot be changed",
         )
-        return given
-    if known is not None:
-        return known.account.dataset
+        return explicit
+    if replay is not None:
+        return replay.account.dataset
     names = [] if ledger is None else [state.name for state in ledger.datasets()]
     # The names in the ledger are shown, because a mistyped one would open a second budget.
-    there = f"{path} has {', '.join(map(repr, names))}" if names else f"{path} has none yet"
+    listing = f"{path} has {', '.join(map(repr, names))}" if names else f"{path} has none yet"
     require(
         len(names) == 1,
-        f"--dataset is missing: this {role}'s name for the people in the table; {there}. Budgets attach to the name for "
+        f"--dataset is missing: this {role}'s name for the people in the table; {listing}. Budgets attach to the name for "
         "as long as it is used, so give the same people the same name",
     )
     return names[0]
@@ -167,14 +167,14 @@ def require_names(
     if not others:
         return
     # In quotes, since a name may have blanks and commas.
-    known = ", ".join(f'"{name}"' for name in others)
-    words = f'This table is in your ledger as {known}. As "{dataset}" the same people would get a second total budget'
+    quoted = ", ".join(f'"{name}"' for name in others)
+    warning = f'This table is in your ledger as {quoted}. As "{dataset}" the same people would get a second total budget'
     require(
         not yes,
-        f"{words}, which --yes does not agree to. Use --dataset {shlex.quote(others[0])}, or write both names into your policy "
+        f"{warning}, which --yes does not agree to. Use --dataset {shlex.quote(others[0])}, or write both names into your policy "
         "under [datasets] aliases. If other people are in this file, give it another name",
     )
-    voice.say(f"{words}. What they cost under both names adds up.", style="bold yellow")
+    voice.say(f"{warning}. What they cost under both names adds up.", style="bold yellow")
     if _ask("Give the same people a second budget? [y/N]") not in _YES:
         # The same entry as after the last question: which of the two was answered may depend on rows.
         ledger.note(study.digest, _DECLINED)
@@ -195,23 +195,23 @@ def require_own_ledger(
     users = {state.account.party for state in studies if state.account.dataset == dataset} - {""}
     if (party in parties and (not users or party in users)) or not parties:
         return
-    known = party in parties
-    others = " and ".join(f'"{name}"' for name in sorted(users if known else parties))
-    what = f"has the dataset {dataset!r}" if known else "is the ledger"
-    words = (
+    has_used = party in parties
+    others = " and ".join(f'"{name}"' for name in sorted(users if has_used else parties))
+    what = f"has the dataset {dataset!r}" if has_used else "is the ledger"
+    warning = (
         f'{ledger.path} {what} of {others}, and "{party}" has never used it. '
         "If two sites have each other's ledgers, the "
         "people of one would be charged for the other"
     )
     require(
         not yes,
-        f"{words}. Give --ledger with the ledger of {party!r}. If this is the right one, for example after a change of name, "
+        f"{warning}. Give --ledger with the ledger of {party!r}. If this is the right one, for example after a change of name, "
         "take part once without --yes",
     )
     if dry_run:
-        voice.say(f"WARNING: {words}.", style="bold yellow")
+        voice.say(f"WARNING: {warning}.", style="bold yellow")
         return
-    voice.say(f"{words}.", style="bold yellow")
+    voice.say(f"{warning}.", style="bold yellow")
     if _ask(f'Charge "{party}" to this ledger? [y/N]') not in _YES:
         voice.say(f"Nothing was sent and nothing was charged. Give --ledger with the ledger of {party!r}.")
         raise typer.Exit(DECLINED)

@@ -67,9 +67,9 @@ def wrote(path: Path) -> None:
     _written.set(path)
 
 
-def leaves(words: str) -> None:
+def leaves(text: str) -> None:
     """Record what the command leaves behind, to be reported if it ends with an error or an interrupt."""
-    _leaves.set(words)
+    _leaves.set(text)
 
 
 def errors_as_lines(command: Callable[Arguments, None]) -> Callable[Arguments, None]:
@@ -138,33 +138,33 @@ def _say(message: str) -> None:
 
 def despite_noise(
     act: Callable[[], Made],
-    words: Words,
+    spelling: Words,
     *,
     even_if_noise: bool,
     ask: bool = True,
     deed: str = "fit",
-    kept: str = "Nothing was spent",
+    outcome: str = "Nothing was spent",
 ) -> tuple[Made, list[str]]:
     """What `act` returns, and its warnings in these words. A hopeless budget is asked about before it is spent.
 
-    Without a terminal, or without `ask`, the command is refused. `deed` is what it does, and `kept` what a refusal leaves.
+    Without a terminal, or without `ask`, the command is refused. `deed` is what it does, and `outcome` what a refusal leaves.
     """
     try:
         # The first attempt stops at the warning, before anything was spent. Only a clear yes lets it run on.
-        return _heard(act, words, hopeless="always" if even_if_noise else "error")
+        return _heard(act, spelling, hopeless="always" if even_if_noise else "error")
     except HopelessBudget as warning:
-        said = warning.said(words)
+        message = warning.said(spelling)
         require(
             ask and somebody_is_there(),
-            f"{said} {kept}. To {deed} anyway, give --even-if-noise",
+            f"{message} {outcome}. To {deed} anyway, give --even-if-noise",
         )
-        output(stderr=True).print(said, style="yellow", soft_wrap=True)
+        output(stderr=True).print(message, style="yellow", soft_wrap=True)
         try:
             sure = typer.confirm(f"{deed.capitalize()} anyway?", err=True)
         except typer.Abort:
             sure = False
-        require(sure, f"{kept[0].lower()}{kept[1:]}. To {deed} anyway without being asked, give --even-if-noise")
-    return _heard(act, words, hopeless="always")
+        require(sure, f"{outcome[0].lower()}{outcome[1:]}. To {deed} anyway without being asked, give --even-if-noise")
+    return _heard(act, spelling, hopeless="always")
 
 
 def somebody_is_there() -> bool:
@@ -172,13 +172,13 @@ def somebody_is_there() -> bool:
     return sys.stdin is not None and sys.stdin.isatty()
 
 
-def _heard(act: Callable[[], Made], words: Words, *, hopeless: Literal["always", "error"]) -> tuple[Made, list[str]]:
+def _heard(act: Callable[[], Made], spelling: Words, *, hopeless: Literal["always", "error"]) -> tuple[Made, list[str]]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         warnings.simplefilter(hopeless, HopelessBudget)
         made = act()
-    found = (one.message for one in caught)
-    return made, [one.said(words) for one in found if isinstance(one, ParameterWarning)]
+    messages = (warning.message for warning in caught)
+    return made, [warning.said(spelling) for warning in messages if isinstance(warning, ParameterWarning)]
 
 
 _SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))

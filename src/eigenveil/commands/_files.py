@@ -136,7 +136,7 @@ def standard_input() -> Any:
 class Reading:
     """How a command reads its table: the options of `TableParams`, whose rows they are, and what is carried along."""
 
-    asked: TableParams
+    params: TableParams
     person: str | None = None
     carry: tuple[str, ...] = ()
     people: bool = True  # Whether the command has --person.
@@ -147,17 +147,17 @@ class Reading:
     @property
     def words(self) -> list[str]:
         """The options with which another command reads the same table."""
-        return [*as_options(self.asked), *(word for name in self.carry for word in ("--carry", name))]
+        return [*as_options(self.params), *(word for name in self.carry for word in ("--carry", name))]
 
     @property
     def facts(self) -> dict[str, Any]:
         """What a model records, so that `transform` reads other tables the same way."""
         # Plain lists, because settings become JSON in the file of the model.
-        levels = {name: list(every) for name, every in (self.asked.one_hot or {}).items()}
-        found = {"one_based": self.asked.one_based, "one_hot": levels, "carry": list(self.carry)}
+        levels = {name: list(every) for name, every in (self.params.one_hot or {}).items()}
+        record = {"one_based": self.params.one_based, "one_hot": levels, "carry": list(self.carry)}
         # What stands for a missing value would otherwise be scored as a number.
-        found["na_values"] = list(self.asked.na_values or ())
-        return {name: value for name, value in found.items() if value}
+        record["na_values"] = list(self.params.na_values or ())
+        return {name: value for name, value in record.items() if value}
 
     def recorded_in(self, model: "Model", *, carried: Sequence[str] = ()) -> "Model":
         """The model with what was chosen while the table was read, so that `load` and `transform` read other tables so, too.
@@ -167,22 +167,22 @@ class Reading:
         from eigenveil.estimators.fitted import with_parameters
 
         settings = {**model.settings, **self.facts, **({"carry": list(carried)} if carried else {})}
-        left_out = [*(self.asked.drop or ()), *carried]
-        columns = None if self.asked.columns is None else list(self.asked.columns)
-        levels = {name: list(every) for name, every in (self.asked.one_hot or {}).items()}
+        left_out = [*(self.params.drop or ()), *carried]
+        columns = None if self.params.columns is None else list(self.params.columns)
+        levels = {name: list(every) for name, every in (self.params.one_hot or {}).items()}
         record = with_parameters(model.estimator, columns=columns, drop=left_out or None, one_hot=levels or None)
         return replace(model, settings=settings, estimator=record)
 
     @property
     def files(self) -> dict[str, Any]:
         """The options about the file."""
-        return {name: getattr(self.asked, name) for name in declared(FileParams)}
+        return {name: getattr(self.params, name) for name in declared(FileParams)}
 
     def source(self, path: Path) -> str | None:
         """Where the table is, for a ledger; None for a pipe."""
         from eigenveil.data.known import source_of
 
-        return None if is_stdin(path) else source_of(path, self.asked.sheet)
+        return None if is_stdin(path) else source_of(path, self.params.sheet)
 
     def require(self, path: Path) -> None:
         """Refuse a table that does not exist or has an unknown ending, at once, before anything heavy is imported."""
@@ -195,7 +195,7 @@ class Reading:
             )
         if is_stdin(path):
             require_param(
-                self.asked.kind is not None,
+                self.params.kind is not None,
                 f"{{kind}} is missing. A pipe does not say what it carries: {' or '.join(PIPES)}",
             )
             return
@@ -210,14 +210,14 @@ class Reading:
 
         bound, leaf = settings.get("row_bound", 1.0), METHODS.get(str(settings.get("method")))
         # What a fit must find privately takes a pass of its own before the fit itself.
-        known = settings["epsilon"] is None or isinstance(bound, float) or settings.get("column_bounds") is not None
+        has_bound = settings["epsilon"] is None or isinstance(bound, float) or settings.get("column_bounds") is not None
         needed = {
-            "{row_bound} with a number you know": not known,
+            "{row_bound} with a number you know": not has_bound,
             "{center=None}": settings.get("center") == "private",
             "no {scale=private}": isinstance(settings.get("scale"), str),
             "{method} covariance": leaf is not None and leaf.fixed_rounds is None,
         }
-        lacking = [words for words, lacks in needed.items() if lacks]
+        lacking = [remedy for remedy, lacks in needed.items() if lacks]
         if lacking:
             raise ParameterError(
                 "a pipe can be read only once, and this passes over the rows several times: to find a bound, the mean or the "
@@ -227,12 +227,12 @@ class Reading:
 
     def format(self, path: Path) -> Format:
         """The format of the table."""
-        return format_of(path, self.asked, piped=is_stdin(path))
+        return format_of(path, self.params, piped=is_stdin(path))
 
     def counted(self, path: Path) -> bool:
         """Whether the number of columns was read from the rows themselves."""
         # A number that comes from the rows is not public, and the guarantee must say so.
-        return not self.format(path).states_width and self.asked.features is None
+        return not self.format(path).states_width and self.params.features is None
 
     def table(self, path: Path) -> "Table":
         """The table in `path`. Every error names the file and shows no value."""
@@ -240,12 +240,12 @@ class Reading:
         with busy("reading the table"):
             from eigenveil.data.tables import Table, read_named, read_table
 
-            asked, format_ = self.asked, self.format(path)
+            params, format_ = self.params, self.format(path)
             chosen: dict[str, Any] = {
                 "person": self.person,
-                "columns": asked.columns,
-                "drop": asked.drop or (),
-                "one_hot": asked.one_hot,
+                "columns": params.columns,
+                "drop": params.drop or (),
+                "one_hot": params.one_hot,
                 "gaps": self.gaps,
             }
             if not format_.is_shared:
@@ -258,12 +258,12 @@ class Reading:
                 from eigenveil.data.engines.pool import rows_in_processes
 
                 return Table(rows=rows_in_processes(path, processes=self.processes, **chosen, **self.files).inner)
-            found = open_named(standard_input() if is_stdin(path) else path, asked)
-        choice = self.settled(found)
+            named_table = open_named(standard_input() if is_stdin(path) else path, params)
+        choice = self.settled(named_table)
         with busy("reading the table"):
             if self.dask or self.processes is not None:
-                return self._elsewhere(found, choice)
-            return read_named(found, choice, gaps=self.gaps)
+                return self._elsewhere(named_table, choice)
+            return read_named(named_table, choice, gaps=self.gaps)
 
     def _require_here(self, source: Any) -> None:
         """Refuse a file that only one process can read, where others were asked for."""
@@ -289,7 +289,7 @@ class Reading:
         """The choice of columns, after a person at the terminal was asked about those that look like ids."""
         from eigenveil.data.columns import ColumnChoice
 
-        choice = replace(ColumnChoice.of(self.asked, person=self.person), carry=self.carry)
+        choice = replace(ColumnChoice.of(self.params, person=self.person), carry=self.carry)
         if not table.named:
             return choice
         ids = choice.laid_out(table.source, table.names).ids
@@ -371,8 +371,8 @@ def _faults(
         except ColumnsError as error:
             bad = error.columns
         numbers = [name for name in layout.plain if name not in bad]
-        found, comma = table.faults(numbers), ""
-        if found.others and table.kinds is None:
+        faults, comma = table.faults(numbers), ""
+        if faults.others and table.kinds is None:
             # Not the columns may be wrong, but the file, such as by a line of units. The first rows tell.
             try:
                 next(iter(table.batches(layout.plain, (), 100)), None)
@@ -381,14 +381,14 @@ def _faults(
                 comma = marks if (marks := str(getattr(table, "marks", ""))).removeprefix(". ") in error.advice else ""
     except ValueError as error:
         return (), (), error.message if isinstance(error, ParameterError) else verbatim(str(error)), ""
-    return (*bad, *found.others), (*found.infinite, *(() if gaps else found.missing)), "", comma
+    return (*bad, *faults.others), (*faults.infinite, *(() if gaps else faults.missing)), "", comma
 
 
 def _to_leave_out(source: Any, ids: tuple[str, ...]) -> list[str]:
     """Which of the columns that look like ids a person at the terminal leaves out."""
-    words = f"{_like_ids(source, ids)}. Ids are no measurements, and would dominate the components."
-    output(stderr=True).print(words, soft_wrap=True)
-    found = []
+    warning = f"{_like_ids(source, ids)}. Ids are no measurements, and would dominate the components."
+    output(stderr=True).print(warning, soft_wrap=True)
+    left_out = []
     for name in ids:
         try:
             typed = (
@@ -400,15 +400,15 @@ def _to_leave_out(source: Any, ids: tuple[str, ...]) -> list[str]:
             raise KeyboardInterrupt from None
         # Anything else is no answer. Guessing what was meant could analyse an id.
         require(typed in ("y", "yes", "n", "no"), f"type y or n, got {typed!r}. Nothing was spent")
-        found += [name] * typed.startswith("y")
-    return found
+        left_out += [name] * typed.startswith("y")
+    return left_out
 
 
 def column_names(path: Path) -> tuple[str, ...] | None:
     """The column names of a file; None for formats without names."""
     # Only the header is read: this is used for files whose rows must not be looked at.
-    said = TableParams()
-    return open_named(path, said).names if format_of(path, said).has_names else None
+    params = TableParams()
+    return open_named(path, params).names if format_of(path, params).has_names else None
 
 
 # For services that are started without a person. Other users cannot read a process's environment.
@@ -437,33 +437,33 @@ NewPassphrase: TypeAlias = Annotated[
 def passphrase_from(file: Path | None) -> "Passphrase":
     """How a command gets the passphrase of a key file that has one."""
 
-    def found(key: Path) -> bytes:
-        given = _given(file)
-        if given is None:
+    def passphrase_of(key: Path) -> bytes:
+        passphrase = _given(file)
+        if passphrase is None:
             require(
                 _at_terminal(),
                 f"{key} has a passphrase. Give it with --passphrase-file, or in the variable {_VARIABLE}",
             )
-            given = getpass.getpass(f"Passphrase of {key}: ")
-        return _encoded(given)
+            passphrase = getpass.getpass(f"Passphrase of {key}: ")
+        return _encoded(passphrase)
 
-    return found
+    return passphrase_of
 
 
 def new_passphrase(wanted: bool, file: Path | None) -> bytes | None:
     """The passphrase for new keys, asked twice unless it is given; None if they get none."""
     if not wanted and file is None:
         return None
-    given = _given(file)
-    if given is None:
+    passphrase = _given(file)
+    if passphrase is None:
         require(_at_terminal(), f"--passphrase needs a terminal, --passphrase-file, or the variable {_VARIABLE}")
-        given = getpass.getpass("New passphrase: ")
-        require(getpass.getpass("The same again: ") == given, "the two passphrases differ. Nothing was made")
+        passphrase = getpass.getpass("New passphrase: ")
+        require(getpass.getpass("The same again: ") == passphrase, "the two passphrases differ. Nothing was made")
     require(
-        len(given) >= _SHORTEST,
+        len(passphrase) >= _SHORTEST,
         f"a passphrase must have at least {_SHORTEST} characters. Five words that you draw at random are a good one",
     )
-    return _encoded(given)
+    return _encoded(passphrase)
 
 
 def _given(file: Path | None) -> str | None:
@@ -472,7 +472,7 @@ def _given(file: Path | None) -> str | None:
 
     if file is None:
         return os.environ.get(_VARIABLE)
-    raw = read_owned(file, most=_LONGEST + 2, private=True)
+    raw = read_owned(file, max_bytes=_LONGEST + 2, private=True)
     try:
         # An editor ends the line, and that is not a part of it.
         return raw.decode("utf-8-sig").rstrip("\r\n")
@@ -518,11 +518,11 @@ def write(path: Path | None, made: "Callable[[], Report]", *, say: Callable[[str
 
         write_report(made(), path)
     wrote(path)
-    words = f"report written to {path}"
+    message = f"report written to {path}"
     if say is None:
-        output().print(words, soft_wrap=True)
+        output().print(message, soft_wrap=True)
     else:
-        say(words)
+        say(message)
 
 
 def report_of(model: "Model", *, data: Path, dataset: str | None = None, **more: Any) -> "Report":
@@ -551,8 +551,8 @@ def require_picture(path: Path, *, force: bool, inputs: Sequence[Path]) -> None:
 
         from eigenveil.errors import require
 
-        there = find_spec("matplotlib") is not None
-        require(there, f"{path}: a PNG needs matplotlib: pip install 'eigenveil[plot]'. Or name an .svg file")
+        is_installed = find_spec("matplotlib") is not None
+        require(is_installed, f"{path}: a PNG needs matplotlib: pip install 'eigenveil[plot]'. Or name an .svg file")
 
 
 def write_picture(chart: "Chart", path: Path) -> None:

@@ -185,23 +185,23 @@ class _Writer:
 
     def skipped(self, source: "Source", *, again: "Callable[[], Source]") -> "Source":
         """The rows of a file after those that the stream has read, if it begins with them: whoever resumes may name it again."""
-        known = self._notes.get("source")
-        if known is None:
+        stored = self._notes.get("source")
+        if stored is None:
             return source
-        found = rest_of(source, known)
-        if found is None:
+        remainder = rest_of(source, stored)
+        if remainder is None:
             if self.was_killed:
                 # A process that could not end was in the middle of a source, most likely of this one.
-                words = (
-                    f"note: {self._job.source} does not begin with the {known['rows']} rows that were read before, so all of "
+                note = (
+                    f"note: {self._job.source} does not begin with the {stored['rows']} rows that were read before, so all of "
                     "its rows are new. If the file was changed or is read with other options, stop now (Ctrl-C): its people "
                     "would be in the stream twice"
                 )
-                output(stderr=True).print(words, style="yellow", soft_wrap=True)
+                output(stderr=True).print(note, style="yellow", soft_wrap=True)
             return again()
-        rest, self._read = found
-        words = f"note: {self._job.source} begins with the {self._read.count} rows that were read before. Only later rows are new"
-        output(stderr=True).print(words, soft_wrap=True)
+        rest, self._read = remainder
+        note = f"note: {self._job.source} begins with the {self._read.count} rows that were read before. Only later rows are new"
+        output(stderr=True).print(note, soft_wrap=True)
         return rest
 
     def took(self, rows: Any, *, due: bool) -> None:
@@ -304,9 +304,9 @@ def _resumed(job: Job) -> "tuple[StreamingPCA, dict[str, Any]]":
 
     assert job.before is not None
     pca = StreamingPCA.resume(job.before, checkpoints=True)
-    known = {name: getattr(pca, name) for name in declared(StreamingParams)}
-    typed = vars(validate_params(StreamingParams, SimpleNamespace(**{**known, **job.typed})))
-    other = [_WORDS(name, ...) for name in job.typed if _plain(typed[name]) != _plain(known[name])]
+    settings = {name: getattr(pca, name) for name in declared(StreamingParams)}
+    typed = vars(validate_params(StreamingParams, SimpleNamespace(**{**settings, **job.typed})))
+    other = [_WORDS(name, ...) for name in job.typed if _plain(typed[name]) != _plain(settings[name])]
     require(
         not other,
         f"with --resume the settings of the stream are those in {job.before}, where {listed(other)} "
@@ -361,8 +361,8 @@ def _follow(
         if job.settings is None and not is_pipe(job.source):
             source = writer.skipped(source, again=lambda: _opened(job, pca, stop, when_quiet=lambda: None))
         elif writer.was_killed:
-            words = f"note: the state has the first {_rows(pca)} rows of the stream. Give only the rows after them"
-            output(stderr=True).print(words, soft_wrap=True)
+            message = f"note: the state has the first {_rows(pca)} rows of the stream. Give only the rows after them"
+            output(stderr=True).print(message, soft_wrap=True)
         if job.settings is not None and pca.person is None:
             # The number of rows is public in a stream. Of people with several rows, not all rows may count.
             pca.expect(source.count)
@@ -387,25 +387,25 @@ def _opened(job: Job, pca: "StreamingPCA", stop: Interrupts, *, when_quiet: Call
 
     # A resumed stream has the column in its state.
     reading, piped = replace(job.reading, person=pca.person), is_pipe(job.source)
-    asked = reading.asked
+    params = reading.params
     if not piped and not reading.format(job.source).has_names:
-        chosen = {name: value for name in ("columns", "drop", "one_hot") if (value := getattr(asked, name))}
+        chosen = {name: value for name in ("columns", "drop", "one_hot") if (value := getattr(params, name))}
         return open_source(job.source, **chosen, **reading.files, person=reading.person)
-    table = open_named(open_pipe(job.source, stop, when_quiet=when_quiet) if piped else job.source, asked)
+    table = open_named(open_pipe(job.source, stop, when_quiet=when_quiet) if piped else job.source, params)
     return follow_named(table, reading.settled(table))
 
 
 def _require_same_columns(pca: "StreamingPCA", source: "Source") -> None:
     """Refuse column names that differ from those of a resumed stream; without names, only their number is compared."""
-    known = getattr(pca, "feature_names_in_", None)
-    if known is None or source.columns is None:
+    names = getattr(pca, "feature_names_in_", None)
+    if names is None or source.columns is None:
         return
     require(
-        len(known) == len(source.columns),
-        f"the rows have {len(source.columns)} columns and the stream in the state has {len(known)}. Resume it with rows of the "
+        len(names) == len(source.columns),
+        f"the rows have {len(source.columns)} columns and the stream in the state has {len(names)}. Resume it with rows of the "
         "same table",
     )
-    other = [f"{new!r} where {old!r} was" for old, new in zip(known, source.columns, strict=True) if old != new]
+    other = [f"{new!r} where {old!r} was" for old, new in zip(names, source.columns, strict=True) if old != new]
     require(
         not other,
         f"the columns differ from those of the stream in the state: {listed(other)}. Resume it with rows of the same table",
@@ -422,14 +422,14 @@ def _take(
     plan = pca.plan_ if _rows(pca) else pca.plan_for(batch.shape[1] - table, sparse=hasattr(batch, "indptr"))
     start = 0
     while start < batch.shape[0]:
-        seen = _rows(pca)
-        due = _due(plan, seen, sync_every)
+        n_read = _rows(pca)
+        due = _due(plan, n_read, sync_every)
         rows = batch.slice(start, due) if table else batch[start : start + due]
         # The estimator takes names from the first rows only, and a table of the others would be a needless copy.
-        pca.partial_fit(_named(rows, columns) if seen == 0 and columns is not None and not table else rows)
+        pca.partial_fit(_named(rows, columns) if n_read == 0 and columns is not None and not table else rows)
         start += rows.shape[0]
         # Rows that a person has too many of are not taken. Then nothing is due that was not due before.
-        at_end = _rows(pca) > seen and _due(plan, _rows(pca) - 1, sync_every) == 1
+        at_end = _rows(pca) > n_read and _due(plan, _rows(pca) - 1, sync_every) == 1
         writer.took(rows, due=at_end and _wanted(pca, sync_every))
 
 
@@ -438,12 +438,12 @@ def _wanted(pca: "StreamingPCA", sync_every: int | None) -> bool:
     return not pca.searching_ or (sync_every is not None and _rows(pca) % sync_every == 0)
 
 
-def _due(plan: "StreamPlan", seen: int, sync_every: int | None) -> int:
-    """How many rows after the first `seen` the next release is due."""
+def _due(plan: "StreamPlan", n_read: int, sync_every: int | None) -> int:
+    """How many rows after the first `n_read` the next release is due."""
     # Counted from the first row of the stream, not of this run, so that the schedule survives a resume.
-    due = sys.maxsize if sync_every is None else sync_every - seen % sync_every
+    due = sys.maxsize if sync_every is None else sync_every - n_read % sync_every
     if plan.kind.every_block:
-        after = seen - plan.first_block
+        after = n_read - plan.first_block
         due = min(due, -after if after < 0 else plan.block - after % plan.block)
     return due
 
@@ -469,7 +469,7 @@ def _ended(pca: "StreamingPCA", job: Job, writer: _Writer) -> "Model":
 def _kept(pca: "StreamingPCA", job: Job, writer: _Writer, *, before: int, stopped: bool) -> str:
     """Save what can be saved of an interrupted stream, and describe it. Nothing is released here."""
     rows = _rows(pca)
-    said = [f"{rows} row{'s' * (rows != 1)} had been read"]
+    parts = [f"{rows} row{'s' * (rows != 1)} had been read"]
     try:
         if stopped and rows > before and pca.epsilon is None and rows >= pca.n_components:
             # Without privacy a look at the stream costs nothing, so whoever stops it has a model of all rows.
@@ -478,22 +478,22 @@ def _kept(pca: "StreamingPCA", job: Job, writer: _Writer, *, before: int, stoppe
             which = (
                 "model of all of them" if writer.written == rows else f"last release, of the first {writer.written},"
             )
-            said.append(f"the {which} was written to {job.target}")
+            parts.append(f"the {which} was written to {job.target}")
         state = job.state or writer.state or _spare(job)
         if state is not None:
             writer.keep_last(state)
             if rows == before:
                 return f"the state in {state} is unchanged"
-            return f"{', '.join(said)}, and {_saved(state)}"
+            return f"{', '.join(parts)}, and {_saved(state)}"
     except Exception as error:
         onward = ". Give the same command again with --resume to continue from there"
         earlier = f". The state of the first {writer.kept} is in {writer.state}{onward}" if writer.kept else ""
-        return f"{', '.join(said)}, but their state could not be saved: {message_of(error)}{earlier}"
+        return f"{', '.join(parts)}, but their state could not be saved: {message_of(error)}{earlier}"
     if writer.written == 0:
         nothing = "nothing was written" if pca.epsilon is None else "nothing of them was released or written"
-        return f"{said[0]}, and {nothing}. {_ADVICE}"
+        return f"{parts[0]}, and {nothing}. {_ADVICE}"
     lost = f". The {rows - writer.written} rows after them were not released and are lost. {_ADVICE}"
-    return ", and ".join(said) + (lost if writer.written < rows else "")
+    return ", and ".join(parts) + (lost if writer.written < rows else "")
 
 
 def spare_names(target: Path) -> Iterator[Path]:
@@ -505,8 +505,8 @@ def outputs_in(state: Path) -> tuple[Path, ...]:
     """The files that the stream in a state has written."""
     from eigenveil.estimators.streaming.state_file import notes_in
 
-    found = notes_in(state).get("outputs")
-    return tuple(Path(str(path)) for path in found) if isinstance(found, list) else ()
+    outputs = notes_in(state).get("outputs")
+    return tuple(Path(str(path)) for path in outputs) if isinstance(outputs, list) else ()
 
 
 def _spare(job: Job) -> Path | None:

@@ -136,8 +136,8 @@ def read_histories(path: Path, how: TableParams, **reading: Any) -> "Interaction
     """The histories in a file, a folder of Parquet files, or standard input."""
     from eigenveil.recommend.reading import interactions_in
 
-    asked = validate_params(InteractionsParams, InteractionsParams(**reading))
-    return interactions_in(standard_input() if is_stdin(path) else path, asked, files_of(how))
+    params = validate_params(InteractionsParams, InteractionsParams(**reading))
+    return interactions_in(standard_input() if is_stdin(path) else path, params, files_of(how))
 
 
 def files_of(how: TableParams) -> FileParams:
@@ -175,10 +175,10 @@ def unread(files: Sequence[Path], reading: Mapping[str, Any], how: TableParams) 
     """A note about columns that are not read, because one of them may contain ratings."""
     from eigenveil.recommend.reading import columns_not_read
 
-    asked = {name: reading[name] for name in ("user", "item", "value")}
+    columns = {name: reading[name] for name in ("user", "item", "value")}
     # What came through a pipe is gone.
-    there, said = [path for path in files if not is_stdin(path)], files_of(how)
-    names = sorted({name for path in there for name in columns_not_read(path, **asked, how=said)})
+    paths, file_params = [path for path in files if not is_stdin(path)], files_of(how)
+    names = sorted({name for path in paths for name in columns_not_read(path, **columns, how=file_params)})
     if not names:
         return []
     return [
@@ -190,14 +190,14 @@ def unread(files: Sequence[Path], reading: Mapping[str, Any], how: TableParams) 
 def _require_each_user_once(sites: Mapping[str, "Interactions"]) -> None:
     """Refuse a user at two sites, who would be protected at each of them only separately. Only names can tell."""
     # Names are compared here and nowhere kept.
-    seen: set[str] = set()
+    users: set[str] = set()
     for name, plays in sites.items():
         require(
-            seen.isdisjoint(plays.users or ()),
+            users.isdisjoint(plays.users or ()),
             f"{name} has users who are also in an earlier file. To protect whole histories, each user must be at "
             "one site. Put all lines of a user in one file, or give different people different names",
         )
-        seen.update(plays.users or ())
+        users.update(plays.users or ())
 
 
 def degrees_from(text: str | None, *, items: tuple[str, ...] | None, dim: int) -> Any:
@@ -216,15 +216,15 @@ def degrees_from(text: str | None, *, items: tuple[str, ...] | None, dim: int) -
         good,
         f"--item-degrees: {path} must start with the line item,degree and then have an item and its degree per line",
     )
-    found: dict[str, float] = {}
+    degrees: dict[str, float] = {}
     for item, degree in rest:
-        require(item not in found, f"--item-degrees: {path} has {item!r} more than once")
-        found[item] = _degree(path, item, degree)
+        require(item not in degrees, f"--item-degrees: {path} has {item!r} more than once")
+        degrees[item] = _degree(path, item, degree)
     # Items of a matrix have numbers, which the csv then has as well.
     names = items if items is not None else tuple(map(str, range(dim)))
-    missing = next((name for name in names if name not in found), None)
+    missing = next((name for name in names if name not in degrees), None)
     require(missing is None, f"--item-degrees: {path} has no degree for {missing!r}: every item needs one")
-    return [found[name] for name in names]
+    return [degrees[name] for name in names]
 
 
 def _degree(path: Path, item: str, text: str) -> float:
@@ -258,14 +258,14 @@ def _stem(path: Path) -> str:
 class RecommendView:
     """Shows the current step and the last finished round. Changes in place."""
 
-    def __init__(self, status: "Status | None", words: str) -> None:
+    def __init__(self, status: "Status | None", step: str) -> None:
         self.last: Round | None = None
-        self._status, self._words = status, words
+        self._status, self._words = status, step
 
-    def say(self, words: str) -> None:
+    def say(self, step: str) -> None:
         """Show that another step has started."""
-        self._words = words
-        self._update(words)
+        self._words = step
+        self._update(step)
 
     def see(self, done: "Round") -> None:
         """Show that a round has finished."""
@@ -277,18 +277,18 @@ class RecommendView:
         """How far the run got."""
         return "no round had finished" if self.last is None else f"{round_name(self.last)} had finished"
 
-    def _update(self, words: str) -> None:
+    def _update(self, text: str) -> None:
         if self._status is not None:
-            self._status.update(words)
+            self._status.update(text)
 
 
 @contextmanager
-def progress(words: str) -> Iterator[RecommendView]:
+def progress(step: str) -> Iterator[RecommendView]:
     """Show progress on stderr, if that is a terminal. Ctrl-C then says how far the run got."""
     console = output(stderr=True)
-    with console.status(words) if is_seen(console) else nullcontext() as status:
+    with console.status(step) if is_seen(console) else nullcontext() as status:
         # Also without a terminal: after Ctrl-C it knows how far the run got.
-        view = RecommendView(status, words)
+        view = RecommendView(status, step)
         try:
             yield view
         except KeyboardInterrupt:
@@ -311,9 +311,9 @@ def fitted_on(
         # The guarantee says it too.
         warnings.simplefilter("ignore", WeakGuaranteeWarning)
         fitted = PrivateRecommender(**{**settings, "item_degrees": degrees}).fit(sites, watch=view.see)
-    words = in_options(FitParams)
-    found = (warning.message for warning in caught)
-    return fitted, [one.said(words) if isinstance(one, ParameterWarning) else str(one) for one in found]
+    spelling = in_options(FitParams)
+    messages = (warning.message for warning in caught)
+    return fitted, [message.said(spelling) if isinstance(message, ParameterWarning) else str(message) for message in messages]
 
 
 @final
@@ -335,12 +335,12 @@ def held_out(sites: Mapping[str, "Interactions"], share: float, seed: int | None
 
     # A separate random stream, so that the split is independent of the start basis and the noise.
     rng = np.random.default_rng(None if seed is None else [seed, 2])
-    kept, held = {}, []
+    training, held = {}, []
     for name, plays in sites.items():
         train, test = split(plays.matrix, share=share, rng=rng)
-        kept[name] = Interactions(train, plays.users, plays.items)
+        training[name] = Interactions(train, plays.users, plays.items)
         held.append(test)
-    return Parts(kept, _pooled(kept), sp.csr_array(sp.vstack(held, format="csr")))
+    return Parts(training, _pooled(training), sp.csr_array(sp.vstack(held, format="csr")))
 
 
 def given_split(sites: Mapping[str, "Interactions"], path: Path, how: TableParams, columns: Mapping[str, Any]) -> Parts:
@@ -359,13 +359,13 @@ def given_split(sites: Mapping[str, "Interactions"], path: Path, how: TableParam
     if all(named):
         users = [user for plays in sites.values() for user in plays.users or ()]
         # Users of the test file alone come after all others, with no training items.
-        place = {user: at for at, user in enumerate(users)}
+        index = {user: at for at, user in enumerate(users)}
         for user in test.users or ():
-            place.setdefault(user, len(place))
+            index.setdefault(user, len(index))
         entries = held.tocoo()
-        rows = np.array([place[user] for user in test.users or ()], dtype=np.intp)[entries.row]
-        held = sp.csr_array((entries.data, (rows, entries.col)), shape=(len(place), held.shape[1]))
-        train = sp.csr_array(sp.vstack([train, sp.csr_array((len(place) - len(users), train.shape[1]))], format="csr"))
+        rows = np.array([index[user] for user in test.users or ()], dtype=np.intp)[entries.row]
+        held = sp.csr_array((entries.data, (rows, entries.col)), shape=(len(index), held.shape[1]))
+        train = sp.csr_array(sp.vstack([train, sp.csr_array((len(index) - len(users), train.shape[1]))], format="csr"))
     require(
         held.shape == train.shape,
         f"--test {path} must have the same items as the other files, and the same users in the same order",
@@ -390,30 +390,30 @@ def judged(
     from eigenveil.recommend import Interactions, evaluate, popularity_scores
 
     epsilon = settings["epsilon"]
-    found: dict[str, Quality] = {}
+    qualities: dict[str, Quality] = {}
     notes: list[str] = []
     if epsilon is not None:
         private, notes = fitted_on(parts.sites, settings, view)
-        found[f"private, epsilon = {epsilon:g}"] = _quality(private.space_, parts, n, view)
+        qualities[f"private, epsilon = {epsilon:g}"] = _quality(private.space_, parts, n, view)
     items = next(iter(parts.sites.values())).items
     # All histories at one place and no noise: what the private fit would find without privacy.
     alone = {"epsilon": None, "delta": None, "trust": "hub", "survivors": None, "colluders": 1}
     exact, _ = fitted_on({"all": Interactions(parts.train, items=items)}, {**settings, **alone}, view)
-    found["exact, not private"] = _quality(exact.space_, parts, n, view)
+    qualities["exact, not private"] = _quality(exact.space_, parts, n, view)
     popularity = popularity_scores(parts.train)
 
     def scores(rows: Any) -> "Array":
         return np.tile(popularity, (rows.shape[0], 1))
 
-    found["popularity, not private"] = evaluate(scores, parts.train, parts.test, n=n)
-    first = next(iter(found.values()))
-    if first.recall < found["popularity, not private"].recall:
+    qualities["popularity, not private"] = evaluate(scores, parts.train, parts.test, n=n)
+    first = next(iter(qualities.values()))
+    if first.recall < qualities["popularity, not private"].recall:
         notes = [
             *notes,
             "popularity, the same list for everybody, does better than this filter. Try a smaller -k, or what the "
             "plan advises",
         ]
-    return found, notes
+    return qualities, notes
 
 
 def _quality(space: "ItemSpace", parts: Parts, n: int, view: RecommendView) -> "Quality":

@@ -144,7 +144,7 @@ class Opening(Generic[AnyAgent]):
 
     agent: AnyAgent
     ledger: "DurableLedger"
-    known: "StudyReplay | None"  # The study in the ledger. None if it was not joined before.
+    replay: "StudyReplay | None"  # The study in the ledger. None if it was not joined before.
     rows: Any  # What `read` gave.
     voice: Voice
     view: PartyView
@@ -152,12 +152,12 @@ class Opening(Generic[AnyAgent]):
 
 @contextmanager
 def opening(
-    given: Given,
+    options: Given,
     role: Literal["site", "peer"],
     make: Callable[..., AnyAgent],
     read: Callable[["StudyFile", "Place"], Any],
     *,
-    require_joinable: Callable[["StudyReplay"], object] = lambda known: None,
+    require_joinable: Callable[["StudyReplay"], object] = lambda replay: None,
 ) -> Iterator[Opening[AnyAgent]]:
     """Open what a party needs, cheap refusals first. `read` is called for its rows before the ledger is opened, which makes it.
 
@@ -167,59 +167,59 @@ def opening(
     from eigenveil.network.policy import Policy
     from eigenveil.network.study import StudyFile
 
-    study = StudyFile.read(given.study)
-    secret = passphrase_from(given.passphrase_file)
-    keys = network.keys_beside(given.study, study, given.keys, role=role, passphrase=secret)
+    study = StudyFile.read(options.study)
+    secret = passphrase_from(options.passphrase_file)
+    keys = network.keys_beside(options.study, study, options.keys, role=role, passphrase=secret)
     # The wrong command or an old certificate is found here, before a row is read.
-    place = place_of(study, keys, role=role)
-    consent.require_rehearsal(study, given.rehearsal)
-    policy = None if given.policy is None else Policy.read(given.policy)
+    party = place_of(study, keys, role=role)
+    consent.require_rehearsal(study, options.rehearsal)
+    policy = None if options.policy is None else Policy.read(options.policy)
     # With --yes nobody is asked, so the policy must have said who is protected.
-    if given.yes and policy is not None and given.policy is not None:
-        consent.require_unit(study, policy, given.policy)
-    if not given.ledger.exists():
+    if options.yes and policy is not None and options.policy is not None:
+        consent.require_unit(study, policy, options.policy)
+    if not options.ledger.exists():
         # Refuse a missing name before an empty ledger is made.
-        consent.dataset_named(given.ledger, None, given.dataset, None, role=role)
+        consent.dataset_named(options.ledger, None, options.dataset, None, role=role)
     # Before that too: a table that cannot be read leaves nothing behind.
-    rows = read(study, place)
+    rows = read(study, party)
     view = PartyView(voice := Voice())
-    with consent.opened_ledger(given.ledger, head=given.require_head, dry_run=given.dry_run) as ledger:
-        known = consent.known_study(ledger, study.digest, role=role)
-        if known is not None:
-            require_joinable(known)
-        dataset = consent.dataset_named(given.ledger, ledger, given.dataset, known, role=role)
-        if known is None:
-            consent.require_own_ledger(voice, ledger, place.name, dataset, yes=given.yes, dry_run=given.dry_run)
+    with consent.opened_ledger(options.ledger, head=options.require_head, dry_run=options.dry_run) as ledger:
+        replay = consent.known_study(ledger, study.digest, role=role)
+        if replay is not None:
+            require_joinable(replay)
+        dataset = consent.dataset_named(options.ledger, ledger, options.dataset, replay, role=role)
+        if replay is None:
+            consent.require_own_ledger(voice, ledger, party.name, dataset, yes=options.yes, dry_run=options.dry_run)
         settings: dict[str, Any] = {"keys": keys, "ledger": ledger, "dataset": dataset, "policy": policy}
-        settings |= {"memory": given.memory, "on_event": view.on_event}
-        if given.policy is not None:
+        settings |= {"memory": options.memory, "on_event": view.on_event}
+        if options.policy is not None:
             # The file is read anew each time, so a pin can be withdrawn while the study runs.
-            settings["withdrawn"] = partial(_withdrawn_in, given.policy)
-        agent = _allowed(lambda: make(study, rows, **settings), None if given.dry_run else ledger, study, role)
+            settings["withdrawn"] = partial(_withdrawn_in, options.policy)
+        agent = _allowed(lambda: make(study, rows, **settings), None if options.dry_run else ledger, study, role)
         # A person should not be asked about a study that the ledger would refuse anyway.
         ledger.afford(agent.account, life=agent.life)
-        yield Opening(agent=agent, ledger=ledger, known=known, rows=rows, voice=voice, view=view)
+        yield Opening(agent=agent, ledger=ledger, replay=replay, rows=rows, voice=voice, view=view)
 
 
-def take_part(given: Given, kind: Kind[Agent]) -> None:
+def take_part(options: Given, kind: Kind[Agent]) -> None:
     """From the study file to the results, with consent in between."""
 
-    def read(study: "StudyFile", place: "Place") -> tuple["SiteData", Results]:
-        results = _results(given, study, place.name)
-        return _table(given, study, results), results
+    def read(study: "StudyFile", party: "Place") -> tuple["SiteData", Results]:
+        results = _results(options, study, party.name)
+        return _table(options, study, results), results
 
     def make(study: "StudyFile", rows: tuple["SiteData", Results], **settings: Any) -> Agent:
         return kind.agent(study, holding=rows[0], **settings)
 
-    with on_cluster(given.dask), opening(given, kind.role, make, read, require_joinable=kind.joined) as opened:
-        _take_part(given, kind, opened)
+    with on_cluster(options.dask), opening(options, kind.role, make, read, require_joinable=kind.joined) as opened:
+        _take_part(options, kind, opened)
 
 
-def _table(given: Given, study: "StudyFile", results: Results) -> "SiteData":
+def _table(options: Given, study: "StudyFile", results: Results) -> "SiteData":
     """The columns of the study, and those to write beside the scores."""
     from eigenveil.network.agents.site_data import SiteData
 
-    holding = SiteData.read(given.data, study, dask=given.dask is not None, carry=given.carry, **given.reading)
+    holding = SiteData.read(options.data, study, dask=options.dask is not None, carry=options.carry, **options.reading)
     if holding.carried is not None:
         # No study has more components than columns.
         require_own_names(holding.carried.schema.names, len(study.columns))
@@ -228,7 +228,7 @@ def _table(given: Given, study: "StudyFile", results: Results) -> "SiteData":
     return holding
 
 
-def _take_part(given: Given, kind: Kind[Agent], opened: Opening[Agent]) -> None:
+def _take_part(options: Given, kind: Kind[Agent], opened: Opening[Agent]) -> None:
     from eigenveil.data.known import source_of
 
     agent, ledger, voice, view = opened.agent, opened.ledger, opened.voice, opened.view
@@ -240,38 +240,38 @@ def _take_part(given: Given, kind: Kind[Agent], opened: Opening[Agent]) -> None:
         title=f'Study "{study.name}", at {name}',
         spends=partial(spending_of, ledger, agent.account),
     )
-    joined = None if opened.known is None else kind.joined(opened.known)
-    places = {"data": given.data, "ledger": given.ledger}
+    joined = None if opened.replay is None else kind.joined(opened.replay)
+    places = {"data": options.data, "ledger": options.ledger}
     disclose(voice, agent, holding, ledger, leaving=kind.leaving(agent), joined=joined, **places)
     # This reads all rows, so missing values are found here, in a dry run too.
-    prints, source = holding.fingerprints(), source_of(given.data, given.reading.get("sheet"))
+    prints, source = holding.fingerprints(), source_of(options.data, options.reading.get("sheet"))
     names = consent.Names(ledger.read_as(dataset, source), ledger.known_as(dataset, *prints))
-    if given.dry_run:
+    if options.dry_run:
         _say_dry_run(voice, names.all)
         return
-    if opened.known is None:
+    if opened.replay is None:
         # Before the rows are declared: a second name that nobody agreed to is not kept as one.
-        consent.require_names(voice, study, ledger, dataset, names, rules=agent.policy, yes=given.yes)
+        consent.require_names(voice, study, ledger, dataset, names, rules=agent.policy, yes=options.yes)
     warnings = ledger.declare(dataset, *prints, source=source)
-    note = _agreed(voice, given, study, ledger, warnings, again=opened.known is not None)
+    note = _agreed(voice, options, study, ledger, warnings, again=opened.replay is not None)
 
     def deliver(model: "Model") -> None:
         results.write(model, holding.rows, holding.carried)
         view.found(model)
 
-    with live_page(given.page, view.page, say=voice.happen, secret=voice.terminal) as voice.page:
+    with live_page(options.page, view.page, say=voice.happen, secret=voice.terminal) as voice.page:
         learned = _carried(kind, opened, results, deliver, note)
     results.show(voice, learned, role=kind.role)
     write(
-        given.report,
+        options.report,
         lambda: _report(study, name, kind.role, learned),
-        say=lambda words: voice.say(words, whole=True),
+        say=lambda text: voice.say(text, whole=True),
     )
     say_spent(voice, ledger, agent.account, life=agent.life)
 
 
 def _agreed(
-    voice: Voice, given: Given, study: "StudyFile", ledger: "DurableLedger", warnings: Collection[str], *, again: bool
+    voice: Voice, options: Given, study: "StudyFile", ledger: "DurableLedger", warnings: Collection[str], *, again: bool
 ) -> str | None:
     """Who agreed, for the ledger. A study that goes on asks nobody `again`, but a person at a terminal if the table has changed.
 
@@ -280,8 +280,8 @@ def _agreed(
     for warning in warnings:
         _warn(voice, warning)
     if not again:
-        return consent.agreed(voice, study, ledger, rules=given.policy if given.yes else None)
-    if warnings and not given.yes and consent.at_terminal():
+        return consent.agreed(voice, study, ledger, rules=options.policy if options.yes else None)
+    if warnings and not options.yes and consent.at_terminal():
         ledger.log(study.digest, consent.agreed(voice, study, ledger, rules=None, again=True))
     return None
 
@@ -292,10 +292,10 @@ def _say_dry_run(voice: Voice, names: Collection[str]) -> None:
     voice.say("This was a dry run: nothing was written and nobody was called.")
 
 
-def _warn(voice: Voice, words: str) -> None:
+def _warn(voice: Voice, message: str) -> None:
     # A line in a file of a service may be read by others, and it would say that a row is another one.
     if voice.terminal:
-        voice.say(f"WARNING: {words}", style="bold yellow")
+        voice.say(f"WARNING: {message}", style="bold yellow")
 
 
 def _report(study: "StudyFile", name: str, role: str, model: "Model") -> "Report":
@@ -309,17 +309,17 @@ def _report(study: "StudyFile", name: str, role: str, model: "Model") -> "Report
     return model_report(model, kind="study", title=title, study=study.name, digest=study.digest, facts=facts)
 
 
-def _results(given: Given, study: "StudyFile", name: str) -> Results:
+def _results(options: Given, study: "StudyFile", name: str) -> Results:
     """Where results go, after checking that they can be written."""
-    results = Results.named(given.study, name, given.model, given.scores, scored=given.dask is None)
-    if given.carry and results.scores is not None and results.scores.suffix.lower() in OUTPUTS:
+    results = Results.named(options.study, name, options.model, options.scores, scored=options.dask is None)
+    if options.carry and results.scores is not None and results.scores.suffix.lower() in OUTPUTS:
         require_carried(results.scores.suffix.lower(), option="--scores")
-    require_report(given.report, force=True, inputs=[given.study, given.data, given.ledger])
+    require_report(options.report, force=True, inputs=[options.study, options.data, options.ledger])
     # A run that was stopped between its results and the end of the study writes the same results again.
     again = network.of_this_study(results.model, study.digest)
-    more = [] if given.report is None else [("--report", given.report, ENDINGS)]
+    more = [] if options.report is None else [("--report", options.report, ENDINGS)]
     network.require_outputs(
-        [*results.outputs(), *more], force=given.force or again, inputs=[given.study, given.data, given.ledger]
+        [*results.outputs(), *more], force=options.force or again, inputs=[options.study, options.data, options.ledger]
     )
     return results
 

@@ -253,42 +253,42 @@ def bytes_allowed(memory: str) -> int:
         raise ValueError(f"--memory must be {error}, got {memory!r}") from None
 
 
-def require_listen(given: str | None) -> None:
+def require_listen(listen: str | None) -> None:
     """Refuse an impossible address before anything else is done."""
     from eigenveil.runtimes.grpc.connection import host_and_port
 
     try:
-        host_and_port("localhost:0" if given is None else given, min_port=0)
+        host_and_port("localhost:0" if listen is None else listen, min_port=0)
     except ValueError as error:
         raise ValueError(f"--listen: {error}") from error
 
 
-def listening_address(given: str | None, address: str) -> str:
+def listening_address(listen: str | None, address: str) -> str:
     """Where to listen, for callers that are given `address`.
 
     >>> listening_address(None, "hub.example.org:7443"), listening_address(None, "127.0.0.1:7443")
     ('[::]:7443', '127.0.0.1:7443')
     """
-    if given is not None:
-        return given
+    if listen is not None:
+        return listen
     host, _, port = address.rpartition(":")
     try:
         # A study on loopback is a trial on one machine, and should not be open to the network.
-        here = ipaddress.ip_address(host.strip("[]")).is_loopback
+        is_local = ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
-        here = host == "localhost"
-    return address if here else f"[::]:{port}"
+        is_local = host == "localhost"
+    return address if is_local else f"[::]:{port}"
 
 
 def keys_beside(
-    study: Path, found: "StudyFile", given: Path | None, *, role: str, passphrase: "Passphrase | None" = None
+    study: Path, study_file: "StudyFile", key_path: Path | None, *, role: str, passphrase: "Passphrase | None" = None
 ) -> "PrivateKeys":
     """The keys that were given, or the only ones beside the study file that belong to it as a `role`."""
     from eigenveil.network.certificates import Certificate, Keys, in_file
 
-    if given is not None:
-        return Keys.load(given, passphrase=passphrase)
-    places = {place.pin: place.certificate for place in found.places}
+    if key_path is not None:
+        return Keys.load(key_path, passphrase=passphrase)
+    places = {party.pin: party.certificate for party in study_file.places}
     # All key files are looked at, so that the message can say what each of the others is.
     fitting: list[Path] = []
     others: list[Certificate] = []
@@ -308,7 +308,7 @@ def keys_beside(
         elif pin in places:
             others.append(places[pin])
     waiting = f"; {', '.join(path.name for path in unsigned)} has no certificate beside it yet" if unsigned else ""
-    instead = "; ".join(f"{one.name!r} is a {one.role}: run `eigenveil {one.role}`" for one in others)
+    instead = "; ".join(f"{certificate.name!r} is a {certificate.role}: run `eigenveil {certificate.role}`" for certificate in others)
     require(
         len(fitting) > 0,
         f"no .key file beside {study} belongs to a {role} of it{waiting}; {instead or 'give it with --keys'}",
@@ -421,26 +421,26 @@ def carried(
         # Cancelled by something else than a signal, so it is not ours to explain.
         if stop.number is None:
             raise
-        words = left()
+        message = left()
         if stop.number == signal.SIGINT:
-            leaves(words)
+            leaves(message)
             raise KeyboardInterrupt from None
-        refused(f"ended by {signal.Signals(stop.number).name}; {words}", 128 + stop.number)
+        refused(f"ended by {signal.Signals(stop.number).name}; {message}", 128 + stop.number)
 
 
-def refused(words: str, code: int) -> NoReturn:
+def refused(message: str, code: int) -> NoReturn:
     """End with a red line on stderr."""
-    say_red(words)
+    say_red(message)
     raise typer.Exit(code) from None
 
 
-def say_red(words: str) -> None:
+def say_red(message: str) -> None:
     """One red line on stderr, not wrapped."""
     from rich.text import Text
 
     from eigenveil.errors import plain
 
-    output(stderr=True).print(Text(plain(words), style="red"), soft_wrap=True)
+    output(stderr=True).print(Text(plain(message), style="red"), soft_wrap=True)
 
 
 @final

@@ -12,9 +12,9 @@ from eigenveil.show.live import PageAddress
 __all__ = ["COUNTED", "SEEDED", "argument", "flag", "option", "page_at", "was_given"]
 
 
-def argument(metavar: str, words: str, *, none_means: str | bool = False, shows: bool = False) -> Any:
+def argument(metavar: str, description: str, *, none_means: str | bool = False, shows: bool = False) -> Any:
     """An argument, with its --help. That says what happens when it is left out (`none_means`), or `shows` the default itself."""
-    return typer.Argument(metavar=metavar, help=words, show_default=shows or none_means)
+    return typer.Argument(metavar=metavar, help=description, show_default=shows or none_means)
 
 
 def option(
@@ -24,15 +24,15 @@ def option(
 
     That says what happens when it is left out (`none_means`), or `shows` the default itself. A number may have a `min`.
     """
-    *flags, metavar, words = names
+    *flags, metavar, description = names
     return typer.Option(
-        *map(str, flags), metavar=metavar, help=words, show_default=shows or none_means, rich_help_panel=panel, **range_
+        *map(str, flags), metavar=metavar, help=description, show_default=shows or none_means, rich_help_panel=panel, **range_
     )
 
 
-def flag(name: str, words: str, *, panel: str | None = None) -> Any:
+def flag(name: str, description: str, *, panel: str | None = None) -> Any:
     """A switch that is off unless it is given."""
-    return typer.Option(name, help=words, rich_help_panel=panel)
+    return typer.Option(name, help=description, rich_help_panel=panel)
 
 
 # Panels have the titles that declarations use, so that these options stand among the derived ones.
@@ -155,10 +155,10 @@ PageToken: TypeAlias = Annotated[
 ]
 
 
-def page_at(given: str | None, token: Path | None) -> PageAddress | None:
+def page_at(address: str | None, token: Path | None) -> PageAddress | None:
     """The address of a page, if one was asked for. Refused before anything else is done."""
-    require(token is None or given is not None, "--page-token is for a live page. Say where with --page HOST:PORT")
-    return None if given is None else PageAddress.read(given, token)
+    require(token is None or address is not None, "--page-token is for a live page. Say where with --page HOST:PORT")
+    return None if address is None else PageAddress.read(address, token)
 
 
 Total: TypeAlias = Annotated[
@@ -185,5 +185,5 @@ BoundsPath: TypeAlias = Annotated[
 
 def was_given(context: typer.Context, names: Sequence[str]) -> tuple[str, ...]:
     """The options among these that the user typed on the command line."""
-    found = ((name, context.get_parameter_source(name)) for name in names)
-    return tuple(name for name, source in found if source is not None and source.name == "COMMANDLINE")
+    sources = ((name, context.get_parameter_source(name)) for name in names)
+    return tuple(name for name, source in sources if source is not None and source.name == "COMMANDLINE")

@@ -85,19 +85,19 @@ LifeDelta: TypeAlias = Annotated[
 @final
 @dataclass(slots=True, eq=False)
 class FitSpending:
-    """One release. Changes in place: the command says what it `released`, and the ledger how the dataset stands in `words`.
+    """One release. Changes in place: the command says what it `released`, and the ledger how the dataset stands in `summary`.
 
     Without --ledger there is no `ledger` to pass on, and the release has one of its own.
     """
 
     ledger: "Ledger | None" = None
     released: bytes = b""
-    words: str | None = None
+    summary: str | None = None
 
     def lines(self) -> Iterator[Line]:
         """How the dataset stands."""
-        if self.words is not None:
-            yield Line(f"\n{self.words}")
+        if self.summary is not None:
+            yield Line(f"\n{self.summary}")
 
 
 @final
@@ -114,10 +114,10 @@ class LastingLedger:
         """Refuse what cannot be charged, before a table is read."""
         # These belong to a ledger. Alone they would look as if something had been charged.
         named = {"--dataset": self.dataset, "--life-epsilon": self.life_epsilon, "--life-delta": self.life_delta}
-        given = [name for name, value in named.items() if value is not None]
+        explicit = [name for name, value in named.items() if value is not None]
         require(
-            self.path is not None or not given,
-            f"{' and '.join(given)} {'is' if len(given) == 1 else 'are'} for --ledger. Add --ledger ledger.db",
+            self.path is not None or not explicit,
+            f"{' and '.join(explicit)} {'is' if len(explicit) == 1 else 'are'} for --ledger. Add --ledger ledger.db",
         )
         epsilon, delta = self.life_epsilon, self.life_delta
         require(
@@ -177,7 +177,7 @@ class LastingLedger:
                     output(stderr=True).print(stands(release.state, self.path), soft_wrap=True)
                 raise
             assert release.state is not None
-            spending.words = stands(release.state, self.path)
+            spending.summary = stands(release.state, self.path)
 
     @contextmanager
     def streamed(
@@ -237,15 +237,15 @@ class LastingLedger:
 
         assert self.path is not None
         dataset = dataset_named(self.path, lasting, self.dataset, None, role="analyst")
-        known = lasting.dataset(dataset).life
+        existing = lasting.dataset(dataset).life
         epsilon, delta = self.life_epsilon, self.life_delta
-        if known is None:
+        if existing is None:
             require(epsilon is not None, _NO_LIFE.format(dataset))
             assert epsilon is not None
             life = Budget(epsilon, cost.delta if delta is None else delta)
         else:
-            life = Budget(known.epsilon if epsilon is None else epsilon, known.delta if delta is None else delta)
-            require_fixed(known, life, dataset, instead="Leave out --life-epsilon and --life-delta")
+            life = Budget(existing.epsilon if epsilon is None else epsilon, existing.delta if delta is None else delta)
+            require_fixed(existing, life, dataset, instead="Leave out --life-epsilon and --life-delta")
         return FileStore.over(lasting, dataset, life, _option)
 
     def _require_one_name(self, lasting: "DurableLedger", dataset: str, source: str) -> None:

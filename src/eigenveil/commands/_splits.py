@@ -119,17 +119,17 @@ def _parted(
     import numpy as np
 
     if rule.column is not None:
-        names, place = _by_column(column, rule.column)
-        _require_few_sites(place, people, person_sites)
+        names, assignment = _by_column(column, rule.column)
+        _require_few_sites(assignment, people, person_sites)
     else:
         assert rule.count is not None
         # People, not rows, are dealt out, so that a person's rows stay at one site.
         unit = np.arange(values.shape[0]) if people is None else np.unique(people, return_inverse=True)[1]
         names = [f"{rule.stem}{i}" for i in range(rule.count)]
-        place = _dealt(values, unit, rule, columns, exact=exact, rng=rng)[unit]
+        assignment = _dealt(values, unit, rule, columns, exact=exact, rng=rng)[unit]
     # Stable: the rows of a site keep the order of the file, so a seeded run is the same on every machine.
-    order = np.argsort(place, kind="stable")
-    ends = np.cumsum(np.bincount(place, minlength=len(names)))[:-1]
+    order = np.argsort(assignment, kind="stable")
+    ends = np.cumsum(np.bincount(assignment, minlength=len(names)))[:-1]
     sites = {
         name: _weighted(values[mine], None if people is None else people[mine])
         for name, mine in zip(names, np.split(order, ends), strict=True)
@@ -160,9 +160,9 @@ def _dealt(
     shares = 1.0 / np.arange(1, rule.count + 1)
     sizes = 1 + np.floor((people - rule.count) * shares / shares.sum()).astype(np.int64)
     sizes[0] += people - sizes.sum()
-    found = np.empty(people, dtype=np.int64)
-    found[_mixed(_along_first(values, unit, columns, exact), rng)] = np.repeat(np.arange(rule.count), sizes)
-    return found
+    assignment = np.empty(people, dtype=np.int64)
+    assignment[_mixed(_along_first(values, unit, columns, exact), rng)] = np.repeat(np.arange(rule.count), sizes)
+    return assignment
 
 
 def _along_first(values: Any, unit: Any, columns: tuple[str, ...] | None, exact: Mapping[str, Any]) -> "Array":
@@ -206,19 +206,19 @@ def _by_column(whole: Any, column: str) -> tuple[list[str], Any]:
     values = codes.dictionary.to_pylist()
     # Numbers in text count as people count: 2 comes before 10.
     numbers = all(isinstance(value, str) and value.isdecimal() for value in values)
-    rank = sorted(range(len(values)), key=lambda place: int(values[place]) if numbers else values[place])
-    place = np.empty(len(values), dtype=np.int64)
-    place[rank] = np.arange(len(values))
-    return [f"{column} {values[i]}" for i in rank], place[codes.indices.to_numpy(zero_copy_only=False)]
+    rank = sorted(range(len(values)), key=lambda index: int(values[index]) if numbers else values[index])
+    index = np.empty(len(values), dtype=np.int64)
+    index[rank] = np.arange(len(values))
+    return [f"{column} {values[i]}" for i in rank], index[codes.indices.to_numpy(zero_copy_only=False)]
 
 
-def _require_few_sites(place: Any, people: Any, person_sites: int) -> None:
+def _require_few_sites(assignment: Any, people: Any, person_sites: int) -> None:
     import numpy as np
 
     if people is None:
         return
     # Each person once for each site, however many rows are there.
-    pairs = np.unique(np.stack([people, place], axis=1), axis=0)
+    pairs = np.unique(np.stack([people, assignment], axis=1), axis=0)
     require(
         bool((np.bincount(pairs[:, 0]) <= person_sites).all()),
         f"somebody has rows at more than {person_sites} site{'s' * (person_sites != 1)}. Raise --person-sites, the most sites of "

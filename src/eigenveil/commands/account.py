@@ -117,7 +117,7 @@ def account(
         releases_ = [*stated, *map(_of_mu, mu or []), *(Release(_name(loss), loss) for loss in noise)]
         _require_size([release.loss for release in releases_])
         # Epsilons at two deltas cannot be compared, so the whole table has one.
-        at = _common_delta([one.guarantee for one in stated if one.guarantee]) if delta is None else delta
+        at = _common_delta([record.guarantee for record in stated if record.guarantee]) if delta is None else delta
         return Answer(view=lambda: sum_view(releases_, at), values=lambda: sum_values(releases_, at), indent=None)
     if delta is None:
         raise ValueError("--delta is missing. A cost is a pair of epsilon and delta: try --delta 1e-6")
@@ -187,32 +187,32 @@ def _of_file(path: Path) -> "Release":
 def _stated(files: Sequence[Path]) -> "list[Release]":
     """What the files cost, if that can be added up."""
     # Compared after links are followed: one release must not be counted as two, nor two as one.
-    twice = [path for place, path in enumerate(files) if path.resolve() in {one.resolve() for one in files[:place]}]
+    twice = [path for index, path in enumerate(files) if path.resolve() in {earlier.resolve() for earlier in files[:index]}]
     require(not twice, f"{', '.join(map(str, twice[:1]))} is given twice. One release is paid for once")
-    found = [_of_file(path) for path in files]
-    for one, other in combinations(found, 2):
-        _require_one_kind(one, other)
-    return found
+    releases = [_of_file(path) for path in files]
+    for earlier, other in combinations(releases, 2):
+        _require_one_kind(earlier, other)
+    return releases
 
 
-def _require_one_kind(one: "Release", other: "Release") -> None:
+def _require_one_kind(this: "Release", other: "Release") -> None:
     from eigenveil.show.terminal import plain
 
-    assert one.guarantee is not None and other.guarantee is not None
+    assert this.guarantee is not None and other.guarantee is not None
     require(
-        one.unit == other.unit,
-        f"{one.name} protects {plain(one.guarantee.unit)}. {other.name} protects {plain(other.guarantee.unit)}. Such costs "
+        this.unit == other.unit,
+        f"{this.name} protects {plain(this.guarantee.unit)}. {other.name} protects {plain(other.guarantee.unit)}. Such costs "
         "cannot be added up. Add up those of one kind at a time",
     )
     require(
-        one.column == other.column or None in (one.column, other.column),
-        f"{one.name} protects people named by the column {plain(one.column)}, and {other.name} by {plain(other.column)}. Such "
+        this.column == other.column or None in (this.column, other.column),
+        f"{this.name} protects people named by the column {plain(this.column)}, and {other.name} by {plain(other.column)}. Such "
         "costs cannot be added up. Add up those of one kind at a time",
     )
-    left, right = (plain(each.guarantee.relation) for each in (one, other) if each.guarantee)
+    left, right = (plain(each.guarantee.relation) for each in (this, other) if each.guarantee)
     require(
         left == right,
-        f"{one.name} is for neighbouring tables by {left}, and {other.name} by {right}. Such costs cannot be added up. Fit "
+        f"{this.name} is for neighbouring tables by {left}, and {other.name} by {right}. Such costs cannot be added up. Fit "
         "both with the same --neighbours",
     )
 
@@ -239,7 +239,7 @@ def _guarantee_in(path: Path) -> "Guarantee":
 def _losses(law: str, texts: Releases) -> "list[Loss]":
     from eigenveil.privacy.guarantee import Loss
 
-    found = []
+    losses = []
     for text in texts or []:
         size, cross, times = text.lower().partition("x")
         try:
@@ -251,8 +251,8 @@ def _losses(law: str, texts: Releases) -> "list[Loss]":
         require(multiplier > 0 and math.isfinite(multiplier), f"--{law}: the noise must be positive, got {text!r}")
         require(1 <= count <= _MOST_REPEATS, f"--{law}: between 1 and {_MOST_REPEATS} repeats, got {text!r}")
         # Spelled out for mypy, which does not narrow `law` to the two literals.
-        found.append(Loss("gaussian" if law == "gaussian" else "laplace", multiplier, count))
-    return found
+        losses.append(Loss("gaussian" if law == "gaussian" else "laplace", multiplier, count))
+    return losses
 
 
 def _require_size(losses: "Sequence[Loss]") -> None:
@@ -267,14 +267,14 @@ def _require_size(losses: "Sequence[Loss]") -> None:
 
 
 def _common_delta(stated: "Sequence[Guarantee]") -> float:
-    found = sorted({one.delta for one in stated if one.delta is not None})
+    deltas = sorted({guarantee.delta for guarantee in stated if guarantee.delta is not None})
     require(
-        len(found) == 1,
+        len(deltas) == 1,
         "--delta is missing. A cost is a pair of epsilon and delta: try --delta 1e-6"
-        if not found
-        else f"--delta is missing, and the files have different ones. Try --delta {found[-1]:g}",
+        if not deltas
+        else f"--delta is missing, and the files have different ones. Try --delta {deltas[-1]:g}",
     )
-    return found[0]
+    return deltas[0]
 
 
 COMMAND = Command(run=account, panel="Use and check a model")

@@ -140,8 +140,8 @@ def _chosen(names: Sequence[str], *, everything: bool) -> "tuple[Case, ...]":
     require(not (everything and names), "--all attacks every case. Give names or --all, not both")
     for name in names:
         # By the first part alone, which needs no import. The exact name is looked up below.
-        known = any(f"{family}/".startswith(name) or name.startswith(f"{family}/") for family in FAMILIES)
-        require(known, f"no case is called {name!r}. Type `eigenveil audit` to list them")
+        has_family = any(f"{family}/".startswith(name) or name.startswith(f"{family}/") for family in FAMILIES)
+        require(has_family, f"no case is called {name!r}. Type `eigenveil audit` to list them")
     with busy("loading the cases"):
         from eigenveil.audit import CASES
 
@@ -150,9 +150,9 @@ def _chosen(names: Sequence[str], *, everything: bool) -> "tuple[Case, ...]":
     wanted: set[str] = set()
     for name in names:
         # A complete name means that case alone, even if other names start with it.
-        found = {name} if name in CASES else {case for case in CASES if case.startswith(name)}
-        require(bool(found), f"no case is called {name!r}. Type `eigenveil audit` to list them")
-        wanted |= found
+        matches = {name} if name in CASES else {case for case in CASES if case.startswith(name)}
+        require(bool(matches), f"no case is called {name!r}. Type `eigenveil audit` to list them")
+        wanted |= matches
     # In the order of the list, so that the same cases give the same table however they were named.
     return tuple(case for case in CASES.values() if case.name in wanted)
 
@@ -182,8 +182,8 @@ def _audited(cases: "tuple[Case, ...]", **choices: Any) -> "tuple[Verdict, ...]"
         # Whoever interrupts a long audit should still learn what was found.
         leaves(f"{len(done)} of {len(cases)} cases were done; the last was {verdict.case}: {verdict.words}{ends}")
 
-    with _bar(len(cases)) as seen:
-        return audited(cases, judged=judged, watch=seen, **choices)
+    with _bar(len(cases)) as advance:
+        return audited(cases, judged=judged, watch=advance, **choices)
 
 
 @contextmanager
@@ -198,7 +198,7 @@ def _bar(cases: int) -> "Iterator[Any]":
         task = bar.add_task("starting the first runs", total=cases)
         before: list[str] = []
 
-        def seen(progress: "Progress") -> None:
+        def advance(progress: "Progress") -> None:
             if progress.case not in before:
                 before.append(progress.case)
             bar.update(
@@ -207,7 +207,7 @@ def _bar(cases: int) -> "Iterator[Any]":
                 description=f"{progress.case}: {progress.done} of {progress.runs} runs",
             )
 
-        yield seen
+        yield advance
 
 
 def _demonstrated(seed: int | None) -> Answer:
@@ -217,12 +217,12 @@ def _demonstrated(seed: int | None) -> Answer:
 
     done: list[Demonstration] = []
     console = output(stderr=True)
-    for words, attack in (("a curious hub", curious_hub), ("an outsider", outsider), ("membership", membership)):
+    for title, attack in (("a curious hub", curious_hub), ("an outsider", outsider), ("membership", membership)):
         leaves(f"{len(done)} of 3 demonstrations were done")
-        with console.status(f"attack {len(done) + 1} of 3: {words}"):
+        with console.status(f"attack {len(done) + 1} of 3: {title}"):
             # A fixed seed, so that everybody sees the same demonstration. No real data is in it.
             done.append(attack(seed=0 if seed is None else seed))
-    return Answer(view=lambda: attack_view(done), values=lambda: [one.to_json() for one in done])
+    return Answer(view=lambda: attack_view(done), values=lambda: [demonstration.to_json() for demonstration in done])
 
 
 COMMAND = Command(run=audit, panel="Use and check a model")

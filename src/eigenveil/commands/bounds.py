@@ -79,7 +79,7 @@ def bounds(
     lasting = kept.LastingLedger(path=ledger, dataset=dataset, life_epsilon=life_epsilon, life_delta=life_delta)
     lasting.require_sense(settings)
     read = Reading(
-        asked=reading, person=settings["person"], carry=tuple(carry or ()), gaps=settings["missing"] != "refuse"
+        params=reading, person=settings["person"], carry=tuple(carry or ()), gaps=settings["missing"] != "refuse"
     )
     read.require(data)
     read.require_passes(data, settings)
@@ -97,11 +97,11 @@ def bounds(
     left = kept.left_for_fit(total, settings["epsilon"], settings["delta"])
     from eigenveil.show.bounds import Asked, BoundsAnswer
 
-    found, names, spending = _found(
+    result, names, spending = _found(
         data, settings, read, lasting, columns=per_column, listed=target is not None or as_json
     )
     answer = BoundsAnswer.of(
-        found,
+        result,
         Asked(
             data=data, settings=settings, reading=read.words, left=left, rank=components, columns=names, target=target
         ),
@@ -161,7 +161,7 @@ def _found(
     from eigenveil.show.bounds import WIDEST
 
     # A copy, because what is passed on differs from what the answer shows.
-    given = dict(settings)
+    params = dict(settings)
     table = reading.table(data)
     dim = table.rows.shape[1]
     require(
@@ -170,22 +170,22 @@ def _found(
         f"ranges of {dim} columns do not fit on a command line. Add --output bounds.json, and run `eigenveil fit "
         "--bounds bounds.json` afterwards. Nothing was released",
     )
-    found: FoundBounds | FoundColumnBounds
+    result: FoundBounds | FoundColumnBounds
     title, source = f"bounds, {data.name}", reading.source(data)
     with (
-        lasting.charged(table.rows, given, person=reading.person, title=title, source=source) as spending,
+        lasting.charged(table.rows, params, person=reading.person, title=title, source=source) as spending,
         watched(table.rows) as rows,
     ):
-        given["ledger"], named = spending.ledger, NamedRows(rows, table.columns, reading.person)
+        params["ledger"], named = spending.ledger, NamedRows(rows, table.columns, reading.person)
         if columns:
             # Ranges of columns have no center, and their parameters do not know the word.
-            del given["center"]
-            found = find_column_bounds(named, **given)
+            del params["center"]
+            result = find_column_bounds(named, **params)
         else:
-            found = find_bounds(named, **given)
+            result = find_bounds(named, **params)
         # The ledger keeps a digest of what was shown.
-        spending.released = found.words().encode()
-    return found, table.columns, spending
+        spending.released = result.words().encode()
+    return result, table.columns, spending
 
 
 COMMAND = Command(run=bounds, params=BoundsParams, panel="Start here", reads=True)

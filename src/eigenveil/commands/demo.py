@@ -108,15 +108,15 @@ def demo(
     chosen = lines[0].model
     assert chosen is not None
     # With this mark a later demo overwrites the file without --force, and no other file.
-    kept = replace(chosen, columns=names, settings={**chosen.settings, "demo": "handwritten digits"})
-    kept.save(model)
+    stored = replace(chosen, columns=names, settings={**chosen.settings, "demo": "handwritten digits"})
+    stored.save(model)
     wrote(model)
     with busy("writing the report"):
         from eigenveil.show.pages import write_report
 
-        write_report(_report(kept, lines, rows), report)
+        write_report(_report(stored, lines, rows), report)
     wrote(report)
-    console.print(kept.guarantee.title, style=f"bold {'green' if kept.guarantee.private else 'red'}")
+    console.print(stored.guarantee.title, style=f"bold {'green' if stored.guarantee.private else 'red'}")
     console.print(f"Model: {model}   Report, to open in a browser: {report}", soft_wrap=True)
     _next_steps(console, model)
 
@@ -161,14 +161,14 @@ def _lines(console: "Console", rows: "Array", seed: int | None) -> list[DemoFit]
         with busy("fitting the next setting"):
             lines.append(fit())
         console.print(_row(rows, lines[-1]))
-    for one in published:
-        console.print(_row(rows, one), style="dim")
+    for method in published:
+        console.print(_row(rows, method), style="dim")
     console.print(f"{_GIVEN} {_SHOWN}", style="dim")
     return [*lines, *published]
 
 
 def _answer(rows: "Array", table: DemoFit, published: "Sequence[DemoFit]") -> str:
-    closest = max(published, key=lambda one: _captured(rows, one.basis))
+    closest = max(published, key=lambda method: _captured(rows, method.basis))
     return (
         f"with epsilon = {_EPSILON:g}, five private components capture {_captured(rows, table.basis):.0%} of what exact PCA "
         f"captures. The closest published method, {closest.setting}, captures {_captured(rows, closest.basis):.0%}."
@@ -192,9 +192,9 @@ def _settings(rows: "Array", seed: int | None) -> "Iterator[Callable[[], DemoFit
     def fitted(setting: str, trusted: str, pca: Any, data: Any) -> Callable[[], DemoFit]:
         # Fitted only when called, so that each line appears as soon as its fit is done.
         def fit() -> DemoFit:
-            found = pca.fit(data)
-            sent = int(found.model_.settings.get("bytes", 0))
-            return DemoFit(setting=setting, trusted=trusted, basis=found.subspace_.basis, sent=sent, model=found.model_)
+            result = pca.fit(data)
+            sent = int(result.model_.settings.get("bytes", 0))
+            return DemoFit(setting=setting, trusted=trusted, basis=result.subspace_.basis, sent=sent, model=result.model_)
 
         return fit
 
@@ -255,14 +255,14 @@ def _captured(rows: "Array", basis: "Array") -> float:
     return captured_variance(centred.T @ centred, basis)
 
 
-def _row(rows: "Array", one: DemoFit) -> str:
-    return _line(*_cells(rows, one))
+def _row(rows: "Array", fit: DemoFit) -> str:
+    return _line(*_cells(rows, fit))
 
 
-def _cells(rows: "Array", one: DemoFit) -> tuple[str, str, str, str]:
+def _cells(rows: "Array", fit: DemoFit) -> tuple[str, str, str, str]:
     from eigenveil.show.marks import in_bytes
 
-    return one.setting, one.trusted, f"{_captured(rows, one.basis):.1%}", in_bytes(one.sent) if one.sent else "nothing"
+    return fit.setting, fit.trusted, f"{_captured(rows, fit.basis):.1%}", in_bytes(fit.sent) if fit.sent else "nothing"
 
 
 def _line(setting: str, trusted: str, captured: str, sent: str) -> str:
@@ -281,13 +281,13 @@ def _report(model: "Model", lines: list[DemoFit], rows: "Array") -> "Report":
     )
     # In the report a column of bytes sorts by size.
     cells = tuple(
-        (*one[:-1], one[-1].replace("nothing", "0 B")) for one in (_EXACT, *(_cells(rows, one) for one in lines))
+        (*line[:-1], line[-1].replace("nothing", "0 B")) for line in (_EXACT, *(_cells(rows, line) for line in lines))
     )
     compared = TablePart(title="Four settings, one budget", header=_HEADER, rows=cells, note=note, bars="captured")
-    found = model_report(model, title=_TITLE, tables=(compared,))
+    report = model_report(model, title=_TITLE, tables=(compared,))
     story = _answer(rows, lines[0], lines[_OURS:])
     # What a colleague wants to know first, and then what was found and who is protected.
-    return replace(found, answer=f"{story[0].upper()}{story[1:]} {found.answer}")
+    return replace(report, answer=f"{story[0].upper()}{story[1:]} {report.answer}")
 
 
 def _next_steps(console: "Console", model: Path) -> None:
@@ -309,13 +309,13 @@ def _command() -> str:
 def _typed(program: Path) -> str:
     """The shortest name of `program` in this folder: its name, a relative path, or its absolute path."""
     # Links are not followed: the python of a virtual environment is a link to one that lacks its packages.
-    whole, here = program.absolute(), Path.cwd()
+    whole, folder = program.absolute(), Path.cwd()
     if shutil.which(program.name) == str(whole):
         return shlex.quote(program.name)
-    if whole.parent == here:
+    if whole.parent == folder:
         # The shell would look for a bare name on the search path only.
         return shlex.quote(f"./{program.name}")
-    return shlex.quote(str(whole.relative_to(here) if whole.is_relative_to(here) else whole))
+    return shlex.quote(str(whole.relative_to(folder) if whole.is_relative_to(folder) else whole))
 
 
 COMMAND = Command(run=demo, panel="Start here")

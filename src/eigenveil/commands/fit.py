@@ -81,25 +81,25 @@ def fit(
     gaps = settings["missing"] != "refuse"
     # The two places where rows may be that are not in this process.
     where: dict[str, Any] = {"dask": dask is not None, "processes": processes}
-    read = Reading(asked=reading, person=settings["person"], carry=tuple(carry or ()), gaps=gaps, **where)
+    read = Reading(params=reading, person=settings["person"], carry=tuple(carry or ()), gaps=gaps, **where)
     read.require(data)
     read.require_passes(data, settings)
-    known = None if bounds is None else BoundsFile.read(bounds)
-    if known is not None:
-        settings = known.merged(settings, common.was_given(context, tuple(settings)))
+    bounds_file = None if bounds is None else BoundsFile.read(bounds)
+    if bounds_file is not None:
+        settings = bounds_file.merged(settings, common.was_given(context, tuple(settings)))
     # An output must not replace one of these, not even with --force.
     inputs = [path for path in (data, bounds, ledger) if path]
     require_output(model, endings=(".safetensors",), force=force, inputs=inputs)
     require_report(report, force=force, inputs=[*inputs, model])
     with on_cluster(dask):
-        return _run(data, settings, read, known, lasting, target=model, even_if_noise=even_if_noise)
+        return _run(data, settings, read, bounds_file, lasting, target=model, even_if_noise=even_if_noise)
 
 
 def _run(
     data: Path,
     settings: Mapping[str, Any],
     reading: Reading,
-    known: BoundsFile | None,
+    bounds_file: BoundsFile | None,
     lasting: kept.LastingLedger,
     *,
     target: Path,
@@ -108,8 +108,8 @@ def _run(
     # Read the table first: scikit-learn takes seconds to import, and a bad file should be refused before that.
     table = reading.table(data)
     # Bounds of other columns would clip the wrong ones, and nothing in the result would show it.
-    if known is not None:
-        known.require_columns(table.rows.shape[1], table.columns)
+    if bounds_file is not None:
+        bounds_file.require_columns(table.rows.shape[1], table.columns)
     title, source = f"fit, {target.name}", reading.source(data)
     with lasting.charged(table.rows, settings, person=reading.person, title=title, source=source) as spending:
         pca, warned = _fitted(table, settings, spending, even_if_noise=even_if_noise)
@@ -131,8 +131,8 @@ def _run(
         yield model_summary(model, reason=pca.plan_.reason)
         if reading.counted(data) and private:
             yield warning_panel(common.COUNTED)
-        if known is not None and private:
-            yield from shared_cost(known, settings, model.guarantee.protects)
+        if bounds_file is not None and private:
+            yield from shared_cost(bounds_file, settings, model.guarantee.protects)
         yield from spending.lines()
         yield from written_model(target)
 

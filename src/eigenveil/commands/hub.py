@@ -78,18 +78,18 @@ def hub(
     network.require_listen(listen)
     shown_at = page_at(page, page_token)
     allowed = network.bytes_allowed(memory)
-    found = StudyFile.read(study)
+    study_file = StudyFile.read(study)
     # Asked for before anybody waits for this hub.
     secret = passphrase_from(passphrase_file)
     mine = Keys.load(study.parent / "hub.key" if keys is None else keys, passphrase=secret)
-    address = place_of(found, mine, role="hub").address
+    address = place_of(study_file, mine, role="hub").address
     assert address is not None
     where = network.listening_address(listen, address)
     target = Path(f"{study.stem}.safetensors") if model is None else model
     # Beside the study file, whatever the current folder is: a later run must find it again.
-    kept = study.with_suffix(".transcript") if transcript is None else transcript
+    transcript_path = study.with_suffix(".transcript") if transcript is None else transcript
     require(
-        found.streaming == serve, _SERVE if found.streaming else f"--serve is for streams, and {study} is of tables"
+        study_file.streaming == serve, _SERVE if study_file.streaming else f"--serve is for streams, and {study} is of tables"
     )
     if serve:
         from eigenveil.commands.watch import served
@@ -98,18 +98,18 @@ def hub(
             report is None and page is None,
             "--report and --page are for a study of tables: of streams `eigenveil watch` shows every slot",
         )
-        served(found, mine, study=study, log=kept, model=target, listen=where, memory=allowed)
+        served(study_file, mine, study=study, log=transcript_path, model=target, listen=where, memory=allowed)
         return
-    told = target.with_suffix(".report.json") if report is None else report
+    report_path = target.with_suffix(".report.json") if report is None else report
     # A hub that was stopped after it wrote its model may overwrite it: it is the same model.
-    again = network.of_this_study(target, found.digest)
+    again = network.of_this_study(target, study_file.digest)
     network.require_outputs(
-        [("--output", target, [".safetensors"]), ("--report", told, [".json", ".html", ".pdf"])],
+        [("--output", target, [".safetensors"]), ("--report", report_path, [".json", ".html", ".pdf"])],
         force=force or again,
-        inputs=[study, kept, *([] if keys is None else [keys])],
+        inputs=[study, transcript_path, *([] if keys is None else [keys])],
     )
-    require_printer(told)
-    _run(found, mine, model=target, report=told, transcript=kept, listen=where, memory=allowed, page=shown_at)
+    require_printer(report_path)
+    _run(study_file, mine, model=target, report=report_path, transcript=transcript_path, listen=where, memory=allowed, page=shown_at)
 
 
 def _run(
@@ -178,7 +178,7 @@ def _report(agent: "HubAgent", model: "Model") -> "Report":
         rounds=agent.durable.rounds,
         study=study.name,
         digest=study.digest,
-        sites=tuple(SitePart(one.name, one.certificate.pin) for one in study.sites),
+        sites=tuple(SitePart(site.name, site.certificate.pin) for site in study.sites),
         refused=agent.durable.refused,
     )
 
@@ -196,9 +196,9 @@ def _opening(voice: Voice, agent: "HubAgent", transcript: Path) -> None:
 def _left(agent: "HubAgent", model: Path) -> str:
     """How to go on after the hub was interrupted."""
     if agent.durable.party.result is not None and agent.unthanked:
-        there = f"the model is in {model}" if model.exists() else "the result is in the transcript"
+        location = f"the model is in {model}" if model.exists() else "the result is in the transcript"
         lacking = shown_names(agent.unthanked)
-        return f"{there}; {lacking} may not have the result yet, and the same command sends it"
+        return f"{location}; {lacking} may not have the result yet, and the same command sends it"
     return "nothing is lost: the same command goes on from the transcript, and asks nobody for what is in it"
 
 

@@ -94,8 +94,8 @@ def init(
     # Asked for before anything is written: whoever gives up here leaves no folder behind.
     secret = new_passphrase(passphrase, passphrase_file)
     authority = Authority.fresh(days=days)
-    request, private = new_request(_tidy(hub), "hub", host or (), passphrase=secret)
-    certificate = authority.sign(request, days=days)
+    csr, private = new_request(_tidy(hub), "hub", host or (), passphrase=secret)
+    certificate = authority.sign(csr, days=days)
     # For its owner only, because private keys go into it.
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     key = folder / f"{HUB}.key"
@@ -180,7 +180,7 @@ def node(
 
 
 def sign(
-    request: Annotated[Path, argument("FILE.request", "What the site, peer or node sent.")],
+    path: Annotated[Path, argument("FILE.request", "What the site, peer or node sent.")],
     authority: Annotated[Path, option("FOLDER", "Your folder of the study.")],
     pin: Annotated[str | None, option("HEX", "The pin they told you; spaces do not matter.", shows=True)] = None,
     days: Annotated[
@@ -204,31 +204,31 @@ def sign(
     """
     from eigenveil.network.authority import Authority, CertificateRequest, free_place, write_new
 
-    asked = CertificateRequest.load(request)
+    csr = CertificateRequest.load(path)
     # Signed by mistake, such a request would make its sender the one who reads what sites send.
-    require(asked.role != "hub", f"{request} asks for the role of the hub. Only `eigenveil keys init` makes a hub")
+    require(csr.role != "hub", f"{path} asks for the role of the hub. Only `eigenveil keys init` makes a hub")
     signer = Authority.load(authority, passphrase=passphrase_from(passphrase_file))
-    target = free_place(authority, asked)
+    target = free_place(authority, csr)
     if pin is not None:
         # As people write down what they hear: in groups, in either case.
-        given = "".join(pin.split()).lower()
+        digits = "".join(pin.split()).lower()
         require(
-            given == asked.pin,
-            f"the pin of {request} is {asked.pin}, not {given[:64]}: the request was changed on its way, or the pin was misread. "
+            digits == csr.pin,
+            f"the pin of {path} is {csr.pin}, not {digits[:64]}: the request was changed on its way, or the pin was misread. "
             "Nothing was signed",
         )
     # Shown before the question: the person compares this pin with the one they heard.
-    show_facts(party_facts(asked))
+    show_facts(party_facts(csr))
     # A pin from the command line was compared above, and nothing is left to ask.
     if pin is None and not yes:
-        _ask(asked.name)
-    certificate = signer.sign(asked, days=days)
+        _ask(csr.name)
+    certificate = signer.sign(csr, days=days)
     write_new(public={target: certificate.pem})
     wrote(target)
     say(f"\nsigned: {target}")
     show_facts(dates_of(certificate.begins, certificate.ends))
     say_next(
-        f"send {target} back to {asked.name}, who puts it beside the .key file; it is public, so any channel will do",
+        f"send {target} back to {csr.name}, who puts it beside the .key file; it is public, so any channel will do",
         "keep your copy: the study file needs the certificates of all parties",
     )
 
@@ -343,18 +343,18 @@ def _new_party(
         "--days is for --authority; the coordinator chooses the days when signing",
     )
     name = _tidy(name)
-    request, private = new_request(name, role, hosts, passphrase=new_passphrase(*protected))
+    csr, private = new_request(name, role, hosts, passphrase=new_passphrase(*protected))
     # Names may have blanks and accents. Files have plain letters.
     stem = file_stem(name)
     # On a disk that ignores case, "Hub" would overwrite or shadow the coordinator's own files.
     taken = stem.lower() in {AUTHORITY, HUB}
     require(not taken, f"a {role} cannot be called {name!r}: the coordinator has files of that name")
-    public = {folder / f"{stem}.request": request.pem}
+    public = {folder / f"{stem}.request": csr.pem}
     certificate = None
     if authority is not None:
         signer = Authority.load(authority, passphrase=passphrase_from(protected[1]))
-        copy = free_place(authority, request)
-        certificate = signer.sign(request, days=DAYS if days is None else days)
+        copy = free_place(authority, csr)
+        certificate = signer.sign(csr, days=DAYS if days is None else days)
         public |= {folder / copy.name: certificate.pem}
         # The coordinator keeps a copy of each certificate, because the study file needs them all.
         if authority.resolve() != folder.resolve():
@@ -365,13 +365,13 @@ def _new_party(
     write_new(private={key: private}, public=public)
     wrote(key)
     say(f"made {key} (private) and {', '.join(map(str, public))} (public)")
-    show_facts(party_facts(request) + ([] if certificate is None else dates_of(certificate.begins, certificate.ends)))
-    kept = f"back up {key}, and show it to nobody; if it is lost, all who pinned {name} must change their policy"
+    show_facts(party_facts(csr) + ([] if certificate is None else dates_of(certificate.begins, certificate.ends)))
+    backup = f"back up {key}, and show it to nobody; if it is lost, all who pinned {name} must change their policy"
     if certificate is not None:
-        say_next(kept, "this was signed without comparing pins: good for a trial, not for a real study")
+        say_next(backup, "this was signed without comparing pins: good for a trial, not for a real study")
         return
     say_next(
-        kept,
+        backup,
         f"send {folder / f'{stem}.request'} to the coordinator; it is public, so any channel will do",
         "read the pin above to the coordinator by telephone, and ask for the pin of the hub",
         f"put the {stem}.crt that comes back beside {key}",

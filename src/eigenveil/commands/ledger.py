@@ -77,12 +77,12 @@ def show(
     require(delta is None or 0 < delta < 1, f"--delta must lie between 0 and 1, got {delta}")
     with with_head(path, require_head, DurableLedger.reading, writes=False) as opened:
         # Read inside, printed outside: a slow terminal must not keep the ledger open.
-        found, studies = opened.datasets(), opened.studies()
+        datasets, studies = opened.datasets(), opened.studies()
         written, logged = (list(opened.entries()), opened.logged()) if lines else ([], [])
     if dataset is not None:
-        names = ", ".join(repr(state.name) for state in found) or "none"
-        found = tuple(state for state in found if state.name == dataset)
-        require(len(found) > 0, f"--dataset {dataset!r} is not in {path}; these are: {names}")
+        names = ", ".join(repr(state.name) for state in datasets) or "none"
+        datasets = tuple(state for state in datasets if state.name == dataset)
+        require(len(datasets) > 0, f"--dataset {dataset!r} is not in {path}; these are: {names}")
         studies = tuple(study for study in studies if study.account.dataset == dataset)
         written = [line for line in written if line.dataset == dataset]
         of_these = {study.account.study for study in studies}
@@ -90,9 +90,9 @@ def show(
     from eigenveil.show.costs import dataset_view, entry_table, log_view
 
     def view() -> "View":
-        if not found:
+        if not datasets:
             yield "No dataset yet: no study was joined and nothing was spent."
-        for state in found:
+        for state in datasets:
             yield from dataset_view(state, [study for study in studies if study.account.dataset == state.name], delta)
         if lines:
             yield entry_table(written)
@@ -252,20 +252,20 @@ def close(
     from eigenveil.show.costs import SHOWN_DIGITS, study_epsilon
 
     with with_head(path, require_head, lambda at: DurableLedger.open(at, create=False), writes=True) as opened:
-        found = _found(study, opened.studies())
-        account, standing = found.account, found.standing
+        replay = _found(study, opened.studies())
+        account, standing = replay.account, replay.standing
         # The lock keeps a running site from charging the study between the question and the answer.
         with opened.lock(account.study):
             if not yes:
                 console = output()
                 console.print(f"{account.title} ({account.study[:SHOWN_DIGITS]}) of dataset {account.dataset}:")
-                console.print(f"  spent, and stays spent: {study_epsilon(found, found.spent)}")
-                console.print(f"  reserved, and otherwise becomes free: {study_epsilon(found, standing.mu)}")
+                console.print(f"  spent, and stays spent: {study_epsilon(replay, replay.spent)}")
+                console.print(f"  reserved, and otherwise becomes free: {study_epsilon(replay, standing.mu)}")
                 if account.trust == CURATOR:
                     console.print(_KILLED)
                 _confirm("It can never be joined again. Close it?")
             opened.abandon(account.study)
-    output().print(f"{account.title} is closed; what it spent stays spent: {study_epsilon(found, found.spent)}")
+    output().print(f"{account.title} is closed; what it spent stays spent: {study_epsilon(replay, replay.spent)}")
     if yes and account.trust == CURATOR:
         output().print(_KILLED)
 
@@ -280,19 +280,19 @@ def _confirm(question: str) -> None:
         raise typer.Exit(1)
 
 
-def _found(words: str, studies: "Sequence[StudyReplay]") -> "StudyReplay":
-    """The one open study that `words` mean: its name, or the beginning of its digest."""
+def _found(query: str, studies: "Sequence[StudyReplay]") -> "StudyReplay":
+    """The one open study that `query` mean: its name, or the beginning of its digest."""
     from eigenveil.show.costs import SHOWN_DIGITS
 
     still = [study for study in studies if study.state == "open"]
-    wanted = words.strip().lower()
+    wanted = query.strip().lower()
     # Only open studies can be closed, so a name that a finished study had too is not ambiguous.
     matching = [
-        study for study in still if study.account.title == words or (wanted and study.account.study.startswith(wanted))
+        study for study in still if study.account.title == query or (wanted and study.account.study.startswith(wanted))
     ]
     names = ", ".join(f"{study.account.title!r} ({study.account.study[:SHOWN_DIGITS]})" for study in matching or still)
-    require(len(matching) > 0, f"no open study is called {words!r}; open studies: {names or 'none'}")
-    require(len(matching) == 1, f"{words!r} fits several open studies: {names}; give more digits")
+    require(len(matching) > 0, f"no open study is called {query!r}; open studies: {names or 'none'}")
+    require(len(matching) == 1, f"{query!r} fits several open studies: {names}; give more digits")
     return matching[0]
 
 

@@ -40,16 +40,16 @@ def node(
     # Options are checked before the study file, and that before anything is connected.
     network.require_listen(listen)
     allowed = network.bytes_allowed(memory)
-    found = StudyFile.read(study)
+    study_file = StudyFile.read(study)
     above = None if connect is None else address("--connect", connect)
     voice = Voice()
     view = PartyView(voice)
-    mine = network.keys_beside(study, found, keys, role="node", passphrase=passphrase_from(passphrase_file))
-    agent = NodeAgent(found, keys=mine, memory=allowed, on_event=view.on_event)
+    mine = network.keys_beside(study, study_file, keys, role="node", passphrase=passphrase_from(passphrase_file))
+    agent = NodeAgent(study_file, keys=mine, memory=allowed, on_event=view.on_event)
     view.of(agent, calls=agent.calls)
     assert agent.place.address is not None
     where = network.listening_address(listen, agent.place.address)
-    voice.say(disclosure.title_words(found), style="bold")
+    voice.say(disclosure.title_words(study_file), style="bold")
     voice.say(f"This is the node {agent.place.name!r}, at {where}. Below it: {', '.join(agent.hears)}.")
     try:
         with voice.under(view):

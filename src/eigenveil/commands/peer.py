@@ -88,7 +88,7 @@ def peer(
     require_file(study)
     require_grpc()
     allowed = network.bytes_allowed(memory)
-    given = Given(
+    options = Given(
         study=study,
         data=data,
         keys=keys,
@@ -111,7 +111,7 @@ def peer(
     )
     # Refused before the table is read, which may take minutes.
     network.require_listen(listen)
-    take_part(given, _Peer(listen, ledger))
+    take_part(options, _Peer(listen, ledger))
 
 
 @final

@@ -140,20 +140,20 @@ def plan(
 
     If nothing can work, the first line says so and the plan says what would.
     """
-    asked = validate_params(PlanParams, PlanParams(**settings))
-    known = KnownSpectrum(
-        asked=asked, file=spectrum, table=public_data, model=from_model, reading=reading, bounds=bounds
+    params = validate_params(PlanParams, PlanParams(**settings))
+    source = KnownSpectrum(
+        params=params, file=spectrum, table=public_data, model=from_model, reading=reading, bounds=bounds
     )
-    known.require_files()
+    source.require_files()
     # A typing error here is found before the rehearsals, too.
-    drawn = epsilons_from(epsilons, asked=asked.epsilon)
+    drawn = epsilons_from(epsilons, requested=params.epsilon)
     if plot is not None:
         # Refused before the rehearsals, which take seconds.
-        require_picture(plot, force=force, inputs=known.files)
-    require_report(report, force=force, inputs=[*known.files, *([] if plot is None else [plot])])
-    facts = _facts(asked, known)
+        require_picture(plot, force=force, inputs=source.files)
+    require_report(report, force=force, inputs=[*source.files, *([] if plot is None else [plot])])
+    facts = _facts(params, source)
     with _watching() as watch:
-        answer = _answer(facts, known, drawn, watch)
+        answer = _answer(facts, source, drawn, watch)
     if plot is not None and answer.points:
         _draw(answer, plot)
     from eigenveil.show.plan import plan_report, plan_values, plan_view
@@ -161,85 +161,85 @@ def plan(
     def view() -> "View":
         yield from plan_view(answer)
         if plot is not None:
-            words = f"plot written to {plot}" if answer.points else "no plot was written: no method is possible"
-            yield Line(f"\n{words}")
+            note = f"plot written to {plot}" if answer.points else "no plot was written: no method is possible"
+            yield Line(f"\n{note}")
 
     return Answer(view=view, values=lambda: plan_values(answer), report=lambda: plan_report(answer))
 
 
-def epsilons_from(text: str, *, asked: float) -> tuple[float, ...]:
-    """The epsilons of the curve, sorted, each once, including the `asked` one.
+def epsilons_from(text: str, *, requested: float) -> tuple[float, ...]:
+    """The epsilons of the curve, sorted, each once, including the `requested` one.
 
     >>> epsilons_from("3,0.3", asked=1.0)
     (0.3, 1.0, 3.0)
     """
     try:
-        found = [float(part) for part in text.split(",")]
+        epsilons = [float(part) for part in text.split(",")]
     except ValueError:
         raise ValueError(f"--epsilons must be numbers separated by commas, such as 0.1,1,10, got {text!r}") from None
-    good = all(math.isfinite(number) and number > 0 for number in found)
+    good = all(math.isfinite(number) and number > 0 for number in epsilons)
     require(good, f"--epsilons must be positive and finite, got {text}")
     # With the epsilon that was asked for, so that the curve goes through the answer.
-    return tuple(sorted({*found, asked}))
+    return tuple(sorted({*epsilons, requested}))
 
 
-def methods_from(texts: Sequence[str], known: Mapping[str, str]) -> tuple[str, ...]:
-    """The names in `known`, a table from name to algorithm, that match one of `texts` by name or by algorithm.
+def methods_from(texts: Sequence[str], algorithms: Mapping[str, str]) -> tuple[str, ...]:
+    """The names in `algorithms`, a table from name to algorithm, that match one of `texts` by name or by algorithm.
 
     >>> methods_from(["power", "b/sync"], {"a/power": "power", "b/power": "power", "b/sync": "sync"})
     ('a/power', 'b/power', 'b/sync')
     """
     for text in texts:
         require_param(
-            text in known or text in known.values(),
-            f"{{methods}} must be one of {', '.join(sorted({*known.values()}))}, or name the setting too, such as "
-            f"{next(iter(known))}, got {{@text}}",
+            text in algorithms or text in algorithms.values(),
+            f"{{methods}} must be one of {', '.join(sorted({*algorithms.values()}))}, or name the setting too, such as "
+            f"{next(iter(algorithms))}, got {{@text}}",
             text=text,
         )
-    return tuple(method for method, how in known.items() if {method, how} & {*texts})
+    return tuple(method for method, how in algorithms.items() if {method, how} & {*texts})
 
 
-def _facts(asked: PlanParams, known: KnownSpectrum) -> "Facts":
+def _facts(params: PlanParams, source: KnownSpectrum) -> "Facts":
     from eigenveil.core.accounting import Budget
     from eigenveil.core.unit import Neighbours
     from eigenveil.plan.facts import Facts
 
-    asked, spectrum = known.asked_with_bounds(), known.spectrum()
+    params, spectrum = source.asked_with_bounds(), source.spectrum()
     return Facts(
         dim=spectrum.dim,
-        rank=asked.rank,
-        people=asked.people,
-        budget=Budget(asked.epsilon, asked.delta),
+        rank=params.rank,
+        people=params.people,
+        budget=Budget(params.epsilon, params.delta),
         spectrum=spectrum,
-        neighbours=Neighbours(asked.neighbours),
-        center=asked.center,
-        search=asked.search,
-        sites=asked.sites,
-        survivors=_survivors(asked),
-        colluders=asked.colluders,
-        blocks=asked.blocks,
-        rounds=asked.rounds,
-        traffic=asked.traffic,
-        trust=tuple(dict.fromkeys(asked.trust or ())),
-        row_bound=asked.row_bound,
-        scale="private" if isinstance(asked.scale, str) else None,
-        norms=known.norms(),
-        **({} if asked.memory_limit is None else {"memory_limit": asked.memory_limit}),
+        neighbours=Neighbours(params.neighbours),
+        center=params.center,
+        search=params.search,
+        sites=params.sites,
+        survivors=_survivors(params),
+        colluders=params.colluders,
+        blocks=params.blocks,
+        rounds=params.rounds,
+        traffic=params.traffic,
+        trust=tuple(dict.fromkeys(params.trust or ())),
+        row_bound=params.row_bound,
+        scale="private" if isinstance(params.scale, str) else None,
+        norms=source.norms(),
+        **({} if params.memory_limit is None else {"memory_limit": params.memory_limit}),
     )
 
 
-def _survivors(asked: PlanParams) -> int | None:
+def _survivors(params: PlanParams) -> int | None:
     """The number of surviving sites, also where it was given as a share."""
-    if not isinstance(asked.survivors, float):
-        return asked.survivors
+    if not isinstance(params.survivors, float):
+        return params.survivors
     # Imported only here: the estimators take a while to load.
     from eigenveil.estimators.federated.spec import share_of
 
-    return share_of("survivors", asked.survivors, asked.sites)
+    return share_of("survivors", params.survivors, params.sites)
 
 
 def _answer(
-    facts: "Facts", known: KnownSpectrum, epsilons: Sequence[float], watch: Callable[[str], None]
+    facts: "Facts", source: KnownSpectrum, epsilons: Sequence[float], watch: Callable[[str], None]
 ) -> "PlanAnswer":
     from eigenveil.plan.facts import methods_for, parts_of
     from eigenveil.plan.recommendation import advise
@@ -248,8 +248,8 @@ def _answer(
 
     # Which names there are depends on the setting, so --method can be checked only now.
     names = {method: parts_of(method)[1] for method in methods_for(facts)}
-    asked = known.asked.methods
-    recommendation = advise(facts, methods=methods_from(asked, names) if asked else None, watch=watch)
+    methods = source.params.methods
+    recommendation = advise(facts, methods=methods_from(methods, names) if methods else None, watch=watch)
     points: list[tuple[float, Forecast]] = []
     if recommendation.best is not None:
         for epsilon in epsilons:
@@ -261,10 +261,10 @@ def _answer(
         facts=facts,
         recommendation=recommendation,
         points=tuple(points),
-        guessed=known.guessed,
-        explained=known.asked.explained is not None,
-        fill_known=known.fill_known,
-        from_file=known.file is not None,
+        guessed=source.guessed,
+        explained=source.params.explained is not None,
+        fill_known=source.fill_known,
+        from_file=source.file is not None,
     )
 
 
@@ -276,7 +276,7 @@ def _watching() -> "Iterator[Callable[[str], None]]":
         yield lambda _: None
         return
     with console.status("rehearsing") as status:
-        yield lambda words: status.update(f"rehearsing {words}")
+        yield lambda text: status.update(f"rehearsing {text}")
 
 
 def _draw(answer: "PlanAnswer", path: Path) -> None:

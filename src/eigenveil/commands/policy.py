@@ -91,23 +91,23 @@ def check(
 
     allowed = bytes_allowed(memory)
     # Read as the site itself reads them, with every check of hostile input.
-    rules, found = Policy.read(file), StudyFile.read(study)
+    rules, study_file = Policy.read(file), StudyFile.read(study)
     # Only those with rows have policies. A hub or a node has nothing to refuse.
-    names = [place.name for place in found.holders]
+    names = [holder.name for holder in study_file.holders]
     require(
         name in names, f"--as {name}: no site or peer of that name is in the study; these are: {', '.join(names[:20])}"
     )
     # A study that cannot run at all is not one to compare with rules.
-    require_possible(found, memory=allowed)
-    reasons = rules.refusals(found, me=name, method=method_of(found))
+    require_possible(study_file, memory=allowed)
+    reasons = rules.refusals(study_file, me=name, method=method_of(study_file))
 
     def view() -> "View":
         if reasons:
-            yield Line(f"{name} would refuse {found.name}:", "red")
+            yield Line(f"{name} would refuse {study_file.name}:", "red")
             yield from (Line(f"- {reason}") for reason in reasons)
             return
-        yield Line(f"{name} would take part in {found.name}: the policy allows it", "green")
-        yield Line(f"[limits] rows: the table must have at least {rules.limits.rows} {_counted(found)}", "dim")
+        yield Line(f"{name} would take part in {study_file.name}: the policy allows it", "green")
+        yield Line(f"[limits] rows: the table must have at least {rules.limits.rows} {_counted(study_file)}", "dim")
         if rules.limits.unit is None:
             yield Line("[limits] unit is not set: a person must agree at a terminal, and --yes is refused", "yellow")
 

@@ -141,11 +141,11 @@ def top(
     from eigenveil.recommend import ItemSpace
 
     # Exactly one source of the user's items: two could contradict each other.
-    given = [name for name, it in (("--have", have), ("--have-file", have_file), ("--from", source)) if it]
+    sources = [name for name, it in (("--have", have), ("--have-file", have_file), ("--from", source)) if it]
     require(
-        len(given) > 0, "the user's items are missing. Give --have ITEM, --have-file FILE, or --from FILE --who USER"
+        len(sources) > 0, "the user's items are missing. Give --have ITEM, --have-file FILE, or --from FILE --who USER"
     )
-    require(len(given) == 1, f"{' and '.join(given)} both give the user's items: choose one of them")
+    require(len(sources) == 1, f"{' and '.join(sources)} both give the user's items: choose one of them")
     require((source is None) == (who is None), "--from and --who go together: a table of histories, and the user")
     # A damaged space is refused before a large table is read.
     space = ItemSpace.load(model)
@@ -162,8 +162,8 @@ def top(
 
     def view() -> "View":
         if popular:
-            words = "this user has none of the items in use, so these are popular items"
-            output(stderr=True).print(words, style="yellow", soft_wrap=True)
+            note = "this user has none of the items in use, so these are popular items"
+            output(stderr=True).print(note, style="yellow", soft_wrap=True)
         output(stderr=True).print(_FOR_THAT_USER, style="dim", soft_wrap=True)
         # The file may come from anywhere, and a terminal would obey its control characters.
         yield from (Line(plain(item)) for item in items)
@@ -207,12 +207,12 @@ def evaluate(
         sites = choice.read_sites(files, reading, items=items_file, **columns)
         # A fifth, as is usual. A given test file fixes the split instead.
         parts = held_out(sites, share or 0.2, seed) if test is None else given_split(sites, test, reading, columns)
-        found, notes = judged(parts, {**settings, "random_state": seed}, first, view)
+        qualities, notes = judged(parts, {**settings, "random_state": seed}, first, view)
     notes = [*notes, *choice.unread(files, columns, reading)]
     from eigenveil.show.recommend import quality_values, quality_view
 
     return Answer(
-        view=lambda: quality_view(found, notes, n=first), values=lambda: quality_values(found, notes, n=first)
+        view=lambda: quality_view(qualities, notes, n=first), values=lambda: quality_values(qualities, notes, n=first)
     )
 
 
@@ -238,16 +238,16 @@ def _given(have: Sequence[str] | None, history: Path | None) -> list[tuple[str, 
     return [(f"line {at} of {history}", line.strip()) for at, line in enumerate(lines, start=1) if line.strip()]
 
 
-def _history(given: Sequence[tuple[str, str]], space: "ItemSpace") -> Any:
+def _history(entries: Sequence[tuple[str, str]], space: "ItemSpace") -> Any:
     """The row, (1, d), of a user who has these items."""
     # A set, because a history may have thousands of items.
-    known = frozenset(space.items or ())
+    names = frozenset(space.items or ())
     kind = "an item name" if space.items is not None else f"an item number, 0 to {space.dim - 1},"
-    for where, item in given:
+    for where, item in entries:
         number = item.isascii() and item.isdecimal() and len(item) < 20 and int(item) < space.dim
-        sound = item in known if space.items is not None else number
+        sound = item in names if space.items is not None else number
         require(sound, f"{where} is not {kind} in this item space")
-    return space.history([item if space.items is not None else int(item) for _, item in given])
+    return space.history([item if space.items is not None else int(item) for _, item in entries])
 
 
 def _row_of(who: str, source: Path, space: "ItemSpace", columns: Mapping[str, Any], how: TableParams) -> Any:

@@ -73,10 +73,10 @@ def report(
 
     # A function, so that the files are read while `write` shows that it is busy.
     def made() -> "Report":
-        found = _read(source)
+        document = _read(source)
         if title:
-            found = replace(found, title=title)
-        return found if scores is None else replace(found, scores=_scores(scores))
+            document = replace(document, title=title)
+        return document if scores is None else replace(document, scores=_scores(scores))
 
     write(path, made)
 

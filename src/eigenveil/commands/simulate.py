@@ -107,14 +107,14 @@ Dead: TypeAlias = Annotated[
 ]
 
 
-def asked_of(settings: Mapping[str, Any], given: Collection[str]) -> FederatedParams | GossipParams:
-    """The checked parameters of the fit: around a hub, or between peers if there is a graph. `given` are those typed."""
-    return _around_a_hub(settings, given) if settings["graph"] is None else _between_peers(settings, given)
+def asked_of(settings: Mapping[str, Any], explicit: Collection[str]) -> FederatedParams | GossipParams:
+    """The checked parameters of the fit: around a hub, or between peers if there is a graph. `explicit` are those typed."""
+    return _around_a_hub(settings, explicit) if settings["graph"] is None else _between_peers(settings, explicit)
 
 
-def _around_a_hub(settings: Mapping[str, Any], given: Collection[str]) -> FederatedParams:
+def _around_a_hub(settings: Mapping[str, Any], explicit: Collection[str]) -> FederatedParams:
     for name in settings:
-        if name in FOR_PEERS and name in given:
+        if name in FOR_PEERS and name in explicit:
             raise ParameterError(
                 f"{{{name}}} is for peers without a hub. Leave it out, or give {{graph}}, such as ring"
             )
@@ -128,31 +128,31 @@ def _around_a_hub(settings: Mapping[str, Any], given: Collection[str]) -> Federa
         method=settings["method"],
     )
     require_param(
-        "trust" not in given or masked or settings["epsilon"] is not None,
+        "trust" not in explicit or masked or settings["epsilon"] is not None,
         "{trust} says who adds the noise, and with {epsilon=None} there is none. Leave it out",
     )
     require_param(
-        "colluders" not in given or masked,
+        "colluders" not in explicit or masked,
         "{colluders} is for {trust=masked} or {graph}. Leave it out, or give one of them",
     )
-    return _checked(FederatedParams, settings, given)
+    return _checked(FederatedParams, settings, explicit)
 
 
-def _between_peers(settings: Mapping[str, Any], given: Collection[str]) -> GossipParams:
+def _between_peers(settings: Mapping[str, Any], explicit: Collection[str]) -> GossipParams:
     for name in settings:
-        if name in FOR_HUBS and name in given:
+        if name in FOR_HUBS and name in explicit:
             raise ParameterError(f"{{{name}}} does not apply with {{graph}}: {_WITHOUT_HUB[name]}")
-    known = declared(GossipParams)["method"]
-    method = known.default if settings["method"] == "auto" else settings["method"]
-    *most, last = known.words
+    declaration = declared(GossipParams)["method"]
+    method = declaration.default if settings["method"] == "auto" else settings["method"]
+    *others, last = declaration.words
     require_param(
-        method in (*most, last),
-        f"{{method=}} needs a hub. With {{graph}} use {', '.join(most)} or {last}",
+        method in (*others, last),
+        f"{{method=}} needs a hub. With {{graph}} use {', '.join(others)} or {last}",
         method=method,
     )
     private, noise = settings["epsilon"] is not None, settings["noise"]
     require_param(
-        "noise" not in given or private or noise == "published",
+        "noise" not in explicit or private or noise == "published",
         "{noise=} needs a budget, and {epsilon=None} says there is none. Leave out one of them",
         noise=noise,
     )
@@ -161,16 +161,16 @@ def _between_peers(settings: Mapping[str, Any], given: Collection[str]) -> Gossi
         "{noise=published} gives no guarantee, so it takes no {epsilon}. Give {epsilon=None} instead",
     )
     require_param(
-        "colluders" not in given or (private and noise == "pairwise"),
+        "colluders" not in explicit or (private and noise == "pairwise"),
         "{colluders} is for {noise=pairwise} with a budget. Leave it out",
     )
-    return _checked(GossipParams, {**settings, "method": method}, given)
+    return _checked(GossipParams, {**settings, "method": method}, explicit)
 
 
-def _checked(kind: type[Kind], settings: Mapping[str, Any], given: Collection[str]) -> Kind:
+def _checked(kind: type[Kind], settings: Mapping[str, Any], explicit: Collection[str]) -> Kind:
     # `simulate` has the parameters of both kinds of fit. Each kind takes its own.
     own = {name: settings[name] for name in declared(kind) if name in settings}
-    return validate_params(kind, kind(**own), given=given)
+    return validate_params(kind, kind(**own), given=explicit)
 
 
 def dead_from(texts: Sequence[str], names: Sequence[str], *, stem: str, rng: Any) -> dict[str, int]:
@@ -179,14 +179,14 @@ def dead_from(texts: Sequence[str], names: Sequence[str], *, stem: str, rng: Any
     >>> dead_from(["2", "site 0@3"], ["site 0", "site 1", "site 2"], stem="site ", rng=None)
     {'site 2': 0, 'site 0': 3}
     """
-    found: dict[str, int] = {}
+    stops: dict[str, int] = {}
     for text in texts:
         name, at, after = text.rpartition("@")
         # A site may have an @ in its name.
         which, messages = (name, int(after)) if at and after.isdecimal() else (text, 0)
         for site in _called(which, names, stem, rng):
-            found[site] = messages
-    return found
+            stops[site] = messages
+    return stops
 
 
 def _called(which: str, names: Sequence[str], stem: str, rng: Any) -> list[str]:
@@ -196,7 +196,7 @@ def _called(which: str, names: Sequence[str], stem: str, rng: Any) -> list[str]:
     kind, colon, count = which.partition(":")
     if colon and kind == "any" and count.isdecimal():
         require(int(count) <= len(names), f"--dead {which}: there are only {len(names)} sites")
-        return [names[place] for place in sorted(rng.choice(len(names), size=int(count), replace=False).tolist())]
+        return [names[index] for index in sorted(rng.choice(len(names), size=int(count), replace=False).tolist())]
     shown = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
     raise ValueError(f"--dead {which}: no site has this name. The sites are {shown}")
 
@@ -208,12 +208,12 @@ _SIMULATED: Final = "a simulation: one process had all rows and dealt them out t
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Job:
-    """What to do: split `data` by `rule`, read as `reading` says, and fit as `asked`. No `target`: no model."""
+    """What to do: split `data` by `rule`, read as `reading` says, and fit as `params`. No `target`: no model."""
 
     data: Path
     rule: SplitRule
     reading: Reading
-    asked: FederatedParams | GossipParams
+    params: FederatedParams | GossipParams
     loss: float
     delay: float
     duplicate: float
@@ -227,16 +227,16 @@ class _Job:
 
     @property
     def private(self) -> bool:
-        return self.asked.epsilon is not None
+        return self.params.epsilon is not None
 
     @property
     def exact(self) -> dict[str, Any]:
         """The parameters that an exact fit of the whole table shares with this one."""
-        return {name: getattr(self.asked, name) for name in ("scale", *declared(MissingParams))}
+        return {name: getattr(self.params, name) for name in ("scale", *declared(MissingParams))}
 
     @property
     def hub(self) -> bool:
-        return isinstance(self.asked, FederatedParams)
+        return isinstance(self.params, FederatedParams)
 
 
 def simulate(
@@ -306,9 +306,9 @@ def simulate(
     charge.
     """
     read = Reading(
-        asked=reading, person=settings["person"], carry=tuple(carry or ()), gaps=settings["missing"] != "refuse"
+        params=reading, person=settings["person"], carry=tuple(carry or ()), gaps=settings["missing"] != "refuse"
     )
-    asked = asked_of(settings, common.was_given(context, tuple(settings)))
+    params = asked_of(settings, common.was_given(context, tuple(settings)))
     read.require(data)
     read.require_passes(data, settings)
     if model is not None:
@@ -319,7 +319,7 @@ def simulate(
             data=data,
             rule=SplitRule.read(split, sites),
             reading=read,
-            asked=asked,
+            params=params,
             loss=loss,
             delay=delay,
             duplicate=duplicate,
@@ -327,7 +327,7 @@ def simulate(
             target=model,
             report=report,
             # Comparing looks at the exact components, which no guarantee covers, so a private run must ask for it.
-            compare=asked.epsilon is None if compare is None else compare,
+            compare=params.epsilon is None if compare is None else compare,
             guarantee=guarantee,
             even_if_noise=even_if_noise,
             page=page_at(page, page_token),
@@ -339,7 +339,7 @@ def _run(job: _Job) -> Answer:
     from eigenveil.show.simulation import Simulation, SimulationView, simulation_view
 
     simulation = Simulation(
-        params=job.asked,
+        params=job.params,
         split=job.rule.words,
         guarantee=job.guarantee,
         seeded=common.SEEDED,
@@ -347,8 +347,8 @@ def _run(job: _Job) -> Answer:
     )
     view = SimulationView(simulation)
 
-    def say(words: str) -> None:
-        output(stderr=True).print(words, soft_wrap=True)
+    def say(text: str) -> None:
+        output(stderr=True).print(text, soft_wrap=True)
 
     with live_page(job.page, view.page, say=say, secret=is_seen(output(stderr=True))):
         parted, pca, warned = _fitted(job, view)
@@ -385,11 +385,11 @@ def _among(job: _Job, parted: Parted) -> str:
 def _fitted(job: _Job, view: "SimulationView") -> tuple[Parted, "Estimator", list[str]]:
     import numpy as np
 
-    seed = job.asked.random_state
+    seed = job.params.random_state
     require_param(seed is None or seed >= 0, "{random_state} must not be negative, got {@value}", value=seed)
     # The split has its own random stream, so that it reveals nothing about the start basis or the noise.
     rng = np.random.default_rng(None if seed is None else [seed, 2])
-    several = job.asked.person_sites if isinstance(job.asked, FederatedParams) else 1
+    several = job.params.person_sites if isinstance(job.params, FederatedParams) else 1
     parted = part(job.data, job.rule, job.reading, person_sites=several, exact=job.exact, rng=rng)
     dead = dead_from(job.dead, list(parted.sites), stem=job.rule.stem, rng=rng)
     try:
@@ -404,25 +404,25 @@ def _fitted(job: _Job, view: "SimulationView") -> tuple[Parted, "Estimator", lis
                 return _carried(pca, parted, view)
 
         # The summary says in its own words what else the estimator warns of.
-        words = in_options(type(job.asked), X="the table")
-        fitted, warned = despite_noise(carried, words, even_if_noise=job.even_if_noise)
+        spelling = in_options(type(job.params), X="the table")
+        fitted, warned = despite_noise(carried, spelling, even_if_noise=job.even_if_noise)
         return parted, fitted, warned
     except BudgetExceeded:
         leaves(_charged(pca) or "nothing was charged")
         raise
     except (QuorumLost, PeersLost) as error:
-        _fail(error, job.asked, pca)
+        _fail(error, job.params, pca)
 
 
 # With more exchanges than this in every sum, the command says beforehand that it takes long.
 _MANY_STEPS: Final = 1000
 
 
-def _graphs_of(asked: GossipParams, names: Sequence[str]) -> "dict[str, Graph]":
+def _graphs_of(params: GossipParams, names: Sequence[str]) -> "dict[str, Graph]":
     """The graphs over peers of these names, from their texts. Each file is read once."""
     from eigenveil.estimators.gossip.spec import read_graph
 
-    texts = {"graph": asked.graph, "noise_graph": asked.noise_graph}
+    texts = {"graph": params.graph, "noise_graph": params.noise_graph}
     return {name: read_graph(name, text, tuple(names))[0] for name, text in texts.items() if text is not None}
 
 
@@ -461,9 +461,9 @@ def _estimator(job: _Job, parted: Parted, dead: Mapping[str, int]) -> "Estimator
     faults = Faults(loss=job.loss, delay=job.delay, duplicate=job.duplicate, dies=dead)
     # Without faults the messages need no simulated clock, which is slower.
     network = None if faults == Faults() else faults
-    if isinstance(job.asked, FederatedParams):
-        return FederatedPCA(**vars(job.asked), faults=network)
-    return GossipPCA(**{**vars(job.asked), **_graphs_of(job.asked, list(parted.sites))}, faults=network)
+    if isinstance(job.params, FederatedParams):
+        return FederatedPCA(**vars(job.params), faults=network)
+    return GossipPCA(**{**vars(job.params), **_graphs_of(job.params, list(parted.sites))}, faults=network)
 
 
 def _carried(pca: "Estimator", parted: Parted, view: "SimulationView") -> "Estimator":
@@ -483,7 +483,7 @@ def _charged(pca: "Estimator") -> str:
     return f"charged so far: mu = {spent:.3g}" if spent > 0 else ""
 
 
-def _fail(error: QuorumLost | PeersLost, asked: FederatedParams | GossipParams, pca: "Estimator") -> NoReturn:
+def _fail(error: QuorumLost | PeersLost, params: FederatedParams | GossipParams, pca: "Estimator") -> NoReturn:
     """End with one line that names who was missing. A simulation cannot be resumed."""
     from rich.text import Text
 
@@ -493,15 +493,15 @@ def _fail(error: QuorumLost | PeersLost, asked: FederatedParams | GossipParams, 
         raise error
     missing, charged = shown_names(error.missing), _charged(pca)
     if isinstance(error, PeersLost):
-        words = _lost_words(error, missing=missing, ended=len(pca.unfinished_.transcript))
+        reason = _lost_words(error, missing=missing, ended=len(pca.unfinished_.transcript))
     else:
-        masked = isinstance(asked, FederatedParams) and asked.trust == "masked"
+        masked = isinstance(params, FederatedParams) and params.trust == "masked"
         name = "survivors" if masked else "quorum"
-        fewest = getattr(asked, name)
+        fewest = getattr(params, name)
         needed = f"By default every site must answer; allow for missing ones with --{name} 0.8"
         needed = needed if fewest is None else f"--{name} is {fewest:g}: lower it to go on with fewer sites"
-        words = f"quorum lost in round {error.round + 1} ({error.stage}): no answer from {missing}. {needed}"
-    line = f"error: {words}; {charged}" if charged else f"error: {words}"
+        reason = f"quorum lost in round {error.round + 1} ({error.stage}): no answer from {missing}. {needed}"
+    line = f"error: {reason}; {charged}" if charged else f"error: {reason}"
     output(stderr=True).print(Text(plain(line), style="red"), soft_wrap=True)
     raise typer.Exit(_QUORUM_LOST) from None
 
@@ -538,7 +538,7 @@ def _comparison(job: _Job, parted: Parted, pca: "Estimator") -> str:
     from eigenveil.estimators import PrivatePCA
     from eigenveil.linalg import sines
 
-    exact = PrivatePCA(pca.n_components_, epsilon=None, center=job.asked.center, **job.exact).fit(parted.pooled)
+    exact = PrivatePCA(pca.n_components_, epsilon=None, center=job.params.center, **job.exact).fit(parted.pooled)
     models = (replace(exact.model_, components=pca.components_), exact.model_)
     captured = np.zeros(2)
     # Block by block, so that the scores of all rows are never in memory at once.

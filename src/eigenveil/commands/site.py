@@ -93,7 +93,7 @@ def site(
     # Made first, because it refuses --yes without a policy before any file is opened.
     allowed = network.bytes_allowed(memory)
     require((data is None) != (follow is None), "give --data with your table, or --follow in a study of streams")
-    given = Given(
+    options = Given(
         study=study,
         data=data if data is not None else Path("-"),
         keys=keys,
@@ -132,9 +132,9 @@ def site(
         }
         given_too = [name for name, value in unused.items() if value]
         require(not given_too, f"with --follow the hub has the model and the report. Leave out {', '.join(given_too)}")
-        followed(given, follow, connect=where)
+        followed(options, follow, connect=where)
         return
-    take_part(given, _Site(where))
+    take_part(options, _Site(where))
 
 
 @final

@@ -74,32 +74,32 @@ def spectrum(
     lasting = kept.LastingLedger(path=ledger, dataset=dataset, life_epsilon=life_epsilon, life_delta=life_delta)
     lasting.require_sense(settings)
     read = Reading(
-        asked=reading, person=settings["person"], carry=tuple(carry or ()), gaps=settings["missing"] != "refuse"
+        params=reading, person=settings["person"], carry=tuple(carry or ()), gaps=settings["missing"] != "refuse"
     )
     read.require(data)
     read.require_passes(data, settings)
     require_output(target, endings=(".json",), force=force, inputs=[path for path in (data, bounds, ledger) if path])
     epsilon, delta = settings["epsilon"], settings["delta"]
     left = kept.left_for_fit(total, epsilon, delta)
-    known = None if bounds is None else BoundsFile.read(bounds)
-    if known is not None:
-        settings = known.merged(settings, common.was_given(context, tuple(settings)))
-    found, spending = _released(data, settings, read, known, lasting)
-    if found.spectrum is not None:
+    bounds_file = None if bounds is None else BoundsFile.read(bounds)
+    if bounds_file is not None:
+        settings = bounds_file.merged(settings, common.was_given(context, tuple(settings)))
+    result, spending = _released(data, settings, read, bounds_file, lasting)
+    if result.spectrum is not None:
         # With its guarantee, so that `eigenveil account` can add up what it cost.
-        write_json(target, {**found.spectrum.to_json(), "guarantee": found.guarantee.to_dict()})
+        write_json(target, {**result.spectrum.to_json(), "guarantee": result.guarantee.to_dict()})
         wrote(target)
     return Answer(
-        view=lambda: _view(found, settings, left, known, spending, target, counted=read.counted(data)),
-        code=int(found.spectrum is None),
+        view=lambda: _view(result, settings, left, bounds_file, spending, target, counted=read.counted(data)),
+        code=int(result.spectrum is None),
     )
 
 
 def _view(
-    found: "ReleasedSpectrum",
+    result: "ReleasedSpectrum",
     settings: Mapping[str, Any],
     left: tuple[float, float] | None,
-    known: BoundsFile | None,
+    bounds_file: BoundsFile | None,
     spending: kept.FitSpending,
     target: Path,
     *,
@@ -111,39 +111,39 @@ def _view(
     private = settings["epsilon"] is not None
     if settings["random_state"] is not None and private:
         yield warning_panel(common.SEEDED)
-    yield from spectrum_view(found)
+    yield from spectrum_view(result)
     if private and counted:
         yield warning_panel(common.COUNTED)
-    if known is not None and private:
-        yield from shared_cost(known, settings, found.guarantee.protects)
+    if bounds_file is not None and private:
+        yield from shared_cost(bounds_file, settings, result.guarantee.protects)
     yield from spending.lines()
-    if found.spectrum is not None:
+    if result.spectrum is not None:
         yield Line(f"\nspectrum written to {target}")
-        yield from step_lines([spectrum_step(found, left, settings, target)])
+        yield from step_lines([spectrum_step(result, left, settings, target)])
 
 
 def _released(
     data: Path,
     settings: Mapping[str, Any],
     reading: Reading,
-    known: BoundsFile | None,
+    bounds_file: BoundsFile | None,
     lasting: kept.LastingLedger,
 ) -> "tuple[ReleasedSpectrum, kept.FitSpending]":
     from eigenveil.data.rows import NamedRows
     from eigenveil.estimators.bounds.spectrum import released_spectrum
 
     table = reading.table(data)
-    if known is not None:
-        known.require_columns(table.rows.shape[1], table.columns)
+    if bounds_file is not None:
+        bounds_file.require_columns(table.rows.shape[1], table.columns)
     title, source = f"spectrum, {data.name}", reading.source(data)
     with (
         lasting.charged(table.rows, settings, person=reading.person, title=title, source=source) as spending,
         watched(table.rows) as rows,
     ):
         named = NamedRows(rows, table.columns, reading.person)
-        found = released_spectrum(named, **settings, ledger=spending.ledger)
-        spending.released = found.words().encode()
-    return found, spending
+        result = released_spectrum(named, **settings, ledger=spending.ledger)
+        spending.released = result.words().encode()
+    return result, spending
 
 
 COMMAND = Command(run=spectrum, params=SpectrumParams, panel="Start here", reads=True)
@@ -160,10 +160,10 @@ _LARGEST_TABLE: Final = 1 << 27
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownSpectrum:
-    """What the caller said about the spectrum: a guess in `asked`, or at most one file. Checks that only one was
+    """What the caller said about the spectrum: a guess in `params`, or at most one file. Checks that only one was
     given."""
 
-    asked: PlanParams
+    params: PlanParams
     file: Path | None = None
     table: Path | None = None
     model: Path | None = None
@@ -171,21 +171,21 @@ class KnownSpectrum:
     bounds: Path | None = None
 
     def __post_init__(self) -> None:
-        fill, bound = self.asked.fill, self.asked.row_bound
+        fill, bound = self.params.fill, self.params.row_bound
         named = {
-            "--explained": self.asked.explained,
-            "--decay": self.asked.decay,
+            "--explained": self.params.explained,
+            "--decay": self.params.decay,
             "--spectrum": self.file,
             "--public-data": self.table,
             "--from-model": self.model,
         }
-        given = [name for name, value in named.items() if value is not None]
+        explicit = [name for name, value in named.items() if value is not None]
         require(
-            len(given) <= 1,
-            f"{' and '.join(given)} each give the spectrum: choose one of them",
+            len(explicit) <= 1,
+            f"{' and '.join(explicit)} each give the spectrum: choose one of them",
         )
         require(
-            self.bounds is None or (bound is None and not isinstance(self.asked.scale, str)),
+            self.bounds is None or (bound is None and not isinstance(self.params.scale, str)),
             "--bounds has the row bound: leave out --row-bound and --scale private",
         )
         # A guess is in units of the bound already, so the two options do not compete there.
@@ -194,9 +194,9 @@ class KnownSpectrum:
             not (units and fill is not None and bound is not None),
             "--fill and --row-bound both set row norms relative to the bound: choose one of them",
         )
-        said = as_options(self.reading)
-        require(not said or self.table is not None, f"{said[0] if said else ''} is for --public-data")
-        given_units = self.asked.scale is not None and not isinstance(self.asked.scale, str)
+        options = as_options(self.reading)
+        require(not options or self.table is not None, f"{options[0] if options else ''} is for --public-data")
+        given_units = self.params.scale is not None and not isinstance(self.params.scale, str)
         require(not given_units or self.table is not None, "--scale is for --public-data, unless it is private")
 
     @property
@@ -212,28 +212,28 @@ class KnownSpectrum:
     @property
     def fill_known(self) -> bool:
         """Whether row norms relative to the bound are known. A released spectrum contains them."""
-        fill, bound = self.asked.fill, self.asked.row_bound
+        fill, bound = self.params.fill, self.params.row_bound
         released = self.file is not None and self.file.suffix.lower() == ".json" and bound is None
         # In the units of its columns a public table is clipped as a fit would.
-        found = self.table is not None and isinstance(self.asked.scale, str)
-        return released or found or fill is not None or (bound is not None and not self.guessed)
+        is_clipped = self.table is not None and isinstance(self.params.scale, str)
+        return released or is_clipped or fill is not None or (bound is not None and not self.guessed)
 
     def asked_with_bounds(self) -> PlanParams:
         """What is asked, with the row bound of a file of bounds, and how rows fill it."""
         if self.bounds is None:
-            return self.asked
+            return self.params
         from eigenveil.estimators.bounds.saved import BoundsFile
 
-        found = BoundsFile.read(self.bounds)
+        bounds_file = BoundsFile.read(self.bounds)
         require(
-            not found.of_columns,
+            not bounds_file.of_columns,
             f"--bounds {self.bounds} has a range for each column, and a plan needs a bound on rows",
         )
-        self._require_dim(found.dim, self.bounds)
-        bound = float(found.settings["row_bound"])
+        self._require_dim(bounds_file.dim, self.bounds)
+        bound = float(bounds_file.settings["row_bound"])
         # A file with the spectrum says itself how rows fill the bound.
-        fill = found.fills.get(bound) if self.guessed and self.asked.fill is None else self.asked.fill
-        return replace(self.asked, dim=found.dim, row_bound=bound, fill=fill)
+        fill = bounds_file.fills.get(bound) if self.guessed and self.params.fill is None else self.params.fill
+        return replace(self.params, dim=bounds_file.dim, row_bound=bound, fill=fill)
 
     def norms(self) -> "Norms | None":
         """What is known of the norms of rows, in units of the row bound, or where the fit finds one, of about that."""
@@ -242,26 +242,26 @@ class KnownSpectrum:
         from eigenveil.model import Model
         from eigenveil.plan.clipping import Norms
 
-        bound = self.asked.row_bound
+        bound = self.params.row_bound
         if self.bounds is not None:
             from eigenveil.estimators.bounds.saved import BoundsFile
 
-            found = BoundsFile.read(self.bounds)
-            known = Norms.read(found.norms, found.outliers)
-            return None if known is None or known.power is None else known
+            bounds_file = BoundsFile.read(self.bounds)
+            row_norms = Norms.read(bounds_file.norms, bounds_file.outliers)
+            return None if row_norms is None or row_norms.power is None else row_norms
         if self.model is not None:
             settings = Model.load(self.model).settings
-            known = Norms.read(settings.get("norms"), settings.get("outliers"))
-        elif self.table is not None and not isinstance(self.asked.scale, str):
-            table = Reading(asked=self.reading, people=False).table(self.table)
-            known = Norms.of_rows(_whole(table.rows, self.asked.scale, self.table))
+            row_norms = Norms.read(settings.get("norms"), settings.get("outliers"))
+        elif self.table is not None and not isinstance(self.params.scale, str):
+            table = Reading(params=self.reading, people=False).table(self.table)
+            row_norms = Norms.of_rows(_whole(table.rows, self.params.scale, self.table))
         else:
             return None
-        if known is None or known.power is None or not known.norms[0] > 0:
+        if row_norms is None or row_norms.power is None or not row_norms.norms[0] > 0:
             return None
         # A search usually takes a bound that a quarter of the rows exceed, or more of them.
-        usual = float(np.interp(-_USUALLY_CLIPPED, [-share for share in known.beyond], known.norms))
-        return known if bound is not None else known.over(usual)
+        usual = float(np.interp(-_USUALLY_CLIPPED, [-share for share in row_norms.beyond], row_norms.norms))
+        return row_norms if bound is not None else row_norms.over(usual)
 
     def spectrum(self) -> "Spectrum":
         """The spectrum, read or guessed."""
@@ -273,25 +273,25 @@ class KnownSpectrum:
             return self._of_columns(self._from_model(self.model), self.model)
         from eigenveil.plan.spectrum import Spectrum
 
-        asked = self.asked_with_bounds()
+        params = self.asked_with_bounds()
         # A file has the number of columns in it. A guess does not.
-        if asked.dim is None:
+        if params.dim is None:
             raise ParameterError("{dim} is missing. Say how many columns the table has")
         return Spectrum.guessed(
-            asked.dim,
-            rank=None if asked.explained is None else asked.rank,
-            explained=asked.explained,
-            decay=asked.decay,
-            fill=asked.fill,
+            params.dim,
+            rank=None if params.explained is None else params.rank,
+            explained=params.explained,
+            decay=params.decay,
+            fill=params.fill,
         )
 
-    def _of_columns(self, found: "Spectrum", path: Path) -> "Spectrum":
-        self._require_dim(found.dim, path)
-        return found
+    def _of_columns(self, spectrum: "Spectrum", path: Path) -> "Spectrum":
+        self._require_dim(spectrum.dim, path)
+        return spectrum
 
-    def _require_dim(self, found: int, path: Path) -> None:
-        dim = self.asked.dim
-        require(dim is None or dim == found, f"--features is {dim}, but {path} has {found} columns")
+    def _require_dim(self, n_columns: int, path: Path) -> None:
+        dim = self.params.dim
+        require(dim is None or dim == n_columns, f"--features is {dim}, but {path} has {n_columns} columns")
 
     def require_files(self) -> None:
         """Refuse missing or unreadable files at once, before anything heavy is imported."""
@@ -299,7 +299,7 @@ class KnownSpectrum:
             good = self.file.suffix.lower() in _ENDINGS
             require(good, f"--spectrum must end in {', '.join(_ENDINGS)}, got {self.file}")
         if self.table is not None:
-            Reading(asked=self.reading, people=False).require(self.table)
+            Reading(params=self.reading, people=False).require(self.table)
         for path in self.files:
             require(path.is_file() or path == self.table, f"{path} does not exist or is not a file")
 
@@ -314,12 +314,12 @@ class KnownSpectrum:
             plain = json.loads(text)
             if isinstance(plain, list):
                 require(
-                    bool(plain) and all(isinstance(one, int | float) and not isinstance(one, bool) for one in plain),
+                    bool(plain) and all(isinstance(number, int | float) and not isinstance(number, bool) for number in plain),
                     "a list must contain numbers alone, one for each variance",
                 )
                 return self._of_variances(plain, path, spread=PUBLIC_SPREAD)
             require(
-                self.asked.fill is None and self.asked.row_bound is None,
+                self.params.fill is None and self.params.row_bound is None,
                 "it is in units of the bound it was released with: leave out --fill and --row-bound",
             )
             return Spectrum.from_json(plain)
@@ -333,26 +333,26 @@ class KnownSpectrum:
     def _from_table(self, path: Path) -> "Spectrum":
         from eigenveil.plan.spectrum import Spectrum
 
-        rows = _whole(Reading(asked=self.reading, people=False).table(path).rows, self.asked.scale, path)
+        rows = _whole(Reading(params=self.reading, people=False).table(path).rows, self.params.scale, path)
         try:
-            return Spectrum.of_rows(rows, row_bound=self._clipped_at(rows.shape[1]), fill=self.asked.fill)
+            return Spectrum.of_rows(rows, row_bound=self._clipped_at(rows.shape[1]), fill=self.params.fill)
         except ValueError as error:
             raise _in_file(path, error) from error
 
     def _clipped_at(self, dim: int) -> float | None:
         """The norm that rows of a public table are clipped to, None where --fill says enough."""
-        asked = self.asked_with_bounds()
-        units = isinstance(asked.scale, str) and asked.row_bound is None and asked.fill is None
+        params = self.asked_with_bounds()
+        units = isinstance(params.scale, str) and params.row_bound is None and params.fill is None
         # What a fit that finds units clips at.
-        return math.sqrt(dim) if units else asked.row_bound
+        return math.sqrt(dim) if units else params.row_bound
 
     def _from_model(self, path: Path) -> "Spectrum":
         from eigenveil.model import Model
         from eigenveil.show.report import spectrum_of
 
-        asked = self.asked_with_bounds()
+        params = self.asked_with_bounds()
         return spectrum_of(
-            Model.load(path), source=path.name, dim=self.asked.dim, row_bound=asked.row_bound, fill=self.asked.fill
+            Model.load(path), source=path.name, dim=self.params.dim, row_bound=params.row_bound, fill=self.params.fill
         )
 
     def _of_variances(self, variances: Sequence[Any], path: Path, *, spread: float) -> "Spectrum":
@@ -360,9 +360,9 @@ class KnownSpectrum:
 
         return Spectrum.of_variances(
             variances,
-            dim=self.asked.dim,
+            dim=self.params.dim,
             row_bound=self.asked_with_bounds().row_bound,
-            fill=self.asked.fill,
+            fill=self.params.fill,
             source=f"from {path.name}",
             spread=spread,
         )
@@ -377,19 +377,19 @@ def _numbers(text: str) -> list[float]:
     """
     # Comments are allowed, because such lists are often copied from a script.
     lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
-    found: list[list[float]] = []
-    for place, line in enumerate(lines):
+    rows: list[list[float]] = []
+    for index, line in enumerate(lines):
         try:
-            found.append([float(part) for part in line.replace(",", " ").replace(";", " ").split()])
+            rows.append([float(part) for part in line.replace(",", " ").replace(";", " ").split()])
         except ValueError:
             # Only the first line may be a header.
-            require(place == 0, f"line {place + 1} is not a number: write one variance per line")
-    require(any(found), "it contains no numbers")
+            require(index == 0, f"line {index + 1} is not a number: write one variance per line")
+    require(any(rows), "it contains no numbers")
     require(
-        len(found) == 1 or all(len(numbers) == 1 for numbers in found),
+        len(rows) == 1 or all(len(numbers) == 1 for numbers in rows),
         "it has several numbers per line, and which are variances is unclear: write one per line, or all on one line",
     )
-    return [number for numbers in found for number in numbers]
+    return [number for numbers in rows for number in numbers]
 
 
 def _whole(rows: Any, scale: Any, path: Path) -> "Array | Any":

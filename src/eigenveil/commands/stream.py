@@ -149,11 +149,11 @@ def stream(
     """
     if merge:
         return _merge([*merge, source], context, target=model, state=state, force=force)
-    known: BoundsFile | None = None
+    bounds_file: BoundsFile | None = None
     # Without privacy, and with a rule, values may be missing. A resumed stream knows its own rule.
     gaps = settings is None or settings["epsilon"] is None or settings["missing"] != "refuse"
     read = Reading(
-        asked=reading, person=None if settings is None else settings["person"], carry=tuple(carry or ()), gaps=gaps
+        params=reading, person=None if settings is None else settings["person"], carry=tuple(carry or ()), gaps=gaps
     )
     require_source(source, read)
     lasting = kept.LastingLedger(path=ledger, dataset=dataset, life_epsilon=life_epsilon, life_delta=life_delta)
@@ -180,8 +180,8 @@ def stream(
             "`eigenveil bounds` finds one, too",
         )
         if bounds is not None:
-            known = BoundsFile.read(bounds)
-            settings = known.for_stream(settings, common.was_given(context, tuple(settings)))
+            bounds_file = BoundsFile.read(bounds)
+            settings = bounds_file.for_stream(settings, common.was_given(context, tuple(settings)))
     # The state is among them: a model must not replace what the stream goes on from.
     inputs = [path for path in (source, state or before, bounds, ledger) if path is not None]
     require_output(model, endings=(".safetensors",), force=force or model.resolve() in own, inputs=inputs)
@@ -210,16 +210,16 @@ def stream(
     )
     answer = run(job)
     # With --json, stdout has lines of JSON and nothing else.
-    if known is None or settings is None or settings["epsilon"] is None or as_json:
+    if bounds_file is None or settings is None or settings["epsilon"] is None or as_json:
         return answer
     from eigenveil.core.unit import Neighbours
     from eigenveil.privacy.facts import Person
     from eigenveil.show.bounds import shared_cost
 
-    person, most = settings["person"], settings["person_blocks"]
-    protects = Person(place="stream", grouped=person is not None, most=most, column=person)
+    person, max_blocks = settings["person"], settings["person_blocks"]
+    protects = Person(place="stream", grouped=person is not None, most=max_blocks, column=person)
     unit = protects.protected(Neighbours(settings["neighbours"]))
-    return replace(answer, after=lambda: draw(shared_cost(known, settings, unit)))
+    return replace(answer, after=lambda: draw(shared_cost(bounds_file, settings, unit)))
 
 
 def _merge(paths: list[Path], context: typer.Context, *, target: Path, state: Path | None, force: bool) -> Answer:
@@ -237,10 +237,10 @@ def _merge(paths: list[Path], context: typer.Context, *, target: Path, state: Pa
         "life_epsilon",
         "life_delta",
     )
-    given = [*written_out(context, StreamingParams), *written_out(context, TableParams)]
-    given += [f"--{name.replace('_', '-')}" for name in common.was_given(context, own)]
-    given += ["--json"] * bool(common.was_given(context, ("as_json",)))
-    require(not given, f"with --merge all settings come from the states. Leave out {', '.join(given)}")
+    options = [*written_out(context, StreamingParams), *written_out(context, TableParams)]
+    options += [f"--{name.replace('_', '-')}" for name in common.was_given(context, own)]
+    options += ["--json"] * bool(common.was_given(context, ("as_json",)))
+    require(not options, f"with --merge all settings come from the states. Leave out {', '.join(options)}")
     for path in paths:
         require(path.is_file(), f"{path} does not exist, or is not the state of a stream. Save one with --state")
     require_output(target, endings=(".safetensors",), force=force, inputs=paths)
@@ -252,23 +252,23 @@ def _merge(paths: list[Path], context: typer.Context, *, target: Path, state: Pa
 def _typed(context: typer.Context, bounds: Path | None) -> dict[str, Any]:
     """Settings that were given although they come from the state, by name. They may not differ."""
     typed = typed_settings(context, StreamingParams, in_options(StreamingParams))
-    known = {} if bounds is None else BoundsFile.read(bounds).merged({}, tuple(typed))
+    bounds_settings = {} if bounds is None else BoundsFile.read(bounds).merged({}, tuple(typed))
     # A stream has no such parameter.
-    known.pop("mean_bound", None)
-    return {**known, **typed}
+    bounds_settings.pop("mean_bound", None)
+    return {**bounds_settings, **typed}
 
 
 def _state_to_resume(state: Path | None, model: Path) -> Path:
     """The state that was named, or the only one beside the output."""
     if state is not None:
         return state
-    found = [path for path in spare_names(model) if path.exists()]
+    states = [path for path in spare_names(model) if path.exists()]
     require(
-        len(found) <= 1,
-        f"--resume needs a state to continue from. Name it with --state FILE: {listed(map(str, found))}",
+        len(states) <= 1,
+        f"--resume needs a state to continue from. Name it with --state FILE: {listed(map(str, states))}",
     )
-    require(bool(found), f"--resume needs a state to continue from, and there is none beside {model}. {_afresh(model)}")
-    return found[0]
+    require(bool(states), f"--resume needs a state to continue from, and there is none beside {model}. {_afresh(model)}")
+    return states[0]
 
 
 def _require_state(path: Path, *, resume: bool, others: list[Path]) -> None:
@@ -358,16 +358,16 @@ def merge_states(paths: Sequence[Path], *, target: Path, state: Path | None) -> 
     return Answer(view=view)
 
 
-def _require_alike(first: Path, one: "StreamingPCA", path: Path, other: "StreamingPCA") -> None:
+def _require_alike(first: Path, merged: "StreamingPCA", path: Path, other: "StreamingPCA") -> None:
     """Refuse streams of other columns, or that forget at another rate. `StreamingPCA.merge` checks the rest."""
-    mine, theirs = (getattr(pca, "feature_names_in_", None) for pca in (one, other))
+    mine, theirs = (getattr(pca, "feature_names_in_", None) for pca in (merged, other))
     # Without names there is only their number to compare, which `merge` does.
     if mine is not None and theirs is not None and len(mine) == len(theirs):
         differ = [f"{new!r} where {old!r} is" for old, new in zip(mine, theirs, strict=True) if old != new]
         require(not differ, f"{path} has other columns than {first}: {listed(differ)}. Streams need the same ones")
     require(
-        one.forget == other.forget,
-        f"{path} forgets old rows at another rate than {first}: {other.forget:g}, not {one.forget:g}. Their weights differ",
+        merged.forget == other.forget,
+        f"{path} forgets old rows at another rate than {first}: {other.forget:g}, not {merged.forget:g}. Their weights differ",
     )
 
 

@@ -120,14 +120,14 @@ def pairs_from(option: str, texts: Sequence[str] | None) -> dict[str, str]:
     >>> pairs_from("--peer-address", ["north=10.0.0.1:7000"])
     {'north': '10.0.0.1:7000'}
     """
-    found: dict[str, str] = {}
+    pairs: dict[str, str] = {}
     for text in texts or []:
         # From the right: names may have any character, and addresses and numbers have no "=".
         name, equals, value = text.rpartition("=")
         require(bool(equals and name and value), f"{option} must be NAME=VALUE, got {text!r}")
-        require(name not in found, f"{option} {name} was given twice")
-        found[name] = value
-    return found
+        require(name not in pairs, f"{option} {name} was given twice")
+        pairs[name] = value
+    return pairs
 
 
 def require_current(folder: Path, authority: str, certificates: "Sequence[Certificate]") -> None:
@@ -139,8 +139,8 @@ def require_current(folder: Path, authority: str, certificates: "Sequence[Certif
     now, signer = datetime.now(UTC), authority_in(authority)
     dated = [("the authority", AUTHORITY, signer.not_valid_before_utc, signer.not_valid_after_utc)]
     # `keys init` writes hub.crt, whatever the name of the hub is.
-    stems = (HUB if one.role == "hub" else file_stem(one.name) for one in certificates)
-    dated += [(one.name, stem, one.begins, one.ends) for one, stem in zip(certificates, stems, strict=True)]
+    stems = (HUB if certificate.role == "hub" else file_stem(certificate.name) for certificate in certificates)
+    dated += [(certificate.name, stem, certificate.begins, certificate.ends) for certificate, stem in zip(certificates, stems, strict=True)]
     early = [f"{name} on {begins:%Y-%m-%d}" for name, _, begins, _ in dated if now < begins]
     require(not early, f"certificates that have not begun: {listed(early)}. Set the clock of this computer, or wait")
     over = [(f"{name} on {ends:%Y-%m-%d}", folder / f"{stem}.crt") for name, stem, _, ends in dated if now > ends]
@@ -161,7 +161,7 @@ def certificates_in(folder: Path) -> tuple[str, dict[str, "Certificate"]]:
     require(
         authority.is_file(), f"--authority {folder}: {authority.name} is missing. Make it with: eigenveil keys init"
     )
-    found: dict[str, Certificate] = {}
+    certificates: dict[str, Certificate] = {}
     for path in sorted(folder.glob("*.crt")):
         if path == authority:
             continue
@@ -170,10 +170,10 @@ def certificates_in(folder: Path) -> tuple[str, dict[str, "Certificate"]]:
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
         require(
-            certificate.name not in found, f"{path}: another file in {folder} has the name {certificate.name!r} too"
+            certificate.name not in certificates, f"{path}: another file in {folder} has the name {certificate.name!r} too"
         )
-        found[certificate.name] = certificate
-    return contents(authority).decode(errors="replace"), found
+        certificates[certificate.name] = certificate
+    return contents(authority).decode(errors="replace"), certificates
 
 
 # Up to so many peers `study new` lets all pairs share noise, if their graph alone would not survive the loss of one.
@@ -237,49 +237,49 @@ def new(
     _require_new(file, force=force)
     allowed = bytes_allowed(memory)
     # For these two None is an answer: no privacy, and rows left where they are. Elsewhere it means "not given".
-    given = {
+    params = {
         name: value
         for name, value in settings.items()
         if (value is not None and value is not False) or name in ("epsilon", "row_bound", "center")
     }
-    if given.get("slot_seconds") is not None and "begins" not in given:
+    if params.get("slot_seconds") is not None and "begins" not in params:
         # Written out, so that every site begins at the same moment.
-        given["begins"] = float(math.ceil(time.time()))
-    given |= {
+        params["begins"] = float(math.ceil(time.time()))
+    params |= {
         "columns": columns_of(columns, columns_from, person=settings["person"]),
         "id": secrets.token_hex(16),
     }
     # The file's name is the study's name, unless --name gives another.
-    given |= {"name": file.stem} | given | _carried(given)
+    params |= {"name": file.stem} | params | _carried(params)
     # Public only under some relations. `StudyFile.made` refuses them under the others.
     sizes = pairs_from("--size", size)
     parties: dict[str, Any] = {"sizes": {who: _people(who, text) for who, text in sizes.items()}} if sizes else {}
-    if given["topology"] == "gossip":
+    if params["topology"] == "gossip":
         require(
             address is None and not node_address,
             "--address and --node-address are for a study with a hub, and --graph has no hub",
         )
-        parties |= _between_peers(authority, site, peer_address, given)
+        parties |= _between_peers(authority, site, peer_address, params)
     else:
         require(not peer_address, "--peer-address is for --graph: peers with no hub")
-        parties |= _around_hub(authority, site, address, given.get("fanout"), node_address)
-    return _write(file, given, parties, memory=allowed, even_if_noise=even_if_noise)
+        parties |= _around_hub(authority, site, address, params.get("fanout"), node_address)
+    return _write(file, params, parties, memory=allowed, even_if_noise=even_if_noise)
 
 
-def _carried(given: Mapping[str, Any]) -> dict[str, Any]:
+def _carried(params: Mapping[str, Any]) -> dict[str, Any]:
     """The carrier that the options imply, and who adds the noise unless that was given."""
     require_param(
-        "graph" not in given or "fanout" not in given,
+        "graph" not in params or "fanout" not in params,
         "{graph} is for a study without a hub, and {fanout} for a tree below one; give one of them",
     )
-    private = given["epsilon"] is not None
-    if "graph" in given:
-        return {"topology": "gossip"} | ({"noise": given.get("noise", "pairwise")} if private else {})
+    private = params["epsilon"] is not None
+    if "graph" in params:
+        return {"topology": "gossip"} | ({"noise": params.get("noise", "pairwise")} if private else {})
     # Masks need a star. In a tree the sites' own noise is what protects from the nodes.
-    carrier, trust = ("tree", "site") if "fanout" in given else ("star", "masked")
-    if given.get("streaming"):
+    carrier, trust = ("tree", "site") if "fanout" in params else ("star", "masked")
+    if params.get("streaming"):
         trust = "site"
-    return {"topology": carrier} | ({"trust": given.get("trust", trust)} if private else {})
+    return {"topology": carrier} | ({"trust": params.get("trust", trust)} if private else {})
 
 
 def show(file: File) -> Answer:
@@ -295,8 +295,8 @@ def show(file: File) -> Answer:
     from eigenveil.network.study import StudyFile
     from eigenveil.show.agreement import study_view
 
-    found = StudyFile.read(file)
-    return Answer(view=lambda: study_view(found))
+    study_file = StudyFile.read(file)
+    return Answer(view=lambda: study_view(study_file))
 
 
 def _require_new(file: Path, *, force: bool) -> None:
@@ -319,26 +319,26 @@ def _chosen(
 ) -> "list[Certificate]":
     """The certificates of a role: all of them, sorted by name, or those that were named, in that order."""
     # Sorted, so that the order of parties does not depend on the disk.
-    there = {name: one for name, one in sorted(certificates.items()) if one.role == role}
-    require(bool(there), f"--authority {folder}: it has no certificate of a {role}")
+    present = {name: certificate for name, certificate in sorted(certificates.items()) if certificate.role == role}
+    require(bool(present), f"--authority {folder}: it has no certificate of a {role}")
     for name in names or []:
         require(
-            name in there,
-            f"--site {name}: no {role} of that name has a certificate here; these do: {', '.join(there)}",
+            name in present,
+            f"--site {name}: no {role} of that name has a certificate here; these do: {', '.join(present)}",
         )
-    return [there[name] for name in (names or there)]
+    return [present[name] for name in (names or present)]
 
 
 def _listening(certificates: "list[Certificate]", option_name: str, texts: list[str] | None) -> list[dict[str, str]]:
     """Tables of parties that listen, each with the address given for it."""
     # Both directions are checked: a name that is not there, and a party without an address.
     addresses = pairs_from(option_name, texts)
-    names = [one.name for one in certificates]
+    names = [certificate.name for certificate in certificates]
     for name in addresses:
         require(name in names, f"{option_name} {name}: nobody of that name takes part; these do: {', '.join(names)}")
     for name in names:
         require(name in addresses, f'{option_name} "{name}=HOST:PORT" is missing: where {name} listens')
-    return [{"address": addresses[one.name], "certificate": one.pem} for one in certificates]
+    return [{"address": addresses[certificate.name], "certificate": certificate.pem} for certificate in certificates]
 
 
 def _around_hub(
@@ -350,66 +350,66 @@ def _around_hub(
         raise ValueError("--address is missing: give HOST:PORT where sites reach the hub")
     authority, certificates = certificates_in(keys)
     sites = _chosen(certificates, "site", site, keys)
-    hubs = [one for one in certificates.values() if one.role == "hub"]
+    hubs = [certificate for certificate in certificates.values() if certificate.role == "hub"]
     require(len(hubs) == 1, f"--authority {keys}: the folder must have one hub certificate, and it has {len(hubs)}")
-    found: dict[str, Any] = {
+    parties: dict[str, Any] = {
         "authority": {"certificate": authority},
         "hub": {"address": address, "certificate": hubs[0].pem},
-        "site": [{"certificate": one.pem} for one in sites],
+        "site": [{"certificate": certificate.pem} for certificate in sites],
     }
     if fanout is None:
         require(not node_address, "--node-address is for a tree: give --fanout")
         require_current(keys, authority, [hubs[0], *sites])
-        return found
+        return parties
     # The tree decides which nodes there are, and certificates of other nodes may lie in the folder.
-    names = tree([one.name for one in sites], fanout=fanout, hub=hubs[0].name).nodes
+    names = tree([certificate.name for certificate in sites], fanout=fanout, hub=hubs[0].name).nodes
     for name in names:
-        there = name in certificates and certificates[name].role == "node"
-        require(there, f"--authority {keys}: the certificate of {name!r} is missing, and this tree needs that node")
+        is_node = name in certificates and certificates[name].role == "node"
+        require(is_node, f"--authority {keys}: the certificate of {name!r} is missing, and this tree needs that node")
     require_current(keys, authority, [hubs[0], *(certificates[name] for name in names), *sites])
     nodes = _listening([certificates[name] for name in names], "--node-address", node_address)
-    return found | ({"node": nodes} if nodes else {})
+    return parties | ({"node": nodes} if nodes else {})
 
 
 def _between_peers(
-    keys: Path, site: list[str] | None, peer_address: list[str] | None, given: dict[str, Any]
+    keys: Path, site: list[str] | None, peer_address: list[str] | None, params: dict[str, Any]
 ) -> dict[str, Any]:
-    """The parties; the graphs in `given` become edges between them."""
+    """The parties; the graphs in `params` become edges between them."""
     from eigenveil.estimators.gossip.spec import read_graph
     from eigenveil.network.rules import named_parameters
 
     authority, certificates = certificates_in(keys)
     peers = _chosen(certificates, "peer", site, keys)
     require_current(keys, authority, peers)
-    names = tuple(one.name for one in peers)
+    names = tuple(peer.name for peer in peers)
     with named_parameters():
-        given |= {
-            name: read_graph(name, given[name], names)[0].edges for name in ("graph", "noise_graph") if name in given
+        params |= {
+            name: read_graph(name, params[name], names)[0].edges for name in ("graph", "noise_graph") if name in params
         }
     return {"authority": {"certificate": authority}, "peer": _listening(peers, "--peer-address", peer_address)}
 
 
 def _write(
-    file: Path, given: Mapping[str, Any], parties: Mapping[str, Any], *, memory: int, even_if_noise: bool
+    file: Path, params: Mapping[str, Any], parties: Mapping[str, Any], *, memory: int, even_if_noise: bool
 ) -> Answer:
     from eigenveil.data.archive import whole_file
     from eigenveil.network.parties import said_before
     from eigenveil.network.study import StudyFile
 
     # A study that no site could run is found here, before the coordinator sends it out.
-    found = _surviving(StudyFile.made(given, parties), given, parties)
+    study_file = _surviving(StudyFile.made(params, parties), params, parties)
 
     def planned() -> None:
-        for warning in said_before(found, memory=memory):
+        for warning in said_before(study_file, memory=memory):
             warnings.warn(warning, stacklevel=2)
 
     # Before the coordinator sends out what would cost everybody's budget for noise. Where sizes are private nobody can tell.
     _, warned = despite_noise(
-        planned, in_new(columns="--columns"), even_if_noise=even_if_noise, deed="write", kept="Nothing was written"
+        planned, in_new(columns="--columns"), even_if_noise=even_if_noise, deed="write", outcome="Nothing was written"
     )
     # Read it back before it is written: a study file that others cannot read is worse than none.
-    text = found.text()
-    require(StudyFile.parse(text) == found, "the study file would not read back as it was written")
+    text = study_file.text()
+    require(StudyFile.parse(text) == study_file, "the study file would not read back as it was written")
     with whole_file(file) as temporary:
         temporary.write_text(text, encoding="utf-8")
         # For everyone to read. Parties refuse a study file that others than its owner may change.
@@ -419,10 +419,10 @@ def _write(
     from eigenveil.show.agreement import words_of
 
     def view() -> "View":
-        yield from words_of(found)
-        for words in warned:
-            yield Text(f"warning: {words}", style="yellow")
-        yield Line(f"\nstudy written to {file}, with the digest {found.digest}")
+        yield from words_of(study_file)
+        for warning in warned:
+            yield Text(f"warning: {warning}", style="yellow")
+        yield Line(f"\nstudy written to {file}, with the digest {study_file.digest}")
         yield Line(f"send it to every party; they can read it with: eigenveil study show {file.name}", "dim")
 
     from rich.text import Text
@@ -430,7 +430,7 @@ def _write(
     return Answer(view=view)
 
 
-def _surviving(found: "StudyFile", given: Mapping[str, Any], parties: Mapping[str, Any]) -> "StudyFile":
+def _surviving(study_file: "StudyFile", params: Mapping[str, Any], parties: Mapping[str, Any]) -> "StudyFile":
     """The study itself, or between peers one that survives the loss of a peer, if no option says otherwise.
 
     One that is killed in the middle cannot come back. Without room for one restart the budgets of all the others are lost.
@@ -438,15 +438,15 @@ def _surviving(found: "StudyFile", given: Mapping[str, Any], parties: Mapping[st
     from eigenveil.network.rules import fatal_peers
     from eigenveil.network.study import StudyFile
 
-    if given["topology"] != "gossip" or not found.private or given["noise"] == "published" or "restarts" in given:
-        return found
-    names = [place.name for place in found.peers]
-    candidates = [{**given, "restarts": 1}]
-    if given["noise"] == "pairwise" and "noise_graph" not in given and len(names) <= _ALL_PAIRS:
+    if params["topology"] != "gossip" or not study_file.private or params["noise"] == "published" or "restarts" in params:
+        return study_file
+    names = [peer.name for peer in study_file.peers]
+    candidates = [{**params, "restarts": 1}]
+    if params["noise"] == "pairwise" and "noise_graph" not in params and len(names) <= _ALL_PAIRS:
         # A ring without one peer is a path, and noise between its neighbours alone would protect nobody from a colluder.
-        pairs = tuple((one, other) for at, one in enumerate(names) for other in names[at + 1 :])
-        candidates.append({**given, "restarts": 1, "noise_graph": pairs})
-    best, fewest = found, len(names)
+        pairs = tuple((name, other) for at, name in enumerate(names) for other in names[at + 1 :])
+        candidates.append({**params, "restarts": 1, "noise_graph": pairs})
+    best, fewest = study_file, len(names)
     for candidate in candidates:
         study = StudyFile.made(candidate, parties)
         fatal = len(fatal_peers(study))
@@ -462,7 +462,7 @@ COMMAND = Group(
     name="study",
     about=group,
     commands=(
-        Command(run=new, params=NewStudy, alone=True, words=in_new(columns="--columns")),
+        Command(run=new, params=NewStudy, alone=True, spelling=in_new(columns="--columns")),
         Command(run=show),
     ),
     panel="Studies across organisations",

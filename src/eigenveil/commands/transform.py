@@ -75,7 +75,7 @@ def transform(
     by name. Columns that the model does not have are left out. The table
     is read once, block by block, and may be larger than memory.
     """
-    read = Reading(asked=TableParams(**settings), carry=tuple(carry or ()))
+    read = Reading(params=TableParams(**settings), carry=tuple(carry or ()))
     read.require(data)
     require_file(model)
     inputs = [model] if is_stdin(data) else [data, model]
@@ -112,9 +112,9 @@ def _view(data: Path, scores: Path, model: "Model", job: _ScoreJob) -> "View":
     if job.left_out:
         yield Text(f"left out, because the model does not have them: {plain(listed(job.left_out))}", style="dim")
     noted = model.settings.get("carry")
-    kept = [name for name in job.left_out if _noted(name, noted)] if isinstance(noted, list) else []
-    if kept and not job.carried:
-        yield Text(f"the fit set some of them aside: --carry {plain(','.join(kept))} writes them too", style="dim")
+    set_aside = [name for name in job.left_out if _noted(name, noted)] if isinstance(noted, list) else []
+    if set_aside and not job.carried:
+        yield Text(f"the fit set some of them aside: --carry {plain(','.join(set_aside))} writes them too", style="dim")
     yield Line(f"scores written to {scores}, one column per component")
     whose = "standard input" if is_stdin(data) else str(data)
     beside = f", and has their {plain(listed(job.carried))}" if job.carried else ""
@@ -127,7 +127,7 @@ def _noted(name: str, entries: list[Any]) -> bool:
     from fnmatch import fnmatchcase
 
     every = [part.strip() for entry in entries for part in (str(entry), *str(entry).split(","))]
-    return any(name == one or fnmatchcase(name, one) for one in every)
+    return any(name == pattern or fnmatchcase(name, pattern) for pattern in every)
 
 
 def _matched(path: Path, model: "Model", reading: Reading, *, clip: bool) -> _ScoreJob:
@@ -135,20 +135,20 @@ def _matched(path: Path, model: "Model", reading: Reading, *, clip: bool) -> _Sc
     from eigenveil.data.tables import read_table
 
     dim = model.components.shape[1]
-    if reading.asked.na_values is None and model.marks:
+    if reading.params.na_values is None and model.marks:
         # What stood for a missing value in the fit does so here, too: words in columns of text are known only while reading.
-        reading = replace(reading, asked=replace(reading.asked, na_values=model.marks.words))
+        reading = replace(reading, asked=replace(reading.params, na_values=model.marks.texts))
     # The model remembers how its own table counted, and another table is read the same way.
-    one_based = reading.asked.one_based or bool(model.settings.get("one_based", False))
+    one_based = reading.params.one_based or bool(model.settings.get("one_based", False))
     format_ = reading.format(path)
     if not format_.has_names:
         files = {**reading.files, "one_based": one_based and "one_based" in format_.options}
-        chosen = {"columns": reading.asked.columns, "drop": reading.asked.drop or (), "carry": reading.carry}
+        chosen = {"columns": reading.params.columns, "drop": reading.params.drop or (), "carry": reading.carry}
         rows = read_table(path, **chosen, **files).rows
         rows = rows if format_.states_width else _widened(rows, dim)
         _require_dim(path, rows.shape[1], dim)
         return _ScoreJob(beside(scores_of(model, rows, clip=clip), None))
-    table = open_named(standard_input() if is_stdin(path) else path, reading.asked)
+    table = open_named(standard_input() if is_stdin(path) else path, reading.params)
     layout, left_out = _laid_out(table, model, reading)
     _require_dim(table.source, len(layout.names), dim)
     require_own_names(layout.carry, len(model.components))
@@ -161,10 +161,10 @@ def require_own_names(names: Sequence[str], rank: int) -> None:
     require(not taken, f"--carry {', '.join(sorted(taken))} has the name of a column of scores. Rename it first")
 
 
-def _require_dim(source: Any, found: int, dim: int) -> None:
+def _require_dim(source: Any, n_columns: int, dim: int) -> None:
     require(
-        found == dim,
-        f"{source} has {found} columns and the model has {dim}. Use a table with the columns the model was fitted on",
+        n_columns == dim,
+        f"{source} has {n_columns} columns and the model has {dim}. Use a table with the columns the model was fitted on",
     )
 
 
@@ -174,16 +174,16 @@ def _laid_out(table: "NamedTable", model: "Model", reading: Reading) -> tuple["C
     from eigenveil.data.known import KnownColumns
 
     # Levels come from the model: those of another table would be other columns.
-    choice = replace(ColumnChoice.of(reading.asked), one_hot=model.levels, carry=reading.carry)
+    choice = replace(ColumnChoice.of(reading.params), one_hot=model.levels, carry=reading.carry)
     if model.columns is None or not table.named:
         return choice.laid_out(table.source, table.names, table.kinds), ()
     # Only to learn what --carry and --drop stand for, whatever kind the columns are.
-    said = replace(choice, columns=None, one_hot={}).laid_out(table.source, table.names)
-    offered = set(table.names) if not reading.asked.drop else {*said.read, *said.carry}
-    known = KnownColumns(dim=len(model.columns), names=model.columns, one_hot=model.levels)
-    layout = known.laid_out(table.source, table.names, table.kinds, offered=frozenset(offered))
-    read = {*layout.read, *said.carry}
-    return replace(layout, carry=said.carry), tuple(name for name in said.read if name not in read)
+    table_layout = replace(choice, columns=None, one_hot={}).laid_out(table.source, table.names)
+    offered = set(table.names) if not reading.params.drop else {*table_layout.read, *table_layout.carry}
+    model_columns = KnownColumns(dim=len(model.columns), names=model.columns, one_hot=model.levels)
+    layout = model_columns.laid_out(table.source, table.names, table.kinds, offered=frozenset(offered))
+    read = {*layout.read, *table_layout.carry}
+    return replace(layout, carry=table_layout.carry), tuple(name for name in table_layout.read if name not in read)
 
 
 def _widened(rows: "Rows", dim: int) -> "Rows":
@@ -234,10 +234,10 @@ def _finite(model: "Model", rows: Any, *, clip: bool) -> "Array":
     """The scores of rows. Of a model that drops incomplete rows, these have none: their scores are NaN."""
     import numpy as np
 
-    found: Array = model.transform(rows, clip=clip)
-    good = ~np.isinf(found) if _with_gaps(model) else np.isfinite(found)
+    scores: Array = model.transform(rows, clip=clip)
+    good = ~np.isinf(scores) if _with_gaps(model) else np.isfinite(scores)
     require(bool(good.all()), "some rows have NaN or infinite entries. Fill in or remove such rows first")
-    return found
+    return scores
 
 
 COMMAND = Command(run=transform, params=TableParams, panel="Use and check a model", leave=("one_hot",))

@@ -58,13 +58,13 @@ def recent(lines: list[str]) -> list[str]:
     >>> [len(recent(["x" * size] * 3)) for size in (10, 1 << 19, 1 << 21)]
     [3, 2, 1]
     """
-    room, kept = _RECENT, list[str]()
+    room, retained = _RECENT, list[str]()
     for line in reversed(lines):
         room -= len(line)
-        if kept and room < 0:
+        if retained and room < 0:
             break
-        kept.append(line)
-    return kept[::-1]
+        retained.append(line)
+    return retained[::-1]
 
 
 def _told(line: str) -> dict[str, Any]:
@@ -72,33 +72,33 @@ def _told(line: str) -> dict[str, Any]:
     return {name: value for name, value in json.loads(line).items() if name != "at"}
 
 
-def followed(given: Given, source: Path, *, connect: str | None) -> None:
+def followed(options: Given, source: Path, *, connect: str | None) -> None:
     """Take part in a study of streams, from the study file to the end, with consent in between."""
     from eigenveil.data.follow import ByClock, Followed, follow
     from eigenveil.data.formats import FileParams
     from eigenveil.network.agents.slot_site import SlotSiteAgent
     from eigenveil.network.streams import rule_of
 
-    def read(study: "StudyFile", place: "Place") -> Followed:
-        require(study.streaming, f"{given.study} is a study of tables: give --data, and not --follow")
-        how, sized = FileParams(**given.reading), isinstance(rule_of(study), ByClock)
+    def read(study: "StudyFile", party: "Place") -> Followed:
+        require(study.streaming, f"{options.study} is a study of tables: give --data, and not --follow")
+        how, sized = FileParams(**options.reading), isinstance(rule_of(study), ByClock)
         return follow(sys.stdin.buffer if str(source) == "-" else source, columns=study.columns, how=how, sized=sized)
 
     def make(study: "StudyFile", rows: Followed, **settings: Any) -> SlotSiteAgent:
         return SlotSiteAgent(study, **settings)
 
     _give_back_memory()
-    with opening(given, "site", make, read) as opened:
+    with opening(options, "site", make, read) as opened:
         agent, ledger, voice, view = opened.agent, opened.ledger, opened.voice, opened.view
         view.of(agent, calls=agent.calls)
-        disclose_stream(voice, agent, ledger, source=source, ledger_path=given.ledger, joined=opened.known is not None)
-        if given.dry_run:
+        disclose_stream(voice, agent, ledger, source=source, ledger_path=options.ledger, joined=opened.replay is not None)
+        if options.dry_run:
             voice.say("This was a dry run: nothing was written and nobody was called.")
             return
         note = None
         # After a restart the ledger knows the study, and nobody has to agree twice.
-        if opened.known is None:
-            note = consent.agreed(voice, agent.study, ledger, rules=given.policy if given.yes else None)
+        if opened.replay is None:
+            note = consent.agreed(voice, agent.study, ledger, rules=options.policy if options.yes else None)
         with voice.under(view):
             carried(
                 lambda: agent.run(opened.rows, address=connect, note=note),
@@ -123,7 +123,7 @@ def _give_back_memory() -> None:
         mallopt(_MMAP_THRESHOLD, 1 << 17)
 
 
-def served(found: "StudyFile", keys: "Keys", *, study: Path, log: Path, model: Path, listen: str, memory: int) -> None:
+def served(study_file: "StudyFile", keys: "Keys", *, study: Path, log: Path, model: Path, listen: str, memory: int) -> None:
     """Run the hub of a study of streams until the last slot and its window are over."""
     from eigenveil.data.archive import whole_file
     from eigenveil.network.agents.slot_hub import SlotHubAgent, current_line
@@ -142,14 +142,14 @@ def served(found: "StudyFile", keys: "Keys", *, study: Path, log: Path, model: P
             learned.save(model)
         # The last lines and this one, whole or not at all: `watch` may read at any moment.
         with whole_file(lines) as temporary:
-            temporary.write_text("".join(f"{one}\n" for one in recent([*before, line])), encoding="utf-8")
+            temporary.write_text("".join(f"{entry}\n" for entry in recent([*before, line])), encoding="utf-8")
             # Released numbers only, and whoever watches may be another user of this machine.
             temporary.chmod(0o644)
 
-    with SlotHubAgent.log_for(log, found) as written:
-        agent = SlotHubAgent(found, keys=keys, log=written, memory=memory, on_event=view.on_event)
+    with SlotHubAgent.log_for(log, study_file) as written:
+        agent = SlotHubAgent(study_file, keys=keys, log=written, memory=memory, on_event=view.on_event)
         view.of(agent, calls=())
-        voice.say(disclosure.title_words(found), style="bold")
+        voice.say(disclosure.title_words(study_file), style="bold")
         voice.say(f"The current answer is in {model} and {lines}. Show it: eigenveil watch {study}", whole=True)
         with voice.under(view):
             carried(
@@ -162,11 +162,11 @@ def served(found: "StudyFile", keys: "Keys", *, study: Path, log: Path, model: P
                 left=lambda: f"nothing is lost: the same command goes on from {log}",
                 look=view.look,
             )
-        slots, there = agent.parties.spec.slots, agent.durable.party.horizon
+        slots, horizon = agent.parties.spec.slots, agent.durable.party.horizon
         over = (
             f"all {slots} slots are over"
-            if there == slots
-            else f"the sources have ended after {there} of {slots} slots"
+            if horizon == slots
+            else f"the sources have ended after {horizon} of {slots} slots"
         )
         result = "nothing was released" if agent.model() is None else f"the model is in {model}"
         voice.say(f"{over}; {result}", style="green", whole=True)
@@ -199,9 +199,9 @@ def watch(
     require_file(study)
     from eigenveil.network.study import StudyFile
 
-    found = StudyFile.read(study)
-    require(found.streaming, f"{study} is a study of tables: its model is there when it is over")
-    for facts, line in _followed_lines(lines_beside(study), found, once=once):
+    study_file = StudyFile.read(study)
+    require(study_file.streaming, f"{study} is a study of tables: its model is there when it is over")
+    for facts, line in _followed_lines(lines_beside(study), study_file, once=once):
         if as_json:
             typer.echo(line)
         else:
@@ -211,17 +211,17 @@ def watch(
 
 def _followed_lines(path: Path, study: "StudyFile", *, once: bool) -> Iterator[tuple[dict[str, Any], str]]:
     """The lines of the hub as they come, from the last one on; until the study is over."""
-    last, said = "", False
+    last, is_announced = "", False
     none_yet = f"{path} has no line yet: the hub has not asked for a slot, or runs elsewhere"
     while True:
         # Opened anew at every look: the hub replaces the file, and an open one would stay as it was.
         lines = lines_in(path)
         if not lines:
             require(not once, none_yet)
-            if not said:
+            if not is_announced:
                 # Once, and not among the lines: somebody may read those with another program.
                 typer.echo(f"{none_yet}. Waiting for it", err=True)
-            said = True
+            is_announced = True
         # From the last one: what was current before is of no use now. The hub drops old lines, so they cannot be counted.
         for line in lines[lines.index(last) + 1 :] if last in lines else lines[-1:]:
             facts = json.loads(line)
@@ -250,12 +250,12 @@ def _shown(facts: Mapping[str, Any]) -> Iterator[str]:
         yield "  nothing has been released yet"
         return
     columns = facts["columns"]
-    for place, (direction, variance, share) in enumerate(
+    for index, (direction, variance, share) in enumerate(
         zip(facts["components"], facts["explained_variance"], facts["explained_variance_ratio"], strict=True)
     ):
         largest = sorted(range(len(columns)), key=lambda at: -abs(direction[at]))[:_LARGEST]
         entries = ", ".join(f"{columns[at]} {direction[at]:+.2f}" for at in largest)
-        yield f"  component {place + 1}: variance {variance:.4g} ({share:.1%}): {entries}"
+        yield f"  component {index + 1}: variance {variance:.4g} ({share:.1%}): {entries}"
     if facts["noise_floor"] > 0:
         above, all_of_them = facts["above_noise"], len(facts["components"])
         yield f"  {above} of {all_of_them} components stand out from the noise (variance {facts['noise_floor']:.3g})"

@@ -204,8 +204,8 @@ class RowsElsewhere(Rows, Protocol):
         """Whether rows are weighted so that a person counts once, as those of `by_person` are."""
         ...
 
-    def total(self, work: Work[_Sums], *, seen: Progress | None = None) -> _Sums:
-        """`work` over all rows. `seen` is told how many rows were just done, for a display where the data is."""
+    def total(self, work: Work[_Sums], *, progress: Progress | None = None) -> _Sums:
+        """`work` over all rows. `progress` is told how many rows were just done, for a display where the data is."""
         ...
 
     def by_person(self, person: Any) -> "RowsElsewhere":
@@ -224,7 +224,7 @@ def total_of(rows: Rows, work: Work[_Sums]) -> _Sums:
         for watcher in watchers:
             watcher(count)
 
-    return place.total(work, seen=seen if watchers else None)
+    return place.total(work, progress=seen if watchers else None)
 
 
 def is_elsewhere(rows: Rows) -> bool:

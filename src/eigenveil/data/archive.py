@@ -116,7 +116,7 @@ class ArchiveKind:
 
     format: str
     version: int
-    words: str
+    description: str
     error: type[EigenveilError]
 
     def write(
@@ -154,7 +154,7 @@ class ArchiveKind:
                 header = self._header(path, file.metadata() or {})
                 arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except SafetensorError as error:
-            raise self.error(f"{path} is not {self.words}, or it is damaged") from error
+            raise self.error(f"{path} is not {self.description}, or it is damaged") from error
         return arrays, header
 
     def read_as(self, path: Path, make: Callable[[dict[str, Any], dict[str, Any]], Made]) -> Made:
@@ -175,15 +175,15 @@ class ArchiveKind:
             header = json.loads(metadata[_KEY], parse_int=whole_number)
         except (KeyError, json.JSONDecodeError, RecursionError) as error:
             # A header of deeply nested lists exhausts the stack of the parser, so a hostile file ends here too.
-            raise self.error(f"{path} is a safetensors file but not {self.words}") from error
+            raise self.error(f"{path} is a safetensors file but not {self.description}") from error
         except ValueError as error:
             raise self.error(f"{path} is damaged: {error}") from error
         # The format comes first, because the version of another kind of archive says nothing here.
         if not isinstance(header, dict) or header.get("format") != self.format:
-            raise self.error(f"{path} is a safetensors file but not {self.words}")
+            raise self.error(f"{path} is a safetensors file but not {self.description}")
         if header.get("version") != self.version:
             raise self.error(
-                f"{path} is {self.words} of version {header.get('version')!r}. This program reads version {self.version}: "
+                f"{path} is {self.description} of version {header.get('version')!r}. This program reads version {self.version}: "
                 "make it again, or read it with the version of Eigenveil that wrote it"
             )
         return header
@@ -214,7 +214,7 @@ def require_own_folder(path: Path) -> None:
     require(why is None, str(why))
 
 
-def read_owned(path: Path, *, most: int, private: bool = False, ours: bool = True) -> bytes:
+def read_owned(path: Path, *, max_bytes: int, private: bool = False, ours: bool = True) -> bytes:
     """The bytes of a small file that nobody else may change; a `ValueError` says why it is refused.
 
     Without `ours` it may belong to anybody, and only its own permissions count: a study file comes from others, is public,
@@ -224,13 +224,13 @@ def read_owned(path: Path, *, most: int, private: bool = False, ours: bool = Tru
     require(path.is_file() or not path.exists(), f"{path} is not a file")
     with path.open("rb") as file:
         # Of the open file and not of its path, which somebody could exchange in between.
-        found = os.fstat(file.fileno())
-        require(stat.S_ISREG(found.st_mode), f"{path} is not a file")
-        why = (_unsafe_folder(path) if ours else None) or _unsafe_file(path, found, private=private, ours=ours)
+        status = os.fstat(file.fileno())
+        require(stat.S_ISREG(status.st_mode), f"{path} is not a file")
+        why = (_unsafe_folder(path) if ours else None) or _unsafe_file(path, status, private=private, ours=ours)
         require(why is None, str(why))
         # One byte more than allowed shows that there is more, without reading all of it.
-        raw = file.read(most + 1)
-    require(len(raw) <= most, f"{path} is larger than {most} bytes")
+        raw = file.read(max_bytes + 1)
+    require(len(raw) <= max_bytes, f"{path} is larger than {max_bytes} bytes")
     return raw
 
 
@@ -239,7 +239,7 @@ def text_owned(path: Path, *, ours: bool = True) -> str:
     require(path.is_file(), f"{path} does not exist or is not a file")
     try:
         # Some editors begin a file with a byte order mark.
-        return read_owned(path, most=LARGEST, ours=ours).decode("utf-8-sig")
+        return read_owned(path, max_bytes=LARGEST, ours=ours).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} must be text in UTF-8: {error}") from None
 
@@ -248,13 +248,13 @@ def _unsafe_folder(path: Path) -> str | None:
     if os.name == "nt":
         return None
     for folder, decides in _folders_to(path):
-        found = folder.stat()
-        if decides and found.st_uid not in (0, os.geteuid()):
+        status = folder.stat()
+        if decides and status.st_uid not in (0, os.geteuid()):
             return (
-                f"{_name_of(found.st_uid)} owns the folder {folder}, and may exchange {path.name} in it. Keep it elsewhere, or "
+                f"{_name_of(status.st_uid)} owns the folder {folder}, and may exchange {path.name} in it. Keep it elsewhere, or "
                 f"run: chown {_name_of(os.geteuid())} {_quoted(folder)}"
             )
-        if found.st_mode & _WRITE and (decides or not found.st_mode & stat.S_ISVTX):
+        if status.st_mode & _WRITE and (decides or not status.st_mode & stat.S_ISVTX):
             return (
                 f"others may write in the folder {folder}, and so exchange {path.name}. Keep it elsewhere, or run: "
                 f"chmod go-w {_quoted(folder)}"
@@ -262,18 +262,18 @@ def _unsafe_folder(path: Path) -> str | None:
     return None
 
 
-def _unsafe_file(path: Path, found: os.stat_result, *, private: bool, ours: bool = True) -> str | None:
+def _unsafe_file(path: Path, status: os.stat_result, *, private: bool, ours: bool = True) -> str | None:
     if os.name == "nt":
         return None
-    if ours and found.st_uid not in (0, os.geteuid()):
-        owner = _name_of(found.st_uid)
+    if ours and status.st_uid not in (0, os.geteuid()):
+        owner = _name_of(status.st_uid)
         return (
             f"{path} belongs to {owner}. Run this as {owner}, or check what it says and run: "
             f"chown {_name_of(os.geteuid())} {_quoted(path)}"
         )
-    if private and found.st_mode & _ANY:
+    if private and status.st_mode & _ANY:
         return f"{path} is private, and others may read or change it. Run: chmod 600 {_quoted(path)}"
-    if found.st_mode & _WRITE:
+    if status.st_mode & _WRITE:
         return f"others than its owner may change {path}. Run chmod go-w {_quoted(path)}, after you have checked what it says"
     return None
 
@@ -287,17 +287,17 @@ def _folders_to(path: Path) -> Iterator[tuple[Path, bool]]:
         if part == "..":
             at = at.parent
             continue
-        here = at / part
-        if here.is_symlink():
+        entry = at / part
+        if entry.is_symlink():
             links += 1
             require(links <= _MOST_LINKS, f"{path} leads through too many links")
             yield at, True
-            target = here.readlink()
+            target = entry.readlink()
             at = Path("/") if target.is_absolute() else at
             left.extend(reversed(target.parts[target.is_absolute() :]))
         else:
             yield at, not left
-            at = here
+            at = entry
 
 
 def _name_of(user: int) -> str:

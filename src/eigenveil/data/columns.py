@@ -90,22 +90,22 @@ class ColumnFaults:
             "Infinite values are in": self.infinite,
             "Missing values are in": () if gaps else self.missing,
         }
-        said, columns, advice = error.happened, error.columns, error.advice
-        for words, names in notes.items():
+        message, columns, advice = error.happened, error.columns, error.advice
+        for note, names in notes.items():
             new = tuple(name for name in names if name not in columns)
             columns += new
-            said += f". {words}: {listed(map(repr, new))}" * bool(new)
+            message += f". {note}: {listed(map(repr, new))}" * bool(new)
             if new and names is self.missing:
                 advice += ". Missing values can be handled with {missing=counts} in a fit"
-        return ColumnsError(said, columns, advice=advice, drop=to_drop(columns, among))
+        return ColumnsError(message, columns, advice=advice, drop=to_drop(columns, among))
 
 
 def _beginning(batches: Iterable[Any]) -> Iterator[Any]:
-    seen = 0
+    n_bytes = 0
     for batch in batches:
         yield batch
-        seen += batch.nbytes
-        if seen >= LOOKED_AT:
+        n_bytes += batch.nbytes
+        if n_bytes >= LOOKED_AT:
             return
 
 
@@ -121,11 +121,11 @@ def named_in_full(table: Any, names: Sequence[str], *, gaps: bool) -> Iterator[N
             # What a pipe has given is gone.
             raise where from None
         try:
-            found = table.faults(names)
+            faults = table.faults(names)
         except ValueError:
             # The file is damaged further down, and the first error stands.
             raise where from None
-        raise found.added_to(where, gaps=gaps, among=table.names) from None
+        raise faults.added_to(where, gaps=gaps, among=table.names) from None
 
 
 def to_drop(bad: Sequence[str], among: Sequence[str]) -> tuple[str, ...]:
@@ -143,13 +143,13 @@ def to_drop(bad: Sequence[str], among: Sequence[str]) -> tuple[str, ...]:
     for name in bad:
         numbered = _NUMBERED.fullmatch(name)
         stems.setdefault(numbered[1] if numbered is not None else name, []).append(name)
-    found: list[str] = []
+    patterns: list[str] = []
     for stem, names in stems.items():
         # A star is a pattern here, and one in a name must not be.
         pattern = _SIGNS.sub(r"[\1]", stem) + "*"
         clear = stem != "" and not any(fnmatchcase(name, pattern) for name in good)
-        found += [pattern] if clear and len(names) >= _FEWEST else names
-    return tuple(found) if len(found) <= _MOST else ()
+        patterns += [pattern] if clear and len(names) >= _FEWEST else names
+    return tuple(patterns) if len(patterns) <= _MOST else ()
 
 
 # The name pandas gives to an unnamed index when it writes Parquet: row numbers, not a feature.
@@ -183,9 +183,9 @@ def looks_like_id(name: str) -> bool:
     >>> [looks_like_id(name) for name in ("id", "patient_id", "PatientID", "customerid", "acid", "idle_time", "width")]
     [True, True, True, True, False, False, False]
     """
-    words = [word.lower() for word in _WORD.findall(name)]
+    parts = [word.lower() for word in _WORD.findall(name)]
     plain = name.strip().lower()
-    edges = {words[0], words[-1]} if words else set()
+    edges = {parts[0], parts[-1]} if parts else set()
     return bool(edges & _ID_WORDS) or _ID_NAMES.fullmatch(plain) is not None or plain in _ROW_NUMBERS
 
 
@@ -220,13 +220,13 @@ def require_kinds(kinds: Mapping[str, str], names: Sequence[str], *, source: str
     bad = {name: kinds[name] for name in names if kinds[name] not in _NUMBERS}
     if bad:
         shown = listed(f"{name} ({kind})" for name, kind in bad.items())
-        found = ColumnsError(
+        error = ColumnsError(
             f"columns must hold numbers; these do not: {shown}",
             tuple(bad),
             advice=advice_for(bad),
             drop=to_drop(tuple(bad), names),
         )
-        raise found.at(source) if source else found
+        raise error.at(source) if source else error
 
 
 def advice_for(bad: Mapping[str, str]) -> str:
@@ -246,10 +246,10 @@ def advice_for(bad: Mapping[str, str]) -> str:
 
 def require_names(source: Any, names: Sequence[str], wanted: Sequence[str]) -> None:
     """Refuse a table that lacks a `wanted` column, or has two columns of the same name."""
-    known = set(names)
-    missing = [name for name in wanted if name not in known]
+    present = set(names)
+    missing = [name for name in wanted if name not in present]
     require(not missing, f"{source} has no column {listed(map(repr, missing))}; it has {listed(names)}")
-    twice = sorted(name for name, count in Counter(names).items() if count > 1) if len(known) < len(names) else []
+    twice = sorted(name for name, count in Counter(names).items() if count > 1) if len(present) < len(names) else []
     require(not twice, f"{source} has more than one column called {listed(map(repr, twice))}. Rename all but one")
 
 
@@ -290,17 +290,17 @@ class ColumnLayout:
         if not self.one_hot:
             return as_numbers(batch.select(list(self.read)), gaps=gaps)
         plain = as_numbers(batch.select(list(self.plain)), gaps=gaps)
-        found = np.empty((batch.num_rows, len(self.names)))
-        place, number = 0, 0
+        matrix = np.empty((batch.num_rows, len(self.names)))
+        column, number = 0, 0
         for name in self.read:
             if name in self.one_hot:
                 levels = one_hot_columns(batch.column(name), name, self.one_hot[name])
-                found[:, place : place + len(levels)] = np.column_stack(levels)
-                place += len(levels)
+                matrix[:, column : column + len(levels)] = np.column_stack(levels)
+                column += len(levels)
             else:
-                found[:, place] = plain[:, number]
-                place, number = place + 1, number + 1
-        return found
+                matrix[:, column] = plain[:, number]
+                column, number = column + 1, number + 1
+        return matrix
 
 
 @final
@@ -322,8 +322,8 @@ class ColumnChoice:
     @classmethod
     def of(cls, asked: Any, *, person: str | None = None) -> "ColumnChoice":
         """From the parameters of an estimator or a command."""
-        found = validate_params(ColumnsParams, asked)
-        return cls(columns=found.columns, drop=found.drop or (), one_hot=found.one_hot or {}, person=person)
+        params = validate_params(ColumnsParams, asked)
+        return cls(columns=params.columns, drop=params.drop or (), one_hot=params.one_hot or {}, person=person)
 
     @property
     def empty(self) -> bool:
@@ -334,16 +334,16 @@ class ColumnChoice:
         """The same, with these columns left out."""
         return replace(self, drop=(*self.drop, *names))
 
-    def sources(self, known: Sequence[str]) -> tuple[str, ...]:
-        """The columns of a table that the columns `known` of a fit were made from, in their order."""
+    def sources(self, fit_names: Sequence[str]) -> tuple[str, ...]:
+        """The columns of a table that the columns `fit_names` of a fit were made from, in their order."""
         made = {f"{name}_{level}": name for name, levels in self.one_hot.items() for level in levels}
-        return tuple(dict.fromkeys(made.get(name, name) for name in known))
+        return tuple(dict.fromkeys(made.get(name, name) for name in fit_names))
 
     def again(
-        self, names: Sequence[str], known: Sequence[str], *, source: Any = "X", kinds: Mapping[str, str] | None = None
+        self, names: Sequence[str], fit_names: Sequence[str], *, source: Any = "X", kinds: Mapping[str, str] | None = None
     ) -> ColumnLayout:
-        """The layout of another table for the columns `known` of a fit, in their order; its columns may have any other."""
-        wanted = self.sources(known)
+        """The layout of another table for the columns `fit_names` of a fit, in their order; its columns may have any other."""
+        wanted = self.sources(fit_names)
         levels = {name: every for name, every in self.one_hot.items() if name in wanted}
         return ColumnChoice(columns=wanted, one_hot=levels, literal=True).laid_out(source, names, kinds)
 
@@ -351,19 +351,19 @@ class ColumnChoice:
         """The layout of a table with these column names. `kinds` are its declared types in words, if it declares any."""
         beside = [] if self.person is None else [self.person]
         require_names(source, names, [*beside, *self.one_hot])
-        known = frozenset(names)
-        carry = tuple(dict.fromkeys(name for name, _ in self._found("carry", self.carry, source, names, known)))
-        dropped = {name for name, _ in self._found("drop", self.drop, source, names, known)}
+        present = frozenset(names)
+        carry = tuple(dict.fromkeys(name for name, _ in self._found("carry", self.carry, source, names, present)))
+        dropped = {name for name, _ in self._found("drop", self.drop, source, names, present)}
         # A study names its columns. One of them that a site carries, too, is still analysed.
         apart = dropped.union(beside, () if self.literal else carry)
         if self.columns is None:
-            asked = {name: False for name in names if not PANDAS_INDEX.fullmatch(name)}
+            chosen = {name: False for name in names if not PANDAS_INDEX.fullmatch(name)}
         else:
-            asked = {}
-            for name, exact in self._found("columns", self.columns, source, names, known):
+            chosen = {}
+            for name, exact in self._found("columns", self.columns, source, names, present):
                 # A column that an entry names and another one matches counts as named: someone wants it as it is.
-                asked[name] = asked.get(name, False) or exact
-        read = tuple(name for name in asked if name not in apart)
+                chosen[name] = chosen.get(name, False) or exact
+        read = tuple(name for name in chosen if name not in apart)
         require(len(read) > 0, f"{source} has no columns left to analyse")
         unused = [name for name in self.one_hot if name not in read]
         if unused:
@@ -375,34 +375,34 @@ class ColumnChoice:
         made = tuple(_named(read, self.one_hot))
         # A level may make a name that another column has already, such as sex_f.
         require_names(f"{source}, with its text as 0 and 1,", made, ())
-        ids = tuple(name for name in read if name not in self.one_hot and not asked[name] and looks_like_id(name))
+        ids = tuple(name for name in read if name not in self.one_hot and not chosen[name] and looks_like_id(name))
         one_hot = {name: self.one_hot[name] for name in read if name in self.one_hot}
         return ColumnLayout(read=read, names=made, one_hot=one_hot, person=self.person, carry=carry, ids=ids)
 
     def _found(
-        self, parameter: str, entries: Sequence[str], source: Any, names: Sequence[str], known: frozenset[str]
+        self, parameter: str, entries: Sequence[str], source: Any, names: Sequence[str], present: frozenset[str]
     ) -> Iterator[tuple[str, bool]]:
         """The columns that `entries` stand for, and whether each was named exactly; all that stand for none in one error."""
         missing: list[str] = []
-        found: list[tuple[str, bool]] = []
+        matches: list[tuple[str, bool]] = []
         literal = self.literal and parameter != "carry"
         for entry in entries:
             # A name with a comma or a star in it is a name first.
             # Some tables have a column without a name.
-            whole = entry in known or literal
+            whole = entry in present or literal
             for part in [entry] if whole else filter(None, (part.strip() for part in entry.split(","))):
-                if part in known:
-                    found.append((part, True))
+                if part in present:
+                    matches.append((part, True))
                     continue
                 matching = [name for name in names if fnmatchcase(name, part)] if _PATTERN.search(part) else []
-                found += [(name, False) for name in matching]
+                matches += [(name, False) for name in matching]
                 missing += [part] * (not matching or literal)
         if missing:
-            words = f"{source} has no column {listed(map(repr, missing))}; it has {listed(names)}"
+            message = f"{source} has no column {listed(map(repr, missing))}; it has {listed(names)}"
             # A model or a study names its columns, and no option does.
             own = parameter == "carry" or literal
-            raise ParameterError(verbatim(words) if own else f"{verbatim(words)}. Check {{{parameter}}}")
-        yield from found
+            raise ParameterError(verbatim(message) if own else f"{verbatim(message)}. Check {{{parameter}}}")
+        yield from matches
 
 
 def _named(read: Sequence[str], one_hot: Mapping[str, Sequence[str]]) -> Iterator[str]:
@@ -451,7 +451,7 @@ def one_hot_columns(column: Any, name: str, levels: Sequence[str]) -> "list[Arra
     )
     values = values.cast(pa.float64(), safe=False) if kind == "number" else values.cast(pa.string())
     equal = (pc.fill_null(pc.equal(values, pa.scalar(level)), False) for level in wanted)
-    return [np.asarray(pc.cast(one, pa.int8()), dtype=np.float64) for one in equal]
+    return [np.asarray(pc.cast(mask, pa.int8()), dtype=np.float64) for mask in equal]
 
 
 def _level_as_number(name: str, level: str) -> float:
@@ -510,15 +510,15 @@ def require_entries(values: "Array", names: Sequence[Any], *, gaps: bool) -> Non
         ("infinite", np.isinf, "They are never taken for missing ones. Correct them, or"),
         ("missing", np.isnan, "Handle them with {missing=counts} in a fit, or"),
     ):
-        found = tuple(
+        columns = tuple(
             str(name) for name, wrong in zip(names, np.atleast_1d(bad(values).any(axis=0)), strict=True) if wrong
         )
-        if found and not (gaps and what == "missing"):
-            which = f"column {found[0]!r} has" if len(found) == 1 else f"{len(found)} columns have"
-            listing = "" if len(found) == 1 else f": {listed(found)}"
+        if columns and not (gaps and what == "missing"):
+            which = f"column {columns[0]!r} has" if len(columns) == 1 else f"{len(columns)} columns have"
+            listing = "" if len(columns) == 1 else f": {listed(columns)}"
             raise ColumnsError(
                 f"{which} {what} values{listing}",
-                found,
+                columns,
                 advice=f"{advice} leave {{it}} out with {{drop=}}",
-                drop=to_drop(found, [str(name) for name in names]),
+                drop=to_drop(columns, [str(name) for name in names]),
             )

@@ -185,19 +185,19 @@ def kinds_in(X: Any) -> dict[str, str]:
 
     if is_arrow_like(X):
         return kinds_of(as_arrow(X).schema)
-    found: dict[str, str] = {}
-    for place, (name, dtype) in enumerate(zip(X.columns, X.dtypes, strict=True)):
+    kinds: dict[str, str] = {}
+    for index, (name, dtype) in enumerate(zip(X.columns, X.dtypes, strict=True)):
         if getattr(dtype, "kind", "O") in "biuf":
-            found[name] = "number"
+            kinds[name] = "number"
             continue
-        column = X.iloc[:, place]
+        column = X.iloc[:, index]
         try:
             # A column of objects may hold numbers. What kind of thing it holds is a declared type in every other table.
-            found |= kinds_of(pa.schema([(name, pa.array(column, from_pandas=True).type)]))
+            kinds |= kinds_of(pa.schema([(name, pa.array(column, from_pandas=True).type)]))
         except (pa.ArrowException, ArithmeticError, TypeError, ValueError):
             # Arrow has no type for them. They may be numbers all the same, such as whole ones beyond 64 bits.
-            found[name] = "number" if all(map(_is_number, column)) else str(dtype)
-    return found
+            kinds[name] = "number" if all(map(_is_number, column)) else str(dtype)
+    return kinds
 
 
 def _is_number(value: Any) -> bool:
@@ -216,10 +216,10 @@ def without_objects(X: Any) -> Any:
         if str(dtype) == "object"
     }
     # Not in place: the table is the caller's. The columns that stay are not copied.
-    found = X.copy(deep=False)
+    table = X.copy(deep=False)
     for name, values in made.items():
-        found[name] = values
-    return found.astype(dict.fromkeys(made, "float64"))
+        table[name] = values
+    return table.astype(dict.fromkeys(made, "float64"))
 
 
 def as_float(value: Any) -> float:
@@ -270,8 +270,8 @@ class ArrowRows:
                 yield Block(as_numbers(self.table.slice(start, size), gaps=self.gaps))
         except ColumnsError as error:
             names = self.table.schema.names
-            found = ColumnFaults.of_batches([self.table], names)
-            raise found.added_to(error, gaps=self.gaps, among=names) from None
+            faults = ColumnFaults.of_batches([self.table], names)
+            raise faults.added_to(error, gaps=self.gaps, among=names) from None
 
 
 def is_arrow_like(data: Any) -> bool:

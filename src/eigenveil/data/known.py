@@ -60,8 +60,8 @@ class KnownColumns:
         """
         assert self.names is not None
         choice = ColumnChoice(one_hot=self.one_hot)
-        there = frozenset(names) if offered is None else offered
-        missing = [name for name in choice.sources(self.names) if name not in there]
+        available = frozenset(names) if offered is None else offered
+        missing = [name for name in choice.sources(self.names) if name not in available]
         require(
             not missing,
             f"{source} lacks columns of the model: {listed(missing)}. Use a table with the columns the model was fitted on, or "
@@ -133,16 +133,16 @@ class KnownColumns:
         raise ValueError(f"some rows have {what} entries{where}. Fill in or remove such rows first")
 
 
-def require_places(names: Sequence[Any], known: Sequence[str] | None, source: str) -> None:
+def require_places(names: Sequence[Any], fit_names: Sequence[str] | None, source: str) -> None:
     """Refuse a table whose names are no text, such as numbers or pairs, and say that its columns lie in another order.
 
-    Such names are not learned, so columns are taken by their place, as those of an array are. Where the `known` columns have
+    Such names are not learned, so columns are taken by their place, as those of an array are. Where the `fit_names` columns have
     names, a table needs the same ones, or none: pandas numbers columns from 0 that have none.
     """
     if list(names) == list(range(len(names))):
         return
     require(
-        known is None,
+        fit_names is None,
         f"{source} has column names that are not text, and cannot be matched with those of the model. Name its columns as they "
         "were in the fit, or pass an array with the columns in that order",
     )
@@ -161,14 +161,14 @@ def _as_array(X: Any, source: str) -> Any:
         f"{source} is a masked array, whose hidden entries would be used. Fill them first",
     )
     try:
-        found = X.to_numpy(dtype=np.float64, na_value=np.nan) if hasattr(X, "iloc") else np.asarray(X)
-        if found.dtype == object and found.ndim == 2:
-            found = np.array([[as_float(value) for value in row] for row in found])
+        array = X.to_numpy(dtype=np.float64, na_value=np.nan) if hasattr(X, "iloc") else np.asarray(X)
+        if array.dtype == object and array.ndim == 2:
+            array = np.array([[as_float(value) for value in row] for row in array])
     except Exception:
         # A foreign table may raise anything, in words that quote its values.
         raise ValueError(f"{source} must be an array or a sparse matrix of real numbers") from None
-    require(found.ndim == 2, f"{source} must have two dimensions, rows and columns, got {found.ndim}")
-    return found
+    require(array.ndim == 2, f"{source} must have two dimensions, rows and columns, got {array.ndim}")
+    return array
 
 
 # Rows and columns by which a table is known again under another name, and the fewest rows that can tell tables apart.
@@ -185,8 +185,8 @@ def fingerprints(rows: Rows) -> tuple[bytes, ...]:
     The others are of the numbers alone, and of single columns of the first rows. Another study may read the table with other
     columns, or by person. One of these in common is then enough to recognise it.
     """
-    found = total_of(rows, FingerprintWork())
-    return tuple(dict.fromkeys([_as_one(found.whole), _as_one(found.numbers), *found.columns]))
+    digests = total_of(rows, FingerprintWork())
+    return tuple(dict.fromkeys([_as_one(digests.whole), _as_one(digests.numbers), *digests.columns]))
 
 
 @final
@@ -254,9 +254,9 @@ def _bytes_of(block: Block) -> Iterator[Any]:
 def _columns_of(rows: Array) -> list[bytes]:
     """Digests of the columns, without their names. Those that are much alike in many tables are left out."""
     telling = [column for column in rows.T if len(column) >= _TELLING_ROWS and _varied(column)]
-    found = {hashlib.sha256(b"column" + np.ascontiguousarray(column, dtype="<f8").data).digest() for column in telling}
+    digests = {hashlib.sha256(b"column" + np.ascontiguousarray(column, dtype="<f8").data).digest() for column in telling}
     # Of a wide table the smallest, whichever columns a study has: two studies that share most columns share some of these.
-    return sorted(found)[:_COMPARED_COLUMNS]
+    return sorted(digests)[:_COMPARED_COLUMNS]
 
 
 def _varied(column: Array) -> bool:

@@ -47,7 +47,7 @@ _ANY_MARKS: Final = re.compile(_GROUPED.format(thousands="[.,' \u00a0\u2009\u202
 class MissingMarks:
     """What stands for a missing value, as texts. Numbers among them are compared as numbers: -9999 is -9999.0."""
 
-    words: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, how: "FileParams") -> "MissingMarks":
@@ -57,10 +57,10 @@ class MissingMarks:
     @cached_property
     def numbers(self) -> tuple[float, ...]:
         """The numbers among the words."""
-        return tuple(float(word) for word in self.words if _NUMBER.fullmatch(word))
+        return tuple(float(word) for word in self.texts if _NUMBER.fullmatch(word))
 
     def __bool__(self) -> bool:
-        return bool(self.words)
+        return bool(self.texts)
 
     def without(self, values: Any) -> Any:
         """An array of real numbers with NaN in their place; the array itself if it has none.
@@ -87,7 +87,7 @@ class MissingMarks:
     def taken_out(self, batch: Any) -> Any:
         """An Arrow batch or table with nulls in their place, in columns of numbers and of text."""
         # Arrow would forget how many rows a batch without columns has.
-        if not self.words or not batch.num_columns:
+        if not self.texts or not batch.num_columns:
             return batch
         arrays = [self._without(column) for column in batch.columns]
         return type(batch).from_arrays(arrays, names=batch.schema.names)
@@ -120,8 +120,8 @@ class MissingMarks:
     def _pattern(self) -> str:
         """The words, and whole numbers with any number of zeros behind a point, for columns of text."""
         whole = (str(int(number)) for number in self.numbers if number.is_integer())
-        found = [*(_quoted(word) for word in self.words), *(f"{number}(?:\\.0*)?" for number in whole)]
-        return f"^[ \t]*(?:{'|'.join(found)})[ \t]*$"
+        patterns = [*(_quoted(word) for word in self.texts), *(f"{number}(?:\\.0*)?" for number in whole)]
+        return f"^[ \t]*(?:{'|'.join(patterns)})[ \t]*$"
 
 
 def _quoted(word: str) -> str:
@@ -154,7 +154,7 @@ class NumberFormat:
     @cached_property
     def gaps(self) -> tuple[str, ...]:
         """The texts that stand for a missing number."""
-        return tuple(dict.fromkeys((*GAPS, *self.missing.words)))
+        return tuple(dict.fromkeys((*GAPS, *self.missing.texts)))
 
     @property
     def advice(self) -> str:
@@ -251,17 +251,17 @@ def texts_are_numbers(texts: Sequence[str]) -> bool:
 
 def could_be_names(names: Sequence[str]) -> bool:
     """Whether the numbers among the names count up from 0, from 1 or from a year, as names do and data seldom does."""
-    found = [number for number in map(could_be_number, names) if number is not None]
-    if len(found) < 2:
+    numbers = [number for number in map(could_be_number, names) if number is not None]
+    if len(numbers) < 2:
         return True
-    start = found[0]
-    return (start in {0, 1} or 1800 <= start <= 2200) and found == [start + i for i in range(len(found))]
+    start = numbers[0]
+    return (start in {0, 1} or 1800 <= start <= 2200) and numbers == [start + i for i in range(len(numbers))]
 
 
 def missing_words(value: Any) -> tuple[str, ...]:
     """What stands for a missing value: numbers and words, as texts. One may stand for a list of one."""
     every = [value] if isinstance(value, str) or not isinstance(value, Sequence) else value
-    texts = tuple(text_of(one) if isinstance(one, int | float) else one for one in every)
+    texts = tuple(text_of(entry) if isinstance(entry, int | float) else entry for entry in every)
     if not texts or not all(isinstance(text, str) and text.strip() and "," not in text for text in texts):
         raise InvalidValue("numbers such as -9999 or -9.5, or words without a comma, that stand for a missing value")
     return tuple(dict.fromkeys(text.strip() for text in texts))

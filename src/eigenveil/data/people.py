@@ -91,7 +91,7 @@ person, or leave those rows out.
         require_ids(person, what=what)
         _require_one_kind(person, what)
     ids = np.asarray(person)
-    if ids.dtype.kind in "SU" and isinstance(person, list | tuple) and any(one[-1:] in ("\0", b"\0") for one in person):
+    if ids.dtype.kind in "SU" and isinstance(person, list | tuple) and any(entry[-1:] in ("\0", b"\0") for entry in person):
         # numpy pads with zeros, so "a" and "a\0" would become one person.
         ids = np.array(person, dtype=object)
     require(ids.ndim == 1, f"{what} must be a column name or one identifier per row, got shape {ids.shape}")
@@ -136,8 +136,8 @@ def marks_of(names: Iterable[Any], codes: Any = None, *, what: str = "person") -
     plain = [_plain(name) for name in names]
     kinds = {kind for kind, _ in plain}
     require(len(kinds) <= 1, f"{what} must have identifiers of one type, none of them missing")
-    found = [hashlib.blake2b(f"{kind} {text}".encode(), digest_size=MARK_BYTES).digest() for kind, text in plain]
-    return Marks(next(iter(kinds), "text"), found if codes is None else [found[code] for code in codes], what)
+    digests = [hashlib.blake2b(f"{kind} {text}".encode(), digest_size=MARK_BYTES).digest() for kind, text in plain]
+    return Marks(next(iter(kinds), "text"), digests if codes is None else [digests[code] for code in codes], what)
 
 
 def _plain(name: Any) -> tuple[str, str]:
@@ -170,10 +170,10 @@ count as two people.
         # A field of fixed width is all zero bytes where there is no identifier.
         value = _text(value.strip(b"\0") and value) if isinstance(value, bytes) else value
         if isinstance(value, str):
-            seen = value.strip(_UNSEEN + "\0")
-            require(seen.lower() not in PLACEHOLDERS, _missing(what, who))
+            trimmed = value.strip(_UNSEEN + "\0")
+            require(trimmed.lower() not in PLACEHOLDERS, _missing(what, who))
             require(
-                len(seen) == len(value),
+                len(trimmed) == len(value),
                 f'{what} has ids with spaces before or after them. Remove these first: "a" and "a " would count as two people.',
             )
             continue
@@ -210,7 +210,7 @@ def _each(ids: Any) -> Iterator[Any]:
 
 def _require_one_kind(values: Iterable[Any], what: str) -> None:
     """Refuse identifiers of several kinds: 1 and "1", or 1 and 1.0, could be one person or two."""
-    kinds = {next((known for known in _KINDS if issubclass(kind, known)), kind) for kind in set(map(type, values))}
+    kinds = {next((family for family in _KINDS if issubclass(kind, family)), kind) for kind in set(map(type, values))}
     require(len(kinds) <= 1, f"{what} must have identifiers of one type, none of them missing")
 
 

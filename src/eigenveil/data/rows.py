@@ -317,11 +317,11 @@ def _symmetric(matrix: Any) -> Array:
         not (is_sparse(matrix) or isinstance(matrix, np.ma.MaskedArray) or hasattr(matrix, "__dask_graph__")),
         f"matrix must be a plain array with every entry in it, got {type(matrix).__name__}",
     )
-    given = np.asarray(matrix)
-    require(given.ndim == 2, f"matrix must be square, got {given.ndim} dimensions")
-    require(given.shape[0] == given.shape[1] > 0, f"matrix must be square, got shape {given.shape}")
-    require_real(given.dtype, "matrix")
-    values = given.astype(np.float64)
+    array = np.asarray(matrix)
+    require(array.ndim == 2, f"matrix must be square, got {array.ndim} dimensions")
+    require(array.shape[0] == array.shape[1] > 0, f"matrix must be square, got shape {array.shape}")
+    require_real(array.dtype, "matrix")
+    values = array.astype(np.float64)
     # NaN fails this comparison too.
     require(bool((np.abs(values) <= _LARGEST).all()), f"matrix must be finite, with no entry beyond {_LARGEST:g}")
     apart = float(np.abs(values - values.T).max())
@@ -330,15 +330,15 @@ def _symmetric(matrix: Any) -> Array:
         "matrix must be symmetric; it differs from its transpose by more than rounding",
     )
     # Exactly symmetric, like the noise: the difference of mirrored entries would otherwise be public without noise.
-    kept: Array = (values + values.T) / 2
-    kept.flags.writeable = False
-    return kept
+    symmetric: Array = (values + values.T) / 2
+    symmetric.flags.writeable = False
+    return symmetric
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class WatchedRows:
-    """Rows that report to `seen` how many were just read: for a progress display where the data is, never for a log.
+    """Rows that report to `progress` how many were just read: for a progress display where the data is, never for a log.
 
     >>> counts = []
     >>> list(WatchedRows(DenseRows(np.zeros((3, 1))), counts.append).blocks(2)) and counts
@@ -347,7 +347,7 @@ class WatchedRows:
 
     wraps_rows: ClassVar = True
     inner: Rows
-    seen: Progress
+    progress: Progress
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -364,7 +364,7 @@ class WatchedRows:
         for block in self.inner.blocks(size):
             # Reported once the caller asks for the next block, so that a display does not run ahead of the work.
             yield block
-            self.seen(len(block))
+            self.progress(len(block))
 
 
 @final
@@ -421,17 +421,17 @@ def _require_finite(block: Block, *, gaps: bool) -> None:
 
 def by_person(rows: Rows, person: Any) -> Rows:
     """`rows` weighted where they are, so that each person counts once; `person` has an identifier for each row."""
-    place = unwrapped(rows)[0]
-    return place.by_person(person) if is_elsewhere(place) else WeightedRows.by_person(rows, person)
+    inner = unwrapped(rows)[0]
+    return inner.by_person(person) if is_elsewhere(inner) else WeightedRows.by_person(rows, person)
 
 
 class NotCopied(ValueError):
     """A step needs rows that stay where they are."""
 
 
-def refuse_to_copy(place: str) -> NoReturn:
-    """The error of `RowsElsewhere.blocks`: `place` says where the rows are, such as "on a Dask cluster"."""
+def refuse_to_copy(where: str) -> NoReturn:
+    """The error of `RowsElsewhere.blocks`: `where` says where the rows are, such as "on a Dask cluster"."""
     raise NotCopied(
-        f"the rows are {place} and are not copied to this process, but this step needs the rows themselves. Choose a method that "
+        f"the rows are {where} and are not copied to this process, but this step needs the rows themselves. Choose a method that "
         "only needs sums, such as covariance or power, or copy the rows into memory first"
     )

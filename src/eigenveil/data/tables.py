@@ -57,14 +57,14 @@ class Table:
 class FileRows:
     """Rows of a file, read again for every pass, a batch at a time: the file may be larger than memory.
 
-    Missing values are refused, or NaN if `gaps` are allowed. A block has at most `most` numbers, if that is given.
+    Missing values are refused, or NaN if `gaps` are allowed. A block has at most `max_numbers` numbers, if that is given.
     """
 
     unweighted: ClassVar = True
     table: NamedTable
     layout: ColumnLayout
     gaps: bool = False
-    most: int | None = None
+    max_numbers: int | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -80,8 +80,8 @@ class FileRows:
     def blocks(self, size: int) -> Iterator[Block]:
         """Arrays of at most `size` rows."""
         texts = tuple(self.layout.one_hot)
-        if self.most is not None:
-            size = min(size, max(1, self.most // len(self.layout.names)))
+        if self.max_numbers is not None:
+            size = min(size, max(1, self.max_numbers // len(self.layout.names)))
         with named_in_full(self.table, self.layout.plain, gaps=self.gaps):
             for batch in self.table.batches(self.layout.plain, texts, size):
                 yield Block(self.layout.numbers(batch, gaps=self.gaps))
@@ -177,35 +177,35 @@ def read_table(
     decides, a number from the data. Its columns count from zero unless `one_based`. Read that way, a file that counts from one
     has an empty first column, which changes no component. A guess from the rows would let one row shift everybody's columns.
     """
-    said = validate_params(FileParams, FileParams(**how))
+    params = validate_params(FileParams, FileParams(**how))
     piped = not isinstance(source, str | Path)
     path = Path("the stream") if piped else Path(source)
     if not piped:
         require_readable(path)
-    format_ = format_of(path, said, piped=piped)
+    format_ = format_of(path, params, piped=piped)
     if format_.has_names or piped:
         levels = {name: tuple(map(str, every)) for name, every in (one_hot or {}).items()}
         wanted = None if columns is None else tuple(columns)
         choice = ColumnChoice(
             columns=wanted, drop=tuple(drop), one_hot=levels, person=person, carry=tuple(carry), literal=literal
         )
-        return read_named(open_named(source, said), choice, gaps=gaps)
-    require_options(path, said, format_)
-    asked = {"person": person, "drop": drop, "one_hot": one_hot, "columns": None if literal else columns}
-    for name, value in asked.items():
+        return read_named(open_named(source, params), choice, gaps=gaps)
+    require_options(path, params, format_)
+    column_options = {"person": person, "drop": drop, "one_hot": one_hot, "columns": None if literal else columns}
+    for name, value in column_options.items():
         if value:
             raise ParameterError(
                 f"{verbatim(str(path))} is {format_.word} and has no column names. Leave out {{{name}}}"
             )
     require(not carry, f"{path} is {format_.word} and has no column names to carry")
     assert format_.rows is not None
-    rows = format_.rows(path, said)
-    if rows.sparse and said.features is None:
+    rows = format_.rows(path, params)
+    if rows.sparse and params.features is None:
         advice = "Leave out those that nobody has, or fit the matrix in Python"
         if "features" in format_.options:
             advice = "If that is right, say so with {features}"
         require_columns(path, rows.shape[1], advice=advice)
-    return Table(rows=with_gaps(rows, MissingMarks.of(said)))
+    return Table(rows=with_gaps(rows, MissingMarks.of(params)))
 
 
 def read_named(table: NamedTable, choice: ColumnChoice, *, gaps: bool = False) -> Table:
@@ -249,8 +249,8 @@ def _held(table: NamedTable, layout: ColumnLayout, aside: Sequence[str], *, gaps
         for batch in table.batches(layout.plain, layout.as_text, _size(len(layout.read))):
             pieces.append(layout.numbers(batch, gaps=gaps))
             if aside:
-                one = batch.select(list(aside))
-                others.append(one if isinstance(one, pa.Table) else pa.Table.from_batches([one]))
+                carried = batch.select(list(aside))
+                others.append(carried if isinstance(carried, pa.Table) else pa.Table.from_batches([carried]))
     require(bool(pieces), f"{table.source} has a header and no rows")
     return HeldRows(tuple(pieces), len(layout.names)), pa.concat_tables(others) if aside else None
 
@@ -305,15 +305,15 @@ def open_source(
     >>> source.columns, [batch.tolist() for batch in source.batches]
     (('a', 'b'), [[[1.0, 2.0], [3.0, nan]]])
     """
-    said = validate_params(FileParams, FileParams(**how))
+    params = validate_params(FileParams, FileParams(**how))
     piped = not isinstance(source, str | Path)
     if not piped:
         require_readable(Path(source))
-    if piped or format_of(Path(source), said).has_names:
+    if piped or format_of(Path(source), params).has_names:
         levels = {name: tuple(map(str, every)) for name, every in (one_hot or {}).items()}
         wanted = None if columns is None else tuple(columns)
         return follow_named(
-            open_named(source, said), ColumnChoice(columns=wanted, drop=tuple(drop), one_hot=levels, person=person)
+            open_named(source, params), ColumnChoice(columns=wanted, drop=tuple(drop), one_hot=levels, person=person)
         )
     table = read_table(source, columns=columns, drop=drop, one_hot=one_hot, person=person, **how)
     size = _BATCH if table.rows.sparse else _batch(table.rows.shape[1])

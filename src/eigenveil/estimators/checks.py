@@ -98,9 +98,9 @@ class WholeCharge:
     name: str | None = None
 
     def __init__(self, ledger: Ledger | None, *budgets: Budget | None, unit: PrivacyUnit, label: str) -> None:
-        known = [budget for budget in budgets if budget is not None]
+        existing = [budget for budget in budgets if budget is not None]
         self._ledger, self._unit, self._label = ledger, unit, label
-        self._budget = max(known, key=lambda budget: budget.mu, default=None)
+        self._budget = max(existing, key=lambda budget: budget.mu, default=None)
         self._reserve: Reserve | None = None
         self._is_paid = False
 
@@ -250,10 +250,10 @@ def budget_of(epsilon: Any, delta: Any) -> Budget | None:
     return Budget(float(epsilon), float(delta))
 
 
-def require_integer(name: str, value: Any, *, least: int, most: float = math.inf, optional: bool = True) -> None:
-    """Refuse anything but a whole number from `least` to `most`, or None if `optional`."""
-    good = is_real(value) and isinstance(value, numbers.Integral) and least <= int(value) <= most
-    limits = f"of at least {least}" if math.isinf(most) else f"from {least} to {most}"
+def require_integer(name: str, value: Any, *, min_value: int, max_value: float = math.inf, optional: bool = True) -> None:
+    """Refuse anything but a whole number from `min_value` to `max_value`, or None if `optional`."""
+    good = is_real(value) and isinstance(value, numbers.Integral) and min_value <= int(value) <= max_value
+    limits = f"of at least {min_value}" if math.isinf(max_value) else f"from {min_value} to {max_value}"
     either = "None or an integer" if optional else "an integer"
     none = optional and value is None
     require_param(good or none, f"{{{name}}} must be {either} {limits}, got {{@value}}", value=value)

@@ -74,11 +74,11 @@ class RowCovariance:
 
         No component gets less than the rest, nor less than noise could hide.
         """
-        least = max(rest, _hidden(model.noise_floor, len(model.mean)))
+        min_variance = max(rest, _hidden(model.noise_floor, len(model.mean)))
         return cls(
             mean=model.mean,
             directions=model.components,
-            variances=np.maximum(model.explained_variance, least),
+            variances=np.maximum(model.explained_variance, min_variance),
             rest=rest,
             scale=model.scale,
         )
@@ -112,18 +112,18 @@ class RowCovariance:
 
     def matrix(self) -> Array:
         """The covariance, (d, d), in the units of the columns."""
-        found = (self.directions.T * (self.variances - self.rest)) @ self.directions
+        covariance = (self.directions.T * (self.variances - self.rest)) @ self.directions
         # Only the diagonal is changed, in place: an identity would be another matrix of this size.
-        found.flat[:: self.dim + 1] += self.rest
-        return found if self.scale is None else self.scale[:, None] * found * self.scale
+        covariance.flat[:: self.dim + 1] += self.rest
+        return covariance if self.scale is None else self.scale[:, None] * covariance * self.scale
 
     def inverse(self) -> Array:
         """The inverse of the covariance, (d, d)."""
         self._require_inverse()
         other = 1.0 / self.rest if self._has_rest else 0.0
-        found = (self.directions.T * (1.0 / self.variances - other)) @ self.directions
-        found.flat[:: self.dim + 1] += other
-        return found if self.scale is None else found / self.scale[:, None] / self.scale
+        precision = (self.directions.T * (1.0 / self.variances - other)) @ self.directions
+        precision.flat[:: self.dim + 1] += other
+        return precision if self.scale is None else precision / self.scale[:, None] / self.scale
 
     def log_likelihood(self, rows: Array) -> Array:
         """The logarithm of the density at each of `rows`, (n, d), of normal rows with this mean and covariance: (n,)."""
@@ -148,9 +148,9 @@ class RowCovariance:
         return len(self.variances) < self.dim
 
     def _require_inverse(self) -> None:
-        least = min([*self.variances.tolist(), *([self.rest] if self._has_rest else [])])
+        min_variance = min([*self.variances.tolist(), *([self.rest] if self._has_rest else [])])
         require(
-            least > 0,
+            min_variance > 0,
             "the covariance has no inverse, because the rows do not vary in some directions. Ask for fewer components, or leave "
             "out columns that are constant or sums of others",
         )
@@ -246,40 +246,40 @@ def record_of(estimator: Any, *, noise_variance: float, observed: Array | None) 
     {'tuple': [1, 2]}
     """
     # Not `get_params`, which looks at the signature anew each time: a tenth of a millisecond in every fit.
-    given = {name: getattr(estimator, name) for name in sorted(declared(type(estimator))) if name not in _LEFT_OUT}
-    if given.get("person") is not None and not isinstance(given["person"], str):
-        given["person"] = Withheld()
-    kept = {name: _kept(value) for name, value in given.items()}
+    params = {name: getattr(estimator, name) for name in sorted(declared(type(estimator))) if name not in _LEFT_OUT}
+    if params.get("person") is not None and not isinstance(params["person"], str):
+        params["person"] = Withheld()
+    plain = {name: _kept(value) for name, value in params.items()}
     return {
         ESTIMATOR: type(estimator).__name__,
-        "parameters": {name: value for name, value in kept.items() if value is not _NOTHING},
+        "parameters": {name: value for name, value in plain.items() if value is not _NOTHING},
         "noise_variance": noise_variance,
         "observed": None if observed is None else observed.tolist(),
     }
 
 
-def with_parameters(record: Mapping[str, Any], **given: Any) -> dict[str, Any]:
+def with_parameters(record: Mapping[str, Any], **params: Any) -> dict[str, Any]:
     """The record with other values of some parameters: those that a command has used up while it read the rows."""
-    kept = {name: _plain(value, depth=0) for name, value in given.items()}
-    return {**record, "parameters": {**record["parameters"], **kept}}
+    plain = {name: _plain(value, depth=0) for name, value in params.items()}
+    return {**record, "parameters": {**record["parameters"], **plain}}
 
 
 def parameters_in(record: Mapping[str, Any], kind: type) -> dict[str, Any]:
     """The parameters of an estimator of this `kind`; a `ValueError` for what is none. Those left out have their defaults."""
-    given = record.get("parameters")
-    require(isinstance(given, dict), "its parameters are not a table")
-    assert isinstance(given, dict)
-    known = set(declared(kind)) - set(_LEFT_OUT)
-    require(set(given) <= known, f"{kind.__name__} has no parameter {', '.join(sorted(set(given) - known))}")
-    return {name: _value(value) for name, value in given.items()}
+    params = record.get("parameters")
+    require(isinstance(params, dict), "its parameters are not a table")
+    assert isinstance(params, dict)
+    names = set(declared(kind)) - set(_LEFT_OUT)
+    require(set(params) <= names, f"{kind.__name__} has no parameter {', '.join(sorted(set(params) - names))}")
+    return {name: _value(value) for name, value in params.items()}
 
 
 def observed_in(record: Mapping[str, Any], dim: int) -> Array | None:
     """The released rates of entries, (d,), None where nothing was counted."""
-    found = record.get("observed")
-    if found is None:
+    raw_rates = record.get("observed")
+    if raw_rates is None:
         return None
-    rates = np.asarray(found, dtype=np.float64)
+    rates = np.asarray(raw_rates, dtype=np.float64)
     require(
         rates.shape == (dim,) and bool(np.isfinite(rates).all()), "its rates of entries are not one number per column"
     )
@@ -392,7 +392,7 @@ class FittedPCA(Likelihood, TransformerMixin, BaseEstimator):
         """Checked rows of a caller, at most `size` at a time."""
         check_is_fitted(self)
         require_here(X, "X")
-        X, _ = chosen(X, self, fitting=False, known=getattr(self, "feature_names_in_", None))
+        X, _ = chosen(X, self, fitting=False, labels=getattr(self, "feature_names_in_", None))
         rows = read_rows(self, X, reset=False)
         dim = self.model_.components.shape[1]
         require(rows.shape[1] == dim, f"rows must have {dim} columns, as the model does, got {rows.shape[1]}")
@@ -444,9 +444,9 @@ class FittedPCA(Likelihood, TransformerMixin, BaseEstimator):
         `get_covariance` use the components and `noise_variance_` here, as in scikit-learn, and may differ from those of the fit.
         """
         model = Model.load(path)
-        found = model.estimator.get(ESTIMATOR)
-        if found != cls.__name__:
-            by = f"was fitted by {found}" if isinstance(found, str) else "does not say which estimator fitted it"
+        estimator = model.estimator.get(ESTIMATOR)
+        if estimator != cls.__name__:
+            by = f"was fitted by {estimator}" if isinstance(estimator, str) else "does not say which estimator fitted it"
             raise ModelFileError(
                 f"{path} {by}, and {cls.__name__}.load reads what {cls.__name__}.save wrote. Use eigenveil.Model.load, which "
                 "transforms rows too"
@@ -473,13 +473,13 @@ class FittedPCA(Likelihood, TransformerMixin, BaseEstimator):
         """As scikit-learn shows it, without identifiers of people, which would end up in logs."""
         return str(_SHOWN.__repr__(self._as_shown(), N_CHAR_MAX))
 
-    def _get_params_html(self, *given: Any, **more: Any) -> Any:
+    def _get_params_html(self, *args: Any, **kwargs: Any) -> Any:
         """Parameters in a notebook, without identifiers of people."""
-        return _SHOWN._get_params_html(self._as_shown(), *given, **more)
+        return _SHOWN._get_params_html(self._as_shown(), *args, **kwargs)
 
-    def _get_fitted_attr_html(self, *given: Any, **more: Any) -> Any:
+    def _get_fitted_attr_html(self, *args: Any, **kwargs: Any) -> Any:
         """Attributes in a notebook, without those that copies leave out: a notebook would print scores."""
-        return _SHOWN._get_fitted_attr_html(self._as_shown(), *given, **more)
+        return _SHOWN._get_fitted_attr_html(self._as_shown(), *args, **kwargs)
 
     def _repr_html_(self) -> str:
         """In a notebook: scikit-learn's diagram and, once fitted, what was released and the guarantee."""
@@ -567,7 +567,7 @@ class FittedPCA(Likelihood, TransformerMixin, BaseEstimator):
 
     def _warn(self, verdict: FitVerdict) -> None:
         """Say what is wrong with a fit, once all of its attributes are set. What was said before it is not repeated."""
-        for warning in verdict.warned[verdict.said :]:
+        for warning in verdict.warned[verdict.n_before :]:
             warnings.warn(warning, stacklevel=4)
 
     def _names(self) -> tuple[str, ...] | None:

@@ -81,17 +81,17 @@ class Curator:
             # Before anything is spent, so that a caller who makes an error of it spends nothing.
             warnings.warn(warning, stacklevel=5)
         if self.budget is None or self.ledger is None:
-            found = run_pooled(study, rows, Exact(because=NO_PRIVACY["fit"]))
+            result = run_pooled(study, rows, Exact(because=NO_PRIVACY["fit"]))
         else:
             with self.ledger.reserve(
                 self.budget.mu, label="this fit", unit=self.terms.unit, budget=self.budget, lazy=True
             ) as self._reserve:
-                found = run_pooled(
+                result = run_pooled(
                     study, rows, Gaussian(multiplier=1.0 / self.budget.mu, ledger=self._reserve, noise=self.noise)
                 )
         # How much more noise a published calibration added than its share of the budget needs.
-        self._overshoot = math.sqrt(study.split.main(found.steps) / study.components_share(found.steps))
-        return self._found(study, found, names, before)
+        self._overshoot = math.sqrt(study.split.main(result.steps) / study.components_share(result.steps))
+        return self._found(study, result, names, before)
 
     def _study(self) -> Fit:
         """The whole fit as one task."""
@@ -108,37 +108,37 @@ class Curator:
     def _found(
         self,
         study: Fit,
-        found: FitResult,
+        result: FitResult,
         names: tuple[str, ...] | None,
         before: tuple[ParameterWarning, ...],
     ) -> PrivateFit:
         """What a fit found, with the verdict on it."""
-        terms, space = self.terms, found.subspace
-        floor = noise_floor(study, found, terms.plan)
+        terms, space = self.terms, result.subspace
+        floor = noise_floor(study, result, terms.plan)
         if terms.rank is None:
             fraction = rank_and_fraction(self.params.n_components, terms.bounds.dim)[1]
-            space = space.truncate(_rank_for(space, found.trace, fraction, floor))
+            space = space.truncate(_rank_for(space, result.trace, fraction, floor))
         verdict = verdict_of(
-            released_of(study, found, space=space, floor=floor) if floor > 0 else None,
-            asked=terms.settings,
+            released_of(study, result, space=space, floor=floor) if floor > 0 else None,
+            settings=terms.settings,
             budget=self.budget,
             method=f"curator/{terms.method}",
             neighbours=terms.neighbours,
             names=names,
             before=before,
         )
-        guarantee = self._guarantee(found)
+        guarantee = self._guarantee(result)
         return PrivateFit(
             subspace=space,
-            trace=found.trace,
-            count=found.people,
-            center=found.center,
-            domain=found.domain,
-            scale=found.units,
+            trace=result.trace,
+            count=result.people,
+            center=result.center,
+            domain=result.domain,
+            scale=result.units,
             verdict=verdict,
             guarantee=guarantee,
-            gram=found.gram,
-            rates=found.rates,
+            gram=result.gram,
+            rates=result.rates,
         )
 
     def _before(self) -> tuple[ParameterWarning, ...]:
@@ -179,7 +179,7 @@ class Curator:
         # A multiplier of M spends mu = 1 / M, and shares are parts of the budget's mu^2.
         return 1.0 if published is None or self.budget is None else (self.budget.mu * published) ** -2
 
-    def _guarantee(self, found: FitResult) -> Guarantee:
+    def _guarantee(self, result: FitResult) -> Guarantee:
         terms = self.terms
         if self.budget is None or self._reserve is None:
             return Guarantee.none(NO_PRIVACY["fit"])
@@ -187,13 +187,13 @@ class Curator:
             budget=self.budget,
             protects=Person(grouped=terms.grouped, column=terms.person),
             neighbours=terms.neighbours,
-            rows=terms.bounds.known(terms.center, norm=found.domain.radius, least=least_rows(terms)),
+            rows=terms.bounds.known(terms.center, norm=result.domain.radius, least=least_rows(terms)),
             seen_by=OneHolder(),
             released=COMPONENTS + terms.bounds.released,
             charges=self._reserve.charges,
             reproducible=self.noise.reproducible,
             published=self._published_noise(),
-            people=found.people,
+            people=result.people,
         ).guarantee()
 
     def _published_noise(self) -> PublishedNoise | None:
@@ -220,7 +220,7 @@ def _rank_for(subspace: Subspace, trace: float, fraction: float, floor: float) -
 
 def plan_of(params: PrivateParams, *, rank: int | None, dim: int, budget: Budget | None, people: float | None) -> Plan:
     """The plan of a fit, from public numbers alone, so that what is chosen reveals nothing. `people`: if that is public."""
-    found = predict(
+    plan = predict(
         dim=dim,
         # With a fraction the rank is not known yet. 32 is a guess, for the plan alone.
         rank=rank or min(dim, 32),
@@ -233,10 +233,10 @@ def plan_of(params: PrivateParams, *, rank: int | None, dim: int, budget: Budget
     )
     if budget is not None and params.calibration == "paper":
         # The paper's noise is the same in every round.
-        rounds = len(found.chosen.plan.shares)
-        chosen = replace(found.chosen, plan=replace(found.chosen.plan, shares=(1.0 / rounds,) * rounds))
-        found = replace(found, chosen=chosen)
-    return replace(found, why=DIVIDED, asked=False) if params.missing in ("counts", "groups") else found
+        rounds = len(plan.chosen.plan.shares)
+        chosen = replace(plan.chosen, plan=replace(plan.chosen.plan, shares=(1.0 / rounds,) * rounds))
+        plan = replace(plan, chosen=chosen)
+    return replace(plan, why=DIVIDED, asked=False) if params.missing in ("counts", "groups") else plan
 
 
 def least_rows(terms: Terms) -> int:
@@ -383,65 +383,65 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
     @in_silence
     def fit(self, X: Any, y: Any = None) -> "PrivatePCA":
         """Fit on rows `X`, (n, d): an array, a sparse matrix, a pandas, polars or pyarrow table, or `Rows`."""
-        asked = validate_params(PrivatePCA, self)
+        params = validate_params(PrivatePCA, self)
         # Before rows are read: a wrong budget is refused at once.
-        budget = budget_of(asked.epsilon, asked.delta)
-        X, person = chosen(X, asked, fitting=True)
+        budget = budget_of(params.epsilon, params.delta)
+        X, person = chosen(X, params, fitting=True)
         rows = read_rows(self, X, reset=True, ensure_min_samples=2, ensure_min_features=2)
         if person is not None:
             rows = by_person(rows, person)
-        plan, terms = self._planned(asked, rows, budget)
+        plan, terms = self._planned(params, rows, budget)
         _require_rows(rows, terms)
-        ledger = asked.ledger
+        ledger = params.ledger
         if budget is not None and ledger is None:
             ledger = Ledger(epsilon=budget.epsilon, delta=budget.delta)
         # Noise and the first basis come from different sources: the basis is public, the noise must not be.
-        noise, rng = _randomness(asked.random_state)
-        found = Curator(params=asked, terms=terms, budget=budget, ledger=ledger, noise=noise, rng=rng).fit(
+        noise, rng = _randomness(params.random_state)
+        result = Curator(params=params, terms=terms, budget=budget, ledger=ledger, noise=noise, rng=rng).fit(
             rows, names=self._names()
         )
         # Results are set together, after the fit: one that fails leaves those of the fit before it.
         self.ledger_ = ledger
         self.plan_ = plan
         self._show(
-            found.subspace,
-            trace=found.trace,
-            people=found.count,
-            center=found.center,
-            gram=found.gram,
-            verdict=found.verdict,
-            guarantee=found.guarantee,
-            scale=found.scale,
-            observed=found.rates,
-            domain=found.domain,
-            settings=curator_settings(terms, plan, row_bound=found.domain.radius, scale=found.scale),
+            result.subspace,
+            trace=result.trace,
+            people=result.count,
+            center=result.center,
+            gram=result.gram,
+            verdict=result.verdict,
+            guarantee=result.guarantee,
+            scale=result.scale,
+            observed=result.rates,
+            domain=result.domain,
+            settings=curator_settings(terms, plan, row_bound=result.domain.radius, scale=result.scale),
         )
-        self._warn(found.verdict)
+        self._warn(result.verdict)
         return self
 
-    def _planned(self, asked: "PrivatePCA", rows: Rows, budget: Budget | None) -> tuple[Plan, Terms]:
-        dim, near, grouped = rows.shape[1], Neighbours(asked.neighbours), counts_people(rows)
-        rank, _ = rank_and_fraction(asked.n_components, dim)
-        if asked.n_components is None and budget is None:
+    def _planned(self, params: "PrivatePCA", rows: Rows, budget: Budget | None) -> tuple[Plan, Terms]:
+        dim, near, grouped = rows.shape[1], Neighbours(params.neighbours), counts_people(rows)
+        rank, _ = rank_and_fraction(params.n_components, dim)
+        if params.n_components is None and budget is None:
             # Exact PCA has no more directions than rows. With privacy that number must not show.
             rank = max(1, min(rows.shape))
-        bounds = RowBounds.of(asked, dim, private=budget is not None, sparse=rows.sparse, names=self._names())
+        bounds = RowBounds.of(params, dim, private=budget is not None, sparse=rows.sparse, names=self._names())
         people = None
         # Where incomplete rows are dropped, only reading tells who counts.
-        if asked.missing != "drop" and (budget is None or near.count_is_public):
+        if params.missing != "drop" and (budget is None or near.count_is_public):
             people = people_at(rows)
-        plan = plan_of(asked, rank=rank, dim=dim, budget=budget, people=people)
+        plan = plan_of(params, rank=rank, dim=dim, budget=budget, people=people)
         return plan, Terms(
             rank=rank,
             bounds=bounds,
-            center=center_of(asked.center, dim),
+            center=center_of(params.center, dim),
             neighbours=near,
             plan=plan.chosen.plan,
             private=budget is not None,
             people=people,
-            settings=asked_settings(asked),
+            settings=asked_settings(params),
             grouped=grouped,
-            person=asked.person if isinstance(asked.person, str) else None,
+            person=params.person if isinstance(params.person, str) else None,
         )
 
 
@@ -458,7 +458,7 @@ def _require_rows(rows: Rows, terms: Terms) -> None:
     require_param(count >= 2, f"{{X}} has {count} sample(s), and principal components need at least 2 rows")
     rank = terms.rank or 1
     # No number in the message: how many rows there are may be private.
-    least = least_rows(terms) if terms.private else rank
+    min_rows = least_rows(terms) if terms.private else rank
     require_param(
-        count >= least, "{X} has fewer rows than {n_components=}. Ask for fewer components", n_components=rank
+        count >= min_rows, "{X} has fewer rows than {n_components=}. Ask for fewer components", n_components=rank
     )

@@ -52,7 +52,7 @@ __all__ = [
 ]
 
 
-def read_rows(estimator: Any, X: Any, *, reset: bool, **least: int) -> Rows:
+def read_rows(estimator: Any, X: Any, *, reset: bool, **checks: int) -> Rows:
     """Checked rows. Arrays are neither copied nor converted: blocks are, one at a time."""
     require(
         not isinstance(X, Symmetric),
@@ -78,18 +78,18 @@ def read_rows(estimator: Any, X: Any, *, reset: bool, **least: int) -> Rows:
         return X
     if is_arrow_like(X):
         return CheckedRows(as_rows(with_names(estimator, X, reset=reset), gaps=gaps), gaps)
-    return as_rows(checked_array(estimator, X, reset=reset, gaps=gaps, **least))
+    return as_rows(checked_array(estimator, X, reset=reset, gaps=gaps, **checks))
 
 
-def chosen(X: Any, asked: Any, *, fitting: bool, known: Any = None, alike: bool = False) -> tuple[Any, Any]:
-    """The columns of a table `X` that `asked` names, with its text as 0 and 1, and the identifiers of people, one per row.
+def chosen(X: Any, params: Any, *, fitting: bool, labels: Any = None, alike: bool = False) -> tuple[Any, Any]:
+    """The columns of a table `X` that `params` names, with its text as 0 and 1, and the identifiers of people, one per row.
 
-    Only a fit needs identifiers. After it, `known` are the names it found, and a table may have its columns in any order and
+    Only a fit needs identifiers. After it, `labels` are the names it found, and a table may have its columns in any order and
     others beside them. Batches of one stream must be `alike`: where all columns are analysed, they keep their order.
     """
     engine = engine_of(X)
     if engine is not None and engine.stays:
-        return _chosen_there(engine, X, asked, fitting=fitting, known=known)
+        return _chosen_there(engine, X, params, fitting=fitting, labels=labels)
     if type(X) is np.ndarray and not fitting:
         # Arrays come many thousand times into a stream.
         return X, None
@@ -97,32 +97,32 @@ def chosen(X: Any, asked: Any, *, fitting: bool, known: Any = None, alike: bool 
     names = column_names(X)
     if names is None and not fitting:
         return X, None
-    person = getattr(asked, "person", None)
+    person = getattr(params, "person", None)
     ids = identifiers(person) if fitting and person is not None and not isinstance(person, str) else None
     column = person if isinstance(person, str) else None
-    choice = ColumnChoice.of(asked, person=column)
+    choice = ColumnChoice.of(params, person=column)
     if isinstance(X, NamedRows):
         # What they need was done when their file was read.
-        _require_no_choice(asked, fitting=fitting, but="{X} is rows whose columns were chosen before")
+        _require_no_choice(params, fitting=fitting, but="{X} is rows whose columns were chosen before")
         require_param(not fitting or column in (None, X.person), _NO_COLUMN, column=column)
         return X, ids
     if names is not None and not is_arrow_like(X) and not is_lazy(X) and not hasattr(X, "iloc"):
         raise ParameterError(f"{{X}} must be a table in memory, got a {type(X).__name__}. Collect or convert it first")
     if names is None or not all(isinstance(name, str) for name in names):
-        _require_no_choice(asked, fitting=fitting, but="{X} has none")
+        _require_no_choice(params, fitting=fitting, but="{X} has none")
         require_param(not fitting or column is None, _NO_COLUMN, column=column)
         if names is not None and not any(isinstance(name, str) for name in names):
             # In a fit too: numbered columns that it took in another order could not be transformed afterwards.
-            require_places(names, None if fitting else known, "X")
+            require_places(names, None if fitting else labels, "X")
         return X, ids
-    if not fitting and known is not None and not (alike and choice.empty):
-        one_hot, gaps = choice.one_hot, rule_of(asked) != "refuse"
-        return KnownColumns(dim=len(known), names=tuple(map(str, known)), one_hot=one_hot, gaps=gaps).matched(X), None
+    if not fitting and labels is not None and not (alike and choice.empty):
+        one_hot, gaps = choice.one_hot, rule_of(params) != "refuse"
+        return KnownColumns(dim=len(labels), names=tuple(map(str, labels)), one_hot=one_hot, gaps=gaps).matched(X), None
     kinds = kinds_in(schema_of(X) if is_lazy(X) else X)
     if not fitting:
         X = in_memory(X)
-        with _named_in_full(X, kinds, asked):
-            if known is not None or column not in names:
+        with _named_in_full(X, kinds, params):
+            if labels is not None or column not in names:
                 ColumnChoice().laid_out("X", names, kinds)
                 return without_objects(X), None
             wanted = [name for name in names if name != column]
@@ -134,7 +134,7 @@ def chosen(X: Any, asked: Any, *, fitting: bool, known: Any = None, alike: bool 
         layout = choice.laid_out("X", names, kinds)
         X = collected(X, [*layout.read, *([] if column is None else [column])])
     else:
-        with _named_in_full(X, kinds, asked):
+        with _named_in_full(X, kinds, params):
             layout = choice.laid_out("X", names, kinds)
     if layout.ids:
         _warn_of_ids(layout.ids)
@@ -144,18 +144,18 @@ def chosen(X: Any, asked: Any, *, fitting: bool, known: Any = None, alike: bool 
 
 
 @contextmanager
-def _named_in_full(X: Any, kinds: dict[str, str], asked: Any) -> Iterator[None]:
+def _named_in_full(X: Any, kinds: dict[str, str], params: Any) -> Iterator[None]:
     """Let an error about columns that are no numbers also name those with missing or infinite values."""
     try:
         yield
     except ColumnsError as error:
         # Read as text or as an id, a column may have gaps: only those that are numbers by type are looked at.
-        beside = {getattr(asked, "person", None)} if isinstance(getattr(asked, "person", None), str) else set()
-        choice = ColumnChoice.of(asked)
+        beside = {getattr(params, "person", None)} if isinstance(getattr(params, "person", None), str) else set()
+        choice = ColumnChoice.of(params)
         left = set(choice.laid_out("X", list(kinds)).plain).difference(beside)
         numbers = [name for name, kind in kinds.items() if kind in ("number", "truth value") and name in left]
-        found = ColumnFaults.found((name, _as_arrow_column(X, name)) for name in numbers)
-        raise found.added_to(error, gaps=rule_of(asked) != "refuse", among=list(kinds)) from None
+        faults = ColumnFaults.found((name, _as_arrow_column(X, name)) for name in numbers)
+        raise faults.added_to(error, gaps=rule_of(params) != "refuse", among=list(kinds)) from None
 
 
 def _as_arrow_column(X: Any, name: str) -> Any:
@@ -169,26 +169,26 @@ def _as_arrow_column(X: Any, name: str) -> Any:
     return pa.array(column.to_numpy(dtype="float64", na_value=math.nan))
 
 
-def _chosen_there(engine: Engine, X: Any, asked: Any, *, fitting: bool, known: Any) -> tuple[Any, Any]:
+def _chosen_there(engine: Engine, X: Any, params: Any, *, fitting: bool, labels: Any) -> tuple[Any, Any]:
     """As `chosen`, for a collection that stays where it is: columns are chosen, checked and weighted by person there."""
     assert engine.columns is not None and engine.frame is not None
     names = engine.columns(X)
-    gaps = getattr(asked, "missing", "refuse") != "refuse"
-    person = getattr(asked, "person", None) if fitting else None
+    gaps = getattr(params, "missing", "refuse") != "refuse"
+    person = getattr(params, "person", None) if fitting else None
     column = person if isinstance(person, str) else None
     # Identifiers that are there stay there.
     ids = None if person is None or column is not None else person if engine.takes(person) else identifiers(person)
     if names is None:
-        _require_no_choice(asked, fitting=fitting, but="{X} has none")
+        _require_no_choice(params, fitting=fitting, but="{X} has none")
         require_param(column is None, _NO_COLUMN, column=column)
         array = engine.rows(X, gaps=gaps)
         return array, _here(engine, ids, array)
-    choice = ColumnChoice.of(asked, person=column)
+    choice = ColumnChoice.of(params, person=column)
     if not fitting:
         choice = (
             ColumnChoice()
-            if known is None
-            else ColumnChoice(columns=choice.sources(known), one_hot=choice.one_hot, literal=True)
+            if labels is None
+            else ColumnChoice(columns=choice.sources(labels), one_hot=choice.one_hot, literal=True)
         )
     require_param(column is None or column in names, _NO_COLUMN, column=column)
     rows, layout = engine.frame(X, choice, gaps=gaps)
@@ -207,11 +207,11 @@ def _here(engine: Engine, ids: Any, rows: Rows) -> Any:
 _NO_COLUMN = "{person} names the column {@column}, which {X} does not have"
 
 
-def _require_no_choice(asked: Any, *, fitting: bool, but: str) -> None:
+def _require_no_choice(params: Any, *, fitting: bool, but: str) -> None:
     """Refuse a choice of columns where there is nothing to choose from."""
-    given = [name for name in ("columns", "drop", "one_hot") if fitting and getattr(asked, name)]
-    if given:
-        raise ParameterError(f"{{{given[0]}}} needs a table with column names, and {but}")
+    explicit = [name for name in ("columns", "drop", "one_hot") if fitting and getattr(params, name)]
+    if explicit:
+        raise ParameterError(f"{{{explicit[0]}}} needs a table with column names, and {but}")
 
 
 def _warn_of_ids(names: tuple[str, ...]) -> None:
@@ -259,7 +259,7 @@ class SiteInfo:
     def of(cls, rows: Mapping[str, Rows], columns: Columns | None = None) -> "SiteInfo":
         """From rows in this process."""
         first = next(iter(rows.values()))
-        sparse, grouped = (any(map(what, rows.values())) for what in (lambda one: one.sparse, counts_people))
+        sparse, grouped = (any(map(what, rows.values())) for what in (lambda site_rows: site_rows.sparse, counts_people))
         names = None if columns is None or columns.names is None else tuple(map(str, columns.names))
         return cls(names=tuple(rows), dim=first.shape[1], sparse=sparse, grouped=grouped, rows=rows, columns=names)
 
@@ -277,8 +277,8 @@ class SiteInfo:
         require(dim >= 1, f"dim must be at least 1, got {dim}")
         require(len(names) > 0, "there must be at least one site, got none")
         require(sizes is None or set(sizes) == set(names), "sizes must name every site and nobody else")
-        known = None if columns is None else tuple(columns)
-        return cls(names=tuple(names), dim=dim, sparse=False, grouped=grouped, people=sizes, columns=known)
+        labels = None if columns is None else tuple(columns)
+        return cls(names=tuple(names), dim=dim, sparse=False, grouped=grouped, people=sizes, columns=labels)
 
     def sizes(self) -> dict[str, float] | None:
         """How many people each site has. None over a network if nobody declared it. Call it only if sizes are public."""

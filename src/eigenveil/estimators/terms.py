@@ -124,9 +124,9 @@ _PER_COLUMN: Final = "one number per column"
 
 
 def settings_of(
-    asked: dict[str, Any], *, method: str, why: str, neighbours: Neighbours | None, **facts: Any
+    requested: dict[str, Any], *, method: str, why: str, neighbours: Neighbours | None, **facts: Any
 ) -> dict[str, Any]:
-    """The method and why, the `neighbours` of the guarantee (None for no privacy), what was `asked`, and `facts`.
+    """The method and why, the `neighbours` of the guarantee (None for no privacy), what was `requested`, and `facts`.
 
     A fact replaces the parameter of that name, because it is what the fit made of it. A fact of None is unknown or means
     nothing here. It is left out, and so is the parameter.
@@ -135,16 +135,16 @@ def settings_of(
     {'method': 'power', 'why': 'asked for', 'align': 'sign', 'width': 4, 'neighbours': 'none'}
     """
     first = {"method": method, "why": why}
-    if neighbours is None and asked.get("center") == "private":
+    if neighbours is None and requested.get("center") == "private":
         # "private" would be read as a guarantee.
-        asked = asked | {"center": "exact mean"}
+        requested = requested | {"center": "exact mean"}
     # Twice `first`: it comes first in the file, and no parameter may replace it.
-    found = first | asked | facts | first | {"neighbours": "none" if neighbours is None else neighbours.value}
-    return {name: value for name, value in found.items() if value is not None}
+    merged = first | requested | facts | first | {"neighbours": "none" if neighbours is None else neighbours.value}
+    return {name: value for name, value in merged.items() if value is not None}
 
 
 def bound_settings(
-    asked: dict[str, Any], bounds: RowBounds, row_bound: float | None, units: Array | None = None
+    settings: dict[str, Any], bounds: RowBounds, row_bound: float | None, units: Array | None = None
 ) -> dict[str, Any]:
     """Facts about the row bound and the units: those that were found privately, or None where nothing was searched for.
 
@@ -161,10 +161,10 @@ def bound_settings(
             "scale_from": "found privately" if bounds.claimed else "computed from the rows, NOT private",
             "flat_columns": flat or None,
         }
-    return {"row_bound": None} if isinstance(asked.get("row_bound"), str) else {}
+    return {"row_bound": None} if isinstance(settings.get("row_bound"), str) else {}
 
 
-def asked_settings(asked: Any) -> dict[str, Any]:
+def asked_settings(params: Any) -> dict[str, Any]:
     """The checked parameters that a model records, by name: those that apply to the fit, except with `recorded=False`.
 
     Rows and identifiers of people cannot get in. A value is recorded if it is a number, a truth value or a word that the
@@ -174,22 +174,22 @@ def asked_settings(asked: Any) -> dict[str, Any]:
     >>> sorted(asked_settings(PrivateParams(5, epsilon=1.0, delta=1e-6, row_bound=2.0, person=["Ann", "Bob"])))
     ['calibration', 'center', 'method', 'n_components', 'neighbours', 'row_bound']
     """
-    known = {name: (one, getattr(asked, name)) for name, one in declared(type(asked)).items() if one.holds(asked)}
-    found = {
-        name: _public(one, value)
-        for name, (one, value) in known.items()
-        if one.param.recorded is not False and not (one.param.omit_if_default and one.at_default(value))
+    applicable = {name: (field, getattr(params, name)) for name, field in declared(type(params)).items() if field.holds(params)}
+    recorded = {
+        name: _public(field, value)
+        for name, (field, value) in applicable.items()
+        if field.param.recorded is not False and not (field.param.omit_if_default and field.at_default(value))
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in recorded.items() if value is not None}
 
 
-def _public(one: Declared, value: Any) -> Any:
+def _public(field: Declared, value: Any) -> Any:
     """What a model records of a value, None for nothing."""
     if value is None:
-        return one.param.none
-    if one.param.recorded or any(_is_of(value, kind) for kind in one.kinds):
+        return field.param.none
+    if field.param.recorded or any(_is_of(value, kind) for kind in field.kinds):
         return _plain(value)
-    return _PER_COLUMN if HasArray in one.kinds and hasattr(value, "__len__") else None
+    return _PER_COLUMN if HasArray in field.kinds and hasattr(value, "__len__") else None
 
 
 def _is_of(value: Any, kind: Any) -> bool:
@@ -268,10 +268,10 @@ def released_settings(verdict: FitVerdict) -> dict[str, Any]:
     >>> released_settings(FitVerdict(fill=0.5, norms=(3.0,) + 14 * (0.0,)))
     {'fill': 0.5, 'norms': {'0.8': 3.0}}
     """
-    seen = {f"{share:g}": norm for share, norm in zip(BEYOND, verdict.norms or (), strict=False) if norm > 0}
+    norms = {f"{share:g}": norm for share, norm in zip(BEYOND, verdict.norms or (), strict=False) if norm > 0}
     outliers = None if verdict.outliers is None else verdict.outliers._asdict()
-    found = {"fill": verdict.fill, "clipped": verdict.clipped, "norms": seen or None, "outliers": outliers}
-    return {name: value for name, value in found.items() if value is not None}
+    settings = {"fill": verdict.fill, "clipped": verdict.clipped, "norms": norms or None, "outliers": outliers}
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 def shares_of(eigenvalues: Array, *, total: float, noise_floor: float) -> Array:
@@ -282,10 +282,10 @@ def shares_of(eigenvalues: Array, *, total: float, noise_floor: float) -> Array:
     >>> shares_of(np.array([6.0, 3.0, 1.0]), total=10.0, noise_floor=2.0).tolist()
     [0.6, 0.3, 0.0]
     """
-    found = np.where(eigenvalues > noise_floor, eigenvalues, 0.0)
+    above = np.where(eigenvalues > noise_floor, eigenvalues, 0.0)
     # Noise can push the released total below the sum of the eigenvalues. A ratio above one would help nobody.
-    whole = max(total, float(found.sum()))
-    shares: Array = found / whole if whole > 0 else np.zeros_like(found)
+    whole = max(total, float(above.sum()))
+    shares: Array = above / whole if whole > 0 else np.zeros_like(above)
     return shares
 
 

@@ -73,7 +73,7 @@ class FitVerdict:
 
     The `fill` is the released mean squared norm of the clipped rows over the squared row bound, None if rows had no bound. About
     `clipped` of the people have rows beyond it, None if norms were not released; `norms` and `outliers` are as in `Center`. The
-    first `said` of the warnings were given before the fit.
+    first `n_before` of the warnings were given before the fit.
     """
 
     noise_floor: float = 0.0
@@ -82,7 +82,7 @@ class FitVerdict:
     norms: tuple[float, ...] | None = None
     outliers: Outliers | None = None
     warned: tuple[ParameterWarning, ...] = ()
-    said: int = 0
+    n_before: int = 0
 
 
 @final
@@ -130,7 +130,7 @@ class Released:
         return fill, math.hypot(self.trace_noise / whole, fill * self.people_noise / max(self.people, 1.0))
 
 
-def noise_floor(study: Fit, found: FitResult, plan: MethodPlan, *, sites: int = 1) -> float:
+def noise_floor(study: Fit, result: FitResult, plan: MethodPlan, *, sites: int = 1) -> float:
     """Gram eigenvalues below this cannot be told from noise: noise alone exceeds it in one fit of a hundred.
 
     How the level is kept is proved with each edge (`eigenveil.linalg.subspace`). Products that are all kept stay well below the
@@ -141,41 +141,41 @@ def noise_floor(study: Fit, found: FitResult, plan: MethodPlan, *, sites: int = 
     the error of the last mean: see `_mean_spike`. That mean can reach them, because its ball is no smaller than the 1% point of
     the distance to the mean before (`BoundSearch`). Rows of zeros are all in the lowest cell of norms, and so is that distance.
     """
-    if found.scale == 0:
+    if result.scale == 0:
         return 0.0
-    spike = _mean_spike(study, found)
-    return method_of(plan.method).noise_floor(found.domain.dim, plan, scale=found.scale, spike=spike, sites=sites)
+    spike = _mean_spike(study, result)
+    return method_of(plan.method).noise_floor(result.domain.dim, plan, scale=result.scale, spike=spike, sites=sites)
 
 
-def _mean_spike(study: Fit, found: FitResult) -> float:
+def _mean_spike(study: Fit, result: FitResult) -> float:
     """What the error of the mean adds to one eigenvalue of the Gram matrix, exceeded in one fit of a hundred.
 
     An error e adds n e e^T. Its entries have the noise of the last step's sum over n, so n |e|^2 is a chi-squared variable
     times a squared entry over n. Clipped rows cannot add more than n times their squared bound, wherever the mean is.
     """
-    if not isinstance(study.center, str) or found.steps == 0 or study.multiplier == 0:
+    if not isinstance(study.center, str) or result.steps == 0 or study.multiplier == 0:
         return 0.0
-    people = max(found.people, 1.0)
+    people = max(result.people, 1.0)
     # A search for the bound, or for units, ends with the mean inside what it found.
     searched = study.bounds.find or study.bounds.units
-    reach = found.domain.radius if searched else study.bounds.mean_bound
+    reach = result.domain.radius if searched else study.bounds.mean_bound
     sum_noise = study.multiplier * sum_sensitivity(reach, study.neighbours)
-    entry = sum_noise / math.sqrt(study.split.mean[found.steps - 1])
-    if found.rates is not None:
+    entry = sum_noise / math.sqrt(study.split.mean[result.steps - 1])
+    if result.rates is not None:
         # The sum was divided by rates, and its noise with it.
-        entry *= math.sqrt(float(np.mean(found.rates**-2.0)))
-    return min((entry * norm_edge(found.domain.dim)) ** 2 / people, people * found.domain.radius**2)
+        entry *= math.sqrt(float(np.mean(result.rates**-2.0)))
+    return min((entry * norm_edge(result.domain.dim)) ** 2 / people, people * result.domain.radius**2)
 
 
-def released_of(study: Fit, found: FitResult, *, space: Subspace, floor: float) -> Released:
+def released_of(study: Fit, result: FitResult, *, space: Subspace, floor: float) -> Released:
     """What a fit released, as a verdict needs it. `space` may have fewer directions than were found."""
     extra = study.split.extra
     # One release has the count, where it was not released with the mean, and the trace: equal parts of its share.
     alone = study.people is None and not isinstance(study.center, str)
     part = (extra - study.split.observed_later) / (2 if alone and study.needs_trace else 1)
-    trace_noise = found.scale * math.sqrt(found.domain.dim)
+    trace_noise = result.scale * math.sqrt(result.domain.dim)
     if study.needs_trace:
-        trace_noise = study.multiplier * found.domain.trace_sensitivity(study.neighbours) / math.sqrt(part)
+        trace_noise = study.multiplier * result.domain.trace_sensitivity(study.neighbours) / math.sqrt(part)
     people_noise = 0.0
     if study.people is None:
         share = part if alone else study.split.count
@@ -185,24 +185,24 @@ def released_of(study: Fit, found: FitResult, *, space: Subspace, floor: float) 
         people_noise = study.multiplier * moved / math.sqrt(share)
     return Released(
         space=space,
-        trace=found.trace,
-        people=found.people,
-        radius=found.domain.radius,
+        trace=result.trace,
+        people=result.people,
+        radius=result.domain.radius,
         trace_noise=trace_noise,
         people_noise=people_noise,
         noise_floor=floor,
-        at_edge=at_edge(study.bounds, found.center, steps=found.steps, most=len(study.split.mean)),
-        energy=found.trace if found.energy is None else found.energy,
-        flat=flat_columns(study.bounds, found.units),
-        clipped=found.clipped,
-        norms=found.norms,
-        outliers=found.outliers,
+        at_edge=at_edge(study.bounds, result.center, steps=result.steps, max_steps=len(study.split.mean)),
+        energy=result.trace if result.energy is None else result.energy,
+        flat=flat_columns(study.bounds, result.units),
+        clipped=result.clipped,
+        norms=result.norms,
+        outliers=result.outliers,
         scaled=scaled_by(study.bounds),
         unclear=unclear_columns(
             study.bounds.gaps,
-            found.rates,
+            result.rates,
             noise=observed_noise(study.bounds.gaps, multiplier=study.multiplier, share=study.split.for_observed),
-            people=found.people,
+            people=result.people,
         ),
     )
 
@@ -229,24 +229,24 @@ def flat_columns(bounds: RowBounds, units: Array | None) -> tuple[int, ...]:
     return tuple(np.flatnonzero(are_flat(units)).tolist())
 
 
-def at_edge(bounds: RowBounds, center: Array, *, steps: int, most: int) -> bool:
-    """Whether a mean, (d,), that was found in `steps` of `most` lies where the search ends. The true one may lie beyond."""
+def at_edge(bounds: RowBounds, center: Array, *, steps: int, max_steps: int) -> bool:
+    """Whether a mean, (d,), that was found in `steps` of `max_steps` lies where the search ends. The true one may lie beyond."""
     # In a box every mean is within reach, and a search for units takes as many steps as that needs.
-    if steps < max(most, 1) or bounds.low is not None or bounds.units:
+    if steps < max(max_steps, 1) or bounds.low is not None or bounds.units:
         return False
     if bounds.find:
         # A search for a bound looks everywhere and gets nearer in each step, so it ends with its steps. Around a given center
         # there is one step, and no mean to reach.
-        return most > 1
+        return max_steps > 1
     offset = center if bounds.origin is None else center - bounds.origin
     distance = float(np.linalg.norm(offset if bounds.scale is None else offset / bounds.scale))
     return distance >= _AT_EDGE * steps * bounds.mean_bound
 
 
 def verdict_of(
-    seen: Released | None,
+    fit: Released | None,
     *,
-    asked: dict[str, Any],
+    settings: dict[str, Any],
     budget: Budget | None,
     method: str,
     neighbours: Neighbours,
@@ -257,49 +257,49 @@ def verdict_of(
 ) -> FitVerdict:
     """The verdict on a fit: None for one without noise, of which there is nothing to say.
 
-    `asked` are its settings, `method` its name in a plan, `names` those of the columns, and `before` what was said already.
+    `settings` are its settings, `method` its name in a plan, `names` those of the columns, and `before` what was said already.
     Bounds and units that are found privately are recommended only if such a fit `finds` them.
     """
-    if seen is None or not math.isfinite(seen.radius):
-        return FitVerdict(warned=before, said=len(before))
+    if fit is None or not math.isfinite(fit.radius):
+        return FitVerdict(warned=before, n_before=len(before))
     warned = (
         *before,
-        *_warned(seen, asked, names, budget, finds=finds),
-        *_flat(seen, names),
-        *_whitened(seen, asked),
-        *_nothing(seen, asked, budget, method, neighbours, sites, before),
+        *_warned(fit, settings, names, budget, finds=finds),
+        *_flat(fit, names),
+        *_whitened(fit, settings),
+        *_nothing(fit, settings, budget, method, neighbours, sites, before),
     )
-    fill, noise = seen.fill
+    fill, noise = fit.fill
     # A clipped row adds the squared bound, so no more rows than the fill are clipped. Norms may say more if the center has moved.
-    clipped = None if seen.clipped is None else min(seen.clipped, fill + _CLEAR * noise)
+    clipped = None if fit.clipped is None else min(fit.clipped, fill + _CLEAR * noise)
     # No clipped row is longer than the bound. Where few people were in it, noise alone may say more.
     return FitVerdict(
-        noise_floor=seen.noise_floor,
+        noise_floor=fit.noise_floor,
         fill=min(fill, 1.0),
         clipped=clipped,
-        norms=seen.norms,
-        outliers=seen.outliers,
+        norms=fit.norms,
+        outliers=fit.outliers,
         warned=warned,
-        said=len(before),
+        n_before=len(before),
     )
 
 
 def _warned(
-    seen: Released, asked: dict[str, Any], names: tuple[str, ...] | None, budget: Budget | None, *, finds: bool
+    fit: Released, settings: dict[str, Any], names: tuple[str, ...] | None, budget: Budget | None, *, finds: bool
 ) -> Iterator[ParameterWarning]:
-    fill, noise = seen.fill
+    fill, noise = fit.fill
     private = "{row_bound=private} or " if finds else ""
-    boxed = asked.get("column_bounds") is not None and asked.get("row_bound") in (None, "private")
+    boxed = settings.get("column_bounds") is not None and settings.get("row_bound") in (None, "private")
     # A bound that was found privately may clip most rows on purpose. In a box, columns of two values fill it by design.
-    given = asked.get("row_bound") != "private" and seen.scaled != "private"
+    is_given = settings.get("row_bound") != "private" and fit.scaled != "private"
     low, high = fill - _CLEAR * noise, fill + _CLEAR * noise
-    if given and not boxed and (low > _CLIPPED or (high >= 1 and low > _OFTEN)):
+    if is_given and not boxed and (low > _CLIPPED or (high >= 1 and low > _OFTEN)):
         yield ParameterWarning(
-            f"Nearly every row was clipped (fill {fill:.2f}): the row bound {seen.radius:g} is below typical row norms. The "
+            f"Nearly every row was clipped (fill {fill:.2f}): the row bound {fit.radius:g} is below typical row norms. The "
             f"components describe directions only. Refit with {private}a larger {{row_bound}}. If all rows have this norm by "
             "design, nothing is wrong."
         )
-    elif seen.scaled == "private" and low > _CLIPPED:
+    elif fit.scaled == "private" and low > _CLIPPED:
         # In units that fit, rows of few norms fill two thirds of the bound or so.
         yield ParameterWarning(
             f"Nearly every row was clipped (fill {fill:.2f}): the units that were found do not fit the rows. Refit with a larger "
@@ -307,47 +307,47 @@ def _warned(
         )
     times = 1 / math.sqrt(high) if high > 0 else math.inf
     # Far from the rows, hardly any of what they have in common counts as variance.
-    large = not seen.at_edge and times > (_TEN_TIMES if seen.above.any() else _FOUR_TIMES)
+    large = not fit.at_edge and times > (_TEN_TIMES if fit.above.any() else _FOUR_TIMES)
     if boxed and large:
         yield ParameterWarning(
             f"The column bounds allow rows at least {times:.0f} times as long as the typical one (fill {fill:.2g}), and the "
             "noise grows with the square. Refit with narrower {column_bounds}, or leave them out and a bound is found privately."
         )
-    elif given and large:
+    elif is_given and large:
         yield ParameterWarning(
-            f"The row bound {seen.radius:g} is at least {times:.0f} times the typical row norm (fill {fill:.2g}), and the noise "
+            f"The row bound {fit.radius:g} is at least {times:.0f} times the typical row norm (fill {fill:.2g}), and the noise "
             f"grows with its square. Refit with {private}a smaller {{row_bound}}."
         )
-    searched = asked.get("row_bound") == "private" and seen.scaled != "private" and not boxed
-    if seen.at_edge and not searched:
+    searched = settings.get("row_bound") == "private" and fit.scaled != "private" and not boxed
+    if fit.at_edge and not searched:
         yield ParameterWarning(
             "The search for the mean ended at its edge: the rows may lie farther out than it can reach. Refit with an {origin} "
             "near the rows, or with {row_bound=private}."
         )
     if searched:
-        yield from _searched(seen, times, budget)
-    yield from _long(seen)
-    yield from _changed(seen)
-    yield from _dominant(seen, names, finds=finds)
-    yield from _unclear(seen, names)
+        yield from _searched(fit, times, budget)
+    yield from _long(fit)
+    yield from _changed(fit)
+    yield from _dominant(fit, names, finds=finds)
+    yield from _unclear(fit, names)
 
 
-def _dominant(seen: Released, names: tuple[str, ...] | None, *, finds: bool) -> Iterator[ParameterWarning]:
+def _dominant(fit: Released, names: tuple[str, ...] | None, *, finds: bool) -> Iterator[ParameterWarning]:
     """That a few columns have nearly all of the variance, because of their units or of codes for missing values."""
-    total, dim = max(seen.trace, float(seen.above.sum())), seen.space.dim
+    total, dim = max(fit.trace, float(fit.above.sum())), fit.space.dim
     # With two columns one of them often has nearly all of the variance, and the components still say how they go together.
-    if total <= 0 or seen.scaled == "private" or dim <= 2:
+    if total <= 0 or fit.scaled == "private" or dim <= 2:
         return
-    shares = np.square(seen.space.basis) @ seen.above / total
+    shares = np.square(fit.space.basis) @ fit.above / total
     order = np.argsort(-shares, kind="stable")
     falling, counts = shares[order], np.arange(1, dim // 2 + 1)
     # What the components leave over is in the other columns, as far as anyone knows evenly.
     others = falling[counts] + max(1.0 - float(shares.sum()), 0.0) / (dim - counts)
     # Several columns may have it because rows lie along few directions, but not if each has far more than any other column.
     far = falling[counts - 1] > _FAR_APART * others
-    enough = (np.cumsum(falling)[counts - 1] > _ONE_COLUMN) & (far | (counts == 1) & (seen.scaled is None))
+    enough = (np.cumsum(falling)[counts - 1] > _ONE_COLUMN) & (far | (counts == 1) & (fit.scaled is None))
     if not enough.any():
-        yield from _alike(seen, total)
+        yield from _alike(fit, total)
         return
     count = int(counts[enough][0])
     which = _listed(np.sort(order[:count]), names)
@@ -356,7 +356,7 @@ def _dominant(seen: Released, names: tuple[str, ...] | None, *, finds: bool) -> 
     )
     unit = f"If {'its unit is' if count == 1 else 'their units are'} the reason, " + (
         "give other numbers as {scale}. "
-        if seen.scaled is not None
+        if fit.scaled is not None
         else f"{'refit with {scale=private}, or ' * finds}give public units as {{scale}}. "
     )
     share = f"{'has' if count == 1 else 'have'} {min(float(falling[:count].sum()), 1.0):.0%} of the variance"
@@ -366,27 +366,27 @@ def _dominant(seen: Released, names: tuple[str, ...] | None, *, finds: bool) -> 
     )
 
 
-def _alike(seen: Released, total: float) -> Iterator[ParameterWarning]:
+def _alike(fit: Released, total: float) -> Iterator[ParameterWarning]:
     """That rows differ in one number, which is added to all of their columns, as where a code stands in whole rows."""
-    alike = abs(float(seen.space.basis[:, 0].sum())) / math.sqrt(seen.space.dim)
-    if seen.scaled is None and alike > _ALIKE and float(seen.above[0]) > _LEVEL * total:
+    alike = abs(float(fit.space.basis[:, 0].sum())) / math.sqrt(fit.space.dim)
+    if fit.scaled is None and alike > _ALIKE and float(fit.above[0]) > _LEVEL * total:
         yield ParameterWarning(
-            f"The first component has {min(float(seen.above[0]) / total, 1.0):.0%} of the variance and weighs all columns alike, "
+            f"The first component has {min(float(fit.above[0]) / total, 1.0):.0%} of the variance and weighs all columns alike, "
             "so rows differ in little else than their level. If a number such as -9999 stands for missing values in whole rows, "
             "have it read as missing (`--na-values`)."
         )
 
 
-def _unclear(seen: Released, names: tuple[str, ...] | None) -> Iterator[ParameterWarning]:
+def _unclear(fit: Released, names: tuple[str, ...] | None) -> Iterator[ParameterWarning]:
     """That few people have an entry in a column, as far as the released counts show, or that the counts are noise."""
-    dim = len(seen.space.basis)
-    if 2 * len(seen.unclear) > dim:
+    dim = len(fit.space.basis)
+    if 2 * len(fit.unclear) > dim:
         yield ParameterWarning(
-            f"The released counts of entries do not stand out from their noise in {len(seen.unclear)} of {dim} columns. The "
+            f"The released counts of entries do not stand out from their noise in {len(fit.unclear)} of {dim} columns. The "
             "budget is too small to count entries of so few people. Raise {epsilon}, or refit with {missing=fill}."
         )
-    elif seen.unclear:
-        which, many = _listed(np.array(seen.unclear), names), len(seen.unclear) > 1
+    elif fit.unclear:
+        which, many = _listed(np.array(fit.unclear), names), len(fit.unclear) > 1
         count = "their counts do" if many else "the count does"
         yield ParameterWarning(
             f"{which} {'have' if many else 'has'} so few entries that {count} not stand out from the noise. Sums are "
@@ -397,24 +397,24 @@ def _unclear(seen: Released, names: tuple[str, ...] | None) -> Iterator[Paramete
 
 def _listed(places: Array, names: tuple[str, ...] | None) -> str:
     """The columns at these places, the first ten of them."""
-    shown = [f"{place + 1}" if names is None else verbatim(names[place]) for place in places[:10]]
+    shown = [f"{index + 1}" if names is None else verbatim(names[index]) for index in places[:10]]
     if len(places) > 10:
         return f"Columns {', '.join(shown)}, ..."
     return f"Column {shown[0]}" if len(shown) == 1 else f"Columns {', '.join(shown[:-1])} and {shown[-1]}"
 
 
-def _long(seen: Released) -> Iterator[ParameterWarning]:
+def _long(fit: Released) -> Iterator[ParameterWarning]:
     """That rows far beyond the bound seem to have most of the variance of all rows."""
-    if seen.norms is None:
+    if fit.norms is None:
         return
     norms = Norms.read(
-        {share: norm for share, norm in zip(BEYOND, seen.norms, strict=False) if norm > 0}, seen.outliers
+        {share: norm for share, norm in zip(BEYOND, fit.norms, strict=False) if norm > 0}, fit.outliers
     )
-    found = None if norms is None else norms.longest(seen.radius)
-    if found is None:
+    longest = None if norms is None else norms.longest(fit.radius)
+    if longest is None:
         return
-    rows = found.words(seen.radius, times=f"times as long as the row bound, {seen.radius:.3g}")
-    larger = "A larger {epsilon} shows whether they are there. " * (found.chance < 1)
+    rows = longest.words(fit.radius, times=f"times as long as the row bound, {fit.radius:.3g}")
+    larger = "A larger {epsilon} shows whether they are there. " * (longest.chance < 1)
     yield ParameterWarning(
         f"{rows}. If so, they have most of the variance: exact PCA of all rows follows them, and these components describe the "
         f"others. {larger}If they matter, refit with a larger {{row_bound}} that you know. If a number such as -9999 stands for "
@@ -422,9 +422,9 @@ def _long(seen: Released) -> Iterator[ParameterWarning]:
     )
 
 
-def _changed(seen: Released) -> Iterator[ParameterWarning]:
+def _changed(fit: Released) -> Iterator[ParameterWarning]:
     """That a stream is no longer what it was, from what was released of it so far."""
-    match seen.change:
+    match fit.change:
         case "center":
             yield ParameterWarning(
                 "The level of the stream has moved: the last rows lie far from the point that rows are clipped around, which "
@@ -443,54 +443,54 @@ def _changed(seen: Released) -> Iterator[ParameterWarning]:
         case None:
             pass
         case _:
-            assert_never(seen.change)
+            assert_never(fit.change)
 
 
-def _searched(seen: Released, times: float, budget: Budget | None) -> Iterator[ParameterWarning]:
+def _searched(fit: Released, times: float, budget: Budget | None) -> Iterator[ParameterWarning]:
     """That the search for a bound ended where its cells do, or before it had found the mean: far above the norms around it."""
-    least, most = NORMS.edges[0] * (1 + 1e-9), NORMS.edges[-1] * (1 - 1e-9)
-    nothing = not seen.above.any()
-    if seen.radius >= most:
+    lower, upper = NORMS.edges[0] * (1 + 1e-9), NORMS.edges[-1] * (1 - 1e-9)
+    nothing = not fit.above.any()
+    if fit.radius >= upper:
         yield ParameterWarning(
-            f"The search for a bound ended at {most:.0e}, the largest that it can find, so longer rows were clipped. Refit with "
+            f"The search for a bound ended at {upper:.0e}, the largest that it can find, so longer rows were clipped. Refit with "
             "a public unit as {scale}, such as 1e6."
         )
-    elif seen.radius <= least:
+    elif fit.radius <= lower:
         yield ParameterWarning(
-            f"Nearly all rows lie within {least:.0e} of their mean, the smallest bound that the search can find. If only a few "
+            f"Nearly all rows lie within {lower:.0e} of their mean, the smallest bound that the search can find. If only a few "
             "rows differ, the components describe their directions: for variances refit with a {row_bound} that you know. If "
             "all rows differ, refit with a public unit as {scale}, such as 1e-6."
         )
-    elif (nothing and (seen.at_edge or times > _FOUR_TIMES)) or (seen.at_edge and times > _FAR_OFF):
+    elif (nothing and (fit.at_edge or times > _FOUR_TIMES)) or (fit.at_edge and times > _FAR_OFF):
         # Units are found where columns lie, however far that is, but only among enough people.
-        enough = budget is not None and seen.people >= least_for_units(seen.space.dim, 1 / budget.mu)
-        unit = ", or with {scale=private}" if enough and seen.scaled is None else ""
+        enough = budget is not None and fit.people >= least_for_units(fit.space.dim, 1 / budget.mu)
+        unit = ", or with {scale=private}" if enough and fit.scaled is None else ""
         yield ParameterWarning(
             "The rows lie very far from zero compared with how much they differ, or hardly differ at all, and the search for "
             f"their mean may not have reached it. Refit with an {{origin}} near the rows{unit}."
         )
 
 
-def _flat(seen: Released, names: tuple[str, ...] | None) -> Iterator[ParameterWarning]:
+def _flat(fit: Released, names: tuple[str, ...] | None) -> Iterator[ParameterWarning]:
     """That columns were left in their own unit, which may be wrong for them."""
-    if seen.flat:
-        shown = [str(place + 1) if names is None else verbatim(names[place]) for place in seen.flat[:10]]
-        which = f"{', '.join(shown)}{', ...' * (len(seen.flat) > len(shown))}"
+    if fit.flat:
+        shown = [str(index + 1) if names is None else verbatim(names[index]) for index in fit.flat[:10]]
+        which = f"{', '.join(shown)}{', ...' * (len(fit.flat) > len(shown))}"
         yield ParameterWarning(
-            f"{len(seen.flat)} of {seen.space.dim} columns hardly vary, as far as the noise shows, and are not standardised: "
+            f"{len(fit.flat)} of {fit.space.dim} columns hardly vary, as far as the noise shows, and are not standardised: "
             f"{which}. If most columns are like this, use {{scale=None}}. If they do vary, refit with an {{origin}} near the "
             "rows."
         )
 
 
-def _whitened(seen: Released, asked: dict[str, Any]) -> Iterator[ParameterWarning]:
+def _whitened(fit: Released, settings: dict[str, Any]) -> Iterator[ParameterWarning]:
     """That scores have variance one only if rows are clipped again, where rows beyond the bound are likely or not counted."""
-    if asked.get("whiten") is not True or (seen.scaled != "private" and (seen.clipped or 0.0) < _SOME_CLIPPED):
+    if settings.get("whiten") is not True or (fit.scaled != "private" and (fit.clipped or 0.0) < _SOME_CLIPPED):
         return
     share = (
         "How many rows were clipped was not released"
-        if seen.clipped is None
-        else f"About {seen.clipped:.0%} of rows were clipped"
+        if fit.clipped is None
+        else f"About {fit.clipped:.0%} of rows were clipped"
     )
     yield ParameterWarning(
         f"{share}, and whitened scores have variance 1 for clipped rows only. Rows beyond the bound have larger ones. Use "
@@ -499,8 +499,8 @@ def _whitened(seen: Released, asked: dict[str, Any]) -> Iterator[ParameterWarnin
 
 
 def _nothing(
-    seen: Released,
-    asked: dict[str, Any],
+    fit: Released,
+    settings: dict[str, Any],
     budget: Budget | None,
     method: str,
     neighbours: Neighbours,
@@ -508,12 +508,12 @@ def _nothing(
     before: tuple[ParameterWarning, ...],
 ) -> Iterator[ParameterWarning]:
     """That nothing stands out, and whether that was to be expected with as many people as were counted."""
-    if seen.above.any():
+    if fit.above.any():
         return
-    people, dim, rank = max(2, round(seen.people)), seen.space.dim, seen.space.rank
-    units = seen.scaled == "private"
-    find = not units and asked.get("row_bound") == "private" and "column_bounds" not in asked
-    bound = None if find else seen.radius
+    people, dim, rank = max(2, round(fit.people)), fit.space.dim, fit.space.rank
+    units = fit.scaled == "private"
+    find = not units and settings.get("row_bound") == "private" and "column_bounds" not in settings
+    bound = None if find else fit.radius
     line = "" if budget is None or before else _plan_line(people, dim, rank, budget, bound, units=units)
     say = f" {line} says what would work." if line else ""
     yield ParameterWarning(
@@ -565,10 +565,10 @@ def forewarned(
     count = max(2, round(people))
     if bounds is not None:
         # In a box without a row bound the radius is known only with the center, and any number stands for a known one.
-        known = bounds.row_bound if math.isfinite(bounds.row_bound) else 1.0
+        radius = bounds.row_bound if math.isfinite(bounds.row_bound) else 1.0
         more |= {
             "search": bounds.search,
-            "row_bound": None if bounds.find else known,
+            "row_bound": None if bounds.find else radius,
             "scale": "private" if bounds.units else None,
         }
     facts = Facts(
@@ -581,10 +581,10 @@ def forewarned(
         sites=max(1, min(sites, count)),
         **more,
     )
-    found = hopeless(facts, method)
-    if found is None:
+    shares = hopeless(facts, method)
+    if shares is None:
         return ()
-    captured, nothing = found
+    captured, nothing = shares
     # After the count was released it is too late to ask: a command that took this for a question would spend twice.
     kind = ParameterWarning if about else HopelessBudget
     return (
@@ -606,7 +606,7 @@ def _guess(dim: int) -> Spectrum:
 
 def _plan_line(people: int, dim: int, rank: int, budget: Budget, row_bound: float | None, *, units: bool) -> str:
     """The command that says what a budget buys, in backquotes; with a `row_bound` of None for a fit that finds one."""
-    words = [
+    tokens = [
         "eigenveil",
         "plan",
         "-n",
@@ -621,4 +621,4 @@ def _plan_line(people: int, dim: int, rank: int, budget: Budget, row_bound: floa
         budget.delta,
         *(["--scale", "private"] if units else [] if row_bound is None else ["--row-bound", float(row_bound)]),
     ]
-    return verbatim(f"`{shlex.join(f'{word:g}' if isinstance(word, float) else str(word) for word in words)}`")
+    return verbatim(f"`{shlex.join(f'{token:g}' if isinstance(token, float) else str(token) for token in tokens)}`")

@@ -513,7 +513,7 @@ def in_file(path: Path, read: Callable[[bytes], Made]) -> Made:
 def contents(path: Path, *, private: bool = False) -> bytes:
     """What is in a small file; a `private` one is refused if others may read, change or exchange it."""
     if private:
-        return read_owned(path, most=LARGEST_PEM, private=True)
+        return read_owned(path, max_bytes=LARGEST_PEM, private=True)
     with path.open("rb") as file:
         # One byte more than allowed tells a file that is too large, without reading all of it.
         raw = file.read(LARGEST_PEM + 1)

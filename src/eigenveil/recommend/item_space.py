@@ -69,7 +69,7 @@ def top_items(scores: Array, seen: sp.csr_array | None, *, n: int) -> Found:
     >>> top_items(np.array([[0.1, 0.7, 0.7, 0.9]]), sp.csr_array(np.array([[0.0, 0.0, 0.0, 1.0]])), n=2).tolist()
     [[1, 2]]
     """
-    require_integer("n", n, least=1, optional=False)
+    require_integer("n", n, min_value=1, optional=False)
     require(scores.ndim == 2, f"scores must have two dimensions, users and items, got {scores.ndim}")
     require(bool(np.isfinite(scores).all()), "scores must be finite")
     require(
@@ -177,7 +177,7 @@ def evaluate(scorer: Scorer | Lists, train: Any, test: Any, *, n: int = 20, bloc
     """
     train, test = checked_interactions(train, name="train"), checked_interactions(test, name="test")
     require(train.shape == test.shape, "train and test must have the same users and items, and so the same shape")
-    require_integer("block", block, least=1)
+    require_integer("block", block, min_value=1)
     size = block if block is not None else max(1, _BLOCK_NUMBERS // train.shape[1])
     users = np.flatnonzero(np.diff(test.indptr))
     require(len(users) > 0, "test is empty: no user has a held-out item")
@@ -200,7 +200,7 @@ def _lists(scorer: Scorer | Lists, rows: sp.csr_array, n: int) -> Found:
 
 def _judged(found: Found, test: sp.csr_array, n: int) -> Array:
     """Recall and NDCG of each user, (2, users with test items)."""
-    require_integer("n", n, least=1, optional=False)
+    require_integer("n", n, min_value=1, optional=False)
     require(
         found.ndim == 2 and len(found) == test.shape[0] and found.shape[1] >= n,
         f"found must have a row for each user of test and at least n={n} columns",
@@ -234,7 +234,7 @@ def _only(matrix: sp.csr_array, wanted: NDArray[np.bool_]) -> sp.csr_array:
     return sp.csr_array((matrix.data[wanted], matrix.indices[wanted], starts), shape=matrix.shape)
 
 
-_KIND = ArchiveKind(format=ITEMS_FORMAT, version=1, words="an Eigenveil item space", error=ModelFileError)
+_KIND = ArchiveKind(format=ITEMS_FORMAT, version=1, description="an Eigenveil item space", error=ModelFileError)
 
 _ARRAYS, _MORE = ("components", "values"), ("columns", "degrees")
 

@@ -62,7 +62,7 @@ class Fact(NamedTuple):
 def words_of(study: "StudyFile") -> Iterator[str]:
     """All facts, each as one line that begins with its label."""
     for fact in facts_of(study):
-        yield f"{fact.label}: {fact.words}"
+        yield f"{fact.label}: {fact.text}"
 
 
 def facts_of(study: "StudyFile") -> Iterator[Fact]:
@@ -444,7 +444,7 @@ def study_view(study: "StudyFile") -> "View":
     from eigenveil.show.terminal import labelled
 
     for fact in facts_of(study):
-        yield Text(f"{fact.label}: {fact.words}", style="bold red" if fact.alarming else "")
+        yield Text(f"{fact.label}: {fact.text}", style="bold red" if fact.alarming else "")
     yield ""
     for party in study.places:
         certificate, where = party.certificate, "" if party.address is None else f" at {party.address}"
@@ -468,7 +468,7 @@ def study_report(path: Path) -> "Report":
 
     study = StudyFile.read(path)
     facts = list(facts_of(study))
-    agreed = tuple(FactLine(fact.label, fact.words) for fact in facts)
+    agreed = tuple(FactLine(fact.label, fact.text) for fact in facts)
     # The hub writes its report to one of these unless told otherwise.
     name = f"{path.stem}.report.json"
     for result in (path.with_name(name), Path(name)):
@@ -484,7 +484,7 @@ def study_report(path: Path) -> "Report":
         study=study.name,
         digest=study.digest,
         sites=tuple(SitePart(party.name, party.certificate.pin) for party in parties),
-        warnings=tuple(fact.words for fact in facts if fact.alarming),
+        warnings=tuple(fact.text for fact in facts if fact.alarming),
         # All who see the same digest have the same study.
         facts=(*agreed, FactLine("Digest", study.digest)),
     )

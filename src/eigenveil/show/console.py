@@ -34,7 +34,7 @@ def draw(view: "View") -> None:
     console = output()
     for part in view:
         if isinstance(part, Line):
-            console.print(part.words, style=part.style, soft_wrap=True)
+            console.print(part.text, style=part.style, soft_wrap=True)
         else:
             console.print(part)
 

@@ -72,7 +72,7 @@ def disclose(
 
         voice.show(warning_panel(_REHEARSAL), [f"WARNING: {_REHEARSAL}"])
     learned = Fact("", who_learns(study, whose="this"))
-    voice.say(learned.words, style=_style(learned))
+    voice.say(learned.text, style=_style(learned))
     voice.gap()
     state = next((dataset for dataset in accounts.datasets() if dataset.name == account.dataset), None)
     voice.item("Columns used", _columns(study, holding, data))
@@ -114,11 +114,11 @@ def disclose_stream(
     voice.item("Stream", f"{'standard input' if str(source) == '-' else source}, columns {listed_columns(study)}")
     state = next((dataset for dataset in ledger.datasets() if dataset.name == account.dataset), None)
     cost = cost_fact(account, state, life=agent.life, joined=joined)
-    voice.item(cost.label, cost.words)
+    voice.item(cost.label, cost.text)
     # What was said above, in words for this very site, is not repeated.
     for fact in facts_of(study):
         if fact.label not in ("Study", "Warning", "Columns", "Who learns what", "Cost"):
-            voice.item(fact.label, fact.words)
+            voice.item(fact.label, fact.text)
     voice.item("Ledger", f'{ledger_path.absolute()}, dataset "{account.dataset}"')
     voice.item("Study file", f"id {study.id}, digest {study.digest}")
     voice.gap()
@@ -130,7 +130,7 @@ def _style(fact: Fact) -> str | None:
 
 def _show(voice: Voice, facts: Iterable[Fact]) -> None:
     for fact in facts:
-        voice.item(fact.label, fact.words, style=_style(fact))
+        voice.item(fact.label, fact.text, style=_style(fact))
 
 
 def _columns(study: "StudyFile", holding: "SiteData", data: Path) -> str:

@@ -193,7 +193,7 @@ def _token_in(path: Path) -> str:
         with whole_file(path) as temporary:
             temporary.write_text(f"{secrets.token_urlsafe(_BYTES)}\n", encoding="ascii")
     # A file that others can read is refused: the token would be no secret then.
-    token = read_owned(path, most=1000, private=True).decode("ascii", errors="replace").strip()
+    token = read_owned(path, max_bytes=1000, private=True).decode("ascii", errors="replace").strip()
     require(
         _TOKEN.fullmatch(token) is not None,
         f"--page-token {path} must hold one token of 20 to 200 letters, digits, - and _. Name a file that does not exist to "

@@ -255,7 +255,7 @@ def listing(pairs: Iterable[tuple[str, Sequence[str]]], *, css: str = "") -> str
 
 def figure(chart: Chart, name: str) -> str:
     """A chart with its title and words above it, and its numbers folded away below."""
-    caption = f"<figcaption>{prose(chart.title)}<span>{prose(chart.words)}</span></figcaption>"
+    caption = f"<figcaption>{prose(chart.title)}<span>{prose(chart.description)}</span></figcaption>"
     # Wide ones scroll, and whoever has no mouse scrolls them with the keys.
     box = '<div class="scroll" tabindex="0" role="region" aria-label="Numbers">'
     rows = (
@@ -558,7 +558,7 @@ def _rounds(report: Report) -> str:
     whole = table([header[at] for at in columns], [[row[at] for at in columns] for row in rows])
     count = f"{len(sites)} {'site' if hub else 'peer'}{'s' * (len(sites) != 1)}, {len(rounds)} round{'s' * (len(rounds) != 1)}"
     about = (
-        f"{count}, {in_bytes(sum(part.bytes_up + part.bytes_down for part in rounds))} in all. {charts['part'].words}"
+        f"{count}, {in_bytes(sum(part.bytes_up + part.bytes_down for part in rounds))} in all. {charts['part'].description}"
     )
     if report.refused:
         about += f" {report.refused} message{'s were' if report.refused != 1 else ' was'} refused."

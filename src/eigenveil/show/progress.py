@@ -342,7 +342,7 @@ class PartyView:
         from eigenveil.errors import plain
 
         # Kept from the last event: drawing must never wait for the ledger.
-        spent = "" if self._spending is None else f" ({self._spending.words})"
+        spent = "" if self._spending is None else f" ({self._spending.text})"
         return Spinner("dots", Text(f" {plain(self._now)}{spent}"))
 
     def page(self) -> PageState:
@@ -499,7 +499,7 @@ class HubView:
             yield "variances", scree_words(variances)
         spending = self._spending()
         if spending is not None and spending.share is not None:
-            yield "spent", spending.words
+            yield "spent", spending.text
         totals = [0, 0]
         for traffic in tuple(agent.durable.traffic.values()):
             totals = [totals[0] + traffic.up, totals[1] + traffic.down]
@@ -642,7 +642,7 @@ def _lines(pca: "StreamingPCA", model: "Model | None") -> Iterator[tuple[str, st
     spending = _spending(pca)
     if spending is not None:
         yield "released", "nothing yet" if model is None else _releases(model)
-        yield "spent", spending.words
+        yield "spent", spending.text
     if model is not None:
         yield "rank", str(len(model.values))
         yield "explained variance", _explained(model, private=spending is not None, rows=pca.n_samples_seen_)

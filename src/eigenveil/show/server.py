@@ -437,7 +437,7 @@ class Drawing:
         return {
             "now": self._drawn("now", state.now, lambda: f'<p class="answer">{prose(state.now)}</p>'),
             "warnings": self._drawn("warnings", state.warnings, lambda: _warnings(state.warnings)),
-            "parties": self._drawn("parties", state.parties, lambda: _parties(state.parties, state.there)),
+            "parties": self._drawn("parties", state.parties, lambda: _parties(state.parties, state.presence)),
             "budget": self._drawn("budget", state.spending, lambda: _budget(state.spending)),
             "charts": self._drawn(
                 "charts", (state.rounds, state.variances, state.floor, state.final), lambda: _charts(state)
@@ -487,7 +487,7 @@ def _budget(spending: PageBudget | None) -> str:
             '<svg class="gauge" viewBox="0 0 100 4" preserveAspectRatio="none" aria-hidden="true">'
             f'<rect width="{width:.1f}" height="4" fill="var(--first)"/></svg>'
         )
-    return f"<h2>Spent at this place</h2>{gauge}<p>{prose(spending.words)}</p>"
+    return f"<h2>Spent at this place</h2>{gauge}<p>{prose(spending.text)}</p>"
 
 
 def _charts(state: PageState) -> str:

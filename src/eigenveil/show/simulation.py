@@ -127,7 +127,7 @@ class SimulationView:
             yield "variances", scree_words(variances)
 
     def _spending(self, rounds: "Sequence[Round]") -> PageBudget | None:
-        epsilon, delta = self._simulation.asked.epsilon, self._simulation.asked.delta
+        epsilon, delta = self._simulation.params.epsilon, self._simulation.params.delta
         if epsilon is None or delta is None:
             return None
         if isinstance(epsilon, tuple):
@@ -142,7 +142,7 @@ class SimulationView:
 
 def simulation_view(simulation: Simulation, pca: "Estimator", model: "Model", compared: str | None) -> "View":
     """What the fit found, round by round, and what was `compared` with the exact components."""
-    if simulation.private and simulation.asked.random_state is not None:
+    if simulation.private and simulation.params.random_state is not None:
         yield warning_panel(simulation.seeded)
     if nothing_stands_out(model):
         yield nothing_found()
@@ -171,13 +171,13 @@ def _facts(simulation: Simulation, pca: "Estimator") -> Iterator[tuple[str, str]
     if isinstance(pca, FederatedPCA):
         yield "sites", f"{len(pca.sites_)} in a {pca.model_.settings['topology']}, split {simulation.split}"
     else:
-        assert isinstance(simulation.asked, GossipParams)
-        yield from _peer_facts(pca, split=simulation.split, spec=simulation.asked.graph)
+        assert isinstance(simulation.params, GossipParams)
+        yield from _peer_facts(pca, split=simulation.split, spec=simulation.params.graph)
     for done in rounds:
         if done.missing:
             # Peers keep what was already released with noise, so only the round itself restarts.
-            noisy = isinstance(simulation.asked, GossipParams) and (
-                simulation.private or simulation.asked.noise == "published"
+            noisy = isinstance(simulation.params, GossipParams) and (
+                simulation.private or simulation.params.noise == "published"
             )
             again = ", which restarted" if noisy else ", and the fit restarted"
             again, label = again * done.restarted, "no answer" if simulation.hub else "left behind"

@@ -64,8 +64,8 @@ PUBLISH: Final = tuple(kind.publishes for kind in TRACKERS.values() if kind.publ
 
 def publishing(claim: Callable[[TrackerKind], bool]) -> str:
     """The words of `publish` whose trackers are as claimed, in a message."""
-    words = [kind.publishes for kind in TRACKERS.values() if kind.publishes and claim(kind)]
-    return " or ".join(f"{{publish={word}}}" for word in words)
+    choices = [kind.publishes for kind in TRACKERS.values() if kind.publishes and claim(kind)]
+    return " or ".join(f"{{publish={word}}}" for word in choices)
 
 
 def published_as(word: str) -> TrackerKind:

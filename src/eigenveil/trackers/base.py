@@ -64,8 +64,8 @@ class SketchTracker(Tracker[State]):
     """
 
     @abstractmethod
-    def sketch(self, state: State, *, most: int | None = None) -> Sketch:
-        """What is known so far, with all directions that are kept, or with at most `most` of them."""
+    def sketch(self, state: State, *, max_rank: int | None = None) -> Sketch:
+        """What is known so far, with all directions that are kept, or with at most `max_rank` of them."""
 
     @abstractmethod
     def sync(self, state: State, mechanism: Mechanism) -> State:
@@ -107,7 +107,7 @@ class SketchTracker(Tracker[State]):
     def subspace(self, state: State) -> Subspace:
         """The directions up to the target rank."""
         rank = self.rank_of(state)
-        space = self.sketch(state, most=rank).subspace
+        space = self.sketch(state, max_rank=rank).subspace
         return space.truncate(rank) if space.rank > rank else space
 
 

@@ -127,11 +127,11 @@ class GramTracker(SketchTracker[GramState]):
             levels=levels,
         )
 
-    def sketch(self, state: GramState, *, most: int | None = None) -> Sketch:
+    def sketch(self, state: GramState, *, max_rank: int | None = None) -> Sketch:
         """Of released numbers only."""
         if state.syncs == 0:
             return Sketch.empty(self.terms.domain.dim)
-        return sketch_of(state.public, state.center, rank=most)
+        return sketch_of(state.public, state.center, rank=max_rank)
 
     def rank_of(self, state: GramState) -> int:
         """The rank adapted at the last release."""
@@ -189,28 +189,28 @@ class GramTracker(SketchTracker[GramState]):
         return (offset if center is None else center + offset), moved
 
 
-def room(request: StreamRequest) -> str:
+def room(criteria: StreamRequest) -> str:
     """How the memory for all products compares with the limit."""
-    return f"{_bytes(request) / 2**20:.3g} of {request.limit / 2**20:.4g} MiB"
+    return f"{_bytes(criteria) / 2**20:.3g} of {criteria.limit / 2**20:.4g} MiB"
 
 
-def _bytes(request: StreamRequest) -> int:
-    dim = request.dim
-    return 8 * (KIND.numbers(dim, request.width, 0) + 2 * min(_BLOCK, dim) * dim)
+def _bytes(criteria: StreamRequest) -> int:
+    dim = criteria.dim
+    return 8 * (KIND.numbers(dim, criteria.width, 0) + 2 * min(_BLOCK, dim) * dim)
 
 
-def _suits(request: StreamRequest) -> str | None:
-    if _bytes(request) > request.limit:
+def _suits(criteria: StreamRequest) -> str | None:
+    if _bytes(criteria) > criteria.limit:
         return None
-    if request.private:
-        if request.publish != KIND.publishes:
+    if criteria.private:
+        if criteria.publish != KIND.publishes:
             return None
-        return f"one release per synchronisation: the d x d sum fits ({room(request)}), and noise is added once"
+        return f"one release per synchronisation: the d x d sum fits ({room(criteria)}), and noise is added once"
     # Four d x d matrices and a piece of a block must take no more numbers than a sketch and a second block.
     # Not where old rows fade: once the mean has moved far from the first one, sums around that one hold rounding errors only.
-    dim, width = request.dim, request.width
-    few = dim <= _FEW_COLUMNS * width and 4 * dim + min(request.block, 128) <= _FEW_COLUMNS * width + request.block
-    if request.fades or not few:
+    dim, width = criteria.dim, criteria.width
+    few = dim <= _FEW_COLUMNS * width and 4 * dim + min(criteria.block, 128) <= _FEW_COLUMNS * width + criteria.block
+    if criteria.fades or not few:
         return None
     return f"{dim} columns are few for {width} directions, so all products are kept and the result is exact"
 

@@ -82,7 +82,7 @@ class BlockTracker(SketchTracker[BlockState]):
         require(self.rank <= dim, f"rank must be at most the number of columns, {dim}, got {self.rank}")
         return BlockState(Sketch.empty(dim), self.rank, 0)
 
-    def sketch(self, state: BlockState, *, most: int | None = None) -> Sketch:
+    def sketch(self, state: BlockState, *, max_rank: int | None = None) -> Sketch:
         """All of the state: raw data."""
         return state.sketch
 
@@ -129,19 +129,19 @@ class BlockTracker(SketchTracker[BlockState]):
             pull, more, mean = pull_of_means(old.mean, block.mean, weight, float(len(block)))
         squares = np.square(old.subspace.values) * fade
         if old.subspace.rank == 0:
-            found = block.leading(width)
+            subspace = block.leading(width)
         elif len(block) <= width:
             # Decomposed fully, so that a stream which ends early is exact (docs/decisions/0006).
-            found = _whole(old.subspace.basis, squares, block, pull, width)
+            subspace = _whole(old.subspace.basis, squares, block, pull, width)
         else:
             # From the seed and the block number, so that a stored state continues to the same last bit.
             rng = np.random.default_rng((self.seed, state.blocks))
             # As many more as the sketch lacks, so that it can grow to its full width.
             fresh = rng.standard_normal((len(block), _FRESH + max(0, width - old.subspace.rank)))
-            found = _projected(old.subspace.basis, squares, block, pull, fresh, width)
+            subspace = _projected(old.subspace.basis, squares, block, pull, fresh, width)
         energy = old.energy * fade + block.energy + more
-        sketch = Sketch(subspace=found, mean=mean, weight=weight + len(block), energy=energy)
-        rank = state.rank if self.adapt is None else self.adapt.adjusted(state.rank, found.values)
+        sketch = Sketch(subspace=subspace, mean=mean, weight=weight + len(block), energy=energy)
+        rank = state.rank if self.adapt is None else self.adapt.adjusted(state.rank, subspace.values)
         return BlockState(sketch, rank, state.blocks + 1)
 
 
@@ -224,8 +224,8 @@ def _svd_values(scores: Array) -> tuple[Array, Array]:
     return values, rotation.T
 
 
-def _rotated(basis: Array, found: tuple[Array, Array]) -> Subspace:
-    values, rotation = found
+def _rotated(basis: Array, decomposition: tuple[Array, Array]) -> Subspace:
+    values, rotation = decomposition
     return Subspace(basis @ rotation, values)
 
 
@@ -275,8 +275,8 @@ def _unit(columns: Array) -> Array:
     return columns / np.where(norms > 0, norms, 1.0)
 
 
-def _suits(request: StreamRequest) -> str | None:
-    return None if request.private else f"the leading {request.width} directions are kept and updated block by block"
+def _suits(criteria: StreamRequest) -> str | None:
+    return None if criteria.private else f"the leading {criteria.width} directions are kept and updated block by block"
 
 
 KIND: Final = TrackerKind(

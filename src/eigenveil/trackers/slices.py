@@ -131,8 +131,8 @@ class SlicedTracker(SketchTracker[SlicedState]):
             rates, louder = terms.rates, 1 / terms.rates.rarest
             parts = (part / rates.of_pairs(slice(at, at + part.shape[1])) for at, part in _placed(parts))
         # Up to twice as many directions as are kept at the end, because a later slice may make them leading.
-        most = max(width, min(2 * width, columns))
-        space, energy = _leading(parts, terms.domain.dim, width, most=most)
+        max_rank = max(width, min(2 * width, columns))
+        space, energy = _leading(parts, terms.domain.dim, width, rank=max_rank)
         fade = terms.forget**2
         # In data scale. Merging eigenvalues of covariances as Alg. 3 prints it would add their squares.
         joint = merge(state.space, space, rank=width, forget=terms.forget) if state.space.rank else space
@@ -159,7 +159,7 @@ class SlicedTracker(SketchTracker[SlicedState]):
             levels=levels if state.levels is None else state.levels.times(fade).and_also(levels),
         )
 
-    def sketch(self, state: SlicedState, *, most: int | None = None) -> Sketch:
+    def sketch(self, state: SlicedState, *, max_rank: int | None = None) -> Sketch:
         """From released numbers only, around the mean."""
         if state.blocks == 0:
             return Sketch.empty(self.terms.domain.dim)
@@ -225,10 +225,10 @@ def _placed(slices: Iterator[Array]) -> Iterator[tuple[int, Array]]:
         at += part.shape[1]
 
 
-def _leading(slices: Iterator[Array], dim: int, width: int, *, most: int) -> tuple[Subspace, float]:
+def _leading(slices: Iterator[Array], dim: int, width: int, *, rank: int) -> tuple[Subspace, float]:
     """Directions, (dim, width), and trace of a released symmetric matrix A, (dim, dim), from slices of its columns.
 
-    The slices are merged as in FPCA's SSVD: A ~ U diag(s) V^T, in covariance scale, truncated to `most` directions until the last
+    The slices are merged as in FPCA's SSVD: A ~ U diag(s) V^T, in covariance scale, truncated to `rank` directions until the last
     slice. A is symmetric, so U^T A U = diag(s) V^T U has its eigenvalues with their signs. Negative ones are noise and dropped.
     A positive semi-definite A of rank at most `width` is recovered exactly. One square root gives data scale at the end.
     """
@@ -245,7 +245,7 @@ def _leading(slices: Iterator[Array], dim: int, width: int, *, most: int) -> tup
         small = np.hstack([np.eye(frame.shape[1], held) * values, frame.T @ part])
         del part
         rotation, sizes, back = np.linalg.svd(small, full_matrices=False)
-        keep = min(most, len(sizes))
+        keep = min(rank, len(sizes))
         left, values = frame @ rotation[:, :keep], sizes[:keep]
         del frame
         right = np.vstack([right @ back[:keep, :held].T, back[:keep, held:].T])
@@ -257,14 +257,14 @@ def _leading(slices: Iterator[Array], dim: int, width: int, *, most: int) -> tup
     return space, trace
 
 
-def _suits(request: StreamRequest) -> str | None:
-    if not request.private:
+def _suits(criteria: StreamRequest) -> str | None:
+    if not criteria.private:
         return None
-    if request.publish == KIND.publishes:
+    if criteria.publish == KIND.publishes:
         return "every block is released on its own, a few columns of its products at a time"
     # A synchronisation releases what this has released already.
-    if request.publish == products.KIND.publishes:
-        return f"every block is released on its own: the d x d sum does not fit ({products.room(request)})"
+    if criteria.publish == products.KIND.publishes:
+        return f"every block is released on its own: the d x d sum does not fit ({products.room(criteria)})"
     return None
 
 

@@ -69,9 +69,9 @@ def restored(tree: Any, arrays: Mapping[str, Array], *, more: tuple[type, ...] =
         case {"pairs": list(pairs), **rest} if not rest:
             return {key: restored(item, arrays, more=more) for key, item in pairs}
         case {"type": str(name), "fields": dict(parts), **rest} if not rest:
-            known = {part.__name__: part for part in (*_PARTS, *more, *(kind.state for kind in TRACKERS.values()))}
-            require(name in known, f"there is no state of type {name!r}")
-            kind: Any = known[name]
+            classes = {part.__name__: part for part in (*_PARTS, *more, *(kind.state for kind in TRACKERS.values()))}
+            require(name in classes, f"there is no state of type {name!r}")
+            kind: Any = classes[name]
             expected = {f.name for f in fields(kind)}
             # All of them: without `apart`, sums would take its default of zero and claim too small a sensitivity.
             require(set(parts) == expected, f"a {name} has the parts {sorted(expected)}, got {sorted(parts)}")

@@ -326,14 +326,14 @@ class Sums:
             total = mechanism.release(Bounded(total, by_sum), label=f"{label}: sum", share=terms.share, slot=slot)
             total_noise = mechanism.scale(by_sum, share=terms.share) ** 2
         # Symmetric noise has half the variance off the diagonal.
-        found = Sums(
+        sums = Sums(
             gram=gram,
             total=total,
             weight=self.weight,
             gram_noise=mechanism.scale(by_gram, share=share) ** 2 / 2,
             total_noise=total_noise,
         )
-        return found if terms.rates is None else found.divided(terms.rates)
+        return sums if terms.rates is None else sums.divided(terms.rates)
 
     def divided(self, rates: Rates) -> "Sums":
         """Released sums over all rows, from those of rows with gaps: free, and as if nothing had been missing from here on."""
@@ -358,13 +358,13 @@ def _times(array: Integers, fade: float) -> Integers:
     """
     if fade == 1.0:
         return np.array(array)
-    k, found = round(fade * 2**_FADE_BITS), np.empty(array.shape, dtype=np.int64)
+    k, product = round(fade * 2**_FADE_BITS), np.empty(array.shape, dtype=np.int64)
     for start in range(0, len(array), _CACHED_ROWS):
-        piece, out = array[start : start + _CACHED_ROWS], found[start : start + _CACHED_ROWS]
+        piece, out = array[start : start + _CACHED_ROWS], product[start : start + _CACHED_ROWS]
         np.right_shift(piece, _LOW_BITS, out=out)
         out *= k << (_LOW_BITS - _FADE_BITS)
         out += ((piece & ((1 << _LOW_BITS) - 1)) * k) >> _FADE_BITS
-    return found
+    return product
 
 
 def _bits_for(rows: float, bits: int) -> int:
@@ -452,9 +452,9 @@ def mean_spike(total: Array, weight: float, *, noise: float) -> float:
     """
     if weight <= 0 or noise == 0:
         return 0.0
-    found = float(total @ total) / weight**2
+    squared_mean = float(total @ total) / weight**2
     error = noise * (norm_edge(len(total)) / weight) ** 2
-    return weight * found * error / (2 * (found + error)) * (1 + math.sqrt(1 + 4 * found / error))
+    return weight * squared_mean * error / (2 * (squared_mean + error)) * (1 + math.sqrt(1 + 4 * squared_mean / error))
 
 
 def sketch_of(sums: Sums, center: Array | None, *, rank: int | None = None) -> Sketch:
@@ -518,8 +518,8 @@ def filled(rows: Array, sketch: Sketch) -> Array:
     whole = np.array(rows, dtype=np.float64)
     space, weight = sketch.subspace, sketch.weight
     if weight <= 0 or space.rank == 0:
-        known = (~gaps).sum(axis=0)
-        means = np.where(gaps, 0.0, whole).sum(axis=0) / np.maximum(known, 1)
+        counts = (~gaps).sum(axis=0)
+        means = np.where(gaps, 0.0, whole).sum(axis=0) / np.maximum(counts, 1)
         return np.where(gaps, means, whole)
     variances = np.square(space.values) / weight
     # A floor far below the data keeps the small systems solvable where the rest of the energy is zero.
@@ -529,12 +529,12 @@ def filled(rows: Array, sketch: Sketch) -> Array:
     torn = np.flatnonzero(gaps.any(axis=1))
     for start in range(0, len(torn), _AT_ONCE):
         lines = torn[start : start + _AT_ONCE]
-        seen = ~gaps[lines]
+        present = ~gaps[lines]
         # Zeros at the gaps, so that one product with the whole basis is U_o^T (y - mean)_o for every row.
-        off = np.where(seen, whole[lines] - sketch.mean, 0.0)
-        inner = np.einsum("nd,dk,dl->nkl", seen.astype(np.float64), space.basis, space.basis, optimize=True)
+        off = np.where(present, whole[lines] - sketch.mean, 0.0)
+        inner = np.einsum("nd,dk,dl->nkl", present.astype(np.float64), space.basis, space.basis, optimize=True)
         inner[:, np.arange(space.rank), np.arange(space.rank)] += hold
         scores = np.linalg.solve(inner, (off @ space.basis)[..., None])[..., 0]
         guess = sketch.mean + scores @ space.basis.T
-        whole[lines] = np.where(seen, whole[lines], guess)
+        whole[lines] = np.where(present, whole[lines], guess)
     return whole

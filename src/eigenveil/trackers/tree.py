@@ -113,11 +113,11 @@ class TreeTracker(SketchTracker[TreeState]):
         values = self.sketch(after).subspace.values
         return replace(after, rank=terms.adapt.adjusted(state.rank, values))
 
-    def sketch(self, state: TreeState, *, most: int | None = None) -> Sketch:
+    def sketch(self, state: TreeState, *, max_rank: int | None = None) -> Sketch:
         """Of released numbers only."""
         if state.blocks == 0:
             return Sketch.empty(self.terms.domain.dim)
-        return sketch_of(self._public(state), self.terms.domain.center, rank=most)
+        return sketch_of(self._public(state), self.terms.domain.center, rank=max_rank)
 
     def sync(self, state: TreeState, mechanism: Mechanism) -> TreeState:
         """Nothing is pending: every block has been released with its interval."""
@@ -138,13 +138,13 @@ class TreeTracker(SketchTracker[TreeState]):
         public = [sums for sums in reversed(state.public) if sums is not None]
         # From the longest interval to the shortest, each faded by the blocks after it.
         lengths = [2**level for level, sums in reversed(list(enumerate(state.public))) if sums is not None]
-        found = levels_of(public[0], 0)
+        intervals = levels_of(public[0], 0)
         for number, (sums, length) in enumerate(zip(public[1:], lengths[1:], strict=True), 1):
-            found = found.times(self.terms.fade(length)).and_also(levels_of(sums, number))
+            intervals = intervals.times(self.terms.fade(length)).and_also(levels_of(sums, number))
         # An interval may be the whole stream. Blocks that were released alone stand for those between them, which doubles their
         # sums. Two tests at each look cost no more than those of twice as many looks.
         apart = None if state.levels is None else state.levels.times(2.0)
-        for levels in (found, apart):
+        for levels in (intervals, apart):
             change = levels and levels.change(
                 shown, rank=rank, radius=self.terms.domain.radius, looks=2 * state.blocks, centered=self.terms.center
             )
@@ -168,17 +168,17 @@ class TreeTracker(SketchTracker[TreeState]):
 
     def _person(self, level: int) -> tuple[int, int]:
         """The most rows of a person in one interval of this level, and the number of intervals that are charged."""
-        most = self.terms.person_blocks
+        max_blocks = self.terms.person_blocks
         # A person has at most one row in a block, and an interval of this level has 2^level blocks.
-        rows = min(most, 2**level)
-        return rows, -(-most // rows)
+        rows = min(max_blocks, 2**level)
+        return rows, -(-max_blocks // rows)
 
     def _public(self, state: TreeState) -> Sums:
-        found = [(2**level, sums) for level, sums in enumerate(state.public) if sums is not None]
+        intervals = [(2**level, sums) for level, sums in enumerate(state.public) if sums is not None]
         # The longest interval is the earliest, and fading goes from the earliest to the latest.
-        found.reverse()
-        lengths = [length for length, _ in found]
-        return _joined([s for _, s in found[:-1]], lengths[:-1], found[-1][1], lengths[-1], self.terms)
+        intervals.reverse()
+        lengths = [length for length, _ in intervals]
+        return _joined([s for _, s in intervals[:-1]], lengths[:-1], intervals[-1][1], lengths[-1], self.terms)
 
 
 def _joined(earlier: list[Sums], lengths: list[int], last: Sums, length: int, terms: SumTerms) -> Sums:
@@ -189,8 +189,8 @@ def _joined(earlier: list[Sums], lengths: list[int], last: Sums, length: int, te
     return joined[0]
 
 
-def _suits(request: StreamRequest) -> str | None:
-    if not request.private or request.publish != KIND.publishes:
+def _suits(criteria: StreamRequest) -> str | None:
+    if not criteria.private or criteria.publish != KIND.publishes:
         return None
     return "the estimate is published after every block, from a binary tree of releases"
 

@@ -57,7 +57,7 @@ def test_a_dry_run_says_everything_in_plain_words_and_writes_nothing(folders: Fo
     said = done.stdout
     told_otherwise = {"Study", "Columns", "Who learns what", "Cost"}
     for fact in facts_of(folders.study):
-        assert fact.label in told_otherwise or f"- {fact.label}: {fact.words}" in said
+        assert fact.label in told_otherwise or f"- {fact.label}: {fact.text}" in said
     assert who_learns(folders.study, whose="this") in said
     for place in folders.study.places:
         note = "this site" if place.name == ME else "pinned by your policy"

@@ -39,7 +39,7 @@ def test_a_dry_run_says_what_leaves_to_whom_and_at_what_cost_and_writes_nothing(
     said = done.stdout
     told_otherwise = {"Study", "Columns", "Who learns what", "Cost", "Restarts"}
     for fact in facts_of(folders.study):
-        assert fact.label in told_otherwise or f"- {fact.label}: {fact.words}" in said
+        assert fact.label in told_otherwise or f"- {fact.label}: {fact.text}" in said
     assert who_learns(folders.study, whose="this") in said
     for place in folders.study.places:
         note = "this peer" if place.name == ME else "pinned by your policy"

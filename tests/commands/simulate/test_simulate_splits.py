@@ -11,7 +11,7 @@ from eigenveil.commands._splits import SplitRule, part
 from eigenveil.data.formats import TableParams
 from eigenveil.data.rows import NamedRows
 
-READING: dict[str, Any] = {"reading": Reading(asked=TableParams()), "person_sites": 1, "exact": {}}
+READING: dict[str, Any] = {"reading": Reading(params=TableParams()), "person_sites": 1, "exact": {}}
 
 
 def values(folder: Path, rule: SplitRule, seed: int = 0, kind: str = "npy") -> list[Any]:

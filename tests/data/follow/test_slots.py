@@ -36,7 +36,7 @@ def table(path: Path, count: int) -> Path:
 
 def polled(follower: Follower, now: Instant = NOW, most: int = 3) -> list[FollowedRows | Closed | Left]:
     found = []
-    while (event := follower.poll(now, most=most)) is not None:
+    while (event := follower.poll(now, max_rows=most)) is not None:
         found.append(event)
     return found
 

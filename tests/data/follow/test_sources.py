@@ -19,7 +19,7 @@ def all_rows(source: Followed, offset: Offset | None = None, *, most: int = 3) -
     found: list[list[float]] = []
     at = Offset() if offset is None else offset
     while True:
-        rows, at = source.read(Offset.from_text(at.to_text()), most=most)
+        rows, at = source.read(Offset.from_text(at.to_text()), max_rows=most)
         assert len(rows) <= most
         if not len(rows):
             return found, at
@@ -83,7 +83,7 @@ def test_a_file_that_is_not_what_it_was_is_refused(file: Path, content: str, why
     before = file.read_text()
     file.write_text(content)
     with pytest.raises(SourceChanged, match=why):
-        source.read(offset, most=3)
+        source.read(offset, max_rows=3)
     # Nothing was taken: with the old file back it goes on.
     file.write_text(before + "7,-7\n")
     assert all_rows(source, offset)[0] == [[7, -7]]
@@ -93,24 +93,24 @@ def test_a_new_process_refuses_another_header_too(file: Path) -> None:
     _, offset = all_rows(follow(file))
     file.write_text("b,a\n" + numbered(0, 9))
     with pytest.raises(SourceChanged, match="another first line"):
-        follow(file).read(offset, most=3)
+        follow(file).read(offset, max_rows=3)
 
 
 def test_a_file_that_is_gone_is_refused(file: Path) -> None:
     source = follow(file)
     file.unlink()
     with pytest.raises(SourceChanged, match="is gone"):
-        source.read(Offset(), most=3)
+        source.read(Offset(), max_rows=3)
 
 
 def test_a_bad_row_stops_the_file_and_names_no_value(file: Path) -> None:
     with file.open("a") as more:
         more.write("7,-7\nsecret,1\n9,-9\n")
     source = follow(file)
-    rows, offset = source.read(Offset(), most=100)
+    rows, offset = source.read(Offset(), max_rows=100)
     assert len(rows) == 8
     with pytest.raises(ColumnsError, match=r"after row 8: not a number in column 'a'") as caught:
-        source.read(offset, most=100)
+        source.read(offset, max_rows=100)
     assert "secret" not in str(caught.value)
     file.write_text(file.read_text().replace("secret", "8"))
     assert all_rows(source, offset)[0] == [[8, 1], [9, -9]]
@@ -197,24 +197,24 @@ def test_a_folder_that_is_not_what_it_was_is_refused(tmp_path: Path) -> None:
     _, offset = all_rows(source)
     (tmp_path / "2.csv").write_text("a,b\n1,1\n")
     with pytest.raises(SourceChanged, match=r"new file that comes before 3\.csv"):
-        source.read(offset, most=3)
+        source.read(offset, max_rows=3)
     (tmp_path / "2.csv").unlink()
     (tmp_path / "4.csv").write_text("b,a\n1,1\n")
     with pytest.raises(SourceChanged, match=r"4\.csv has another first line than 1\.csv"):
-        source.read(offset, most=3)
+        source.read(offset, max_rows=3)
     (tmp_path / "4.csv").unlink()
     (tmp_path / "3.csv").rename(tmp_path / "9.csv")
     with pytest.raises(SourceChanged, match=r"3\.csv is gone"):
-        source.read(offset, most=3)
+        source.read(offset, max_rows=3)
 
 
 @pytest.mark.parametrize("blank", [0, 5000])
 def test_a_file_that_ends_within_a_line_holds_up_the_next(tmp_path: Path, blank: int) -> None:
     (tmp_path / "1.csv").write_text("a,b\n1,2\n" + "\n" * blank + "3,")
     (tmp_path / "2.csv").write_text("a,b\n5,6\n")
-    _, offset = follow(tmp_path).read(Offset(), most=1)
+    _, offset = follow(tmp_path).read(Offset(), max_rows=1)
     with pytest.raises(SourceChanged, match=r"1\.csv ends within a line, and 2\.csv has come"):
-        follow(tmp_path).read(offset, most=5)
+        follow(tmp_path).read(offset, max_rows=5)
     with (tmp_path / "1.csv").open("a") as more:
         more.write("4\n")
     assert all_rows(follow(tmp_path), offset)[0] == [[3, 4], [5, 6]]
@@ -238,13 +238,13 @@ def test_a_pipe_is_read_as_it_comes(pipe: tuple[BinaryIO, BinaryIO]) -> None:
     found, offset = all_rows(source)
     assert (found, source.ended) == ([[2]], False)
     outgoing.write(b"4\n5,6\n")
-    rows, offset = source.read(offset, most=1)
+    rows, offset = source.read(offset, max_rows=1)
     assert rows.tolist() == [[4]]
     outgoing.close()
     assert all_rows(source, offset)[0] == [[6]]
     assert source.ended
     with pytest.raises(SourceChanged, match="cannot be read again"):
-        source.read(Offset(), most=1)
+        source.read(Offset(), max_rows=1)
 
 
 def test_a_pipe_that_ends_within_a_line_is_refused(pipe: tuple[BinaryIO, BinaryIO]) -> None:
@@ -252,10 +252,10 @@ def test_a_pipe_that_ends_within_a_line_is_refused(pipe: tuple[BinaryIO, BinaryI
     outgoing.write(b"a,b\n1,2\n3,4")
     outgoing.close()
     source = follow(incoming)
-    rows, offset = source.read(Offset(), most=5)
+    rows, offset = source.read(Offset(), max_rows=5)
     assert rows.tolist() == [[1, 2]]
     with pytest.raises(SourceChanged, match="ended within a line"):
-        source.read(offset, most=5)
+        source.read(offset, max_rows=5)
     assert not source.ended
 
 
@@ -343,7 +343,7 @@ def test_any_number_of_blank_lines_and_comments_is_followed(filler: bytes, tmp_p
     assert all_rows(FollowedFile.open(path, how), at)[0] == [[5.0, 6.0]]
     until, found, at = (("", path.stat().st_size - 1),), list[list[float]](), Offset()
     for _ in range(4):
-        read, at = FollowedFile.open(path, how).read(at, most=9, until=until)
+        read, at = FollowedFile.open(path, how).read(at, max_rows=9, until=until)
         found += read.tolist()
     assert found == [[1.0, 2.0], [3.0, 4.0]]
 

@@ -40,10 +40,10 @@ def read_plainly(data: bytes, how: FileParams, columns: tuple[str, ...] | None =
     how = how if separator is None or how.separator is not None else replace(how, separator=separator)
     head, _, rest = data[at:].partition(b"\n")
     text = TextRows.of(CsvHeader.of(head, Path("the stream"), how), columns)
-    records, _ = whole_records(rest if how.header else data[at:], most=10**6, comment=text.comment)
-    rows = text.rows(records, seen=0)
+    records, _ = whole_records(rest if how.header else data[at:], max_rows=10**6, comment=text.comment)
+    rows = text.rows(records, n_read=0)
     # Good rows before a bad one are given out first, and the next look refuses it.
-    return rows if len(rows) == len(records) else text.rows(records[len(rows) :], seen=len(rows))
+    return rows if len(rows) == len(records) else text.rows(records[len(rows) :], n_read=len(rows))
 
 
 def both(data: bytes, **how: Any) -> tuple[list[list[float]] | None, list[list[float]] | None]:
@@ -238,7 +238,7 @@ def test_columns_are_found_by_name_and_others_may_hold_anything() -> None:
 def test_unnamed_columns_are_taken_in_order() -> None:
     text = TextRows.of(CsvHeader.of(b"1,2", Path("x.csv"), FileParams(header=False)), ("a", "b"))
     assert text.names == ("a", "b")
-    assert text.rows([b"1,2\n"], seen=0).tolist() == [[1, 2]]
+    assert text.rows([b"1,2\n"], n_read=0).tolist() == [[1, 2]]
     with pytest.raises(ValueError, match="2 unnamed columns, and 3"):
         TextRows.of(CsvHeader.of(b"1,2", Path("x.csv"), FileParams(header=False)), ("a", "b", "c"))
 
@@ -246,12 +246,12 @@ def test_unnamed_columns_are_taken_in_order() -> None:
 def test_good_rows_before_a_bad_one_are_given_out_and_no_value_is_shown() -> None:
     text = TextRows.of(CsvHeader.of(b"a,b", Path("x.csv"), FileParams()), None)
     records = [b"1,2\n", b"secret,3\n"]
-    assert text.rows(records, seen=5).tolist() == [[1, 2]]
+    assert text.rows(records, n_read=5).tolist() == [[1, 2]]
     with pytest.raises(ColumnsError, match=r"x\.csv cannot be read after row 6: not a number in column 'a'") as caught:
-        text.rows(records[1:], seen=6)
+        text.rows(records[1:], n_read=6)
     assert "secret" not in str(caught.value)
     with pytest.raises(ValueError, match="3 fields and the header has 2"):
-        text.rows([b"1,2,3\n"], seen=6)
+        text.rows([b"1,2,3\n"], n_read=6)
 
 
 def test_another_encoding_is_decoded() -> None:
@@ -262,5 +262,5 @@ def test_another_encoding_is_decoded() -> None:
 
 def test_records_are_lines() -> None:
     data = b'"' + b"1,2\n" * 3
-    assert whole_records(data, most=10) == ([b'"1,2\n', b"1,2\n", b"1,2\n"], [5, 9, 13])
-    assert whole_records(data, most=1) == ([b'"1,2\n'], [5])
+    assert whole_records(data, max_rows=10) == ([b'"1,2\n', b"1,2\n", b"1,2\n"], [5, 9, 13])
+    assert whole_records(data, max_rows=1) == ([b'"1,2\n'], [5])

@@ -175,7 +175,7 @@ def run(
     def look() -> bool:
         nonlocal clock, start, filled, follower
         clock = np.nextafter(clock, np.inf)
-        event = follower.poll(Instant(float(clock), float(clock)), most=int(rng.integers(1, 9)))
+        event = follower.poll(Instant(float(clock), float(clock)), max_rows=int(rng.integers(1, 9)))
         if isinstance(event, FollowedRows):
             filled.add(event.rows)
         elif event is not None:

@@ -143,7 +143,7 @@ def test_a_text_beside_the_numbers_moves_no_other_row(note: str, tmp_path: Path)
         clock = SECONDS * SLOTS
         try:
             while not follower.over:
-                event = follower.poll(Instant(clock, clock), most=3)
+                event = follower.poll(Instant(clock, clock), max_rows=3)
                 if isinstance(event, FollowedRows):
                     slots[-1] += event.rows.tolist()
                 else:

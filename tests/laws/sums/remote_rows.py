@@ -57,13 +57,13 @@ class RemoteRows:
         weighted = (WeightedRows(rows, mine) for rows, mine in zip(self.pieces, weights, strict=True))
         return replace(self, pieces=tuple(weighted))
 
-    def total(self, work: Work[Made], *, seen: Progress | None = None) -> Made:
+    def total(self, work: Work[Made], *, progress: Progress | None = None) -> Made:
         found = [_posted(answer_of(attempted(_posted(work).of, piece))) for piece in self.pieces]
         first, *others = (found[at] for at in self.order)
         for piece, other in zip(self.pieces, others, strict=False):
             first = _posted(work).joined(first, other)
-            if seen is not None:
-                seen(piece.shape[0])
+            if progress is not None:
+                progress(piece.shape[0])
         return first
 
 

@@ -326,7 +326,7 @@ class Reader(Protocol):
         """Whether all slots are closed."""
         ...
 
-    def poll(self, now: Instant, *, most: int) -> Any:
+    def poll(self, now: Instant, *, max_rows: int) -> Any:
         """Rows, the end of a slot, or nothing."""
         ...
 
@@ -431,7 +431,7 @@ def _read_by(
         follower = reader(follow(path), ByClock(0.0, 1.0, _SLOTS), ends=ends)
 
         def look(now: float) -> None:
-            event = follower.poll(Instant(now, now), most=_MOST)
+            event = follower.poll(Instant(now, now), max_rows=_MOST)
             if isinstance(event, Closed):
                 slots.append((event.slot, np.concatenate([np.empty((0, _FILE_DIM)), *held])))
                 held.clear()

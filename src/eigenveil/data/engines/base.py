@@ -54,7 +54,7 @@ class PieceRefusal:
     error: Exception
 
 
-def attempted(act: Callable[_Given, _Made], *given: _Given.args, **more: _Given.kwargs) -> _Made | PieceRefusal:
+def attempted(act: Callable[_Given, _Made], *args: _Given.args, **kwargs: _Given.kwargs) -> _Made | PieceRefusal:
     """What `act` returns, or a `PieceRefusal`: it never raises, warns or logs. It runs on one core, beside others like it.
 
     >>> attempted(float, "Ann Smith")
@@ -63,16 +63,16 @@ def attempted(act: Callable[_Given, _Made], *given: _Given.args, **more: _Given.
     try:
         # A warning of numpy would reveal something about the row that caused it.
         with np.errstate(all="ignore"), few_cores(1):
-            return act(*given, **more)
+            return act(*args, **kwargs)
     except Exception as error:
         return PieceRefusal(_public(error))
 
 
-def answer_of(found: _Made | PieceRefusal) -> _Made:
+def answer_of(answer: _Made | PieceRefusal) -> _Made:
     """What a piece returned, or its error, raised here."""
-    if isinstance(found, PieceRefusal):
-        raise found.error
-    return found
+    if isinstance(answer, PieceRefusal):
+        raise answer.error
+    return answer
 
 
 def _public(error: Exception) -> Exception:

@@ -69,7 +69,7 @@ class QuietWorkers(WorkerPlugin):
     def setup(self, worker: Any) -> None:
         """On each worker."""
         logger = logging.getLogger("distributed.worker")
-        if not any(isinstance(one, _Quiet) for one in logger.filters):
+        if not any(isinstance(log_filter, _Quiet) for log_filter in logger.filters):
             logger.addFilter(_Quiet())
 
 
@@ -81,14 +81,14 @@ class DaskRows:
     client: Any
     futures: tuple[Any, ...]
     facts: tuple[PartitionFacts, ...]
-    asked: frozenset[str]
+    workers: frozenset[str]
     counts_people: bool = False
     gaps: bool = False
 
     @property
     def shape(self) -> tuple[int, int]:
         """Rows and columns."""
-        return sum(one.count for one in self.facts), self.facts[0].dim
+        return sum(partition.count for partition in self.facts), self.facts[0].dim
 
     @property
     def sparse(self) -> bool:
@@ -98,7 +98,7 @@ class DaskRows:
     @property
     def density(self) -> float:
         """The share of entries that are stored."""
-        return sum(one.stored for one in self.facts) / max(1, self.shape[0] * self.shape[1])
+        return sum(partition.stored for partition in self.facts) / max(1, self.shape[0] * self.shape[1])
 
     def __repr__(self) -> str:
         # Not the number of rows, which may be private.
@@ -113,38 +113,38 @@ class DaskRows:
         for future in self.futures:
             yield self._answers([self._submit(there.values_of, future)])[0]
 
-    def total(self, work: Work[_Sums], *, seen: Progress | None = None) -> _Sums:
+    def total(self, work: Work[_Sums], *, progress: Progress | None = None) -> _Sums:
         """`work` over all partitions, in their order. A worker that dies costs only time."""
         with _words_for_the_cluster():
-            found = self._total(work, seen)
+            sums = self._total(work, progress)
             # A worker may have joined since the rows were read. What it added up counts only if it runs the same versions.
-            if not self.asked.issuperset(self.client.nthreads()):
+            if not self.workers.issuperset(self.client.nthreads()):
                 _agreed(self.client)
-            return found
+            return sums
 
-    def _total(self, work: Work[_Sums], seen: Progress | None) -> _Sums:
+    def _total(self, work: Work[_Sums], progress: Progress | None) -> _Sums:
         # A task and not data that is sent out: what a lost worker had of it can be made again.
         described = self.client.submit(_same, work, pure=False)
         level = [
-            self._submit(there.summed, described, future, one.digest, number)
-            for number, (future, one) in enumerate(zip(self.futures, self.facts, strict=True))
+            self._submit(there.summed, described, future, partition.digest, number)
+            for number, (future, partition) in enumerate(zip(self.futures, self.facts, strict=True))
         ]
-        watched = dict(zip(level, (one.count for one in self.facts), strict=True)) if seen is not None else {}
+        watched = dict(zip(level, (partition.count for partition in self.facts), strict=True)) if progress is not None else {}
         while len(level) > 1:
             groups = [level[at : at + _FAN_IN] for at in range(0, len(level), _FAN_IN)]
             level = [self._submit(there.joined, described, group) for group in groups]
 
         def look() -> None:
-            for future in [one for one in watched if one.done()]:
+            for future in [task for task in watched if task.done()]:
                 # Not held any longer: the scheduler keeps it until it was joined.
                 count = watched.pop(future)
-                if seen is not None:
-                    seen(count)
+                if progress is not None:
+                    progress(count)
 
-        found: _Sums = self._answers(level, look)[0]
+        sums: _Sums = self._answers(level, look)[0]
         # Some tasks may have ended after the last look.
         look()
-        return found
+        return sums
 
     def by_person(self, person: Any) -> "DaskRows":
         """Weighted by the people whom `person` names: a Dask array or series in the same partitions, or an id for each row."""
@@ -153,7 +153,7 @@ class DaskRows:
 
     def _by_person(self, person: Any) -> "DaskRows":
         if not DASK.takes(person):
-            ends = np.cumsum([one.count for one in self.facts])
+            ends = np.cumsum([partition.count for partition in self.facts])
             weights = np.split(person_weights(person, self.shape[0]), ends[:-1])
             held = [self._submit(there.weighted_by, *each) for each in zip(self.futures, weights, strict=True)]
             return self._of(held)
@@ -173,12 +173,12 @@ class DaskRows:
         return self._of([self._submit(there.weighed, self.futures[at], answers, at) for at in places])
 
     def _of(self, weighted: Sequence[Any]) -> "DaskRows":
-        facts = self._answers([self._submit(there.facts_of, one) for one in weighted])
+        facts = self._answers([self._submit(there.facts_of, future) for future in weighted])
         return replace(self, futures=tuple(weighted), facts=tuple(facts), counts_people=True)
 
-    def _submit(self, act: Callable[..., Any], *given: Any) -> Any:
+    def _submit(self, act: Callable[..., Any], *args: Any) -> Any:
         # If calls were pure, Dask would hash the arguments of every task to find an equal one.
-        return self.client.submit(there.answered, act, *given, pure=False)
+        return self.client.submit(there.answered, act, *args, pure=False)
 
     def _answers(self, futures: Sequence[Any], look: Callable[[], None] | None = None) -> list[Any]:
         return answers_of(self.client, futures, look)
@@ -220,7 +220,7 @@ def answers_of(client: Any, futures: Sequence[Any], look: Callable[[], None] | N
     for future in futures:
         if future.status != "finished":
             raise _failed(future)
-    return [answer_of(found) for found in client.gather(list(futures))]
+    return [answer_of(answer) for answer in client.gather(list(futures))]
 
 
 def _workers(client: Any) -> bool:
@@ -274,7 +274,7 @@ class PartitionRows:
     @property
     def shape(self) -> tuple[int, int]:
         """Rows and columns."""
-        return sum(one.count for one in self.facts), self.facts[0].dim
+        return sum(partition.count for partition in self.facts), self.facts[0].dim
 
     @property
     def sparse(self) -> bool:
@@ -284,7 +284,7 @@ class PartitionRows:
     @property
     def density(self) -> float:
         """The share of entries that are stored."""
-        return sum(one.stored for one in self.facts) / max(1, self.shape[0] * self.shape[1])
+        return sum(partition.stored for partition in self.facts) / max(1, self.shape[0] * self.shape[1])
 
     @property
     def counts_people(self) -> bool:
@@ -384,8 +384,8 @@ def _kinds(X: Any) -> dict[str, str]:
     """The declared kinds of the columns. A column of objects declares nothing and is taken for text."""
     import pyarrow as pa
 
-    found = kinds_of(pa.Schema.from_pandas(X._meta, preserve_index=False))
-    return {name: "text" if kind == "nothing" else kind for name, kind in found.items()}
+    kinds = kinds_of(pa.Schema.from_pandas(X._meta, preserve_index=False))
+    return {name: "text" if kind == "nothing" else kind for name, kind in kinds.items()}
 
 
 def _opened(parts: Sequence[Any], plan: PartitionPlan) -> DaskRows | PartitionRows:
@@ -394,18 +394,18 @@ def _opened(parts: Sequence[Any], plan: PartitionPlan) -> DaskRows | PartitionRo
 
     require(len(parts) > 0, "the Dask collection has no partitions")
     if not _is_connected():
-        found = PartitionRows.of(parts, plan)
-        require(len({(one.dim, one.sparse) for one in found.facts}) == 1, _ALIKE)
-        return found
+        rows = PartitionRows.of(parts, plan)
+        require(len({(piece.dim, piece.sparse) for piece in rows.facts}) == 1, _ALIKE)
+        return rows
     act = delayed(there.answered, pure=False, traverse=False)
     tasks = [act(plan.partition, part, number) for number, part in enumerate(parts)]
     with _words_for_the_cluster():
         client = _client()
-        asked = _agreed(client)
+        workers = _agreed(client)
         futures = client.compute(tasks)
-        facts = answers_of(client, [client.submit(there.answered, there.facts_of, one, pure=False) for one in futures])
-    require(len({(one.dim, one.sparse) for one in facts}) == 1, _ALIKE)
-    return DaskRows(client=client, futures=tuple(futures), facts=tuple(facts), asked=asked, gaps=plan.gaps)
+        facts = answers_of(client, [client.submit(there.answered, there.facts_of, piece, pure=False) for piece in futures])
+    require(len({(piece.dim, piece.sparse) for piece in facts}) == 1, _ALIKE)
+    return DaskRows(client=client, futures=tuple(futures), facts=tuple(facts), workers=workers, gaps=plan.gaps)
 
 
 def _is_connected() -> bool:
@@ -430,10 +430,10 @@ def _agreed(client: Any) -> frozenset[str]:
     while True:
         if _workers(client):
             try:
-                found = frozenset(client.nthreads())
+                workers = frozenset(client.nthreads())
                 require_versions(client)
                 client.register_plugin(QuietWorkers())
-                return found
+                return workers
             except OSError:
                 # A worker died while it was asked. The others are asked again.
                 pass
@@ -444,14 +444,14 @@ def _agreed(client: Any) -> frozenset[str]:
 
 def require_versions(client: Any) -> None:
     """Refuse a cluster whose programs differ from ours: what a worker adds up must be what we add up."""
-    found = client.get_versions()
-    mine = found["client"]["packages"]
-    for place, its in [("scheduler", found["scheduler"]), *found["workers"].items()]:
+    report = client.get_versions()
+    mine = report["client"]["packages"]
+    for peer, its in [("scheduler", report["scheduler"]), *report["workers"].items()]:
         for name in ("dask", "distributed", "numpy"):
             theirs = (its or {}).get("packages", {}).get(name)
             require(
                 theirs == mine[name],
-                f"the cluster's {_place(place)} has {name} {theirs}, and this process has {mine[name]}. Install the same version",
+                f"the cluster's {_place(peer)} has {name} {theirs}, and this process has {mine[name]}. Install the same version",
             )
     try:
         versions = set(client.run(_version).values())

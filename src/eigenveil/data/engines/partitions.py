@@ -60,9 +60,9 @@ class People:
     @classmethod
     def of(cls, names: Sequence[Any], codes: _Places) -> "People":
         """From distinct identifiers that were checked."""
-        found = [hashlib.blake2b(repr(name).encode(), digest_size=_DIGEST).digest() for name in names]
+        digests = [hashlib.blake2b(repr(name).encode(), digest_size=_DIGEST).digest() for name in names]
         kind = type(names[0]).__name__ if len(names) else ""
-        return cls(np.array(found, dtype=f"S{_DIGEST}"), codes, kind)
+        return cls(np.array(digests, dtype=f"S{_DIGEST}"), codes, kind)
 
     def bucket(self, number: int, buckets: int) -> _Places:
         """The places of those people who are counted in one of the `buckets`."""
@@ -130,8 +130,8 @@ class ArrayPlan:
     def partition(self, part: Any, number: int) -> Partition:
         """Check a chunk."""
         what = f"chunk {number}"
-        known = isinstance(part, np.ndarray) or sp.issparse(part)
-        require(known, f"{what} must be a numpy array or a scipy sparse matrix, got {type(part).__name__}")
+        is_matrix = isinstance(part, np.ndarray) or sp.issparse(part)
+        require(is_matrix, f"{what} must be a numpy array or a scipy sparse matrix, got {type(part).__name__}")
         require(
             not isinstance(part, np.ma.MaskedArray),
             f"{what} is a masked array, whose hidden entries would be used. Fill them first",
@@ -165,10 +165,10 @@ class FramePlan:
         used = [*self.layout.read, *([] if self.layout.person is None else [self.layout.person])]
         table = self.missing.taken_out(pa.Table.from_pandas(part[list(dict.fromkeys(used))], preserve_index=False))
         require_kinds(kinds_of(table.schema), self.layout.plain, source=what)
-        found = _checked(self.layout.numbers(table, gaps=self.gaps), gaps=self.gaps)
+        checked_part = _checked(self.layout.numbers(table, gaps=self.gaps), gaps=self.gaps)
         if self.layout.person is None:
-            return found
-        return replace(found, people=People.of(*distinct_ids(table, self.layout.person)))
+            return checked_part
+        return replace(checked_part, people=People.of(*distinct_ids(table, self.layout.person)))
 
 
 def _checked(values: Any, *, gaps: bool) -> Partition:
@@ -185,21 +185,21 @@ def _checked(values: Any, *, gaps: bool) -> Partition:
     return Partition(rows, state.digest())
 
 
-def answered(act: Callable[..., Any], *given: Any) -> Any:
+def answered(act: Callable[..., Any], *args: Any) -> Any:
     """`act(*given)`, or the first refusal among what is given, alone or in a list: nothing is raised on a worker."""
     # A refusal is handed on as a value: Dask logs the text of an exception, and that may quote the data.
-    for one in given:
-        for refused in one if isinstance(one, list) else [one]:
+    for arg in args:
+        for refused in arg if isinstance(arg, list) else [arg]:
             if isinstance(refused, PieceRefusal):
                 return refused
-    return attempted(act, *given)
+    return attempted(act, *args)
 
 
 def named_by(partition: Partition, ids: Any) -> Partition:
     """The partition, with the people that a column beside it names."""
-    found = identifiers(ids)
-    require(len(found) == partition.rows.shape[0], "person must have one identifier per row, in the same partitions")
-    names, codes = np.unique(found, return_inverse=True)
+    checked_ids = identifiers(ids)
+    require(len(checked_ids) == partition.rows.shape[0], "person must have one identifier per row, in the same partitions")
+    names, codes = np.unique(checked_ids, return_inverse=True)
     return replace(partition, people=People.of(names.tolist(), codes))
 
 
@@ -215,9 +215,9 @@ def facts_of(partition: Partition) -> PartitionFacts:
 def tallied(partition: Partition, number: int, buckets: int) -> Tally:
     """How many rows the people of one bucket have in a partition."""
     assert partition.people is not None
-    here = partition.people.bucket(number, buckets)
+    members = partition.people.bucket(number, buckets)
     counts = np.bincount(partition.people.codes, minlength=len(partition.people.digests))
-    return partition.people.digests[here], counts[here], partition.people.kind
+    return partition.people.digests[members], counts[members], partition.people.kind
 
 
 def merged(tallies: list[Tally]) -> list[_Places]:
@@ -227,8 +227,8 @@ def merged(tallies: list[Tally]) -> list[_Places]:
     require(len(kinds) <= 1, ONE_TYPE)
     digests = np.concatenate([digests for digests, _, _ in tallies])
     counts = np.concatenate([counts for _, counts, _ in tallies])
-    _, place = np.unique(digests, return_inverse=True)
-    totals = np.bincount(place, weights=counts).astype(np.int64)[place]
+    _, inverse = np.unique(digests, return_inverse=True)
+    totals = np.bincount(inverse, weights=counts).astype(np.int64)[inverse]
     return np.split(totals, np.cumsum([len(digests) for digests, _, _ in tallies])[:-1])
 
 

@@ -49,8 +49,8 @@ class FileMark:
     @classmethod
     def of(cls, path: Path) -> "FileMark":
         """The file as it is now."""
-        found = path.stat()
-        return cls(path, found.st_size, found.st_mtime_ns)
+        status = path.stat()
+        return cls(path, status.st_size, status.st_mtime_ns)
 
     def require_same(self) -> None:
         """Refuse a file that has changed: a sum over other rows than before would be of two tables at once."""
@@ -75,7 +75,7 @@ class TablePiece:
 
     def rows(self, *, gaps: bool) -> Rows:
         """The rows, read a block at a time."""
-        return CheckedRows(FileRows(table=self.table, layout=self.layout, gaps=gaps, most=_BLOCK_NUMBERS), gaps)
+        return CheckedRows(FileRows(table=self.table, layout=self.layout, gaps=gaps, max_numbers=_BLOCK_NUMBERS), gaps)
 
 
 @final
@@ -144,15 +144,15 @@ class PoolRows:
         # Cut along with the pieces: a weight beside another row would let a person count more than once, without an error.
         return replace(self, weights=tuple(np.split(person_weights(person, self.shape[0]), ends[:-1])))
 
-    def total(self, work: Work[_Sums], *, seen: Progress | None = None) -> _Sums:
+    def total(self, work: Work[_Sums], *, progress: Progress | None = None) -> _Sums:
         """`work` over all pieces, in their order. A process that dies costs only time: its pieces go to new processes."""
-        done, found, lost = 0, None, 0
+        done, combined, lost = 0, None, 0
         while done < len(self.pieces):
             try:
                 for sums in self._answers(work, done):
-                    found = sums if found is None else work.joined(found, sums)
-                    if seen is not None:
-                        seen(self.pieces[done].count)
+                    combined = sums if combined is None else work.joined(combined, sums)
+                    if progress is not None:
+                        progress(self.pieces[done].count)
                     # An answer shows that the processes work, so attempts are counted anew.
                     done, lost = done + 1, 0
             except BrokenProcessPool:
@@ -162,8 +162,8 @@ class PoolRows:
                         "the processes that read the table were killed, most likely because memory ran out. Use fewer processes. "
                         "Nothing of this sum was released"
                     ) from None
-        assert found is not None
-        return found
+        assert combined is not None
+        return combined
 
     def _answers(self, work: Work[_Sums], first: int) -> Iterator[_Sums]:
         """The sums over the pieces from `first` on, in order, a few of them in memory at a time."""
@@ -181,11 +181,11 @@ class PoolRows:
 
         # Arguments go through pipes: joblib would otherwise leave larger ones, weights of people among them, in files.
         with parallel_config("loky", inner_max_num_threads=max(1, cores() // self.processes)):
-            for found in Parallel(self.processes, return_as="generator", max_nbytes=None)(tasks()):
-                if isinstance(found, PieceRefusal):
-                    refused.append(found)
+            for answer in Parallel(self.processes, return_as="generator", max_nbytes=None)(tasks()):
+                if isinstance(answer, PieceRefusal):
+                    refused.append(answer)
                 elif not refused:
-                    yield found
+                    yield answer
         if refused:
             answer_of(refused[0])
 
@@ -221,12 +221,12 @@ def rows_in_processes(
     ...     rows_in_processes(f"{folder}/patients.parquet", processes=2).shape
     (2, 2)
     """
-    said = validate_params(FileParams, FileParams(**how))
+    params = validate_params(FileParams, FileParams(**how))
     count = cores() if processes is None else processes
     require(count >= 1, f"processes must be at least 1, got {processes}")
     path = Path(path)
     require_readable(path)
-    format_ = format_of(path, said)
+    format_ = format_of(path, params)
     require(
         format_.is_shared,
         f"{path} is {format_.word}, which several processes cannot share. Convert it to {SHARED} first",
@@ -236,11 +236,11 @@ def rows_in_processes(
             not (person or columns or drop or one_hot),
             f"{path} is {format_.word} and has no column names. Leave out person, columns, drop and one_hot",
         )
-        return NamedRows(replace(_array_rows(path, count, said), gaps=gaps), None)
+        return NamedRows(replace(_array_rows(path, count, params), gaps=gaps), None)
     levels = {name: tuple(map(str, every)) for name, every in (one_hot or {}).items()}
     wanted = None if columns is None else tuple(columns)
     choice = ColumnChoice(columns=wanted, drop=tuple(drop), one_hot=levels, person=person, literal=literal)
-    table: Any = open_named(path, said)
+    table: Any = open_named(path, params)
     return table_in_processes(table, choice, processes=count, gaps=gaps)
 
 

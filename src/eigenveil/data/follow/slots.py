@@ -130,8 +130,8 @@ class SlotStart:
 
     def __post_init__(self) -> None:
         # A truth value is an int to Python, and no slot.
-        known = type(self.slot) is int and isinstance(self.wall, float) and not math.isnan(self.wall)
-        require(known and self.slot >= 0, "this is not where a slot of a followed stream starts")
+        is_valid = type(self.slot) is int and isinstance(self.wall, float) and not math.isnan(self.wall)
+        require(is_valid and self.slot >= 0, "this is not where a slot of a followed stream starts")
 
     def to_text(self) -> str:
         """One line of text, for whoever stores it. It has counts and checksums, and no number of a row."""
@@ -147,9 +147,9 @@ class SlotStart:
         3
         """
         try:
-            found = json.loads(text)
-            offset = Offset.from_text(found["offset"])
-            return cls(found["slot"], offset, -math.inf if found["wall"] is None else found["wall"])
+            stored = json.loads(text)
+            offset = Offset.from_text(stored["offset"])
+            return cls(stored["slot"], offset, -math.inf if stored["wall"] is None else stored["wall"])
         except (KeyError, TypeError, ValueError):
             raise ValueError("this is not where a slot of a followed stream starts") from None
 
@@ -178,8 +178,8 @@ class SlotEnd:
             reach = tuple((name, size) for name, size in files)
         except (KeyError, TypeError):
             raise ValueError("this is not the end of a slot") from None
-        known = all(isinstance(name, str) and type(size) is int and size >= 0 for name, size in reach)
-        require(known and type(slot) is int and slot >= -1 and isinstance(wall, float), "this is not the end of a slot")
+        is_valid = all(isinstance(name, str) and type(size) is int and size >= 0 for name, size in reach)
+        require(is_valid and type(slot) is int and slot >= -1 and isinstance(wall, float), "this is not the end of a slot")
         return cls(slot, wall, reach)
 
     def to_line(self) -> bytes:
@@ -293,8 +293,8 @@ class Follower:
         # Before the first slot there is an end, too, at which it begins.
         return self.start.slot if self._whole else self.start.slot - 1
 
-    def poll(self, now: Instant, *, most: int = 200) -> SlotEvent | None:
-        """The next at most `most` rows of the open slot, or its end. None if there is nothing for now.
+    def poll(self, now: Instant, *, max_rows: int = 200) -> SlotEvent | None:
+        """The next at most `max_rows` rows of the open slot, or its end. None if there is nothing for now.
 
         `now` is a moment after the last poll.
         """
@@ -304,7 +304,7 @@ class Follower:
             if self._count == self.rule.rows:
                 return self._closed(self.start.slot, now.wall)
             # A read stops at the end of the slot, so that every row belongs to the slot that is open.
-            return self._taken(*self.source.read(self._offset, most=min(most, self.rule.rows - self._count)))
+            return self._taken(*self.source.read(self._offset, max_rows=min(max_rows, self.rule.rows - self._count)))
         assert self._ends is not None
         # After a restart only the time on the wall is known, and a device may have been away for long.
         away = min(now.wall - self.start.wall, 0.0)
@@ -316,7 +316,7 @@ class Follower:
         ahead = self._reach if self.rule.slot_at(now.wall) == self.start.slot else ()
         until = ahead if end is None else end.reach
         # Without a bound nothing is read, but a source that has changed is refused.
-        rows, offset = self.source.read(self._offset, most=most if until else 0, until=until or None)
+        rows, offset = self.source.read(self._offset, max_rows=max_rows if until else 0, until=until or None)
         reach = self.source.reach(offset)
         # Only now, when nothing can be refused any more.
         self._last, self._reach = now, reach
@@ -375,11 +375,11 @@ class WatchedEnds:
         slot = slot if last is None else max(slot, last.slot + 1)
         self.first = max(self._slot, slot, self._rule.slot_at(now))
         rule = {"start": self._rule.start, "seconds": self._rule.seconds, "horizon": self._rule.horizon}
-        asked = json.dumps(rule | {"slot": slot, "last": last.reach[-1] if last is not None and last.reach else None})
+        instructions = json.dumps(rule | {"slot": slot, "last": last.reach[-1] if last is not None and last.reach else None})
         self._handle = os.open(self._notes, os.O_RDONLY | os.O_CLOEXEC)
         self._process = subprocess.Popen(
             # Isolated, and without what is installed: it needs the standard library alone.
-            [sys.executable, "-I", "-S", watcher.__file__, str(self._source), str(self._notes), asked],
+            [sys.executable, "-I", "-S", watcher.__file__, str(self._source), str(self._notes), instructions],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -84,12 +84,12 @@ class Offset:
         12
         """
         try:
-            found = json.loads(text)
+            stored = json.loads(text)
         except ValueError:
-            found = None
-        known = {one.name for one in fields(cls)}
-        require(isinstance(found, dict) and set(found) == known, "this is not an offset of a followed source")
-        return cls(**found)
+            stored = None
+        expected = {field.name for field in fields(cls)}
+        require(isinstance(stored, dict) and set(stored) == expected, "this is not an offset of a followed source")
+        return cls(**stored)
 
 
 class Followed(Protocol):
@@ -119,11 +119,11 @@ class Followed(Protocol):
         """How far the file at `offset` reaches now; nothing where no file has been begun."""
         ...
 
-    def read(self, offset: Offset, *, most: int, until: Reach | None = None) -> tuple[Array, Offset]:
-        """The next rows after `offset`, (n, d) with n <= `most`, and the offset behind them. No rows: none are there yet.
+    def read(self, offset: Offset, *, max_rows: int, until: Reach | None = None) -> tuple[Array, Offset]:
+        """The next rows after `offset`, (n, d) with n <= `max_rows`, and the offset behind them. No rows: none are there yet.
 
         Where the source reached only `until` there, rows that were not whole by then are left. Which rows that leaves depends
-        on `until` alone, and not on `most`.
+        on `until` alone, and not on `max_rows`.
         """
         ...
 
@@ -163,10 +163,10 @@ def follow(
     >>> rows.tolist(), more.tolist()
     ([[1.0, 2.0]], [[3.0, 4.0]])
     """
-    said = FileParams() if how is None else how
-    format_ = followed_format(source, said)
+    params = FileParams() if how is None else how
+    format_ = followed_format(source, params)
     assert format_.follow is not None
-    return format_.follow(source, columns=columns, how=said, sized=sized)
+    return format_.follow(source, columns=columns, how=params, sized=sized)
 
 
 def follow_text(source: Path | Any, *, columns: Sequence[str] | None, how: FileParams, sized: bool) -> Followed:
@@ -234,13 +234,13 @@ class FollowedFile:
         with self._refusing():
             return ((offset.name, self.source.stat().st_size),)
 
-    def read(self, offset: Offset, *, most: int, until: Reach | None = None) -> tuple[Array, Offset]:
+    def read(self, offset: Offset, *, max_rows: int, until: Reach | None = None) -> tuple[Array, Offset]:
         """The next rows. `SourceChanged` if the file is not the one that was read up to `offset`."""
         with self._refusing(), self.source.open("rb") as file:
             begin = self._checked(file, offset)
             stop = None if until is None else self._stop(offset, until)
-            records, ends, skipped = _records(file, begin, self.text, most, self.source, stop=stop)
-            rows = self.text.rows(records, seen=offset.rows)
+            records, ends, skipped = _records(file, begin, self.text, max_rows, self.source, stop=stop)
+            rows = self.text.rows(records, n_read=offset.rows)
             # Fewer rows than records: a bad one follows, and the next read says what is wrong with it.
             end = begin + (ends[len(rows) - 1] if len(rows) else skipped)
             tail = _checksum(_at(file, max(0, end - _TAIL), min(_TAIL, end)))
@@ -251,13 +251,13 @@ class FollowedFile:
         """Whether bytes without a line end stand behind `offset`, or the first line was not whole yet."""
         with self.source.open("rb") as file:
             begin = self._checked(file, offset)
-            most = LONGEST_LINE if until is None else self._stop(offset, until) - begin
+            max_bytes = LONGEST_LINE if until is None else self._stop(offset, until) - begin
             # Blank lines and comments are no rows, and there may be many before the half of one.
-            rest = _at(file, begin, max(0, min(most, LONGEST_LINE)))
+            rest = _at(file, begin, max(0, min(max_bytes, LONGEST_LINE)))
         if self.text.comment is not None:
             *lines, rest = rest.split(b"\n")
             rest += b"".join(line for line in lines if not line.startswith(self.text.comment))
-        return most < 0 or bool(rest.strip())
+        return max_bytes < 0 or bool(rest.strip())
 
     def _stop(self, offset: Offset, until: Reach) -> int:
         """The size up to which the file is read."""
@@ -347,22 +347,22 @@ class FollowedFolder:
             return ((offset.name, (self.source / offset.name).stat().st_size),)
         raise SourceChanged(_gone(offset.name, self.source))
 
-    def read(self, offset: Offset, *, most: int, until: Reach | None = None) -> tuple[Array, Offset]:
+    def read(self, offset: Offset, *, max_rows: int, until: Reach | None = None) -> tuple[Array, Offset]:
         """The next rows, of the current file or the ones after it. `SourceChanged` if the folder is not what it was."""
         files = {file.name: file for file in _files(self.source)}
         # A file that came after `until` decides nothing yet.
-        there = sorted(files) if until is None else [name for name, _ in until]
+        visible = sorted(files) if until is None else [name for name, _ in until]
         parts: list[Array] = []
-        at, wanted = self._checked(offset, sorted(files), there), most
+        at, wanted = self._checked(offset, sorted(files), visible), max_rows
         while wanted > 0 and at.name:
             if at.name not in files:
                 raise SourceChanged(_gone(at.name, self.source))
-            later = [name for name in there if name > at.name]
+            later = [name for name in visible if name > at.name]
             file = self._file(files[at.name], None if until is None else dict(until).get(at.name))
             rows = np.empty((0, len(self.columns)))
             # Without a first line there is nothing to read yet.
             if file is not None:
-                rows, at = file.read(at, most=wanted, until=until)
+                rows, at = file.read(at, max_rows=wanted, until=until)
             parts += [rows] * (len(rows) > 0)
             wanted -= len(rows)
             if len(rows) == 0:
@@ -377,10 +377,10 @@ class FollowedFolder:
         empty = np.empty((0, len(self.columns)))
         return (np.concatenate(parts) if parts else empty), at
 
-    def _checked(self, offset: Offset, names: Sequence[str], there: Sequence[str]) -> Offset:
-        """The offset, or the beginning of the first file `there`; `SourceChanged` if files came or went before it."""
+    def _checked(self, offset: Offset, names: Sequence[str], visible: Sequence[str]) -> Offset:
+        """The offset, or the beginning of the first file `visible`; `SourceChanged` if files came or went before it."""
         if not offset.name:
-            return replace(offset, name=there[0] if there else "")
+            return replace(offset, name=visible[0] if visible else "")
         if offset.name not in names:
             raise SourceChanged(_gone(offset.name, self.source))
         before = names.index(offset.name)
@@ -450,7 +450,7 @@ class FollowedPipe:
         """Nothing: what waits in a pipe has no size that others could not change."""
         return ()
 
-    def read(self, offset: Offset, *, most: int, until: Reach | None = None) -> tuple[Array, Offset]:
+    def read(self, offset: Offset, *, max_rows: int, until: Reach | None = None) -> tuple[Array, Offset]:
         """The next rows. `SourceChanged` if the pipe ended within a line, or if rows are wanted that were read before."""
         require(until is None, f"{self.source} is a pipe: nobody knows how far it reached")
         if self._read not in (None, offset.rows):
@@ -458,9 +458,9 @@ class FollowedPipe:
         # A fast writer is not let in without end: what is not taken waits in the pipe and stops the writer.
         records, ends = list[bytes](), list[int]()
         while True:
-            while len(self._held) < _MOST_BYTES and self._held.count(b"\n") < most and not self._over and self._ready():
+            while len(self._held) < _MOST_BYTES and self._held.count(b"\n") < max_rows and not self._over and self._ready():
                 self._take()
-            records, ends = whole_records(self._held, most=most, comment=self._text.comment)
+            records, ends = whole_records(self._held, max_rows=max_rows, comment=self._text.comment)
             if records or b"\n" not in self._held:
                 break
             # Blank lines and comments alone. They must not fill the room of the rows behind them.
@@ -469,7 +469,7 @@ class FollowedPipe:
             require(len(self._held) <= LONGEST_LINE, f"{self.source} has a line longer than {LONGEST_LINE} bytes")
             if self._over and self._held.strip():
                 raise SourceChanged(f"{self.source} ended within a line. That line was not read")
-        rows = self._text.rows(records, seen=offset.rows)
+        rows = self._text.rows(records, n_read=offset.rows)
         used = ends[len(rows) - 1] if len(rows) else 0
         self._held, self._read = self._held[used:], offset.rows + len(rows)
         return rows, replace(offset, rows=offset.rows + len(rows))
@@ -523,15 +523,15 @@ def _end_of_head(data: bytes, how: FileParams) -> int | None:
 
 
 def _records(
-    file: Any, begin: int, text: TextRows, most: int, source: Path, *, stop: int | None
+    file: Any, begin: int, text: TextRows, max_rows: int, source: Path, *, stop: int | None
 ) -> tuple[list[bytes], list[int], int]:
     """The records after `begin` that end before `stop`, how many bytes come before the end of each, and how many before the first
     are known to hold none."""
     size, skipped = _BYTES, 0
     while True:
         data = _at(file, begin + skipped, size if stop is None else max(0, min(size, stop - begin - skipped)))
-        records, ends = whole_records(data, most=most, comment=text.comment)
-        if len(records) == most or len(data) < size or (records and size >= _MOST_BYTES):
+        records, ends = whole_records(data, max_rows=max_rows, comment=text.comment)
+        if len(records) == max_rows or len(data) < size or (records and size >= _MOST_BYTES):
             return records, [skipped + end for end in ends], skipped
         if not records and size >= _MOST_BYTES and b"\n" in data:
             # Blank lines and comments alone, of which there may be any number.

@@ -73,13 +73,13 @@ class ArrowTable:
 
     def _of(self, reader: Any, wanted: list[str], size: int) -> Iterator[Any]:
         # One batch at a time, so that an error can say after which row the file is damaged.
-        stream, seen = iter(reader), 0
+        stream, n_read = iter(reader), 0
         while True:
-            with reading(self.source, "arrow", seen):
+            with reading(self.source, "arrow", n_read):
                 batch = next(stream, None)
             if batch is None:
                 return
-            seen += batch.num_rows
+            n_read += batch.num_rows
             for start in range(0, batch.num_rows, size):
                 yield self.missing.taken_out(batch.slice(start, size).select(wanted))
 

@@ -142,8 +142,8 @@ class SharedTable(NamedTable, Protocol):
         """What stands for a missing value."""
         ...
 
-    def pieces(self, most: int) -> Sequence["SharedTable"]:
-        """Tables of at most `most` rows, or a little more, in order; the `source` of each is a file."""
+    def pieces(self, max_rows: int) -> Sequence["SharedTable"]:
+        """Tables of at most `max_rows` rows, or a little more, in order; the `source` of each is a file."""
         ...
 
     def dask_frame(self) -> Any:
@@ -173,16 +173,16 @@ def require_readable(path: Path) -> None:
 
 
 @contextmanager
-def reading(source: Any, kind: str, seen: int | None = None) -> Iterator[None]:
+def reading(source: Any, kind: str, n_read: int | None = None) -> Iterator[None]:
     """Convert errors of pyarrow into a `ValueError` without their words, which quote the data."""
     import pyarrow as pa
 
     try:
         yield
     except (pa.ArrowException, OSError):
-        place = "" if seen is None else f" after row {seen}"
+        position = "" if n_read is None else f" after row {n_read}"
         raise ValueError(
-            f"{source} cannot be read as {kind}{place}: it is damaged, ends too early, or is no {kind}"
+            f"{source} cannot be read as {kind}{position}: it is damaged, ends too early, or is no {kind}"
         ) from None
 
 

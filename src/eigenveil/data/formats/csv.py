@@ -69,8 +69,8 @@ def separator_said(line: bytes) -> str | None:
     >>> separator_said(b"sep=;\\r\\n"), separator_said(b"sep,mean\\n")
     (';', None)
     """
-    found = _SAID.fullmatch(line)
-    return None if found is None else found[1].decode()
+    matched = _SAID.fullmatch(line)
+    return None if matched is None else matched[1].decode()
 
 
 @final
@@ -90,9 +90,9 @@ class CsvHeader:
     @classmethod
     def of(cls, line: bytes, name: Path, how: "FileParams") -> "CsvHeader":
         """From the first line, in UTF-8, of the file `name`."""
-        for begin, said in _OTHERS.items():
+        for begin, problem in _OTHERS.items():
             if line.startswith(begin):
-                raise ParameterError(f"{verbatim(str(name))} {said}")
+                raise ParameterError(f"{verbatim(str(name))} {problem}")
         try:
             first = line.decode().strip("\r")
         except UnicodeDecodeError:
@@ -119,8 +119,8 @@ class CsvHeader:
         if how.comment == separator:
             raise ParameterError("{comment} is the character between columns. Give another one")
         fields = [field.strip() for field in _fields(first, separator, how, name)]
-        one = fields[0] if len(fields) == 1 else ""
-        if any(other in one for other in _SEPARATORS):
+        single = fields[0] if len(fields) == 1 else ""
+        if any(other in single for other in _SEPARATORS):
             # The line itself is not shown: it may be a person's.
             raise ParameterError(
                 f"{verbatim(str(name))} has another character between its columns. Give it with {{separator}}"
@@ -132,8 +132,8 @@ class CsvHeader:
                 "written to the model. Add a line of names, or say {header=False}"
             )
         # pandas writes row numbers under no name at all, and calls them "Unnamed: 0" when it reads them.
-        given = [field or f"Unnamed: {place}" for place, field in enumerate(fields)]
-        names = given if how.header else [f"column {i}" for i in range(1, len(fields) + 1)]
+        labels = [field or f"Unnamed: {index}" for index, field in enumerate(fields)]
+        names = labels if how.header else [f"column {i}" for i in range(1, len(fields) + 1)]
         return cls(source=name, names=tuple(names), named=how.header, separator=separator, how=how)
 
 
@@ -170,12 +170,12 @@ class CsvTable:
 
     @classmethod
     def _of(cls, head: bytes, name: Path, how: "FileParams", begin: Begin, *, once: bool) -> "CsvTable":
-        found = CsvHeader.of(head.partition(b"\n")[0], name, how)
+        header = CsvHeader.of(head.partition(b"\n")[0], name, how)
         return cls(
             source=name,
-            names=found.names,
-            named=found.named,
-            separator=found.separator,
+            names=header.names,
+            named=header.named,
+            separator=header.separator,
             how=how,
             begin=begin,
             once=once,
@@ -191,16 +191,16 @@ class CsvTable:
         """Whether the header is likely to be a comment or a title, by what it holds."""
         if len(self.names) == 1 and self.named:
             return self.names[0].startswith("#") or self.names_below is not None
-        unnamed = sum(name == f"Unnamed: {place}" for place, name in enumerate(self.names))
+        unnamed = sum(name == f"Unnamed: {index}" for index, name in enumerate(self.names))
         return (self.names[0].startswith("#") or 2 * unnamed >= len(self.names)) and self.names_below is not None
 
     @property
     def above(self) -> str:
         """What to say where the first row does not fit the header, a template: names further down, or comments."""
         lower = self.names_below
-        said = "" if lower is None else f". If the column names are in line {lower + 1}, give {{skip_rows={lower}}}"
+        hint = "" if lower is None else f". If the column names are in line {lower + 1}, give {{skip_rows={lower}}}"
         marked = self.how.comment is None and self.names[0].startswith("#")
-        return said + ". If lines that begin with # are comments, give {comment=#}" * marked
+        return hint + ". If lines that begin with # are comments, give {comment=#}" * marked
 
     @property
     def marks(self) -> str:
@@ -268,15 +268,15 @@ def _names_below(path: Path, how: "FileParams") -> int | None:
     """How many lines are above the first line of names that has numbers below it, among the first of a file; None without one."""
     head = next(below(chunks_of(path, path, how), 0), b"")[:_TOP_BYTES].decode(errors="replace")
     lines = [line.rstrip("\r") for line in head.split("\n")[:_TOP]]
-    for place in range(how.skip_rows + 1, len(lines) - 1):
+    for index in range(how.skip_rows + 1, len(lines) - 1):
         try:
-            separator = how.separator or _separator(lines[place], path, how)
-            names, row = (split_line(lines[place + more], separator, how) for more in (0, 1))
+            separator = how.separator or _separator(lines[index], path, how)
+            names, row = (split_line(lines[index + more], separator, how) for more in (0, 1))
         except (ValueError, csv.Error):
             continue
         alike = len(names) == len(row) > 1 and all(name.strip() for name in names)
         if alike and not texts_are_numbers(names) and texts_are_numbers(row):
-            return place
+            return index
     return None
 
 
@@ -289,14 +289,14 @@ def _uncommented(chunks: Iterator[bytes], comment: bytes, quote: bytes | None) -
     held, inside = b"", False
     for chunk in chunks:
         held += chunk
-        kept = []
+        retained = []
         *lines, held = held.split(b"\n")
         for line in lines:
             if inside or not line.startswith(comment):
-                kept.append(line)
+                retained.append(line)
                 inside ^= quote is not None and line.count(quote) % 2 == 1
-        if kept:
-            yield b"\n".join([*kept, b""])
+        if retained:
+            yield b"\n".join([*retained, b""])
         if len(held) > LONGEST_LINE:
             # Handed on, to be refused as no line.
             yield held
@@ -309,17 +309,17 @@ def _separator(first: str, name: Path, how: "FileParams") -> str:
     """The separator that the header line has most often outside quotes; a comma if it has none."""
     bare = first if how.quote is None else "".join(first.split(how.quote)[::2])
     counts = {mark: bare.count(mark) for mark in _SEPARATORS}
-    most = max(counts.values())
-    found = [mark for mark, count in counts.items() if count == most]
-    if most == 0:
+    max_count = max(counts.values())
+    candidates = [mark for mark, count in counts.items() if count == max_count]
+    if max_count == 0:
         # A single column. Its numbers may have decimal commas, and then a comma separates nothing.
         return ";" if how.decimal == "," else ","
-    if len(found) > 1:
-        marks = " and ".join(_NAMED[mark] for mark in found)
+    if len(candidates) > 1:
+        marks = " and ".join(_NAMED[mark] for mark in candidates)
         raise ParameterError(
             f"{verbatim(str(name))} has {marks} equally often in its header line. Say which with {{separator}}"
         )
-    return found[0]
+    return candidates[0]
 
 
 def _fields(line: str, separator: str, how: "FileParams", name: Path) -> list[str]:
@@ -410,14 +410,14 @@ class _Blocks:
         if table is None:
             return None
         bad: list[str] = []
-        for place, name in enumerate(table.schema.names):
+        for index, name in enumerate(table.schema.names):
             if name in self.texts:
                 continue
-            column = table.column(place)
+            column = table.column(index)
             written = pa.types.is_string(column.type)
-            found = self.form.column(column) if written else self.form.known(column)
-            bad += [name] * (found is None)
-            table = table if found is None or found is column else table.set_column(place, name, found)
+            converted = self.form.column(column) if written else self.form.known(column)
+            bad += [name] * (converted is None)
+            table = table if converted is None or converted is column else table.set_column(index, name, converted)
         table = self._with_gaps(table)
         # The longest list is that of the first chunk, before it is split.
         self.bad = self.bad or tuple(bad)
@@ -427,9 +427,9 @@ class _Blocks:
         """The table with nulls in its columns of text where a word stands for a missing value."""
         if not self.texts or not self.form.missing:
             return table
-        known = [name for name in table.schema.names if name not in self.texts]
+        numeric = [name for name in table.schema.names if name not in self.texts]
         marked = self.form.missing.taken_out(table.select(list(self.texts)))
-        for name in known:
+        for name in numeric:
             marked = marked.append_column(name, table.column(name))
         return marked.select(table.schema.names)
 
@@ -504,18 +504,18 @@ class _Blocks:
                     f"{where}: the next line is another header, with {len(fields)} names where the first has "
                     f"{len(table.names)}. Make a file of each part"
                 )
-            words = f"{where}: the next line has {len(fields)} fields and the header has {len(table.names)}. Correct that line"
+            message = f"{where}: the next line has {len(fields)} fields and the header has {len(table.names)}. Correct that line"
             if table.separator == "," and len(fields) > len(table.names) and None not in map(could_be_number, fields):
                 # Where a comma is both, nobody can tell which of them it is.
-                words += ". If its numbers have decimal commas, quote them, or put semicolons between columns"
-            return ParameterError(verbatim(words) + above)
+                message += ". If its numbers have decimal commas, quote them, or put semicolons between columns"
+            return ParameterError(verbatim(message) + above)
         if fields == list(table.names):
             return ValueError(f"{where}: the next line is the header once more. Remove it")
         line_of = dict(zip(table.names, fields, strict=True))
         # Gaps say nothing: not every column has a unit.
-        told = [text for name in self.numbers if (text := line_of[name].strip()) not in self.form.gaps]
-        comma = self.form.advice if any("," in text for text in told) else table.comma
-        if len(told) > 1 and not texts_are_numbers(told):
+        entries = [text for name in self.numbers if (text := line_of[name].strip()) not in self.form.gaps]
+        comma = self.form.advice if any("," in text for text in entries) else table.comma
+        if len(entries) > 1 and not texts_are_numbers(entries):
             # Another header, or the units below one. Its columns are not at fault.
             return ParameterError(
                 f"{verbatim(where)}: the next line has no number in any column, as another header has, or a line of units. "
@@ -557,16 +557,16 @@ def preamble(data: bytes, how: "FileParams") -> tuple[int, str | None] | None:
         if skip:
             skip -= 1
         elif comment is None or not line.removeprefix(BOM).startswith(comment):
-            said = separator_said(line.removeprefix(BOM))
-            if said is None or separator is not None:
+            stated = separator_said(line.removeprefix(BOM))
+            if stated is None or separator is not None:
                 return at, separator
-            separator = said
+            separator = stated
         at = end
     return None
 
 
-def whole_records(data: bytes, *, most: int, comment: bytes | None = None) -> tuple[list[bytes], list[int]]:
-    """The first complete records, at most `most`, and where each ends. Blank lines are no records, and neither are comments.
+def whole_records(data: bytes, *, max_rows: int, comment: bytes | None = None) -> tuple[list[bytes], list[int]]:
+    """The first complete records, at most `max_rows`, and where each ends. Blank lines are no records, and neither are comments.
 
     A record is one line, also where a quote is open: otherwise the text of one row, such as 5" pipe, would take all rows after
     it for its own until the next quote comes. What has no line end yet is incomplete.
@@ -574,18 +574,18 @@ def whole_records(data: bytes, *, most: int, comment: bytes | None = None) -> tu
     >>> whole_records(b'1,2\\n\\n"a\\nb",3\\n4,', most=5)
     ([b'1,2\\n', b'"a\\n', b'b",3\\n'], [4, 8, 13])
     """
-    found: list[bytes] = []
+    records: list[bytes] = []
     ends: list[int] = []
     end = 0
-    while len(found) < most:
+    while len(records) < max_rows:
         start, end = end, data.find(b"\n", end) + 1
         if not end:
             break
         # Only an empty line is no record: tabs and blanks alone may be a row of missing values.
         if data[start:end].strip(b"\r\n") and not (comment is not None and data.startswith(comment, start)):
-            found.append(data[start:end])
+            records.append(data[start:end])
             ends.append(end)
-    return found, ends
+    return records, ends
 
 
 @final
@@ -615,7 +615,7 @@ class TextRows:
             )
         wanted = None if columns is None else tuple(columns)
         read = ColumnChoice(columns=wanted, literal=True).laid_out(header.source, header.names).read
-        at = {name: place for place, name in enumerate(header.names)}
+        at = {name: index for index, name in enumerate(header.names)}
         return cls(header=header, names=read, places=tuple(at[name] for name in read), form=NumberFormat.of(header.how))
 
     @property
@@ -623,10 +623,10 @@ class TextRows:
         """What a line of comments begins with."""
         return None if self.header.how.comment is None else self.header.how.comment.encode()
 
-    def rows(self, records: Sequence[bytes], *, seen: int) -> "Array":
+    def rows(self, records: Sequence[bytes], *, n_read: int) -> "Array":
         """The rows, (n, d), of these records; only those before a bad record, unless that is the first.
 
-        `seen` is how many rows of the source came before, for the error.
+        `n_read` is how many rows of the source came before, for the error.
         """
         import numpy as np
 
@@ -636,7 +636,7 @@ class TextRows:
             row = self._row(record)
             if row is None:
                 if count == 0:
-                    raise self._refusal(records[0], seen)
+                    raise self._refusal(records[0], n_read)
                 return self._checked(out[:count])
             out[count] = row
         return self._checked(out)
@@ -644,7 +644,7 @@ class TextRows:
     def _checked(self, rows: "Array") -> "Array":
         """Refuse infinite numbers here, where the columns have names. A gap is for the stream to judge."""
         try:
-            require_entries(rows, [self.header.names[place] for place in self.places], gaps=True)
+            require_entries(rows, [self.header.names[index] for index in self.places], gaps=True)
         except ColumnsError as error:
             raise error.at(str(self.header.source)) from None
         return rows
@@ -667,15 +667,15 @@ class TextRows:
         form = self.form
         if form.is_usual and not record.translate(None, _PLAIN):
             try:
-                return [float(fields[place]) for place in self.places]
+                return [float(fields[index]) for index in self.places]
             except ValueError:
                 # A gap, or no number: the slower way below tells them apart.
                 pass
-        found = [form.number(fields[place]) for place in self.places]
-        return None if any(one is None for one in found) else [one for one in found if one is not None]
+        numbers = [form.number(fields[index]) for index in self.places]
+        return None if any(number is None for number in numbers) else [number for number in numbers if number is not None]
 
-    def _refusal(self, record: bytes, seen: int) -> ValueError:
-        header, where = self.header, f"{self.header.source} cannot be read after row {seen}"
+    def _refusal(self, record: bytes, n_read: int) -> ValueError:
+        header, where = self.header, f"{self.header.source} cannot be read after row {n_read}"
         try:
             fields = split_line(self._text(record), header.separator, header.how)
         except UnicodeDecodeError:
@@ -687,15 +687,15 @@ class TextRows:
                 f"{verbatim(where)}: the next line has an open quote, or another {{separator}}. Each row must be one line"
             )
         if len(fields) != len(header.names):
-            words = f"{where}: the next line has {len(fields)} fields and the header has {len(header.names)}. Correct that line"
+            message = f"{where}: the next line has {len(fields)} fields and the header has {len(header.names)}. Correct that line"
             marked = header.how.comment is None and (record.startswith(b"#") or header.names[0].startswith("#"))
             return ParameterError(
-                verbatim(words) + ". If lines that begin with # are comments, give {comment} '#'" * marked
+                verbatim(message) + ". If lines that begin with # are comments, give {comment} '#'" * marked
             )
         read = zip(self.names, self.places, strict=True)
-        bad = tuple(name for name, place in read if self.form.number(fields[place]) is None)
+        bad = tuple(name for name, index in read if self.form.number(fields[index]) is None)
         which = f"column{'s' * (len(bad) > 1)} {listed(map(repr, bad))}"
-        comma = any("," in fields[place] for place in self.places) or header.separator != ","
+        comma = any("," in fields[index] for index in self.places) or header.separator != ","
         advice = advice_for(dict.fromkeys(bad, "text")) + (self.form.advice if comma else "")
         return ColumnsError(f"{where}: not a number in {which}", bad, advice=advice)
 
@@ -719,12 +719,12 @@ def _without_formulas(table: Any) -> Any:
     import pyarrow as pa
     import pyarrow.types as types
 
-    for place, field in enumerate(table.schema):
-        column, kind = table.column(place), field.type
+    for index, field in enumerate(table.schema):
+        column, kind = table.column(index), field.type
         if types.is_dictionary(kind):
             column, kind = column.cast(kind.value_type), kind.value_type
         if types.is_string(kind) or types.is_large_string(kind):
-            table = table.set_column(place, field.name, as_plain_text(column))
+            table = table.set_column(index, field.name, as_plain_text(column))
     return table.rename_columns(as_plain_text(pa.array(table.schema.names, pa.string())).to_pylist())
 
 
@@ -734,10 +734,10 @@ def _writer(separator: str, path: Path, schema: Any) -> Any:
     return pc.CSVWriter(path, schema, write_options=pc.WriteOptions(delimiter=separator))
 
 
-def _follow(*given: Any, **more: Any) -> Any:
+def _follow(*args: Any, **kwargs: Any) -> Any:
     from eigenveil.data.follow.sources import follow_text
 
-    return follow_text(*given, **more)
+    return follow_text(*args, **kwargs)
 
 
 _SUFFIXES: Final = {".csv": ",", ".tsv": "\t"}

@@ -63,18 +63,18 @@ class JsonTable:
         return MissingMarks.of(self.how)
 
     def _blocks(self, size: int) -> "Iterator[tuple[int, Mapping[str, list[Any]]]]":
-        known, padding, seen = frozenset(self.names), Padding(self.source, len(self.names)), 0
+        keys, padding, n_read = frozenset(self.names), Padding(self.source, len(self.names)), 0
         objects = _objects(self.source, self.how)
         while block := list(islice(objects, size)):
-            for place, one in enumerate(block):
+            for index, record in enumerate(block):
                 require(
-                    known.issuperset(one),
-                    f"{self.source} cannot be read after row {seen + place}: the next line has a key that the first one lacks. "
+                    keys.issuperset(record),
+                    f"{self.source} cannot be read after row {n_read + index}: the next line has a key that the first one lacks. "
                     "The first line must have all keys, with null where a value is missing",
                 )
-                padding.add(len(one))
-            yield seen, {name: [one.get(name) for one in block] for name in self.names}
-            seen += len(block)
+                padding.add(len(record))
+            yield n_read, {name: [record.get(name) for record in block] for name in self.names}
+            n_read += len(block)
 
 
 class _Twice(ValueError):
@@ -82,38 +82,38 @@ class _Twice(ValueError):
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         raise _Twice
-    return found
+    return members
 
 
 def _objects(path: Path, how: "FileParams") -> Iterator[dict[str, Any]]:
-    seen = 0
+    n_read = 0
     for chunk in lines_of(path, path, how):
         for line in chunk.split(b"\n"):
             if not line.strip():
                 continue
             try:
-                found = json.loads(line, object_pairs_hook=_members)
+                record = json.loads(line, object_pairs_hook=_members)
                 if b"\\u" in line:
                     # Half of a character, such as \ud800, is no text, and nobody could write it down.
-                    json.dumps(found, ensure_ascii=False).encode()
+                    json.dumps(record, ensure_ascii=False).encode()
             except _Twice:
                 raise ValueError(
-                    f"{path} cannot be read after row {seen}: the next line has a key twice. Which of its values counts is not "
+                    f"{path} cannot be read after row {n_read}: the next line has a key twice. Which of its values counts is not "
                     "guessed. Remove one of them"
                 ) from None
             except (ValueError, RecursionError):
-                found = None
-            if not isinstance(found, dict):
+                record = None
+            if not isinstance(record, dict):
                 whole = ". It is JSON in one piece: write one object per line, such as with jq -c '.[]'"
                 raise ValueError(
-                    f"{path} cannot be read after row {seen}: the next line is not a JSON object"
-                    + (whole if seen == 0 and line.lstrip()[:1] in (b"[", b"{") else "")
+                    f"{path} cannot be read after row {n_read}: the next line is not a JSON object"
+                    + (whole if n_read == 0 and line.lstrip()[:1] in (b"[", b"{") else "")
                 )
-            yield found
-            seen += 1
+            yield record
+            n_read += 1
 
 
 def _write(path: Path, names: list[str], scored: Iterator[Scored]) -> None:

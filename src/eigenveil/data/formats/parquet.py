@@ -46,11 +46,11 @@ class ParquetTable:
         for part in parts:
             require_readable(part)
             with reading(part, "parquet"):
-                found = pq.read_metadata(part)
-                schemas.append(found.schema.to_arrow_schema())
-                groups = [found.row_group(at).total_byte_size for at in range(found.num_row_groups)]
+                metadata = pq.read_metadata(part)
+                schemas.append(metadata.schema.to_arrow_schema())
+                groups = [metadata.row_group(at).total_byte_size for at in range(metadata.num_row_groups)]
             require_groups(part, groups)
-            count += found.num_rows
+            count += metadata.num_rows
         # Before a row is read: a fit that fails at the tenth file has already spent time, and perhaps budget.
         for part, schema in zip(parts, schemas, strict=True):
             _require_same(part, kinds_of(schema), parts[0], kinds_of(schemas[0]))
@@ -74,17 +74,17 @@ class ParquetTable:
         # Without buffers ahead of the reader, which would keep the whole file in memory until its end.
         with_care = {"pre_buffer": False, "page_checksum_verification": True}
         for part in self.parts:
-            seen = 0
+            n_read = 0
             with reading(part, "parquet"), pq.ParquetFile(part, **with_care) as file:
                 groups = None if self.groups is None else list(self.groups)
                 # Beside other processes that read, one thread each is enough.
                 stream = file.iter_batches(batch_size=size, columns=wanted, row_groups=groups, use_threads=cores() > 1)
                 while True:
-                    with reading(part, "parquet", seen):
+                    with reading(part, "parquet", n_read):
                         batch = next(stream, None)
                     if batch is None:
                         break
-                    seen += batch.num_rows
+                    n_read += batch.num_rows
                     # Batches have their columns in the order of the file, and names may begin alike.
                     yield self.missing.taken_out(batch.select(wanted))
 
@@ -92,25 +92,25 @@ class ParquetTable:
         """Of the columns that are numbers by type."""
         return ColumnFaults.of_batches(self.batches(numbers, (), AT_ONCE), numbers)
 
-    def pieces(self, most: int) -> Sequence["ParquetTable"]:
-        """Runs of row groups of at most `most` rows where groups are that small, none across two files."""
+    def pieces(self, max_rows: int) -> Sequence["ParquetTable"]:
+        """Runs of row groups of at most `max_rows` rows where groups are that small, none across two files."""
         import pyarrow.parquet as pq
 
-        found = []
+        runs = []
         for part in self.parts:
             with reading(part, "parquet"):
                 metadata = pq.read_metadata(part)
             groups, count = list[int](), 0
             for group in range(metadata.num_row_groups):
                 size = metadata.row_group(group).num_rows
-                if groups and count + size > most:
-                    found.append(self._piece(part, groups, count))
+                if groups and count + size > max_rows:
+                    runs.append(self._piece(part, groups, count))
                     groups, count = [], 0
                 groups.append(group)
                 count += size
             if groups:
-                found.append(self._piece(part, groups, count))
-        return found
+                runs.append(self._piece(part, groups, count))
+        return runs
 
     def _piece(self, part: Path, groups: Sequence[int], count: int) -> "ParquetTable":
         return replace(self, source=part, parts=(part,), groups=tuple(groups), count=count)
@@ -126,15 +126,15 @@ def _parts(path: Path) -> tuple[Path, ...]:
     if not path.is_dir():
         return matching(path) or (path,)
     # Spark and others leave files such as _SUCCESS beside the data.
-    inside = sorted(one for one in path.iterdir() if one.name[:1] not in "._")
-    found = tuple(one for one in inside if one.is_file() and one.suffix.lower() == ".parquet")
-    folders = [one.name for one in inside if one.is_dir()]
+    inside = sorted(entry for entry in path.iterdir() if entry.name[:1] not in "._")
+    files = tuple(entry for entry in inside if entry.is_file() and entry.suffix.lower() == ".parquet")
+    folders = [entry.name for entry in inside if entry.is_dir()]
     require(
         not folders,
         f"{path} has folders in it: {listed(folders, most=5)}. Give one of them, or move their files together",
     )
-    require(len(found) > 0, f"{path} is a folder without Parquet files. Give a file in it")
-    return found
+    require(len(files) > 0, f"{path} is a folder without Parquet files. Give a file in it")
+    return files
 
 
 def _require_same(part: Path, kinds: dict[str, str], first: Path, expected: dict[str, str]) -> None:

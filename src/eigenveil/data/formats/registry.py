@@ -74,8 +74,8 @@ def by_ending(path: Path) -> Format:
     name, format_ = path.name.lower(), known_format(path)
     if format_ is not None:
         return format_
-    advice = [text for one in FORMATS for ending, text in one.advice.items() if name.endswith(ending)]
-    every = ", ".join(sorted(ending for one in FORMATS for ending in one.suffixes))
+    advice = [text for candidate in FORMATS for ending, text in candidate.advice.items() if name.endswith(ending)]
+    every = ", ".join(sorted(ending for candidate in FORMATS for ending in candidate.suffixes))
     raise ValueError(
         f"{path} has the unknown ending {path.suffix!r}" + (f". {advice[0]}" if advice else f"; use one of {every}")
     )
@@ -98,18 +98,18 @@ def format_of(path: Path, how: "FileParams", *, piped: bool = False) -> Format:
 def followed_format(source: Any, how: "FileParams") -> Format:
     """The format of a source whose rows are read as they are appended. A text may have any ending."""
     able = [format_ for format_ in FORMATS if format_.follow is not None]
-    words = " or ".join(format_.word for format_ in able)
+    choices = " or ".join(format_.word for format_ in able)
     if how.kind is not None:
         format_ = format_of(Path(), how)
         if format_ not in able:
-            raise ParameterError(f"only {words} can be followed, got {{kind=}}", kind=how.kind)
+            raise ParameterError(f"only {choices} can be followed, got {{kind=}}", kind=how.kind)
         return format_
     name = source.name.lower() if isinstance(source, Path) and source.is_file() else ""
-    others = [ending for one in FORMATS if one not in able for ending in (*one.suffixes, *one.advice)]
+    others = [ending for candidate in FORMATS if candidate not in able for ending in (*candidate.suffixes, *candidate.advice)]
     if name.endswith(tuple(others)):
         # Its first line is no line of names, and an error must not quote it.
         raise ValueError(
-            f"{source} is no {words} file, and only {words} can be followed. Append the rows to a {words} file"
+            f"{source} is no {choices} file, and only {choices} can be followed. Append the rows to a {choices} file"
         )
     return next((format_ for format_ in able if name.endswith(format_.suffixes)), able[0])
 
@@ -127,7 +127,7 @@ def open_named(source: Any, how: "FileParams") -> NamedTable:
         )
     else:
         require_readable(path)
-        folders = [one.title for one in FORMATS if one.is_folder]
+        folders = [candidate.title for candidate in FORMATS if candidate.is_folder]
         require(
             not path.is_dir() or format_.is_folder,
             f"{path} is a folder. Give a file in it, or a folder of {' or '.join(folders)} files",
@@ -140,9 +140,9 @@ def require_options(path: Path, how: "FileParams", format_: Format) -> None:
     """Refuse an option that the format has no use for: it would be read differently than the caller thinks."""
     # Compared with the defaults, because options that were not given have these.
     plain = type(how)()
-    for name in sorted(set().union(*(one.options for one in FORMATS)) - format_.options):
+    for name in sorted(set().union(*(candidate.options for candidate in FORMATS)) - format_.options):
         if getattr(how, name) != getattr(plain, name):
-            titles = " and ".join(one.title for one in FORMATS if name in one.options)
+            titles = " and ".join(candidate.title for candidate in FORMATS if name in candidate.options)
             raise ParameterError(
                 f"{{{name}}} is for {titles} files, and {verbatim(str(path))} is {format_.word}. Leave it out"
             )
@@ -157,7 +157,7 @@ def require_carried(ending: str, schema: Any = None, *, option: str) -> None:
     require(
         output.has_text, f"--carry needs {option} {', '.join(fitting[:-1])} or {fitting[-1]}: {ending} has numbers only"
     )
-    nested = [] if schema is None or output.has_nested else [one.name for one in schema if types.is_nested(one.type)]
+    nested = [] if schema is None or output.has_nested else [field.name for field in schema if types.is_nested(field.type)]
     fitting = [other for other, each in OUTPUTS.items() if each.has_nested]
     require(
         not nested,
@@ -203,13 +203,13 @@ def thousands_mark(value: Any) -> str:
 def known_encoding(value: Any) -> str:
     """An encoding of text that Python knows, by its usual name."""
     try:
-        found = codecs.lookup(value)
+        codec = codecs.lookup(value)
     except (LookupError, TypeError):
         raise InvalidValue("the name of an encoding, such as utf-8, latin-1 or cp1252") from None
     # Python's codecs also convert bytes to bytes, which is no text.
-    if not found._is_text_encoding:
+    if not codec._is_text_encoding:
         raise InvalidValue("the name of an encoding of text, such as utf-8, latin-1 or cp1252")
-    return found.name
+    return codec.name
 
 
 # In Python a table is read before it is handed over, and a study must not say how a site's file is written.

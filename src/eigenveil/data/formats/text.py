@@ -188,13 +188,13 @@ def cell_batches(
     import pyarrow as pa
 
     marks = table.missing
-    words = frozenset((*GAPS, *marks.words))
-    for seen, cells in blocks:
-        kinds = {name: _kind_of(cells[name], words) for name in numbers}
+    gap_texts = frozenset((*GAPS, *marks.texts))
+    for n_read, cells in blocks:
+        kinds = {name: _kind_of(cells[name], gap_texts) for name in numbers}
         bad = {name: kind for name, kind in kinds.items() if kind != "number"}
         if bad:
             shown = listed(f"{name} ({kind})" for name, kind in bad.items())
-            where = f"{table.source} cannot be read after row {seen}: columns must hold numbers; these do not: {shown}"
+            where = f"{table.source} cannot be read after row {n_read}: columns must hold numbers; these do not: {shown}"
             typed = any(texts_are_numbers([cell for cell in cells[name] if isinstance(cell, str)]) for name in bad)
             advice = advice_for(bad) + ". Numbers that are stored as text must be stored as numbers first" * typed
             raise ColumnsError(where, tuple(bad), advice=advice, drop=to_drop(tuple(bad), numbers))
@@ -210,27 +210,27 @@ def cell_faults(
     import pyarrow as pa
 
     marks = table.missing
-    words = frozenset((*GAPS, *marks.words))
+    gap_texts = frozenset((*GAPS, *marks.texts))
 
     def columns() -> Iterator[tuple[str, Any]]:
         for _, cells in blocks:
-            good = [name for name in numbers if _kind_of(cells[name], words) == "number"]
-            found = [pa.array(list(map(_number, cells[name])), pa.float64()) for name in good]
-            known = marks.taken_out(pa.table(found, names=good))
-            yield from ((name, known.column(name) if name in good else None) for name in numbers)
+            good = [name for name in numbers if _kind_of(cells[name], gap_texts) == "number"]
+            arrays = [pa.array(list(map(_number, cells[name])), pa.float64()) for name in good]
+            cleaned = marks.taken_out(pa.table(arrays, names=good))
+            yield from ((name, cleaned.column(name) if name in good else None) for name in numbers)
 
     return ColumnFaults.found(columns())
 
 
-def _kind_of(cells: Sequence[Any], words: frozenset[str]) -> str:
+def _kind_of(cells: Sequence[Any], gap_texts: frozenset[str]) -> str:
     """The kind of the cells of a column: number, or that of the first that is none."""
     for cell in cells:
         match cell:
             case None | float() | int():
                 continue
-            case str() if cell.strip() in words:
+            case str() if cell.strip() in gap_texts:
                 continue
-            case CellError() if cell.text in words and cell.text:
+            case CellError() if cell.text in gap_texts and cell.text:
                 continue
             case str():
                 return "text"

@@ -148,18 +148,18 @@ def _size_of(message: Any) -> int:
     if _field(data, fields, 3) is None:
         return int(body.size)
     buffers, size = _table(data, _field(data, fields, 2)), 0
-    for place in range(struct.unpack_from("<I", data, buffers)[0]):
-        offset, length = struct.unpack_from("<qq", data, buffers + 4 + 16 * place)
+    for index in range(struct.unpack_from("<I", data, buffers)[0]):
+        offset, length = struct.unpack_from("<qq", data, buffers + 4 + 16 * index)
         if length >= 8:
             size += max(length - 8, struct.unpack_from("<q", body[offset : offset + 8].to_pybytes())[0])
     return size
 
 
-def _table(data: bytes, place: int | None) -> int:
-    """The table or vector that the field at `place` refers to."""
-    if place is None:
+def _table(data: bytes, offset: int | None) -> int:
+    """The table or vector that the field at `offset` refers to."""
+    if offset is None:
         raise ValueError("a field is missing")
-    return place + int(struct.unpack_from("<I", data, place)[0])
+    return offset + int(struct.unpack_from("<I", data, offset)[0])
 
 
 def _field(data: bytes, table: int, number: int) -> int | None:

@@ -72,8 +72,8 @@ def cell_name(row: int, column: int) -> str:
     """
     letters, column = "", column + 1
     while column:
-        column, place = divmod(column - 1, 26)
-        letters = chr(65 + place) + letters
+        column, digit = divmod(column - 1, 26)
+        letters = chr(65 + digit) + letters
     return f"{letters}{row}"
 
 
@@ -93,13 +93,13 @@ class _Locals(dict[str, str]):
     """Names of elements without a prefix."""
 
     def __missing__(self, tag: str) -> str:
-        found = tag.rpartition(":")[2]
+        local = tag.rpartition(":")[2]
         # A file may have as many names as it likes, and they need not be held.
-        return self.setdefault(tag, found) if len(self) < 1000 else found
+        return self.setdefault(tag, local) if len(self) < 1000 else local
 
 
 @contextmanager
-def _reading(path: Path, seen: int | None = None) -> Iterator[None]:
+def _reading(path: Path, last_row: int | None = None) -> Iterator[None]:
     """Replace errors of the libraries, whose words may quote what the file holds."""
     try:
         yield
@@ -109,8 +109,8 @@ def _reading(path: Path, seen: int | None = None) -> Iterator[None]:
         *(zipfile.BadZipFile, zlib.error, struct.error, expat.ExpatError, EOFError, OSError, LookupError),
         *(ValueError, ArithmeticError, NotImplementedError, RuntimeError),
     ):
-        place = "" if seen is None else f" after row {seen}"
-        raise ValueError(f"{path} cannot be read as xlsx{place}: it is damaged, or no xlsx file") from None
+        position = "" if last_row is None else f" after row {last_row}"
+        raise ValueError(f"{path} cannot be read as xlsx{position}: it is damaged, or no xlsx file") from None
 
 
 @final
@@ -144,16 +144,16 @@ class Workbook:
             parts = _relations(archive, path, book)
             sheets: dict[str, str] = {}
             later = False
-            for name, said in _events(archive, path, book):
-                if name == "sheet" and isinstance(said, dict):
+            for name, content in _events(archive, path, book):
+                if name == "sheet" and isinstance(content, dict):
                     # The attribute has whatever prefix the file gives it.
-                    local = {key.rpartition(":")[2]: value for key, value in said.items()}
+                    local = {key.rpartition(":")[2]: value for key, value in content.items()}
                     kind, target = parts[local["id"]]
                     # Other kinds are charts and dialogs, which have no cells.
                     if kind == "worksheet":
-                        sheets[said["name"]] = target
-                elif name == "workbookPr" and isinstance(said, dict):
-                    later = said.get("date1904", "0") in ("1", "true")
+                        sheets[content["name"]] = target
+                elif name == "workbookPr" and isinstance(content, dict):
+                    later = content.get("date1904", "0") in ("1", "true")
         require(bool(sheets), "no sheet")
         by_kind = dict(parts.values())
         return cls(
@@ -163,51 +163,51 @@ class Workbook:
     @cached_property
     def texts(self) -> Sequence[str]:
         """The table of texts that cells refer to. Equal ones are held once."""
-        found: list[str] = []
+        strings: list[str] = []
         if self._texts is None:
-            return found
-        known: dict[str, str] = {}
+            return strings
+        unique: dict[str, str] = {}
         pieces: list[str] = []
         spoken = False
         with _reading(self.path), zipfile.ZipFile(self.path) as archive:
-            for name, said in _events(archive, self.path, self._texts):
-                match name, said:
+            for name, content in _events(archive, self.path, self._texts):
+                match name, content:
                     case "si", dict():
                         pieces = []
                     case "rPh", _:
                         # How a text is pronounced is no part of it.
-                        spoken = isinstance(said, dict)
+                        spoken = isinstance(content, dict)
                     case "t", str() if not spoken:
-                        pieces.append(said)
+                        pieces.append(content)
                     case "si", str():
                         text = "".join(pieces)
-                        found.append(known.setdefault(text, text))
-        return found
+                        strings.append(unique.setdefault(text, text))
+        return strings
 
     @cached_property
     def dates(self) -> frozenset[str]:
         """The numbers of the styles that show a number as a date or a time."""
         if self._styles is None:
             return frozenset()
-        formats, found, inside, count = dict[str, str](), set[str](), False, 0
+        formats, styles, inside, count = dict[str, str](), set[str](), False, 0
         with _reading(self.path), zipfile.ZipFile(self.path) as archive:
-            for name, said in _events(archive, self.path, self._styles):
+            for name, content in _events(archive, self.path, self._styles):
                 if name == "cellXfs":
-                    inside = isinstance(said, dict)
-                if not isinstance(said, dict):
+                    inside = isinstance(content, dict)
+                if not isinstance(content, dict):
                     continue
                 if name == "numFmt":
-                    formats[said["numFmtId"]] = said["formatCode"]
+                    formats[content["numFmtId"]] = content["formatCode"]
                 elif name == "xf" and inside:
-                    if _is_date(said.get("numFmtId", "0"), formats):
-                        found.add(str(count))
+                    if _is_date(content.get("numFmtId", "0"), formats):
+                        styles.add(str(count))
                     count += 1
-        return frozenset(found)
+        return frozenset(styles)
 
     def rows(self, sheet: str) -> Iterator[tuple[int, list[Any]]]:
         """The rows of a sheet that have a value, with their numbers from 1. Cells are numbers, truth values, text, `CellDate`,
         `CellError` or None."""
-        texts, dates, seen = self.texts, self.dates, 0
+        texts, dates, last_row = self.texts, self.dates, 0
         with _reading(self.path):
             archive = zipfile.ZipFile(self.path)
         with archive:
@@ -215,12 +215,12 @@ class Workbook:
                 file = _member(archive, self.path, self.sheets[sheet])
                 parser = _SheetParser(texts, dates, _DAYS[self._later])
             while not parser.ended:
-                with _reading(self.path, seen):
+                with _reading(self.path, last_row):
                     ready = parser.feed(file.read(_BYTES), self.path)
                 for number, row in ready:
                     yield number, row
-                    seen = number
-            with _reading(self.path, seen):
+                    last_row = number
+            with _reading(self.path, last_row):
                 # To its end, where Python compares the checksum.
                 while file.read(_BYTES):
                     pass
@@ -245,12 +245,12 @@ def _member(archive: zipfile.ZipFile, path: Path, name: str) -> Any:
 def _relations(archive: zipfile.ZipFile, path: Path, part: str) -> dict[str, tuple[str, str]]:
     """What a part of the file refers to: the kind and the name of the other part, by the id of the relation."""
     folder, name = posixpath.split(part)
-    found = {}
-    for element, said in _events(archive, path, posixpath.join(folder, "_rels", f"{name}.rels")):
-        if element == "Relationship" and isinstance(said, dict):
-            target = posixpath.normpath(posixpath.join("/", folder, said["Target"])).lstrip("/")
-            found[said["Id"]] = (said["Type"].rpartition("/")[2], target)
-    return found
+    relations = {}
+    for element, content in _events(archive, path, posixpath.join(folder, "_rels", f"{name}.rels")):
+        if element == "Relationship" and isinstance(content, dict):
+            target = posixpath.normpath(posixpath.join("/", folder, content["Target"])).lstrip("/")
+            relations[content["Id"]] = (content["Type"].rpartition("/")[2], target)
+    return relations
 
 
 def _parser(path: Path) -> Any:
@@ -327,9 +327,9 @@ class _SheetParser:
         else:
             self._parser.Parse(b"", True)
             self.ended = True
-        found = self._ready[:]
+        rows = self._ready[:]
         self._ready.clear()
-        return found
+        return rows
 
     def _handlers(self, path: Path) -> tuple[Callable[..., None], Callable[..., None], Callable[..., None]]:
         # Local variables, because there are three calls for each cell of a sheet.
@@ -337,22 +337,22 @@ class _SheetParser:
         row: list[Any] = []
         texts: list[str] = []
         number = elements = values = 0
-        most = _FREE_ELEMENTS
+        max_elements = _FREE_ELEMENTS
         column, kind, style = -1, "n", None
         reading = spoken = formula = inside = False
         value: str | None = None
 
         def start(tag: str, attributes: dict[str, str]) -> None:
-            nonlocal row, number, elements, most, column, kind, style, reading, spoken, formula, inside, value
+            nonlocal row, number, elements, max_elements, column, kind, style, reading, spoken, formula, inside, value
             elements += 1
-            if elements > most:
-                most = max(_FREE_ELEMENTS, _ELEMENTS_EACH * values)
-                if elements > most:
+            if elements > max_elements:
+                max_elements = max(_FREE_ELEMENTS, _ELEMENTS_EACH * values)
+                if elements > max_elements:
                     raise _Refused(f"{path} has millions of cells without a value. Save the sheet as csv")
             match names[tag]:
                 case "c" if inside:
-                    place = attributes.get("r")
-                    column = column + 1 if place is None else columns[place.rstrip(_DIGITS)]
+                    ref = attributes.get("r")
+                    column = column + 1 if ref is None else columns[ref.rstrip(_DIGITS)]
                     if column >= _MOST_COLUMNS:
                         raise ValueError
                     kind, style = attributes.get("t", "n"), attributes.get("s")
@@ -364,8 +364,8 @@ class _SheetParser:
                     reading = inside and not spoken
                     texts.clear()
                 case "row" if inside:
-                    place, last = attributes.get("r"), number
-                    number = number + 1 if place is None else int(place)
+                    ref, last = attributes.get("r"), number
+                    number = number + 1 if ref is None else int(ref)
                     column, row = -1, []
                     # In another order the header could come last, and rows that are not below it would be lost.
                     if not last < number <= _MOST_ROWS:
@@ -385,13 +385,13 @@ class _SheetParser:
                         value = (value or "") + "".join(texts)
                     reading = False
                 case "c" if inside:
-                    found = value_of(kind, value, style, formula=formula)
-                    if found is not None:
+                    cell = value_of(kind, value, style, formula=formula)
+                    if cell is not None:
                         values += 1
                         if column < len(row) and row[column] is not None:
                             raise ValueError
                         row.extend([None] * (column + 1 - len(row)))
-                        row[column] = found
+                        row[column] = cell
                 case "row" if inside:
                     if row:
                         ready.append((number, row))
@@ -415,10 +415,10 @@ class _SheetParser:
                 number = float(value)
                 return self._date(number) if style in self._dates else number
             case "s":
-                place = int(value)
-                if place < 0:
+                index = int(value)
+                if index < 0:
                     raise ValueError
-                return self._texts[place]
+                return self._texts[index]
             case "b":
                 return _TRUTH[value]
             case "e":
@@ -509,32 +509,32 @@ class SheetWriter:
                 self._count <= _MOST_ROWS and len(row) <= _MOST_COLUMNS,
                 f"an xlsx has at most {_MOST_ROWS} rows and {_MOST_COLUMNS} columns. Write to .csv or .parquet",
             )
-            self._letters += [cell_name(1, place)[:-1] for place in range(len(self._letters), len(row))]
+            self._letters += [cell_name(1, index)[:-1] for index in range(len(self._letters), len(row))]
             cells = "".join(
                 _written(f"{letters}{self._count}", cell) for letters, cell in zip(self._letters, row, strict=False)
             )
             self._file.write(f'<row r="{self._count}">{cells}</row>'.encode())
 
 
-def _written(place: str, cell: Any) -> str:
+def _written(ref: str, cell: Any) -> str:
     match cell:
         case None:
             return ""
         case bool():
-            return f'<c r="{place}" t="b"><v>{int(cell)}</v></c>'
+            return f'<c r="{ref}" t="b"><v>{int(cell)}</v></c>'
         case float() if math.isfinite(cell):
-            return f'<c r="{place}"><v>{cell!r}</v></c>'
+            return f'<c r="{ref}"><v>{cell!r}</v></c>'
         case int() if abs(cell) < _LARGEST_EXACT:
-            return f'<c r="{place}"><v>{cell}</v></c>'
+            return f'<c r="{ref}"><v>{cell}</v></c>'
         case float():
             # A sheet has no cell for NaN.
             return ""
-    text = _NO_CHARACTER.sub(lambda found: f"_x{ord(found[0]):04X}_", str(cell))
+    text = _NO_CHARACTER.sub(lambda matched: f"_x{ord(matched[0]):04X}_", str(cell))
     require(
         len(text) <= _LONGEST_TEXT,
         f"a cell of an xlsx has at most {_LONGEST_TEXT} characters. Write to .csv or .parquet",
     )
-    return f'<c r="{place}" s="1" t="inlineStr"><is><t xml:space="preserve">{escape(text)}</t></is></c>'
+    return f'<c r="{ref}" s="1" t="inlineStr"><is><t xml:space="preserve">{escape(text)}</t></is></c>'
 
 
 # Rows at the top of a sheet that are looked at for its header.
@@ -569,7 +569,7 @@ class SheetTable:
         require(bool(top), f"{where} is empty{below}. It needs a row of column names, and rows under it")
         number = top[0][0]
         if not how.header:
-            names = tuple(f"column {place}" for place in range(1, max(len(row) for _, row in top) + 1))
+            names = tuple(f"column {index}" for index in range(1, max(len(row) for _, row in top) + 1))
         else:
             names = _names(where, top)
             require_names(path, names, ())
@@ -595,7 +595,7 @@ class SheetTable:
         width, padding = len(self.names), Padding(self.source, len(self.names))
         # Rows below the table that are empty, or were only formatted, are no rows.
         rows = (row for row in self.book.rows(self.sheet) if row[0] >= self.first)
-        seen = 0
+        n_read = 0
         while block := list(islice(rows, size)):
             for number, row in block:
                 if len(row) > width:
@@ -607,8 +607,8 @@ class SheetTable:
                 padding.add(len(row) - row.count(None))
                 row.extend([None] * (width - len(row)))
             columns = zip(*(row for _, row in block), strict=True)
-            yield seen, dict(zip(self.names, map(list, columns), strict=True))
-            seen += len(block)
+            yield n_read, dict(zip(self.names, map(list, columns), strict=True))
+            n_read += len(block)
 
 
 def _sheet(book: Workbook, name: str | None) -> str:
@@ -617,12 +617,12 @@ def _sheet(book: Workbook, name: str | None) -> str:
         raise ParameterError(
             f"{verbatim(f'{book.path} has several sheets: {listed(sheets)}')}. Say which with {{sheet}}"
         )
-    found = sheets[0] if name is None else name
-    if found not in sheets:
+    sheet = sheets[0] if name is None else name
+    if sheet not in sheets:
         raise ParameterError(
-            f"{verbatim(f'{book.path} has no sheet {found!r}; it has {listed(sheets)}')}. Check {{sheet}}"
+            f"{verbatim(f'{book.path} has no sheet {sheet!r}; it has {listed(sheets)}')}. Check {{sheet}}"
         )
-    return found
+    return sheet
 
 
 def _names(where: str, top: Sequence[tuple[int, list[Any]]]) -> tuple[str, ...]:
@@ -639,14 +639,14 @@ def _names(where: str, top: Sequence[tuple[int, list[Any]]]) -> tuple[str, ...]:
             f"has {widest}. {hint or f'Name each column in row {number}, or say with {{skip_rows}} where the names are'}"
         )
     names = [_name(cell) for cell in header]
-    bad = next((place for place, name in enumerate(names) if name is None), None)
+    bad = next((index for index, name in enumerate(names) if name is None), None)
     if bad is not None:
         raise ParameterError(
             f"{verbatim(where)}: cell {cell_name(number, bad)} must be a column name, and holds a date, a truth value or an "
             f"error. {hint or 'Write a name there'}"
         )
     texts = [name or "" for name in names]
-    numbers = [place for place, cell in enumerate(header) if isinstance(cell, float)]
+    numbers = [index for index, cell in enumerate(header) if isinstance(cell, float)]
     # Names may count up, such as years. A single number is as likely a person's.
     if len(numbers) == 1 or not could_be_names(texts):
         at = f"cell {cell_name(number, numbers[0])}" if numbers else f"row {number}"
@@ -655,7 +655,7 @@ def _names(where: str, top: Sequence[tuple[int, list[Any]]]) -> tuple[str, ...]:
             f"{hint or 'Add a row of names, or say {header=False}'}"
         )
     # As in a csv: pandas writes row numbers under no name at all.
-    return tuple(name or f"Unnamed: {place}" for place, name in enumerate(texts))
+    return tuple(name or f"Unnamed: {index}" for index, name in enumerate(texts))
 
 
 def _name(cell: Any) -> str | None:

@@ -121,7 +121,7 @@ class FindColumnBounds(AskedOfRows, ColumnBoundsParams):
 
 @with_params(FindColumnBounds)
 @in_silence
-def find_column_bounds(X: Any, asked: FindColumnBounds) -> FoundColumnBounds:
+def find_column_bounds(X: Any, params: FindColumnBounds) -> FoundColumnBounds:
     """Find a range for each column of `X`, (n, d), privately: it contains `quantile` of the entries, with equal
     tails.
 
@@ -193,24 +193,24 @@ def find_column_bounds(X: Any, asked: FindColumnBounds) -> FoundColumnBounds:
     >>> found.low.round(1).tolist(), found.high.round(1).tolist()
     ([-2.0, 41.5], [2.2, 166.0])
     """
-    cells = signed_cells(*(asked.within or _WITHIN), per_doubling=_PER_DOUBLING)
-    release = SmallRelease.of(X, asked)
+    cells = signed_cells(*(params.within or _WITHIN), per_doubling=_PER_DOUBLING)
+    release = SmallRelease.of(X, params)
     dim, near = release.dim, release.neighbours
     require_param(
         dim <= _MOST_COLUMNS,
         f"{{X}} has {dim} columns, and ranges can be found for at most {_MOST_COLUMNS}. Use a bound on rows instead",
     )
-    public = place_of(release, asked)
+    public = place_of(release, params)
     people = release.public_people()
     # The largest of d errors is about sqrt(2 ln d) standard deviations.
     sure = math.sqrt(SURE**2 + 2 * math.log(dim))
     noise = release.scale(tails_sensitivity(cells.count, near, columns=dim))
-    least = sure * noise * tails_sensitivity(cells.count, Neighbours.ADD_REMOVE)
+    min_clipped = sure * noise * tails_sensitivity(cells.count, Neighbours.ADD_REMOVE)
     require_param(
-        # Each of two sides clips at least `least` people. With fewer than four times as many, a range would clip more
+        # Each of two sides clips at least `min_clipped` people. With fewer than four times as many, a range would clip more
         # than half.
-        people is None or people >= 4 * least,
-        f"{{epsilon}} is too small for {people or 0:.0f} people: ranges for {dim} columns need about {4 * least:.0f}. "
+        people is None or people >= 4 * min_clipped,
+        f"{{epsilon}} is too small for {people or 0:.0f} people: ranges for {dim} columns need about {4 * min_clipped:.0f}. "
         "Raise {epsilon}, or use a bound on rows. Nothing was released",
     )
     # Nothing is clipped: wherever an entry lies, it is in one cell of its column, and that bounds what a person can
@@ -222,38 +222,38 @@ def find_column_bounds(X: Any, asked: FindColumnBounds) -> FoundColumnBounds:
     # Where entries may be missing, each column is about the people who have it.
     apart = release.gaps is not None and release.gaps.divides
     tails = read_tails(released, noise=noise, cells=cells, people=people, apart=apart)
-    return _found(paid, tails, asked.quantile, least, domain)
+    return _found(paid, tails, params.quantile, min_clipped, domain)
 
 
 def _found(
-    release: SmallRelease, tails: tuple[Tails, ...], quantile: float, least: float, domain: Domain
+    release: SmallRelease, tails: tuple[Tails, ...], quantile: float, min_clipped: float, domain: Domain
 ) -> FoundColumnBounds:
     """The result that follows from the counts of all columns."""
     first = tails[0]
     # All columns count the same people, except where entries are missing. Then the most that any of them has count.
     people = max(column.people for column in tails)
     wanted = (1 - quantile) / 2 * people
-    most = [max((1 - quantile) / 2 * column.people, least) for column in tails]
+    max_beyond = [max((1 - quantile) / 2 * column.people, min_clipped) for column in tails]
     low, high, flat, why = None, None, np.zeros(len(tails), dtype=bool), ""
-    hidden = [place for place, column in enumerate(tails) if column.people <= 0 or 4 * least > column.people]
-    if people <= 0 or 4 * least > people:
+    hidden = [index for index, column in enumerate(tails) if column.people <= 0 or 4 * min_clipped > column.people]
+    if people <= 0 or 4 * min_clipped > people:
         about = f"about {people:.0f} people" if people > 2 * first.people_error else "hardly anybody"
         why = (
             f"the table is too small for this budget. It seems to have {about}, and ranges for {len(tails)} columns "
-            f"need about {4 * least:.0f}. Raise epsilon, or use a bound on rows"
+            f"need about {4 * min_clipped:.0f}. Raise epsilon, or use a bound on rows"
         )
     elif hidden:
-        names = release.columns or tuple(f"column {place}" for place in range(1, len(tails) + 1))
+        names = release.columns or tuple(f"column {index}" for index in range(1, len(tails) + 1))
         why = (
-            f"too few people have an entry in {listed(names[place] for place in hidden)}: ranges for {len(tails)} columns "
-            f"need about {4 * least:.0f} in each. Raise epsilon, leave them out, or use a bound on rows"
+            f"too few people have an entry in {listed(names[index] for index in hidden)}: ranges for {len(tails)} columns "
+            f"need about {4 * min_clipped:.0f} in each. Raise epsilon, leave them out, or use a bound on rows"
         )
     else:
-        low, high, flat = _ranges(tails, most, domain, sparse=release.rows.sparse)
-        if least > wanted:
+        low, high, flat = _ranges(tails, max_beyond, domain, sparse=release.rows.sparse)
+        if min_clipped > wanted:
             why = (
                 f"at this budget noise hides the few people outside the {quantile:g} quantile, so these ranges "
-                f"contain about {1 - 2 * least / people:.2g} of each column"
+                f"contain about {1 - 2 * min_clipped / people:.2g} of each column"
             )
     return FoundColumnBounds(
         low=low,
@@ -261,7 +261,7 @@ def _found(
         flat=flat,
         columns=release.columns,
         quantile=quantile,
-        clipped=max(wanted, least) / people if people > 0 else 1.0,
+        clipped=max(wanted, min_clipped) / people if people > 0 else 1.0,
         error=float(first.error.max()) / people if people > 0 else 0.0,
         people=people,
         people_error=first.people_error,
@@ -277,16 +277,16 @@ def _found(
 
 
 def _ranges(
-    tails: tuple[Tails, ...], most: Sequence[float], domain: Domain, *, sparse: bool
+    tails: tuple[Tails, ...], max_beyond: Sequence[float], domain: Domain, *, sparse: bool
 ) -> tuple[Array, Array, Any]:
     """The lowest and the highest edge of each column, in its own units, and which columns are flat.
 
-    Beyond each edge are at most so many people, `most` of each column. Where no edge lies far enough out, the outermost
+    Beyond each edge are at most so many people, `max_beyond` of each column. Where no edge lies far enough out, the outermost
     one is used.
     """
     edges = tails[0].cells.edges
-    below = [column.edge_below(few) for column, few in zip(tails, most, strict=True)]
-    above = [column.edge_above(few) for column, few in zip(tails, most, strict=True)]
+    below = [column.edge_below(few) for column, few in zip(tails, max_beyond, strict=True)]
+    above = [column.edge_above(few) for column, few in zip(tails, max_beyond, strict=True)]
     low = edges[[0 if edge is None else edge for edge in below]]
     high = edges[[-1 if edge is None else edge for edge in above]]
     # Noise can swap the two where nearly everything is in one cell.

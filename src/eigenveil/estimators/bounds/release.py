@@ -61,23 +61,23 @@ class SmallRelease:
     reserve: Reserve | None = None
 
     @classmethod
-    def of(cls, X: Any, asked: AskedOfRows) -> "SmallRelease":
+    def of(cls, X: Any, params: AskedOfRows) -> "SmallRelease":
         """Read rows `X`, (n, d). Checks only that they are finite numbers."""
-        budget, ledger = budget_of(asked.epsilon, asked.delta), asked.ledger
-        X, ids = chosen(X, asked, fitting=True)
+        budget, ledger = budget_of(params.epsilon, params.delta), params.ledger
+        X, ids = chosen(X, params, fitting=True)
         names = column_names(X)
-        rows = read_rows(_Reader(asked.missing), X, reset=True)
+        rows = read_rows(_Reader(params.missing), X, reset=True)
         if ids is not None:
             rows = by_person(rows, ids)
         # A ledger that the caller shares adds up over several releases; otherwise this one gets its own.
         if budget is not None and ledger is None:
             ledger = Ledger(epsilon=budget.epsilon, delta=budget.delta)
-        seed = seed_of(asked.random_state)
+        seed = seed_of(params.random_state)
         noise = Noise.fresh() if seed is None else Noise.seeded(seed)
         columns = None if names is None else tuple(str(name) for name in names)
-        protects = person_in(rows, asked.person)
-        near = Neighbours(asked.neighbours)
-        gaps = gaps_of(asked, rows.shape[1], names=columns, sparse=rows.sparse)
+        protects = person_in(rows, params.person)
+        near = Neighbours(params.neighbours)
+        gaps = gaps_of(params, rows.shape[1], names=columns, sparse=rows.sparse)
         gaps = None if gaps is None else gaps.under(near)
         return cls(
             rows=rows,
@@ -165,7 +165,7 @@ class SmallRelease:
         if self.budget is None:
             return Guarantee.none(NO_PRIVACY["releases"])
         assert self.reserve is not None
-        found = GuaranteeFacts(
+        claim = GuaranteeFacts(
             budget=self.budget,
             protects=self.protects,
             neighbours=self.neighbours,
@@ -177,5 +177,5 @@ class SmallRelease:
             reproducible=self.noise.reproducible,
             people=people,
         ).guarantee()
-        warn_if_weak(found, people)
-        return replace(found, assumptions=(*assumes, *found.assumptions))
+        warn_if_weak(claim, people)
+        return replace(claim, assumptions=(*assumes, *claim.assumptions))

@@ -91,28 +91,28 @@ class FoundBounds:
     def chosen(self) -> Candidate | None:
         """The candidate that is the answer."""
         # Equal to the last bit, because both are the same edge of the cells.
-        return next((one for one in self.candidates if one.bound == self.row_bound), None)
+        return next((candidate for candidate in self.candidates if candidate.bound == self.row_bound), None)
 
     @property
     def settings(self) -> dict[str, Any]:
         """Parameters for a fit: `PrivatePCA(5, epsilon=0.9, delta=1e-6, **found.settings)`. A `ValueError` if nothing
         was found."""
         require(self.row_bound is not None, f"no bound was found: {self.why}")
-        given = {} if self.scale is None else {"scale": self.scale}
+        units = {} if self.scale is None else {"scale": self.scale}
         if not self.searched:
-            return {"row_bound": self.row_bound, "center": self.center, **given}
+            return {"row_bound": self.row_bound, "center": self.center, **units}
         # Rows lie within the bound around the released mean, so a fit need not search for its mean any further.
-        return {"row_bound": self.row_bound, "origin": self.center, "mean_bound": self.row_bound, **given}
+        return {"row_bound": self.row_bound, "origin": self.center, "mean_bound": self.row_bound, **units}
 
     def captured(self, rank: int, budget: Budget) -> tuple[float | None, ...]:
         """The share of the clipped rows' variance that a fit of `rank` components would capture with each candidate, by
         the planner's guess."""
-        found = []
-        for one in self.candidates:
+        shares = []
+        for candidate in self.candidates:
             # The planner's guess assumes a fill of one half. A larger fill gives the same signal as more people.
-            people = max(1, round(self.people * one.fill / 0.5))
-            found.append(predict(dim=self.dim, rank=rank, budget=budget, people=people).chosen.captured)
-        return tuple(found)
+            people = max(1, round(self.people * candidate.fill / 0.5))
+            shares.append(predict(dim=self.dim, rank=rank, budget=budget, people=people).chosen.captured)
+        return tuple(shares)
 
     def words(self) -> str:
         """The answer, the trade-off and the cost, as text."""
@@ -135,18 +135,18 @@ class FoundBounds:
                 yield f"{self.why[0].upper()}{self.why[1:]}."
         if self.candidates:
             yield "   bound  people clipped      noise   fill"
-        for one in self.candidates:
-            mark = "  <-" if one.bound == self.row_bound else ""
-            yield f"{one.bound:>8.4g}  {one.clipped:>6.1%} +- {one.error:<6.1%} {one.noise:>6.2f}x  {one.fill:>5.2f}{mark}"
+        for case in self.candidates:
+            mark = "  <-" if case.bound == self.row_bound else ""
+            yield f"{case.bound:>8.4g}  {case.clipped:>6.1%} +- {case.error:<6.1%} {case.noise:>6.2f}x  {case.fill:>5.2f}{mark}"
         yield self.guarantee.headline + ("" if self.guarantee.epsilon is None else ".")
 
 
 def norms_of(candidates: Sequence[Candidate], outliers: Outliers | None) -> Norms | None:
     """What candidates say of the norms of rows, as a forecast needs it; those that noise may have made are left out."""
-    seen = {
-        one.clipped: one.bound for one in candidates if 0 < one.clipped < 1 and one.clipped >= _FOUND_SEEN * one.error
+    norms = {
+        candidate.clipped: candidate.bound for candidate in candidates if 0 < candidate.clipped < 1 and candidate.clipped >= _FOUND_SEEN * candidate.error
     }
-    return Norms.read(seen, outliers)
+    return Norms.read(norms, outliers)
 
 
 # The range of norms to search.
@@ -208,7 +208,7 @@ class FindBounds(AskedOfRows, BoundsParams):
 
 @with_params(FindBounds)
 @in_silence
-def find_bounds(X: Any, asked: FindBounds) -> FoundBounds:
+def find_bounds(X: Any, params: FindBounds) -> FoundBounds:
     """Find a bound on the norms of rows `X`, (n, d), privately: the norm that `quantile` of people stay within.
 
     With `center="private"`, a fit will clip rows around their mean, so the mean is found first. That takes three
@@ -292,12 +292,12 @@ def find_bounds(X: Any, asked: FindBounds) -> FoundBounds:
     >>> print(round(found.row_bound, 2), found.center.round().tolist())   # the 0.95 quantile is 3.08
     3.22 [20.0, 20.0, 20.0, 20.0]
     """
-    cells = norm_cells(*(asked.within or _WITHIN), per_doubling=PER_DOUBLING)
-    release = SmallRelease.of(X, asked)
-    public = place_of(release, asked)
-    where = center_of(asked.center, release.dim)
+    cells = norm_cells(*(params.within or _WITHIN), per_doubling=PER_DOUBLING)
+    release = SmallRelease.of(X, params)
+    public = place_of(release, params)
+    where = center_of(params.center, release.dim)
     search = _Search(
-        release=release, cells=cells, quantile=asked.quantile, scale=public.scale, people=release.public_people()
+        release=release, cells=cells, quantile=params.quantile, scale=public.scale, people=release.public_people()
     )
     search.require_enough(_FIRST[0] if isinstance(where, str) else 1.0)
     # The number of steps depends on what is released, so the whole budget is reserved before the first.
@@ -307,14 +307,14 @@ def find_bounds(X: Any, asked: FindBounds) -> FoundBounds:
             return search.around_the_mean(public.origin)
         counts = search.norms(where, share=1.0, label="norms")
         tails = search.read(counts, share=1.0)
-        return search.found(tails, _read(tails, asked.quantile), center=where, released=(counts, 1.0))
+        return search.found(tails, _read(tails, params.quantile), center=where, released=(counts, 1.0))
 
 
-def place_of(release: SmallRelease, asked: ColumnBoundsParams) -> RowBounds:
+def place_of(release: SmallRelease, params: ColumnBoundsParams) -> RowBounds:
     """Origin and scale, checked as in a fit. The bound in the result is infinite and never used."""
     # Its quantile is of norms that are released here, not of a search inside a fit.
     names = release.columns
-    return RowBounds.of(asked, release.dim, private=False, sparse=release.rows.sparse, names=names, quantile=None)
+    return RowBounds.of(params, release.dim, private=False, sparse=release.rows.sparse, names=names, quantile=None)
 
 
 @final
@@ -362,10 +362,10 @@ class _Search:
         # A row of A has the norm of its first column: the largest error of a count.
         first = tails_sensitivity(self.cells.count, Neighbours.ADD_REMOVE)
         # Counts below `SURE` errors are hidden, and a bound that clips more than half of the people is not named.
-        least = 2 * SURE * self.release.scale(sensitivity, share=share) * first
+        min_people = 2 * SURE * self.release.scale(sensitivity, share=share) * first
         require_param(
-            self.people >= least,
-            f"{{epsilon=}} is too small for {self.people:.0f} people: finding a bound needs about {least:.0f}. "
+            self.people >= min_people,
+            f"{{epsilon=}} is too small for {self.people:.0f} people: finding a bound needs about {min_people:.0f}. "
             f"Raise {{epsilon}}, or pass a bound you know. Nothing was released",
             epsilon=self.release.budget.epsilon,
         )
@@ -403,16 +403,16 @@ class _Search:
             _, center, doubt = self._mean(center, within, tails.people, share=_AGAIN, label="mean, once more")
             left -= _AGAIN
             last = self.norms(center, share=left, label="norms around the mean, once more")
-            released, known = last, left
+            released, share = last, left
         else:
             # Two releases of the same counts, averaged with their shares as weights, are as precise as one for both
             # shares.
             last = self.norms(center, share=left, label="norms around the mean, once more")
-            released, known = (third * released + left * last) / (third + left), third + left
-        tails = self.read(released, share=known)
+            released, share = (third * released + left * last) / (third + left), third + left
+        tails = self.read(released, share=share)
         answer = _read(tails, self.quantile)
         return self.found(
-            tails, answer, mean_bound=reach, center=center, doubt=doubt, searched=True, released=(released, known)
+            tails, answer, mean_bound=reach, center=center, doubt=doubt, searched=True, released=(released, share)
         )
 
     def _too_far(self, center: Array | None, reach: float) -> bool:
@@ -445,23 +445,23 @@ class _Search:
             claimed=claimed,
             gaps=gaps,
         )
-        seen = _SEEN if gaps is not None and gaps.divides and self.rates is None else 0.0
-        weights = {"sum_weight": 1.0 - seen, "observed_weight": seen}
-        label += " and observed entries" * (seen > 0)
+        observed_share = _SEEN if gaps is not None and gaps.divides and self.rates is None else 0.0
+        weights = {"sum_weight": 1.0 - observed_share, "observed_weight": observed_share}
+        label += " and observed entries" * (observed_share > 0)
         task = Totals(domain=bounds.around_start(start), neighbours=release.neighbours, **weights, name=label)
         mechanism = release.mechanism()
         private = task.private(task.ask(None), release.rows)
-        found = task.update(None, mechanism.release(private, label=label, share=share))
-        assert found.sum is not None
+        totals = task.update(None, mechanism.release(private, label=label, share=share))
+        assert totals.sum is not None
         search = self
-        if found.observed is not None:
+        if totals.observed is not None:
             assert gaps is not None
-            error = observed_noise(gaps, multiplier=release.multiplier, share=seen * share)
-            search = replace(self, rates=Rates.of(gaps, found.observed, people=people, noise=error))
+            error = observed_noise(gaps, multiplier=release.multiplier, share=observed_share * share)
+            search = replace(self, rates=Rates.of(gaps, totals.observed, people=people, noise=error))
         rates = search.rates
-        total, louder = (found.sum, 1.0) if rates is None else (rates.whole_sum(found.sum), rates.sum_noise)
+        total, louder = (totals.sum, 1.0) if rates is None else (rates.whole_sum(totals.sum), rates.sum_noise)
         entry = mechanism.scale(
-            bounds.around_start(start).sum_sensitivity(release.neighbours), share=(1 - seen) * share
+            bounds.around_start(start).sum_sensitivity(release.neighbours), share=(1 - observed_share) * share
         )
         noise = entry * math.sqrt(dim) * louder
         # Where noise is as large as the ball, the mean stays at the start, which is off by `reach` at most.
@@ -481,20 +481,20 @@ class _Search:
         """The result that follows from these releases. The last counts were `released` for a share of the budget."""
         chosen = None if answer.edge is None else float(self.cells.edges[answer.edge])
         candidates = () if answer.edge is None else tuple(_candidates(tails, answer.edge))
-        said = [answer.why] if answer.why else []
+        remarks = [answer.why] if answer.why else []
         outliers = None
         if chosen is not None and released is not None:
             counts, share = released
-            longest = max(one.bound for one in candidates)
+            longest = max(each.bound for each in candidates)
             outliers = outliers_in(counts, tails, noise=self._noise(share), longest=longest)
         if chosen is not None:
             wide = chosen / candidates[0].bound
-            said += [_DOUBTFUL] if doubt > chosen / 2 else []
-            said += [_HEAVIER.format(wide)] if wide > _HEAVY else []
-            said += [_FAR] if self._too_far(center, chosen) else []
+            remarks += [_DOUBTFUL] if doubt > chosen / 2 else []
+            remarks += [_HEAVIER.format(wide)] if wide > _HEAVY else []
+            remarks += [_FAR] if self._too_far(center, chosen) else []
             norms = norms_of(candidates, outliers)
             long = None if norms is None else norms.longest(chosen)
-            said += [] if long is None else [_LONG.format(long.words(chosen, times="times as long as this bound"))]
+            remarks += [] if long is None else [_LONG.format(long.words(chosen, times="times as long as this bound"))]
         return FoundBounds(
             dim=self.release.dim,
             row_bound=chosen,
@@ -508,7 +508,7 @@ class _Search:
             people_error=tails.people_error,
             candidates=candidates,
             outliers=outliers,
-            why=". ".join([*said[:1], *(one[0].upper() + one[1:] for one in said[1:])]),
+            why=". ".join([*remarks[:1], *(each[0].upper() + each[1:] for each in remarks[1:])]),
             guarantee=self.release.guarantee(
                 (*ROW_TAILS, "the mean", *self.release.counted_entries)
                 if center is not None and searched
@@ -523,16 +523,16 @@ class _Search:
 def _read(tails: Tails, quantile: float) -> _Answer:
     """The first edge beyond which no more people lie than the quantile allows, or than noise alone can show."""
     error = float(tails.error.max())
-    least = SURE * error
+    min_beyond = SURE * error
     wanted = (1 - quantile) * tails.people
-    if 2 * least > tails.people or tails.people <= 0:
+    if 2 * min_beyond > tails.people or tails.people <= 0:
         about = f"about {tails.people:.0f} people" if tails.people > error else "hardly anybody"
         return _Answer(
             None,
             f"the table is too small for this budget. It seems to have {about}, and finding a bound needs about "
-            f"{2 * least:.0f}. Raise epsilon, or pass a bound you know",
+            f"{2 * min_beyond:.0f}. Raise epsilon, or pass a bound you know",
         )
-    edge = tails.edge_above(max(wanted, least))
+    edge = tails.edge_above(max(wanted, min_beyond))
     if edge is None:
         top = tails.cells.edges[-1]
         return _Answer(
@@ -545,9 +545,9 @@ def _read(tails: Tails, quantile: float) -> _Answer:
             f"nearly all rows are within {tails.cells.edges[0]:.3g} of the center, the smallest norm in the search. "
             "Pass a scale or a wider range (within)",
         )
-    if least <= wanted:
+    if min_beyond <= wanted:
         return _Answer(edge, "")
-    lowered = 1 - least / tails.people
+    lowered = 1 - min_beyond / tails.people
     return _Answer(
         edge,
         f"at this budget noise hides the few people beyond the {quantile:g} quantile, so this is the {lowered:.2g} "
@@ -557,10 +557,10 @@ def _read(tails: Tails, quantile: float) -> _Answer:
 
 def _candidates(tails: Tails, chosen: int) -> Iterator[Candidate]:
     """Bounds at the usual quantiles, where noise can resolve them, and the chosen one; smallest first."""
-    least = SURE * float(tails.error.max())
+    min_beyond = SURE * float(tails.error.max())
     wanted = [(1 - share) * tails.people for share in _SHOWN]
-    seen = {tails.edge_above(most) for most in wanted if most >= least}
-    edges = sorted({edge for edge in seen if edge is not None and edge > 0} | {chosen})
+    quantile_edges = {tails.edge_above(max_beyond) for max_beyond in wanted if max_beyond >= min_beyond}
+    edges = sorted({edge for edge in quantile_edges if edge is not None and edge > 0} | {chosen})
     smallest = float(tails.cells.edges[edges[0]])
     for edge in edges:
         bound = float(tails.cells.edges[edge])

@@ -107,21 +107,21 @@ class BoundsFile:
         """Whether it has a range for each column, not a bound on rows."""
         return "column_bounds" in self.settings
 
-    def merged(self, settings: Mapping[str, Any], given: Sequence[str]) -> dict[str, Any]:
-        """The `settings` of a command with those of the file put in. The user typed the options `given`."""
-        both = [flag(one) for name, one in declared(PrivateParams).items() if name in self.fixed and name in given]
+    def merged(self, settings: Mapping[str, Any], explicit: Sequence[str]) -> dict[str, Any]:
+        """The `settings` of a command with those of the file put in. The user typed the options `explicit`."""
+        both = [flag(option) for name, option in declared(PrivateParams).items() if name in self.fixed and name in explicit]
         require(not both, f"--bounds {self.path} already sets {', '.join(both)}. Leave out one or the other")
-        chosen = {name: value for name, value in self.settings.items() if name not in given}
-        if self.of_columns and "scale" in given:
+        chosen = {name: value for name, value in self.settings.items() if name not in explicit}
+        if self.of_columns and "scale" in explicit:
             # The row bound in the file is in units of its own scale, so it is void with another one.
             chosen.pop("row_bound", None)
         return {**settings, **chosen}
 
-    def for_stream(self, settings: Mapping[str, Any], given: Sequence[str]) -> dict[str, Any]:
+    def for_stream(self, settings: Mapping[str, Any], explicit: Sequence[str]) -> dict[str, Any]:
         """As `merged`, for a stream, which has no `mean_bound`."""
-        found = self.merged(settings, given)
+        merged = self.merged(settings, explicit)
         names = ("row_bound", "column_bounds", "scale", "center", "origin")
-        return {**settings, **{name: found[name] for name in names}}
+        return {**settings, **{name: merged[name] for name in names}}
 
     def require_columns(self, dim: int, columns: Sequence[str] | None) -> None:
         """Refuse a table whose columns differ from those the bounds were found for."""
@@ -150,11 +150,11 @@ class BoundsFile:
         norms, bound = Norms.read(self.norms, self.outliers), self.settings.get("row_bound")
         if norms is None or self.of_columns or bound is None:
             return None
-        found = norms.longest(bound)
-        if found is None:
+        longest = norms.longest(bound)
+        if longest is None:
             return None
         return (
-            f"{found.words(bound, times=f'times as long as the bound in {self.path}')}. If so, exact PCA of all rows follows "
+            f"{longest.words(bound, times=f'times as long as the bound in {self.path}')}. If so, exact PCA of all rows follows "
             "them, and what is found describes the others. If they matter, use a larger bound that you know."
         )
 
@@ -250,14 +250,14 @@ def _of_rows(plain: Mapping[str, Any], dim: int) -> tuple[dict[str, Any], tuple[
 def _norms(candidates: Any) -> tuple[dict[float, float], dict[float, float]]:
     """The norms of the candidates by the share of people beyond, and the fill by norm. What is no candidate is left out."""
     norms, fills = {}, {}
-    for one in candidates if isinstance(candidates, list) else []:
-        named = isinstance(one, Mapping) and all(
-            _is_number(one.get(name)) for name in ("bound", "clipped", "error", "fill")
+    for candidate in candidates if isinstance(candidates, list) else []:
+        named = isinstance(candidate, Mapping) and all(
+            _is_number(candidate.get(name)) for name in ("bound", "clipped", "error", "fill")
         )
-        if named and 0 < one["clipped"] < 1 and one["bound"] > 0 and 0 < one["fill"] <= 1:
-            fills[float(one["bound"])] = float(one["fill"])
-            if one["clipped"] >= _SEEN * one["error"]:
-                norms[float(one["clipped"])] = float(one["bound"])
+        if named and 0 < candidate["clipped"] < 1 and candidate["bound"] > 0 and 0 < candidate["fill"] <= 1:
+            fills[float(candidate["bound"])] = float(candidate["fill"])
+            if candidate["clipped"] >= _SEEN * candidate["error"]:
+                norms[float(candidate["clipped"])] = float(candidate["bound"])
     return norms, fills
 
 
@@ -275,11 +275,11 @@ def _number(plain: Mapping[str, Any], name: str) -> float:
 
 
 def _numbers(plain: Mapping[str, Any], name: str, dim: int) -> list[float]:
-    found = plain.get(name)
-    good = isinstance(found, list) and len(found) == dim and all(_is_number(one) for one in found)
+    values = plain.get(name)
+    good = isinstance(values, list) and len(values) == dim and all(_is_number(number) for number in values)
     require(good, f"{name} must be {dim} numbers")
-    assert isinstance(found, list)
-    numbers = [float(one) for one in found]
+    assert isinstance(values, list)
+    numbers = [float(number) for number in values]
     require(name != "scale" or min(numbers) > 0, "every scale must be positive")
     return numbers
 

@@ -107,7 +107,7 @@ class ReleaseSpectrum(AskedOfRows, SpectrumParams):
 
 @with_params(ReleaseSpectrum)
 @in_silence
-def released_spectrum(X: Any, asked: ReleaseSpectrum) -> ReleasedSpectrum:
+def released_spectrum(X: Any, params: ReleaseSpectrum) -> ReleasedSpectrum:
     """Release the spectrum of rows `X`, (n, d), clipped as a fit would clip them, for `eigenveil.plan`.
 
     Pass the same bounds as the planned fit will have. This has its own cost: pass the same `ledger` to it and to the
@@ -181,34 +181,34 @@ def released_spectrum(X: Any, asked: ReleaseSpectrum) -> ReleasedSpectrum:
     >>> found.spectrum.values.round(2).tolist()  # 9/64, 4/64, 1/64 and 1/64, a little less by clipping
     [0.14, 0.06, 0.02, 0.02]
     """
-    release = SmallRelease.of(X, asked)
+    release = SmallRelease.of(X, params)
     dim, near = release.dim, release.neighbours
     require_param(
         2 <= dim <= _MOST_COLUMNS,
         f"{{X}} has {dim} column(s), and a spectrum can be released for 2 to {_MOST_COLUMNS} columns",
     )
-    bounds = RowBounds.of(asked, dim, private=True, sparse=release.rows.sparse, names=release.columns)
+    bounds = RowBounds.of(params, dim, private=True, sparse=release.rows.sparse, names=release.columns)
     # A bound is required even without a budget, but then no sensitivity is claimed from it.
     bounds = replace(bounds, claimed=release.budget is not None)
-    where = center_of(asked.center, dim)
+    where = center_of(params.center, dim)
     with release.reserved("this spectrum") as paid:
-        found, left, doubt, factors = _center(paid, bounds, where)
-        domain = bounds.around(found.center)
+        center, left, doubt, factors = _center(paid, bounds, where)
+        domain = bounds.around(center.center)
         private = bounded_spectrum(
-            release.rows, domain=domain, neighbours=near, counted=found.people is None, factors=factors
+            release.rows, domain=domain, neighbours=near, counted=center.people is None, factors=factors
         )
         released = paid.mechanism().release(private, label="spectrum", share=left)
     return _read(
         paid,
         domain,
         released,
-        found.people,
+        center.people,
         louder=1.0 if factors is None else float(factors.max()),
         noise=release.scale(1.0, share=left),
         doubt=doubt,
         # With a bound on the mean there is one step only, and a mean far out in it means nothing.
-        lost=found.far and bounds.search,
-        known=bounds.known(where, norm=domain.radius),
+        lost=center.far and bounds.search,
+        rows=bounds.known(where, norm=domain.radius),
     )
 
 
@@ -333,25 +333,25 @@ def _center(release: SmallRelease, bounds: RowBounds, where: Any) -> tuple[Cente
     The center comes with the number of people, where that is public.
     """
     people, multiplier = release.public_people(), release.multiplier
-    seen = _OBSERVED_SHARE if release.gaps is not None and release.gaps.divides else 0.0
+    observed_share = _OBSERVED_SHARE if release.gaps is not None and release.gaps.divides else 0.0
     count = 0.01 if people is None else 0.0
     if not isinstance(where, str):
-        known = Center(center=where, people=people, steps=0, far=False)
-        if seen == 0:
-            return known, 1.0, 0.0, None
+        center = Center(center=where, people=people, steps=0, far=False)
+        if observed_share == 0:
+            return center, 1.0, 0.0, None
         # Nothing is released before the spectrum that these counts could go along with.
         task = Totals(
             domain=bounds.around(where),
             neighbours=release.neighbours,
             count_weight=count,
-            observed_weight=seen,
+            observed_weight=observed_share,
             name="observed entries",
         )
         private = task.private(task.ask(None), release.rows)
-        totals = task.update(None, release.mechanism().release(private, label=task.name, share=count + seen))
-        counted = replace(known, people=totals.count if people is None else people, observed=totals.observed)
-        return known, 1.0 - count - seen, 0.0, _divisors(counted, bounds, multiplier)
-    split = Split(mean=_MEAN_SHARES if bounds.search else (_MEAN_SHARE,), count=count, extra=0.0, observed=seen)
+        totals = task.update(None, release.mechanism().release(private, label=task.name, share=count + observed_share))
+        counted = replace(center, people=totals.count if people is None else people, observed=totals.observed)
+        return center, 1.0 - count - observed_share, 0.0, _divisors(counted, bounds, multiplier)
+    split = Split(mean=_MEAN_SHARES if bounds.search else (_MEAN_SHARE,), count=count, extra=0.0, observed=observed_share)
     search = CenterSearch(
         bounds=bounds,
         neighbours=release.neighbours,
@@ -359,19 +359,19 @@ def _center(release: SmallRelease, bounds: RowBounds, where: Any) -> tuple[Cente
         count_share=split.count,
         people=people,
         multiplier=multiplier,
-        observed_share=seen,
+        observed_share=observed_share,
     )
-    found = run_pooled(search, release.rows, release.mechanism())
+    result = run_pooled(search, release.rows, release.mechanism())
     # The number of people that came with the mean is rough. It is released again, more precisely.
     entry = release.multiplier * sum_sensitivity(bounds.mean_bound, release.neighbours)
-    doubt = entry * math.sqrt(bounds.dim / split.mean[found.steps - 1])
-    known = Center(center=found.center, people=people, steps=found.steps, far=found.far)
-    return known, split.main(found.steps), doubt, _divisors(found, bounds, multiplier)
+    doubt = entry * math.sqrt(bounds.dim / split.mean[result.steps - 1])
+    center = Center(center=result.center, people=people, steps=result.steps, far=result.far)
+    return center, split.main(result.steps), doubt, _divisors(result, bounds, multiplier)
 
 
-def _divisors(found: Center, bounds: RowBounds, multiplier: float) -> Array | None:
+def _divisors(center: Center, bounds: RowBounds, multiplier: float) -> Array | None:
     """One over the share of people, (d, d), who have both of two columns; None where nothing is divided."""
-    rates = found.rates(bounds, multiplier=multiplier, share=_OBSERVED_SHARE)
+    rates = center.rates(bounds, multiplier=multiplier, share=_OBSERVED_SHARE)
     return None if rates is None else 1.0 / np.maximum(rates.of_pairs(), _LEAST_RATE if multiplier > 0 else 0.0)
 
 
@@ -385,14 +385,14 @@ def _read(
     noise: float,
     doubt: float,
     lost: bool,
-    known: TableRows,
+    rows: TableRows,
 ) -> ReleasedSpectrum:
     """The spectrum in units of the bound, from a release with this `noise` on a sensitivity of one.
 
     - `louder`: the eigenvalues are of a matrix whose sensitivity is so much larger, because entries were divided.
     - `doubt` is the noise on the sum of rows that gave the center.
     - `lost`: the search ended before it reached the mean.
-    - `known` is what the guarantee says of the rows.
+    - `rows` is what the guarantee says of the rows.
     """
     dim, square = release.dim, domain.radius**2
     by_value, by_trace, by_count = _factors(domain, release.neighbours, counted=people is None, louder=louder)
@@ -402,7 +402,7 @@ def _read(
     smooth = denoised(values, noise=noise / by_value, total=trace, total_noise=noise / by_trace)
     # The largest of d errors is about sqrt(2 ln d) standard deviations.
     sure = math.sqrt(_SURE**2 + 2 * math.log(dim))
-    found, why = None, ""
+    spectrum, why = None, ""
     if number < max(1.0, 2 * _SURE * off):
         why = (
             f"the table is too small for this budget. It seems to have {max(number, 0):.0f} people, and noise hides "
@@ -415,7 +415,7 @@ def _read(
         # Noise on the number of people can make row norms seem to exceed the bound.
         shares = shares / max(1.0, float(shares.sum()))
         error = noise / by_value / (number * square)
-        found = Spectrum(values=shares, source=_source(release), spread=off / number, error=error)
+        spectrum = Spectrum(values=shares, source=_source(release), spread=off / number, error=error)
         extra = min(1.0, (doubt / number) ** 2 / square)
         if lost:
             why = _LOST
@@ -425,16 +425,16 @@ def _read(
                 "eigenvalue. Pass an origin near the mean, or raise epsilon"
             )
     # Where incomplete rows are left out, the number is that of the others, and has words of its own.
-    counted = ("the number of people",) if people is None and known.gaps != "drop" else ()
+    counted = ("the number of people",) if people is None and rows.gaps != "drop" else ()
     return ReleasedSpectrum(
-        spectrum=found,
+        spectrum=spectrum,
         row_bound=domain.radius,
         people=max(number, 0.0),
         people_error=off,
         why=why,
         guarantee=release.guarantee(
             (*EIGENVALUES, *counted, *release.counted_entries),
-            known,
+            rows,
             people=number,
             assumes=(ON_LAPACK,),
         ),

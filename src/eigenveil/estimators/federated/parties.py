@@ -69,7 +69,7 @@ class Parties:
 
     def __init__(
         self,
-        request: FederatedSpec,
+        spec: FederatedSpec,
         names: Sequence[str],
         *,
         roster: Mapping[str, bytes],
@@ -79,7 +79,7 @@ class Parties:
         hub: str = "hub",
         through: Account | None = None,
     ) -> None:
-        self.request, self.names, self.apart = request, tuple(names), apart
+        self.request, self.names, self.apart = spec, tuple(names), apart
         # Where every charge of a party is kept first, where all of them are in one process.
         self._through = through
         self.ledgers: dict[str, Ledger] = {}
@@ -87,16 +87,16 @@ class Parties:
         self.matrices: set[str] = set()
         self._noise: dict[str, Noise] = {}
         # 0 is the hub. With a seed, every party draws from a seed of its own, or noise would cancel between them.
-        self._places = {name: 1 + place for place, name in enumerate(self.names)}
+        self._places = {name: 1 + index for index, name in enumerate(self.names)}
         self.layout = (
-            star(self.names, hub=hub) if request.fanout is None else tree(self.names, fanout=request.fanout, hub=hub)
+            star(self.names, hub=hub) if spec.fanout is None else tree(self.names, fanout=spec.fanout, hub=hub)
         )
         self.above = self.layout.above()
         self.masked: MaskedTerms | None = None
-        begin = request.seed if start is None else start
-        self.study: WholeFit[Any, Any, Any] = request.design(request, self._setting(), begin)
-        if request.masks is not None:
-            self.masked = self._masked_terms(*request.masks, roster=roster, title=title)
+        begin = spec.seed if start is None else start
+        self.study: WholeFit[Any, Any, Any] = spec.design(spec, self._setting(), begin)
+        if spec.masks is not None:
+            self.masked = self._masked_terms(*spec.masks, roster=roster, title=title)
             # Only now: the terms are planned from the extent of the fit, and only they fix the noise of a sum.
             self.study = self.study.with_noise(self._total_noise(1.0, math.sqrt(len(self.names))))
 
@@ -165,12 +165,12 @@ class Parties:
         asking: Callable[[Question], Question] | None = None,
     ) -> Hub[Any]:
         """The hub. `through` may wrap its mechanism, and `asking` is as in `Hub`."""
-        request, sampling = self.request, None
-        if request.participation is not None:
-            scheme, count = request.participation
-            sizes = request.fit.sizes if request.fit.sizes is not None else dict.fromkeys(self.names, 1.0)
+        spec, sampling = self.request, None
+        if spec.participation is not None:
+            scheme, count = spec.participation
+            sizes = spec.fit.sizes if spec.fit.sizes is not None else dict.fromkeys(self.names, 1.0)
             # Not the seed itself, which the first basis is drawn from.
-            seed = None if request.seed is None else [request.seed, 1]
+            seed = None if spec.seed is None else [spec.seed, 1]
             sampling = Sampling(scheme=scheme, count=count, sizes=sizes, rng=np.random.default_rng(seed))
         return Hub(
             self.study,
@@ -179,7 +179,7 @@ class Parties:
             name=self.layout.hub,
             terms=self._patience(self.layout.hub),
             sampling=sampling,
-            person_sites=request.person_sites,
+            person_sites=spec.person_sites,
             watch=watch,
             exchanges=masking,
             asking=asking,
@@ -207,7 +207,7 @@ class Parties:
 
     def verdict(
         self,
-        found: FitResult,
+        result: FitResult,
         *,
         sites: int,
         weights: tuple[float, float],
@@ -216,12 +216,12 @@ class Parties:
     ) -> FitVerdict:
         """The verdict on a fit with so many `sites` in the sums and these `weights`."""
         study = self.study
-        if found.scale == 0 or not isinstance(study, Fit):
-            return FitVerdict(warned=before, said=len(before))
-        floor = self.noise_floor(found, sites=sites, weights=weights)
+        if result.scale == 0 or not isinstance(study, Fit):
+            return FitVerdict(warned=before, n_before=len(before))
+        floor = self.noise_floor(result, sites=sites, weights=weights)
         return verdict_of(
-            released_of(study, found, space=found.subspace, floor=floor),
-            asked=self.request.fit.settings,
+            released_of(study, result, space=result.subspace, floor=floor),
+            settings=self.request.fit.settings,
             budget=self._budget,
             method=self.planned,
             neighbours=self.request.fit.neighbours,
@@ -233,23 +233,23 @@ class Parties:
     @property
     def planned(self) -> str:
         """The name of this setting and method in a plan."""
-        request = self.request
-        setting = "masked" if request.masks is not None else "site" if request.at_sites is not None else "hub"
-        return f"{setting}/{request.fit.plan.method}"
+        spec = self.request
+        setting = "masked" if spec.masks is not None else "site" if spec.at_sites is not None else "hub"
+        return f"{setting}/{spec.fit.plan.method}"
 
     @property
     def _budget(self) -> Budget | None:
         """The budget that decides the noise; as published nothing is known of it."""
         return None if self.request.fit.published else self.request.at_sites or self.request.at_hub
 
-    def noise_floor(self, found: FitResult, *, sites: int, weights: tuple[float, float]) -> float:
+    def noise_floor(self, result: FitResult, *, sites: int, weights: tuple[float, float]) -> float:
         """Gram eigenvalues below this cannot be told from noise, with so many `sites` in the sums and these `weights`."""
         study = self.study
-        if found.scale == 0 or not isinstance(study, Fit):
+        if result.scale == 0 or not isinstance(study, Fit):
             return 0.0
         # The last round may have drawn few sites, weighted to stand for all.
-        scale = found.scale * self._total_noise(*weights) / study.multiplier
-        return noise_floor(study, replace(found, scale=scale), self.request.fit.plan, sites=sites)
+        scale = result.scale * self._total_noise(*weights) / study.multiplier
+        return noise_floor(study, replace(result, scale=scale), self.request.fit.plan, sites=sites)
 
     def _patience(self, name: str) -> Terms:
         """Twice the deadline at each level up: a node must give up on its sites before the level above gives up on it."""
@@ -257,29 +257,29 @@ class Parties:
         return replace(terms, deadline=terms.deadline * 2 ** (max(levels.values()) - levels[name]))
 
     def _setting(self) -> Setting:
-        request = self.request
+        spec = self.request
         parts = max(len(children) for children in self.layout.below.values())
         return Setting(
             multiplier=self._total_noise(1.0, math.sqrt(len(self.names))),
             # Lying sites could raise a sum and lower it again, so that its rounding tells of one person. On a grid sums
             # are exact (decision 8). Where sites add the noise, the sum is post-processing and needs none.
-            grid=parts if request.at_hub is not None and not request.fit.published else 0,
+            grid=parts if spec.at_hub is not None and not spec.fit.published else 0,
             rounding=self._rounding(),
         )
 
     def _masked_terms(
         self, survivors: int, colluders: int, *, roster: Mapping[str, bytes], title: str | None
     ) -> MaskedTerms:
-        request = self.request
+        spec = self.request
         return masked_terms(
             self.study.extent(),
             roster,
             title=title,
-            budget=request.at_sites,
+            budget=spec.at_sites,
             survivors=survivors,
             colluders=colluders,
-            several=request.person_sites,
-            people=max(request.fit.sizes.values()) if request.fit.sizes is not None else None,
+            several=spec.person_sites,
+            people=max(spec.fit.sizes.values()) if spec.fit.sizes is not None else None,
         )
 
     def _rounding(self) -> float:
@@ -291,31 +291,31 @@ class Parties:
         side. A person moves the sum by w times the sensitivity, so each of these costs one `ROUNDING_COST` more.
         A site that adds noise rounds its part before, and then the noise: 2 g sqrt(entries) and half as much.
         """
-        request = self.request
-        if request.at_hub is None or request.fit.published:
+        spec = self.request
+        if spec.at_hub is None or spec.fit.published:
             return 0.0
-        drawn = 0 if request.participation is None else 1 + min(request.participation[1], len(self.names))
-        at_sites = 0.0 if request.at_sites is None else 1.5
+        drawn = 0 if spec.participation is None else 1 + min(spec.participation[1], len(self.names))
+        at_sites = 0.0 if spec.at_sites is None else 1.5
         return (1 + drawn + at_sites) * ROUNDING_COST
 
     def _total_noise(self, largest: float, root_of_squares: float) -> float:
         """Noise over sensitivity of a weighted sum of parts, at a share of one. Weights enter as maximum and root of squares."""
-        request, several = self.request, self.request.person_sites
-        if request.fit.published or not request.fit.private:
+        spec, several = self.request, self.request.person_sites
+        if spec.fit.published or not spec.fit.private:
             return 0.0
-        if request.masks is not None:
+        if spec.masks is not None:
             # Not known yet. `__init__` sets the noise once the terms are planned.
             if self.masked is None:
                 return 1.0
             # Shares are calibrated for the fewest honest survivors. More survivors add more noise.
             return self.masked.multiplier * several * root_of_squares / math.sqrt(self.masked.lattice.honest)
         square = 0.0
-        if request.at_sites is not None:
+        if spec.at_sites is not None:
             # Noises of sites are independent, so their variances add up with the squares of the weights. The hub adds
             # noise once, for the largest weight that a part may have.
-            square += root_of_squares**2 * several / request.at_sites.mu**2
-        if request.at_hub is not None:
-            multiplier, carried = self._hub_multiplier(request.at_hub)
+            square += root_of_squares**2 * several / spec.at_sites.mu**2
+        if spec.at_hub is not None:
+            multiplier, carried = self._hub_multiplier(spec.at_hub)
             square += (largest * several) ** 2 * (multiplier**2 - carried**2)
         return math.sqrt(square)
 
@@ -345,45 +345,45 @@ class Parties:
         """One source of noise for each party. It continues where it was when a site is repaired."""
         seed = self.request.seed
         if name not in self._noise:
-            place = self._places.get(name, 0)
+            index = self._places.get(name, 0)
             # 32 bits for the party, so that no two parties and seeds meet.
-            self._noise[name] = Noise.fresh() if seed is None else Noise.seeded((seed << 32) + place)
+            self._noise[name] = Noise.fresh() if seed is None else Noise.seeded((seed << 32) + index)
         return self._noise[name]
 
     def _site_mechanism(self, name: str, charges: tuple[Charge, ...]) -> Mechanism:
-        request = self.request
-        if request.at_sites is None:
-            why = NOTHING_ASKED if not request.fit.private else "the hub, which is trusted, adds the noise"
+        spec = self.request
+        if spec.at_sites is None:
+            why = NOTHING_ASKED if not spec.fit.private else "the hub, which is trusted, adds the noise"
             return Exact(because=why)
-        if request.fit.published:
-            return self._published(name, request.at_sites, sites=True)
-        several = request.person_sites
+        if spec.fit.published:
+            return self._published(name, spec.at_sites, sites=True)
+        several = spec.person_sites
         # A site that is repaired goes on with the ledger that it has spent from.
         if name not in self.ledgers:
-            epsilon, delta = request.at_sites.epsilon, request.at_sites.delta
+            epsilon, delta = spec.at_sites.epsilon, spec.at_sites.delta
             if several > 1:
                 # The squares of mu at each of a person's sites add up.
-                each = request.at_sites.mu / math.sqrt(several)
+                each = spec.at_sites.mu / math.sqrt(several)
                 epsilon = epsilon_of(each, delta)
                 if epsilon == 0:
                     # So little that delta alone covers it. A smaller delta expresses the same mu.
                     epsilon, delta = each, delta_of(each, each)
             self.ledgers[name] = Ledger.continued(
-                Budget(epsilon, delta), charges, {}, unit=request.fit.unit, through=self._through
+                Budget(epsilon, delta), charges, {}, unit=spec.fit.unit, through=self._through
             )
-        multiplier = math.sqrt(several) / request.at_sites.mu * (1 + _MARGIN)
+        multiplier = math.sqrt(several) / spec.at_sites.mu * (1 + _MARGIN)
         return Gaussian(multiplier=multiplier, ledger=self.ledgers[name], noise=self._noise_for(name))
 
     def _hub_mechanism(self) -> Mechanism:
-        request, name = self.request, self.layout.hub
-        if request.at_hub is None:
-            why = NOTHING_ASKED if not request.fit.private else "the sites have added noise"
+        spec, name = self.request, self.layout.hub
+        if spec.at_hub is None:
+            why = NOTHING_ASKED if not spec.fit.private else "the sites have added noise"
             return Exact(because=why)
-        if request.fit.published:
-            return self._published(name, request.at_hub, sites=False)
-        multiplier, carried = self._hub_multiplier(request.at_hub)
-        budget = request.at_hub
-        self.ledgers[name] = Ledger.continued(budget, (), {}, unit=request.fit.unit, through=self._through)
+        if spec.fit.published:
+            return self._published(name, spec.at_hub, sites=False)
+        multiplier, carried = self._hub_multiplier(spec.at_hub)
+        budget = spec.at_hub
+        self.ledgers[name] = Ledger.continued(budget, (), {}, unit=spec.fit.unit, through=self._through)
         return Gaussian(multiplier=multiplier, ledger=self.ledgers[name], noise=self._noise_for(name), carried=carried)
 
     def _published(self, name: str, budget: Budget, *, sites: bool) -> Mechanism:
@@ -391,9 +391,9 @@ class Parties:
         sizes = self.request.fit.sizes
         assert sizes is not None
         # FedPower divides by the smallest site. Here parts are sums, so a site's size is multiplied back in.
-        least, most = min(sizes.values()), max(sizes.values())
+        min_size, max_size = min(sizes.values()), max(sizes.values())
         rounds = self.request.fit.plan.rounds
-        multiplier = fedpower_multiplier(budget, rounds=rounds) * (sizes[name] if sites else most) / least
+        multiplier = fedpower_multiplier(budget, rounds=rounds) * (sizes[name] if sites else max_size) / min_size
         # Every round has an equal share of this mechanism.
         return Gaussian(
             multiplier=multiplier / math.sqrt(rounds),
@@ -417,56 +417,56 @@ class Parties:
 
 
 def sites_settings(
-    parties: Parties, found: FitResult, *, sites: int, rounds: int | None, sent: int | None
+    parties: Parties, result: FitResult, *, sites: int, rounds: int | None, sent: int | None
 ) -> dict[str, Any]:
     """The settings of a fit over `sites`, as far as the party that writes the model knows them. `sent` is in bytes."""
     assert isinstance(parties.study, Fit)
-    request, plan = parties.request, parties.request.fit.plan
+    spec, plan = parties.request, parties.request.fit.plan
     return settings_of(
-        request.fit.settings,
+        spec.fit.settings,
         method=plan.method,
         why=plan.reason,
-        neighbours=request.fit.neighbours if request.fit.private else None,
-        trust=place_of_noise(request),
-        survivors=None if request.masks is None else request.masks[0],
-        topology="star" if request.fanout is None else f"tree of fan-out {request.fanout}",
+        neighbours=spec.fit.neighbours if spec.fit.private else None,
+        trust=place_of_noise(spec),
+        survivors=None if spec.masks is None else spec.masks[0],
+        topology="star" if spec.fanout is None else f"tree of fan-out {spec.fanout}",
         sites=sites,
         rounds=rounds,
         bytes=sent,
         tolerance=plan.tolerance if method_of(plan.method).needs_start_basis else None,
         width=plan.width,
-        **bound_settings(request.fit.settings, parties.study.bounds, found.domain.radius, found.units),
+        **bound_settings(spec.fit.settings, parties.study.bounds, result.domain.radius, result.units),
     )
 
 
-def place_of_noise(request: FederatedSpec) -> str:
+def place_of_noise(spec: FederatedSpec) -> str:
     """The trust model in a few words."""
-    if request.masks is not None:
-        survivors, colluders = request.masks
+    if spec.masks is not None:
+        survivors, colluders = spec.masks
         return f"masked, {survivors} survivors of whom {colluders} may collude"
-    if request.at_sites is not None:
-        return "both" if request.at_hub is not None else "site"
-    return "hub" if request.at_hub is not None else "none"
+    if spec.at_sites is not None:
+        return "both" if spec.at_hub is not None else "site"
+    return "hub" if spec.at_hub is not None else "none"
 
 
-def federated_guarantee(parties: Parties, found: FitResult) -> Guarantee:
+def federated_guarantee(parties: Parties, result: FitResult) -> Guarantee:
     """The guarantee of a finished fit, from what its ledgers say."""
-    request, study = parties.request, parties.study
+    spec, study = parties.request, parties.study
     assert isinstance(study, Fit)
-    if not request.fit.private:
+    if not spec.fit.private:
         return Guarantee.none(NO_PRIVACY["fit"])
-    if request.fit.published:
+    if spec.fit.published:
         # The paper's proof does not cover a person, so its budgets are quoted and not claimed.
-        return Guarantee.none(_as_published(request))
+        return Guarantee.none(_as_published(spec))
     # With noise in both places, the sites may add more than was asked of the hub.
-    budgets = [budget for budget in (request.at_hub, request.at_sites) if budget is not None]
-    radius, matrices = found.domain.radius, len(parties.matrices)
+    budgets = [budget for budget in (spec.at_hub, spec.at_sites) if budget is not None]
+    radius, matrices = result.domain.radius, len(parties.matrices)
     return GuaranteeFacts(
         budget=min(budgets, key=lambda budget: budget.mu),
         protects=Person(
-            place="site", grouped=request.fit.grouped, most=request.person_sites, column=request.fit.person
+            place="site", grouped=spec.fit.grouped, most=spec.person_sites, column=spec.fit.person
         ),
-        neighbours=request.fit.neighbours,
+        neighbours=spec.fit.neighbours,
         rows=study.bounds.known(
             study.center,
             # Nothing was clipped if every site gave a matrix.
@@ -476,20 +476,20 @@ def federated_guarantee(parties: Parties, found: FitResult) -> Guarantee:
         seen_by=seen_by_hub(parties),
         released=COMPONENTS + study.bounds.released,
         charges=charged(parties),
-        reproducible=request.seed is not None,
-        people=found.people,
+        reproducible=spec.seed is not None,
+        people=result.people,
     ).guarantee()
 
 
 def seen_by_hub(parties: Parties) -> HubAndSites | MaskedSites:
     """Who sees what when sites fit anything together around a hub."""
-    request, masked = parties.request, parties.masked
-    if request.masks is None or masked is None:
+    spec, masked = parties.request, parties.masked
+    if spec.masks is None or masked is None:
         return HubAndSites(
-            at_sites=request.at_sites,
-            at_hub=request.at_hub,
-            tree=request.fanout is not None,
-            drawn=request.participation is not None,
+            at_sites=spec.at_sites,
+            at_hub=spec.at_hub,
+            tree=spec.fanout is not None,
+            drawn=spec.participation is not None,
         )
     lattice = masked.lattice
     assert lattice.gaussian is not None
@@ -505,28 +505,28 @@ def seen_by_hub(parties: Parties) -> HubAndSites | MaskedSites:
 
 def charged(parties: Parties) -> tuple[Charge, ...]:
     """The hub's charges if it adds noise. Otherwise those of the site that spent most, once for each site a person may be at."""
-    request, ledgers = parties.request, parties.ledgers
-    if parties.apart and (not ledgers or (request.at_hub is not None and parties.layout.hub not in ledgers)):
+    spec, ledgers = parties.request, parties.ledgers
+    if parties.apart and (not ledgers or (spec.at_hub is not None and parties.layout.hub not in ledgers)):
         # Over a network each party keeps its own ledger, and nobody sees the others'.
-        least = min(budget.mu for budget in (request.at_sites, request.at_hub) if budget is not None)
-        return (Charge("reserved for the whole study", least),)
-    if request.at_hub is not None and (
-        request.at_sites is None or ledgers[parties.layout.hub].spent_mu <= request.at_sites.mu
+        min_mu = min(budget.mu for budget in (spec.at_sites, spec.at_hub) if budget is not None)
+        return (Charge("reserved for the whole study", min_mu),)
+    if spec.at_hub is not None and (
+        spec.at_sites is None or ledgers[parties.layout.hub].spent_mu <= spec.at_sites.mu
     ):
         return ledgers[parties.layout.hub].charges
-    most = max(
+    dearest = max(
         (ledger for name, ledger in ledgers.items() if name != parties.layout.hub), key=lambda ledger: ledger.spent_mu
     )
     # Under masks a share is charged for the sum, which already counts a person at all of their sites.
     # A person at k sites is in k releases with independent noise, whose squares of mu add up.
-    factor = math.sqrt(request.person_sites) if request.masks is None else 1.0
-    return tuple(Charge(charge.label, charge.mu * factor) for charge in most.charges)
+    factor = math.sqrt(spec.person_sites) if spec.masks is None else 1.0
+    return tuple(Charge(charge.label, charge.mu * factor) for charge in dearest.charges)
 
 
-def _as_published(request: FederatedSpec) -> str:
+def _as_published(spec: FederatedSpec) -> str:
     places = [
         (where, budget)
-        for where, budget in (("the sites", request.at_sites), ("the hub", request.at_hub))
+        for where, budget in (("the sites", spec.at_sites), ("the hub", spec.at_hub))
         if budget is not None
     ]
     because = [
@@ -534,7 +534,7 @@ def _as_published(request: FederatedSpec) -> str:
         "it leaves out a factor for the columns of the basis",
         "it takes the sizes of sites as public",
     ]
-    if max(request.fit.plan.steps) > 1:
+    if max(spec.fit.plan.steps) > 1:
         because.insert(0, "its local steps read rows that no noise covers")
     return unproven("FedPower Alg. 2", places, because)
 
@@ -548,23 +548,23 @@ class FederatedSimulation:
 
     def __init__(
         self,
-        request: FederatedSpec,
+        spec: FederatedSpec,
         sites: Mapping[str, Rows],
         columns: Columns,
         *,
         watch: Watch | None = None,
         ledger: Ledger | None = None,
     ) -> None:
-        self.request, self.columns, self.watch = request, columns, watch
+        self.request, self.columns, self.watch = spec, columns, watch
         self.rounds: list[Round] = []
         self._names, self._sites = tuple(sites), dict(sites)
         # Real keys even here, so that a simulation runs the same protocol as a network.
-        self._identities = {name: Identity.fresh() for name in self._names} if request.masks is not None else {}
+        self._identities = {name: Identity.fresh() for name in self._names} if spec.masks is not None else {}
         roster = {name: identity.public for name, identity in self._identities.items()}
         self._whole = WholeCharge(
-            ledger, request.at_sites, request.at_hub, unit=request.fit.unit, label="this fit at sites"
+            ledger, spec.at_sites, spec.at_hub, unit=spec.fit.unit, label="this fit at sites"
         )
-        self.parties = Parties(request, self._names, roster=roster, through=self._whole)
+        self.parties = Parties(spec, self._names, roster=roster, through=self._whole)
         self._masking = self.parties.masking()
         self.members: dict[str, Member | MaskedMember] = {name: self._member(name, r) for name, r in sites.items()}
         self.hub: Hub[Any] = self.parties.hub(masking=self._masking, watch=self._note)
@@ -594,11 +594,11 @@ class FederatedSimulation:
         """The ledger of each party."""
         return self.parties.ledgers
 
-    def verdict(self, found: FitResult, *, names: tuple[str, ...] | None) -> FitVerdict:
+    def verdict(self, result: FitResult, *, names: tuple[str, ...] | None) -> FitVerdict:
         """The verdict on the fit. The columns may have `names`."""
         # The last round may have drawn few sites, weighted to stand for all.
         return self.parties.verdict(
-            found, sites=len(self.hub.sites), weights=self._weights, names=names, before=self.before
+            result, sites=len(self.hub.sites), weights=self._weights, names=names, before=self.before
         )
 
     def _member(self, name: str, rows: Rows) -> Member | MaskedMember:
@@ -617,7 +617,7 @@ class FederatedSimulation:
         self._runtime = LocalStar(self.hub, others, faults=faults, seed=self.request.seed)
         try:
             with self._whole.reserved(self.masked):
-                found = self._runtime.run(resume=resume, anew=self._anew)
+                result = self._runtime.run(resume=resume, anew=self._anew)
         except QuorumLost as error:
             self._missing = error.missing
             raise
@@ -632,7 +632,7 @@ class FederatedSimulation:
         last = self.rounds[-1]
         # The hub's last message was sent after the round ended.
         self.rounds[-1] = replace(last, bytes_down=traffic[last.number].down, bytes_up=traffic[last.number].up)
-        return found
+        return result
 
     def repair(self, site: str, rows: Rows) -> None:
         """Give other rows to a site that was missing when the quorum was lost.
@@ -648,8 +648,8 @@ class FederatedSimulation:
         self._sites[site] = rows
         member = self.members[site]
         # A masked part may have left in a round that then failed: it counts as given.
-        given = isinstance(member, MaskedMember) and member.gave
-        if given or any(site in done.answered for done in self.rounds):
+        has_given = isinstance(member, MaskedMember) and member.gave
+        if has_given or any(site in done.answered for done in self.rounds):
             require(
                 not self.request.fit.private,
                 f"{site} has been counted with its earlier rows. Resume without new rows, or pay for a new fit",
@@ -665,8 +665,8 @@ class FederatedSimulation:
 
     def _require_declared(self, site: str, rows: Rows) -> None:
         """Refuse rows beyond the declared bounds: they would be clipped."""
-        request = self.request
-        if request.declared is None:
+        spec = self.request
+        if spec.declared is None:
             return
         assert isinstance(self.study, Fit)
         bounds, center = self.study.bounds, self.study.center
@@ -675,9 +675,9 @@ class FederatedSimulation:
             scale=bounds.scale,
             origin=bounds.origin,
             center=center,
-            mean_bound=request.declared.given,
+            mean_bound=spec.declared.explicit_bound,
         )
-        sound = now.row_bound <= request.declared.row_bound and now.mean_bound <= request.declared.mean_bound
+        sound = now.row_bound <= spec.declared.row_bound and now.mean_bound <= spec.declared.mean_bound
         require_param(
             sound,
             f"{verbatim(site)}: its rows lie beyond the bounds that the sites declared. Start a new fit, or give a {{row_bound}} "
@@ -711,12 +711,12 @@ class FederatedSimulation:
 
     def _new_charges(self, round_: HubRound) -> tuple[Charge, ...]:
         """What this round charged to the hub's ledger and to that of one site that answered."""
-        found: list[Charge] = []
+        new_charges: list[Charge] = []
         for name in (self.parties.layout.hub, *round_.answered[:1]):
             if name in self.ledgers:
                 charges = self.ledgers[name].charges
-                found += charges[self._seen_charges.get(name, 0) :]
+                new_charges += charges[self._seen_charges.get(name, 0) :]
         # All ledgers, because sites that are not shown were charged, too.
         for name, ledger in self.ledgers.items():
             self._seen_charges[name] = len(ledger.charges)
-        return tuple(found)
+        return tuple(new_charges)

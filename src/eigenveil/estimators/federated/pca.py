@@ -206,16 +206,16 @@ class FederatedPCA(PartiesLedger, ColumnsParams, FederatedParams, FittedPCA):
 
     def prepare(self, sites: Any, *, watch: Watch | None = None) -> FederatedSimulation:
         """Build and check the parties of a fit on `sites` without running them. Nothing is spent yet."""
-        asked = validate_params(FederatedPCA, self)
+        params = validate_params(FederatedPCA, self)
         # Before rows are read: a wrong budget is refused at once.
-        budgets_of(asked)
-        rows, columns = read_sites(asked, sites)
+        budgets_of(params)
+        rows, columns = read_sites(params, sites)
         require_param(
-            asked.ledger is None or asked.calibration != "paper",
+            params.ledger is None or params.calibration != "paper",
             "{ledger} adds up guarantees, and {calibration=paper} has none",
         )
-        request = request_of(asked, SiteInfo.of(rows, columns))
-        federation = FederatedSimulation(request, rows, columns, watch=watch, ledger=asked.ledger)
+        spec = request_of(params, SiteInfo.of(rows, columns))
+        federation = FederatedSimulation(spec, rows, columns, watch=watch, ledger=params.ledger)
         terms = federation.masked
         room = math.inf if terms is None else masked_room(terms, federation.study)
         if room < _MANY:
@@ -245,8 +245,8 @@ class FederatedPCA(PartiesLedger, ColumnsParams, FederatedParams, FittedPCA):
         `sizes` is how many people each site has, if public. `grouped`: a column of the rows names people. `columns` are the names
         of the others.
         """
-        asked = validate_params(FederatedPCA, self)
-        return request_of(asked, SiteInfo.declared(dim, sites, sizes=sizes, grouped=grouped, columns=columns))
+        params = validate_params(FederatedPCA, self)
+        return request_of(params, SiteInfo.declared(dim, sites, sizes=sizes, grouped=grouped, columns=columns))
 
     @in_silence
     def resume(self, sites: Mapping[str, Any] | None = None) -> "FederatedPCA":
@@ -259,9 +259,9 @@ class FederatedPCA(PartiesLedger, ColumnsParams, FederatedParams, FittedPCA):
         if federation is None:
             raise ValueError("there is nothing to resume: no fit has lost its quorum")
         require(sites is None or isinstance(sites, Mapping), "sites must be a mapping of names to tables, or None")
-        asked = validate_params(FederatedPCA, self)
+        params = validate_params(FederatedPCA, self)
         for name, X in (sites or {}).items():
-            federation.repair(name, read_site(asked, name, X, federation.columns)[0])
+            federation.repair(name, read_site(params, name, X, federation.columns)[0])
         return self._run(federation, resume=True)
 
     def scores(self, site: Any) -> Array:
@@ -273,7 +273,7 @@ class FederatedPCA(PartiesLedger, ColumnsParams, FederatedParams, FittedPCA):
     def _run(self, federation: FederatedSimulation, *, resume: bool) -> "FederatedPCA":
         self.__dict__.pop("_federation", None)
         try:
-            found = federation.run(faults=self.faults, resume=resume)
+            result = federation.run(faults=self.faults, resume=resume)
         except TooFewPeople:
             # Nothing that `resume` could mend.
             raise
@@ -286,14 +286,14 @@ class FederatedPCA(PartiesLedger, ColumnsParams, FederatedParams, FittedPCA):
         finally:
             # Users see what was spent and sent, however the fit ended.
             self.unfinished_ = Unfinished(tuple(federation.rounds), dict(federation.ledgers), federation.refused)
-        return self._finish(federation, found)
+        return self._finish(federation, result)
 
     def __sklearn_is_fitted__(self) -> bool:
         """A fit that did not end does not count."""
         return hasattr(self, "model_")
 
-    def _finish(self, federation: FederatedSimulation, found: FitResult) -> "FederatedPCA":
-        request, plan, study = federation.request, federation.request.fit.plan, federation.study
+    def _finish(self, federation: FederatedSimulation, result: FitResult) -> "FederatedPCA":
+        spec, plan, study = federation.request, federation.request.fit.plan, federation.study
         assert isinstance(study, Fit) and study.rank is not None
         self.n_features_in_ = federation.columns.count
         # Names of an earlier fit do not belong to these rows.
@@ -307,23 +307,23 @@ class FederatedPCA(PartiesLedger, ColumnsParams, FederatedParams, FittedPCA):
         self.transcript_ = tuple(federation.rounds)
         self.ledgers_ = dict(federation.ledgers)
         self.refused_ = federation.refused
-        self.tied_ = found.tied
-        self.converged_ = None if request.fit.private else found.at_rest
-        verdict = federation.verdict(found, names=self._names())
+        self.tied_ = result.tied
+        self.converged_ = None if spec.fit.private else result.at_rest
+        verdict = federation.verdict(result, names=self._names())
         self._show(
-            found.subspace,
-            trace=found.trace,
-            people=found.people,
-            center=found.center,
-            gram=found.gram,
+            result.subspace,
+            trace=result.trace,
+            people=result.people,
+            center=result.center,
+            gram=result.gram,
             verdict=verdict,
-            guarantee=federated_guarantee(federation.parties, found),
-            scale=found.units,
-            observed=found.rates,
-            domain=found.domain,
+            guarantee=federated_guarantee(federation.parties, result),
+            scale=result.units,
+            observed=result.rates,
+            domain=result.domain,
             settings=sites_settings(
                 federation.parties,
-                found,
+                result,
                 sites=len(self.sites_),
                 rounds=len(self.transcript_),
                 sent=sum(done.bytes_down + done.bytes_up for done in self.transcript_),
@@ -336,7 +336,7 @@ class FederatedPCA(PartiesLedger, ColumnsParams, FederatedParams, FittedPCA):
                 ConvergenceWarning,
                 stacklevel=3,
             )
-        if found.tied:
+        if result.tied:
             warnings.warn(
                 f"The variances of components {study.rank} and {study.rank + 1} cannot be told apart, so other directions are as "
                 "good as these.",

@@ -72,7 +72,7 @@ class DeclaredBounds:
 
     row_bound: float
     mean_bound: float
-    given: float | None = None
+    explicit_bound: float | None = None
 
     @classmethod
     def of(
@@ -125,17 +125,17 @@ def _farthest(name: str, rows: Rows, domain: Domain) -> float:
             lengths = [0.0] if isinstance(rows, Symmetric) else total_of(rows, _LongestWork(domain))
     except ValueError as error:
         raise at_place(name, error) from None
-    found = max(lengths)
+    farthest = max(lengths)
     if isinstance(rows, Symmetric):
         inner = rows.matrix / np.outer(units, units)
-        found = math.sqrt(max(float(np.linalg.norm(inner)), abs(float(np.trace(inner)))))
+        farthest = math.sqrt(max(float(np.linalg.norm(inner)), abs(float(np.trace(inner)))))
     require_param(not any(map(math.isnan, lengths)), f"{verbatim(name)}: {{X}} contains NaN")
-    require(found < LONGEST / 8, f"{name}: numbers too large to square. Divide the columns by a constant first")
+    require(farthest < LONGEST / 8, f"{name}: numbers too large to square. Divide the columns by a constant first")
     require(
-        found == 0 or found > 8 * SHORTEST,
+        farthest == 0 or farthest > 8 * SHORTEST,
         f"{name}: numbers too small to square. Multiply the columns by a constant first",
     )
-    return found
+    return farthest
 
 
 @final
@@ -206,62 +206,62 @@ def share_of(name: str, value: Any, sites: int) -> int | None:
     if value is None:
         return None
     try:
-        given = number_or_share(value)
+        number = number_or_share(value)
     except InvalidValue as error:
         raise ParameterError(f"{{{name}}} must be {error}, got {{@value}}", value=value) from None
-    if isinstance(given, int):
-        require_param(given <= sites, f"{{{name}}} must be from 1 to the {sites} sites, got {{@value}}", value=given)
-        return given
+    if isinstance(number, int):
+        require_param(number <= sites, f"{{{name}}} must be from 1 to the {sites} sites, got {{@value}}", value=number)
+        return number
     # As binary fractions, shares such as 0.28 are a little larger than written.
-    return max(1, math.ceil(given * sites * (1 - 1e-12)))
+    return max(1, math.ceil(number * sites * (1 - 1e-12)))
 
 
-def drawn_of(asked: FederatedParams, sites: int) -> Participation | None:
+def drawn_of(params: FederatedParams, sites: int) -> Participation | None:
     """How sites are drawn, None if all take part."""
-    if asked.participation == "full":
+    if params.participation == "full":
         return None
-    scheme, count = asked.participation
+    scheme, count = params.participation
     # With replacement a site may be drawn several times.
-    most = sites if scheme == "without-replacement" else 10**6
+    max_count = sites if scheme == "without-replacement" else 10**6
     require_param(
-        count <= most, f"{{participation}} must draw from 1 to {most} of the {sites} sites, got {{@value}}", value=count
+        count <= max_count, f"{{participation}} must draw from 1 to {max_count} of the {sites} sites, got {{@value}}", value=count
     )
     return cast("Participation", (scheme, count))
 
 
 def masks_of(
-    asked: FederatedParams | RecommenderParams, sites: int, *, few: str = "a sum over one site is that site's own sum"
+    params: FederatedParams | RecommenderParams, sites: int, *, few: str = "a sum over one site is that site's own sum"
 ) -> tuple[int, int] | None:
     """With masks, how many sites must survive and how many may collude. `few` says why one site is not enough."""
-    if asked.trust != "masked":
+    if params.trust != "masked":
         return None
     require_param(sites >= 2, f"{{trust=masked}} needs at least 2 sites: {verbatim(few)}")
     require_param(
-        asked.quorum is None,
+        params.quorum is None,
         "{quorum} is not for {trust=masked}. Use {survivors}, how many sites must be in each sum",
     )
-    most = max(1, sites - 1)
+    max_colluders = max(1, sites - 1)
     require_param(
-        asked.colluders <= most,
-        f"{{colluders}} must be an integer from 1 to {most}, got {{@value}}",
-        value=asked.colluders,
+        params.colluders <= max_colluders,
+        f"{{colluders}} must be an integer from 1 to {max_colluders}, got {{@value}}",
+        value=params.colluders,
     )
     # Each site adds the noise of one of t - c honest survivors, so fewer survivors mean more noise from each.
-    survivors = share_of("survivors", asked.survivors, sites)
+    survivors = share_of("survivors", params.survivors, sites)
     # All by default, which needs the least noise.
     survivors = sites if survivors is None else survivors
-    require_survivors(sites, survivors=survivors, colluders=asked.colluders)
-    return survivors, asked.colluders
+    require_survivors(sites, survivors=survivors, colluders=params.colluders)
+    return survivors, params.colluders
 
 
-def require_maskable(asked: FederatedParams, plan: MethodPlan, sites: int) -> None:
+def require_maskable(params: FederatedParams, plan: MethodPlan, sites: int) -> None:
     """Refuse with masks what needs more than sums over enough sites."""
-    if asked.trust != "masked":
+    if params.trust != "masked":
         return
     require_param(
-        asked.topology == "star", "{trust=masked} needs {topology=star}: nodes of a tree would see sums over few sites"
+        params.topology == "star", "{trust=masked} needs {topology=star}: nodes of a tree would see sums over few sites"
     )
-    require_param(asked.calibration == "exact", "{trust=masked} has exact accounting only. Use {calibration=exact}")
+    require_param(params.calibration == "exact", "{trust=masked} has exact accounting only. Use {calibration=exact}")
     # Masks cancel in sums only.
     additive = [name for name in methods_at("sites") if METHODS[name].is_additive]
     require_param(
@@ -270,13 +270,13 @@ def require_maskable(asked: FederatedParams, plan: MethodPlan, sites: int) -> No
         method=plan.method,
     )
     require_param(
-        asked.participation == "full",
+        params.participation == "full",
         "{participation} with {trust=masked} would make sums over few sites. Use {participation=full}",
     )
 
 
 def require_legal(
-    asked: FederatedParams,
+    params: FederatedParams,
     plan: MethodPlan,
     participation: Participation | None,
     at_sites: Budget | None,
@@ -285,7 +285,7 @@ def require_legal(
     private: bool,
 ) -> None:
     """Refuse guarantees that cannot be kept, and settings without meaning."""
-    method, leaf, published = plan.method, method_of(plan.method), asked.calibration == "paper"
+    method, leaf, published = plan.method, method_of(plan.method), params.calibration == "paper"
     # After the first local step a site's product depends on its rows in ways that the hub's noise is not calibrated for.
     several = max(plan.steps, default=1) > 1
     require_param(
@@ -296,7 +296,7 @@ def require_legal(
         not (several and at_hub is not None and not published),
         "{local_steps} above 1 with {epsilon} and {trust=}: local steps read rows, and noise at the hub does not cover them. "
         "Use {trust=site}, which charges every local step, or {local_steps=1}",
-        trust=asked.trust,
+        trust=params.trust,
     )
     require_param(
         not published or leaf.takes_local_steps,
@@ -304,28 +304,28 @@ def require_legal(
         method=method,
     )
     require_param(
-        not published or not isinstance(asked.center, str),
+        not published or not isinstance(params.center, str),
         "{calibration=paper} has no private mean. Use {center=None}, or public numbers",
     )
-    sampled = [name for name, one in METHODS.items() if one.takes_samples]
+    sampled = [name for name, candidate in METHODS.items() if candidate.takes_samples]
     require_param(
         participation is None or leaf.takes_samples,
         f"{{participation}} is for {' and '.join(sampled)}: {method} needs the same sites in every round",
     )
-    require_param(participation is None or asked.topology == "star", "{participation} needs {topology=star}")
+    require_param(participation is None or params.topology == "star", "{participation} needs {topology=star}")
     require_param(
-        asked.topology == "star" or leaf.runs_in_trees,
+        params.topology == "star" or leaf.runs_in_trees,
         "{method=} averages at the hub. Use {topology=star}, or {method=merge} for a tree",
         method=method,
     )
     require_param(
-        participation is None or not asked.tolerance,
+        participation is None or not params.tolerance,
         "{tolerance} needs {participation=full}: the same sites drawn twice would look like convergence",
     )
     # With add/remove the sizes of sites are private, and a draw by size would reveal them.
     by_size = participation is not None and participation[0] == "with-replacement"
     require_param(
-        not (by_size and private and not published) or Neighbours(asked.neighbours).count_is_public,
+        not (by_size and private and not published) or Neighbours(params.neighbours).count_is_public,
         "{participation=} draws sites by size, which {neighbours=add-remove} protects. Draw them without replacement, or use "
         "{neighbours=zero-out} or {neighbours=replace-one}, which make sizes public",
         participation=participation,
@@ -397,139 +397,139 @@ class FederatedSpec:
         return self.fit.private
 
 
-def budgets_of(asked: FederatedParams) -> tuple[Budget | None, Budget | None]:
+def budgets_of(params: FederatedParams) -> tuple[Budget | None, Budget | None]:
     """The budgets at the sites and at the hub, None if no noise is added there."""
-    epsilon, delta = asked.epsilon, asked.delta
+    epsilon, delta = params.epsilon, params.delta
     if epsilon is None:
-        require_param(asked.calibration == "exact", "{calibration=paper} needs an {epsilon}")
+        require_param(params.calibration == "exact", "{calibration=paper} needs an {epsilon}")
         return None, None
-    if asked.trust == "both":
-        return _two_budgets(asked)
+    if params.trust == "both":
+        return _two_budgets(params)
     for name, value in (("epsilon", epsilon), ("delta", delta)):
         if isinstance(value, tuple):
             raise ParameterError(
-                f"{{{name}}} must be a number with {{trust=}}, got {{@value}}", trust=asked.trust, value=value
+                f"{{{name}}} must be a number with {{trust=}}, got {{@value}}", trust=params.trust, value=value
             )
     budget = budget_of(epsilon, delta)
     # No bound is known on how far one person moves a site's directions. Only its matrix can be covered, at the site.
-    at_site = asked.trust in ("site", "masked") or _averages(asked)
+    at_site = params.trust in ("site", "masked") or _averages(params)
     return (budget, None) if at_site else (None, budget)
 
 
-def _averages(asked: FederatedParams) -> bool:
-    return asked.method in METHODS and METHODS[asked.method].averages_subspaces
+def _averages(params: FederatedParams) -> bool:
+    return params.method in METHODS and METHODS[params.method].averages_subspaces
 
 
-def _two_budgets(asked: FederatedParams) -> tuple[Budget | None, Budget | None]:
-    epsilon, delta = asked.epsilon, asked.delta
+def _two_budgets(params: FederatedParams) -> tuple[Budget | None, Budget | None]:
+    epsilon, delta = params.epsilon, params.delta
     if not isinstance(epsilon, tuple):
         raise ParameterError(
             "{epsilon} must be a pair with {trust=both}, against the hub and against everyone else. Got {@value}",
             value=epsilon,
         )
-    require_param(not _averages(asked), "{method=} adds noise at the sites only. Use {trust=site}", method=asked.method)
+    require_param(not _averages(params), "{method=} adds noise at the sites only. Use {trust=site}", method=params.method)
     # One delta for both budgets is usual.
     deltas = delta if isinstance(delta, tuple) else (delta, delta)
     return budget_of(epsilon[0], deltas[0]), budget_of(epsilon[1], deltas[1])
 
 
-def request_of(asked: FederatedParams, info: SiteInfo) -> FederatedSpec:
+def request_of(params: FederatedParams, info: SiteInfo) -> FederatedSpec:
     """The spec of a federated fit, from its parameters and what is known of its sites. Refuses what cannot be kept."""
-    at_sites, at_hub = budgets_of(asked)
+    at_sites, at_hub = budgets_of(params)
     dim, count = info.dim, len(info.names)
-    private, published = at_sites is not None or at_hub is not None, asked.calibration == "paper"
-    require_few_rounds(asked.rounds, private=private)
-    _require_person_sites(asked.person_sites, count)
-    rank = rank_of(asked.n_components, dim)
+    private, published = at_sites is not None or at_hub is not None, params.calibration == "paper"
+    require_few_rounds(params.rounds, private=private)
+    _require_person_sites(params.person_sites, count)
+    rank = rank_of(params.n_components, dim)
     # Without a budget nobody is protected, and the number of people is gathered like any other sum.
-    near = Neighbours(asked.neighbours) if private else Neighbours.ADD_REMOVE
-    participation = drawn_of(asked, count)
-    plan = _plan(asked, dim, rank, at_sites if at_sites is not None else at_hub, near)
+    near = Neighbours(params.neighbours) if private else Neighbours.ADD_REMOVE
+    participation = drawn_of(params, count)
+    plan = _plan(params, dim, rank, at_sites if at_sites is not None else at_hub, near)
     if participation is not None:
         # Rounds with other sites differ even if the answer is near.
         plan = replace(plan, tolerance=0.0)
-    require_maskable(asked, plan, count)
-    masks = masks_of(asked, count)
-    require_legal(asked, plan, participation, at_sites, at_hub, private=private)
-    center = center_of(asked.center, dim)
+    require_maskable(params, plan, count)
+    masks = masks_of(params, count)
+    require_legal(params, plan, participation, at_sites, at_hub, private=private)
+    center = center_of(params.center, dim)
     sizes = info.sizes() if not private or near.count_is_public or published else None
     require_enough(sizes, dim, rank, private=private, published=published)
-    declared = _declared(asked, info, center) if masks is not None and not private else None
+    declared = _declared(params, info, center) if masks is not None and not private else None
     fit = Terms(
         rank=rank,
-        bounds=_bounds(asked, info, private=private and not published, declared=declared),
+        bounds=_bounds(params, info, private=private and not published, declared=declared),
         center=center,
         neighbours=near,
         plan=plan,
         private=private,
         # Without privacy the number is gathered like any other sum: the hub has no rows to count. Where incomplete rows are
         # dropped, a public number of rows is not that of those that count.
-        people=sum(sizes.values()) if sizes is not None and private and asked.missing != "drop" else None,
-        settings=asked_settings(asked),
+        people=sum(sizes.values()) if sizes is not None and private and params.missing != "drop" else None,
+        settings=asked_settings(params),
         sizes=sizes,
         published=published,
         grouped=info.grouped,
-        person=asked.person if info.grouped else None,
+        person=params.person if info.grouped else None,
     )
     return FederatedSpec(
         fit=fit,
-        design=partial(pca_fit, align=asked.align),
+        design=partial(pca_fit, align=params.align),
         at_sites=at_sites,
         at_hub=at_hub,
-        fanout=asked.fanout if asked.topology == "tree" else None,
+        fanout=params.fanout if params.topology == "tree" else None,
         participation=participation,
-        patience=_patience(asked, count),
-        person_sites=asked.person_sites,
-        seed=seed_of(asked.random_state),
+        patience=_patience(params, count),
+        person_sites=params.person_sites,
+        seed=seed_of(params.random_state),
         masks=masks,
         declared=declared,
     )
 
 
 def _require_person_sites(person_sites: int, sites: int) -> None:
-    most = max(1, sites)
+    max_sites = max(1, sites)
     require_param(
-        person_sites <= most,
-        f"{{person_sites}} must be an integer from 1 to {most}, got {{@value}}",
+        person_sites <= max_sites,
+        f"{{person_sites}} must be an integer from 1 to {max_sites}, got {{@value}}",
         value=person_sites,
     )
 
 
-def _plan(asked: FederatedParams, dim: int, rank: int, budget: Budget | None, near: Neighbours) -> MethodPlan:
-    published = asked.calibration == "paper"
-    method = covariance_for(asked.missing, asked.method, dim)
-    if published and asked.method == "auto":
+def _plan(params: FederatedParams, dim: int, rank: int, budget: Budget | None, near: Neighbours) -> MethodPlan:
+    published = params.calibration == "paper"
+    method = covariance_for(params.missing, params.method, dim)
+    if published and params.method == "auto":
         # The only method whose noise is reproduced here as a paper prints it.
         method = next(leaf.name for leaf in METHODS.values() if leaf.takes_local_steps)
-    found = plan_sites(
+    plan = plan_sites(
         dim=dim,
         rank=rank,
         budget=budget,
         method=method,
         neighbours=near,
-        rounds=asked.rounds,
-        tolerance=asked.tolerance,
-        oversample=asked.oversample,
-        local_steps=asked.local_steps,
+        rounds=params.rounds,
+        tolerance=params.tolerance,
+        oversample=params.oversample,
+        local_steps=params.local_steps,
         equal_shares=published,
     )
-    divided = asked.missing in ("counts", "groups") and asked.method == "auto"
-    return replace(found, reason=f"{found.method}: {DIVIDED}") if divided else found
+    divided = params.missing in ("counts", "groups") and params.method == "auto"
+    return replace(plan, reason=f"{plan.method}: {DIVIDED}") if divided else plan
 
 
 def _declared(
-    asked: FederatedParams, info: SiteInfo, center: Array | Literal["private"] | None
+    params: FederatedParams, info: SiteInfo, center: Array | Literal["private"] | None
 ) -> DeclaredBounds | None:
     """What sites declare of their rows, for masks without privacy and without a bound: masked integers need a step."""
     require_param(
-        not isinstance(asked.scale, str),
+        not isinstance(params.scale, str),
         "{scale=private} without a budget needs {trust=hub}, which gives the same answer: masks add whole numbers, and their "
         "step must come from units that everybody knows. Or give them as {scale}",
     )
-    if isinstance(asked.row_bound, float) or asked.column_bounds is not None:
+    if isinstance(params.row_bound, float) or params.column_bounds is not None:
         return None
     # Wrong scales and origins are refused here, before any row is looked at.
-    bounds = _bounds(asked, info, private=False)
+    bounds = _bounds(params, info, private=False)
     if info.rows is None:
         raise ParameterError(
             "{row_bound} is required with {trust=masked} when nobody sees the rows of all sites. Find one privately at one of "
@@ -537,34 +537,34 @@ def _declared(
         )
     return DeclaredBounds.of(
         info.rows,
-        scale=asked.scale,
-        origin=asked.origin,
+        scale=params.scale,
+        origin=params.origin,
         center=center,
-        mean_bound=asked.mean_bound,
+        mean_bound=params.mean_bound,
         gaps=bounds.gaps,
     )
 
 
 def _bounds(
-    asked: FederatedParams, info: SiteInfo, *, private: bool, declared: DeclaredBounds | None = None
+    params: FederatedParams, info: SiteInfo, *, private: bool, declared: DeclaredBounds | None = None
 ) -> RowBounds:
     instead: dict[str, Any] = (
         {} if declared is None else {"row_bound": declared.row_bound, "mean_bound": declared.mean_bound}
     )
-    return RowBounds.of(asked, info.dim, private=private, sparse=info.sparse, names=info.columns, **instead)
+    return RowBounds.of(params, info.dim, private=private, sparse=info.sparse, names=info.columns, **instead)
 
 
-def _patience(asked: FederatedParams, sites: int) -> Patience:
+def _patience(params: FederatedParams, sites: int) -> Patience:
     # With masks, a sum over fewer sites than survivors cannot be unmasked, so that number is the quorum.
-    name = "survivors" if asked.trust == "masked" else "quorum"
-    return Patience(share_of(name, getattr(asked, name), sites), asked.deadline, asked.retries)
+    name = "survivors" if params.trust == "masked" else "quorum"
+    return Patience(share_of(name, getattr(params, name), sites), params.deadline, params.retries)
 
 
 def pca_fit(
-    request: FederatedSpec, setting: Setting, start: Any, *, align: Literal["procrustes", "sign", "none"]
+    spec: FederatedSpec, setting: Setting, start: Any, *, align: Literal["procrustes", "sign", "none"]
 ) -> Fit:
     """Principal components of rows within bounds, as one task. `start` is the public seed of the first basis, None for any."""
-    fit = request.fit
+    fit = spec.fit
     context = TaskContext(
         neighbours=fit.neighbours, rank=fit.rank, private=fit.private, align=align, published=fit.published
     )
@@ -574,7 +574,7 @@ def pca_fit(
         fit.method.build_task(fit.plan, basis, context),
         multiplier=setting.multiplier,
         # With a budget a restart would be charged twice, so the fit continues without the lost sites.
-        begins_again=not fit.private and request.participation is None,
+        begins_again=not fit.private and spec.participation is None,
         grid=setting.grid,
         rounding=setting.rounding,
     )

@@ -48,7 +48,7 @@ class PeerParties:
 
     def __init__(
         self,
-        request: GossipSpec,
+        spec: GossipSpec,
         names: Sequence[str],
         *,
         roster: Mapping[str, bytes],
@@ -57,45 +57,45 @@ class PeerParties:
         apart: bool = False,
         through: Account | None = None,
     ) -> None:
-        self.request, self.names, self.apart = request, tuple(names), apart
+        self.request, self.names, self.apart = spec, tuple(names), apart
         # Where every charge of a peer is kept first, where all of them are in one process.
         self._through = through
         self.ledgers: dict[str, Ledger] = {}
         self.studies: dict[str, Fit] = {}
-        self._places = {name: 1 + place for place, name in enumerate(self.names)}
-        self._start = request.seed if start is None else start
-        self._split = request.fit.split()
+        self._places = {name: 1 + index for index, name in enumerate(self.names)}
+        self._start = spec.seed if start is None else start
+        self._split = spec.fit.split()
         self._begin = self._first_basis()
         self.terms = self._terms(roster, title)
         # An impossible pairing is refused here, before any message is sent.
         self._among = self.terms.among(())
 
-    def noise_floor(self, found: FitResult, *, counted: tuple[str, ...]) -> float:
+    def noise_floor(self, result: FitResult, *, counted: tuple[str, ...]) -> float:
         """Gram eigenvalues below this cannot be told from noise, with the peers `counted`."""
-        if found.scale == 0:
+        if result.scale == 0:
             return 0.0
         # Fewer peers share the noise among themselves in another way.
         pairing = self.terms.among(set(self.names) - set(counted)).pairing
         multiplier = self._total_noise(len(counted), None if pairing is None else pairing.excess)
-        found = replace(found, scale=found.scale * multiplier / self._planned_noise)
+        result = replace(result, scale=result.scale * multiplier / self._planned_noise)
         study = next(iter(self.studies.values()))
-        return noise_floor(study, found, self.request.fit.plan)
+        return noise_floor(study, result, self.request.fit.plan)
 
     def verdict(
         self,
-        found: FitResult,
+        result: FitResult,
         *,
         counted: tuple[str, ...],
         names: tuple[str, ...] | None,
         before: tuple[ParameterWarning, ...] = (),
     ) -> FitVerdict:
         """The verdict on a fit with the peers `counted`. The columns may have `names`."""
-        if found.scale == 0:
-            return FitVerdict(warned=before, said=len(before))
-        floor, study = self.noise_floor(found, counted=counted), next(iter(self.studies.values()))
+        if result.scale == 0:
+            return FitVerdict(warned=before, n_before=len(before))
+        floor, study = self.noise_floor(result, counted=counted), next(iter(self.studies.values()))
         return verdict_of(
-            released_of(study, found, space=found.subspace, floor=floor),
-            asked=self.request.fit.settings,
+            released_of(study, result, space=result.subspace, floor=floor),
+            settings=self.request.fit.settings,
             budget=self.request.budget,
             method=self.planned,
             neighbours=self.request.fit.neighbours,
@@ -106,25 +106,25 @@ class PeerParties:
 
     def before(self) -> tuple[ParameterWarning, ...]:
         """What is to be said before anything is spent, where the number of people is public."""
-        request = self.request
+        spec = self.request
         return forewarned(
             self.planned,
-            dim=request.fit.bounds.dim,
-            rank=request.fit.known_rank,
-            people=request.fit.people,
-            budget=request.budget,
-            neighbours=request.fit.neighbours,
+            dim=spec.fit.bounds.dim,
+            rank=spec.fit.known_rank,
+            people=spec.fit.people,
+            budget=spec.budget,
+            neighbours=spec.fit.neighbours,
             sites=len(self.names),
-            center=request.fit.seeks_center,
-            bounds=request.fit.bounds,
+            center=spec.fit.seeks_center,
+            bounds=spec.fit.bounds,
         )
 
     @property
     def planned(self) -> str:
         """The name of this setting and method in a plan."""
-        request = self.request
-        setting = "peers" if request.noise == "pairwise" else "peers-independent"
-        return f"{setting}/{request.fit.method}"
+        spec = self.request
+        setting = "peers" if spec.noise == "pairwise" else "peers-independent"
+        return f"{setting}/{spec.fit.method}"
 
     @property
     def _planned_noise(self) -> float:
@@ -134,26 +134,26 @@ class PeerParties:
 
     def _first_basis(self) -> Array | None:
         """The first basis, public and the same at all peers."""
-        request = self.request
-        return request.fit.method.start_basis(request.fit.bounds.dim, request.fit.plan, self._start)
+        spec = self.request
+        return spec.fit.method.start_basis(spec.fit.bounds.dim, spec.fit.plan, self._start)
 
     def _terms(self, roster: Mapping[str, bytes], title: str) -> GossipTerms:
-        request = self.request
+        spec = self.request
         # D-DP-PM adds its noise inside the task, so what leaves a peer gets none on top.
-        noise: PeerNoise = "none" if request.noise == "published" else request.noise
+        noise: PeerNoise = "none" if spec.noise == "published" else spec.noise
         return GossipTerms(
-            graph=request.graph,
-            consensus=request.consensus,
-            weights=request.weights,
-            steps=request.steps,
+            graph=spec.graph,
+            consensus=spec.consensus,
+            weights=spec.weights,
+            steps=spec.steps,
             noise=noise,
-            noise_graph=request.noise_graph,
-            colluders=request.colluders,
-            quorum=request.quorum,
+            noise_graph=spec.noise_graph,
+            colluders=spec.colluders,
+            quorum=spec.quorum,
             # Without a budget a restart costs nothing, so their number has no limit.
-            restarts=request.restarts if request.fit.private else None,
-            deadline=request.deadline,
-            retries=request.retries,
+            restarts=spec.restarts if spec.fit.private else None,
+            deadline=spec.deadline,
+            retries=spec.retries,
             study=self._study_digest(title),
             # Only pair noise needs identities: other peers sign nothing.
             roster=roster if noise == "pairwise" else {},
@@ -161,7 +161,7 @@ class PeerParties:
 
     def _study_digest(self, title: str) -> bytes:
         """All that a peer's messages depend on, so that peers with other terms refuse each other."""
-        request, plan, bounds, gaps = (
+        spec, plan, bounds, gaps = (
             self.request,
             self.request.fit.plan,
             self.request.fit.bounds,
@@ -170,18 +170,18 @@ class PeerParties:
         return digest_of(
             "study",
             title=title,
-            rank=request.fit.rank,
-            neighbours=request.fit.neighbours.value,
+            rank=spec.fit.rank,
+            neighbours=spec.fit.neighbours.value,
             method=plan.method,
             width=plan.width,
             rounds=plan.rounds,
             shares=plan.shares,
             tolerance=plan.tolerance,
-            published=request.fit.published,
+            published=spec.fit.published,
             people=plan.people,
-            budget=None if request.budget is None else (request.budget.epsilon, request.budget.delta),
-            restarts=request.restarts,
-            sizes=request.fit.sizes if request.fit.people is not None else None,
+            budget=None if spec.budget is None else (spec.budget.epsilon, spec.budget.delta),
+            restarts=spec.restarts,
+            sizes=spec.fit.sizes if spec.fit.people is not None else None,
             dim=bounds.dim,
             row_bound=bounds.row_bound,
             mean_bound=bounds.mean_bound,
@@ -189,7 +189,7 @@ class PeerParties:
             find=bounds.find,
             units=bounds.units,
             quantile=bounds.quantile,
-            center=request.fit.center,
+            center=spec.fit.center,
             origin=bounds.origin,
             scale=bounds.scale,
             low=bounds.low,
@@ -253,19 +253,19 @@ class PeerParties:
         return Peer(name, terms=self.terms, task=self.studies[name], rows=rows, outgoing=outgoing, watch=watch)
 
     def _outgoing(self, name: str, identity: Identity | None, secret: bytes) -> Outgoing:
-        request = self.request
-        if request.budget is None:
+        spec = self.request
+        if spec.budget is None:
             return Plain(Exact(because="nothing is guaranteed"))
-        budget = request.budget
-        ledger = self.ledgers[name] = Ledger.continued(budget, (), {}, unit=request.fit.unit, through=self._through)
+        budget = spec.budget
+        ledger = self.ledgers[name] = Ledger.continued(budget, (), {}, unit=spec.fit.unit, through=self._through)
         own = self._noise(name, "own")
-        if request.noise != "pairwise":
+        if spec.noise != "pairwise":
             # All of a curator's noise at every peer: it protects against all other peers together.
             return Plain(Gaussian(multiplier=self.multiplier, ledger=ledger, noise=own))
         require(identity is not None, f"{name} needs its identity: noise is shared by pairs")
         assert identity is not None
         assert self._among.pairing is not None
-        keys = PairKeys(name, identity, self.terms, secret, reproducible=request.seed is not None)
+        keys = PairKeys(name, identity, self.terms, secret, reproducible=spec.seed is not None)
         return Paired(
             PairedPart(pairing=self._among.pairing, name=name, ledger=ledger, noise=own, multiplier=self.multiplier),
             keys,
@@ -273,24 +273,24 @@ class PeerParties:
 
 
 def peers_settings(
-    parties: PeerParties, found: FitResult, *, peers: int, rounds: int, sent: int | None
+    parties: PeerParties, result: FitResult, *, peers: int, rounds: int, sent: int | None
 ) -> dict[str, Any]:
     """The settings of a fit between `peers`, as far as the peer that writes the model knows them. `sent` is in bytes."""
-    request, plan = parties.request, parties.request.fit.plan
+    spec, plan = parties.request, parties.request.fit.plan
     return settings_of(
-        request.fit.settings,
+        spec.fit.settings,
         method=plan.method,
         why=plan.reason,
-        neighbours=request.fit.neighbours if request.fit.private else None,
-        noise=request.noise,
-        graph=f"{len(request.graph.names)} peers, {len(request.graph.edges)} edges",
+        neighbours=spec.fit.neighbours if spec.fit.private else None,
+        noise=spec.noise,
+        graph=f"{len(spec.graph.names)} peers, {len(spec.graph.edges)} edges",
         steps=parties.terms.among(()).mixing.steps,
         peers=peers,
         rounds=rounds,
         bytes=sent,
-        tolerance=plan.tolerance if request.fit.method.fixed_rounds is None else None,
+        tolerance=plan.tolerance if spec.fit.method.fixed_rounds is None else None,
         width=plan.width,
-        **bound_settings(request.fit.settings, request.fit.bounds, found.domain.radius, found.units),
+        **bound_settings(spec.fit.settings, spec.fit.bounds, result.domain.radius, result.units),
     )
 
 
@@ -303,31 +303,31 @@ _UNPROVEN = (
 )
 
 
-def gossip_guarantee(parties: PeerParties, found: FitResult, *, counted: tuple[str, ...], since: int = 0) -> Guarantee:
+def gossip_guarantee(parties: PeerParties, result: FitResult, *, counted: tuple[str, ...], since: int = 0) -> Guarantee:
     """The guarantee of a finished fit, from its ledgers. The result is that of the peers `counted`, from round `since` on."""
-    request = parties.request
-    if request.fit.published:
+    spec = parties.request
+    if spec.fit.published:
         return Guarantee.none(unproven("D-DP-PM Alg. 1", (), _UNPROVEN))
-    if request.budget is None:
+    if spec.budget is None:
         return Guarantee.none(NO_PRIVACY["fit"])
     # Peers that restarted were charged more. The guarantee must cover the largest charge.
     dearest = max(parties.ledgers.values(), key=lambda ledger: ledger.spent_mu)
     return GuaranteeFacts(
-        budget=request.budget,
-        protects=Person(place="peer", grouped=request.fit.grouped, column=request.fit.person),
-        neighbours=request.fit.neighbours,
-        rows=request.fit.bounds.known(request.fit.center, norm=found.domain.radius),
+        budget=spec.budget,
+        protects=Person(place="peer", grouped=spec.fit.grouped, column=spec.fit.person),
+        neighbours=spec.fit.neighbours,
+        rows=spec.fit.bounds.known(spec.fit.center, norm=result.domain.radius),
         seen_by=_seen_by(parties, counted, since),
-        released=COMPONENTS + request.fit.bounds.released,
+        released=COMPONENTS + spec.fit.bounds.released,
         charges=dearest.charges,
-        reproducible=request.seed is not None,
-        people=found.people,
+        reproducible=spec.seed is not None,
+        people=result.people,
     ).guarantee()
 
 
 def _seen_by(parties: PeerParties, counted: tuple[str, ...], since: int) -> PeersAlone:
-    request, names = parties.request, parties.request.graph.names
-    if request.noise == "independent":
+    spec, names = parties.request, parties.request.graph.names
+    if spec.noise == "independent":
         # Every peer adds a curator's noise, and variances add up.
         loud = math.sqrt(len(counted))
         return PeersAlone(
@@ -337,18 +337,18 @@ def _seen_by(parties: PeerParties, counted: tuple[str, ...], since: int) -> Peer
             excess=loud,
             apart=parties.apart,
             since=since,
-            restarts=request.restarts,
+            restarts=spec.restarts,
         )
     pairing = parties.terms.among(set(names) - set(counted)).pairing
     assert pairing is not None
     return PeersAlone(
         names=names,
         counted=counted,
-        colluders=request.colluders,
+        colluders=spec.colluders,
         excess=pairing.excess,
         apart=parties.apart,
         since=since,
-        restarts=request.restarts,
+        restarts=spec.restarts,
         ratio=pairing.ratio,
         exact=pairing.exact,
     )
@@ -360,14 +360,14 @@ class GossipSimulation:
 
     def __init__(
         self,
-        request: GossipSpec,
+        spec: GossipSpec,
         peers: Mapping[str, Rows],
         columns: Columns,
         *,
         watch: Watch | None = None,
         ledger: Ledger | None = None,
     ) -> None:
-        self.request, self.columns, self.watch = request, columns, watch
+        self.request, self.columns, self.watch = spec, columns, watch
         self.rounds: list[Round] = []
         self.refused: tuple[Refusal, ...] = ()
         self.stopped: dict[str, Exception] = {}
@@ -377,10 +377,10 @@ class GossipSimulation:
         self.apart: tuple[str, ...] = ()
         self._names = tuple(peers)
         # Only pair noise needs keys.
-        identities = {name: self._identity(name) for name in self._names} if request.noise == "pairwise" else {}
+        identities = {name: self._identity(name) for name in self._names} if spec.noise == "pairwise" else {}
         roster = {name: identity.public for name, identity in identities.items()}
-        self._whole = WholeCharge(ledger, request.budget, unit=request.fit.unit, label="this fit between peers")
-        self.parties = PeerParties(request, self._names, roster=roster, through=self._whole)
+        self._whole = WholeCharge(ledger, spec.budget, unit=spec.fit.unit, label="this fit between peers")
+        self.parties = PeerParties(spec, self._names, roster=roster, through=self._whole)
         self.peers = {
             name: self.parties.peer(
                 name, rows, watch=self._note, identity=identities.get(name), secret=self._secret("key", name)
@@ -437,8 +437,8 @@ class GossipSimulation:
             self.sent = {name: self._runtime.sent[name] for name in self._names}
         self._add_bytes()
         # Peers of one group have equal results up to rounding, so any of them may speak.
-        found: FitResult = self.done[0].result
-        return found
+        result: FitResult = self.done[0].result
+        return result
 
     def _take(self, done: list[Peer]) -> None:
         """Keep the result that most peers have: if a link fails in the last round, one of two groups may restart it."""
@@ -470,9 +470,9 @@ class GossipSimulation:
         first: FitResult = self.done[0].result
         return max(float(sines(first.subspace.basis, peer.result.subspace.basis)[0]) for peer in self.done)
 
-    def verdict(self, found: FitResult, *, names: tuple[str, ...] | None) -> FitVerdict:
+    def verdict(self, result: FitResult, *, names: tuple[str, ...] | None) -> FitVerdict:
         """The verdict on the fit. The columns may have `names`."""
-        return self.parties.verdict(found, counted=self.done[0].counted, names=names, before=self.before)
+        return self.parties.verdict(result, counted=self.done[0].counted, names=names, before=self.before)
 
     def _note(self, peer: Peer, round_: PeerRound) -> None:
         """Record a round, as the first peer that finished it saw it."""

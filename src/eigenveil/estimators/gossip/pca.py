@@ -79,27 +79,27 @@ class ReadyScores:
     _busy: threading.Lock = field(init=False, default_factory=threading.Lock)
 
     @classmethod
-    def of(cls, request: GossipSpec, rows: Mapping[str, Rows], found: FitResult) -> "ReadyScores":
+    def of(cls, spec: GossipSpec, rows: Mapping[str, Rows], result: FitResult) -> "ReadyScores":
         """The scores of these rows on the directions found, or why none may be published."""
         why_not = ""
-        if request.budget is None:
+        if spec.budget is None:
             why_not = "the fit has no guarantee to add to. Fit with epsilon and delta"
-        elif not request.fit.neighbours.count_is_public:
+        elif not spec.fit.neighbours.count_is_public:
             why_not = (
                 "one score for each person reveals the number of people, which {neighbours=add-remove} protects. Fit with "
                 "{neighbours=zero-out} or {neighbours=replace-one}"
             )
-        elif request.fit.grouped:
+        elif spec.fit.grouped:
             why_not = "people with several rows have several scores. publish_scores is for one row each"
         own: dict[str, Bounded] = {}
         if not why_not:
             own = {
                 name: bounded_scores(
-                    own_rows, basis=found.subspace.basis, domain=found.domain, neighbours=request.fit.neighbours
+                    own_rows, basis=result.subspace.basis, domain=result.domain, neighbours=spec.fit.neighbours
                 )
                 for name, own_rows in rows.items()
             }
-        return cls(own, request.seed, why_not)
+        return cls(own, spec.seed, why_not)
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -122,10 +122,10 @@ class ReadyScores:
         # Counted before anything is released: a call that fails midway must not draw the same noise again.
         self._times += 1
         scores: dict[str, Array] = {}
-        for place, (name, private) in enumerate(self.own.items()):
+        for index, (name, private) in enumerate(self.own.items()):
             ledger = Ledger(epsilon=budget.epsilon, delta=budget.delta, unit=fitted.protects)
             # A hair more noise than needed, so that rounding never refuses the release.
-            release = Gaussian(multiplier=(1 + 1e-10) / budget.mu, ledger=ledger, noise=self._noise(place))
+            release = Gaussian(multiplier=(1 + 1e-10) / budget.mu, ledger=ledger, noise=self._noise(index))
             scores[name] = release.release(private, label="scores of the people of a peer")
         # Gaussian releases add up in squares of mu, and epsilon is then stated at the delta of the fit.
         mu = math.hypot(Budget(fitted.epsilon, fitted.delta).mu, budget.mu)
@@ -138,11 +138,11 @@ class ReadyScores:
         )
         return PublishedScores(scores, guarantee)
 
-    def _noise(self, place: int) -> Noise:
+    def _noise(self, index: int) -> Noise:
         if self.seed is None:
             return Noise.fresh()
         # Room for a million calls, each with noise of its own at every peer.
-        return Noise.seeded((((self.seed << 34) + place) << 20) + self._times)
+        return Noise.seeded((((self.seed << 34) + index) << 20) + self._times)
 
 
 # Warn if the answers of peers are further apart than this sine.
@@ -323,7 +323,7 @@ class GossipPCA(PartiesLedger, ColumnsParams, GossipParams, FittedPCA):
         """
         gossip = self.prepare(peers, watch=watch)
         try:
-            found = gossip.run(faults=self.faults)
+            result = gossip.run(faults=self.faults)
         except EigenveilError:
             gossip.require_sound_peers()
             raise
@@ -332,21 +332,21 @@ class GossipPCA(PartiesLedger, ColumnsParams, GossipParams, FittedPCA):
             self.unfinished_ = Unfinished(tuple(gossip.rounds), dict(gossip.ledgers), gossip.refused)
         # Also after a result: the others continue without a peer whose rows are bad, and their answer would hide it.
         gossip.require_sound_peers()
-        return self._finish(gossip, found)
+        return self._finish(gossip, result)
 
     def prepare(self, peers: Any, *, watch: Watch | None = None) -> GossipSimulation:
         """Build and check the peers of a fit without running them. Nothing is spent yet."""
-        asked = validate_params(GossipPCA, self)
+        params = validate_params(GossipPCA, self)
         # Before rows are read: a wrong budget is refused at once.
-        asked._budget()
-        rows, columns = read_sites(asked, peers, word="peer")
+        params._budget()
+        rows, columns = read_sites(params, peers, word="peer")
         require_people(rows)
         require_param(
-            asked.ledger is None or asked.noise != "published",
+            params.ledger is None or params.noise != "published",
             "{ledger} adds up guarantees, and {noise=published} has none",
         )
-        request = asked._request(SiteInfo.of(rows, columns))
-        gossip = GossipSimulation(request, rows, columns, watch=watch, ledger=asked.ledger)
+        spec = params._request(SiteInfo.of(rows, columns))
+        gossip = GossipSimulation(spec, rows, columns, watch=watch, ledger=params.ledger)
         steps = gossip.terms.among(()).mixing.steps
         if self.consensus == "metropolis" and self.steps is None and steps > _MANY_STEPS:
             warnings.warn(
@@ -375,8 +375,8 @@ class GossipPCA(PartiesLedger, ColumnsParams, GossipParams, FittedPCA):
         `sizes` is how many people each peer has, if public. `grouped`: a column of the rows names people. `columns` are the names
         of the others.
         """
-        asked = validate_params(GossipPCA, self)
-        return asked._request(SiteInfo.declared(dim, peers, sizes=sizes, grouped=grouped, columns=columns))
+        params = validate_params(GossipPCA, self)
+        return params._request(SiteInfo.declared(dim, peers, sizes=sizes, grouped=grouped, columns=columns))
 
     def _budget(self) -> tuple[Budget | None, NoiseKind]:
         """The budget, and the kind of noise."""
@@ -404,18 +404,18 @@ class GossipPCA(PartiesLedger, ColumnsParams, GossipParams, FittedPCA):
                 "this is a copy of a fit, which has released numbers and no scores. Only the original can publish scores"
             )
         with ready.alone():
-            given = ready.publish(budget, self.guarantee_, shared=self.ledger)
-            self.guarantee_ = given.guarantee
+            published = ready.publish(budget, self.guarantee_, shared=self.ledger)
+            self.guarantee_ = published.guarantee
             # A model saved from now on must not understate what was released.
-            self.model_ = replace(self.model_, guarantee=given.guarantee)
-        return given
+            self.model_ = replace(self.model_, guarantee=published.guarantee)
+        return published
 
     def __sklearn_is_fitted__(self) -> bool:
         """A fit that did not end does not count."""
         return hasattr(self, "model_")
 
-    def _finish(self, gossip: GossipSimulation, found: FitResult) -> "GossipPCA":
-        request = gossip.request
+    def _finish(self, gossip: GossipSimulation, result: FitResult) -> "GossipPCA":
+        spec = gossip.request
         self.n_features_in_ = gossip.columns.count
         # They may be left from an earlier fit with other columns or another method.
         for name in ("feature_names_in_", "unfinished_", "segments_"):
@@ -423,7 +423,7 @@ class GossipPCA(PartiesLedger, ColumnsParams, GossipParams, FittedPCA):
         if gossip.columns.shown is not None:
             self.feature_names_in_ = gossip.columns.shown
         first = gossip.done[0]
-        self.plan_ = request.fit.plan
+        self.plan_ = spec.fit.plan
         self.terms_ = gossip.terms
         self.peers_ = first.counted
         self.transcript_ = tuple(gossip.rounds)
@@ -431,36 +431,36 @@ class GossipPCA(PartiesLedger, ColumnsParams, GossipParams, FittedPCA):
         self.refused_ = gossip.refused
         self.traffic_ = dict(gossip.sent)
         self.disagreement_ = gossip.disagreement
-        self.tied_ = found.tied
-        self.converged_ = None if request.fit.private or request.fit.published else found.at_rest
-        verdict = gossip.verdict(found, names=self._names())
+        self.tied_ = result.tied
+        self.converged_ = None if spec.fit.private or spec.fit.published else result.at_rest
+        verdict = gossip.verdict(result, names=self._names())
         self._show(
-            found.subspace,
-            trace=found.trace,
-            people=found.people,
-            center=found.center,
-            gram=found.gram,
+            result.subspace,
+            trace=result.trace,
+            people=result.people,
+            center=result.center,
+            gram=result.gram,
             verdict=verdict,
-            guarantee=gossip_guarantee(gossip.parties, found, counted=self.peers_, since=gossip.since),
-            scale=found.units,
-            observed=found.rates,
-            domain=found.domain,
+            guarantee=gossip_guarantee(gossip.parties, result, counted=self.peers_, since=gossip.since),
+            scale=result.units,
+            observed=result.rates,
+            domain=result.domain,
             settings=peers_settings(
                 gossip.parties,
-                found,
+                result,
                 peers=len(self.peers_),
                 rounds=len(self.transcript_),
                 sent=sum(self.traffic_.values()),
             ),
         )
         # After `_show`, because scores are computed with the model that it makes.
-        self._keep_scores(gossip, found)
-        for message, kind in _warnings(self, gossip, found):
+        self._keep_scores(gossip, result)
+        for message, kind in _warnings(self, gossip, result):
             warnings.warn(message, kind, stacklevel=3)
         self._warn(verdict)
         return self
 
-    def _keep_scores(self, gossip: GossipSimulation, found: FitResult) -> None:
+    def _keep_scores(self, gossip: GossipSimulation, result: FitResult) -> None:
         """Each peer's scores of its own people, for that peer alone."""
         rows = {name: gossip.peers[name].rows for name in self.peers_}
         self.scores_: dict[str, Array] = {}
@@ -468,7 +468,7 @@ class GossipPCA(PartiesLedger, ColumnsParams, GossipParams, FittedPCA):
             # Rows that stay on a cluster have no scores here. The fit is done and paid for, so that is no error.
             with suppress(NotCopied):
                 self.scores_[name] = self._along(rows[name], self.model_.scores_of)
-        self._ready = ReadyScores.of(gossip.request, rows, found)
+        self._ready = ReadyScores.of(gossip.request, rows, result)
         if not gossip.request.fit.method.finds_one_by_one:
             return
         self.segments_: dict[str, Array] = {}
@@ -497,10 +497,10 @@ class GossipPCA(PartiesLedger, ColumnsParams, GossipParams, FittedPCA):
             # can still talk.
             noise_graph = graph if self.noise_graph is None else read_graph("noise_graph", self.noise_graph, names)[0]
             # Two honest peers must be left to share noise that colluders do not know.
-            most = max(1, len(names) - 2)
+            max_colluders = max(1, len(names) - 2)
             require_param(
-                self.colluders <= most,
-                f"{{colluders}} must be an integer from 1 to {most}, got {{@value}}",
+                self.colluders <= max_colluders,
+                f"{{colluders}} must be an integer from 1 to {max_colluders}, got {{@value}}",
                 value=self.colluders,
             )
         private = budget is not None
@@ -510,16 +510,16 @@ class GossipPCA(PartiesLedger, ColumnsParams, GossipParams, FittedPCA):
         public = not private or near.count_is_public
         sizes = info.sizes() if public else None
         require_enough(sizes, dim, rank, private=private or noise == "published", published=False)
-        known = sum(sizes.values()) if sizes is not None else None
+        people = sum(sizes.values()) if sizes is not None else None
         fit = Terms(
             rank=rank,
             bounds=self._bounds(info, private=private),
             center=center_of(self.center, dim),
             neighbours=near,
-            plan=peers_plan(self, dim, rank, budget, people=known, peers=len(names)),
+            plan=peers_plan(self, dim, rank, budget, people=people, peers=len(names)),
             private=private,
             # Where incomplete rows are dropped, a public number of rows is not that of those that count.
-            people=known if (private or noise == "published") and self.missing != "drop" else None,
+            people=people if (private or noise == "published") and self.missing != "drop" else None,
             settings=asked_settings(self),
             sizes=sizes,
             published=noise == "published",
@@ -554,17 +554,17 @@ class GossipPCA(PartiesLedger, ColumnsParams, GossipParams, FittedPCA):
         return RowBounds.of(self, info.dim, private=private, sparse=info.sparse, names=info.columns)
 
 
-def _warnings(pca: Any, gossip: GossipSimulation, found: FitResult) -> Iterator[tuple[str, type[Warning]]]:
+def _warnings(pca: Any, gossip: GossipSimulation, result: FitResult) -> Iterator[tuple[str, type[Warning]]]:
     """What a user should know of a finished fit, each with its category. `pca` has its attributes already."""
-    request, fit = gossip.request, gossip.request.fit
+    spec, fit = gossip.request, gossip.request.fit
     rank = fit.known_rank
-    everybody, counted = request.graph.names, pca.peers_
+    everybody, counted = spec.graph.names, pca.peers_
     if len(counted) < len(everybody):
         lost = [name for name in everybody if name not in counted]
         # Without a budget the fit restarted. With one, earlier releases cannot be taken back.
-        kept = fit.private and len(gossip.rounds[0].answered) > len(counted)
+        has_lost_rows = fit.private and len(gossip.rounds[0].answered) > len(counted)
         text = f"The result counts {len(counted)} of {len(everybody)} peers, without {', '.join(lost[:5])}."
-        yield text + (_KEPT if kept else ""), UserWarning
+        yield text + (_KEPT if has_lost_rows else ""), UserWarning
     if gossip.apart:
         text = (
             f"{', '.join(gossip.apart[:5])} ended with another result, of other peers. Messages were lost in the last round, and "
@@ -578,8 +578,8 @@ def _warnings(pca: Any, gossip: GossipSimulation, found: FitResult) -> Iterator[
             UserWarning,
         )
     if fit.published:
-        guess = guessed_eigenvalues(dim=fit.bounds.dim, people=max(2, int(found.people)))[0]
-        if found.subspace.values[0] ** 2 < _FAR_BELOW * guess * found.domain.radius**2:
+        guess = guessed_eigenvalues(dim=fit.bounds.dim, people=max(2, int(result.people)))[0]
+        if result.subspace.values[0] ** 2 < _FAR_BELOW * guess * result.domain.radius**2:
             text = (
                 "The largest variance is far below what noise='published' was scaled for, so this is likely noise. Give a "
                 "row_bound that rows come near to."
@@ -590,16 +590,16 @@ def _warnings(pca: Any, gossip: GossipSimulation, found: FitResult) -> Iterator[
                 f"epsilon={pca.epsilon!r} has no effect with noise='published', which has no guarantee.",
                 UserWarning,
             )
-    if found.tied:
+    if result.tied:
         text = (
             f"The variances of components {rank} and {rank + 1} cannot be told apart, so other directions are as "
             "good as these."
         )
         yield text, UserWarning
-    if pca.disagreement_ > _APART and request.steps is not None:
+    if pca.disagreement_ > _APART and spec.steps is not None:
         text = (
-            f"The results of peers are up to a sine of {pca.disagreement_:.2g} apart: {request.consensus} with "
-            f"steps={request.steps} does not bring their sums together on this graph. Use more steps, or steps=None."
+            f"The results of peers are up to a sine of {pca.disagreement_:.2g} apart: {spec.consensus} with "
+            f"steps={spec.steps} does not bring their sums together on this graph. Use more steps, or steps=None."
         )
         yield text, ConvergenceWarning
     if pca.converged_ is False and pca.rounds is None:

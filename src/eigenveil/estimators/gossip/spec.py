@@ -79,9 +79,9 @@ class GossipSpec:
         return self.fit.private
 
 
-def directions_of(request: GossipSpec, begin: Array | None, hidden: Noise) -> Components:
+def directions_of(spec: GossipSpec, begin: Array | None, hidden: Noise) -> Components:
     """Makes one peer's task for the directions, from a domain. `hidden` is the source of what the peer keeps to itself."""
-    fit = request.fit
+    fit = spec.fit
     if fit.published:
         return published_segments(fit.plan, dim=fit.bounds.dim, rank=fit.known_rank, hidden=hidden)
     context = TaskContext(neighbours=fit.neighbours, rank=fit.rank, private=fit.private, hidden=hidden)
@@ -119,51 +119,51 @@ _PUBLISHED_ROUNDS: Final = 5
 _PEOPLE_OF_A_PEER: Final = 1000
 
 
-def noise_of(asked: GossipParams, budget: Budget | None) -> NoiseKind:
+def noise_of(params: GossipParams, budget: Budget | None) -> NoiseKind:
     """The noise on what leaves a peer. Refuses parameters that mean nothing beside it."""
-    if asked.noise == "published":
-        _require_as_published(asked)
+    if params.noise == "published":
+        _require_as_published(params)
         return "published"
     if budget is None:
-        require_param(asked.restarts == 0, "{restarts} is for a budget. Without one, rounds restart as often as needed")
-        require_param(asked.noise_graph is None, "{noise_graph} is for {noise=pairwise} and a budget")
+        require_param(params.restarts == 0, "{restarts} is for a budget. Without one, rounds restart as often as needed")
+        require_param(params.noise_graph is None, "{noise_graph} is for {noise=pairwise} and a budget")
         return "none"
     require_param(
-        asked.noise is not None,
+        params.noise is not None,
         "{noise=None} adds no noise, and {epsilon} was given. Use {noise=pairwise} or {noise=independent}, or {epsilon=None}",
     )
-    return "pairwise" if asked.noise == "pairwise" else "independent"
+    return "pairwise" if params.noise == "pairwise" else "independent"
 
 
-def _require_as_published(asked: GossipParams) -> None:
+def _require_as_published(params: GossipParams) -> None:
     needs = []
-    if not METHODS[asked.method].finds_one_by_one:
+    if not METHODS[params.method].finds_one_by_one:
         needs.append("{method=segments}, as it is D-DP-PM's Alg. 1 (got {method=})")
-    if isinstance(asked.center, str):
+    if isinstance(params.center, str):
         needs.append("{center=None} or public numbers, as it has no private mean")
-    if not isinstance(asked.row_bound, float):
+    if not isinstance(params.row_bound, float):
         needs.append("a {row_bound}, the unit of its scaling (eigenveil.find_bounds or `eigenveil bounds` finds one)")
-    require_param(not needs, f"{{noise=published}} needs {'; '.join(needs)}", method=asked.method)
-    require_param(asked.restarts == 0, "{restarts} is for a budget, and {noise=published} has none")
+    require_param(not needs, f"{{noise=published}} needs {'; '.join(needs)}", method=params.method)
+    require_param(params.restarts == 0, "{restarts} is for a budget, and {noise=published} has none")
 
 
-def quorum_of(asked: Any, peers: int) -> int:
+def quorum_of(params: Any, peers: int) -> int:
     """How many peers must be left. More than half, or two groups that cannot reach each other would both continue."""
-    least, value = peers // 2 + 1, asked.quorum
+    min_quorum, value = peers // 2 + 1, params.quorum
     if value is None:
-        return least
+        return min_quorum
     try:
-        found = share_of("quorum", value, peers)
+        quorum = share_of("quorum", value, peers)
     except ParameterError:
         # One message for all bad values: the limit depends on the number of peers.
-        found = None
-    if found is None or found < least:
+        quorum = None
+    if quorum is None or quorum < min_quorum:
         raise ParameterError(
-            f"{{quorum}} must be a number from {least}, more than half, to the {peers} peers, or such a share of them, "
+            f"{{quorum}} must be a number from {min_quorum}, more than half, to the {peers} peers, or such a share of them, "
             "got {@value}",
             value=value,
         )
-    return found
+    return quorum
 
 
 def require_people(peers: Mapping[str, Rows]) -> None:
@@ -182,41 +182,41 @@ def require_people(peers: Mapping[str, Rows]) -> None:
 
 
 def peers_plan(
-    asked: GossipParams, dim: int, rank: int, budget: Budget | None, *, people: float | None, peers: int
+    params: GossipParams, dim: int, rank: int, budget: Budget | None, *, people: float | None, peers: int
 ) -> MethodPlan:
     """The plan of a fit. `people` is their number, if public."""
-    tolerance, rounds, leaf = asked.tolerance, asked.rounds, METHODS[asked.method]
-    covariance_for(asked.missing, asked.method, dim)
+    tolerance, rounds, leaf = params.tolerance, params.rounds, METHODS[params.method]
+    covariance_for(params.missing, params.method, dim)
     require_param(
-        asked.consensus != "tree" or asked.steps is None,
+        params.consensus != "tree" or params.steps is None,
         "{steps} has no meaning with {consensus=tree}, where a sum goes up the tree once and down once",
     )
     # With a fixed number of steps each peer continues from another sum, so peers would not agree on when to stop.
-    if asked.steps is not None:
+    if params.steps is not None:
         require_param(
             not leaf.keeps_products,
             "{method=} keeps all products, and with {steps=} peers would keep different ones. Leave out {steps}, or use "
             "{method=power} or {method=covariance}",
             method=leaf.name,
-            steps=asked.steps,
+            steps=params.steps,
         )
         # In one round there is nothing to agree on.
         tolerance = 0.0 if leaf.fixed_rounds is None else tolerance
         if rounds is None and budget is None and leaf.fixed_rounds is None:
             rounds = _FIXED_ROUNDS
-    guess = asked.people if asked.people is not None else people
+    guess = params.people if params.people is not None else people
     guess = _PEOPLE_OF_A_PEER * peers if guess is None else guess
-    published = asked.noise == "published"
+    published = params.noise == "published"
     plan = plan_sites(
         dim=dim,
         rank=rank,
         budget=budget,
         method=leaf.name,
-        neighbours=Neighbours(asked.neighbours),
+        neighbours=Neighbours(params.neighbours),
         # From the paper and never from the rows: a number of rounds tuned on private data would be a release of its own.
         rounds=_PUBLISHED_ROUNDS if published and rounds is None else rounds,
         tolerance=tolerance,
-        oversample=asked.oversample,
+        oversample=params.oversample,
         guessed_people=max(2, int(guess)),
     )
     if not published:
@@ -272,10 +272,10 @@ def _graph(graph: Any, names: tuple[str, ...]) -> Graph:
 
 
 def _of_neighbours(graph: Mapping[Any, Any], names: tuple[str, ...]) -> Graph:
-    pairs = {(_peer(one, names), _peer(two, names)) for one, others in graph.items() for two in others}
-    for one, two in sorted(pairs):
+    pairs = {(_peer(peer, names), _peer(neighbour, names)) for peer, others in graph.items() for neighbour in others}
+    for peer, neighbour in sorted(pairs):
         # One-sided neighbours are a typing error, not a directed graph.
-        require((two, one) in pairs, f"{one} has {two} as a neighbour, and {two} does not have {one}")
+        require((neighbour, peer) in pairs, f"{peer} has {neighbour} as a neighbour, and {neighbour} does not have {peer}")
     return Graph.of(names, sorted(pairs))
 
 

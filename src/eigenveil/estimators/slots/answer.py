@@ -54,7 +54,7 @@ def answer_of(parties: SlotParties, state: SlotState, *, rank: int | None = None
     spec, task = parties.spec, parties.task
     rank = spec.rank if rank is None else rank
     # One more than can be shown, so that an adapting rank can see whether to grow.
-    kept = min(spec.dim, max(rank + 1, spec.width))
+    n_kept = min(spec.dim, max(rank + 1, spec.width))
     if state.value is None:
         return Answer(sketch=Sketch.empty(spec.dim), rank=rank)
     rates: Array | None = None
@@ -62,15 +62,15 @@ def answer_of(parties: SlotParties, state: SlotState, *, rank: int | None = None
     if isinstance(task, SlotSums):
         sums = _sums(parties, task, state)
         # Before sums are divided by rates: the trace afterwards may be anything, also zero.
-        energy, known = float(np.trace(sums.gram)), _rates(task, sums, state)
-        if known is not None:
+        energy, entry_rates = float(np.trace(sums.gram)), _rates(task, sums, state)
+        if entry_rates is not None:
             noise = math.sqrt(sums.gram_noise) / task.seen
-            unclear = unclear_columns(task.gaps, known.columns, noise=noise, people=sums.weight)
-            sums, rates = sums.divided(known), known.columns
+            unclear = unclear_columns(task.gaps, entry_rates.columns, noise=noise, people=sums.weight)
+            sums, rates = sums.divided(entry_rates), entry_rates.columns
         center = (
             np.zeros(spec.dim) if spec.origin is None else spec.origin / (1.0 if spec.scale is None else spec.scale)
         )
-        sketch, floor = sketch_of(sums, center, rank=kept), floor_of(sums)
+        sketch, floor = sketch_of(sums, center, rank=n_kept), floor_of(sums)
         change = _change(parties, task, state, sketch.subspace, rank=rank)
     else:
         sketch, floor = state.value, 0.0
@@ -131,13 +131,13 @@ def slot_verdict(
 ) -> FitVerdict:
     """What can be said of the answer, from released numbers alone. The columns may have `names`."""
     spec = parties.spec
-    seen = None
+    released = None
     if answer.floor > 0:
-        seen = answer.released(radius=spec.row_bound, scaled=None if spec.scale is None else "given")
+        released = answer.released(radius=spec.row_bound, scaled=None if spec.scale is None else "given")
     # No budget: a plan knows of tables, and not of slots that come one after the other.
     return verdict_of(
-        seen,
-        asked=settings,
+        released,
+        settings=settings,
         budget=None,
         method="stream/block",
         neighbours=spec.neighbours,
@@ -173,7 +173,7 @@ def slot_guarantee(parties: SlotParties, charges: tuple[Charge, ...], *, apart: 
         )
     # Releases about one person add up in mu^2, so each slot has the root of an equal part.
     each = spec.budget.mu / math.sqrt(spec.person_slots)
-    given = tuple(name for name in ("origin", "scale") if getattr(spec, name) is not None)
+    explicit = tuple(name for name in ("origin", "scale") if getattr(spec, name) is not None)
     return GuaranteeFacts(
         budget=spec.budget,
         protects=spec.protects,
@@ -187,7 +187,7 @@ def slot_guarantee(parties: SlotParties, charges: tuple[Charge, ...], *, apart: 
             # How many rows a device has in a slot is its own affair: their mean counts.
             # Of rows with gaps only those that came are counted, however many are complete.
             counted=spec.neighbours.count_is_public and not spec.device,
-            given=given,
+            given=explicit,
             gaps=None if spec.gaps is None else spec.gaps.rule,
             delay=spec.delay,
         ),
@@ -204,14 +204,14 @@ def slot_guarantee(parties: SlotParties, charges: tuple[Charge, ...], *, apart: 
     ).guarantee()
 
 
-def slot_settings(parties: SlotParties, hub: SlotHub, asked: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a model of the answer so far. `asked` are those that were asked for."""
+def slot_settings(parties: SlotParties, hub: SlotHub, requested: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a model of the answer so far. `requested` are those that were asked for."""
     spec = parties.spec
     kind = "sums" if isinstance(parties.task, SlotSums) else "sketches"
     # The hub ticks on through the window of the last slot, which stays the newest one there is.
     newest = hub.last
     return settings_of(
-        asked,
+        requested,
         method=_METHODS[kind],
         why="with noise, sums; without, sketches",
         neighbours=None if spec.budget is None else spec.neighbours,
@@ -231,18 +231,18 @@ def slot_model(
     answer: Answer,
     hub: SlotHub,
     *,
-    asked: dict[str, Any],
+    requested: dict[str, Any],
     charges: tuple[Charge, ...],
     columns: tuple[str, ...] | None,
 ) -> Model:
-    """The model of the answer so far, over a network. `asked` are the settings that were asked for."""
+    """The model of the answer so far, over a network. `requested` are the settings that were asked for."""
     spec = parties.spec
     return answer.model(
-        slot_verdict(parties, answer, asked, columns),
+        slot_verdict(parties, answer, requested, columns),
         slot_guarantee(parties, charges, apart=True),
         scale=spec.scale,
         columns=columns,
-        settings=slot_settings(parties, hub, asked),
+        settings=slot_settings(parties, hub, requested),
     )
 
 
@@ -256,7 +256,7 @@ class SlotSimulation:
         self._whole = WholeCharge(ledger, spec.budget, unit=spec.unit, label="this stream at sites")
         # Real keys even here, so that a simulation runs the same protocol as a network.
         identities = {name: Identity.fresh() for name in spec.names} if spec.trust == "masked" else {}
-        roster = {name: one.public for name, one in identities.items()}
+        roster = {name: identity.public for name, identity in identities.items()}
         self.parties = SlotParties(spec, roster=roster, through=self._whole)
         self.members: dict[str, SlotMember | MaskedSlotMember] = {}
         for name in spec.names:

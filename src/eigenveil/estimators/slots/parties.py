@@ -63,7 +63,7 @@ class SlotParties:
         )
         self.above = self.layout.above()
         self.ledgers: dict[str, Ledger] = {}
-        self._places = {name: 1 + place for place, name in enumerate(spec.names)}
+        self._places = {name: 1 + index for index, name in enumerate(spec.names)}
         self.masked: MaskedTerms | None = None
         if spec.trust == "masked":
             self.masked = self._masked_terms(roster, title)

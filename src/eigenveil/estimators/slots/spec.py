@@ -112,7 +112,7 @@ class SlotSpec:
 
 
 def slot_spec(
-    asked: SlotStreamParams,
+    params: SlotStreamParams,
     names: Sequence[str],
     *,
     dim: int,
@@ -127,99 +127,99 @@ def slot_spec(
 
     Where the columns have names, `columns` are these: groups of columns that are missing together may be given by name.
     """
-    rank, neighbours = asked.n_components, Neighbours(asked.neighbours)
+    rank, neighbours = params.n_components, Neighbours(params.neighbours)
     require_param(rank <= dim, f"{{n_components=}} must be at most the number of columns, {dim}", n_components=rank)
-    _require_sense(asked, private=budget is not None, clock=clock)
-    survivors = asked.survivors
+    _require_sense(params, private=budget is not None, clock=clock)
+    survivors = params.survivors
     if isinstance(survivors, float):
         survivors = math.ceil(survivors * len(names))
-    if asked.trust == "masked":
-        _require_masks(len(names) if survivors is None else survivors, asked.colluders, len(names))
+    if params.trust == "masked":
+        _require_masks(len(names) if survivors is None else survivors, params.colluders, len(names))
     return SlotSpec(
         names=tuple(names),
         dim=dim,
         rank=rank,
         # As in a stream at one place: ten more directions, or as many again.
-        oversample=max(10, rank) if asked.oversample is None else asked.oversample,
+        oversample=max(10, rank) if params.oversample is None else params.oversample,
         budget=budget,
-        trust=asked.trust,
+        trust=params.trust,
         neighbours=neighbours,
-        row_bound=math.inf if asked.row_bound is None else asked.row_bound,
-        origin=_per_column("origin", asked.origin, dim),
-        scale=_per_column("scale", asked.scale, dim),
-        center=asked.center is not None,
-        slots=asked.slots,
-        window=asked.window,
+        row_bound=math.inf if params.row_bound is None else params.row_bound,
+        origin=_per_column("origin", params.origin, dim),
+        scale=_per_column("scale", params.scale, dim),
+        center=params.center is not None,
+        slots=params.slots,
+        window=params.window,
         # The person of a device is in every slot, so the budget must last for all of them.
-        person_slots=asked.slots if asked.device else asked.person_slots,
-        device=asked.device,
-        forget=asked.forget,
-        adapt=None if asked.adapt is None else EnergyBounds(*asked.adapt),
-        fanout=asked.fanout if asked.topology == "tree" else None,
+        person_slots=params.slots if params.device else params.person_slots,
+        device=params.device,
+        forget=params.forget,
+        adapt=None if params.adapt is None else EnergyBounds(*params.adapt),
+        fanout=params.fanout if params.topology == "tree" else None,
         survivors=len(names) if survivors is None else survivors,
-        colluders=asked.colluders,
+        colluders=params.colluders,
         seed=seed,
         # A slot counts with whoever answers: the window says how long others may take, and not a quorum.
-        terms=Terms(quorum=1, deadline=asked.deadline, retries=asked.retries),
+        terms=Terms(quorum=1, deadline=params.deadline, retries=params.retries),
         clock=clock,
         size=size,
         delay=delay,
-        gaps=gaps_of(asked, dim, names=columns, sparse=False),
+        gaps=gaps_of(params, dim, names=columns, sparse=False),
     )
 
 
-def _require_sense(asked: SlotStreamParams, *, private: bool, clock: bool) -> None:
-    tree = asked.topology == "tree"
+def _require_sense(params: SlotStreamParams, *, private: bool, clock: bool) -> None:
+    tree = params.topology == "tree"
     require_param(
-        not private or asked.row_bound is not None,
+        not private or params.row_bound is not None,
         "{row_bound} is missing. Pass a number that you know without looking at the data: streams at many sites cannot search "
         "for one",
     )
     require_param(
-        not isinstance(asked.scale, str), "{scale} must be public numbers: streams at many sites cannot search for them"
+        not isinstance(params.scale, str), "{scale} must be public numbers: streams at many sites cannot search for them"
     )
     require_param(
-        not tree or (asked.trust == "site" if private else asked.trust != "masked"),
+        not tree or (params.trust == "site" if private else params.trust != "masked"),
         "{topology=tree} needs {trust=site}, or no privacy and no masks: nodes would see raw sums, and masks are for a star",
     )
     require_param(
-        private or asked.trust != "masked",
+        private or params.trust != "masked",
         "{trust=masked} needs {epsilon}: without noise sites send sketches, which cannot be masked",
     )
     require_param(
-        not private or clock or asked.neighbours != "add-remove",
+        not private or clock or params.neighbours != "add-remove",
         "{neighbours} must be zero-out or replace-one where slots are counted out in rows: with a row missing, every later slot "
         "would begin elsewhere",
     )
     require_param(
-        not asked.device or asked.neighbours != "add-remove",
+        not params.device or params.neighbours != "add-remove",
         "{neighbours} must be zero-out or replace-one with {device}: that a device takes part is public",
     )
     require_param(
-        not asked.device or asked.person_slots == 1,
+        not params.device or params.person_slots == 1,
         "{person_slots} has no effect with {device}, whose person is in every slot. Leave it out",
     )
     require_param(
-        asked.device or asked.person_slots <= asked.slots,
+        params.device or params.person_slots <= params.slots,
         "{person_slots} must be at most {slots}, got {@value}",
-        value=asked.person_slots,
+        value=params.person_slots,
     )
-    require_param(private or not asked.device, "{device} is for a private stream. Leave it out")
+    require_param(private or not params.device, "{device} is for a private stream. Leave it out")
     require_param(
-        private or asked.missing not in ("counts", "groups"),
+        private or params.missing not in ("counts", "groups"),
         "{missing=} needs {epsilon}: without noise sites send sketches, which cannot be divided by counts. Use {missing=drop} "
         "or {missing=fill}",
-        missing=asked.missing,
+        missing=params.missing,
     )
 
 
 def _require_masks(survivors: int, colluders: int, sites: int) -> None:
     # Two lists of survivors in one round would need two sets of signers, which then have an honest site in common.
-    least = max(colluders + 2, (sites + colluders) // 2 + 1)
-    require_param(least <= sites, f"masks need at least {colluders + 2} sites, got {sites}. Use {{trust=site}}")
+    min_survivors = max(colluders + 2, (sites + colluders) // 2 + 1)
+    require_param(min_survivors <= sites, f"masks need at least {colluders + 2} sites, got {sites}. Use {{trust=site}}")
     require_param(
-        least <= survivors <= sites,
-        f"{{survivors}} must lie between {least}, which is more than half of the sites and {{colluders}}, and {sites}, "
+        min_survivors <= survivors <= sites,
+        f"{{survivors}} must lie between {min_survivors}, which is more than half of the sites and {{colluders}}, and {sites}, "
         "got {@value}",
         value=survivors,
     )

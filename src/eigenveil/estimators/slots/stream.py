@@ -166,15 +166,15 @@ class FederatedStream(PartiesLedger, ColumnsParams, SlotStreamParams, FittedPCA)
             isinstance(sites, Mapping) and all(isinstance(name, str) for name in sites) and len(sites) > 0,
             "sites must be a mapping of names to rows, with None for a site that has none in this slot",
         )
-        asked = validate_params(FederatedStream, self)
-        rows, columns = self._read(asked, sites)
-        simulation = self._begun(asked, tuple(sites), columns)
+        params = validate_params(FederatedStream, self)
+        rows, columns = self._read(params, sites)
+        simulation = self._begun(params, tuple(sites), columns)
         # The tree, the masks and the noise were planned for the sites of the first slot, so none can join later.
         unknown = [name for name in (*sites, *away) if name not in simulation.members]
         require(not unknown, f"{', '.join(unknown[:3])} is not a site of this study, which the first slot has named")
         # Every site closes every slot. One that took part only when it had rows would show that it had none.
         simulation.slot({name: _blocks(rows[name]) if name in rows else () for name in simulation.members}, away=away)
-        return self._shown(asked)
+        return self._shown(params)
 
     def fit(self, slots: Iterable[Mapping[str, Any]], y: Any = None) -> "FederatedStream":
         """Begin anew, and take one slot after the other, each as in `partial_fit`. Then ask for what is still missing."""
@@ -202,10 +202,10 @@ class FederatedStream(PartiesLedger, ColumnsParams, SlotStreamParams, FittedPCA)
     def n_slots_(self) -> int:
         """How many slots have passed."""
         # Of a stream that was loaded, the number that its model has.
-        known = (
+        stored = (
             None if hasattr(self, "_simulation") or not hasattr(self, "model_") else self.model_.settings.get("slot")
         )
-        return self._running().following if known is None else int(known)
+        return self._running().following if stored is None else int(stored)
 
     def __sklearn_is_fitted__(self) -> bool:
         """Once something was released."""
@@ -228,35 +228,35 @@ class FederatedStream(PartiesLedger, ColumnsParams, SlotStreamParams, FittedPCA)
             raise NotFittedError("no slot has been closed yet: call partial_fit with the rows of each site")
         return simulation
 
-    def _read(self, asked: Any, sites: Mapping[str, Any]) -> tuple[dict[str, Rows], Columns]:
+    def _read(self, params: Any, sites: Mapping[str, Any]) -> tuple[dict[str, Rows], Columns]:
         rows: dict[str, Rows] = {}
         columns: Columns | None = getattr(self, "_columns", None) if hasattr(self, "_simulation") else None
         # All of a slot is checked before any of it is taken, because a release cannot be taken back.
         for name, X in sites.items():
             if X is not None:
-                rows[name], columns = read_site(asked, name, X, columns)
+                rows[name], columns = read_site(params, name, X, columns)
         if columns is None:
             raise ValueError("no site has rows in the first slot, so the number of columns is not known")
         return rows, columns
 
-    def _begun(self, asked: Any, names: tuple[str, ...], columns: Columns) -> SlotSimulation:
+    def _begun(self, params: Any, names: tuple[str, ...], columns: Columns) -> SlotSimulation:
         running: SlotSimulation | None = getattr(self, "_simulation", None)
         if running is not None:
             return running
-        budget = budget_of(asked.epsilon, asked.delta)
+        budget = budget_of(params.epsilon, params.delta)
         spec = slot_spec(
-            asked,
+            params,
             names,
             dim=columns.count,
             budget=budget,
-            seed=seed_of(asked.random_state),
+            seed=seed_of(params.random_state),
             columns=None if columns.shown is None else list(columns.shown),
         )
         require_param(
-            budget is not None or asked.row_bound is None,
+            budget is not None or params.row_bound is None,
             "{row_bound} is for a private stream. Leave it out",
         )
-        simulation = self._simulation = SlotSimulation(spec, faults=asked.faults, ledger=asked.ledger)
+        simulation = self._simulation = SlotSimulation(spec, faults=params.faults, ledger=params.ledger)
         self._columns = columns
         self.n_features_in_ = columns.count
         # Names of an earlier fit must not stay if these rows have none.
@@ -265,7 +265,7 @@ class FederatedStream(PartiesLedger, ColumnsParams, SlotStreamParams, FittedPCA)
             self.feature_names_in_ = columns.shown
         return simulation
 
-    def _shown(self, asked: Any) -> "FederatedStream":
+    def _shown(self, params: Any) -> "FederatedStream":
         """Show what is public by now."""
         simulation = self._running()
         parties, answer, hub = simulation.parties, simulation.answer, simulation.hub
@@ -278,7 +278,7 @@ class FederatedStream(PartiesLedger, ColumnsParams, SlotStreamParams, FittedPCA)
         if answer.subspace.rank == 0:
             # Nobody was heard so far.
             return self
-        settings = asked_settings(asked)
+        settings = asked_settings(params)
         shown = getattr(self, "feature_names_in_", None)
         names = None if shown is None else tuple(map(str, shown))
         verdict = slot_verdict(parties, answer, settings, names)

@@ -35,18 +35,18 @@ _SQUARABLE: Final = 1e140
 
 
 def checked_batch(
-    estimator: Any, X: Any, *, reset: bool, least: int, nameless: bool = False, names: Sequence[str] | None = None
+    estimator: Any, X: Any, *, reset: bool, min_n: int, nameless: bool = False, names: Sequence[str] | None = None
 ) -> tuple[int, Iterator[Any]]:
     """The number of rows, and pieces of them, with the columns that `estimator` knows, or learns if `reset`.
 
-    Pieces are float64 arrays in C order, or CSR matrices. At least `least` rows must come at once. `nameless` rows are taken to
+    Pieces are float64 arrays in C order, or CSR matrices. At least `min_n` rows must come at once. `nameless` rows are taken to
     have the columns that are known by name. Those of a file have `names` of which they know nothing.
     """
     private, gaps = estimator.epsilon is not None, estimator.missing != "refuse"
-    if type(X) is np.ndarray and not reset and _is_plain(estimator, X, least, nameless=nameless):
+    if type(X) is np.ndarray and not reset and _is_plain(estimator, X, min_n, nameless=nameless):
         return len(X), _pieces(X)
     if not isinstance(X, np.ndarray) and isinstance(X, Rows) and not is_arrow_like(X):
-        _require_shape(X.shape, least=least)
+        _require_shape(X.shape, min_n=min_n)
         # Rows on a cluster were checked there.
         if private and not is_elsewhere(X):
             # A first pass that only checks. The second one, below, feeds the stream.
@@ -55,11 +55,11 @@ def checked_batch(
     if is_arrow_like(X):
         table = as_arrow(with_names(estimator, X, reset=reset))
         require_numbers(table.schema)
-        _require_shape((table.num_rows, table.num_columns), least=least)
+        _require_shape((table.num_rows, table.num_columns), min_n=min_n)
         array = as_numbers(table, gaps=True)
     else:
         fewest = {"ensure_min_features": 2} if reset else {}
-        checks: dict[str, Any] = {"ensure_min_samples": least, **fewest}
+        checks: dict[str, Any] = {"ensure_min_samples": min_n, **fewest}
         try:
             array = checked_array(estimator, X, reset=reset, gaps=True, **checks)
         except ValueError as error:
@@ -78,10 +78,10 @@ def in_units(rows: Any, scale: Array | None, *, private: bool) -> Any:
         return rows
     # No overflow warning: it would reveal something about one person.
     with np.errstate(over="ignore"):
-        found = rows.data / scale[rows.indices] if sp.issparse(rows) else rows / scale
+        scaled = rows.data / scale[rows.indices] if sp.issparse(rows) else rows / scale
     if private:
-        np.clip(found, -_SQUARABLE, _SQUARABLE, out=found)
-    return sp.csr_array((found, rows.indices, rows.indptr), shape=rows.shape) if sp.issparse(rows) else found
+        np.clip(scaled, -_SQUARABLE, _SQUARABLE, out=scaled)
+    return sp.csr_array((scaled, rows.indices, rows.indptr), shape=rows.shape) if sp.issparse(rows) else scaled
 
 
 def as_kind(rows: Any, *, sparse: bool, gaps: bool = False) -> Any:
@@ -96,9 +96,9 @@ def as_kind(rows: Any, *, sparse: bool, gaps: bool = False) -> Any:
     return sp.csr_array(rows)
 
 
-def _is_plain(estimator: Any, X: Any, least: int, *, nameless: bool) -> bool:
+def _is_plain(estimator: Any, X: Any, min_n: int, *, nameless: bool) -> bool:
     """Whether `X` is exactly as expected, so that scikit-learn's slower checks would find nothing."""
-    if X.ndim != 2 or X.dtype != np.float64 or X.shape[1] != estimator.n_features_in_ or len(X) < least:
+    if X.ndim != 2 or X.dtype != np.float64 or X.shape[1] != estimator.n_features_in_ or len(X) < min_n:
         return False
     # Rows without names must go through the checks, which warn about it.
     if not nameless and "feature_names_in_" in vars(estimator):
@@ -167,9 +167,9 @@ def _about_rows(error: ValueError) -> ValueError:
     return ParameterError("{X}" + text[1:].replace("{", "{{").replace("}", "}}"))
 
 
-def _require_shape(shape: tuple[int, int], *, least: int) -> None:
+def _require_shape(shape: tuple[int, int], *, min_n: int) -> None:
     require_param(shape[1] >= 2, f"{{X}} has {shape[1]} feature(s), and principal components need at least 2 columns")
-    require_param(shape[0] >= least, f"{{X}} has {shape[0]} sample(s), and at least {least} must come at once")
+    require_param(shape[0] >= min_n, f"{{X}} has {shape[0]} sample(s), and at least {min_n} must come at once")
 
 
 def _pieces(array: Any) -> Iterator[Any]:
@@ -262,11 +262,11 @@ def placed(tracker: SketchTracker[Any], state: Any, unseen: Any, rows: Any) -> A
 
     Until now they were filled with one constant, which adds nothing to the scatter.
     """
-    known = ~np.isnan(rows)
-    first = unseen & known.any(axis=0)
+    present = ~np.isnan(rows)
+    first = unseen & present.any(axis=0)
     if not first.any():
         return state
-    means = np.where(known, rows, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+    means = np.where(present, rows, 0.0).sum(axis=0) / np.maximum(present.sum(axis=0), 1)
     return tracker.with_means(state, first, means)
 
 
@@ -285,8 +285,8 @@ class PeopleSeen:
     [[True, True, True, False], [False, True, False, False]]
     """
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, max_blocks: int) -> None:
+        self.most = max_blocks
         # For each person in how many blocks they have a row, and the last of these.
         self._blocks: dict[bytes, tuple[int, int]] = {}
         self._kind: str | None = None
@@ -299,14 +299,14 @@ class PeopleSeen:
         )
         self._kind = marks.kind
         taken = np.zeros(len(marks.each), dtype=bool)
-        for place, mark in enumerate(marks.each):
+        for index, mark in enumerate(marks.each):
             block = plan.block_of(rows)
             blocks, last = self._blocks.get(mark, (0, -1))
             # The block before a synchronisation and the rest of it after that are one block.
             if last == block or blocks == self.most:
                 continue
             self._blocks[mark] = (blocks + 1, block)
-            taken[place] = True
+            taken[index] = True
             rows += 1
         return taken
 
@@ -321,16 +321,16 @@ class PeopleSeen:
         return self._kind
 
     @classmethod
-    def restored(cls, most: int, arrays: Any, kind: str | None) -> "PeopleSeen":
+    def restored(cls, max_blocks: int, arrays: Any, kind: str | None) -> "PeopleSeen":
         """From the arrays of a state file."""
         marks, blocks = arrays["people"], arrays["people.blocks"]
         good = marks.shape == (len(blocks), MARK_BYTES) and blocks.shape == (len(marks), 2)
         require(good and marks.dtype == np.uint8, "its people are not those that were saved")
-        found = cls(most)
-        found._kind = kind
+        people = cls(max_blocks)
+        people._kind = kind
         pairs = ((int(count), int(last)) for count, last in blocks)
-        found._blocks = {mark.tobytes(): pair for mark, pair in zip(marks, pairs, strict=True)}
-        return found
+        people._blocks = {mark.tobytes(): pair for mark, pair in zip(marks, pairs, strict=True)}
+        return people
 
     def __repr__(self) -> str:
         # Neither people nor their number: a log may print this.

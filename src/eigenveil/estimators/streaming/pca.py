@@ -221,7 +221,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
             for batch in [X] if whole else X if source is None else source.batches:
                 # One array is all that will come, and components need two rows. Batches may be single rows.
                 names = None if source is None else source.columns
-                self._take(batch, least=2 if whole else 1, ready=source is not None, names=names, whole=whole)
+                self._take(batch, min_n=2 if whole else 1, ready=source is not None, names=names, whole=whole)
             self._end(None if source is None else source.columns)
         except BaseException:
             self._keep_unfinished()
@@ -230,9 +230,9 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
 
     def _opened(self, X: Any) -> Source:
         """The rows of a file or pipe with the columns that were chosen."""
-        asked = validate_params(ColumnsParams, self)
+        params = validate_params(ColumnsParams, self)
         kind = PIPES[0] if hasattr(X, "read") else None
-        chosen_columns = {"columns": asked.columns, "drop": asked.drop or (), "one_hot": asked.one_hot}
+        chosen_columns = {"columns": params.columns, "drop": params.drop or (), "one_hot": params.one_hot}
         return open_source(X, **chosen_columns, person=self.person, kind=kind)
 
     def _known_names(self) -> Any:
@@ -261,7 +261,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
 
         Unusable rows are refused before any of them is taken. With publish="sync" nothing is released.
         """
-        self._take(X, least=1)
+        self._take(X, min_n=1)
         return self
 
     @in_silence
@@ -298,11 +298,11 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
 
     def plan_for(self, columns: int, *, sparse: bool = False) -> StreamPlan:
         """The plan of a stream of so many columns, before any row has come. Afterwards it is `plan_`."""
-        asked = validate_params(StreamingPCA, self)
-        require_sense(asked)
+        params = validate_params(StreamingPCA, self)
+        require_sense(params)
         # A plan does not depend on which values may be missing, and groups of columns go by names, which may not be known yet.
-        asked.missing, asked.missing_groups, asked.missing_fill = "refuse", None, None
-        return terms_of(asked, columns, sparse=sparse).plan
+        params.missing, params.missing_groups, params.missing_fill = "refuse", None, None
+        return terms_of(params, columns, sparse=sparse).plan
 
     def expect(self, rows: int | None) -> "StreamingPCA":
         """Say how many rows the whole stream will have, a public number, before the first one comes; None if nobody knows.
@@ -320,8 +320,8 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         """
         model, view = self.model_, self._view()
         scores = []
-        X, _ = chosen(X, self, fitting=False, known=self._known_names())
-        for rows in checked_batch(self, X, reset=False, least=1)[1]:
+        X, _ = chosen(X, self, fitting=False, labels=self._known_names())
+        for rows in checked_batch(self, X, reset=False, min_n=1)[1]:
             # With a rule for gaps the model knows what becomes of them.
             gaps = self.missing == "refuse" and not sp.issparse(rows) and has_gaps(rows)
             if gaps:
@@ -333,9 +333,9 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
 
     def _pieces(self, X: Any, *, size: int) -> Iterator[Any]:
         """Checked rows without gaps, at most `size` at a time."""
-        X, _ = chosen(X, self, fitting=False, known=self._known_names())
-        for given in checked_batch(self, X, reset=False, least=1)[1]:
-            rows = given if self.missing == "refuse" else self.model_.completed(given)
+        X, _ = chosen(X, self, fitting=False, labels=self._known_names())
+        for piece in checked_batch(self, X, reset=False, min_n=1)[1]:
+            rows = piece if self.missing == "refuse" else self.model_.completed(piece)
             require_param(
                 self.missing != "refuse" or sp.issparse(rows) or not has_gaps(rows),
                 "{X} has rows with gaps, whose likelihood is not known. Leave them out",
@@ -386,9 +386,9 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
 
     def _write_state(self, path: str | Path, notes: Mapping[str, Any] | None, *, stays: bool) -> None:
         stream = self._begun("there were no rows")
-        given: Any = self
+        estimator: Any = self
         # A shared ledger belongs to other fits as well, so it is no part of the state. `resume` takes it anew.
-        params = {name: _plain(value) for name, value in given.get_params(deep=False).items() if name != "ledger"}
+        params = {name: _plain(value) for name, value in estimator.get_params(deep=False).items() if name != "ledger"}
         # The resolved seed: a generator cannot be written to a file.
         params["random_state"] = stream.terms.seed
         names = getattr(self, "feature_names_in_", None)
@@ -632,13 +632,13 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
     def _judged(self, view: Answer) -> FitVerdict:
         """The verdict on the components, from what was released."""
         stream = self._begun("")
-        seen, terms = None, stream.terms
+        released, terms = None, stream.terms
         if view.floor > 0:
             steps = sum(charge.label.startswith(("mean", "norms")) for charge in stream.charges)
             split = stream_split(center=terms.center, bound=terms.bounds.find)
-            seen = replace(view, unclear=self._unclear()).released(
+            released = replace(view, unclear=self._unclear()).released(
                 radius=terms.bounds.row_bound if stream.place.bound is None else stream.place.bound,
-                at_edge=at_edge(terms.bounds, view.mean(stream.place.scale), steps=steps, most=len(split.mean)),
+                at_edge=at_edge(terms.bounds, view.mean(stream.place.scale), steps=steps, max_steps=len(split.mean)),
                 flat=flat_columns(terms.bounds, stream.place.scale),
                 clipped=stream.place.clipped,
                 norms=stream.place.norms,
@@ -646,8 +646,8 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
                 scaled=scaled_by(terms.bounds),
             )
         return verdict_of(
-            seen,
-            asked=terms.settings,
+            released,
+            settings=terms.settings,
             budget=terms.budget,
             method=f"stream/{terms.plan.kind.publishes}",
             neighbours=terms.neighbours,
@@ -675,7 +675,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
     def _warn(self) -> None:
         """Say what is wrong with what was released."""
         verdict = self._judged(self._view())
-        for warning in verdict.warned[verdict.said :]:
+        for warning in verdict.warned[verdict.n_before :]:
             warnings.warn(warning, stacklevel=4)
 
     def _forewarn(self, terms: StreamSpec, people: int | None) -> None:
@@ -694,7 +694,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
             warnings.warn(warning, stacklevel=6)
 
     def _take(
-        self, X: Any, *, least: int, ready: bool = False, names: tuple[str, ...] | None = None, whole: bool = False
+        self, X: Any, *, min_n: int, ready: bool = False, names: tuple[str, ...] | None = None, whole: bool = False
     ) -> None:
         """Feed checked rows to the stream. The first rows begin it. Without privacy, rows that fail leave no trace.
 
@@ -702,11 +702,11 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         rows are the `whole` stream, their number is known before anything is spent.
         """
         before = {name: self.__dict__[name] for name in _LEARNT if name in self.__dict__}
-        kept = self._stream.kept() if "_stream" in before else None
+        snapshot = self._stream.kept() if "_stream" in before else None
         try:
-            begun = kept is not None
+            begun = snapshot is not None
             X, marks = self._read(X, begun=begun, ready=ready)
-            count, pieces = checked_batch(self, X, reset=not begun, least=least, nameless=True, names=names)
+            count, pieces = checked_batch(self, X, reset=not begun, min_n=min_n, nameless=True, names=names)
             for rows in pieces:
                 with _FIRST:
                     if not hasattr(self, "_stream"):
@@ -721,8 +721,8 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
                 stream.feed(as_kind(rows, sparse=self._sparse, gaps=self.missing != "refuse"), own)
         except BaseException:
             stream_now: Stream | None = getattr(self, "_stream", None)
-            if kept is not None and stream_now is not None:
-                stream_now.put_back(kept)
+            if snapshot is not None and stream_now is not None:
+                stream_now.put_back(snapshot)
             # These rows began the stream, so it goes with them, unless somebody was charged. That must not be
             # forgotten.
             elif stream_now is None or not stream_now.private or (stream_now.rows == 0 and not stream_now.charges):
@@ -743,18 +743,18 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
             )
             marks = person_marks(X, self.person)
         if not ready:
-            return chosen(X, self, fitting=not begun, known=self._known_names(), alike=True)[0], marks
+            return chosen(X, self, fitting=not begun, labels=self._known_names(), alike=True)[0], marks
         return X if marks is None else X.drop_columns([self.person]), marks
 
     def _begin(self, rows: Any, names: tuple[str, ...] | None, *, people: int | None) -> None:
-        asked = validate_params(StreamingPCA, self)
-        terms = terms_of(asked, rows.shape[1], sparse=sp.issparse(rows), names=names)
-        ledger = asked.ledger
+        params = validate_params(StreamingPCA, self)
+        terms = terms_of(params, rows.shape[1], sparse=sp.issparse(rows), names=names)
+        ledger = params.ledger
         if terms.budget is not None and ledger is None:
             ledger = Ledger(epsilon=terms.budget.epsilon, delta=terms.budget.delta)
         self._forewarn(terms, self.__dict__.get("_expected") if people is None else people)
         self._sparse = sp.issparse(rows)
-        self._stream = Stream(terms, ledger, shared=asked.ledger is not None)
+        self._stream = Stream(terms, ledger, shared=params.ledger is not None)
 
 
 def _settings(stream: Stream, view: Answer) -> dict[str, Any]:

@@ -233,31 +233,31 @@ class StreamSpec:
         return self.protects.protected(self.neighbours)
 
 
-def require_sense(asked: StreamingParams) -> None:
+def require_sense(params: StreamingParams) -> None:
     """Refuse parameters that contradict each other, whatever the rows."""
-    budget = budget_of(asked.epsilon, asked.delta)
-    needs_horizon = published_as(asked.publish).needs_horizon
+    budget = budget_of(params.epsilon, params.delta)
+    needs_horizon = published_as(params.publish).needs_horizon
     require_param(
-        needs_horizon or asked.horizon is None,
+        needs_horizon or params.horizon is None,
         f"{{horizon}} is for {publishing(lambda kind: kind.needs_horizon)}, got {{@given}}",
-        given=asked.horizon,
+        given=params.horizon,
     )
     require_param(
         # The budget is divided in advance over as many releases as the horizon needs.
-        not needs_horizon or budget is None or asked.horizon is not None,
-        f"{{horizon}} is required for {{publish={asked.publish}}}. Give a public upper limit on the number of rows",
+        not needs_horizon or budget is None or params.horizon is not None,
+        f"{{horizon}} is required for {{publish={params.publish}}}. Give a public upper limit on the number of rows",
     )
     require_param(
-        asked.missing == "refuse" or budget is not None,
+        params.missing == "refuse" or budget is not None,
         "{missing} is for a private stream. Without privacy gaps are filled from the directions found so far: leave it out",
     )
     for name in ("horizon", "noise_target", "person"):
-        given = getattr(asked, name) is not None
-        require_param(not given or budget is not None, f"{{{name}}} is for a private stream. Leave it out")
+        is_set = getattr(params, name) is not None
+        require_param(not is_set or budget is not None, f"{{{name}}} is for a private stream. Leave it out")
 
 
 def terms_of(
-    asked: StreamingParams,
+    params: StreamingParams,
     dim: int,
     *,
     sparse: bool,
@@ -268,14 +268,14 @@ def terms_of(
 
     The columns may have `names`.
     """
-    require_sense(asked)
-    rank, budget, neighbours = asked.n_components, budget_of(asked.epsilon, asked.delta), Neighbours(asked.neighbours)
+    require_sense(params)
+    rank, budget, neighbours = params.n_components, budget_of(params.epsilon, params.delta), Neighbours(params.neighbours)
     # Only now, because the first rows say how many columns there are.
     require_param(rank <= dim, f"{{n_components=}} must be at most the number of columns, {dim}", n_components=rank)
     # Ten more directions gave a sine of 0.002 at d = 1000, k = 10 and a spectrum of 1/i (decision 6). A wider sketch
     # does more for less than a second power step.
-    oversample = max(10, rank) if asked.oversample is None else asked.oversample
-    bounds = RowBounds.of(asked, dim, private=budget is not None, sparse=sparse, names=names)
+    oversample = max(10, rank) if params.oversample is None else params.oversample
+    bounds = RowBounds.of(params, dim, private=budget is not None, sparse=sparse, names=names)
     if plan is None:
         plan = plan_stream(
             dim=dim,
@@ -283,15 +283,15 @@ def terms_of(
             oversample=oversample,
             budget=budget,
             neighbours=neighbours,
-            publish=asked.publish,
-            center=asked.center is not None,
-            adapt=asked.adapt is not None,
-            forget=asked.forget < 1,
-            block=asked.block_size,
-            horizon=asked.horizon,
-            person_blocks=asked.person_blocks,
-            noise_target=asked.noise_target,
-            memory_limit=asked.memory_limit,
+            publish=params.publish,
+            center=params.center is not None,
+            adapt=params.adapt is not None,
+            forget=params.forget < 1,
+            block=params.block_size,
+            horizon=params.horizon,
+            person_blocks=params.person_blocks,
+            noise_target=params.noise_target,
+            memory_limit=params.memory_limit,
             sparse=sparse,
             bound=bounds.find,
             units=bounds.units,
@@ -302,15 +302,15 @@ def terms_of(
         budget=budget,
         bounds=bounds,
         neighbours=neighbours,
-        person_blocks=asked.person_blocks,
-        person=asked.person,
-        center=asked.center is not None,
-        forget=asked.forget,
-        adapt=None if asked.adapt is None else EnergyBounds(*asked.adapt),
+        person_blocks=params.person_blocks,
+        person=params.person,
+        center=params.center is not None,
+        forget=params.forget,
+        adapt=None if params.adapt is None else EnergyBounds(*params.adapt),
         plan=plan,
-        horizon=asked.horizon,
-        seed=seed_of(asked.random_state),
-        settings=asked_settings(asked),
+        horizon=params.horizon,
+        seed=seed_of(params.random_state),
+        settings=asked_settings(params),
     )
 
 
@@ -390,12 +390,12 @@ class Placement:
 
     def resumed(self, terms: StreamSpec) -> "Placement":
         """With what was given, after `found`. What no search can have found is refused."""
-        bounds, gaps, dim, given = terms.bounds, terms.bounds.gaps, terms.bounds.dim, Placement.given(terms)
+        bounds, gaps, dim, initial = terms.bounds, terms.bounds.gaps, terms.bounds.dim, Placement.given(terms)
         require(
             not bounds.find or (self.bound is not None and SMALLEST <= self.bound <= LARGEST),
             "its bound is not one that a search can find",
         )
-        scale = self.scale if bounds.units else given.scale
+        scale = self.scale if bounds.units else initial.scale
         require(
             not bounds.units
             or (
@@ -411,7 +411,7 @@ class Placement:
             (gaps is None or gaps.values is not None) if rates is None else _possible(rates, gaps),
             "its rates of entries are not those that a stream can have found",
         )
-        bound = self.bound if bounds.find else given.bound
+        bound = self.bound if bounds.find else initial.bound
         return replace(self, bound=bound, scale=scale, rates=rates, outliers=Outliers.read(self.outliers))
 
 
@@ -437,13 +437,13 @@ def search(
     """
     assert terms.budget is not None
     bounds, gaps, multiplier = terms.bounds, terms.bounds.gaps, 1.0 / terms.budget.mu
-    seen, drops = gaps is not None and gaps.divides, gaps is not None and gaps.drops
-    if not (terms.center or bounds.find or seen or drops):
+    divides, drops = gaps is not None and gaps.divides, gaps is not None and gaps.drops
+    if not (terms.center or bounds.find or divides or drops):
         return Center(center=None, people=None, steps=0), None, False
     block = as_block_rows(rows)
     count = float(block.shape[0])
     waits = begun is None and not last and terms.plan.search_rows > 0
-    split = stream_split(center=terms.center, bound=bounds.find, units=bounds.units, observed=seen, count=drops)
+    split = stream_split(center=terms.center, bound=bounds.find, units=bounds.units, observed=divides, count=drops)
     # The number of rows is public in a stream, so no budget goes to a count, unless incomplete rows are left out.
     people = None if drops else count
     task: CenterSearch | BoundSearch | UnitSearch
@@ -472,18 +472,18 @@ def search(
             multiplier=multiplier,
             observed_share=split.observed,
         )
-    found = Center(center=None, people=None, steps=0)
+    center = Center(center=None, people=None, steps=0)
     if terms.center or bounds.find:
         earlier = None if begun is None else _of_more(begun, count / terms.plan.first_block)
-        found = run_pooled(task, block, mechanism(), begun=earlier)
-    if waits and found.poor:
-        return found, None, True
-    if (seen or drops) and not terms.center:
-        found = _counted(found, block, terms, Portion(mechanism(), split.extra))
-    return found, _rates(found, count, terms, share=split.for_observed), False
+        center = run_pooled(task, block, mechanism(), begun=earlier)
+    if waits and center.poor:
+        return center, None, True
+    if (divides or drops) and not terms.center:
+        center = _counted(center, block, terms, Portion(mechanism(), split.extra))
+    return center, _rates(center, count, terms, share=split.for_observed), False
 
 
-def _counted(found: Center, block: Rows, terms: StreamSpec, mechanism: Mechanism) -> Center:
+def _counted(center: Center, block: Rows, terms: StreamSpec, mechanism: Mechanism) -> Center:
     """What the first block found, with a count of its complete rows, or of the entries that are there."""
     gaps = terms.bounds.gaps
     assert gaps is not None
@@ -492,17 +492,17 @@ def _counted(found: Center, block: Rows, terms: StreamSpec, mechanism: Mechanism
     domain = Domain(dim=terms.bounds.dim, radius=1.0, gaps=gaps)
     weights = {"count_weight": 1.0} if gaps.drops else {"observed_weight": 1.0}
     totals = run_pooled(Totals(domain=domain, neighbours=terms.neighbours, name=name, **weights), block, mechanism)
-    return replace(found, people=totals.count or float(block.shape[0]), observed=totals.observed)
+    return replace(center, people=totals.count or float(block.shape[0]), observed=totals.observed)
 
 
-def _rates(found: Center, count: float, terms: StreamSpec, *, share: float) -> Rates | None:
+def _rates(center: Center, count: float, terms: StreamSpec, *, share: float) -> Rates | None:
     """The rates of entries, from what the first block of `count` rows found; None if nothing is to be divided."""
     gaps = terms.bounds.gaps
     if gaps is not None and gaps.drops:
-        assert found.people is not None
-        return Rates.of_complete(gaps, found.people / count)
+        assert center.people is not None
+        return Rates.of_complete(gaps, center.people / count)
     assert terms.budget is not None
-    return replace(found, people=count).rates(terms.bounds, multiplier=1.0 / terms.budget.mu, share=share)
+    return replace(center, people=count).rates(terms.bounds, multiplier=1.0 / terms.budget.mu, share=share)
 
 
 def _crowd(first: float, terms: StreamSpec) -> float:
@@ -513,12 +513,12 @@ def _crowd(first: float, terms: StreamSpec) -> float:
     return max(first, usual if terms.horizon is None else float(terms.horizon))
 
 
-def _of_more(found: Center, times: float) -> Center:
+def _of_more(center: Center, times: float) -> Center:
     """What a search has found, to go on among this many times the rows."""
-    people = None if found.people is None else found.people * times
+    people = None if center.people is None else center.people * times
     # Among many more rows another pass pays, even if the last one did not.
-    far = found.far or times >= 2
-    return replace(found, people=people, far=far, observed=None if found.observed is None else found.observed * times)
+    far = center.far or times >= 2
+    return replace(center, people=people, far=far, observed=None if center.observed is None else center.observed * times)
 
 
 def units_in(rows: Any) -> Array:
@@ -528,9 +528,9 @@ def units_in(rows: Any) -> Array:
     if sp.issparse(rows):
         mean, variances = mean_variance_axis(rows.astype(np.float64), axis=0)
     else:
-        there = ~np.isnan(rows)
-        count = np.maximum(there.sum(axis=0), 1)
+        present = ~np.isnan(rows)
+        count = np.maximum(present.sum(axis=0), 1)
         with np.errstate(over="ignore", invalid="ignore"):
-            mean = np.where(there, rows, 0.0).sum(axis=0) / count
-            variances = np.square(np.where(there, rows - mean, 0.0)).sum(axis=0) / count
+            mean = np.where(present, rows, 0.0).sum(axis=0) / count
+            variances = np.square(np.where(present, rows - mean, 0.0)).sum(axis=0) / count
     return deviations(np.nan_to_num(variances), np.nan_to_num(mean), people=float(rows.shape[0]))

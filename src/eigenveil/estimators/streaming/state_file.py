@@ -45,7 +45,7 @@ from eigenveil.trackers.state import restored, taken_apart
 __all__ = ["is_private", "notes_in", "resumed", "taken_from", "write_stream_file"]
 
 _KIND: Final = ArchiveKind(
-    format="eigenveil-stream", version=3, words="the state of an Eigenveil stream", error=StateFileError
+    format="eigenveil-stream", version=3, description="the state of an Eigenveil stream", error=StateFileError
 )
 # A new name for the file is the claim: the file system lets only one of several processes rename it.
 _CLAIMED: Final = ".resumed"
@@ -59,8 +59,8 @@ def write_stream_file(path: Path, stream: Stream, facts: Mapping[str, Any], *, s
     _require_own(path, stream)
     domain = None if stream.tracker is None else stream.tracker.domain
     center = None if domain is None else domain.center
-    place = stream.place.found(stream.terms)
-    tree, arrays = taken_apart((stream.state, stream.merged, place, center, stream.searching, stream.unseen))
+    placement = stream.place.found(stream.terms)
+    tree, arrays = taken_apart((stream.state, stream.merged, placement, center, stream.searching, stream.unseen))
     arrays = {name: np.ascontiguousarray(array) for name, array in (arrays | _more_arrays(stream)).items()}
     header = _header(stream, facts, tree)
     if header["moves"]:
@@ -179,8 +179,8 @@ def is_private(path: Path) -> bool:
 def notes_in(path: Path) -> dict[str, Any]:
     """What whoever wrote the state noted for whoever resumes it; nothing if the file is no state. Asking claims nothing."""
     facts = _header_in(path.resolve()).get("facts")
-    found = facts.get("notes") if isinstance(facts, dict) else None
-    return found if isinstance(found, dict) else {}
+    notes = facts.get("notes") if isinstance(facts, dict) else None
+    return notes if isinstance(notes, dict) else {}
 
 
 def _header_in(path: Path) -> dict[str, Any]:
@@ -189,10 +189,10 @@ def _header_in(path: Path) -> dict[str, Any]:
 
     try:
         with safe_open(path, framework="numpy") as file:
-            found = json.loads((file.metadata() or {})["eigenveil"])
+            header = json.loads((file.metadata() or {})["eigenveil"])
     except (SafetensorError, OSError, KeyError, ValueError, TypeError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return header if isinstance(header, dict) else {}
 
 
 def taken_from(
@@ -276,9 +276,9 @@ def resumed(terms: StreamSpec, arrays: Mapping[str, Any], header: Mapping[str, A
     stream.reserve_name = header.get("reserve")
     if stream.people is not None:
         stream.people = PeopleSeen.restored(terms.person_blocks, arrays, header["identifiers"])
-    state, merged, place, center, searching, unseen = _parts(header["tree"], arrays)
+    state, merged, placement, center, searching, unseen = _parts(header["tree"], arrays)
     if header["begun"]:
-        stream.place = place.resumed(terms)
+        stream.place = placement.resumed(terms)
         stream.begin(center)
     stream.state, stream.merged = state, merged
     if searching is not None:
@@ -292,60 +292,60 @@ def resumed(terms: StreamSpec, arrays: Mapping[str, Any], header: Mapping[str, A
 
 def _parts(tree: Any, arrays: Mapping[str, Any]) -> tuple[Any, Merged | None, Placement, Any, Center | None, Any]:
     """The tracker's state, what was merged, where rows lie and around what, the search that waits, columns without an entry."""
-    state, merged, place, center, searching, unseen = restored(tree, arrays, more=(Merged, Placement, Center, Rates))
+    state, merged, placement, center, searching, unseen = restored(tree, arrays, more=(Merged, Placement, Center, Rates))
     for part, kind in ((merged, Merged), (center, np.ndarray), (searching, Center), (unseen, np.ndarray)):
         require(part is None or isinstance(part, kind), "its parts are not those of a stream")
-    require(isinstance(place, Placement), "its parts are not those of a stream")
-    return state, merged, place, center, searching, unseen
+    require(isinstance(placement, Placement), "its parts are not those of a stream")
+    return state, merged, placement, center, searching, unseen
 
 
-def _search(found: Center, terms: StreamSpec) -> Center:
+def _search(center: Center, terms: StreamSpec) -> Center:
     """The search that waits for more rows."""
     gaps = terms.bounds.gaps
     entries = gaps.entries if gaps is not None and gaps.divides else 0
     require(
-        found.center is not None
-        and found.center.shape == (terms.bounds.dim,)
-        and bool(np.isfinite(found.center).all())
-        and (found.observed is None) == (entries == 0)
-        and (found.observed is None or found.observed.shape == (entries,))
+        center.center is not None
+        and center.center.shape == (terms.bounds.dim,)
+        and bool(np.isfinite(center.center).all())
+        and (center.observed is None) == (entries == 0)
+        and (center.observed is None or center.observed.shape == (entries,))
         and terms.plan.search_rows > 0
-        and found.bound is not None
-        and SMALLEST <= found.bound <= LARGEST
-        and math.isfinite(found.doubt),
+        and center.bound is not None
+        and SMALLEST <= center.bound <= LARGEST
+        and math.isfinite(center.doubt),
         "its search is not one that a stream can have begun",
     )
-    return replace(found, outliers=Outliers.read(found.outliers))
+    return replace(center, outliers=Outliers.read(center.outliers))
 
 
-def _ledger(header: Mapping[str, Any], given: Ledger | None, unit: PrivacyUnit) -> Ledger | None:
-    kept = header["ledger"]
-    if kept is None:
+def _ledger(header: Mapping[str, Any], ledger: Ledger | None, unit: PrivacyUnit) -> Ledger | None:
+    stored = header["ledger"]
+    if stored is None:
         return None
     if header["shared"]:
-        if given is None:
+        if ledger is None:
             raise StateFileError("this stream was charged to a shared ledger. Pass it as ledger= to resume")
         # Counted with repeats, because several charges may have the same label and the same cost. In a file a stream is charged
         # whole, and known by the name of its reserve.
         name = header.get("reserve")
-        if (Counter(_charges(header["charges"])) - Counter(given.charges)) if name is None else not given.knows(name):
+        if (Counter(_charges(header["charges"])) - Counter(ledger.charges)) if name is None else not ledger.knows(name):
             raise StateFileError("this stream was charged to another ledger. Pass that one as ledger=")
         if name is not None:
             # A file has their charge, and not which slots it was for. Only those of this stream.
-            given.adopt({one: held for one, held in _series(kept).items() if one.startswith(f"{header['series']}: ")})
-        return given
-    if given is not None:
+            ledger.adopt({series: held for series, held in _series(stored).items() if series.startswith(f"{header['series']}: ")})
+        return ledger
+    if ledger is not None:
         raise StateFileError("this stream has a ledger of its own, which continues with it. Leave out ledger")
     # Slots continue too, or one slot could be charged as if it were new. Its kind follows from the stream's own terms, which the
     # file has too.
-    charges = _charges(kept["charges"])
-    return Ledger.continued(Budget(kept["epsilon"], kept["delta"]), charges, _series(kept), unit=unit)
+    charges = _charges(stored["charges"])
+    return Ledger.continued(Budget(stored["epsilon"], stored["delta"]), charges, _series(stored), unit=unit)
 
 
-def _series(kept: Mapping[str, Any]) -> dict[str, tuple[int, int, float, tuple[float, ...]]]:
+def _series(stored: Mapping[str, Any]) -> dict[str, tuple[int, int, float, tuple[float, ...]]]:
     """The slots that a ledger had counted."""
     return {
-        name: (int(n), int(p), float(o), tuple(map(float, most))) for name, (n, p, o, most) in kept["series"].items()
+        name: (int(n), int(p), float(o), tuple(map(float, largest))) for name, (n, p, o, largest) in stored["series"].items()
     }
 
 
@@ -377,17 +377,17 @@ def _pending(arrays: Mapping[str, Any], held: int, dim: int) -> OpenBlock:
     if "pending" not in arrays:
         require(held == 0, "rows of its open block are missing")
         return OpenBlock()
-    found: Array = arrays["pending"]
-    require(found.shape == (held, dim), f"the rows of its open block have shape {found.shape}")
-    return OpenBlock.of(found)
+    rows: Array = arrays["pending"]
+    require(rows.shape == (held, dim), f"the rows of its open block have shape {rows.shape}")
+    return OpenBlock.of(rows)
 
 
 def _digest(arrays: Mapping[str, Any], header: Mapping[str, Any]) -> str:
     """Digest of everything in the file. A state with a flipped bit would otherwise continue unnoticed."""
-    found = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
+    digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
     for name in sorted(arrays):
         array = arrays[name]
         # With names, types and shapes: the same bytes in another shape are another state.
-        found.update(f"{name} {array.dtype.str} {array.shape}".encode())
-        found.update(np.ascontiguousarray(array).tobytes())
-    return found.hexdigest()
+        digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()

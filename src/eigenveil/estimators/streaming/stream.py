@@ -172,10 +172,10 @@ class Stream:
         """Everything that changes when rows are taken, for `put_back`. All of it is immutable."""
         return {name: getattr(self, name) for name in ("rows", "tracker", "state", "pending", "merged", "unseen")}
 
-    def put_back(self, kept: Mapping[str, Any]) -> None:
+    def put_back(self, snapshot: Mapping[str, Any]) -> None:
         """Return to what was kept. A private stream stays as it is, because releases cannot be taken back."""
         if not self.private:
-            for name, value in kept.items():
+            for name, value in snapshot.items():
                 setattr(self, name, value)
 
     def feed(self, rows: Any, marks: Marks | None = None) -> None:
@@ -278,19 +278,19 @@ class Stream:
     def _merge(self, other: "Stream") -> None:
         self.require_open()
         self._require_like(other)
-        found = other.view(whole=True)
+        answer = other.view(whole=True)
         dim, mine = self.terms.bounds.dim, self.merged
         # Also the streams that the other one took over: the same rows may come in through a third stream.
         names = (other.series, *(() if other.merged is None else other.merged.streams))
         before = (self.series, *(() if mine is None else mine.streams))
         require(not set(names) & set(before), "these streams were merged before, and rows would count twice")
         self.merged = (mine or Merged.none(dim)).and_stream(
-            found.sketch,
-            floor=found.floor,
+            answer.sketch,
+            floor=answer.floor,
             guarantee=other.guarantee(),
-            rows=found.rows,
+            rows=answer.rows,
             streams=names,
-            rank=self._width(found.sketch),
+            rank=self._width(answer.sketch),
             center=self.terms.center,
         )
 
@@ -308,13 +308,13 @@ class Stream:
             f"streams of {mine.bounds.dim} and {theirs.bounds.dim} columns cannot be merged",
         )
         require(mine.center == theirs.center, "one of the streams is centered and the other is not")
-        for one in (self, other):
+        for stream in (self, other):
             require(
-                one.place.scale is not None or not one.terms.bounds.units,
+                stream.place.scale is not None or not stream.terms.bounds.units,
                 "the units of a stream are found in its first block, which is not full yet. Merge it afterwards",
             )
         ours, others = (
-            np.ones(mine.bounds.dim) if one.place.scale is None else one.place.scale for one in (self, other)
+            np.ones(mine.bounds.dim) if stream.place.scale is None else stream.place.scale for stream in (self, other)
         )
         require_param(
             np.array_equal(ours, others),
@@ -374,20 +374,20 @@ class Stream:
         self._reserved()
         terms = self.terms
         with self._paid():
-            found, rates, waits = search(
+            center, rates, waits = search(
                 rows, terms, lambda: self._mechanism(1.0 / self._mu, "search"), begun=self.searching, last=last
             )
-        self.searching = found if waits else None
+        self.searching = center if waits else None
         if waits:
             return False
         self.place = replace(self.place, rates=rates)
         if terms.bounds.find:
-            more = {name: getattr(found, name) for name in ("bound", "clipped", "norms", "outliers")}
+            more = {name: getattr(center, name) for name in ("bound", "clipped", "norms", "outliers")}
             self.place = replace(self.place, **more)
         if terms.bounds.units:
-            self.place = replace(self.place, scale=found.scale)
+            self.place = replace(self.place, scale=center.scale)
         scale = self.place.scale
-        self.begin(found.center if found.center is None or scale is None else found.center / scale)
+        self.begin(center.center if center.center is None or scale is None else center.center / scale)
         return True
 
     def _take(self, rows: Any) -> None:
@@ -477,15 +477,15 @@ class Stream:
             state = tracker.start(self.terms.bounds.dim)
             # The first block has only itself to fill gaps from, so fill and fit alternate.
             for _ in range(_ROUNDS_OF_FILLING if gaps else 0):
-                found = tracker.sync(tracker.step(state, whole, NOTHING_ASKED), NOTHING_ASKED)
-                whole = filled(rows, self._truncated(tracker.sketch(found)))
+                synced = tracker.sync(tracker.step(state, whole, NOTHING_ASKED), NOTHING_ASKED)
+                whole = filled(rows, self._truncated(tracker.sketch(synced)))
         else:
-            known = (
-                tracker.sketch(tracker.sync(state, NOTHING_ASKED), most=self.terms.rank + self.terms.oversample)
+            sketch = (
+                tracker.sketch(tracker.sync(state, NOTHING_ASKED), max_rank=self.terms.rank + self.terms.oversample)
                 if gaps
                 else None
             )
-            whole = rows if known is None else filled(rows, self._truncated(known))
+            whole = rows if sketch is None else filled(rows, self._truncated(sketch))
         return tracker, tracker.step(state, whole, NOTHING_ASKED)
 
     def _boxed(self, rows: Any) -> Any:
@@ -523,7 +523,7 @@ class Stream:
         else:
             rank, floor = tracker.rank_of(state), tracker.noise_floor(state)
             # All directions only if other streams are added: those may raise any of them.
-            sketch = tracker.sketch(state, most=None if whole or self.merged is not None else rank + terms.oversample)
+            sketch = tracker.sketch(state, max_rank=None if whole or self.merged is not None else rank + terms.oversample)
         if self.merged is not None:
             others = self.merged
             # Weights fade with every block, and blocks that are not released must not show. So a private stream shows
@@ -582,11 +582,11 @@ class Stream:
         domain = None if self.tracker is None else self.tracker.domain
         if domain is None:
             return {}
-        found, units = clipping_of(domain), self.place.scale
-        if found and units is not None:
-            found |= {"center": found["center"] * units, "scale": units}
+        arrays, units = clipping_of(domain), self.place.scale
+        if arrays and units is not None:
+            arrays |= {"center": arrays["center"] * units, "scale": units}
         low, high = self.terms.bounds.low, self.terms.bounds.high
-        return found | ({"low": low, "high": high} if found and low is not None and high is not None else {})
+        return arrays | ({"low": low, "high": high} if arrays and low is not None and high is not None else {})
 
     @property
     def _gaps(self) -> Gaps | None:

@@ -344,7 +344,7 @@ class SlotHubAgent(Agent):
             charges = (Charge("reserved for the whole study", self.parties.mu),)
         asked = asked_settings(self.study.params)
         found = slot_model(
-            self.parties, self.answer, self.durable.party, asked=asked, charges=charges, columns=self.study.columns
+            self.parties, self.answer, self.durable.party, requested=asked, charges=charges, columns=self.study.columns
         )
         return replace(found, settings=study_settings(self.study, dict(found.settings)))
 

@@ -329,7 +329,7 @@ class _Slots:
         if self._follower.next > self._durable.party.closed + 1:
             # Said at once, however many rows wait.
             self._skip(self._follower.next)
-        event = self._follower.poll(Instant.now(), most=self._most_rows)
+        event = self._follower.poll(Instant.now(), max_rows=self._most_rows)
         if event is None:
             return False
         if isinstance(event, Left):

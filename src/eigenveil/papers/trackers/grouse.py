@@ -71,7 +71,7 @@ class Grouse(Tracker[GrouseState]):
         """One rotation per row. A row without an observed entry, or all zero, changes nothing."""
         require_exact(mechanism, "Grouse")
         numbers = admit(rows, len(state.basis), gaps=True)
-        basis, n_rows = state.basis.copy(), state.seen
+        basis, n_rows = state.basis.copy(), state.n_rows
         for row, gaps in zip(numbers, np.any(np.isnan(numbers), axis=1).tolist(), strict=True):
             weights, residual = _fit_observed(basis, row) if gaps else _fit(basis, row)
             size, left = float(np.linalg.norm(weights)), float(np.linalg.norm(residual))
@@ -87,7 +87,7 @@ class Grouse(Tracker[GrouseState]):
 
     def subspace(self, state: GrouseState) -> Subspace:
         """The basis, with values zero."""
-        return Subspace(state.basis, np.zeros(self.rank)) if state.seen > 0 else nothing(len(state.basis))
+        return Subspace(state.basis, np.zeros(self.rank)) if state.n_rows > 0 else nothing(len(state.basis))
 
     def _angle(self, size: float, left: float, n_rows: int) -> float:
         if self.step_size is None:

@@ -65,7 +65,7 @@ class Oja(Tracker[OjaState]):
         """One update per row. A row orthogonal to the basis, such as zero, changes nothing."""
         require_exact(mechanism, "Oja")
         numbers = admit(rows, len(state.basis))
-        basis, captured, n_rows = state.basis.copy(), state.captured, state.seen
+        basis, captured, n_rows = state.basis.copy(), state.captured, state.n_rows
         for row in numbers:
             coordinates = row @ basis
             energy = float(coordinates @ coordinates)
@@ -81,7 +81,7 @@ class Oja(Tracker[OjaState]):
 
     def subspace(self, state: OjaState) -> Subspace:
         """The basis, with values zero."""
-        return Subspace(state.basis, np.zeros(self.rank)) if state.seen > 0 else nothing(len(state.basis))
+        return Subspace(state.basis, np.zeros(self.rank)) if state.n_rows > 0 else nothing(len(state.basis))
 
 
 def _move(basis: Array, row: Array, unit: Array, size: float, eta: float) -> None:

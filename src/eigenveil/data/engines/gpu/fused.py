@@ -186,15 +186,15 @@ def _leaf(xp: Any, numbers: Any) -> Any:
         pairs = lanes[:, 0::2] + lanes[:, 1::2]
         fours = pairs[:, 0::2] + pairs[:, 1::2]
         total, rest = fours[:, 0] + fours[:, 1], range(even, size)
-    for place in rest:
-        total = total + numbers[:, place]
+    for column in rest:
+        total = total + numbers[:, column]
     return total
 
 
 def grid_limits(domain: Domain, weights: Array | None, *, unit: float, squared: bool) -> tuple[Array, Array]:
     """What `Domain.whole` makes the factors of dense rows from, (b,) each, or (1,) without weights: for `clip_factors`."""
-    most, room = domain.limits(weights, unit, np.sqrt(domain.dim) / 2, squared)
-    return np.atleast_1d(most), np.atleast_1d(room)
+    max_factor, room = domain.limits(weights, unit, np.sqrt(domain.dim) / 2, squared)
+    return np.atleast_1d(max_factor), np.atleast_1d(room)
 
 
 try:
@@ -237,35 +237,35 @@ class _Table:
     @classmethod
     def of(cls, values: Any, domain: Domain) -> "_Table":
         """A domain's numbers on the device of the rows. One that is missing is never read."""
-        found = [domain.center, domain.scale, domain.low, domain.high]
+        parts = [domain.center, domain.scale, domain.low, domain.high]
         # A kernel needs an address also for a part that its flags switch off, and that of the rows will do.
-        there = tuple(
+        device_parts = tuple(
             values if part is None else torch.as_tensor(part, dtype=torch.float64, device=values.device)
-            for part in found
+            for part in parts
         )
         flags = {"CENTER": domain.center is not None, "SCALE": domain.scale is not None, "BOX": domain.low is not None}
         # A product and a sum fused into one operation would be rounded once instead of twice.
-        return cls(values, there, flags | {"enable_fp_fusion": False})
+        return cls(values, device_parts, flags | {"enable_fp_fusion": False})
 
 
 def fused_products(
-    values: Any, domain: Domain, basis: Any, *, weights: Array | None, kept: dict[Any, Any]
+    values: Any, domain: Domain, basis: Any, *, weights: Array | None, cache: dict[Any, Any]
 ) -> WholeSums | None:
     """The Gram matrix of `values`, (n, d), times `basis`, (d, p), on its grid; None where the kernels do not apply.
 
-    Both are on the device. `kept` has the factors of the last domain, so that the rounds of a power iteration measure the rows
+    Both are on the device. `cache` has the factors of the last domain, so that the rounds of a power iteration measure the rows
     once.
     """
     if not _applies(values):
         return None
     table, plan = _Table.of(values, domain), leaves(values.shape[1])
-    factors, limits = _factors(table, domain, plan, weights, kept)
+    factors, limits = _factors(table, domain, plan, weights, cache)
     strips = [_padded(basis[:, first : first + _WIDEST]) for first in range(0, basis.shape[1], _WIDEST)]
     parts: list[Any] = []
     for start in range(0, len(values), _AT_ONCE):
         rows = slice(start, min(start + _AT_ONCE, len(values)))
-        found = [_products(table, rows, factors, limits, strip) for strip in strips]
-        parts.append(torch.cat(found, dim=2)[:, :, : basis.shape[1]])
+        products = [_products(table, rows, factors, limits, strip) for strip in strips]
+        parts.append(torch.cat(products, dim=2)[:, :, : basis.shape[1]])
     unit = unit_of(domain)
     return WholeSums(total=_joined(torch.cat(parts), len(values)), unit=unit * (unit / SCORE))
 
@@ -310,23 +310,23 @@ def _applies(values: Any) -> bool:
 
 
 def _factors(
-    table: _Table, domain: Domain, plan: list[tuple[int, int]], weights: Array | None, kept: dict[Any, Any]
+    table: _Table, domain: Domain, plan: list[tuple[int, int]], weights: Array | None, cache: dict[Any, Any]
 ) -> tuple[Any, Any]:
     """The factor, (n,), that clips each row, and the most, (n,), that its entries may be before that; None for no limits."""
     # The version counts changes in place: old factors would let changed rows out of the ball.
     key = table.values._version, *_content(domain)
-    if key not in kept:
+    if key not in cache:
         squares, limits = _squares(table, plan, None), None
         huge = ~torch.isfinite(squares)
         if bool(huge.any()):
             limits = torch.full_like(squares, np.inf).masked_fill_(huge, SQUARABLE)
             squares = _squares(table, plan, limits)
-        there = grid_limits(domain, weights, unit=unit_of(domain), squared=True)
-        most, room = (torch.as_tensor(each, device=table.values.device) for each in there)
+        host_limits = grid_limits(domain, weights, unit=unit_of(domain), squared=True)
+        max_factor, room = (torch.as_tensor(each, device=table.values.device) for each in host_limits)
         # Only the last domain is kept: factors take eight bytes a row of the device's memory.
-        kept.clear()
-        kept[key] = clip_factors(torch, squares, most, room), limits
-    factors, limits = kept[key]
+        cache.clear()
+        cache[key] = clip_factors(torch, squares, max_factor, room), limits
+    factors, limits = cache[key]
     return factors, limits
 
 
@@ -340,11 +340,11 @@ def _squares(table: _Table, plan: list[tuple[int, int]], limits: Any) -> Any:
     """The squared norm of each row, (n,), with entries clipped to the limits, (n,)."""
     values, device = table.values, table.values.device
     starts, sizes = (torch.tensor(each, dtype=torch.int32, device=device) for each in zip(*plan, strict=True))
-    found = torch.empty(len(values), dtype=torch.float64, device=device)
+    squares = torch.empty(len(values), dtype=torch.float64, device=device)
     shape = {"LEAVES": len(plan), "LEVELS": len(plan).bit_length() - 1, "LIMITED": limits is not None, "num_warps": 8}
-    here = (values, values.stride(0), found if limits is None else limits, *table.parts)
-    _squares_kernel[(len(values),)](*here, starts, sizes, found, **shape, **table.flags)
-    return found
+    inputs = (values, values.stride(0), squares if limits is None else limits, *table.parts)
+    _squares_kernel[(len(values),)](*inputs, starts, sizes, squares, **shape, **table.flags)
+    return squares
 
 
 def _products(table: _Table, rows: slice, factors: Any, limits: Any, basis: Any) -> Any:
@@ -354,18 +354,18 @@ def _products(table: _Table, rows: slice, factors: Any, limits: Any, basis: Any)
     # Scores have 27 bits. Many processors read them, and half the bytes are half the time.
     scores = torch.empty((count, width), dtype=torch.int32, device=device)
     sums = -(-count // _MOST_ROWS)
-    found = torch.zeros((sums, dim, width), dtype=torch.int64, device=device)
-    here = (values, values.stride(0), factors[rows], factors if limits is None else limits[rows], *table.parts)
+    products = torch.zeros((sums, dim, width), dtype=torch.int64, device=device)
+    inputs = (values, values.stride(0), factors[rows], factors if limits is None else limits[rows], *table.parts)
     shape = {"WIDTH": width, "LIMITED": limits is not None, **table.flags}
     high, across, warps, stages = _SCORE_TILE
     shape |= {"num_warps": warps, "num_stages": stages}
-    _scores_kernel[(-(-count // high),)](*here, basis, scores, count, dim, SCORE, HIGH=high, ACROSS=across, **shape)
+    _scores_kernel[(-(-count // high),)](*inputs, basis, scores, count, dim, SCORE, HIGH=high, ACROSS=across, **shape)
     across, high, warps, stages = _BACK_TILE
     shape |= {"num_warps": warps, "num_stages": stages}
     groups = -(-min(count, _MOST_ROWS) // (_PARTS * _SCORED_ROWS))
     sizes = {"GROUP": _SCORED_ROWS, "PARTS": _PARTS, "HIGH": high, "ACROSS": across}
-    _back_kernel[(-(-dim // across), sums * _PARTS)](*here, scores, found, count, dim, groups, **sizes, **shape)
-    return found
+    _back_kernel[(-(-dim // across), sums * _PARTS)](*inputs, scores, products, count, dim, groups, **sizes, **shape)
+    return products
 
 
 def _kernel(act: Callable[..., Any]) -> Any:
@@ -376,7 +376,7 @@ def _kernel(act: Callable[..., Any]) -> Any:
 @_kernel
 def _moved(
     x: "Any",
-    most: "Any",
+    limit: "Any",
     center: "Any",
     scale: "Any",
     low: "Any",
@@ -395,7 +395,7 @@ def _moved(
     if SCALE:
         v = libdevice.div_rn(v, scale)
     if LIMITED:
-        v = tl.minimum(tl.maximum(v, -most), most)
+        v = tl.minimum(tl.maximum(v, -limit), limit)
     return v
 
 
@@ -410,7 +410,7 @@ def _squares_kernel(
     highs: "Any",
     starts: "Any",
     sizes: "Any",
-    found: "Any",
+    out: "Any",
     LEAVES: "tl.constexpr",
     LEVELS: "tl.constexpr",
     CENTER: "tl.constexpr",
@@ -425,7 +425,7 @@ def _squares_kernel(
     size = tl.load(sizes + leaf)
     even = size - size % 8
     lane = tl.arange(0, 8)
-    most = tl.load(limits + row)
+    limit = tl.load(limits + row)
     sums = tl.zeros([LEAVES, 8], tl.float64)
     for step in range(16):
         column = start[:, None] + 8 * step + lane[None, :]
@@ -435,7 +435,7 @@ def _squares_kernel(
         low = tl.load(lows + column, mask=inside, other=0.0) if BOX else 0.0
         high = tl.load(highs + column, mask=inside, other=0.0) if BOX else 0.0
         x = tl.load(values + row * stride + column, mask=inside, other=0)
-        v = _moved(x, most, center, scale, low, high, CENTER, SCALE, BOX, LIMITED)
+        v = _moved(x, limit, center, scale, low, high, CENTER, SCALE, BOX, LIMITED)
         sums += v * v
     fours = tl.sum(tl.reshape(sums, [LEAVES, 4, 2]), axis=2)
     twos = tl.sum(tl.reshape(fours, [LEAVES, 2, 2]), axis=2)
@@ -449,11 +449,11 @@ def _squares_kernel(
         low = tl.load(lows + column, mask=inside, other=0.0) if BOX else 0.0
         high = tl.load(highs + column, mask=inside, other=0.0) if BOX else 0.0
         x = tl.load(values + row * stride + column, mask=inside, other=0)
-        v = _moved(x, most, center, scale, low, high, CENTER, SCALE, BOX, LIMITED)
+        v = _moved(x, limit, center, scale, low, high, CENTER, SCALE, BOX, LIMITED)
         total += v * v
     for level in tl.static_range(LEVELS):
         total = tl.sum(tl.reshape(total, [LEAVES >> (level + 1), 2]), axis=1)
-    tl.store(found + row + tl.arange(0, 1), tl.reshape(total, [1]))
+    tl.store(out + row + tl.arange(0, 1), tl.reshape(total, [1]))
 
 
 @_kernel
@@ -481,10 +481,10 @@ def _scores_kernel(
 ) -> None:
     """The scores of `HIGH` rows: whole rows times the basis, in finer units, rounded towards zero."""
     row = tl.program_id(0).to(tl.int64) * HIGH + tl.arange(0, HIGH)
-    there = row < count
-    factor = tl.load(factors + row, mask=there, other=0.0)
-    most = tl.load(limits + row, mask=there, other=0.0)[:, None] if LIMITED else 0.0
-    place = tl.arange(0, WIDTH)
+    present = row < count
+    factor = tl.load(factors + row, mask=present, other=0.0)
+    limit = tl.load(limits + row, mask=present, other=0.0)[:, None] if LIMITED else 0.0
+    component = tl.arange(0, WIDTH)
     total = tl.zeros([HIGH, WIDTH], tl.float64)
     for first in range(0, dim, ACROSS):
         column = first + tl.arange(0, ACROSS)
@@ -493,13 +493,13 @@ def _scores_kernel(
         scale = tl.load(scales + column, mask=inside, other=1.0)[None, :] if SCALE else 1.0
         low = tl.load(lows + column, mask=inside, other=0.0)[None, :] if BOX else 0.0
         high = tl.load(highs + column, mask=inside, other=0.0)[None, :] if BOX else 0.0
-        x = tl.load(values + row[:, None] * stride + column[None, :], mask=there[:, None] & inside[None, :], other=0)
-        v = _moved(x, most, center, scale, low, high, CENTER, SCALE, BOX, LIMITED)
+        x = tl.load(values + row[:, None] * stride + column[None, :], mask=present[:, None] & inside[None, :], other=0)
+        v = _moved(x, limit, center, scale, low, high, CENTER, SCALE, BOX, LIMITED)
         whole = libdevice.rint(v * factor[:, None])
-        part = tl.load(basis + column[:, None] * WIDTH + place[None, :], mask=inside[:, None], other=0.0)
+        part = tl.load(basis + column[:, None] * WIDTH + component[None, :], mask=inside[:, None], other=0.0)
         total = tl.dot(whole, part, total, out_dtype=tl.float64)
     tl.store(
-        scores + row[:, None] * WIDTH + place[None, :], libdevice.trunc(total * fine).to(tl.int32), mask=there[:, None]
+        scores + row[:, None] * WIDTH + component[None, :], libdevice.trunc(total * fine).to(tl.int32), mask=present[:, None]
     )
 
 
@@ -514,7 +514,7 @@ def _back_kernel(
     lows: "Any",
     highs: "Any",
     scores: "Any",
-    found: "Any",
+    out: "Any",
     count: "Any",
     dim: "Any",
     groups: "Any",
@@ -531,7 +531,7 @@ def _back_kernel(
     """Products of `ACROSS` columns of a part of the rows with their scores: groups add up in float64, and they in int64."""
     column = tl.program_id(0) * ACROSS + tl.arange(0, ACROSS)
     inside = column < dim
-    place = tl.arange(0, WIDTH)
+    component = tl.arange(0, WIDTH)
     center = tl.load(centers + column, mask=inside, other=0.0)[None, :] if CENTER else 0.0
     scale = tl.load(scales + column, mask=inside, other=1.0)[None, :] if SCALE else 1.0
     low = tl.load(lows + column, mask=inside, other=0.0)[None, :] if BOX else 0.0
@@ -542,17 +542,17 @@ def _back_kernel(
         exact = tl.zeros([ACROSS, WIDTH], tl.float64)
         for step in range(0, GROUP, HIGH):
             row = first + group * GROUP + step + tl.arange(0, HIGH)
-            there = row < count
-            factor = tl.load(factors + row, mask=there, other=0.0)
-            most = tl.load(limits + row, mask=there, other=0.0)[:, None] if LIMITED else 0.0
+            present = row < count
+            factor = tl.load(factors + row, mask=present, other=0.0)
+            limit = tl.load(limits + row, mask=present, other=0.0)[:, None] if LIMITED else 0.0
             x = tl.load(
-                values + row[:, None] * stride + column[None, :], mask=there[:, None] & inside[None, :], other=0
+                values + row[:, None] * stride + column[None, :], mask=present[:, None] & inside[None, :], other=0
             )
-            v = _moved(x, most, center, scale, low, high, CENTER, SCALE, BOX, LIMITED)
+            v = _moved(x, limit, center, scale, low, high, CENTER, SCALE, BOX, LIMITED)
             whole = libdevice.rint(v * factor[:, None])
-            score = tl.load(scores + row[:, None] * WIDTH + place[None, :], mask=there[:, None], other=0).to(tl.float64)
+            score = tl.load(scores + row[:, None] * WIDTH + component[None, :], mask=present[:, None], other=0).to(tl.float64)
             exact = tl.dot(tl.trans(whole), score, exact, out_dtype=tl.float64)
         total += exact.to(tl.int64)
     # Whole numbers: the order in which processors add them does not matter.
-    into = found + (tl.program_id(1) // PARTS) * dim * WIDTH
-    tl.atomic_add(into + column[:, None] * WIDTH + place[None, :], total, mask=inside[:, None])
+    into = out + (tl.program_id(1) // PARTS) * dim * WIDTH
+    tl.atomic_add(into + column[:, None] * WIDTH + component[None, :], total, mask=inside[:, None])

@@ -145,17 +145,17 @@ def _sum(rows: Blocks, work: SumWork, mover: Mover) -> WholeSums:
 
 
 def _products(rows: Blocks, work: ProductsWork, mover: Mover) -> WholeSums:
-    domain, there = mover.domain, on_basis_grid(mover.put(work.basis), rows.xp)
-    if (faster := rows.products(domain, there)) is not None:
+    domain, basis = mover.domain, on_basis_grid(mover.put(work.basis), rows.xp)
+    if (faster := rows.products(domain, basis)) is not None:
         return faster
     unit = unit_of(domain)
 
     def product(block: DeviceBlock) -> Any:
         inside = mover.whole(block, unit=unit, squared=True)
-        scores = rows.xp.trunc(inside @ there * SCORE)
+        scores = rows.xp.trunc(inside @ basis * SCORE)
         starts = range(0, len(block), _SCORED_ROWS)
         ends = (slice(at, min(at + _SCORED_ROWS, len(block))) for at in starts)
-        parts = (inside[here, :].T @ scores[here, :] for here in ends)
+        parts = (inside[group, :].T @ scores[group, :] for group in ends)
         # Groups are added in int64: more of these products do not fit into float64.
         return sum(rows.xp.astype(part, rows.xp.int64) for part in parts)
 
@@ -168,13 +168,13 @@ def _added_up(rows: Blocks, product: Callable[[DeviceBlock], Any], shape: tuple[
     total, running, count = None, None, 0
     for block in rows.device_blocks():
         assert len(block) <= _EXACT_ROWS
-        found = rows.xp.astype(product(block), rows.xp.int64)
+        block_sum = rows.xp.astype(product(block), rows.xp.int64)
         # The running sum is brought here before it could overflow. When that is depends on row counts alone.
         if (count + len(block)) * each > _ROOM and running is not None:
             total = total or Total.zeros(shape, each=each)
             total.add(on_host(running), count)
             running, count = None, 0
-        running, count = found if running is None else running + found, count + len(block)
+        running, count = block_sum if running is None else running + block_sum, count + len(block)
     if total is None and running is not None:
         return Total.of(_own(running), each=each, rows=count)
     total = total or Total.zeros(shape, each=each)
@@ -185,8 +185,8 @@ def _added_up(rows: Blocks, product: Callable[[DeviceBlock], Any], shape: tuple[
 
 def _own(values: Any) -> Any:
     """An array of the device in memory that may be changed: arrays of libraries in memory share theirs."""
-    found = on_host(values)
-    return found if hasattr(values, "cpu") and values.device.type != "cpu" else np.array(found)
+    array = on_host(values)
+    return array if hasattr(values, "cpu") and values.device.type != "cpu" else np.array(array)
 
 
 def _trace(rows: Blocks, work: TraceWork, mover: Mover) -> int:
@@ -211,20 +211,20 @@ def _column_tails(rows: Blocks, work: ColumnTailsWork, mover: Mover) -> Total:
     total, edges = nobody(dim * count), mover.put(work.cells.edges)
     first = count * xp.arange(dim, dtype=xp.int64, device=rows.device)
     for block in rows.device_blocks():
-        place = xp.searchsorted(edges, mover.measured(block.values)[0]) + first
-        total.add(_counted(xp.reshape(place, (-1,)), block.weights, dim, dim * count), len(block))
+        index = xp.searchsorted(edges, mover.measured(block.values)[0]) + first
+        total.add(_counted(xp.reshape(index, (-1,)), block.weights, dim, dim * count), len(block))
     return total
 
 
-def _counted(place: Any, weights: Array | None, dim: int, cells: int) -> Any:
+def _counted(index: Any, weights: Array | None, dim: int, cells: int) -> Any:
     """How many entries are in each cell, in `COUNT_UNIT`: counted on the device if it can, because they are many."""
     each = None if weights is None else np.repeat(weights, dim)
-    if not hasattr(place, "scatter_add_"):
-        return counted(on_host(place), each, cells)
+    if not hasattr(index, "scatter_add_"):
+        return counted(on_host(index), each, cells)
     if each is None:
-        return on_host(place.bincount(minlength=cells)) * round(1 / COUNT_UNIT)
-    whole = place.new_tensor(whole_weights(each))
-    return on_host(place.new_zeros(cells).scatter_add_(0, place, whole))
+        return on_host(index.bincount(minlength=cells)) * round(1 / COUNT_UNIT)
+    whole = index.new_tensor(whole_weights(each))
+    return on_host(index.new_zeros(cells).scatter_add_(0, index, whole))
 
 
 def float_total(parts: Iterable[Any], shape: tuple[int, ...]) -> Array:
@@ -332,7 +332,7 @@ class DeviceRows:
     xp: Any
     device: Any
     weights: Array | None = None
-    seen: Progress | None = None
+    progress: Progress | None = None
     gaps: bool = False
     # The last factors by which rows were clipped, on the device: a power iteration asks for the same ones in every round.
     _kept: dict[Any, Any] = field(default_factory=dict, repr=False)
@@ -365,15 +365,15 @@ class DeviceRows:
             require_param(bool(good.all()), _NOT_FINITE)
             yield Block(values, None if self.weights is None else self.weights[start : start + size])
 
-    def total(self, work: Work[_Sums], *, seen: Progress | None = None) -> _Sums:
-        """`work` over all rows. `seen` is told how many rows were just done."""
+    def total(self, work: Work[_Sums], *, progress: Progress | None = None) -> _Sums:
+        """`work` over all rows. `progress` is told how many rows were just done."""
         # A warning of numpy would reveal something about the row that caused it.
         with words_for_the_device(), np.errstate(all="ignore"):
-            found: _Sums | None = device_sum(replace(self, seen=seen), work)
-        if found is not None:
-            return found
-        here = _Copies(self)
-        return work.of(here if seen is None else WatchedRows(here, seen))
+            sums: _Sums | None = device_sum(replace(self, seen=progress), work)
+        if sums is not None:
+            return sums
+        copies = _Copies(self)
+        return work.of(copies if progress is None else WatchedRows(copies, progress))
 
     def device_blocks(self) -> Iterator[DeviceBlock]:
         """The rows on the device, in order. Values that were elsewhere are checked when they arrive."""
@@ -381,8 +381,8 @@ class DeviceRows:
             yield DeviceBlock(
                 values, start, None if self.weights is None else self.weights[start : start + int(values.shape[0])]
             )
-            if self.seen is not None:
-                self.seen(int(values.shape[0]))
+            if self.progress is not None:
+                self.progress(int(values.shape[0]))
 
     def products(self, domain: Domain, basis: Any) -> WholeSums | None:
         """The Gram matrix times a basis on its grid, on the device, by kernels for NVIDIA GPUs; None where these do not apply."""
@@ -392,17 +392,17 @@ class DeviceRows:
             return None
         from eigenveil.data.engines.gpu.fused import fused_products
 
-        found = fused_products(self.values, domain, basis, weights=self.weights, kept=self._kept)
-        if found is not None and self.seen is not None:
-            self.seen(self.shape[0])
-        return found
+        sums = fused_products(self.values, domain, basis, weights=self.weights, cache=self._kept)
+        if sums is not None and self.progress is not None:
+            self.progress(self.shape[0])
+        return sums
 
     def _pieces(self) -> Iterator[tuple[int, Any]]:
-        (count, dim), here = self.shape, isinstance(self.values, np.ndarray)
+        (count, dim), is_host = self.shape, isinstance(self.values, np.ndarray)
         # Smaller on their way, so that the device has to wait less for the first.
-        size = max(1, min(_MOST_ROWS, _BLOCK_NUMBERS // (8 if here else 1) // max(dim, 1)))
+        size = max(1, min(_MOST_ROWS, _BLOCK_NUMBERS // (8 if is_host else 1) // max(dim, 1)))
         slices = ((start, self.values[start : min(start + size, count), :]) for start in range(0, count, size))
-        return _uploaded(slices, self.device, gaps=self.gaps) if here else slices
+        return _uploaded(slices, self.device, gaps=self.gaps) if is_host else slices
 
     def require_finite(self) -> None:
         """Refuse infinity, and NaN unless it is a missing value. No error shows a value."""
@@ -457,12 +457,12 @@ def _uploaded(slices: Iterator[tuple[int, Any]], device: Any, *, gaps: bool) -> 
             sent[slot].synchronize()
         pinned = buffers[slot][: len(source)].copy_(source)
         with torch.cuda.stream(lane):
-            there = pinned.to(device, non_blocking=True)
+            tensor = pinned.to(device, non_blocking=True)
             sent[slot] = torch.cuda.Event()
             sent[slot].record(lane)
         if coming is not None:
             yield _arrived(torch, *coming, gaps=gaps)
-        coming = start, there, sent[slot]
+        coming = start, tensor, sent[slot]
     if coming is not None:
         yield _arrived(torch, *coming, gaps=gaps)
 
@@ -475,18 +475,18 @@ def _tensor(torch: Any, piece: Any) -> Any:
         return torch.from_numpy(np.ascontiguousarray(piece))
 
 
-def _arrived(torch: Any, start: int, there: Any, ready: Any, *, gaps: bool) -> tuple[int, Any]:
-    stream = torch.cuda.current_stream(there.device)
+def _arrived(torch: Any, start: int, tensor: Any, ready: Any, *, gaps: bool) -> tuple[int, Any]:
+    stream = torch.cuda.current_stream(tensor.device)
     stream.wait_event(ready)
     # The allocator must not hand out this memory again before the caller's work on it is done.
-    there.record_stream(stream)
-    return start, _checked(torch, there, gaps=gaps)
+    tensor.record_stream(stream)
+    return start, _checked(torch, tensor, gaps=gaps)
 
 
-def _checked(torch: Any, there: Any, *, gaps: bool) -> Any:
-    good = ~torch.isinf(there) if gaps else torch.isfinite(there)
+def _checked(torch: Any, tensor: Any, *, gaps: bool) -> Any:
+    good = ~torch.isinf(tensor) if gaps else torch.isfinite(tensor)
     require_param(bool(good.all()), _NOT_FINITE)
-    return there
+    return tensor
 
 
 @contextmanager
