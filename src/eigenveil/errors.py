@@ -145,15 +145,15 @@ class PeersLost(ProtocolError):
         self.missing, self.round, self.why = missing, round_, why
         super().__init__(self.said(in_python))
 
-    def said(self, words: Words) -> str:
+    def said(self, wording: Words) -> str:
         """The message, with its parameters in these words."""
         missing = self.missing
         shown = ", ".join(missing[:10]) + (f" and {len(missing) - 10} more" if len(missing) > 10 else "")
-        return f"without {shown}, round {self.round + 1} cannot restart: {self.reason(words)}"
+        return f"without {shown}, round {self.round + 1} cannot restart: {self.reason(wording)}"
 
-    def reason(self, words: Words) -> str:
+    def reason(self, wording: Words) -> str:
         """Why the others cannot go on, in these words."""
-        return self.why.said(words) if isinstance(self.why, ParameterError) else str(self.why)
+        return self.why.said(wording) if isinstance(self.why, ParameterError) else str(self.why)
 
 
 def require(condition: bool, message: str) -> None:
@@ -172,9 +172,9 @@ class _Templated(Exception):
         self.message, self.values = message, values
         super().__init__(self.said(in_python))
 
-    def said(self, words: Words, *, show: Callable[[Any], str] | None = None) -> str:
+    def said(self, wording: Words, *, show: Callable[[Any], str] | None = None) -> str:
         """The message, with its parameters in these words. `show` writes plain values, by default `shown`."""
-        return _message("".join(_said(self.message, self.values, words, show or shown)))
+        return _message("".join(_said(self.message, self.values, wording, show or shown)))
 
     def __reduce__(self) -> Any:
         # joblib sends exceptions between processes. Python would rebuild them from their text, without the template.
@@ -195,9 +195,9 @@ class ParameterError(_Templated, ValueError):
     --survivors is for --trust masked, got 3
     """
 
-    def within(self, place: str) -> "ParameterError":
+    def within(self, origin: str) -> "ParameterError":
         """The same error, opening with where it happened, such as the name of a site."""
-        return ParameterError(f"{verbatim(place)}: {self.message}", **self.values)
+        return ParameterError(f"{verbatim(origin)}: {self.message}", **self.values)
 
 
 # Also a ProtocolError, because a run between parties ends with it in order: the others are told.
@@ -223,12 +223,12 @@ class ColumnsError(ParameterError):
         self.happened, self.columns, self.advice, self.drop = happened, columns, advice, drop
         left = columns if drop is None else drop
         many = "{drop} and patterns such as *_note, or name the others with {columns}"
-        said = advice.replace("{it}", "it" if len(columns) == 1 else "them")
-        super().__init__(f"{verbatim(happened)}. {said if left else said.replace('{drop=}', many)}", drop=left)
+        hint = advice.replace("{it}", "it" if len(columns) == 1 else "them")
+        super().__init__(f"{verbatim(happened)}. {hint if left else hint.replace('{drop=}', many)}", drop=left)
 
-    def at(self, place: str) -> "ColumnsError":
+    def at(self, path: str) -> "ColumnsError":
         """The same error, opening with the file it is about."""
-        return ColumnsError(f"{place}: {self.happened}", self.columns, advice=self.advice, drop=self.drop)
+        return ColumnsError(f"{path}: {self.happened}", self.columns, advice=self.advice, drop=self.drop)
 
     def __reduce__(self) -> Any:
         return _columns_error, (self.happened, self.columns, self.advice, self.drop)
@@ -246,13 +246,13 @@ class HopelessBudget(ParameterWarning):
     """By the plan, a fit at this budget would find little but noise. It is given before anything is spent."""
 
 
-def at_place(place: str, error: Exception) -> ValueError:
+def at_place(origin: str, error: Exception) -> ValueError:
     """An error of one place, opening with the name of the place. Its parameters keep each surface's own words.
 
     >>> str(at_place("site 3", ParameterError("{center} must be finite"))), str(at_place("site 3", ValueError("too long")))
     ('site 3: center must be finite', 'site 3: too long')
     """
-    return error.within(place) if isinstance(error, ParameterError) else ValueError(_message(f"{place}: {error}"))
+    return error.within(origin) if isinstance(error, ParameterError) else ValueError(_message(f"{origin}: {error}"))
 
 
 def require_param(condition: bool, message: str, **values: Any) -> None:
@@ -279,15 +279,15 @@ def in_python(name: str, value: Any) -> str:
     return name if value is ... else f"{name}={value!r}"
 
 
-def listed(names: Iterable[object], *, most: int = 20) -> str:
+def listed(names: Iterable[object], *, max_count: int = 20) -> str:
     """Names for an error message, with commas between; the first few of many, and how many more there are.
 
-    >>> listed(["age", "weight"]), listed("abcde", most=2)
+    >>> listed(["age", "weight"]), listed("abcde", max_count=2)
     ('age, weight', 'a, b and 3 more')
     """
     every = [plain(name) for name in names]
-    more = f" and {len(every) - most} more" if len(every) > most else ""
-    return ", ".join(every[:most]) + more
+    more = f" and {len(every) - max_count} more" if len(every) > max_count else ""
+    return ", ".join(every[:max_count]) + more
 
 
 def plain(text: object) -> str:
@@ -297,13 +297,13 @@ def plain(text: object) -> str:
     'age?[31m'
     """
     # Marks that reverse the direction of text are not printable either, so no name can pose as another one.
-    words = str(text)
-    return words if words.isprintable() else "".join(_shown_in(words))
+    raw = str(text)
+    return raw if raw.isprintable() else "".join(_shown_in(raw))
 
 
-def _shown_in(words: str) -> Iterator[str]:
+def _shown_in(text: str) -> Iterator[str]:
     before = ""
-    for character in words:
+    for character in text:
         # Emoji and some scripts are spelled with joiners. After a Latin letter one would hide the difference of two names.
         joins = character in "\u200c\u200d" and before != "" and unicodedata.category(before) in _JOINED
         yield character if joins or character.isprintable() else "?"
@@ -359,7 +359,7 @@ def shown(value: Any) -> str:
     return ascii(value)[:_LONGEST_SHOWN]
 
 
-def _said(message: str, values: Mapping[str, Any], words: Words, show: Callable[[Any], str]) -> Iterator[str]:
+def _said(message: str, values: Mapping[str, Any], wording: Words, show: Callable[[Any], str]) -> Iterator[str]:
     for text, hole, _, _ in Formatter().parse(message):
         yield text
         if hole is None:
@@ -368,15 +368,15 @@ def _said(message: str, values: Mapping[str, Any], words: Words, show: Callable[
         if name.startswith("@"):
             yield show(values[name[1:]])
         elif not equals:
-            yield words(name, ...)
+            yield wording(name, ...)
         else:
-            yield words(name, _literal(word) if word else values[name])
+            yield wording(name, _literal(word) if word else values[name])
 
 
 def _literal(word: str) -> Any:
     """The value of a word in a template: None, a truth value, a whole number, or the word itself."""
-    known = {"None": None, "True": True, "False": False}
-    return known[word] if word in known else int(word) if word.isdecimal() else word
+    constants = {"None": None, "True": True, "False": False}
+    return constants[word] if word in constants else int(word) if word.isdecimal() else word
 
 
 def _rebuilt(kind: type[_Templated], message: str, values: Mapping[str, Any]) -> _Templated:

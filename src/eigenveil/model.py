@@ -87,9 +87,9 @@ class Model:
             shapes["scale"] = (dim,)
             require(bool((self.scale > 0).all()), "scale must be positive")
         for name, shape in shapes.items():
-            found = getattr(self, name)
-            require(found.shape == shape, f"{name} must have shape {shape}, got {found.shape}")
-            require(bool(np.isfinite(found).all()), f"{name} must be finite")
+            array = getattr(self, name)
+            require(array.shape == shape, f"{name} must have shape {shape}, got {array.shape}")
+            require(bool(np.isfinite(array).all()), f"{name} must be finite")
         _require_clipping(self.clipping, dim)
         require(
             self.columns is None or len(self.columns) == dim,
@@ -152,10 +152,10 @@ class Model:
         return self._scores(rows, self._projected)
 
     def _scores(self, rows: Any, score: Callable[[Any], Array]) -> Array:
-        known = KnownColumns(dim=self.components.shape[1], names=self.columns, one_hot=self.levels, gaps=self._gaps)
+        columns = KnownColumns(dim=self.components.shape[1], names=self.columns, one_hot=self.levels, gaps=self._gaps)
         engine = engine_of(rows)
-        given = rows if engine is None or engine.stays else engine.rows(rows, gaps=self._gaps)
-        parts = [score(block) for block in known.blocks(given, _AT_ONCE)]
+        source = rows if engine is None or engine.stays else engine.rows(rows, gaps=self._gaps)
+        parts = [score(block) for block in columns.blocks(source, _AT_ONCE)]
         return parts[0] if len(parts) == 1 else np.vstack([np.empty((0, len(self.components))), *parts])
 
     def scores_of(self, rows: Any, *, clip: bool = False) -> Array:
@@ -247,8 +247,8 @@ class Model:
             whole = sp.csr_array(rows).astype(np.float64)
             whole.data = np.where(np.isnan(whole.data), values[whole.indices], whole.data)
             return whole
-        given = np.asarray(rows)
-        return np.where(gaps.gone(given), values, given)
+        array = np.asarray(rows)
+        return np.where(gaps.gone(array), values, array)
 
     def _without_marks(self, rows: Any) -> Any:
         """Rows with NaN where a number stood for a missing value in the table of the fit: here it does, too."""
@@ -340,11 +340,11 @@ def clipping_of(domain: Region) -> dict[str, Array]:
     if not isinstance(domain, Domain) or math.isinf(domain.radius):
         return {}
     center = np.zeros(domain.dim) if domain.center is None else domain.center
-    found = {"radius": np.array([domain.radius]), "center": center}
-    found["scale"] = np.ones(domain.dim) if domain.scale is None else domain.scale
+    clipping = {"radius": np.array([domain.radius]), "center": center}
+    clipping["scale"] = np.ones(domain.dim) if domain.scale is None else domain.scale
     if domain.low is not None and domain.high is not None:
-        found |= {"low": domain.low, "high": domain.high}
-    return found
+        clipping |= {"low": domain.low, "high": domain.high}
+    return clipping
 
 
 def _require_clipping(clipping: Mapping[str, Array], dim: int) -> None:
@@ -401,8 +401,8 @@ def noise_floor_in(settings: Mapping[str, Any]) -> float:
 
 def warnings_in(header: Mapping[str, Any]) -> tuple[str, ...]:
     """The warnings in the header of a file."""
-    found = header["warnings"]
+    texts = header["warnings"]
     require(
-        isinstance(found, list) and all(isinstance(one, str) for one in found), "its warnings are not a list of texts"
+        isinstance(texts, list) and all(isinstance(text, str) for text in texts), "its warnings are not a list of texts"
     )
-    return tuple(found)
+    return tuple(texts)

@@ -66,10 +66,10 @@ def an_empty_slot_says_nothing(patch: Patch) -> None:
     """A site that leaves out the message of a slot without rows."""
     whole = DurableLedger.commit
 
-    def commit(ledger: DurableLedger, *given: Any, said: Sequence[bytes], **more: Any) -> None:
+    def commit(ledger: DurableLedger, *args: Any, replies: Sequence[bytes], **kwargs: Any) -> None:
         # The last eight bytes are the number of rows, times a constant.
-        kept = [data for data in said if any(data[-8:])]
-        whole(ledger, *given, said=kept, **more)
+        sent = [data for data in replies if any(data[-8:])]
+        whole(ledger, *args, replies=sent, **kwargs)
 
     patch.setattr(DurableLedger, "commit", commit)
 

@@ -86,7 +86,7 @@ def local(calibration: Any) -> Guarantee:
 def apart(seen_by: Any, place: Any) -> Guarantee:
     facts = GuaranteeFacts(
         budget=Budget(1.0, 1e-6),
-        protects=Person(place=place),
+        protects=Person(source=place),
         neighbours=Neighbours.ADD_REMOVE,
         rows=TableRows(norm=12.0),
         seen_by=seen_by,

@@ -328,14 +328,14 @@ def test_no_random_number_comes_twice(tmp_path: Path) -> None:
         with DurableLedger.open(path) as ledger:
             ledger.join(mine := account(mu=0.2), life=LIFE)
             for step in range(3):
-                ledger.commit(mine.study, step, came=b"", said=[bytes(800), bytes(800)], charges=[])
+                ledger.commit(mine.study, step, came=b"", replies=[bytes(800), bytes(800)], charges=[])
         paths.append(path)
     (copy := tmp_path / "copy.db").write_bytes(paths[0].read_bytes())
     copy.chmod(0o600)
     marks: list[str] = []
     for path, steps in ((paths[0], 3), (copy, 3), (paths[1], 3)):
         with DurableLedger.open(path) as ledger:
-            ledger.commit(mine.study, steps, came=b"", said=[bytes(800)], charges=[])
+            ledger.commit(mine.study, steps, came=b"", replies=[bytes(800)], charges=[])
             entries = [entry.body for entry in ledger.entries() if entry.kind == "commit"]
             fresh = entries if path != copy else entries[3:]
             marks += [
@@ -351,7 +351,7 @@ def test_no_random_number_comes_twice(tmp_path: Path) -> None:
 def test_a_mark_has_one_length(tmp_path: Path, size: int) -> None:
     with DurableLedger.open(tmp_path / "ledger.db") as ledger:
         ledger.join(mine := account(mu=0.2), life=LIFE)
-        ledger.commit(mine.study, 0, came=bytes(size), said=[bytes(size)], charges=[Charge("sum", 0.1)])
+        ledger.commit(mine.study, 0, came=bytes(size), replies=[bytes(size)], charges=[Charge("sum", 0.1)])
         body = list(ledger.entries())[-1].body
     for mark in (body["came"], *body["said"]):
         assert {name: len(value) for name, value in mark.items()} == {"hmac": 64, "nonce": 32}
@@ -364,7 +364,7 @@ def test_work_that_takes_longer_leaves_no_trace_but_the_day(tmp_path: Path, monk
         with DurableLedger.open(path) as ledger:
             ledger.join(mine := account(mu=0.2), life=LIFE)
             monkeypatch.setattr(time, "time", lambda took=took: NOON + took)
-            ledger.commit(mine.study, 0, came=b"", said=[b"x"], charges=[])
+            ledger.commit(mine.study, 0, came=b"", replies=[b"x"], charges=[])
             monkeypatch.setattr(time, "time", lambda: NOON)
         found.append(shown(path))
         with DurableLedger.reading(path) as ledger:
@@ -376,7 +376,7 @@ def test_random_numbers_are_all_that_is_replaced(tmp_path: Path) -> None:
     """A shape that hid more would make every law above pass."""
     with DurableLedger.open(tmp_path / "ledger.db") as ledger:
         ledger.join(mine := account(mu=0.2), life=LIFE)
-        ledger.commit(mine.study, 0, came=b"", said=[b"x"], charges=[Charge("sum", 0.1)])
+        ledger.commit(mine.study, 0, came=b"", replies=[b"x"], charges=[Charge("sum", 0.1)])
         entry = list(ledger.entries())[-1].public()
     shape = json.loads(shape_of([canonical(entry)]))
     body = shape["body"]

@@ -79,10 +79,10 @@ def commits(path: str, seed: int, count: int | None) -> None:
             return
         number = len(opened.steps)
         if number:
-            send(number - 1, opened.steps[-1].said)
+            send(number - 1, opened.steps[-1].replies)
         while count is None or number < count:
             said = (os.urandom(10) * rng.choice((1, 300, 7000)),)
-            ledger.commit(mine.study, number, came=b"ask", said=said, charges=[Charge("sum", STEP)])
+            ledger.commit(mine.study, number, came=b"ask", replies=said, charges=[Charge("sum", STEP)])
             send(number, said)
             number += 1
             if number % 5 == 0:
@@ -110,13 +110,13 @@ def hammers(path: str, seed: int) -> None:
                 continue
             say("joined", mine.mu)
             for number in range(3):
-                ledger.commit(mine.study, number, came=b"", said=[b"x"], charges=[Charge("x", mine.mu / 3)])
+                ledger.commit(mine.study, number, came=b"", replies=[b"x"], charges=[Charge("x", mine.mu / 3)])
             if rng.random() < 0.5:
                 ledger.finish(mine.study)
         ledger.join(account("of all", mu=0.05), life=LIFE)
         for number in range(10):
             try:
-                ledger.commit(digits("of all"), number, came=b"", said=[b"%d" % seed], charges=[Charge("x", 0.01)])
+                ledger.commit(digits("of all"), number, came=b"", replies=[b"%d" % seed], charges=[Charge("x", 0.01)])
                 say("won", number)
             except LedgerError:
                 say("lost", number)
@@ -143,11 +143,11 @@ def fills(path: str) -> None:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     with DurableLedger.open(Path(path)) as ledger:
         ledger.join(mine, life=LIFE)
-        ledger.commit(mine.study, 0, came=b"", said=[b"small"], charges=[Charge("sum", STEP)])
+        ledger.commit(mine.study, 0, came=b"", replies=[b"small"], charges=[Charge("sum", STEP)])
         resource.setrlimit(resource.RLIMIT_FSIZE, (ROOM, resource.RLIM_INFINITY))
         overfill(ledger, mine)
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-        ledger.commit(mine.study, 1, came=b"", said=[b"x" * MEGABYTE], charges=[Charge("sum", STEP)])
+        ledger.commit(mine.study, 1, came=b"", replies=[b"x" * MEGABYTE], charges=[Charge("sum", STEP)])
         say("steps", len(ledger.join(mine, life=LIFE).steps), ledger.verify().number)
 
 
@@ -156,7 +156,7 @@ def overfill(ledger: DurableLedger, mine: StudyBudget) -> None:
     before = ledger.head
     for _ in range(2):
         try:
-            ledger.commit(mine.study, 1, came=b"", said=[b"x" * MEGABYTE] * 5, charges=[Charge("sum", STEP)])
+            ledger.commit(mine.study, 1, came=b"", replies=[b"x" * MEGABYTE] * 5, charges=[Charge("sum", STEP)])
         except LedgerError as error:
             say("refused", error)
     say("unchanged", ledger.head == before, ledger.studies()[0].steps)

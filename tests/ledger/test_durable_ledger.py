@@ -30,18 +30,20 @@ def test_what_was_committed_comes_back_byte_for_byte(tmp_path: Path) -> None:
     with DurableLedger.open(path) as ledger:
         first = ledger.join(heart, life=LIFE)
         assert (first.fresh, tuple(first.steps), first.finished, len(first.secret)) == (True, (), False, 32)
-        ledger.commit(heart.study, 0, came=b"ask", said=[b"", b"\0\xff" * 40_000], charges=[SUM, Charge("count", 0.01)])
-        ledger.commit(heart.study, 1, came=b"thanks", said=[], charges=[])
-        ledger.commit(heart.study, 2, came=b"secret", said=[b"never stored"], charges=[SUM], keep=False)
+        ledger.commit(
+            heart.study, 0, came=b"ask", replies=[b"", b"\0\xff" * 40_000], charges=[SUM, Charge("count", 0.01)]
+        )
+        ledger.commit(heart.study, 1, came=b"thanks", replies=[], charges=[])
+        ledger.commit(heart.study, 2, came=b"secret", replies=[b"never stored"], charges=[SUM], keep=False)
     with DurableLedger.open(path, create=False) as ledger:
         again = ledger.join(heart, life=LIFE)
         steps = tuple(again.steps)
         last = ledger.verify()
     assert (again.fresh, again.secret, again.finished) == (False, first.secret, False)
     assert steps == (
-        StudyStep(number=0, came=b"ask", said=(b"", b"\0\xff" * 40_000), charges=(SUM, Charge("count", 0.01))),
-        StudyStep(number=1, came=b"thanks", said=(), charges=()),
-        StudyStep(number=2, came=b"", said=(), charges=(SUM,), kept=False),
+        StudyStep(number=0, came=b"ask", replies=(b"", b"\0\xff" * 40_000), charges=(SUM, Charge("count", 0.01))),
+        StudyStep(number=1, came=b"thanks", replies=(), charges=()),
+        StudyStep(number=2, came=b"", replies=(), charges=(SUM,), is_stored=False),
     )
     assert last.number == 5
     assert b"never stored" not in path.read_bytes()
@@ -58,13 +60,13 @@ def test_secrets_differ_between_studies(ledger: DurableLedger) -> None:
 def test_a_step_out_of_order_is_refused(ledger: DurableLedger) -> None:
     heart = account()
     ledger.join(heart, life=LIFE)
-    ledger.commit(heart.study, 0, came=b"", said=[b"a"], charges=[])
+    ledger.commit(heart.study, 0, came=b"", replies=[b"a"], charges=[])
     head = ledger.head
     for number in (0, 2, -1):
         with pytest.raises(LedgerError, match=r"at step 1, not .*another process has gone on"):
-            ledger.commit(heart.study, number, came=b"", said=[b"b"], charges=[])
+            ledger.commit(heart.study, number, came=b"", replies=[b"b"], charges=[])
     with pytest.raises(LedgerError, match="never joined"):
-        ledger.commit(digits("lungs"), 0, came=b"", said=[], charges=[])
+        ledger.commit(digits("lungs"), 0, came=b"", replies=[], charges=[])
     assert ledger.head == head
 
 
@@ -72,12 +74,12 @@ def test_pruned_steps_keep_their_charges_and_digests(ledger: DurableLedger) -> N
     heart = account()
     ledger.join(heart, life=LIFE)
     for number in range(4):
-        ledger.commit(heart.study, number, came=b"c%d" % number, said=[b"s%d" % number], charges=[SUM])
+        ledger.commit(heart.study, number, came=b"c%d" % number, replies=[b"s%d" % number], charges=[SUM])
     ledger.prune(heart.study, 3)
     ledger.verify()
     entries = ledger.join(heart, life=LIFE).steps
-    assert [entry.kept for entry in entries] == [False, False, False, True]
-    assert entries[3].said == (b"s3",)
+    assert [entry.is_stored for entry in entries] == [False, False, False, True]
+    assert entries[3].replies == (b"s3",)
     assert all(entry.charges == (SUM,) for entry in entries)
     said = [line.body["said"] for line in ledger.entries() if line.kind == "commit"]
     assert ledger.is_mark_of(b"s0", said[0][0]) and not ledger.is_mark_of(b"s1", said[0][0])
@@ -91,7 +93,7 @@ def test_a_finished_study_frees_its_reserve_and_is_wiped(tmp_path: Path) -> None
         secrets = {str(i): ledger.join(account(str(i), mu=0.001), life=LIFE).secret for i in range(160)}
         for name, data in message.items():
             secrets[name] = ledger.join(account(name, mu=0.1), life=LIFE).secret
-            ledger.commit(digits(name), 0, came=data[:100], said=[data], charges=[SUM])
+            ledger.commit(digits(name), 0, came=data[:100], replies=[data], charges=[SUM])
         ledger.finish(digits("heart"))
         for i in range(0, 160, 8):
             ledger.abandon(digits(str(i)))
@@ -104,14 +106,14 @@ def test_a_finished_study_frees_its_reserve_and_is_wiped(tmp_path: Path) -> None
         assert message["lungs"][200:264] in path.read_bytes()
         assert secrets["lungs"] in path.read_bytes()
         opened = ledger.join(account("heart", mu=0.1), life=LIFE)
-        assert (opened.finished, opened.secret, opened.steps[0].kept) == (True, b"", False)
+        assert (opened.finished, opened.secret, opened.steps[0].is_stored) == (True, b"", False)
         assert opened.steps[0].charges == (SUM,)
         states = {study.account.title: study for study in ledger.studies()}
         assert states["heart"].spent == pytest.approx(0.05)
         expected = math.sqrt(0.05**2 + 0.1**2 + 140 * 0.001**2)
         assert ledger.datasets()[0].counted == pytest.approx(expected)
         with pytest.raises(LedgerError, match="is finished"):
-            ledger.commit(digits("heart"), 1, came=b"", said=[], charges=[])
+            ledger.commit(digits("heart"), 1, came=b"", replies=[], charges=[])
         with pytest.raises(LedgerError, match="is finished"):
             ledger.finish(digits("heart"))
         ledger.verify()
@@ -202,14 +204,14 @@ def test_notes_are_entries_about_any_study(ledger: DurableLedger) -> None:
 def test_the_clock_decides_nothing(ledger: DurableLedger, monkeypatch: pytest.MonkeyPatch, now: float) -> None:
     heart = account(mu=0.08)
     ledger.join(heart, life=LIFE)
-    ledger.commit(heart.study, 0, came=b"", said=[b"a"], charges=[SUM])
+    ledger.commit(heart.study, 0, came=b"", replies=[b"a"], charges=[SUM])
     monkeypatch.setattr(time, "time", lambda: now)
-    ledger.commit(heart.study, 1, came=b"", said=[b"b"], charges=[SUM])
+    ledger.commit(heart.study, 1, came=b"", replies=[b"b"], charges=[SUM])
     with pytest.raises(BudgetExceeded):
-        ledger.commit(heart.study, 2, came=b"", said=[b"c"], charges=[SUM])
+        ledger.commit(heart.study, 2, came=b"", replies=[b"c"], charges=[SUM])
     monkeypatch.undo()
-    ledger.commit(heart.study, 2, came=b"", said=[b"d"], charges=[])
-    assert [entry.said for entry in ledger.join(heart, life=LIFE).steps] == [(b"a",), (b"b",), (b"d",)]
+    ledger.commit(heart.study, 2, came=b"", replies=[b"d"], charges=[])
+    assert [entry.replies for entry in ledger.join(heart, life=LIFE).steps] == [(b"a",), (b"b",), (b"d",)]
     assert ledger.verify().number == 5
     assert ledger.datasets()[0].spent == pytest.approx(math.hypot(0.05, 0.05))
 
@@ -250,7 +252,7 @@ def test_threads_write_one_at_a_time(ledger: DurableLedger) -> None:
 
     def spend(name: str) -> None:
         for number in range(10):
-            ledger.commit(digits(name), number, came=b"", said=[name.encode()], charges=[Charge("x", 0.01)])
+            ledger.commit(digits(name), number, came=b"", replies=[name.encode()], charges=[Charge("x", 0.01)])
 
     threads = [threading.Thread(target=spend, args=(name,)) for name in names]
     for thread in threads:

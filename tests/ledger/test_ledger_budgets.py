@@ -45,7 +45,7 @@ def test_what_was_not_spent_comes_back_at_the_end(tmp_path: Path) -> None:
     whole = LIFE.mu
     with DurableLedger.open(tmp_path / "ledger.db") as ledger:
         ledger.join(account("first", mu=whole), life=LIFE)
-        ledger.commit(digits("first"), 0, came=b"", said=[b"x"], charges=[Charge("x", 0.6 * whole)])
+        ledger.commit(digits("first"), 0, came=b"", replies=[b"x"], charges=[Charge("x", 0.6 * whole)])
         with pytest.raises(BudgetExceeded):
             ledger.join(account("second", mu=0.8 * whole), life=LIFE)
         ledger.finish(digits("first"))
@@ -58,7 +58,7 @@ def test_what_was_not_spent_comes_back_at_the_end(tmp_path: Path) -> None:
 def test_a_refusal_says_what_is_spent_reserved_asked_and_allowed(tmp_path: Path) -> None:
     with DurableLedger.open(tmp_path / "ledger.db") as ledger:
         ledger.join(account("first", mu=0.3), life=LIFE)
-        ledger.commit(digits("first"), 0, came=b"", said=[b"x"], charges=[Charge("x", 0.1)])
+        ledger.commit(digits("first"), 0, came=b"", replies=[b"x"], charges=[Charge("x", 0.1)])
         head = ledger.head
         with pytest.raises(BudgetExceeded) as refusal:
             ledger.join(account("second", mu=0.5), life=LIFE)
@@ -74,19 +74,19 @@ def test_a_refusal_says_what_is_spent_reserved_asked_and_allowed(tmp_path: Path)
 def test_charges_stay_within_what_was_reserved(tmp_path: Path) -> None:
     with DurableLedger.open(tmp_path / "ledger.db") as ledger:
         ledger.join(account(mu=0.1), life=LIFE)
-        ledger.commit(digits("heart"), 0, came=b"", said=[b"x"], charges=[Charge("x", 0.08)])
+        ledger.commit(digits("heart"), 0, came=b"", replies=[b"x"], charges=[Charge("x", 0.08)])
         head = ledger.head
         with pytest.raises(BudgetExceeded, match=r"exceed the mu = 0\.1 reserved"):
-            ledger.commit(digits("heart"), 1, came=b"", said=[b"x"], charges=[Charge("x", 0.06 * (1 + 1e-6))])
+            ledger.commit(digits("heart"), 1, came=b"", replies=[b"x"], charges=[Charge("x", 0.06 * (1 + 1e-6))])
         for mu in (-1.0, math.nan, math.inf):
             with pytest.raises(ValueError, match="finite and not negative"):
-                ledger.commit(digits("heart"), 1, came=b"", said=[b"x"], charges=[Charge("x", mu)])
+                ledger.commit(digits("heart"), 1, came=b"", replies=[b"x"], charges=[Charge("x", mu)])
         assert ledger.head == head
         # Shares of a budget may be added up in another order: that much is forgiven.
-        ledger.commit(digits("heart"), 1, came=b"", said=[b"x"], charges=[Charge("x", 0.06 * (1 + 1e-10))])
+        ledger.commit(digits("heart"), 1, came=b"", replies=[b"x"], charges=[Charge("x", 0.06 * (1 + 1e-10))])
         with pytest.raises(BudgetExceeded):
-            ledger.commit(digits("heart"), 2, came=b"", said=[b"x"], charges=[Charge("x", 1e-4)])
-        ledger.commit(digits("heart"), 2, came=b"", said=[b"free"], charges=[])
+            ledger.commit(digits("heart"), 2, came=b"", replies=[b"x"], charges=[Charge("x", 1e-4)])
+        ledger.commit(digits("heart"), 2, came=b"", replies=[b"free"], charges=[])
         ledger.finish(digits("heart"))
         assert ledger.datasets()[0].counted == pytest.approx(0.1, abs=1e-17)
 
@@ -119,7 +119,7 @@ def test_a_study_without_privacy_needs_a_policy_without_a_bound(tmp_path: Path) 
         with pytest.raises(BudgetExceeded, match="a study without privacy was joined before"):
             ledger.join(account(), life=LIFE)
         ledger.join(account("lax"), life=Budget(math.inf, 1e-6))
-        ledger.commit(exact.study, 0, came=b"", said=[b"the data"], charges=[])
+        ledger.commit(exact.study, 0, came=b"", replies=[b"the data"], charges=[])
         ledger.finish(exact.study)
         # What was said without privacy stays said.
         assert ledger.datasets()[0].void
@@ -142,15 +142,15 @@ def test_a_policy_that_changed_holds_from_the_next_join_on(tmp_path: Path) -> No
     charge = [Charge("x", 0.01)]
     with DurableLedger.open(tmp_path / "ledger.db") as ledger:
         ledger.join(account("first", mu=0.9 * small.mu), life=small)
-        ledger.commit(digits("first"), 0, came=b"", said=[b"x"], charges=charge)
+        ledger.commit(digits("first"), 0, came=b"", replies=[b"x"], charges=charge)
         ledger.join(account("second", mu=0.9 * small.mu), life=large)
         with pytest.raises(BudgetExceeded, match="Join it again under the current policy"):
-            ledger.commit(digits("first"), 1, came=b"", said=[b"x"], charges=charge)
-        ledger.commit(digits("first"), 1, came=b"", said=[b"thanks"], charges=[])
+            ledger.commit(digits("first"), 1, came=b"", replies=[b"x"], charges=charge)
+        ledger.commit(digits("first"), 1, came=b"", replies=[b"thanks"], charges=[])
         with pytest.raises(BudgetExceeded):
             ledger.join(account("first", mu=0.9 * small.mu), life=small)
         assert not ledger.join(account("first", mu=0.9 * small.mu), life=large).fresh
-        ledger.commit(digits("first"), 2, came=b"", said=[b"x"], charges=charge)
+        ledger.commit(digits("first"), 2, came=b"", replies=[b"x"], charges=charge)
         assert [line.kind for line in ledger.entries()].count("life") == 1
         assert ledger.datasets()[0].life == large
         ledger.verify()
@@ -192,7 +192,7 @@ def test_the_rule_for_life_holds_after_any_steps(steps: list[tuple[str, int, flo
                     fits = name in still and math.hypot(*spent[name], mu) <= asked[name][0]
                     accepted = fits
                     number = len(spent.get(name, ()))
-                    ledger.commit(digits(name), number, came=b"", said=[b"x"], charges=[Charge("x", mu)])
+                    ledger.commit(digits(name), number, came=b"", replies=[b"x"], charges=[Charge("x", mu)])
                     spent[name].append(mu)
                 elif verb in {"finish", "abandon"}:
                     accepted = name in still

@@ -30,7 +30,7 @@ def path(tmp_path: Path) -> Path:
             ledger.join(one, life=LIFE)
             for number in range(2):
                 half = [Charge("sum", one.mu / 2)]
-                ledger.commit(one.study, number, came=b"ask", said=[b"sum", b"more"], charges=half)
+                ledger.commit(one.study, number, came=b"ask", replies=[b"sum", b"more"], charges=half)
         ledger.finish(HEART.study)
         ledger.log(HEART.study, "reason")
     return found
@@ -60,7 +60,7 @@ def writes(ledger: DurableLedger) -> Iterator[Callable[[], object]]:
     yield lambda: list(ledger.join(HEART, life=LIFE).steps)
     yield lambda: list(ledger.join(LUNGS, life=LIFE).steps)
     yield lambda: b"".join(ledger.said(LUNGS.study, 0))
-    yield lambda: ledger.commit(LUNGS.study, 2, came=b"", said=[b"x"], charges=[])
+    yield lambda: ledger.commit(LUNGS.study, 2, came=b"", replies=[b"x"], charges=[])
     yield lambda: ledger.prune(LUNGS.study, 1)
     yield lambda: ledger.note(LUNGS.study, "words")
     yield lambda: ledger.finish(LUNGS.study)
@@ -86,7 +86,7 @@ def require_refused_or_right(
             for asked in (MORE, HEART):
                 with pytest.raises((BudgetExceeded, LedgerError)):
                     ledger.join(asked, life=LIFE)
-                    ledger.commit(asked.study, 2, came=b"", said=[b"x"], charges=[Charge("sum", 0.04)])
+                    ledger.commit(asked.study, 2, came=b"", replies=[b"x"], charges=[Charge("sum", 0.04)])
             for use in writes(ledger):
                 with suppress(LedgerError):
                     use()

@@ -176,7 +176,7 @@ def test_looking_sees_what_a_running_site_has_committed(tmp_path: Path) -> None:
         ledger.join(account(), life=LIFE)
         with DurableLedger.reading(path) as seen:
             assert seen.head == ledger.head
-            ledger.commit(account().study, 0, came=b"", said=[b"a"], charges=[SUM])
+            ledger.commit(account().study, 0, came=b"", replies=[b"a"], charges=[SUM])
             assert seen.head == ledger.head
             assert seen.verify().number == 3
 
@@ -187,7 +187,7 @@ def test_what_is_committed_needs_no_other_file(tmp_path: Path) -> None:
     with DurableLedger.open(path) as ledger:
         ledger.join(account(), life=LIFE)
         for number in range(3):
-            ledger.commit(account().study, number, came=b"", said=[b"a" * 40_000], charges=[SUM])
+            ledger.commit(account().study, number, came=b"", replies=[b"a" * 40_000], charges=[SUM])
             assert [file.name for file in tmp_path.iterdir() if file != copy] == ["ledger.db"]
             shutil.copy2(path, copy)
             with DurableLedger.reading(copy) as seen:
@@ -204,7 +204,7 @@ def test_a_write_that_was_interrupted_is_undone_by_the_next_to_look(
     path = tmp_path / "ledger.db"
     with DurableLedger.open(path) as ledger:
         ledger.join(account(), life=LIFE)
-        ledger.commit(account().study, 0, came=b"", said=[b"a"], charges=[SUM])
+        ledger.commit(account().study, 0, came=b"", replies=[b"a"], charges=[SUM])
         head = ledger.head
     before = path.read_bytes()
     child = os.fork()

@@ -20,7 +20,7 @@ HEART = account("heart", mu=0.2)
 def spends(path: Path, said: bytes = b"sum") -> None:
     with DurableLedger.open(path) as ledger:
         steps = len(ledger.join(HEART, life=LIFE).steps)
-        ledger.commit(HEART.study, steps, came=b"", said=[said], charges=[Charge("sum", 0.1)])
+        ledger.commit(HEART.study, steps, came=b"", replies=[said], charges=[Charge("sum", 0.1)])
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_a_command_that_writes_brings_the_file_up_to_date(path: Path, head: Path
 
 def test_the_file_is_brought_up_to_date_after_an_error_too(path: Path, head: Path) -> None:
     with pytest.raises(RuntimeError), with_head(path, head, DurableLedger.open, writes=True) as ledger:
-        ledger.commit(HEART.study, 1, came=b"", said=[b"sum"], charges=[Charge("sum", 0.1)])
+        ledger.commit(HEART.study, 1, came=b"", replies=[b"sum"], charges=[Charge("sum", 0.1)])
         raise RuntimeError
     with DurableLedger.reading(path) as ledger:
         assert NotedHead.read(head).head == ledger.head
@@ -126,7 +126,7 @@ def test_a_site_that_was_killed_has_noted_all_that_may_have_left(tmp_path: Path,
     child = os.fork()
     if child == 0:
         with with_head(path, head, DurableLedger.open, writes=True) as ledger:
-            ledger.commit(HEART.study, 1, came=b"", said=[b"sum"], charges=[Charge("sum", 0.1)])
+            ledger.commit(HEART.study, 1, came=b"", replies=[b"sum"], charges=[Charge("sum", 0.1)])
             # No `finally` runs after this, as after SIGKILL.
             os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
@@ -147,11 +147,11 @@ def test_nothing_leaves_while_the_head_cannot_be_noted(tmp_path: Path, path: Pat
     with with_head(path, head, DurableLedger.open, writes=True) as ledger:
         elsewhere.rename(tmp_path / "gone")
         with pytest.raises(LedgerError, match="Nothing may leave"):
-            ledger.commit(HEART.study, 1, came=b"", said=[b"sum"], charges=[Charge("sum", 0.1)])
+            ledger.commit(HEART.study, 1, came=b"", replies=[b"sum"], charges=[Charge("sum", 0.1)])
         (tmp_path / "gone").rename(elsewhere)
     # The charge stays, and the same bytes can be repeated after a restart.
     with with_head(path, head, DurableLedger.open, writes=True) as ledger:
-        assert ledger.join(HEART, life=LIFE).steps[1].said == (b"sum",)
+        assert ledger.join(HEART, life=LIFE).steps[1].replies == (b"sum",)
         assert NotedHead.read(head).head == ledger.head
 
 

@@ -31,8 +31,8 @@ def spent(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     with DurableLedger.open(path) as ledger:
         for one in (HEART, LUNGS):
             ledger.join(one, life=LIFE)
-            ledger.commit(one.study, 0, came=b"ask", said=[b"sum"], charges=[Charge("sum", one.mu / 2)])
-            ledger.commit(one.study, 1, came=b"more", said=[b"sum"], charges=[Charge("sum", one.mu / 2)])
+            ledger.commit(one.study, 0, came=b"ask", replies=[b"sum"], charges=[Charge("sum", one.mu / 2)])
+            ledger.commit(one.study, 1, came=b"more", replies=[b"sum"], charges=[Charge("sum", one.mu / 2)])
         ledger.finish(HEART.study)
     assert eigenveil("ledger", "head", path, "--to", head).exit_code == 0
     return path, head
@@ -194,9 +194,9 @@ def test_no_trick_changes_a_figure(tmp_path: Path, spent: tuple[Path, Path], tri
         lambda ledger: is_refused(lambda: ledger.afford(more, life=LIFE)),
         lambda ledger: is_refused(lambda: ledger.join(more, life=LIFE)),
         lambda ledger: ledger.join(HEART, life=LIFE).finished,
-        lambda ledger: [step.said for step in ledger.join(LUNGS, life=LIFE).steps] == [(b"sum",), (b"sum",)],
+        lambda ledger: [step.replies for step in ledger.join(LUNGS, life=LIFE).steps] == [(b"sum",), (b"sum",)],
         lambda ledger: is_refused(
-            lambda: ledger.commit(LUNGS.study, 2, came=b"", said=[b"x"], charges=[Charge("sum", 0.04)])
+            lambda: ledger.commit(LUNGS.study, 2, came=b"", replies=[b"x"], charges=[Charge("sum", 0.04)])
         ),
     )
     for opening in (DurableLedger.reading, DurableLedger.open):
@@ -233,4 +233,4 @@ def test_entries_that_are_removed_while_the_ledger_is_open_are_missed(tmp_path: 
                 connection.execute(statement)
             for _ in range(2):
                 with pytest.raises(LedgerError, match=r"damaged|does not follow"):
-                    ledger.commit(LUNGS.study, 2, came=b"", said=[b"x"], charges=[])
+                    ledger.commit(LUNGS.study, 2, came=b"", replies=[b"x"], charges=[])

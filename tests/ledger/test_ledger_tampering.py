@@ -23,9 +23,9 @@ def path(tmp_path: Path) -> Path:
     with DurableLedger.open(found) as ledger:
         ledger.join(HEART, life=LIFE)
         ledger.join(LUNGS, life=LIFE)
-        ledger.commit(LUNGS.study, 0, came=b"", said=[b"air"], charges=[Charge("sum", 0.1)])
-        ledger.commit(HEART.study, 0, came=b"ask", said=[b"beat", b"pulse"], charges=[Charge("sum", 0.1)])
-        ledger.commit(HEART.study, 1, came=b"ask", said=[b"more"], charges=[Charge("sum", 0.1)])
+        ledger.commit(LUNGS.study, 0, came=b"", replies=[b"air"], charges=[Charge("sum", 0.1)])
+        ledger.commit(HEART.study, 0, came=b"ask", replies=[b"beat", b"pulse"], charges=[Charge("sum", 0.1)])
+        ledger.commit(HEART.study, 1, came=b"ask", replies=[b"more"], charges=[Charge("sum", 0.1)])
         ledger.note(HEART.study, "consent")
     return found
 
@@ -53,7 +53,7 @@ def run(*statements: str) -> Callable[[sqlite3.Connection], None]:
 
 
 def commits(ledger: DurableLedger) -> None:
-    ledger.commit(HEART.study, 2, came=b"", said=[b"x"], charges=[Charge("sum", 0.1)])
+    ledger.commit(HEART.study, 2, came=b"", replies=[b"x"], charges=[Charge("sum", 0.1)])
 
 
 def joins(ledger: DurableLedger) -> None:

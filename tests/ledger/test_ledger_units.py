@@ -48,7 +48,7 @@ def test_a_study_that_ended_without_a_release_binds_nobody(tmp_path: Path) -> No
         ledger.join(of("by mistake", ROW), life=LIFE)
         ledger.abandon(account("by mistake").study)
         ledger.join(of("right", PEOPLE), life=LIFE)
-        ledger.commit(account("right").study, 0, came=b"", said=[b"x"], charges=[Charge("sum", 0.1)])
+        ledger.commit(account("right").study, 0, came=b"", replies=[b"x"], charges=[Charge("sum", 0.1)])
         ledger.finish(account("right").study)
         with pytest.raises(UnitMismatch):
             ledger.join(of("after", ROW), life=LIFE)
@@ -60,7 +60,7 @@ def test_every_entry_about_a_budget_says_its_kind(tmp_path: Path) -> None:
     with DurableLedger.open(tmp_path / "ledger.db") as ledger:
         joined = of("heart", PEOPLE)
         ledger.join(joined, life=LIFE)
-        ledger.commit(joined.study, 0, came=b"", said=[b"x"], charges=[Charge("sum", 0.1)])
+        ledger.commit(joined.study, 0, came=b"", replies=[b"x"], charges=[Charge("sum", 0.1)])
         ledger.join(joined, life=Budget(1.5, 1e-5))
         ledger.finish(joined.study)
         told = {entry.kind: entry.body["standing"]["unit"] for entry in ledger.entries() if entry.study == joined.study}
@@ -99,7 +99,7 @@ def test_no_history_adds_up_two_kinds(
                 assert ledger.head == before
                 continue
             if end != "unsaid":
-                ledger.commit(one.study, 0, came=b"", said=[b"x"], charges=[Charge("sum", 0.01)])
+                ledger.commit(one.study, 0, came=b"", replies=[b"x"], charges=[Charge("sum", 0.01)])
             if end != "open":
                 (ledger.finish if end == "finish" else ledger.abandon)(one.study)
         counted = {study.account.unit for study in ledger.studies() if study.standing.guarantees}

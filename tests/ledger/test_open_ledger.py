@@ -320,10 +320,10 @@ def test_dust_is_not_lost(path: Path) -> None:
     lasting, name = ledger._store.lasting(), study.name
     # In one step, because each step waits for the disk; the rule is the same.
     with pytest.raises(BudgetExceeded):
-        lasting.commit(name, 1, came=b"", said=[], charges=[Charge("dust", dust * limit)] * 1_400, keep=False)
-    lasting.commit(name, 1, came=b"", said=[], charges=[Charge("dust", dust * limit)] * 900, keep=False)
+        lasting.commit(name, 1, came=b"", replies=[], charges=[Charge("dust", dust * limit)] * 1_400, keep=False)
+    lasting.commit(name, 1, came=b"", replies=[], charges=[Charge("dust", dust * limit)] * 900, keep=False)
     for number in range(2, 40):
-        lasting.commit(name, number, came=b"", said=[], charges=[Charge("dust", 1e-9 * limit)], keep=False)
+        lasting.commit(name, number, came=b"", replies=[], charges=[Charge("dust", 1e-9 * limit)], keep=False)
     _, found = lasting.studies()
     exact = (1 - 1e-12) + 900 * dust**2 + 38 * 1e-18
     assert found.standing.exact.value == pytest.approx(limit * limit * exact, rel=1e-15)

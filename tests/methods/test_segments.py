@@ -130,7 +130,7 @@ def test_peers_whose_sums_differ_by_rounding_agree() -> None:
         mine = task.result(state)
         assert mine is not None
         assert sines(mine.basis, found.basis).max() < 1e-6
-        assert np.abs(state.found.T @ state.found - np.eye(4)).max() < 1e-12
+        assert np.abs(state.basis.T @ state.basis - np.eye(4)).max() < 1e-12
     assert found.values[2] < 1e-6 * found.values[0]
 
 
@@ -148,11 +148,11 @@ def test_found_directions_are_orthonormal_under_any_noise(seed: int) -> None:
     while task.result(state) is None:
         task.require_question(task.ask(state))
         state = task.advance(state, task.work(task.ask(state), DenseRows(some_rows()), EXACT), mechanism)
-        gap = state.found.T @ state.found - np.eye(state.found.shape[1])
+        gap = state.basis.T @ state.basis - np.eye(state.basis.shape[1])
         assert np.abs(gap).max(initial=0.0) < 1e-12
-        assert np.abs(state.found.T @ state.current).max(initial=0.0) < 1e-12
+        assert np.abs(state.basis.T @ state.current).max(initial=0.0) < 1e-12
         estimate = task.estimate(state)
-        assert estimate is not None and estimate.rank == state.found.shape[1] + state.current.shape[1]
+        assert estimate is not None and estimate.rank == state.basis.shape[1] + state.current.shape[1]
     assert task.at_rest(state) is None
 
 
@@ -197,7 +197,7 @@ def test_what_was_found_is_taken_off_after_the_release() -> None:
     task = a_task(tolerance=0.0)
     found, current = orthonormal(rng.standard_normal((12, 2))), orthonormal(rng.standard_normal((12, 1)))
     off = np.eye(12) - found @ found.T
-    state = SegmentsState(step=2 * 201 + 1, found=found, values=np.ones(2), current=orthonormal(off @ current))
+    state = SegmentsState(step=2 * 201 + 1, basis=found, values=np.ones(2), current=orthonormal(off @ current))
     gram, noise = rows.T @ rows, rng.standard_normal((12, 1))
     private = task.private(task.ask(state), DenseRows(rows))
     np.testing.assert_allclose(private.value, gram @ state.current, rtol=1e-9)

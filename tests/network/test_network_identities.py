@@ -48,7 +48,7 @@ def test_a_site_with_another_study_file_stops_and_says_both_digests(tmp_path: Pa
                 (study,) = ledger.studies()
                 assert (study.account.study, study.state, study.spent) == (wrong.digest, "open", 0)
             # The hub has heard both too, and goes on for the others.
-            told = [event.words for who, event in company.happened if who == "hub" and event.what == "left"]
+            told = [event.text for who, event in company.happened if who == "hub" and event.what == "left"]
             assert any(company.study.digest in words and wrong.digest in words for words in told)
             assert not hub.done()
             await asyncio.gather(*map(company.run_site, company.names[1:]), company.run_site("site 0"))

@@ -76,7 +76,7 @@ def test_one_row_less_in_a_backlog_of_several_slots_changes_one_slot(
 
         def closing(member: Any, slot: int, closed: Any, close: Any = close) -> Any:
             # The sums before noise.
-            kept[-1][member.name, slot] = closed.kept.tobytes()
+            kept[-1][member.name, slot] = closed.summary.tobytes()
             return close(member, slot, closed)
 
         monkeypatch.setattr(party, "close", closing)
@@ -248,9 +248,7 @@ def test_sites_answer_for_long_slots_after_ten_minutes(
     terms = {"deadline": deadline}
     company = by_clock(tmp_path / "study", begins=0.0, seconds=seconds, network=terms)
     assert slot_parties_of(company.study, memory=1 << 30).spec.delay == expected
-    assert (
-        f"{expected:g} seconds after its end" in {fact.label: fact.text for fact in facts_of(company.study)}["Slots"]
-    )
+    assert f"{expected:g} seconds after its end" in {fact.label: fact.text for fact in facts_of(company.study)}["Slots"]
 
 
 @pytest.mark.parametrize("delay", [0.0, -1.0, 0.5, float("nan"), float("inf"), 1e8])
@@ -309,7 +307,7 @@ close = SlotMember.close
 
 def closing(member, slot, closed):
     with (folder / "closed.txt").open("a") as log:
-        log.write(f"{slot} {hashlib.sha256(closed.kept.tobytes()).hexdigest()}\\n")
+        log.write(f"{slot} {hashlib.sha256(closed.summary.tobytes()).hexdigest()}\\n")
     return close(member, slot, closed)
 
 SlotMember.close = closing
@@ -362,7 +360,7 @@ def test_a_site_that_is_killed_in_its_backlog_closes_the_same_slots(tmp_path: Pa
     for there in (rows, rows[:0]):
         filled = task.open()
         filled.add(there)
-        digests.append(hashlib.sha256(filled.close().kept.tobytes()).hexdigest())
+        digests.append(hashlib.sha256(filled.close().summary.tobytes()).hexdigest())
     whole, empty = digests
     lines = [line.split() for line in (company.folder / "closed.txt").read_text().splitlines()]
     # A slot that was closed again after a kill has the same rows, and each end that was noted has its own.

@@ -222,7 +222,7 @@ def test_a_pipe_that_ends_says_which_slot_is_not_filled_and_its_closed_slots_cou
 
     hub = asyncio.run(all_of_them())
     assert [first in hub.durable.party.counted(slot) for slot in range(SLOTS)] == [True, True, False, False]
-    said = [event.words for who, event in company.happened if who == first and event.what == "waiting"]
+    said = [event.text for who, event in company.happened if who == first and event.what == "waiting"]
     assert any("slot 3 cannot be filled" in words for words in said)
 
 

@@ -215,7 +215,7 @@ def test_what_was_written_out_is_refused_where_it_means_nothing() -> None:
     assert validate_params(FederatedParams, asked).fanout == 8
     assert validate_params(FederatedParams, FederatedParams(2, epsilon=None, fanout=3)).fanout == 3
     with pytest.raises(ParameterError, match="fanout is for topology='tree', got 8"):
-        validate_params(FederatedParams, asked, given=("fanout",))
+        validate_params(FederatedParams, asked, explicit=("fanout",))
 
 
 def test_an_array_is_never_a_default() -> None:

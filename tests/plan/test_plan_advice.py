@@ -118,10 +118,10 @@ def test_too_few_people_for_a_search_are_told_what_would_do() -> None:
     few = replace(facts(300, sites=1, row_bound=None), spectrum=rich)
     found = advise(few, methods=("curator/covariance",))
     assert (found.verdict, found.best, found.chosen) == ("unfound", None, None)
-    assert found.forecasts[0].least > 300
+    assert found.forecasts[0].min_people > 300
     epsilon = next(float(line.split("epsilon = ")[1].split()[0]) for line in found.instead if "epsilon = " in line)
     people = next(int(line.split()[1]) for line in found.instead if "people" in line)
-    assert people == found.forecasts[0].least
+    assert people == found.forecasts[0].min_people
     for other in (
         replace(few, budget=Budget(epsilon, 1e-6)),
         replace(few, people=people),
@@ -130,7 +130,7 @@ def test_too_few_people_for_a_search_are_told_what_would_do() -> None:
         assert advise(other, methods=("curator/covariance",)).verdict == "works"
     # Units need more people than a bound.
     units = advise(replace(few, people=800, scale="private"), methods=("curator/covariance",))
-    assert units.verdict == "unfound" and units.forecasts[0].least > people
+    assert units.verdict == "unfound" and units.forecasts[0].min_people > people
     assert any("leave out the scale" in line for line in units.instead)
 
 

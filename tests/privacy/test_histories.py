@@ -31,7 +31,7 @@ TABLE = np.array([[1.0, 0, 1, 1], [0, 0, 0, 0], [1, 1, 1, 1]])
 @pytest.mark.parametrize("kind", [np.float64, np.float32, np.int64, np.uint8, np.bool_])
 @pytest.mark.parametrize("sparse", [False, True])
 def test_every_type_of_number_makes_the_same_rows(kind: Any, sparse: bool) -> None:
-    region = Histories(dim=4, least=2)
+    region = Histories(dim=4, min_degree=2)
     wanted = TABLE / np.sqrt(np.maximum(TABLE.sum(axis=1, keepdims=True), 2))
     block = Block(sp.csr_array(TABLE.astype(kind)) if sparse else TABLE.astype(kind))
     found = sparse_rows(region, block).rows.toarray() if sparse else dense(region, block)
@@ -41,7 +41,7 @@ def test_every_type_of_number_makes_the_same_rows(kind: Any, sparse: bool) -> No
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_items_outside_of_the_columns_count_for_nothing(sparse: bool) -> None:
-    region = Histories(dim=2, least=1, columns=np.array([1, 2]))
+    region = Histories(dim=2, min_degree=1, columns=np.array([1, 2]))
     rows = SparseRows(sp.csr_array(TABLE)) if sparse else DenseRows(TABLE)
     near = Neighbours.ZERO_OUT
     found = bounded_sum(rows, domain=region, neighbours=near).value
@@ -107,17 +107,17 @@ def test_a_matrix_without_rows_has_no_histories() -> None:
 @pytest.mark.parametrize("least", [0, -1, 2**54])
 def test_a_least_degree_that_is_none_is_refused(least: int) -> None:
     with pytest.raises(ValueError, match="least must lie between 1"):
-        Histories(dim=3, least=least)
+        Histories(dim=3, min_degree=least)
 
 
 @pytest.mark.parametrize("columns", [[2, 1], [1, 1], [-1, 2], [[0, 1]], [0, 1, 2], []])
 def test_columns_that_are_no_list_of_columns_are_refused(columns: list[Any]) -> None:
     with pytest.raises(ValueError, match="columns"):
-        Histories(dim=2, least=1, columns=np.array(columns, dtype=np.int64))
+        Histories(dim=2, min_degree=1, columns=np.array(columns, dtype=np.int64))
 
 
 def test_weights_of_items_are_for_whole_users() -> None:
-    weighted = Histories(dim=3, least=2, columns=None, weights=np.array([1.0, 2.0, 4.0]))
+    weighted = Histories(dim=3, min_degree=2, columns=None, weights=np.array([1.0, 2.0, 4.0]))
     found = dense(weighted, Block(np.array([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]])))
     # In proportion to the weights, and as long as the rows of ones were.
     wanted = np.sqrt([[0.2, 0.8, 0.0], [0.0, 0.0, 0.5], [0.0, 0.0, 0.0]])
@@ -125,7 +125,7 @@ def test_weights_of_items_are_for_whole_users() -> None:
     np.testing.assert_allclose(found, wanted, rtol=2.0**-43)
     assert (found <= wanted).all()
     for near in (Neighbours.ZERO_OUT, Neighbours.ADD_REMOVE, Neighbours.REPLACE_ONE):
-        assert weighted.gram_sensitivity(near) == Histories(dim=3, least=2).gram_sensitivity(near)
+        assert weighted.gram_sensitivity(near) == Histories(dim=3, min_degree=2).gram_sensitivity(near)
     rows = DenseRows(np.eye(3))
     for release in (bounded_sum, bounded_trace, bounded_gram):
         with pytest.raises(ValueError, match="item weights give user-level privacy only"):
@@ -137,7 +137,7 @@ def test_weights_of_items_are_for_whole_users() -> None:
 @pytest.mark.parametrize("weights", [[1, 2], [0, 1, 1], [-1, 1, 1], [1, 1, math.nan], [1, 1, math.inf], [1e-200, 1, 1]])
 def test_weights_that_are_none_are_refused(weights: list[float]) -> None:
     with pytest.raises(ValueError, match="weight"):
-        Histories(dim=3, least=1, columns=None, weights=np.array(weights, dtype=np.float64))
+        Histories(dim=3, min_degree=1, columns=None, weights=np.array(weights, dtype=np.float64))
 
 
 def test_a_region_is_frozen_and_has_no_center() -> None:
@@ -145,7 +145,7 @@ def test_a_region_is_frozen_and_has_no_center() -> None:
     assert region.shifted_center is None
     assert region.radius == 1.0
     with pytest.raises(FrozenInstanceError):
-        region.least = 2  # type: ignore[misc]
+        region.min_degree = 2  # type: ignore[misc]
 
 
 def test_golden_numbers_of_one_interaction() -> None:
@@ -183,7 +183,7 @@ def test_the_bound_on_products_is_in_proportion_to_the_rows_however_small(least:
         basis = np.zeros((3, 2))
         basis[0, 0] = 10.0**-power
         try:
-            stated = Histories(dim=3, least=least).gram_times_sensitivity(
+            stated = Histories(dim=3, min_degree=least).gram_times_sensitivity(
                 Neighbours.INTERACTION, basis=basis, basis_norm=1.0
             )
         except ValueError:

@@ -235,7 +235,10 @@ def test_noise_is_what_was_charged_for(unit: str, least: int) -> None:
     for product in products:
         has_law(product)
     # The scale that it was divided by is the sensitivity over the charge: what accounting stands on.
-    region, near = Histories(dim=180, least=least), Neighbours.INTERACTION if unit == "item" else Neighbours.ZERO_OUT
+    region, near = (
+        Histories(dim=180, min_degree=least),
+        Neighbours.INTERACTION if unit == "item" else Neighbours.ZERO_OUT,
+    )
     transcript = Transcript()
     with pytest.MonkeyPatch.context() as patch:
         transcript.watch(patch)

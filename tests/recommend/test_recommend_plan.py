@@ -20,12 +20,12 @@ from eigenveil.recommend.plan import ItemTerms, plan_items
 
 GOWALLA = ItemTerms(
     dim=41000,
-    kept=41000,
+    n_kept=41000,
     rank=32,
     users=30000,
     budget=Budget(3.0, 1e-6),
     neighbours=Neighbours.ZERO_OUT,
-    least=1,
+    min_degree=1,
     method="auto",
     degrees=False,
 )
@@ -38,12 +38,12 @@ def terms(draw: st.DrawFn) -> ItemTerms:
     kept = draw(st.sampled_from([dim, max(2, dim // 2), max(2, dim // 20)]))
     return ItemTerms(
         dim=dim,
-        kept=kept,
+        n_kept=kept,
         rank=draw(st.integers(1, min(kept, 64))),
         users=draw(st.sampled_from([1, 10, 1000, 10**5, 10**7])),
         budget=Budget(draw(st.sampled_from([0.01, 0.3, 1.0, 10.0, 50.0])), draw(st.sampled_from([1e-9, 1e-4, 0.1]))),
         neighbours=draw(st.sampled_from([Neighbours.ZERO_OUT, Neighbours.REPLACE_ONE, Neighbours.INTERACTION])),
-        least=draw(st.sampled_from([1, 5, 20])),
+        min_degree=draw(st.sampled_from([1, 5, 20])),
         method=draw(st.sampled_from(["auto", "covariance", "power"])),
         degrees=draw(st.booleans()) or kept < dim,
         history=draw(st.sampled_from([None, 1.0, 30.0])),
@@ -79,7 +79,7 @@ def test_a_plan_can_be_carried_out(asked: ItemTerms) -> None:
     # Popularity is found before what lies beyond it.
     assert 0 <= plan.expected.beyond <= plan.expected.share + 1e-12 <= 1 + 1e-9
     assert 0 <= plan.expected.above <= asked.rank
-    assert asked.rank <= plan.width <= asked.kept
+    assert asked.rank <= plan.width <= asked.n_kept
     assert min(plan.shares) > 0
     assert sum(plan.shares) <= 1 + 1e-12
     assert (plan.degrees_share > 0) == asked.degrees
@@ -115,7 +115,7 @@ def test_a_rank_that_cannot_be_is_refused(rank: int) -> None:
 
 def test_pairs_of_items_that_do_not_fit_in_memory_are_not_asked_for() -> None:
     assert plan_items(GOWALLA).method == "power"
-    assert plan_items(replace(GOWALLA, dim=1000, kept=1000)).method == "covariance"
+    assert plan_items(replace(GOWALLA, dim=1000, n_kept=1000)).method == "covariance"
 
 
 @settings(max_examples=100)
@@ -135,7 +135,7 @@ def test_what_is_advised_would_do(asked: ItemTerms) -> None:
             assert change.pop("unit") == "item"
             other = replace(other, neighbours=Neighbours.INTERACTION)
         if "items" in change:
-            other = replace(other, kept=change.pop("items"), degrees=True)
+            other = replace(other, n_kept=change.pop("items"), degrees=True)
         assert not change
         assert all(f"{name}={value!r}" in str(advice) for name, value in advice.change.items())
         found = plan_items(other)
@@ -202,12 +202,12 @@ def between() -> tuple[int, ItemTerms]:
     """So many users that a fit is neither hopeless nor good, found without knowing where that begins."""
     asked = ItemTerms(
         dim=200,
-        kept=200,
+        n_kept=200,
         rank=8,
         users=1,
         budget=Budget(1.0, 1e-5),
         neighbours=Neighbours.ZERO_OUT,
-        least=1,
+        min_degree=1,
         method="auto",
         degrees=False,
     )
@@ -364,7 +364,7 @@ def test_a_claim_that_is_no_number_of_users_is_refused(claim: Any) -> None:
 
 
 def test_a_longer_history_and_fewer_items_give_more_hope() -> None:
-    for longer in (replace(GOWALLA, history=400.0), replace(GOWALLA, kept=500, degrees=True)):
+    for longer in (replace(GOWALLA, history=400.0), replace(GOWALLA, n_kept=500, degrees=True)):
         one, other = plan_items(GOWALLA).expected, plan_items(longer).expected
         assert one is not None and other is not None
         assert other.share >= one.share

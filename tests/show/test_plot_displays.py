@@ -203,7 +203,7 @@ def test_many_charges_share_the_last_bar() -> None:
     ledger = Ledger(epsilon=2.0, delta=1e-6)
     for at in range(50):
         ledger.spend(0.02, label=f"release {at}")
-    display = BudgetDisplay.from_estimator(ledger, most=5)
+    display = BudgetDisplay.from_estimator(ledger, max_bars=5)
     assert [text.get_text() for text in display.ax_.get_yticklabels()][-1] == "46 more"
     last = display.bars_[-1]
     assert last.get_x() + last.get_width() == pytest.approx(ledger.epsilon())
@@ -244,14 +244,14 @@ def test_a_plan_draws_the_forecasts_with_their_intervals(tmp_path: Path) -> None
     corners = {tuple(corner) for corner in np.asarray(display.bands_[0].get_paths()[0].vertices).tolist()}
     assert {(at, one.captured.low) for at, one in found} <= corners
     assert {(at, one.captured.high) for at, one in found} <= corners
-    assert display.asked_ is not None
-    assert list(np.unique(display.asked_.get_xdata())) == [1.0]
+    assert display.target_ is not None
+    assert list(np.unique(display.target_.get_xdata())) == [1.0]
 
 
 def test_a_plan_of_a_fit_marks_its_own_epsilon(pca: PrivatePCA, federated: FederatedPCA, tmp_path: Path) -> None:
     pca.save(tmp_path / "model.safetensors")
     display, again = (PlanDisplay.from_estimator(source) for source in (pca, tmp_path / "model.safetensors"))
-    assert display.asked == 1.0 and 1.0 in display.epsilons
+    assert display.target == 1.0 and 1.0 in display.epsilons
     assert display.method == "curator/covariance"
     assert display.captured == again.captured
     assert display.captured[-1].value > display.captured[0].value
@@ -269,7 +269,7 @@ def test_a_plan_in_a_file_draws_what_the_command_found(tmp_path: Path) -> None:
     points = json.loads(found.stdout)["curve"]["points"]
     assert display.epsilons == (0.3, 1.0)
     assert [one.value for one in display.captured] == [point["captured"]["value"] for point in points]
-    assert display.asked == 1.0
+    assert display.target == 1.0
 
 
 @pytest.mark.parametrize(

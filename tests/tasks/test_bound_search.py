@@ -258,19 +258,19 @@ def test_a_site_accepts_what_an_honest_hub_asks() -> None:
         state = fit.advance(state, fit.work(question, DenseRows(ROWS), EXACT), EXACT)
     answer = fit.result(state)
     assert answer is not None
-    again = fit.found(fit.answer(answer))
+    again = fit.decode_result(fit.encode_result(answer))
     assert again.domain.radius == answer.domain.radius
     assert again.clipped == answer.clipped
     assert again.outliers == answer.outliers
     hiding = replace(answer, outliers=Outliers(8.0, 0.01, 0.5, 0.001, 90.0))
-    assert fit.found(fit.answer(hiding)).outliers == hiding.outliers
+    assert fit.decode_result(fit.encode_result(hiding)).outliers == hiding.outliers
     assert again.norms == answer.norms and any(norm > 0 for norm in answer.norms or ())
-    *arrays, numbers = fit.answer(answer)
+    *arrays, numbers = fit.encode_result(answer)
     for norm in (-1.0, math.inf, math.nan):
         with pytest.raises(ValueError, match=r"norms of an answer|finite"):
-            fit.found((*arrays, np.array([*numbers[:-6], norm, *numbers[-5:]])))
+            fit.decode_result((*arrays, np.array([*numbers[:-6], norm, *numbers[-5:]])))
     with pytest.raises(ValueError, match=r"outliers of an answer|finite"):
-        fit.found((*arrays, np.array([*numbers[:-1], -1.0])))
+        fit.decode_result((*arrays, np.array([*numbers[:-1], -1.0])))
 
 
 NUMBERS = {

@@ -72,12 +72,17 @@ class Candidates:
         deviation = np.full(released.shape, scale)
         if not symmetric:
             return cls(
-                released=released.ravel(), without=without.ravel(), including=including.ravel(), deviation=deviation.ravel()
+                released=released.ravel(),
+                without=without.ravel(),
+                including=including.ravel(),
+                deviation=deviation.ravel(),
             )
         # Symmetrised noise (N + N^T) / 2 has less variance off the diagonal.
         deviation[~np.eye(len(released), dtype=bool)] /= math.sqrt(2)
         upper = np.triu_indices(len(released))
-        return cls(released=released[upper], without=without[upper], including=including[upper], deviation=deviation[upper])
+        return cls(
+            released=released[upper], without=without[upper], including=including[upper], deviation=deviation[upper]
+        )
 
 
 def told(releases: Sequence[Candidates], *, weighed: Sequence[Candidates] | None = None) -> float:

@@ -355,11 +355,13 @@ def entries_from_components(components: Array, variances: Array, *, columns: tup
 
     FedPower (2.5): M is about V diag(l) V^T, and M_jj = sum_i l_i V_ji^2 is linear in l. Nothing else is needed to find l.
 
-    >>> entries_from_components(np.array([[0.6, 0.8]]), np.array([36.0]), known=(0,)).round(9).tolist()
+    >>> entries_from_components(np.array([[0.6, 0.8]]), np.array([36.0]), columns=(0,)).round(9).tolist()
     [[36.0, 48.0], [48.0, 64.0]]
     """
     rank = len(components)
-    require(len(columns) >= rank, f"known must name at least as many columns as components, {rank}, got {len(columns)}")
+    require(
+        len(columns) >= rank, f"columns must name at least as many columns as components, {rank}, got {len(columns)}"
+    )
     # Eigenvalues of a covariance are not negative, which helps where noise is large.
     values, _ = nnls(np.square(components[:, list(columns)]).T, variances)
     matrix: Array = (components.T * values) @ components

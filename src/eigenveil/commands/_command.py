@@ -58,7 +58,11 @@ def with_options(
     - A command that `reads` a table also gets `reading`, the checked `TableParams`. They are no part of `settings`.
     """
     table = {name: parameter for name, parameter in declared(TableParams).items() if reads and name not in leave}
-    offered = {name: parameter for name, parameter in declared(params).items() if "cli" in parameter.param.surfaces and name not in leave}
+    offered = {
+        name: parameter
+        for name, parameter in declared(params).items()
+        if "cli" in parameter.param.surfaces and name not in leave
+    }
     # Parameters of both classes, such as --columns, become one option, which `reading` has.
     fields = {name: parameter for name, parameter in offered.items() if name not in table}
 
@@ -68,7 +72,9 @@ def with_options(
         others = {parameter.name: f"--{parameter.name.replace('_', '-')}" for parameter in own}
         option_names = _also(spelling or in_options(params, X=rows, **others), table)
         # In --help, arguments come first, then the options of parameters, then the command's own.
-        first = [parameter for parameter in own if parameter.default is inspect.Parameter.empty or parameter.name in ahead]
+        first = [
+            parameter for parameter in own if parameter.default is inspect.Parameter.empty or parameter.name in ahead
+        ]
         rest = [parameter for parameter in own if parameter not in first]
         shown = [_under(parameter, panels or {}) for parameter in fields.values()]
         options = [option for parameter in shown for option in _options(parameter, option_names, needed=not unless)]
@@ -88,7 +94,9 @@ def with_options(
                 raise ValueError(error.said(option_names)) from error
 
         # Keywords only: typer passes everything by name, and a required parameter may then follow an optional one.
-        whole = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in (*first, *options, *rest, *last)]
+        whole = [
+            parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in (*first, *options, *rest, *last)
+        ]
         run.__signature__ = inspect.Signature(whole)  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in whole}
         return run
@@ -166,7 +174,9 @@ def written_out(context: typer.Context, params: type) -> list[str]:
     """The options of `params` that the user typed on the command line."""
     names = {name: flag(field) for name, field in declared(params).items()}
     names |= {
-        _switch(field): field.param.opt_out.option for field in declared(params).values() if field.param.opt_out is not None
+        _switch(field): field.param.opt_out.option
+        for field in declared(params).values()
+        if field.param.opt_out is not None
     }
     sources = ((option, context.get_parameter_source(name)) for name, option in names.items())
     return [option for option, source in sources if source is not None and source.name == "COMMANDLINE"]

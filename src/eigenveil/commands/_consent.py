@@ -168,7 +168,9 @@ def require_names(
         return
     # In quotes, since a name may have blanks and commas.
     quoted = ", ".join(f'"{name}"' for name in others)
-    warning = f'This table is in your ledger as {quoted}. As "{dataset}" the same people would get a second total budget'
+    warning = (
+        f'This table is in your ledger as {quoted}. As "{dataset}" the same people would get a second total budget'
+    )
     require(
         not yes,
         f"{warning}, which --yes does not agree to. Use --dataset {shlex.quote(others[0])}, or write both names into your policy "

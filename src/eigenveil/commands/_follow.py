@@ -245,7 +245,7 @@ class _Writer:
         """Save the stream of a run that ends early, and then pay: a state that could not be written costs nothing."""
         self._pca.save_state(state, notes=self.notes())
         # It may release later what is in it. Whoever resumes it pays, if this process is killed now.
-        self._spending.kept = True
+        self._spending.is_saved = True
         self.pay()
 
     def _keep(self) -> None:
@@ -257,7 +257,7 @@ class _Writer:
             self.state = self._job.state or (_spare(self._job) if private else None)
         if self.state is not None and possible:
             self._pca.checkpoint(self.state, notes={**self.notes(), "running": True})
-            self.kept, self._spending.kept = _rows(self._pca), True
+            self.kept, self._spending.is_saved = _rows(self._pca), True
         self._charged = self._charges()
 
     def _model(self) -> "Model":
@@ -331,7 +331,7 @@ def _unit(pca: "StreamingPCA") -> "PrivacyUnit":
     from eigenveil.core.unit import Neighbours
     from eigenveil.privacy.facts import Person
 
-    protects = Person(place="stream", grouped=pca.person is not None, most=pca.person_blocks, column=pca.person)
+    protects = Person(source="stream", grouped=pca.person is not None, max_parts=pca.person_blocks, column=pca.person)
     return protects.protected(Neighbours(pca.neighbours))
 
 

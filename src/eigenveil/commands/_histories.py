@@ -313,7 +313,9 @@ def fitted_on(
         fitted = PrivateRecommender(**{**settings, "item_degrees": degrees}).fit(sites, watch=view.see)
     spelling = in_options(FitParams)
     messages = (warning.message for warning in caught)
-    return fitted, [message.said(spelling) if isinstance(message, ParameterWarning) else str(message) for message in messages]
+    return fitted, [
+        message.said(spelling) if isinstance(message, ParameterWarning) else str(message) for message in messages
+    ]
 
 
 @final

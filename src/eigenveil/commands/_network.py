@@ -308,7 +308,9 @@ def keys_beside(
         elif pin in places:
             others.append(places[pin])
     waiting = f"; {', '.join(path.name for path in unsigned)} has no certificate beside it yet" if unsigned else ""
-    instead = "; ".join(f"{certificate.name!r} is a {certificate.role}: run `eigenveil {certificate.role}`" for certificate in others)
+    instead = "; ".join(
+        f"{certificate.name!r} is a {certificate.role}: run `eigenveil {certificate.role}`" for certificate in others
+    )
     require(
         len(fitting) > 0,
         f"no .key file beside {study} belongs to a {role} of it{waiting}; {instead or 'give it with --keys'}",

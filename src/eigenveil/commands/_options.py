@@ -26,7 +26,12 @@ def option(
     """
     *flags, metavar, description = names
     return typer.Option(
-        *map(str, flags), metavar=metavar, help=description, show_default=shows or none_means, rich_help_panel=panel, **range_
+        *map(str, flags),
+        metavar=metavar,
+        help=description,
+        show_default=shows or none_means,
+        rich_help_panel=panel,
+        **range_,
     )
 
 

@@ -187,7 +187,9 @@ def _of_file(path: Path) -> "Release":
 def _stated(files: Sequence[Path]) -> "list[Release]":
     """What the files cost, if that can be added up."""
     # Compared after links are followed: one release must not be counted as two, nor two as one.
-    twice = [path for index, path in enumerate(files) if path.resolve() in {earlier.resolve() for earlier in files[:index]}]
+    twice = [
+        path for index, path in enumerate(files) if path.resolve() in {earlier.resolve() for earlier in files[:index]}
+    ]
     require(not twice, f"{', '.join(map(str, twice[:1]))} is given twice. One release is paid for once")
     releases = [_of_file(path) for path in files]
     for earlier, other in combinations(releases, 2):

@@ -194,7 +194,9 @@ def _settings(rows: "Array", seed: int | None) -> "Iterator[Callable[[], DemoFit
         def fit() -> DemoFit:
             result = pca.fit(data)
             sent = int(result.model_.settings.get("bytes", 0))
-            return DemoFit(setting=setting, trusted=trusted, basis=result.subspace_.basis, sent=sent, model=result.model_)
+            return DemoFit(
+                setting=setting, trusted=trusted, basis=result.subspace_.basis, sent=sent, model=result.model_
+            )
 
         return fit
 

@@ -89,7 +89,8 @@ def hub(
     # Beside the study file, whatever the current folder is: a later run must find it again.
     transcript_path = study.with_suffix(".transcript") if transcript is None else transcript
     require(
-        study_file.streaming == serve, _SERVE if study_file.streaming else f"--serve is for streams, and {study} is of tables"
+        study_file.streaming == serve,
+        _SERVE if study_file.streaming else f"--serve is for streams, and {study} is of tables",
     )
     if serve:
         from eigenveil.commands.watch import served
@@ -109,7 +110,16 @@ def hub(
         inputs=[study, transcript_path, *([] if keys is None else [keys])],
     )
     require_printer(report_path)
-    _run(study_file, mine, model=target, report=report_path, transcript=transcript_path, listen=where, memory=allowed, page=shown_at)
+    _run(
+        study_file,
+        mine,
+        model=target,
+        report=report_path,
+        transcript=transcript_path,
+        listen=where,
+        memory=allowed,
+        page=shown_at,
+    )
 
 
 def _run(

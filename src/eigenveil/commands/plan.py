@@ -170,7 +170,7 @@ def plan(
 def epsilons_from(text: str, *, requested: float) -> tuple[float, ...]:
     """The epsilons of the curve, sorted, each once, including the `requested` one.
 
-    >>> epsilons_from("3,0.3", asked=1.0)
+    >>> epsilons_from("3,0.3", requested=1.0)
     (0.3, 1.0, 3.0)
     """
     try:

@@ -170,7 +170,7 @@ def _between_peers(settings: Mapping[str, Any], explicit: Collection[str]) -> Go
 def _checked(kind: type[Kind], settings: Mapping[str, Any], explicit: Collection[str]) -> Kind:
     # `simulate` has the parameters of both kinds of fit. Each kind takes its own.
     own = {name: settings[name] for name in declared(kind) if name in settings}
-    return validate_params(kind, kind(**own), given=explicit)
+    return validate_params(kind, kind(**own), explicit=explicit)
 
 
 def dead_from(texts: Sequence[str], names: Sequence[str], *, stem: str, rng: Any) -> dict[str, int]:

@@ -314,7 +314,8 @@ class KnownSpectrum:
             plain = json.loads(text)
             if isinstance(plain, list):
                 require(
-                    bool(plain) and all(isinstance(number, int | float) and not isinstance(number, bool) for number in plain),
+                    bool(plain)
+                    and all(isinstance(number, int | float) and not isinstance(number, bool) for number in plain),
                     "a list must contain numbers alone, one for each variance",
                 )
                 return self._of_variances(plain, path, spread=PUBLIC_SPREAD)

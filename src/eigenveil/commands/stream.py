@@ -217,7 +217,7 @@ def stream(
     from eigenveil.show.bounds import shared_cost
 
     person, max_blocks = settings["person"], settings["person_blocks"]
-    protects = Person(place="stream", grouped=person is not None, most=max_blocks, column=person)
+    protects = Person(source="stream", grouped=person is not None, max_parts=max_blocks, column=person)
     unit = protects.protected(Neighbours(settings["neighbours"]))
     return replace(answer, after=lambda: draw(shared_cost(bounds_file, settings, unit)))
 
@@ -267,7 +267,9 @@ def _state_to_resume(state: Path | None, model: Path) -> Path:
         len(states) <= 1,
         f"--resume needs a state to continue from. Name it with --state FILE: {listed(map(str, states))}",
     )
-    require(bool(states), f"--resume needs a state to continue from, and there is none beside {model}. {_afresh(model)}")
+    require(
+        bool(states), f"--resume needs a state to continue from, and there is none beside {model}. {_afresh(model)}"
+    )
     return states[0]
 
 

@@ -140,7 +140,10 @@ def require_current(folder: Path, authority: str, certificates: "Sequence[Certif
     dated = [("the authority", AUTHORITY, signer.not_valid_before_utc, signer.not_valid_after_utc)]
     # `keys init` writes hub.crt, whatever the name of the hub is.
     stems = (HUB if certificate.role == "hub" else file_stem(certificate.name) for certificate in certificates)
-    dated += [(certificate.name, stem, certificate.begins, certificate.ends) for certificate, stem in zip(certificates, stems, strict=True)]
+    dated += [
+        (certificate.name, stem, certificate.begins, certificate.ends)
+        for certificate, stem in zip(certificates, stems, strict=True)
+    ]
     early = [f"{name} on {begins:%Y-%m-%d}" for name, _, begins, _ in dated if now < begins]
     require(not early, f"certificates that have not begun: {listed(early)}. Set the clock of this computer, or wait")
     over = [(f"{name} on {ends:%Y-%m-%d}", folder / f"{stem}.crt") for name, stem, _, ends in dated if now > ends]
@@ -170,7 +173,8 @@ def certificates_in(folder: Path) -> tuple[str, dict[str, "Certificate"]]:
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
         require(
-            certificate.name not in certificates, f"{path}: another file in {folder} has the name {certificate.name!r} too"
+            certificate.name not in certificates,
+            f"{path}: another file in {folder} has the name {certificate.name!r} too",
         )
         certificates[certificate.name] = certificate
     return contents(authority).decode(errors="replace"), certificates
@@ -438,7 +442,12 @@ def _surviving(study_file: "StudyFile", params: Mapping[str, Any], parties: Mapp
     from eigenveil.network.rules import fatal_peers
     from eigenveil.network.study import StudyFile
 
-    if params["topology"] != "gossip" or not study_file.private or params["noise"] == "published" or "restarts" in params:
+    if (
+        params["topology"] != "gossip"
+        or not study_file.private
+        or params["noise"] == "published"
+        or "restarts" in params
+    ):
         return study_file
     names = [peer.name for peer in study_file.peers]
     candidates = [{**params, "restarts": 1}]

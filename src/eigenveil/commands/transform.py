@@ -137,7 +137,7 @@ def _matched(path: Path, model: "Model", reading: Reading, *, clip: bool) -> _Sc
     dim = model.components.shape[1]
     if reading.params.na_values is None and model.marks:
         # What stood for a missing value in the fit does so here, too: words in columns of text are known only while reading.
-        reading = replace(reading, asked=replace(reading.params, na_values=model.marks.texts))
+        reading = replace(reading, params=replace(reading.params, na_values=model.marks.texts))
     # The model remembers how its own table counted, and another table is read the same way.
     one_based = reading.params.one_based or bool(model.settings.get("one_based", False))
     format_ = reading.format(path)

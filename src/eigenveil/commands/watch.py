@@ -91,7 +91,9 @@ def followed(options: Given, source: Path, *, connect: str | None) -> None:
     with opening(options, "site", make, read) as opened:
         agent, ledger, voice, view = opened.agent, opened.ledger, opened.voice, opened.view
         view.of(agent, calls=agent.calls)
-        disclose_stream(voice, agent, ledger, source=source, ledger_path=options.ledger, joined=opened.replay is not None)
+        disclose_stream(
+            voice, agent, ledger, source=source, ledger_path=options.ledger, joined=opened.replay is not None
+        )
         if options.dry_run:
             voice.say("This was a dry run: nothing was written and nobody was called.")
             return
@@ -123,7 +125,9 @@ def _give_back_memory() -> None:
         mallopt(_MMAP_THRESHOLD, 1 << 17)
 
 
-def served(study_file: "StudyFile", keys: "Keys", *, study: Path, log: Path, model: Path, listen: str, memory: int) -> None:
+def served(
+    study_file: "StudyFile", keys: "Keys", *, study: Path, log: Path, model: Path, listen: str, memory: int
+) -> None:
     """Run the hub of a study of streams until the last slot and its window are over."""
     from eigenveil.data.archive import whole_file
     from eigenveil.network.agents.slot_hub import SlotHubAgent, current_line
@@ -237,13 +241,13 @@ def _followed_lines(path: Path, study: "StudyFile", *, once: bool) -> Iterator[t
 def _shown(facts: Mapping[str, Any]) -> Iterator[str]:
     """The current answer in words."""
     sites = len(facts["heard"]) + len(facts["missing"])
-    missing = f"; missing: {listed(facts['missing'], most=10)}" if facts["missing"] else ""
+    missing = f"; missing: {listed(facts['missing'], max_count=10)}" if facts["missing"] else ""
     yield f"{facts['at']}  slot {facts['slot']} of {facts['slots']}: {len(facts['heard'])} of {sites} heard{missing}"
     for slot, names in facts["late"].items():
         if names:
-            yield f"  slot {slot} still lacks {listed(names, most=10)}"
+            yield f"  slot {slot} still lacks {listed(names, max_count=10)}"
     if facts["skipped"]:
-        yield f"  skipped, with nothing unmasked: slot {listed(list(map(str, facts['skipped'])), most=10)}"
+        yield f"  skipped, with nothing unmasked: slot {listed(list(map(str, facts['skipped'])), max_count=10)}"
     if facts["horizon"] < facts["slots"]:
         yield f"  sources have ended: there are {facts['horizon']} slots"
     if "components" not in facts:

@@ -94,12 +94,12 @@ def _at_most(epsilon: float, mu: float) -> float:
     Relative errors of u in low, high and both functions move each of the two terms by a few u (1 + |low|) (1 + high) of itself.
     Where mu is small the terms are nearly equal, so that error can be large compared with their difference.
     """
-    found = delta_of(epsilon, mu)
+    delta = delta_of(epsilon, mu)
     if mu == 0 or math.isinf(mu) or math.isinf(epsilon):
-        return found
+        return delta
     low, high = epsilon / mu - mu / 2, epsilon / mu + mu / 2
     term = 1.0 if low < -5 else 0.5 * scaled_erfc(low / math.sqrt(2)) * math.exp(-low * low / 2)
-    return found * (1 + _LEFT) + _ROUNDING * (1 + abs(low)) * (1 + high) * term
+    return delta * (1 + _LEFT) + _ROUNDING * (1 + abs(low)) * (1 + high) * term
 
 
 # A fit asks for the same few numbers again and again, and each takes forty evaluations.

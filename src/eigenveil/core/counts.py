@@ -183,14 +183,14 @@ class ColumnTailsWork:
                 continue
             with np.errstate(over="ignore", invalid="ignore"):
                 moved, _ = domain.measured(block, np.empty(block.values.shape))
-            place = self.cells.place(moved)
-            place += count * np.arange(dim)
+            index = self.cells.place(moved)
+            index += count * np.arange(dim)
             weights = None if block.weights is None else np.repeat(block.weights, dim)
             if domain.gaps is not None and domain.gaps.values is None:
                 # Missing entries count as nothing. Their place is that of zero, which is a cell like any other.
-                there = ~domain.gaps.gone(block.values).ravel()
-                weights = there.astype(np.float64) if weights is None else weights * there
-            counts.add(counted(place.ravel(), weights, dim * count), len(block))
+                present = ~domain.gaps.gone(block.values).ravel()
+                weights = present.astype(np.float64) if weights is None else weights * present
+            counts.add(counted(index.ravel(), weights, dim * count), len(block))
         return counts
 
     def joined(self, left: Total, right: Total) -> Total:
@@ -204,20 +204,20 @@ def nobody(cells: int) -> Total:
     return Total.zeros((cells,), each=round(1 / COUNT_UNIT))
 
 
-def counted(place: Any, weights: Array | None, cells: int) -> Integers:
+def counted(index: Any, weights: Array | None, cells: int) -> Integers:
     """How many rows, (b,), are in each cell, (cells,), in whole numbers of `COUNT_UNIT`."""
     if weights is None:
-        return np.bincount(place, minlength=cells) * round(1 / COUNT_UNIT)
+        return np.bincount(index, minlength=cells) * round(1 / COUNT_UNIT)
     # Whole numbers of 34 bits: a block of them adds up exactly.
-    return np.bincount(place, weights=whole_weights(weights), minlength=cells).astype(np.int64)
+    return np.bincount(index, weights=whole_weights(weights), minlength=cells).astype(np.int64)
 
 
 def _weights(block: Block, domain: Domain) -> Array | None:
     """The weights of rows, (b,), zero for rows that count as nothing; None for one each."""
     if domain.gaps is None or not domain.gaps.drops:
         return block.weights
-    kept = domain.gaps.kept(block).astype(np.float64)
-    return kept if block.weights is None else block.weights * kept
+    mask = domain.gaps.kept(block).astype(np.float64)
+    return mask if block.weights is None else block.weights * mask
 
 
 def _times_root(counts: Total, *, columns: int) -> Array:
@@ -269,8 +269,8 @@ def _toeplitz(cells: int, columns: Integers) -> Array:
     coefficients = np.cumprod(np.concatenate([[1.0], (2 * steps - 1) / (2 * steps)]))
     coefficients = np.rint(coefficients / _ROOT_UNIT) * _ROOT_UNIT
     distance = np.subtract.outer(np.arange(cells), columns)
-    found: Array = np.where(distance >= 0, coefficients[np.abs(distance)], 0.0)
-    return found
+    matrix: Array = np.where(distance >= 0, coefficients[np.abs(distance)], 0.0)
+    return matrix
 
 
 @lru_cache(maxsize=8)
@@ -290,12 +290,12 @@ def _norms(block: Block, domain: Domain) -> Array:
     with np.errstate(over="ignore", invalid="ignore"):
         if block.sparse:
             return _sparse_norms(block, domain)
-        found, size = np.empty(len(block)), cached_rows(domain.dim)
+        norms, size = np.empty(len(block)), cached_rows(domain.dim)
         scratch = np.empty((min(len(block), size), domain.dim))
         for start in range(0, len(block), size):
             # Each row is summed by itself, so its norm does not depend on the rows beside it.
-            np.sqrt(domain.measured(block.piece(start, size), scratch)[1], out=found[start : start + size])
-        return found
+            np.sqrt(domain.measured(block.piece(start, size), scratch)[1], out=norms[start : start + size])
+        return norms
 
 
 def _sparse_norms(block: Block, domain: Domain) -> Array:
@@ -303,10 +303,10 @@ def _sparse_norms(block: Block, domain: Domain) -> Array:
     values = domain.stored(block)
     if center is None:
         return np.sqrt(row_sums(np.square(values), matrix.indptr))
-    there = center[matrix.indices]
-    squares = row_sums(np.square(values - there), matrix.indptr)
+    centers = center[matrix.indices]
+    squares = row_sums(np.square(values - centers), matrix.indptr)
     # The center's squares in the columns that are not stored.
-    rest = float(np.add.reduce(np.square(center))) - row_sums(np.square(there), matrix.indptr)
+    rest = float(np.add.reduce(np.square(center))) - row_sums(np.square(centers), matrix.indptr)
     # Rounding can make the rest slightly negative where the whole center lies in stored columns.
     return np.asarray(np.sqrt(squares + np.maximum(rest, 0.0)))
 
@@ -314,15 +314,15 @@ def _sparse_norms(block: Block, domain: Domain) -> Array:
 def _sparse_counts(block: Block, domain: Domain, cells: Cells) -> Integers:
     """Counts, (d m,), of the entries of sparse rows: those that are stored, and the zeros, whose number is known."""
     matrix, center, count = block.values, domain.shifted_center, cells.count
-    here = np.zeros(domain.dim) if center is None else center
-    given = _weights(block, domain)
-    weights = np.full(len(block), round(1 / COUNT_UNIT)) if given is None else whole_weights(given)
+    origin = np.zeros(domain.dim) if center is None else center
+    row_weights = _weights(block, domain)
+    weights = np.full(len(block), round(1 / COUNT_UNIT)) if row_weights is None else whole_weights(row_weights)
     each = np.repeat(weights, np.diff(matrix.indptr))
-    place = cells.place(domain.stored(block) - here[matrix.indices]) + count * matrix.indices.astype(np.int64)
+    index = cells.place(domain.stored(block) - origin[matrix.indices]) + count * matrix.indices.astype(np.int64)
     missing = domain.gaps is not None and domain.gaps.values is None
-    seen = each * ~np.isnan(matrix.data) if missing else each
+    observed = each * ~np.isnan(matrix.data) if missing else each
     # Whole numbers of 34 bits: a block of them adds up exactly.
-    counts = np.bincount(place, weights=seen, minlength=domain.dim * count).astype(np.int64)
+    counts = np.bincount(index, weights=observed, minlength=domain.dim * count).astype(np.int64)
     stored = np.bincount(matrix.indices, weights=each, minlength=domain.dim).astype(np.int64)
-    np.add.at(counts, cells.place(-here) + count * np.arange(domain.dim), weights.sum() - stored)
+    np.add.at(counts, cells.place(-origin) + count * np.arange(domain.dim), weights.sum() - stored)
     return counts

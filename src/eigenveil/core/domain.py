@@ -80,9 +80,9 @@ class Gaps:
         require((self.values is not None) == (self.rule == "fill"), "only the rule fill has public values")
         require(not self.less_half or self.divides, "only counts of entries are taken less half of the people")
         # The "or" over each group in `_lost` is wrong for a group without columns, so there must be none.
-        found = np.unique(self.group)
+        groups = np.unique(self.group)
         require(
-            self.group.ndim == 1 and np.array_equal(found, np.arange(len(found))),
+            self.group.ndim == 1 and np.array_equal(groups, np.arange(len(groups))),
             "groups of columns must be numbered from zero without a break",
         )
         if self.values is not None:
@@ -184,11 +184,11 @@ class Gaps:
             return ~(missing if self.rule == "counts" else self._lost(missing))
         matrix = block.values
         # What is not stored is a zero and no gap, so only stored entries can be missing.
-        found = np.ones((len(block), self.groups), dtype=bool)
+        present = np.ones((len(block), self.groups), dtype=bool)
         stored = np.isnan(matrix.data)
         lines = np.repeat(np.arange(len(block)), np.diff(matrix.indptr))
-        found[lines[stored], self.group[matrix.indices[stored]]] = False
-        return found
+        present[lines[stored], self.group[matrix.indices[stored]]] = False
+        return present
 
     def kept(self, block: Block) -> NDArray[np.bool_]:
         """Which rows of a block, (b,), count at all: with "drop" the complete ones, otherwise all."""
@@ -420,9 +420,9 @@ class Domain(Region):
 
     def to_grid(self, squares: Array, block: Block, unit: float, rounding: Any, squared: bool) -> Array:
         """The factors, (b,), that clip rows of these squared norms, so that they are inside the ball after rounding, in units."""
-        most, room = self.limits(block.weights, unit, rounding, squared)
+        max_factor, room = self.limits(block.weights, unit, rounding, squared)
         with np.errstate(divide="ignore", invalid="ignore"):
-            return np.asarray(clip_factors(np, squares, most, room))
+            return np.asarray(clip_factors(np, squares, max_factor, room))
 
     def limits(self, weights: Array | None, unit: float, rounding: Any, squared: bool) -> tuple[Any, Any]:
         """The largest factor of a row, and the norm that it may have inside the ball, less what rounding can add; in units."""
@@ -496,10 +496,10 @@ class Domain(Region):
         if center is None:
             return values, row_sums(np.square(values), matrix.indptr)
         weight = float(np.add.reduce(np.square(center)))
-        there = center[matrix.indices]
-        norms = row_sums(np.square(values - there), matrix.indptr)
-        seen = row_sums(np.square(there), matrix.indptr)
-        norms += np.maximum(weight - seen, 0.0) + 4 * self.dim * np.finfo(float).eps * weight
+        centers = center[matrix.indices]
+        norms = row_sums(np.square(values - centers), matrix.indptr)
+        stored_weight = row_sums(np.square(centers), matrix.indptr)
+        norms += np.maximum(weight - stored_weight, 0.0) + 4 * self.dim * np.finfo(float).eps * weight
         return values, norms
 
     def stored(self, block: Block) -> Array:
@@ -530,14 +530,14 @@ class Domain(Region):
     def squares(self, block: Block) -> Array:
         """The squared norm of each clipped row, times its weight."""
         if block.sparse:
-            found = self.stored_norms(block)[1] * self.counting(block)
+            square_norms = self.stored_norms(block)[1] * self.counting(block)
         else:
-            found = np.empty(len(block))
+            square_norms = np.empty(len(block))
             scratch = np.empty((min(len(block), _CACHED_ROWS), self.dim))
             for start in range(0, len(block), _CACHED_ROWS):
                 piece = block.piece(start, _CACHED_ROWS)
-                found[start : start + len(piece)] = self.measured(piece, scratch)[1]
-        inside: Array = np.minimum(found, self.radius**2)
+                square_norms[start : start + len(piece)] = self.measured(piece, scratch)[1]
+        inside: Array = np.minimum(square_norms, self.radius**2)
         return inside if block.weights is None else inside * block.weights
 
     def scored(self, block: Block, *, basis: Array, out: Array | None = None) -> Scored:
@@ -558,11 +558,11 @@ class Domain(Region):
         shift, scores = None if center is None else part.shift, np.empty((len(block), basis.shape[1]))
         drag = None if center is None else center_scores(center, basis)
 
-        def put(here: slice, found: Array) -> None:
+        def put(chunk: slice, product: Array) -> None:
             if drag is not None:
-                found -= np.outer(part.shift[here] * (SHIFT / unit), drag)
-            found *= SCORE
-            np.trunc(found, out=scores[here])
+                product -= np.outer(part.shift[chunk] * (SHIFT / unit), drag)
+            product *= SCORE
+            np.trunc(product, out=scores[chunk])
 
         sparse_times(part.rows, basis, put)
         return Scored(rows=part.rows, scores=scores, unit=unit * (unit / SCORE), largest=2.0**SCORE_BITS, shift=shift)
@@ -631,12 +631,12 @@ def squared_norms(rows: Array) -> Array:
     return total
 
 
-def clip_factors(xp: Any, squares: Any, most: Any, room: Any) -> Any:
+def clip_factors(xp: Any, squares: Any, max_factor: Any, room: Any) -> Any:
     """min(most, room / norm) for rows of these squared norms, (b,), in arrays of the library `xp`.
 
     One formula for memory and for devices: square roots and quotients are rounded correctly everywhere, so the bits agree.
     """
-    factor = xp.minimum(most, room / xp.sqrt(squares))
+    factor = xp.minimum(max_factor, room / xp.sqrt(squares))
     # A zero row stays zero whatever its factor, and where there is no room inside the ball every row becomes zero.
     return xp.where(squares > 0, factor, xp.zeros_like(factor))
 

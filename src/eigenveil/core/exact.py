@@ -67,10 +67,10 @@ def _halves(a: Array) -> tuple[Array, Array]:
     return high, a - high
 
 
-def plus(one: DoubleDouble, other: DoubleDouble) -> DoubleDouble:
+def plus(pair: DoubleDouble, other: DoubleDouble) -> DoubleDouble:
     """The sum of two pairs, off by less than 2^-100 of the larger one."""
-    hi, lo = two_sum(one[0], other[0])
-    return two_sum(hi, lo + one[1] + other[1])
+    hi, lo = two_sum(pair[0], other[0])
+    return two_sum(hi, lo + pair[1] + other[1])
 
 
 def joined(high: Integers, low: Integers, *, bits: int) -> DoubleDouble:
@@ -119,11 +119,11 @@ def toeplitz_product(lefts: Sequence[Array], right: Integers) -> Array:
 def _all_columns(lefts: Sequence[Array], right: Integers, times: Callable[[Array, Array], Array]) -> Array:
     terms = right.shape[0]
     rights, width = limbs_of(right, terms=terms), _width(terms)
-    found = np.empty((lefts[0].shape[0], right.shape[1]))
+    product = np.empty((lefts[0].shape[0], right.shape[1]))
     for start in range(0, right.shape[1], _ABREAST):
         few = slice(start, start + _ABREAST)
-        found[:, few] = _shifted_sum(lefts, [one[:, few] for one in rights], width, times)
-    return found
+        product[:, few] = _shifted_sum(lefts, [limb[:, few] for limb in rights], width, times)
+    return product
 
 
 def _shifted_sum(
@@ -136,10 +136,10 @@ def _shifted_sum(
     products = [times(left, together) for left in lefts]
     hi = lo = np.zeros((lefts[0].shape[0], columns))
     # From the smallest to the largest, so that little is lost before the large ones are added.
-    for place in range(len(lefts) + len(rights) - 1):
-        for i in range(max(0, place - len(rights) + 1), min(place + 1, len(lefts))):
-            product = products[i][:, (place - i) * columns : (place - i + 1) * columns]
-            hi, lo = plus((hi, lo), (product * 2.0 ** (width * place), np.zeros_like(product)))
+    for shift in range(len(lefts) + len(rights) - 1):
+        for i in range(max(0, shift - len(rights) + 1), min(shift + 1, len(lefts))):
+            product = products[i][:, (shift - i) * columns : (shift - i + 1) * columns]
+            hi, lo = plus((hi, lo), (product * 2.0 ** (width * shift), np.zeros_like(product)))
     return np.asarray(hi + lo)
 
 
@@ -149,15 +149,15 @@ def limbs_of(matrix: Integers, *, terms: int) -> tuple[Array, ...]:
     They are so short that `terms` products of two limbs add up below 2^53. BLAS multiplies those without rounding.
     """
     width = _width(terms)
-    rest, found = matrix, list[Array]()
+    rest, limbs = matrix, list[Array]()
     half = np.int64(1) << (width - 1)
     while True:
         # Signed limbs, so that small negative numbers have one limb too.
         low = ((rest + half) & ((1 << width) - 1)) - half
-        found.append(low.astype(np.float64))
+        limbs.append(low.astype(np.float64))
         rest = (rest - low) >> width
         if not rest.any():
-            return tuple(found)
+            return tuple(limbs)
 
 
 def _width(terms: int) -> int:
@@ -171,12 +171,12 @@ def toeplitz_times(first: Array, right: Array) -> Array:
 
     Further columns are the first ones moved down, so the whole matrix need not be stored, or read from memory.
     """
-    found = np.zeros(right.shape)
+    product = np.zeros(right.shape)
     # The products are so small that a second thread of BLAS would be waited for longer than it works.
     with Blas.limit(1):
         for start in range(0, len(right), TOEPLITZ_COLUMNS):
-            here = right[start : start + TOEPLITZ_COLUMNS]
+            chunk = right[start : start + TOEPLITZ_COLUMNS]
             # Counts are zero in long stretches, and those need not be multiplied with.
-            if here.any():
-                found[start:] += first[: len(right) - start, : len(here)] @ here
-    return found
+            if chunk.any():
+                product[start:] += first[: len(right) - start, : len(chunk)] @ chunk
+    return product

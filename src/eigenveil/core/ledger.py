@@ -358,7 +358,9 @@ delta = 1e-06; nothing was released
             return self._unit
         # A fit that runs and has charged nothing yet decides it too, but not one that ended without a charge.
         held = (ref() for ref in self._reserves)
-        running = (one.unit for one in held if one is not None and one.unit is not None and not one.closed)
+        running = (
+            reserve.unit for reserve in held if reserve is not None and reserve.unit is not None and not reserve.closed
+        )
         return next(running, None) or self._store.unit
 
     @property
@@ -581,13 +583,13 @@ delta = 1e-06; nothing was released
 
     def __repr__(self) -> str:
         where = self._store.words()
-        place = f"{where}, " if where else ""
+        prefix = f"{where}, " if where else ""
         try:
             count = f", charges={len(self.charges)}" + (f", left={self.left():g}" if where else "")
         except EigenveilError as error:
             # What is printed while an error is looked at must not be another one.
             count = f", {error}"
-        return f"Ledger({place}epsilon={self._budget.epsilon}, delta={self._budget.delta}{count})"
+        return f"Ledger({prefix}epsilon={self._budget.epsilon}, delta={self._budget.delta}{count})"
 
 
 @final

@@ -200,13 +200,13 @@ def _plus(value: Array, drawn: Calibrated) -> Array:
     flat_out = out.reshape(-1)
     chunks = [slice(start, min(start + _CHUNK, len(flat))) for start in range(0, len(flat), _CHUNK)]
 
-    def noise_of(here: slice) -> Any:
-        return Rounded(drawn.deviation).draw(drawn.noise, here.stop - here.start) if drawn.deviation > 0 else 0
+    def noise_of(chunk: slice) -> Any:
+        return Rounded(drawn.deviation).draw(drawn.noise, chunk.stop - chunk.start) if drawn.deviation > 0 else 0
 
     # Drawing takes longer than everything else, so a second thread draws a chunk ahead. It draws all chunks, in order, so the
     # numbers are the same as with one thread.
-    for here, more in zip(chunks, one_ahead(chunks, noise_of), strict=True):
-        flat_out[here] = drawn.plus(flat[here], more)
+    for chunk, more in zip(chunks, one_ahead(chunks, noise_of), strict=True):
+        flat_out[chunk] = drawn.plus(flat[chunk], more)
     return out
 
 

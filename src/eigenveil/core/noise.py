@@ -122,8 +122,8 @@ class Noise:
 
     def words(self, count: int) -> NDArray[np.uint64]:
         """The next `count` words of the stream, each of 64 uniform and independent bits."""
-        with self.batch() as words:
-            return words(count)
+        with self.batch() as source:
+            return source(count)
 
     @contextmanager
     def batch(self) -> Iterator["Words"]:
@@ -137,11 +137,11 @@ class Noise:
         """
         if not self._renewed:
             with self._lock:
-                self._thread, words = threading.get_ident(), Words(self._stream)
+                self._thread, source = threading.get_ident(), Words(self._stream)
                 try:
-                    yield words
+                    yield source
                 finally:
-                    self._thread, self._taken = 0, self._taken + words.taken
+                    self._thread, self._taken = 0, self._taken + source.taken
         else:
             times = f"{time.time_ns()} {time.perf_counter_ns()} {threading.get_ident()} {os.getpid()}".encode()
             yield Words(_stream_of(hashlib.sha256(self._key + os.urandom(32) + times).digest()))
@@ -320,13 +320,13 @@ def _in_tail(digits: int, height: int, extra: int) -> tuple[int, int] | None:
     2^-(k + 1) <= h' < 2^-k is moved outwards by 1 + k and down to the axis. There it covers f for 32 + k <= |x| < 33 + k. Moving
     keeps areas. None if the point represents itself; the same digits and height if its k is not known yet.
     """
-    spare, one = extra - _TAIL_BITS, 1 << (extra + _DIGITS - 5)
-    if spare < 0 or height >> spare != 1 or min(abs(digits), abs(digits + 1)) < (REACH - 1) * one:
+    spare, unit = extra - _TAIL_BITS, 1 << (extra + _DIGITS - 5)
+    if spare < 0 or height >> spare != 1 or min(abs(digits), abs(digits + 1)) < (REACH - 1) * unit:
         return None
     rest = height - (1 << spare)
     if rest == 0:
         return digits, height
-    out = (1 + spare - rest.bit_length()) * one
+    out = (1 + spare - rest.bit_length()) * unit
     return digits + (out if digits >= 0 else -out), rest - (1 << (rest.bit_length() - 1))
 
 
@@ -357,34 +357,34 @@ class Rounded:
         out = np.empty(count, dtype=np.int64)
         room = min(_ROUND, count)
         space = (np.empty(room, np.int64), np.empty(room), np.empty(room), np.empty(room, bool), np.empty(room, bool))
-        with noise.batch() as words:
+        with noise.batch() as source:
             for first in range(0, count, _BATCH):
                 batch = out[first : first + _BATCH]
-                refused = self._propose(words, batch, space)
+                refused = self._propose(source, batch, space)
                 while len(refused) > 0:
                     others = np.empty(len(refused), dtype=np.int64)
-                    again = self._propose(words, others, space)
+                    again = self._propose(source, others, space)
                     batch[refused] = others
                     refused = refused[again]
         return out
 
-    def _propose(self, words: Words, out: Integers, space: tuple[NDArray[Any], ...]) -> Integers:
+    def _propose(self, source: Words, out: Integers, space: tuple[NDArray[Any], ...]) -> Integers:
         """Fill `out` from one point each, and return the places whose points lie above the curve, in order.
 
         The caller draws those again. Which words are used, and in what order, must not change: it is part of the format.
         """
         doubts = [
-            self._fill(words, out, start, min(start + _ROUND, len(out)), space) for start in range(0, len(out), _ROUND)
+            self._fill(source, out, start, min(start + _ROUND, len(out)), space) for start in range(0, len(out), _ROUND)
         ]
         where, layer, digits = doubts[0] if len(doubts) == 1 else map(np.concatenate, zip(*doubts, strict=True))
         if len(where) == 0:
             return where
-        found, kept = self._settle(words, layer, digits)
-        out[where] = found
-        return where[~kept]
+        draws, mask = self._settle(source, layer, digits)
+        out[where] = draws
+        return where[~mask]
 
     def _fill(
-        self, words: Words, out: Integers, start: int, stop: int, space: tuple[NDArray[Any], ...]
+        self, source: Words, out: Integers, start: int, stop: int, space: tuple[NDArray[Any], ...]
     ) -> tuple[Integers, Integers, Integers]:
         """Draw places `start` to `stop`; return the ones in doubt, with their layers and digits.
 
@@ -394,7 +394,7 @@ class Rounded:
         """
         whole = out[start:stop]
         layer, x, other, doubt, more = (array[: len(whole)] for array in space)
-        digits: Integers = words(len(whole)).view(np.int64)
+        digits: Integers = source(len(whole)).view(np.int64)
         np.bitwise_and(digits, _LAYERS - 1, out=layer)
         np.right_shift(digits, _LAYER_BITS, out=digits)
         np.copyto(x, digits)
@@ -410,38 +410,38 @@ class Rounded:
         np.greater(x, self._near, out=more)
         np.logical_or(doubt, more, out=doubt)
         np.copyto(whole, other, casting="unsafe")
-        found = np.flatnonzero(doubt)
-        return found + start, layer[found].astype(np.int64), digits[found]
+        indices = np.flatnonzero(doubt)
+        return indices + start, layer[indices].astype(np.int64), digits[indices]
 
-    def _settle(self, words: Words, layer: Integers, digits: Integers) -> tuple[Integers, NDArray[np.bool_]]:
+    def _settle(self, source: Words, layer: Integers, digits: Integers) -> tuple[Integers, NDArray[np.bool_]]:
         """The draws for points in doubt, half a percent of all, and which of them lie below the curve: about half.
 
         Heights and 64 more digits of x are drawn for all of them, needed or not. (keep) If `exp` is right to 2^-40, the gap
         f(x) - y in floating point is off by less than 2^-39, so a gap beyond 2^-38 decides. The rest is decided in decimals.
         """
         count = len(layer)
-        heights, more = words(2 * count).reshape(2, count)
+        heights, more = source(2 * count).reshape(2, count)
         x, y, tall, certain = (array[layer] for array in _floats())
         size = np.abs(digits).astype(np.float64)
         far = size * x * 2.0**-_DIGITS
         gap = np.exp(-0.5 * far * far) - (y + tall * ((heights >> np.uint64(11)).astype(np.float64) * 2.0**-53))
         sure = size <= certain
-        kept = sure | (gap > _DOUBT)
+        mask = sure | (gap > _DOUBT)
         product = digits * self._digit[layer]
         nearest = np.rint(product)
-        found = nearest.astype(np.int64)
-        loose = np.flatnonzero(kept & (np.abs(product - nearest) > 0.5 - 4 * self._digit[layer] - 2.0**-53))
+        draws = nearest.astype(np.int64)
+        loose = np.flatnonzero(mask & (np.abs(product - nearest) > 0.5 - 4 * self._digit[layer] - 2.0**-53))
         if len(loose) > 0:
-            found[loose] = self._finer(words, layer[loose], digits[loose], more[loose])
-        for place in np.flatnonzero(~sure & (np.abs(gap) <= _DOUBT)).tolist():
-            longer = (int(digits[place]) << 64) + int(more[place])
-            settled = self._settled(words, int(layer[place]), longer, int(heights[place]))
-            kept[place] = settled is not None
+            draws[loose] = self._finer(source, layer[loose], digits[loose], more[loose])
+        for index in np.flatnonzero(~sure & (np.abs(gap) <= _DOUBT)).tolist():
+            longer = (int(digits[index]) << 64) + int(more[index])
+            settled = self._settled(source, int(layer[index]), longer, int(heights[index]))
+            mask[index] = settled is not None
             # Beyond 2^17 deviations a draw would not fit. It is then taken modulo 2^64, as sums of int64 are.
-            found.view(np.uint64)[place] = (settled or 0) % 2**64
-        return found, kept
+            draws.view(np.uint64)[index] = (settled or 0) % 2**64
+        return draws, mask
 
-    def _finer(self, words: Words, layer: Integers, digits: Integers, more: NDArray[np.uint64]) -> Integers:
+    def _finer(self, source: Words, layer: Integers, digits: Integers, more: NDArray[np.uint64]) -> Integers:
         """round(s x) for points whose X is near a half, from the 64 next digits of m + e and twice the precision.
 
         s x_i = A + B without error, and A m = P + Q, where Q sums the products of halves. Its rounding error is below
@@ -458,12 +458,12 @@ class Rounded:
         q = ((a_top * m_top - p) + (a_top * m_bottom + a_bottom * m_top)) + a_bottom * m_bottom
         whole = np.rint(p)
         rest = (p - whole) + (q + b * m + a * (more.astype(np.float64) * 2.0**-64))
-        found: Integers = (whole + np.rint(rest)).astype(np.int64)
-        for place in np.flatnonzero(np.abs(rest - np.rint(rest)) > 0.5 - a * 2.0**-20 - 2.0**-50).tolist():
-            found[place] = self._nearest(words, int(layer[place]), (int(digits[place]) << 64) + int(more[place]), 64)
-        return found
+        rounded: Integers = (whole + np.rint(rest)).astype(np.int64)
+        for index in np.flatnonzero(np.abs(rest - np.rint(rest)) > 0.5 - a * 2.0**-20 - 2.0**-50).tolist():
+            rounded[index] = self._nearest(source, int(layer[index]), (int(digits[index]) << 64) + int(more[index]), 64)
+        return rounded
 
-    def _nearest(self, words: Words, layer: int, digits: int, extra: int) -> int:
+    def _nearest(self, source: Words, layer: int, digits: int, extra: int) -> int:
         """round(s x_i (digits + e) 2^-(53 + extra)) in whole numbers, drawing as many digits of e as needed."""
         top, bottom = self.scale.as_integer_ratio()
         slope = 2 * top * _layers().widths[layer]
@@ -472,15 +472,15 @@ class Rounded:
             low, high = (slope * digits + unit) // (2 * unit), (slope * (digits + 1) + unit) // (2 * unit)
             if low == high:
                 return low
-            digits, extra = (digits << 64) + int(words(1)[0]), extra + 64
+            digits, extra = (digits << 64) + int(source(1)[0]), extra + 64
 
-    def _settled(self, words: Words, layer: int, digits: int, height: int) -> int | None:
+    def _settled(self, source: Words, layer: int, digits: int, height: int) -> int | None:
         """The draw if its point is below the curve, None if it is above, drawing as many digits of both as needed."""
         extra, beyond = 64, layer > 0
         while True:
             below = _below(layer, digits, height, extra)
             if below:
-                return self._nearest(words, layer, digits, extra)
+                return self._nearest(source, layer, digits, extra)
             if below is False:
                 moved = None if beyond else _in_tail(digits, height, extra)
                 if moved is None:
@@ -488,7 +488,7 @@ class Rounded:
                 if moved != (digits, height):
                     (digits, height), beyond = moved, True
                     continue
-            lower = words(2)
+            lower = source(2)
             digits, height, extra = (digits << 64) + int(lower[0]), (height << 64) + int(lower[1]), extra + 64
 
 
@@ -537,8 +537,8 @@ def distance_in_steps(sensitivity: float, size: int, step: float) -> float:
     return (sensitivity / step + 2 * math.sqrt(size)) * _SLACK
 
 
-def steps_of(value: Array, step: float, *, most: int = CAPACITY) -> NDArray[np.int64]:
-    """`value` rounded to whole steps and clipped to `most`. NaN becomes zero: an error would reveal it.
+def steps_of(value: Array, step: float, *, max_steps: int = CAPACITY) -> NDArray[np.int64]:
+    """`value` rounded to whole steps and clipped to `max_steps`. NaN becomes zero: an error would reveal it.
 
     >>> steps_of(np.array([0.3, -1e300, np.nan]), 0.25).tolist()
     [1, -562949953421312, 0]
@@ -547,7 +547,7 @@ def steps_of(value: Array, step: float, *, most: int = CAPACITY) -> NDArray[np.i
         steps = np.asarray(value, dtype=np.float64) / step
     steps = np.rint(steps, out=np.asarray(steps))
     np.copyto(steps, 0.0, where=np.isnan(steps))
-    np.clip(steps, -most, most, out=steps)
+    np.clip(steps, -max_steps, max_steps, out=steps)
     whole: NDArray[np.int64] = steps.astype(np.int64)
     return whole
 

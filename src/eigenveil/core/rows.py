@@ -109,9 +109,9 @@ def in_silence(act: Callable[_Given, _Made]) -> Callable[_Given, _Made]:
     """
 
     @wraps(act)
-    def quiet(*given: _Given.args, **more: _Given.kwargs) -> _Made:
+    def quiet(*args: _Given.args, **kwargs: _Given.kwargs) -> _Made:
         with np.errstate(all="ignore"):
-            return act(*given, **more)
+            return act(*args, **kwargs)
 
     return quiet
 
@@ -159,8 +159,8 @@ def lengths(rows: Rows) -> Iterator[tuple[int, Array | None]]:
     weights: Array | None = None
     # Only wrappers of our own: a class from outside may change how much its rows count.
     while _ours(inner):
-        if hasattr(inner, "seen"):
-            watchers.append(inner.seen)
+        if hasattr(inner, "progress"):
+            watchers.append(inner.progress)
         if hasattr(inner, "weights") and weights is None:
             weights = inner.weights
         inner = inner.inner
@@ -172,8 +172,8 @@ def lengths(rows: Rows) -> Iterator[tuple[int, Array | None]]:
     sizes = [count] if weights is None else [min(size, count - start) for start in range(0, count, size)]
     for at, length in enumerate(sizes):
         yield length, None if weights is None else weights[at * size : at * size + length]
-        for seen in watchers:
-            seen(length)
+        for watcher in watchers:
+            watcher(length)
 
 
 _Sums = TypeVar("_Sums")
@@ -216,15 +216,15 @@ class RowsElsewhere(Rows, Protocol):
 @in_silence
 def total_of(rows: Rows, work: Work[_Sums]) -> _Sums:
     """The sum that `work` describes over all `rows`, worked out where they are, and without a word of numpy about any row."""
-    place, watchers = unwrapped(rows)
-    if not _elsewhere(place):
+    inner, watchers = unwrapped(rows)
+    if not _elsewhere(inner):
         return work.of(rows)
 
-    def seen(count: int) -> None:
+    def advance(count: int) -> None:
         for watcher in watchers:
             watcher(count)
 
-    return place.total(work, progress=seen if watchers else None)
+    return inner.total(work, progress=advance if watchers else None)
 
 
 def is_elsewhere(rows: Rows) -> bool:
@@ -243,7 +243,7 @@ def unwrapped(rows: Rows) -> tuple[Any, list[Progress]]:
     watchers, weighted = [], False
     while hasattr(inner, "inner"):
         if _ours(inner):
-            watchers += [inner.seen] if hasattr(inner, "seen") else []
+            watchers += [inner.progress] if hasattr(inner, "progress") else []
             weighted = weighted or hasattr(inner, "weights")
         inner = inner.inner
     # Weights beside rows that are elsewhere would stay here, and each row would count as a person.
@@ -274,20 +274,20 @@ def sparse_times(matrix: Any, right: NDArray[Any], take: Callable[[slice, NDArra
     """
     count, size = matrix.shape[0], max(1, _PIECE // max(right.shape[1], 1))
     pieces = [slice(start, min(start + size, count)) for start in range(0, count, size)]
-    most = 2 if matrix.nnz * right.shape[1] >= _WORTH_A_THREAD else 1
-    side_by_side(pieces, lambda here: take(here, csr_piece(matrix, here) @ right), most=most)
+    max_threads = 2 if matrix.nnz * right.shape[1] >= _WORTH_A_THREAD else 1
+    side_by_side(pieces, lambda piece: take(piece, csr_piece(matrix, piece) @ right), max_threads=max_threads)
 
 
-def csr_piece(matrix: Any, here: slice) -> Any:
+def csr_piece(matrix: Any, rows: slice) -> Any:
     """The rows from `here.start` up to `here.stop` of a CSR matrix, as a CSR matrix that shares its data."""
     import scipy.sparse as sp
 
-    low, high = matrix.indptr[here.start], matrix.indptr[here.stop]
+    low, high = matrix.indptr[rows.start], matrix.indptr[rows.stop]
     # Attributes are set one by one, because the constructor copies slices of much larger arrays.
-    piece = sp.csr_array((here.stop - here.start, matrix.shape[1]), dtype=matrix.dtype)
+    piece = sp.csr_array((rows.stop - rows.start, matrix.shape[1]), dtype=matrix.dtype)
     piece.data, piece.indices = matrix.data[low:high], matrix.indices[low:high]
     # The one array that is not shared: row ends are counted from the first row of the piece.
-    piece.indptr = matrix.indptr[here.start : here.stop + 1] - low
+    piece.indptr = matrix.indptr[rows.start : rows.stop + 1] - low
     return piece
 
 

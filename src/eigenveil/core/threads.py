@@ -93,12 +93,12 @@ def shared_work(items: Iterable[_Item], *, workers: Sequence[_Worker], take: Cal
             future.result()
 
 
-def side_by_side(items: Sequence[_Item], act: Callable[[_Item], None], *, most: int = 2) -> None:
-    """Call `act` for each item, in up to `most` threads: for items with separate results, whose order does not matter.
+def side_by_side(items: Sequence[_Item], act: Callable[[_Item], None], *, max_threads: int = 2) -> None:
+    """Call `act` for each item, in up to `max_threads` threads: for items with separate results, whose order does not matter.
 
     BLAS keeps its threads: this is for work that numpy and scipy do without BLAS and without Python's lock.
     """
-    threads = min(most, len(items), cores())
+    threads = min(max_threads, len(items), cores())
     if threads <= 1:
         for item in items:
             act(item)
@@ -156,9 +156,9 @@ def _with_errstate(act: Callable[_Given, _Made]) -> Callable[_Given, _Made]:
     """`act` for other threads, with this thread's numpy settings for overflow and other floating-point errors."""
     settings: Any = np.geterr()
 
-    def alike(*given: _Given.args, **more: _Given.kwargs) -> _Made:
+    def alike(*args: _Given.args, **kwargs: _Given.kwargs) -> _Made:
         with np.errstate(**settings):
-            return act(*given, **more)
+            return act(*args, **kwargs)
 
     return alike
 

@@ -188,14 +188,14 @@ class PrivacyUnit:
         >>> PrivacyUnit.read(unit.values()) == unit
         True
         """
-        known = {"each", "column", "neighbours"}
-        require(isinstance(values, Mapping) and set(values) == known, f"a unit has the fields {sorted(known)}")
+        fields = {"each", "column", "neighbours"}
+        require(isinstance(values, Mapping) and set(values) == fields, f"a unit has the fields {sorted(fields)}")
         return cls(values["each"], Neighbours(values["neighbours"]), values["column"])
 
 
-def require_same_unit(what: str, asked: PrivacyUnit | None, counted: PrivacyUnit | None, *, instead: str) -> None:
-    """Refuse to add `what`, a guarantee for `asked`, to guarantees for `counted`. None is none yet, and fits any."""
-    if asked is not None and counted is not None and asked != counted:
+def require_same_unit(what: str, unit: PrivacyUnit | None, counted: PrivacyUnit | None, *, instead: str) -> None:
+    """Refuse to add `what`, a guarantee for `unit`, to guarantees for `counted`. None is none yet, and fits any."""
+    if unit is not None and counted is not None and unit != counted:
         raise UnitMismatch(
-            f"{what} protects {asked}. What was charged before protects {counted}. Such costs cannot be added up. {instead}"
+            f"{what} protects {unit}. What was charged before protects {counted}. Such costs cannot be added up. {instead}"
         )

@@ -129,9 +129,9 @@ class Total:
     @classmethod
     def of(cls, low: Integers, *, each: int, rows: int) -> "Total":
         """A sum that `rows` rows have already been added to."""
-        found = cls(low, max(each, 1))
-        found._rows = rows
-        return found
+        total = cls(low, max(each, 1))
+        total._rows = rows
+        return total
 
     def __sizeof__(self) -> int:
         # For whoever moves sums between machines, by size.
@@ -192,31 +192,31 @@ class Total:
         require(self.high is None, "a sum over so many rows may not fit into 64 bits: add them up in smaller blocks")
         return self.low
 
-    def pair(self, here: slice = slice(None)) -> DoubleDouble:
+    def pair(self, rows: slice = slice(None)) -> DoubleDouble:
         """The sum, or some rows of it, as a pair of floats, exactly."""
-        low = self.low[here]
+        low = self.low[rows]
         if self.high is None and (low.size == 0 or max(int(low.max()), -int(low.min())) <= EXACT):
             return low.astype(np.float64), np.zeros(low.shape)
         high = low >> CARRY
         if self.high is not None:
-            high += self.high[here]
+            high += self.high[rows]
         return joined(high, low & ((1 << CARRY) - 1), bits=CARRY)
 
     def value(self, unit: float) -> Array:
         """The sum times `unit`, rounded once to float64. Nothing may be added after this."""
         if self.high is not None:
             self._carry()
-            found = self.high.astype(np.float64)
-            found *= 2.0**CARRY
-            found += self.low
+            floats = self.high.astype(np.float64)
+            floats *= 2.0**CARRY
+            floats += self.low
         else:
             # In place, a chunk at a time: there may be no memory for a second matrix of this size.
-            found = self.low.view(np.float64)
-            flat, out = self.low.reshape(-1), found.reshape(-1)
+            floats = self.low.view(np.float64)
+            flat, out = self.low.reshape(-1), floats.reshape(-1)
             for start in range(0, len(flat), CACHED_NUMBERS):
                 out[start : start + CACHED_NUMBERS] = flat[start : start + CACHED_NUMBERS].astype(np.float64)
-        found *= unit
-        return found
+        floats *= unit
+        return floats
 
 
 @final
@@ -234,7 +234,9 @@ class WholeSums:
     weight: int | None = None
 
     def __sizeof__(self) -> int:
-        return object.__sizeof__(self) + sum(one.__sizeof__() for one in (self.total, self.beside) if one is not None)
+        return object.__sizeof__(self) + sum(
+            part.__sizeof__() for part in (self.total, self.beside) if part is not None
+        )
 
     def and_other(self, other: "WholeSums") -> "WholeSums":
         """Add the sums of other rows."""
@@ -291,20 +293,20 @@ class CenterTerms:
     rest: DoubleDouble
     center: Array
 
-    def columns(self, products: DoubleDouble, here: slice) -> Array:
-        """The columns `here`, (d, w), of the products around the center.
+    def columns(self, products: DoubleDouble, span: slice) -> Array:
+        """The columns `span`, (d, w), of the products around the center.
 
         Both of two mirrored entries are computed like the one above the diagonal. So all columns together are symmetric to the
         last bit; otherwise the difference of two mirrored entries would be public without noise.
         """
-        dim, before, after = len(self.center), slice(0, here.start), slice(here.stop, len(self.center))
-        found = np.empty((dim, here.stop - here.start))
+        dim, before, after = len(self.center), slice(0, span.start), slice(span.stop, len(self.center))
+        strip = np.empty((dim, span.stop - span.start))
         hi, lo = products
-        found[before] = self._off((hi[before], lo[before]), before, here)
-        found[after] = self._off((hi[after].T, lo[after].T), here, after).T
-        square = np.triu(self._off((hi[here], lo[here]), here, here))
-        found[here] = square + np.triu(square, 1).T
-        return found
+        strip[before] = self._off((hi[before], lo[before]), before, span)
+        strip[after] = self._off((hi[after].T, lo[after].T), span, after).T
+        square = np.triu(self._off((hi[span], lo[span]), span, span))
+        strip[span] = square + np.triu(square, 1).T
+        return strip
 
     def _off(self, products: DoubleDouble, rows: slice, columns: slice) -> Array:
         """Some rows and columns of the products around the center: exact up to one rounding at the end."""
@@ -346,20 +348,20 @@ def _people_in(block: Block) -> int:
 
 def observed_in(block: Block, gaps: Gaps) -> Integers:
     """The observed counts of one block, (c,), in whole numbers of `COUNT_UNIT`. A block has at most 2^18 rows."""
-    one = round(1 / COUNT_UNIT)
-    weights = np.full(len(block), one) if block.weights is None else whole_weights(block.weights)
+    per_row = round(1 / COUNT_UNIT)
+    weights = np.full(len(block), per_row) if block.weights is None else whole_weights(block.weights)
     if block.sparse and gaps.rule == "counts":
         # Everybody, less those who lack the entry: what is not stored is a zero, which is there.
         missing = np.isnan(block.values.data)
         each = np.repeat(weights, np.diff(block.values.indptr))[missing]
         lacking = np.bincount(block.values.indices[missing], weights=each, minlength=gaps.groups)
         return int(weights.sum()) - lacking.astype(np.int64)
-    there = gaps.there(block).astype(np.float64)
+    present = gaps.there(block).astype(np.float64)
     # Whole numbers of 34 bits: a block of them adds up exactly in float64, in whatever order BLAS adds them.
     counted = weights.astype(np.float64)
     if gaps.rule == "counts":
-        return np.asarray(counted @ there).astype(np.int64)
-    return np.asarray(((there * counted[:, None]).T @ there)[np.triu_indices(gaps.groups)]).astype(np.int64)
+        return np.asarray(counted @ present).astype(np.int64)
+    return np.asarray(((present * counted[:, None]).T @ present)[np.triu_indices(gaps.groups)]).astype(np.int64)
 
 
 @final
@@ -369,9 +371,9 @@ class CountWork:
 
     def of(self, rows: Rows) -> int:
         """The sum over rows that are here."""
-        total, one = 0, round(1 / FINE_COUNT)
+        total, per_row = 0, round(1 / FINE_COUNT)
         for count, weights in lengths(rows):
-            total += count * one if weights is None else int(whole_weights(weights, unit=FINE_COUNT).sum())
+            total += count * per_row if weights is None else int(whole_weights(weights, unit=FINE_COUNT).sum())
         return total
 
     def joined(self, left: int, right: int) -> int:
@@ -388,11 +390,11 @@ class KeptWork:
 
     def of(self, rows: Rows) -> int:
         """The sum over rows that are here."""
-        total, one = 0, round(1 / FINE_COUNT)
+        total, per_row = 0, round(1 / FINE_COUNT)
         for block in rows.blocks(block_size(rows)):
-            kept, weights = self.gaps.kept(block), block.weights
-            whole = None if weights is None else whole_weights(weights[kept], unit=FINE_COUNT)
-            total += int(kept.sum()) * one if whole is None else int(whole.sum())
+            mask, weights = self.gaps.kept(block), block.weights
+            whole = None if weights is None else whole_weights(weights[mask], unit=FINE_COUNT)
+            total += int(mask.sum()) * per_row if whole is None else int(whole.sum())
         return total
 
     def joined(self, left: int, right: int) -> int:
@@ -555,13 +557,13 @@ def finished_gram(sums: WholeSums, region: Region) -> Array:
     if center is None or sums.beside is None:
         return sums.total.value(sums.unit)
     shifts = CenterSums(sums.beside, sums.weight or 0)
-    ends, found = shifts.ends(center / unit_of(region)), np.empty(sums.total.low.shape)
-    for start in range(0, len(found), _STRIP):
-        here = slice(start, min(start + _STRIP, len(found)))
-        hi, lo = sums.total.pair(here)
+    ends, gram = shifts.ends(center / unit_of(region)), np.empty(sums.total.low.shape)
+    for start in range(0, len(gram), _STRIP):
+        strip = slice(start, min(start + _STRIP, len(gram)))
+        hi, lo = sums.total.pair(strip)
         # The sums are symmetric, so their rows are their columns.
-        found[:, here] = ends.columns((hi.T, lo.T), here) * sums.unit
-    return found
+        gram[:, strip] = ends.columns((hi.T, lo.T), strip) * sums.unit
+    return gram
 
 
 @final
@@ -709,20 +711,22 @@ class _WholeProducts:
         part = self._region.scored(block, basis=self._basis)
         self._unit = part.unit
         # As many rows at once as cannot overflow.
-        most = 1 << (62 - self._bits - SCORE_BITS)
-        for start in range(0, len(block), most):
-            here = slice(start, start + most)
-            rows, scores = (part.rows, part.scores) if len(block) <= most else (part.rows[here], part.scores[here])
+        max_rows = 1 << (62 - self._bits - SCORE_BITS)
+        for start in range(0, len(block), max_rows):
+            chunk = slice(start, start + max_rows)
+            rows, scores = (
+                (part.rows, part.scores) if len(block) <= max_rows else (part.rows[chunk], part.scores[chunk])
+            )
             self._add_sparse(rows, scores, part.largest)
         if self._drag is None or part.shift is None:
             return
         # Shifts have 24 bits and scores 27, so 2^11 of their products add up in int64. Halves of shifts have 12 bits, so as many
         # products add up exactly in floats too. BLAS takes a fraction of the time of numpy's product of int64.
-        shift, most = part.shift.astype(np.int64), 1 << (62 - 24 - SCORE_BITS)
+        shift, max_rows = part.shift.astype(np.int64), 1 << (62 - 24 - SCORE_BITS)
         halves = np.stack([shift >> 12, shift & 4095]).astype(np.float64)
-        for start in range(0, len(block), most):
-            scores = part.scores[start : start + most]
-            high, low = (halves[:, start : start + most] @ scores).astype(np.int64)
+        for start in range(0, len(block), max_rows):
+            scores = part.scores[start : start + max_rows]
+            high, low = (halves[:, start : start + max_rows] @ scores).astype(np.int64)
             self._drag.add(((high << 12) + low)[None, :], len(scores))
 
     def _add_sparse(self, rows: Any, scores: Array, largest: float) -> None:
@@ -744,8 +748,8 @@ class _WholeProducts:
             ends = np.append(across.indptr[filled], across.indptr[-1])
             across = sp.csr_array((across.data, across.indices, ends), shape=(len(filled), len(scores)))
 
-        def add(here: slice, found: Array | Integers) -> None:
-            into[filled[here] if few else here] += found.astype(np.int64, copy=False)
+        def add(chunk: slice, product: Array | Integers) -> None:
+            into[filled[chunk] if few else chunk] += product.astype(np.int64, copy=False)
 
         sparse_times(across, scores, add)
 
@@ -768,15 +772,15 @@ def finished_products(sums: WholeSums, region: Region) -> Array:
     if center is None or sums.beside is None or sums.beside.empty:
         return sums.total.value(sums.unit)
     (hi,), (lo,) = sums.beside.pair()
-    scale, found = SHIFT / unit_of(region), sums.total.low.view(np.float64)
+    scale, product = SHIFT / unit_of(region), sums.total.low.view(np.float64)
     drag = hi * scale, lo * scale
 
-    def put(here: slice) -> None:
-        found[here] = less_outer(sums.total.pair(here), center[here], drag) * sums.unit
+    def put(strip: slice) -> None:
+        product[strip] = less_outer(sums.total.pair(strip), center[strip], drag) * sums.unit
 
     # A strip at a time: double-doubles take ten times the memory of the result.
-    side_by_side([slice(start, start + _PRODUCT_STRIP) for start in range(0, len(found), _PRODUCT_STRIP)], put)
-    return found
+    side_by_side([slice(start, start + _PRODUCT_STRIP) for start in range(0, len(product), _PRODUCT_STRIP)], put)
+    return product
 
 
 def _grouped_product(rows: Array, scores: Array) -> Array | Integers:

@@ -320,9 +320,9 @@ class ColumnChoice:
     literal: bool = False
 
     @classmethod
-    def of(cls, asked: Any, *, person: str | None = None) -> "ColumnChoice":
+    def of(cls, options: Any, *, person: str | None = None) -> "ColumnChoice":
         """From the parameters of an estimator or a command."""
-        params = validate_params(ColumnsParams, asked)
+        params = validate_params(ColumnsParams, options)
         return cls(columns=params.columns, drop=params.drop or (), one_hot=params.one_hot or {}, person=person)
 
     @property
@@ -340,7 +340,12 @@ class ColumnChoice:
         return tuple(dict.fromkeys(made.get(name, name) for name in fit_names))
 
     def again(
-        self, names: Sequence[str], fit_names: Sequence[str], *, source: Any = "X", kinds: Mapping[str, str] | None = None
+        self,
+        names: Sequence[str],
+        fit_names: Sequence[str],
+        *,
+        source: Any = "X",
+        kinds: Mapping[str, str] | None = None,
     ) -> ColumnLayout:
         """The layout of another table for the columns `fit_names` of a fit, in their order; its columns may have any other."""
         wanted = self.sources(fit_names)

@@ -254,7 +254,9 @@ def _bytes_of(block: Block) -> Iterator[Any]:
 def _columns_of(rows: Array) -> list[bytes]:
     """Digests of the columns, without their names. Those that are much alike in many tables are left out."""
     telling = [column for column in rows.T if len(column) >= _TELLING_ROWS and _varied(column)]
-    digests = {hashlib.sha256(b"column" + np.ascontiguousarray(column, dtype="<f8").data).digest() for column in telling}
+    digests = {
+        hashlib.sha256(b"column" + np.ascontiguousarray(column, dtype="<f8").data).digest() for column in telling
+    }
     # Of a wide table the smallest, whichever columns a study has: two studies that share most columns share some of these.
     return sorted(digests)[:_COMPARED_COLUMNS]
 

@@ -91,7 +91,11 @@ person, or leave those rows out.
         require_ids(person, what=what)
         _require_one_kind(person, what)
     ids = np.asarray(person)
-    if ids.dtype.kind in "SU" and isinstance(person, list | tuple) and any(entry[-1:] in ("\0", b"\0") for entry in person):
+    if (
+        ids.dtype.kind in "SU"
+        and isinstance(person, list | tuple)
+        and any(entry[-1:] in ("\0", b"\0") for entry in person)
+    ):
         # numpy pads with zeros, so "a" and "a\0" would become one person.
         ids = np.array(person, dtype=object)
     require(ids.ndim == 1, f"{what} must be a column name or one identifier per row, got shape {ids.shape}")

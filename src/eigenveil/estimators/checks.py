@@ -250,7 +250,9 @@ def budget_of(epsilon: Any, delta: Any) -> Budget | None:
     return Budget(float(epsilon), float(delta))
 
 
-def require_integer(name: str, value: Any, *, min_value: int, max_value: float = math.inf, optional: bool = True) -> None:
+def require_integer(
+    name: str, value: Any, *, min_value: int, max_value: float = math.inf, optional: bool = True
+) -> None:
     """Refuse anything but a whole number from `min_value` to `max_value`, or None if `optional`."""
     good = is_real(value) and isinstance(value, numbers.Integral) and min_value <= int(value) <= max_value
     limits = f"of at least {min_value}" if math.isinf(max_value) else f"from {min_value} to {max_value}"

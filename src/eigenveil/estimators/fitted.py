@@ -446,7 +446,9 @@ class FittedPCA(Likelihood, TransformerMixin, BaseEstimator):
         model = Model.load(path)
         estimator = model.estimator.get(ESTIMATOR)
         if estimator != cls.__name__:
-            by = f"was fitted by {estimator}" if isinstance(estimator, str) else "does not say which estimator fitted it"
+            by = (
+                f"was fitted by {estimator}" if isinstance(estimator, str) else "does not say which estimator fitted it"
+            )
             raise ModelFileError(
                 f"{path} {by}, and {cls.__name__}.load reads what {cls.__name__}.save wrote. Use eigenveil.Model.load, which "
                 "transforms rows too"

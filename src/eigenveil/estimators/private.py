@@ -187,7 +187,7 @@ class Curator:
             budget=self.budget,
             protects=Person(grouped=terms.grouped, column=terms.person),
             neighbours=terms.neighbours,
-            rows=terms.bounds.known(terms.center, norm=result.domain.radius, least=least_rows(terms)),
+            rows=terms.bounds.known(terms.center, norm=result.domain.radius, min_rows=least_rows(terms)),
             seen_by=OneHolder(),
             released=COMPONENTS + terms.bounds.released,
             charges=self._reserve.charges,
@@ -236,7 +236,7 @@ def plan_of(params: PrivateParams, *, rank: int | None, dim: int, budget: Budget
         rounds = len(plan.chosen.plan.shares)
         chosen = replace(plan.chosen, plan=replace(plan.chosen.plan, shares=(1.0 / rounds,) * rounds))
         plan = replace(plan, chosen=chosen)
-    return replace(plan, why=DIVIDED, asked=False) if params.missing in ("counts", "groups") else plan
+    return replace(plan, why=DIVIDED, is_explicit=False) if params.missing in ("counts", "groups") else plan
 
 
 def least_rows(terms: Terms) -> int:

@@ -259,7 +259,9 @@ class SiteInfo:
     def of(cls, rows: Mapping[str, Rows], columns: Columns | None = None) -> "SiteInfo":
         """From rows in this process."""
         first = next(iter(rows.values()))
-        sparse, grouped = (any(map(what, rows.values())) for what in (lambda site_rows: site_rows.sparse, counts_people))
+        sparse, grouped = (
+            any(map(what, rows.values())) for what in (lambda site_rows: site_rows.sparse, counts_people)
+        )
         names = None if columns is None or columns.names is None else tuple(map(str, columns.names))
         return cls(names=tuple(rows), dim=first.shape[1], sparse=sparse, grouped=grouped, rows=rows, columns=names)
 

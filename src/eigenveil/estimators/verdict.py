@@ -407,9 +407,7 @@ def _long(fit: Released) -> Iterator[ParameterWarning]:
     """That rows far beyond the bound seem to have most of the variance of all rows."""
     if fit.norms is None:
         return
-    norms = Norms.read(
-        {share: norm for share, norm in zip(BEYOND, fit.norms, strict=False) if norm > 0}, fit.outliers
-    )
+    norms = Norms.read({share: norm for share, norm in zip(BEYOND, fit.norms, strict=False) if norm > 0}, fit.outliers)
     longest = None if norms is None else norms.longest(fit.radius)
     if longest is None:
         return

@@ -63,13 +63,13 @@ def require_study(study: str) -> None:
     require(good, f"study must be 64 hexadecimal digits, the digest of its file, got {str(study)[:80]!r}")
 
 
-def require_words(name: str, words: str) -> None:
+def require_words(name: str, text: str) -> None:
     """Refuse a name that is empty, long, or not all visible."""
-    good = isinstance(words, str) and is_visible(words) and 0 < len(words) <= _LONGEST and words == words.strip()
+    good = isinstance(text, str) and is_visible(text) and 0 < len(text) <= _LONGEST and text == text.strip()
     require(
         good,
         f"{name} must be printable text of 1 to {_LONGEST} characters, none invisible and at most two marks on a letter, with no "
-        f"space at either end, got {str(words)[:80]!a}",
+        f"space at either end, got {str(text)[:80]!a}",
     )
 
 
@@ -155,8 +155,8 @@ class StudyBudget:
         """Whether these are the same terms, but for rounding: another version of a library may round differently."""
         near = all(
             # The absolute tolerance is for `beyond`, which may be zero or as small as a probability of failure.
-            math.isclose(one, two, rel_tol=_OTHER_MACHINES, abs_tol=1e-18)
-            for one, two in ((self.mu, other.mu), (self.beyond, other.beyond))
+            math.isclose(left, right, rel_tol=_OTHER_MACHINES, abs_tol=1e-18)
+            for left, right in ((self.mu, other.mu), (self.beyond, other.beyond))
         )
         return near and replace(self, mu=other.mu, beyond=other.beyond) == other
 
@@ -177,14 +177,14 @@ class StudyBudget:
 class StudyStep:
     """One step of a study: the message that came, what was said to it, byte for byte, and what that cost.
 
-    `kept` is False where the bytes are no longer stored, or never were; then `came` and `said` are empty.
+    `is_stored` is False where the bytes are no longer stored, or never were; then `came` and `replies` are empty.
     """
 
     number: int
     came: bytes = field(repr=False)
-    said: tuple[bytes, ...] = field(repr=False)
+    replies: tuple[bytes, ...] = field(repr=False)
     charges: tuple[Charge, ...]
-    kept: bool = True
+    is_stored: bool = True
 
 
 @final
@@ -260,7 +260,7 @@ class Standing:
         """The mu of what has been released; infinite where anything left without privacy."""
         return math.inf if math.isinf(self.mu) and self.said else math.sqrt(self.square)
 
-    def charged(self, charges: Sequence[Charge], *, said: bool) -> "Standing":
+    def charged(self, charges: Sequence[Charge], *, sends: bool) -> "Standing":
         """After one more step; `BudgetExceeded` if its charges do not fit in what is reserved."""
         for charge in charges:
             require(0 <= charge.mu < math.inf, f"a charge must be finite and not negative, got {charge.mu}")
@@ -270,12 +270,12 @@ class Standing:
         for charge in charges:
             exact = exact.square(charge.mu)
         if not fits(exact.value, self.mu, rounding=self.rounding):
-            asked = math.sqrt(max(square - self.square, 0.0))
+            mu = math.sqrt(max(square - self.square, 0.0))
             raise BudgetExceeded(
-                f"charges of mu = {asked:.4g} on top of mu = {math.sqrt(self.square):.4g} already spent exceed the "
+                f"charges of mu = {mu:.4g} on top of mu = {math.sqrt(self.square):.4g} already spent exceed the "
                 f"mu = {self.mu:.4g} reserved for the study. Nothing was written and nothing may leave"
             )
-        return replace(self, entries=self.entries + 1, square=square, exact=exact, said=self.said or said)
+        return replace(self, entries=self.entries + 1, square=square, exact=exact, said=self.said or sends)
 
     def closed(self, state: State) -> "Standing":
         """After the study ended."""
@@ -382,29 +382,29 @@ class RunningTotal:
         return {unit for unit, count in self._units.items() if count > 0}
 
 
-def require_fixed(known: Budget | None, given: Budget | None, dataset: str, *, instead: str = _OPEN_AGAIN) -> None:
+def require_fixed(fixed: Budget | None, wanted: Budget | None, dataset: str, *, instead: str = _OPEN_AGAIN) -> None:
     """Refuse to change a total budget: whoever used the dataset first has fixed it."""
-    if known is not None and known != given:
+    if fixed is not None and fixed != wanted:
         raise ValueError(
-            f"the total budget of dataset {dataset!r} is ({known.epsilon:g}, {known.delta:g}) and was fixed before. {instead}"
+            f"the total budget of dataset {dataset!r} is ({fixed.epsilon:g}, {fixed.delta:g}) and was fixed before. {instead}"
         )
 
 
 def require_life(
-    total: Together, others: Callable[[], Sequence[Standing]], asked: Standing, *, dataset: str, called: str
+    total: Together, others: Callable[[], Sequence[Standing]], standing: Standing, *, dataset: str, called: str
 ) -> None:
-    """Raise `BudgetExceeded`, with all numbers, unless `asked` fits beside the `others` in the dataset's total budget.
+    """Raise `BudgetExceeded`, with all numbers, unless `standing` fits beside the `others` in the dataset's total budget.
 
     `total` is what all of them add up to.
     """
-    life = asked.life
+    life = standing.life
     if life is None or total.within(life):
         return
-    _refuse(life, total, others(), asked, dataset=dataset, called=called)
+    _refuse(life, total, others(), standing, dataset=dataset, called=called)
 
 
 def _refuse(
-    life: Budget, total: Together, others: Sequence[Standing], asked: Standing, *, dataset: str, called: str
+    life: Budget, total: Together, others: Sequence[Standing], standing: Standing, *, dataset: str, called: str
 ) -> NoReturn:
     # From the plainest reason to the finest: the numbers at the end make sense only if all are finite.
     opening = f"{called} does not fit in the total budget of dataset {dataset!r}"
@@ -412,7 +412,7 @@ def _refuse(
         f"Its budget allows epsilon = {life.epsilon:g} at delta = {life.delta:g} in total, for as long as it is used. Nothing "
         "was written"
     )
-    if math.isinf(asked.mu):
+    if math.isinf(standing.mu):
         raise BudgetExceeded(f"{opening}: it has no privacy. {allowed}")
     if any(math.isinf(other.counts) for other in others):
         raise BudgetExceeded(
@@ -420,16 +420,16 @@ def _refuse(
         )
     if total.beyond >= life.delta:
         raise BudgetExceeded(
-            f"{opening}: masks that may fail already take {total.beyond - asked.beyond:.4g} of delta, and the study asks "
-            f"for {asked.beyond:.4g} more. {allowed}"
+            f"{opening}: masks that may fail already take {total.beyond - standing.beyond:.4g} of delta, and the study asks "
+            f"for {standing.beyond:.4g} more. {allowed}"
         )
     # All numbers as epsilon at the same delta, so that the reader can compare them.
     delta = life.delta - total.beyond
     spent = math.sqrt(math.fsum(other.square for other in others))
     reserved = math.sqrt(math.fsum(other.counts for other in others if other.state == "open"))
-    numbers = ((spent, "spent"), (reserved, "reserved by open studies"), (asked.mu, "asked"))
+    numbers = ((spent, "spent"), (reserved, "reserved by open studies"), (standing.mu, "asked"))
     each = ", ".join(
-        f"{epsilon_of(mu, delta):.4g} {words}" for mu, words in numbers if mu > 0 or words != numbers[1][1]
+        f"{epsilon_of(mu, delta):.4g} {label}" for mu, label in numbers if mu > 0 or label != numbers[1][1]
     )
     together = epsilon_of(math.sqrt(total.counts), delta)
     raise BudgetExceeded(f"{opening}: epsilon {each}, together {together:.4g}. {allowed}")

@@ -98,10 +98,10 @@ class DurableLedger:
     >>> account = StudyBudget(study="0" * 64, title="heart study", dataset="patients", trust="masked", **cost, unit=row)
     >>> with DurableLedger.open(Path(folder.name) / "ledger.db") as ledger:
     ...     opened = ledger.join(account, life=Budget(2.0, 1e-5))
-    ...     ledger.commit(account.study, 0, came=b"ask", said=[b"noisy sum"], charges=[Charge("sum", 0.1)])
+    ...     ledger.commit(account.study, 0, came=b"ask", replies=[b"noisy sum"], charges=[Charge("sum", 0.1)])
     ...     again = ledger.join(account, life=Budget(2.0, 1e-5))
     ...     (step,) = again.steps
-    >>> step.said, step.charges, again.secret == opened.secret
+    >>> step.replies, step.charges, again.secret == opened.secret
     ((b'noisy sum',), (Charge(label='sum', mu=0.1, purpose='main'),), True)
     >>> folder.cleanup()
     """
@@ -205,16 +205,16 @@ class DurableLedger:
             # First of all: nothing may be written under a name that gives the same people a second budget.
             _require_own_name(tables, books, dataset)
             whole, *parts = prints = _keyed(tables, (fingerprint, *others))
-            seen = "SELECT print FROM prints WHERE dataset = ? ORDER BY seen"
-            stored = [bytes(found) for (found,) in tables.execute(seen, (dataset,))]
+            query = "SELECT print FROM prints WHERE dataset = ? ORDER BY seen"
+            stored = [bytes(digest) for (digest,) in tables.execute(query, (dataset,))]
             names = table.names_of(tables, dataset, prints)
             changed = bool(stored) and stored[-1] != whole
-            known = set(stored)
-            new = [part for part in parts if part not in known]
+            existing = set(stored)
+            new = [part for part in parts if part not in existing]
             before = tables.total_changes
             # The same rows again write nothing: a restarted site must not grow the ledger. The last print is that of all rows.
             if new or changed or not stored:
-                rows = [(dataset, found) for found in (*new, whole)]
+                rows = [(dataset, digest) for digest in (*new, whole)]
                 tables.executemany("INSERT INTO prints (dataset, print) VALUES (?, ?)", rows)
             if source is not None:
                 tables.execute("INSERT OR IGNORE INTO sources (source, dataset) VALUES (?, ?)", (source, dataset))
@@ -305,7 +305,7 @@ class DurableLedger:
         number: int,
         *,
         came: bytes,
-        said: Sequence[bytes],
+        replies: Sequence[bytes],
         charges: Sequence[Charge],
         keep: bool = True,
         finish: bool = False,
@@ -320,14 +320,14 @@ class DurableLedger:
         """
         # Marks of large messages take time. Other processes wait while the ledger is locked, so compute them first.
         key = self._mark_key()
-        marks = mark_of(key, came), [mark_of(key, data) for data in said]
+        marks = mark_of(key, came), [mark_of(key, data) for data in replies]
         with self._several(finish), self._writing() as (tables, books):
             self._commit(tables, books, study, number, marks=marks, charges=charges, keep=keep)
             if finish:
                 table.follow(tables, books)
                 self._close(tables, books, study, "finish", "finished")
             elif keep:
-                table.store(tables, study, number, (came, *said))
+                table.store(tables, study, number, (came, *replies))
 
     @contextmanager
     def _several(self, several: bool = True) -> Iterator[None]:
@@ -351,13 +351,13 @@ class DurableLedger:
         keep: bool,
     ) -> None:
         # Read inside the transaction that writes: no other process can charge in between.
-        dataset, known = _open(books, study)
-        if number != known.entries:
+        dataset, current = _open(books, study)
+        if number != current.entries:
             raise LedgerError(
-                f"study {study[:16]} is at step {known.entries}, not {number}: another process has gone on with it; "
+                f"study {study[:16]} is at step {current.entries}, not {number}: another process has gone on with it; "
                 "nothing was written and nothing may leave"
             )
-        standing = known.charged(charges, said=bool(marks[1]))
+        standing = current.charged(charges, sends=bool(marks[1]))
         # The dataset's sums do not change with a commit: the reserve was counted in full when the study was joined.
         together = books.together(dataset)
         if charges and not together.within(standing.life):
@@ -408,18 +408,18 @@ class DurableLedger:
         """Give the study up: as `finish`, and it can never be joined or charged again."""
         self._end(study, "abandon", "abandoned")
 
-    def note(self, study: str, words: str) -> None:
+    def note(self, study: str, text: str) -> None:
         """An entry for people about a study, joined or not: who consented. Others may read it, so nothing in it is of rows."""
         require_study(study)
         with self._writing() as (tables, books):
             dataset = books.study(study).account.dataset if study in books.joined else None
-            table.append(tables, "note", {"words": _plain(words)}, study=study, dataset=dataset)
+            table.append(tables, "note", {"words": _plain(text)}, study=study, dataset=dataset)
 
-    def log(self, study: str, words: str) -> None:
+    def log(self, study: str, text: str) -> None:
         """Words about a study for the site's own people: what was refused, and why. No entry, and in no export."""
         require_study(study)
         with self._file.writing(seals=False) as tables:
-            tables.execute("INSERT INTO log (time, study, words) VALUES (?, ?, ?)", (moment(), study, _plain(words)))
+            tables.execute("INSERT INTO log (time, study, words) VALUES (?, ?, ?)", (moment(), study, _plain(text)))
 
     def logged(self) -> list[tuple[str, str, str]]:
         """What was logged, in order: the time, the study and the words. Not sealed: whoever can write the file can change it."""
@@ -477,8 +477,8 @@ class DurableLedger:
     def has(self, number: int, head: str) -> bool:
         """Whether the entry of this number has the hash `head`, which was noted when it was the last one."""
         with self._looking() as (_, books):
-            found = books.hash_of(number)
-            return number > 0 and found is not None and hmac.compare_digest(found, head)
+            entry_hash = books.hash_of(number)
+            return number > 0 and entry_hash is not None and hmac.compare_digest(entry_hash, head)
 
     def entries(self) -> Iterator[Entry]:
         """Every entry, in order, with only its form checked; `verify` checks the rest."""
@@ -486,11 +486,11 @@ class DurableLedger:
         while True:
             # Short transactions, so that a slow reader blocks nobody. Entries are only ever added, so none is missed.
             with self._file.looking() as tables:
-                found = table.entries_after(tables, number, _PER_LOOK)
-            if not found:
+                chunk = table.entries_after(tables, number, _PER_LOOK)
+            if not chunk:
                 return
-            yield from found
-            number = found[-1].number
+            yield from chunk
+            number = chunk[-1].number
 
     def verify(self, head: str | None = None) -> Entry:
         """Check everything: each hash, each balance added up anew, and stored bytes against their marks.
@@ -524,15 +524,15 @@ class DurableLedger:
         return Opened(fresh=True, secret=secret, steps=(), finished=False)
 
     def _hold_to(
-        self, life: Budget | None, account: StudyBudget, known: Standing, tables: table.Tables, books: Replay
+        self, life: Budget | None, account: StudyBudget, current: Standing, tables: table.Tables, books: Replay
     ) -> None:
         """Bind the study to `life`, which may have changed with the policy since it was joined."""
-        standing = replace(known, life=life)
+        standing = replace(current, life=life)
         together = self._require_fits(account, standing, books)
-        if standing != known:
+        if standing != current:
             table.append_balance(tables, "life", (account.study, account.dataset), standing, together, {})
 
-    def _require_fits(self, account: StudyBudget, asked: Standing, books: Replay) -> Together:
+    def _require_fits(self, account: StudyBudget, standing: Standing, books: Replay) -> Together:
         """Refuse a study of another kind than the others of its dataset, or beyond their total. Returns what they add up to."""
         if account.private:
             for unit in books.units(account.dataset):
@@ -541,10 +541,10 @@ class DurableLedger:
         def others() -> list[Standing]:
             # Its own reserve, if it was joined before, must not count twice.
             every = books.datasets.get(account.dataset, {})
-            return [found for study, found in every.items() if study != account.study]
+            return [other for study, other in every.items() if study != account.study]
 
-        together = books.together_after(account.dataset, account.study, asked)
-        require_life(together, others, asked, dataset=account.dataset, called=account.called)
+        together = books.together_after(account.dataset, account.study, standing)
+        require_life(together, others, standing, dataset=account.dataset, called=account.called)
         return together
 
     def _end(self, study: str, kind: str, state: State) -> None:
@@ -553,8 +553,8 @@ class DurableLedger:
         self._file.give_back()
 
     def _close(self, tables: table.Tables, books: Replay, study: str, kind: str, state: State) -> None:
-        dataset, known = _open(books, study)
-        closed = known.closed(state)
+        dataset, standing = _open(books, study)
+        closed = standing.closed(state)
         together = books.together_after(dataset, study, closed)
         table.append_balance(tables, kind, (study, dataset), closed, together, {})
         # With the secret somebody could unmask what was sent, so it does not outlive the study.
@@ -562,9 +562,9 @@ class DurableLedger:
         tables.execute("DELETE FROM stored WHERE study = ?", (study,))
 
 
-def _plain(words: str) -> str:
+def _plain(text: str) -> str:
     # Words may come from another party. Control characters could rewrite the terminal of those who read them.
-    return "".join(letter if letter.isprintable() else " " for letter in words)[:_LONGEST_NOTE]
+    return "".join(letter if letter.isprintable() else " " for letter in text)[:_LONGEST_NOTE]
 
 
 def _keyed(tables: table.Tables, fingerprints: Sequence[bytes]) -> list[bytes]:
@@ -615,13 +615,13 @@ class _Steps(Sequence[StudyStep]):
         yield from islice(self._steps(), self._count)
 
     @overload
-    def __getitem__(self, place: int) -> StudyStep: ...
+    def __getitem__(self, index: int) -> StudyStep: ...
 
     @overload
-    def __getitem__(self, place: slice) -> tuple[StudyStep, ...]: ...
+    def __getitem__(self, index: slice) -> tuple[StudyStep, ...]: ...
 
-    def __getitem__(self, place: int | slice) -> StudyStep | tuple[StudyStep, ...]:
-        if isinstance(place, slice):
-            return tuple(self[at] for at in range(*place.indices(self._count)))
-        at = range(self._count)[place]
+    def __getitem__(self, index: int | slice) -> StudyStep | tuple[StudyStep, ...]:
+        if isinstance(index, slice):
+            return tuple(self[at] for at in range(*index.indices(self._count)))
+        at = range(self._count)[index]
         return next(islice(self, at, None))

@@ -263,18 +263,18 @@ def _require_whole_forks(path: Path) -> None:
 
 
 def _inode_of(path: Path) -> tuple[int, int]:
-    found = path.stat()
-    return found.st_dev, found.st_ino
+    status = path.stat()
+    return status.st_dev, status.st_ino
 
 
 def _require_there(path: Path, inode: tuple[int, int]) -> None:
     """Refuse a file that was removed or exchanged while it was open. Its number is not given to another one meanwhile."""
     try:
-        there = _inode_of(path)
+        current = _inode_of(path)
     except OSError:
-        there = None
-    if there != inode:
-        happened = "removed" if there is None else "exchanged for another one"
+        current = None
+    if current != inode:
+        happened = "removed" if current is None else "exchanged for another one"
         raise LedgerError(
             f"{path} was {happened} while it was open, so charges in it would be lost. Put the ledger back, and open it again. "
             "Nothing may leave"
@@ -382,10 +382,10 @@ def _settle(path: Path, connection: sqlite3.Connection) -> None:
     for name, value, wanted in _SETTINGS:
         connection.execute(f"PRAGMA {name} = {value}").fetchall()
         # SQLite ignores a setting it does not know, without an error. Only asking back shows that it took.
-        (found,) = connection.execute(f"PRAGMA {name}").fetchone() or (None,)
-        if found != wanted:
+        (actual,) = connection.execute(f"PRAGMA {name}").fetchone() or (None,)
+        if actual != wanted:
             raise LedgerError(
-                f"{path}: a ledger needs the SQLite setting {name} = {value}, and this SQLite answers {found}"
+                f"{path}: a ledger needs the SQLite setting {name} = {value}, and this SQLite answers {actual}"
             )
 
 

@@ -196,20 +196,20 @@ def read_export(texts: Iterable[str]) -> Iterator[Entry]:
         if ended:
             raise LedgerError("the export has more after its head, which must be last")
         try:
-            found = json.loads(text)
+            record = json.loads(text)
         except (ValueError, RecursionError):
             raise LedgerError(
                 f"line {count + 1} of the export is not JSON: it was changed, or this is not an export"
             ) from None
         # The last line states how many entries there must be, so a truncated export is noticed.
-        if isinstance(found, dict) and found.get("format") == _FORMAT:
+        if isinstance(record, dict) and record.get("format") == _FORMAT:
             ended = True
-            _require_version(found.get("version"))
-            if (found.get("lines"), found.get("head")) != (count, head):
+            _require_version(record.get("version"))
+            if (record.get("lines"), record.get("head")) != (count, head):
                 raise LedgerError(f"entries are missing: the export has {count}, and its last line says otherwise")
             continue
         # An export may come from another organisation, so every field of it is checked.
-        entry = entry_from(found, number=count + 1)
+        entry = entry_from(record, number=count + 1)
         # The first entry says it as well, before anything is found wrong that another version did in another way.
         if count == 0 and entry.kind == "book":
             _require_version(entry.body.get("version"))
@@ -241,11 +241,11 @@ def moment() -> str:
         return "unknown"
 
 
-def entry_from(found: Any, *, number: int) -> Entry:
+def entry_from(record: Any, *, number: int) -> Entry:
     """An entry from plain values; `LedgerError` that names `number` if they are not one."""
     texts = ("time", "kind", "hash")
     try:
-        entry = Entry(**found)
+        entry = Entry(**record)
         well = isinstance(entry.number, int) and isinstance(entry.body, dict)
         well = well and all(isinstance(getattr(entry, name), str) for name in texts)
         well = well and all(value is None or isinstance(value, str) for value in (entry.study, entry.dataset))
@@ -403,15 +403,15 @@ class Replay:
 
     def run(self, entries: Iterable[Entry], *, head: str | None = None) -> Entry:
         """Check all entries, and that the noted `head` is the hash of one of them. Returns the last."""
-        last, found = None, head is None
+        last, has_head = None, head is None
         for entry in chained(entries):
             self.add(entry)
             last = entry
             # Any entry will do, not only the last: the head was noted earlier, and the ledger has grown since.
-            found = found or entry.hash == head
+            has_head = has_head or entry.hash == head
         if last is None:
             raise LedgerError("the ledger has no entries, and the first one is written when it is made")
-        if not found:
+        if not has_head:
             raise LedgerError(
                 f"none of the {last.number} entries has the noted head {str(head)[:80]}. Charges may have been forgotten: "
                 "entries were removed or rewritten, an older copy was put back, or the head is of another ledger"
@@ -463,31 +463,31 @@ class Replay:
         """How the study stands after this entry, worked out; an error of the kinds `_add` catches if it cannot be."""
         if entry.study is None or entry.dataset is None:
             raise ValueError("an entry about a budget must name a study and its dataset")
-        body, known = entry.body, self.standing(entry.study)
+        body, current = entry.body, self.standing(entry.study)
         if entry.kind == "join":
             account = StudyBudget.of(entry.study, entry.dataset, body["account"])
             # The policy is not in the ledger, so the total budget is taken as stated. `_add` checks that it held.
             life = Standing.of(body["standing"]).life
-            require(known is None, "joined twice")
+            require(current is None, "joined twice")
             require(account.unit is not None or not account.names_unit, "of no kind")
             standing = Standing.new(account, life)
             # One kind of guarantee for each dataset, or their sum would mean nothing.
-            asked = {account.unit} if standing.guarantees and account.unit is not None else set()
-            require(len(self.units(entry.dataset) | asked) <= 1, "of another kind")
+            units = {account.unit} if standing.guarantees and account.unit is not None else set()
+            require(len(self.units(entry.dataset) | units) <= 1, "of another kind")
             self._accounts[entry.study], self.joined[entry.study] = account, entry
             self.commits[entry.study] = []
             return standing
         # After a study ended no entry may change it, and it cannot move to another dataset's budget.
-        if known is None or known.state != "open" or self._accounts[entry.study].dataset != entry.dataset:
+        if current is None or current.state != "open" or self._accounts[entry.study].dataset != entry.dataset:
             raise ValueError("not an open study of this dataset")
         if entry.kind == "life":
-            return replace(known, life=Standing.of(body["standing"]).life)
+            return replace(current, life=Standing.of(body["standing"]).life)
         if entry.kind in _ENDS:
-            return known.closed(_ENDS[entry.kind])
+            return current.closed(_ENDS[entry.kind])
         # Steps are numbered without gaps, so a removed commit cannot hide.
-        require(body["number"] == known.entries, "not the next step")
+        require(body["number"] == current.entries, "not the next step")
         self.commits[entry.study].append(entry.number)
-        return known.charged(charges_in(body), said=bool(body["said"]))
+        return current.charged(charges_in(body), sends=bool(body["said"]))
 
 
 def charges_in(body: Any) -> tuple[Charge, ...]:

@@ -89,7 +89,7 @@ class StreamSpending:
     joined: bool = False
     charged: bool = False
     over: bool = False  # Ended in the ledger by an earlier run.
-    kept: bool = False  # A state on disk may still release, so what is reserved stays reserved.
+    is_saved: bool = False  # A state on disk may still release, so what is reserved stays reserved.
     state: DatasetState | None = None  # How the dataset stands at the end.
 
     @property
@@ -102,8 +102,8 @@ class StreamSpending:
         if self.lasting is not None and self.account is not None and not self.joined:
             self.over = self.lasting.join(self.account, life=self.life).finished
             # A process that was killed may have paid.
-            known = self.lasting.study(self.account.study)
-            self.charged = known is not None and known.steps > 0
+            study = self.lasting.study(self.account.study)
+            self.charged = study is not None and study.steps > 0
             self.joined = True
 
     def pay(self) -> None:
@@ -112,7 +112,7 @@ class StreamSpending:
         # Written once for the whole stream: every release after the first draws on the same budget.
         if self.lasting is not None and self.account is not None and not self.charged:
             whole = [Charge(WHOLE_STREAM, self.account.mu)]
-            self.lasting.commit(self.account.study, 0, came=b"", said=[], charges=whole, keep=False)
+            self.lasting.commit(self.account.study, 0, came=b"", replies=[], charges=whole, keep=False)
         self.charged = True
 
     def end(self) -> None:
@@ -121,7 +121,7 @@ class StreamSpending:
             return
         if self.charged and not self.over:
             self.lasting.finish(self.account.study)
-        elif not self.charged and not self.kept:
+        elif not self.charged and not self.is_saved:
             # Nothing has left, and nothing of the stream is kept.
             self.lasting.abandon(self.account.study)
         self.state = self.lasting.dataset(self.account.dataset)
@@ -155,14 +155,16 @@ def resumed(
     lasting: DurableLedger, notes: Mapping[str, Any], cost: Budget, unit: PrivacyUnit, *, dataset: str | None
 ) -> StreamSpending:
     """The budget of the stream of a state with these `notes`, which paid before if it could."""
-    study, title, known = (str(notes[name]) for name in ("study", "title", "dataset"))
+    study, title, recorded = (str(notes[name]) for name in ("study", "title", "dataset"))
     require(
         lasting.study(study) is not None or (not notes["charged"] and lasting.path.samefile(Path(notes["path"]))),
         f"{lasting.path} is not the ledger of the stream in the state, which is {notes['path']}",
     )
-    require(dataset in (None, known), f"the people in the stream are {known!r} in its ledger. Leave out --dataset")
-    terms = _terms(known, cost, unit, title, study=study)
-    return StreamSpending(lasting=lasting, account=terms, life=Budget(*map(float, notes["life"])), kept=True)
+    require(
+        dataset in (None, recorded), f"the people in the stream are {recorded!r} in its ledger. Leave out --dataset"
+    )
+    terms = _terms(recorded, cost, unit, title, study=study)
+    return StreamSpending(lasting=lasting, account=terms, life=Budget(*map(float, notes["life"])), is_saved=True)
 
 
 def _terms(dataset: str, cost: Budget, unit: PrivacyUnit, title: str, *, study: str | None = None) -> StudyBudget:

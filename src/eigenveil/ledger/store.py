@@ -109,7 +109,7 @@ class _FileAccount:
         ends = self.ends_itself and fits(self._mu * self._mu, math.sqrt(spent.value))
         if self._is_joined:
             self._store.lasting().commit(
-                self.name, self._steps, came=b"", said=[], charges=[charge], keep=False, finish=ends
+                self.name, self._steps, came=b"", replies=[], charges=[charge], keep=False, finish=ends
             )
         else:
             self._store.begin(self._terms, charge, finish=ends)
@@ -120,7 +120,7 @@ class _FileAccount:
 
     def said(self, data: bytes) -> None:
         """Note what left: the entry has a mark of it, by which its owner shows later what the charges were for."""
-        self._store.lasting().commit(self.name, self._steps, came=b"", said=[data], charges=[], keep=False)
+        self._store.lasting().commit(self.name, self._steps, came=b"", replies=[data], charges=[], keep=False)
         self._steps += 1
 
     def close(self, *, failed: bool) -> None:
@@ -130,9 +130,9 @@ class _FileAccount:
         self._ended()
         try:
             lasting = self._store.lasting()
-            known = lasting.study(self.name)
+            study = lasting.study(self.name)
             # Somebody may have closed it with the command meanwhile, or a lazy one never got there.
-            if known is not None and known.state == "open":
+            if study is not None and study.state == "open":
                 (lasting.abandon if failed else lasting.finish)(self.name)
         except LedgerError as error:
             # What was paid for is there, and must not be lost over this. It counts in full, which is safe.
@@ -284,8 +284,8 @@ class FileStore:
 
     def knows(self, name: str) -> bool:
         """Whether a reserve of this name was ever in the file, for this dataset."""
-        found = self.lasting().study(name)
-        return found is not None and found.account.dataset == self.dataset
+        study = self.lasting().study(name)
+        return study is not None and study.account.dataset == self.dataset
 
     def again(self) -> tuple[Any, ...]:
         """The file is opened where it is used."""
@@ -297,14 +297,14 @@ class FileStore:
 
     def _known(self, name: str) -> _FileAccount | None:
         """The account of an old reserve; None if it is closed and not paid, so that the rest must be reserved again."""
-        found = self.lasting().study(name)
+        study = self.lasting().study(name)
         require(
-            found is not None and found.account.dataset == self.dataset,
+            study is not None and study.account.dataset == self.dataset,
             f"{self.path} has no reserve of that name for {self.dataset!r}: it is another ledger",
         )
-        assert found is not None
-        is_open = found.state == "open"
-        account = _FileAccount(self, found.account, steps=found.steps, spent=found.standing.exact, is_open=is_open)
+        assert study is not None
+        is_open = study.state == "open"
+        account = _FileAccount(self, study.account, steps=study.steps, spent=study.standing.exact, is_open=is_open)
         return account if is_open or account.is_paid else None
 
     def _terms(self, mu: float, label: str, unit: PrivacyUnit | None, budget: Budget | None) -> StudyBudget:
@@ -385,19 +385,19 @@ def open_ledger(
     where = Path(path)
     if dataset is not None:
         require_words("dataset", dataset)
-    given = None
+    explicit = None
     if epsilon is not None and delta is not None:
-        given = Budget(float(epsilon), float(delta))
+        explicit = Budget(float(epsilon), float(delta))
     if not where.exists():
         require(
-            dataset is not None and given is not None,
+            dataset is not None and explicit is not None,
             f"{where} would be a new ledger. Give dataset=, your name for the people in the tables, and epsilon= and delta=, "
             f'what all releases about them may cost together, for good: such as Ledger.open("{where.name}", '
             'dataset="patients", epsilon=4, delta=1e-5)',
         )
     lasting = DurableLedger.open(where)
     try:
-        life, name, is_new = _settled(lasting, dataset, epsilon, delta, given)
+        life, name, is_new = _settled(lasting, dataset, epsilon, delta, explicit)
         if is_new:
             # Kept at once: whoever opens it next need not say it again, and cannot change it.
             terms = StudyBudget(
@@ -418,28 +418,28 @@ def open_ledger(
 
 
 def _settled(
-    lasting: DurableLedger, dataset: str | None, epsilon: float | None, delta: float | None, given: Budget | None
+    lasting: DurableLedger, dataset: str | None, epsilon: float | None, delta: float | None, explicit: Budget | None
 ) -> tuple[Budget, str, bool]:
     """The total budget and the name of the dataset that is opened, and whether the ledger does not have them yet."""
     states = {state.name: state for state in lasting.datasets()}
-    there = f"{lasting.path} has {', '.join(map(repr, states))}" if states else f"{lasting.path} has none yet"
+    contents = f"{lasting.path} has {', '.join(map(repr, states))}" if states else f"{lasting.path} has none yet"
     if dataset is None:
         require(
             len(states) == 1,
-            f"dataset is missing: your name for the people in the tables; {there}. Give the same people the same name",
+            f"dataset is missing: your name for the people in the tables; {contents}. Give the same people the same name",
         )
         (dataset,) = states
-    known = states[dataset].life if dataset in states else None
-    if known is not None:
-        asked = Budget(known.epsilon if epsilon is None else epsilon, known.delta if delta is None else delta)
-        require_fixed(known, asked, dataset)
-        return known, dataset, False
+    existing = states[dataset].life if dataset in states else None
+    if existing is not None:
+        wanted = Budget(existing.epsilon if epsilon is None else epsilon, existing.delta if delta is None else delta)
+        require_fixed(existing, wanted, dataset)
+        return existing, dataset, False
     lasting.require_own_name(dataset)
-    if given is None:
+    if explicit is None:
         lacks = " and ".join(name for name, value in (("epsilon", epsilon), ("delta", delta)) if value is None)
         raise ValueError(
             f"{lacks} {'is' if ' ' not in lacks else 'are'} missing: what all releases about {dataset!r} may cost together, for "
-            f"good. {there}. For other people, give both once, such as epsilon=4, delta=1e-5"
+            f"good. {contents}. For other people, give both once, such as epsilon=4, delta=1e-5"
         )
     if others := [name for name in states if name != dataset]:
         warnings.warn(
@@ -448,13 +448,13 @@ def _settled(
             UserWarning,
             stacklevel=3,
         )
-    return given, dataset, True
+    return explicit, dataset, True
 
 
 def _title(label: str) -> str:
     """The title of a reserve: what released it, and that it was no command."""
-    words = label.removeprefix("this ").removeprefix("these ")[:_LONGEST_TITLE].strip()
-    return f"{words}, Python" if words and is_visible(words) else "release, Python"
+    text = label.removeprefix("this ").removeprefix("these ")[:_LONGEST_TITLE].strip()
+    return f"{text}, Python" if text and is_visible(text) else "release, Python"
 
 
 def _plain(label: str) -> str:
@@ -523,12 +523,12 @@ class NotedHead:
         """The head in a file; `LedgerError` if it has none."""
         try:
             with path.open("rb") as file:
-                found: Any = json.loads(file.read(_LARGEST + 1)[:_LARGEST])
+                record: Any = json.loads(file.read(_LARGEST + 1)[:_LARGEST])
         except OSError as error:
             raise LedgerError(f"{path} cannot be read: {error.strerror}") from error
         except (ValueError, RecursionError):
-            found = None
-        match found:
+            record = None
+        match record:
             case {"format": kind, "version": version, "head": str(head), "entries": int(entries), "time": str(time)}:
                 right = (kind, version) == (_FORMAT, _VERSION) and len(head) == 64
                 if right and set(head) <= set("0123456789abcdef") and 0 < entries < 1 << 62:
@@ -574,23 +574,23 @@ def with_head(
     If it `writes`, the head is noted at once, and again with each write before it returns. What left a site was written before
     that, so no copy of the ledger without it has the head, even if the site was killed.
     """
-    there, noted = ledger.exists(), head is not None and head.exists()
-    if there and head is not None and not noted:
+    exists, noted = ledger.exists(), head is not None and head.exists()
+    if exists and head is not None and not noted:
         raise LedgerError(
             f"{head} does not exist. If it did before, find out where it went. If this is the first time, run: eigenveil ledger "
             f"head {ledger} --to {head}"
         )
     # A ledger that was removed would be made anew, without its charges.
-    if noted and not there:
+    if noted and not exists:
         raise LedgerError(f"{ledger} does not exist, and {head} has the head of a ledger in it. Put the ledger back")
-    with opened(ledger) as found:
+    with opened(ledger) as lasting:
         if head is not None and noted:
-            require_noted(found, head)
+            require_noted(lasting, head)
         if head is not None and writes:
             # At once: a place that cannot be written is found before anything is charged.
-            _note_alone(found, head)
-            found.after_writing(lambda: _note_alone(found, head))
-        yield found
+            _note_alone(lasting, head)
+            lasting.after_writing(lambda: _note_alone(lasting, head))
+        yield lasting
 
 
 def _note_alone(ledger: DurableLedger, path: Path) -> None:

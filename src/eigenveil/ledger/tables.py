@@ -80,7 +80,7 @@ def names_of(tables: Tables, dataset: str, marks: Collection[bytes]) -> tuple[st
     """The other datasets that have stood for rows with any of these keyed fingerprints."""
     wanted = set(marks)
     others = tables.execute("SELECT dataset, print FROM prints WHERE dataset != ?", (dataset,))
-    return tuple(sorted({name for name, found in others if found in wanted}))
+    return tuple(sorted({name for name, mark in others if mark in wanted}))
 
 
 def append(
@@ -107,8 +107,8 @@ def follow(tables: Tables, books: Replay) -> None:
     """
     rows = tables.execute(f"{_ENTRIES} WHERE number >= ? ORDER BY number", (books.number,))
     if books.number:
-        known = rows.fetchone()
-        if known is None or (known[0], known[_HASH]) != (books.number, books.hash):
+        last = rows.fetchone()
+        if last is None or (last[0], last[_HASH]) != (books.number, books.hash):
             raise LedgerError(f"the ledger is damaged: entries were removed or rewritten while it was open. {_SEE}")
     for row in rows:
         if row[0] != books.number + 1:
@@ -141,14 +141,14 @@ def steps_of(tables: Tables, books: Replay, study: str) -> Iterator[StudyStep]:
     for number, at in enumerate(books.commits[study]):
         entry = _entry_at(tables, books, at)
         stored = list(_bytes_of(tables, entry))
-        kept = bool(stored)
-        _require_kept(books, entry, pruned, kept=kept)
+        is_stored = bool(stored)
+        _require_kept(books, entry, pruned, is_stored=is_stored)
         yield StudyStep(
             number=number,
-            came=stored[0] if kept else b"",
-            said=tuple(stored[1:]),
+            came=stored[0] if is_stored else b"",
+            replies=tuple(stored[1:]),
             charges=charges_in(entry.body),
-            kept=kept,
+            is_stored=is_stored,
         )
 
 
@@ -195,8 +195,8 @@ def secret_of(tables: Tables, books: Replay, study: str) -> bytes:
     rows = tables.execute("SELECT secret FROM studies NOT INDEXED WHERE study = ?", (study,)).fetchall()
     secret = rows[0][0] if len(rows) == 1 else None
     # Masks made from another secret would give away what was sent.
-    known = books.joined[study].body.get("secret")
-    if not isinstance(secret, bytes) or not is_mark_of(key_of(tables), secret, known):
+    mark = books.joined[study].body.get("secret")
+    if not isinstance(secret, bytes) or not is_mark_of(key_of(tables), secret, mark):
         raise LedgerError(
             f"the ledger is damaged: the secret of study {study[:16]} is not the one it was joined with. {_SEE}"
         )
@@ -215,7 +215,7 @@ def require_stored(tables: Tables, books: Replay) -> None:
         pruned = _pruned(tables, state.account.study)
         for at in books.commits[state.account.study]:
             entry = _entry_at(tables, books, at)
-            _require_kept(books, entry, pruned, kept=sum(1 for _ in _bytes_of(tables, entry)) > 0)
+            _require_kept(books, entry, pruned, is_stored=sum(1 for _ in _bytes_of(tables, entry)) > 0)
 
 
 def _pruned(tables: Tables, study: str) -> int:
@@ -226,11 +226,11 @@ def _pruned(tables: Tables, study: str) -> int:
     return int(rows[0][0])
 
 
-def _require_kept(books: Replay, entry: Entry, pruned: int, *, kept: bool) -> None:
+def _require_kept(books: Replay, entry: Entry, pruned: int, *, is_stored: bool) -> None:
     """Refuse a step whose bytes are gone, unless they are on purpose: after `prune`, after the study ended, or never kept."""
     standing = books.standing(entry.study or "")
     is_open = standing is not None and standing.state == "open"
-    if not kept and entry.body["kept"] and is_open and entry.body["number"] >= pruned:
+    if not is_stored and entry.body["kept"] and is_open and entry.body["number"] >= pruned:
         raise LedgerError(f"entry {entry.number} ({entry.kind}) is about bytes that should be stored and are gone")
 
 
@@ -305,28 +305,28 @@ def _followed(row: tuple[Any, ...], before: str | None) -> Entry:
 def _bytes_of(tables: Tables, entry: Entry) -> Iterator[bytes]:
     """The stored bytes of the step in an entry, place by place: none, or all of them with the marks of the entry."""
     # One at a time: they can be large.
-    for place, row in enumerate(_rows_of(tables, entry)):
+    for index, row in enumerate(_rows_of(tables, entry)):
         # A list of pieces would need a copy, and this buffer becomes the result without one.
         buffer = io.BytesIO()
-        buffer.writelines(_pieces(tables, entry, place, row))
+        buffer.writelines(_pieces(tables, entry, index, row))
         yield buffer.getvalue()
 
 
 def _rows_of(tables: Tables, entry: Entry) -> list[int]:
     """Where the bytes of the step in an entry are stored: no rows, or one for each place."""
     places = "SELECT place, rowid FROM stored WHERE study = ? AND number = ? ORDER BY place"
-    found = tables.execute(places, (entry.study, entry.body["number"])).fetchall()
+    rows = tables.execute(places, (entry.study, entry.body["number"])).fetchall()
     # All or none. A step of which only some messages are left could not be repeated byte for byte.
-    if found and [place for place, _ in found] != [*range(1 + len(entry.body["said"]))]:
+    if rows and [index for index, _ in rows] != [*range(1 + len(entry.body["said"]))]:
         raise LedgerError(f"entry {entry.number} ({entry.kind}) is about other bytes than are stored")
-    return [row for _, row in found]
+    return [row for _, row in rows]
 
 
-def _pieces(tables: Tables, entry: Entry, place: int, row: int) -> Iterator[bytes]:
+def _pieces(tables: Tables, entry: Entry, index: int, row: int) -> Iterator[bytes]:
     """The bytes in a row, some at a time. After the last, a `LedgerError` unless the entry has their mark."""
     # A query for all of them would have them in memory twice, and a device has no room for that.
     (kind,) = tables.execute("SELECT typeof(data) FROM stored WHERE rowid = ?", (row,)).fetchone() or (None,)
-    wanted = [entry.body["came"], *entry.body["said"]][place]
+    wanted = [entry.body["came"], *entry.body["said"]][index]
     mark = Mark.like(key_of(tables), wanted)
     if kind == "blob":
         with tables.blobopen("stored", "data", row, readonly=True) as blob:
@@ -339,10 +339,10 @@ def _pieces(tables: Tables, entry: Entry, place: int, row: int) -> Iterator[byte
 
 def store(tables: Tables, study: str, number: int, messages: Iterable[bytes]) -> None:
     """Write what came in a step and what was said, byte for byte."""
-    for place, data in enumerate(messages):
+    for index, data in enumerate(messages):
         # Room first and the bytes after it: as values of a statement SQLite would copy them twice.
         room = "INSERT INTO stored VALUES (?, ?, ?, zeroblob(?))"
-        row = tables.execute(room, (study, number, place, len(data))).lastrowid
+        row = tables.execute(room, (study, number, index, len(data))).lastrowid
         assert row is not None
         with tables.blobopen("stored", "data", row) as blob:
             blob.write(data)

@@ -110,9 +110,9 @@ def tall_product(left: Array, right: Array) -> Array:
         return np.asarray(left.T @ right)
     parts = np.empty((len(slices), left.shape[1], right.shape[1]))
 
-    def put(place: int) -> None:
-        here = slices[place]
-        np.matmul(left[here].T, right[here], out=parts[place])
+    def put(index: int) -> None:
+        chunk = slices[index]
+        np.matmul(left[chunk].T, right[chunk], out=parts[index])
 
     _each_alone(range(len(slices)), put, numbers=left.size + right.size)
     return np.asarray(np.add.reduce(parts, axis=0))
@@ -124,14 +124,14 @@ def tall_times(matrix: Array, right: Array, *, out: Array | None = None) -> Arra
     >>> tall_times(np.ones((2, 1)), np.array([[3.0]])).tolist()
     [[3.0], [3.0]]
     """
-    found = np.empty((len(matrix), right.shape[1])) if out is None else out
+    product = np.empty((len(matrix), right.shape[1])) if out is None else out
 
-    def put(here: slice) -> None:
+    def put(chunk: slice) -> None:
         # Through a copy of the slice where the result overwrites its own factor.
-        found[here] = matrix[here] @ right
+        product[chunk] = matrix[chunk] @ right
 
     _each_alone(_slices(matrix), put, numbers=matrix.size)
-    return found
+    return product
 
 
 def _each_alone(items: Sequence[_Item], act: Callable[[_Item], None], *, numbers: int) -> None:
@@ -143,7 +143,7 @@ def _each_alone(items: Sequence[_Item], act: Callable[[_Item], None], *, numbers
         act(items[0])
         return
     with blas_threads(1):
-        side_by_side(items, act, most=min(_SLICES, max(2, numbers // _LARGE)))
+        side_by_side(items, act, max_threads=min(_SLICES, max(2, numbers // _LARGE)))
 
 
 def _slices(matrix: Array) -> list[slice]:
@@ -186,8 +186,8 @@ def _tall(matrix: Array, room: int) -> bool:
     return bool(len(matrix) > 4 * matrix.shape[1] and matrix.shape[1] <= room)
 
 
-def _cholesky_qr_twice(matrix: Array, *, least: float = 0.0, gap: float = _NEARLY_ORTHONORMAL) -> Array | None:
-    """An orthonormal basis of the columns, (d, p), or None where they are nearly dependent, or not above `least` in size."""
+def _cholesky_qr_twice(matrix: Array, *, min_size: float = 0.0, gap: float = _NEARLY_ORTHONORMAL) -> Array | None:
+    """An orthonormal basis of the columns, (d, p), or None where they are nearly dependent, or not above `min_size` in size."""
     gram = squares_of(matrix)
     if gram is None:
         return None
@@ -196,7 +196,7 @@ def _cholesky_qr_twice(matrix: Array, *, least: float = 0.0, gap: float = _NEARL
     except np.linalg.LinAlgError:
         return None
     diagonal = np.diag(lower)
-    if diagonal.min() < max(least, _WELL_CONDITIONED * diagonal.max()):
+    if diagonal.min() < max(min_size, _WELL_CONDITIONED * diagonal.max()):
         return None
     basis = tall_times(matrix, np.linalg.inv(lower).T)
     gram = tall_product(basis, basis)
@@ -225,7 +225,9 @@ def complement(matrix: Array, basis: Array, *, within: Array | None = None) -> A
     residual = tall_times(basis, tall_product(basis, matrix) if within is None else within)
     np.subtract(matrix, residual, out=residual)
     fresh = (
-        _cholesky_qr_twice(residual, least=_PLENTY * floor, gap=_PLENTY_ORTHONORMAL) if _tall(residual, room) else None
+        _cholesky_qr_twice(residual, min_size=_PLENTY * floor, gap=_PLENTY_ORTHONORMAL)
+        if _tall(residual, room)
+        else None
     )
     if fresh is None:
         frame = orthonormal(residual)

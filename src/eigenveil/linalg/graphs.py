@@ -60,17 +60,17 @@ class Graph:
 
     def __post_init__(self) -> None:
         _require_names(self.names)
-        place = {name: i for i, name in enumerate(self.names)}
+        positions = {name: i for i, name in enumerate(self.names)}
         near: dict[str, list[str]] = {name: [] for name in self.names}
         before = (-1, -1)
         for edge in self.edges:
-            here = _placed(edge, place)
+            ends = _placed(edge, positions)
             # Error texts are made only when they are needed: a complete graph has half a million edges.
-            if here == before:
+            if ends == before:
                 raise ValueError(f"the edge {edge} is listed twice")
-            if here < before or here[0] > here[1]:
+            if ends < before or ends[0] > ends[1]:
                 raise ValueError(f"edges must be in the order of names, each once, got {edge}; Graph.of sorts them")
-            before = here
+            before = ends
             near[edge[0]].append(edge[1])
             near[edge[1]].append(edge[0])
         # Edges are sorted, so each name collects its earlier neighbours in order, and then its later ones.
@@ -85,8 +85,8 @@ class Graph:
         """
         names = tuple(names)
         _require_names(names)
-        place = {name: i for i, name in enumerate(names)}
-        ends = {_placed(edge, place) for edge in edges}
+        positions = {name: i for i, name in enumerate(names)}
+        ends = {_placed(edge, positions) for edge in edges}
         return cls._of_places(names, ends)
 
     @classmethod
@@ -134,16 +134,16 @@ class Graph:
         """
         path = Path(path)
         # A name that looks like a number is a name first.
-        known = None
+        aliases = None
         if names is not None:
-            known = {str(i): name for i, name in enumerate(names)} | {name: name for name in names}
+            aliases = {str(i): name for i, name in enumerate(names)} | {name: name for name in names}
         try:
             lines = path.read_text(encoding="utf-8-sig").splitlines()
         except UnicodeDecodeError as error:
             raise ValueError(f"{path} must be text in UTF-8: {error}") from None
         edges = []
         for number, line in enumerate(lines, start=1):
-            ends = _ends(line, f"{path}, line {number}", known)
+            ends = _ends(line, f"{path}, line {number}", aliases)
             if ends is not None:
                 edges.append(ends)
         if names is None:
@@ -178,12 +178,12 @@ class Graph:
         >>> Graph.named("star", "abcd").without("a").components()
         (('b',), ('c',), ('d',))
         """
-        seen: set[str] = set()
+        visited: set[str] = set()
         groups = []
         for name in self.names:
-            if name not in seen:
+            if name not in visited:
                 reached = self.distances(name)
-                seen |= reached.keys()
+                visited |= reached.keys()
                 groups.append(tuple(other for other in self.names if other in reached))
         # `sorted` keeps the order of equals, so every peer finds the same components.
         return tuple(sorted(groups, key=len, reverse=True))
@@ -204,14 +204,14 @@ class Graph:
         {'a': 0, 'b': 1, 'e': 1, 'c': 2, 'd': 2}
         """
         self.neighbours(source)
-        found, queue = {source: 0}, [source]
+        lengths, queue = {source: 0}, [source]
         # Peers join the queue in the order of their distance, so the first distance found is the shortest.
         for name in queue:
             for other in self._near[name]:
-                if other not in found:
-                    found[other] = found[name] + 1
+                if other not in lengths:
+                    lengths[other] = lengths[name] + 1
                     queue.append(other)
-        return found
+        return lengths
 
     @property
     def diameter(self) -> int:
@@ -251,7 +251,10 @@ class Graph:
                 above[name] = next(other for other in self._near[name] if away[other] < away[name])
                 below[above[name]].append(name)
         return SpanningTree(
-            root=root, above=above, below={name: tuple(found) for name, found in below.items()}, depth=min(furthest)
+            root=root,
+            above=above,
+            below={name: tuple(children) for name, children in below.items()},
+            depth=min(furthest),
         )
 
     def adjacency(self) -> Array:
@@ -260,11 +263,11 @@ class Graph:
         >>> Graph.named("path", "abc").adjacency().tolist()
         [[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]]
         """
-        place = {name: i for i, name in enumerate(self.names)}
+        positions = {name: i for i, name in enumerate(self.names)}
         matrix = np.zeros((len(self.names), len(self.names)))
         if self.edges:
-            one, other = np.array([(place[a], place[b]) for a, b in self.edges]).T
-            matrix[one, other] = matrix[other, one] = 1.0
+            starts, stops = np.array([(positions[a], positions[b]) for a, b in self.edges]).T
+            matrix[starts, stops] = matrix[stops, starts] = 1.0
         return matrix
 
     def laplacian(self) -> Array:
@@ -303,12 +306,12 @@ class Graph:
         if size <= 1 and all(len(others) == 2 for others in self._near.values()):
             # A single ring: the search below would walk around it once for every peer.
             return None
-        place = {name: i for i, name in enumerate(self.names)}
+        positions = {name: i for i, name in enumerate(self.names)}
         # In the order of distance every peer but the first has a neighbour among those before it.
-        order = [place[name] for name in self.distances(self.names[0])]
-        near = [[place[other] for other in self._near[name]] for name in self.names]
-        found = separator(near, order, size + 1)
-        return None if found is None else tuple(self.names[i] for i in sorted(found))
+        order = [positions[name] for name in self.distances(self.names[0])]
+        near = [[positions[other] for other in self._near[name]] for name in self.names]
+        vertices = separator(near, order, size + 1)
+        return None if vertices is None else tuple(self.names[i] for i in sorted(vertices))
 
     def _eccentricities(self) -> list[int]:
         """For each name, in order, the largest distance to another: balls grow by one edge at a time, as sets of bits."""
@@ -317,8 +320,8 @@ class Graph:
             len(groups) == 1,
             f"the graph must be connected; it has {len(groups)} groups, one of them with {groups[-1][0]!r}",
         )
-        place = {name: i for i, name in enumerate(self.names)}
-        near = [[place[other] for other in self._near[name]] for name in self.names]
+        positions = {name: i for i, name in enumerate(self.names)}
+        near = [[positions[other] for other in self._near[name]] for name in self.names]
         balls = [1 << i for i in range(len(near))]
         everybody = (1 << len(near)) - 1
         furthest = [0 if ball == everybody else -1 for ball in balls]
@@ -335,39 +338,41 @@ class Graph:
 
 def _require_names(names: tuple[str, ...]) -> None:
     require(len(names) > 0, "names must have at least one name")
-    seen: set[str] = set()
+    unique: set[str] = set()
     for name in names:
         require(isinstance(name, str) and name != "", f"names must be text and not empty, got {name!r}")
-        require(name not in seen, f"names must differ: {name!r} is listed twice")
-        seen.add(name)
+        require(name not in unique, f"names must differ: {name!r} is listed twice")
+        unique.add(name)
 
 
-def _placed(edge: tuple[str, str], place: Mapping[str, int]) -> tuple[int, int]:
+def _placed(edge: tuple[str, str], positions: Mapping[str, int]) -> tuple[int, int]:
     """The positions of an edge's two ends among the names."""
     if len(edge) != 2:
         raise ValueError(f"an edge must have two ends, got {edge}")
-    one, other = edge
-    if one not in place or other not in place:
-        raise ValueError(f"the edge {edge} has an end that is not among the names: {other if one in place else one!r}")
-    if one == other:
+    first, second = edge
+    if first not in positions or second not in positions:
+        raise ValueError(
+            f"the edge {edge} has an end that is not among the names: {second if first in positions else first!r}"
+        )
+    if first == second:
         raise ValueError(f"the edge {edge} connects a peer to itself")
-    return place[one], place[other]
+    return positions[first], positions[second]
 
 
-def _ends(line: str, where: str, known: Mapping[str, str] | None) -> tuple[str, str] | None:
-    """The two names on a line of an edge list, or None for an empty line; `known` maps each word to a name."""
+def _ends(line: str, where: str, aliases: Mapping[str, str] | None) -> tuple[str, str] | None:
+    """The two names on a line of an edge list, or None for an empty line; `aliases` maps each word to a name."""
     text = line.partition("#")[0].strip()
     if not text:
         return None
     mark = next((mark for mark in ",\t" if mark in text), None)
-    words = [word.strip() for word in text.split(mark)]
-    require(len(words) == 2 and all(words), f"{where}: an edge must be two names, got {text!r}")
-    if known is not None:
-        for word in words:
-            require(word in known, f"{where}: {word!r} is not among the names")
-        words = [known[word] for word in words]
-    require(words[0] != words[1], f"{where}: an edge from {words[0]!r} to itself")
-    return words[0], words[1]
+    ends = [word.strip() for word in text.split(mark)]
+    require(len(ends) == 2 and all(ends), f"{where}: an edge must be two names, got {text!r}")
+    if aliases is not None:
+        for word in ends:
+            require(word in aliases, f"{where}: {word!r} is not among the names")
+        ends = [aliases[word] for word in ends]
+    require(ends[0] != ends[1], f"{where}: an edge from {ends[0]!r} to itself")
+    return ends[0], ends[1]
 
 
 def _ring(m: int) -> list[tuple[int, int]]:
@@ -429,7 +434,7 @@ def _random_regular(names: tuple[str, ...], degree_text: str, seed: int) -> Grap
 def _swapped(edges: list[tuple[int, int]], rng: "np.random.Generator") -> list[tuple[int, int]]:
     """Other edges of the same degrees: a-b and c-d become a-d and c-b, where neither of these is an edge yet."""
     edges = list(edges)
-    there = {frozenset(edge) for edge in edges}
+    present = {frozenset(edge) for edge in edges}
     count = min(_SWAPS * len(edges), _MOST_SWAPS)
     for first, second, keep in zip(
         rng.integers(max(len(edges), 1), size=count).tolist(),
@@ -439,10 +444,10 @@ def _swapped(edges: list[tuple[int, int]], rng: "np.random.Generator") -> list[t
     ):
         # Two edges can be swapped in two ways, and both must be possible.
         (a, b), (c, d) = edges[first], edges[second] if keep else edges[second][::-1]
-        one, other = frozenset((a, d)), frozenset((c, b))
-        if len({a, b, c, d}) == 4 and one not in there and other not in there:
-            there -= {frozenset((a, b)), frozenset((c, d))}
-            there |= {one, other}
+        left, right = frozenset((a, d)), frozenset((c, b))
+        if len({a, b, c, d}) == 4 and left not in present and right not in present:
+            present -= {frozenset((a, b)), frozenset((c, d))}
+            present |= {left, right}
             edges[first], edges[second] = (a, d), (c, b)
     return edges
 
@@ -454,14 +459,14 @@ def separator(near: list[list[int]], order: list[int], paths: int) -> set[int] |
         for b in first[:position]:
             if b not in near[a]:
                 # Disjoint paths to b are paths to different neighbours of b, in the graph without b.
-                found = _fan(near, a, set(near[b]), paths, avoid=b)
-                if found is not None:
-                    return found
+                cut = _fan(near, a, set(near[b]), paths, avoid=b)
+                if cut is not None:
+                    return cut
     before = set(first)
     for vertex in order[paths:]:
-        found = _fan(near, vertex, before, paths)
-        if found is not None:
-            return found
+        cut = _fan(near, vertex, before, paths)
+        if cut is not None:
+            return cut
         before.add(vertex)
     return None
 
@@ -499,7 +504,7 @@ def _fan(near: list[list[int]], source: int, targets: Collection[int], paths: in
         path = [end]
         while came[path[-1]] >= 0:
             path.append(came[path[-1]])
-        moves = [(one, other) for other, one in itertools.pairwise(path) if one >> 1 != other >> 1]
+        moves = [(earlier, other) for other, earlier in itertools.pairwise(path) if earlier >> 1 != other >> 1]
         # Moves from an entry to an exit run against an earlier path and undo that part of it.
         for entry, _exit in moves:
             if not entry & 1:

@@ -65,8 +65,8 @@ class Sketch:
         inside = rows - mean
         space = Subspace.of(inside, rank=min(rank, count, dim))
         # Rows in a plane have singular values of rounding beyond it, whose directions mean nothing.
-        kept = int((space.values > 1e-12 * max(float(space.values[0]), 1e-300)).sum())
-        kept_space = Subspace(space.basis[:, :kept], space.values[:kept])
+        n_kept = int((space.values > 1e-12 * max(float(space.values[0]), 1e-300)).sum())
+        kept_space = Subspace(space.basis[:, :n_kept], space.values[:n_kept])
         return cls(subspace=kept_space, mean=mean, weight=float(count), energy=float(np.square(inside).sum()))
 
     @property
@@ -174,12 +174,12 @@ def normals(noise: Noise, shape: tuple[int, ...]) -> Array:
     """
     out = np.empty(math.prod(shape))
     room = min(len(out) + 1, _ROUND)
-    words, squares = np.empty(8 * room, dtype=np.uint8), np.empty(room)
+    buffer, squares = np.empty(8 * room, dtype=np.uint8), np.empty(room)
     with noise.batch() as batch:
         for start in range(0, len(out), _ROUND):
             piece = out[start : start + _ROUND]
             whole = piece if len(piece) % 2 == 0 else np.empty(len(piece) + 1)
-            raw = words[: 8 * len(whole)]
+            raw = buffer[: 8 * len(whole)]
             batch.fill(raw)
             _box_muller(raw.view(np.uint64), whole, squares[: len(whole) // 2])
             if whole is not piece:
@@ -187,12 +187,12 @@ def normals(noise: Noise, shape: tuple[int, ...]) -> Array:
     return out.reshape(shape)
 
 
-def _box_muller(words: NDArray[np.uint64], out: Array, squares: Array) -> None:
+def _box_muller(bits: NDArray[np.uint64], out: Array, squares: Array) -> None:
     """Fill `out`, of even length, from as many random words; `squares`, half that size, is working space."""
     half = len(out) // 2
     # radius = sqrt(-2 log u) with u in (0, 1), and t = tan(angle / 2) with angle uniform in (-pi, pi).
     radius, tangent = out[:half], out[half:]
-    np.copyto(radius, words[:half], casting="unsafe")
+    np.copyto(radius, bits[:half], casting="unsafe")
     radius += 0.5
     radius *= 2.0**-64
     np.log(radius, out=radius)
@@ -200,7 +200,7 @@ def _box_muller(words: NDArray[np.uint64], out: Array, squares: Array) -> None:
     # A word that rounds up to 2^64 gives log(1) = 0, which becomes minus zero here; its root would stay negative.
     np.abs(radius, out=radius)
     np.sqrt(radius, out=radius)
-    np.multiply(words[half:].view(np.int64), math.pi * 2.0**-64, out=tangent)
+    np.multiply(bits[half:].view(np.int64), math.pi * 2.0**-64, out=tangent)
     np.tan(tangent, out=tangent)
     # cos = (1 - t^2) / (1 + t^2) and sin = 2 t / (1 + t^2); `squares` is 1 + t^2, then 1 - t^2.
     np.multiply(tangent, tangent, out=squares)

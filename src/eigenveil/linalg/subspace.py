@@ -101,8 +101,8 @@ def found_share(eigenvalues: Array, *, entry: float, dim: int) -> float:
     0.87...
     """
     with np.errstate(divide="ignore", over="ignore"):
-        kept = np.where(eigenvalues > 0, np.maximum(0.0, 1 - dim * (entry / eigenvalues) ** 2), 0.0)
-    return float((kept * eigenvalues).sum() / eigenvalues.sum())
+        overlaps = np.where(eigenvalues > 0, np.maximum(0.0, 1 - dim * (entry / eigenvalues) ** 2), 0.0)
+    return float((overlaps * eigenvalues).sum() / eigenvalues.sum())
 
 
 _ORTHONORMAL = 1e-8
@@ -234,16 +234,16 @@ def merge_all(spaces: Iterable[Subspace], *, rank: int) -> Subspace:
     >>> merge_all(parts, rank=2).values.round(12).tolist()
     [3.0, 2.0]
     """
-    given = list(spaces)
-    require(len(given) > 0, "merge_all needs at least one subspace, got none")
-    dims = {space.dim for space in given}
+    parts = list(spaces)
+    require(len(parts) > 0, "merge_all needs at least one subspace, got none")
+    dims = {space.dim for space in parts}
     require(len(dims) == 1, f"subspaces of different dimensions cannot be merged: {sorted(dims)}")
-    width = sum(space.rank for space in given)
-    if width > given[0].dim:
+    width = sum(space.rank for space in parts)
+    if width > parts[0].dim:
         # Wider than tall: the Gram matrix is the smaller object.
-        gram: Array = reduce(np.add, ((s.basis * np.square(s.values)) @ s.basis.T for s in given))
-        return Subspace.of_gram(gram, rank=min(rank, given[0].dim))
-    vectors, values = thin_svd(np.hstack([s.basis * s.values for s in given]), rank=min(rank, width))
+        gram: Array = reduce(np.add, ((s.basis * np.square(s.values)) @ s.basis.T for s in parts))
+        return Subspace.of_gram(gram, rank=min(rank, parts[0].dim))
+    vectors, values = thin_svd(np.hstack([s.basis * s.values for s in parts]), rank=min(rank, width))
     return Subspace(vectors, values)
 
 
@@ -333,11 +333,11 @@ def product_edge(dim: int, width: int) -> float:
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         low, high = (middle, high) if width + lower(math.exp(middle))[1] < 0 else (low, middle)
-    least = math.exp(low)
-    y, _, bend = lower(least)
+    minimiser = math.exp(low)
+    y, _, bend = lower(minimiser)
     # At the edge y' = -w, so d(1/y)/du = w / y^2.
     kappa = width * (1 + rest / y**2) * math.sqrt(2 / bend)
-    return float(width * least + y + _TRACY_WIDOM * kappa ** (-2 / 3))
+    return float(width * minimiser + y + _TRACY_WIDOM * kappa ** (-2 / 3))
 
 
 def singular_edge(dim: int, width: int) -> float:
@@ -349,8 +349,10 @@ def singular_edge(dim: int, width: int) -> float:
     >>> round(singular_edge(800, 20), 2)
     33.38
     """
-    one, other = math.sqrt(max(dim - 1, 1)), math.sqrt(width)
-    square = (one + other) ** 2 + _TRACY_WIDOM * (one + other) * (1 / one + 1 / other) ** (1 / 3)
+    root_dim, root_width = math.sqrt(max(dim - 1, 1)), math.sqrt(width)
+    square = (root_dim + root_width) ** 2 + _TRACY_WIDOM * (root_dim + root_width) * (
+        1 / root_dim + 1 / root_width
+    ) ** (1 / 3)
     return math.sqrt(square)
 
 
@@ -383,10 +385,10 @@ def merged_edge(dim: int, width: int, *, parts: float) -> float:
     )
     if parts == 1:
         return symmetric_edge(dim)
-    kept = np.maximum(_semicircle(dim)[:width], 0.0)
+    positive = np.maximum(_semicircle(dim)[:width], 0.0)
     # A grid of points above the part's own edge, by the logarithm of the distance: the minimum is flat.
-    z = float(kept[0]) * (1 + np.exp(np.linspace(-12.0, 6.0, _GRID)))
-    resolvent = ((1 / (z[:, None] - kept)).sum(axis=1) + (dim - width) / z) / dim
+    z = float(positive[0]) * (1 + np.exp(np.linspace(-12.0, 6.0, _GRID)))
+    resolvent = ((1 / (z[:, None] - positive)).sum(axis=1) + (dim - width) / z) / dim
     edge = float((parts * z - (parts - 1) / resolvent).min())
     beyond = symmetric_edge(dim) - math.sqrt(2 * dim - 1)
     return edge + math.sqrt(parts) * beyond
@@ -418,5 +420,5 @@ def _semicircle(dim: int) -> Array:
     places = (np.arange(dim) + 0.5) / dim
     grid = np.linspace(-1.0, 1.0, 2001)
     share = 0.5 + (grid * np.sqrt(1 - grid**2) + np.arcsin(grid)) / math.pi
-    found: Array = math.sqrt(2 * dim) * np.interp(1 - places, share, grid)
-    return found
+    quantiles: Array = math.sqrt(2 * dim) * np.interp(1 - places, share, grid)
+    return quantiles

@@ -34,9 +34,9 @@ _LEAVES: Final[tuple[Method, ...]] = (
 METHODS: Final[dict[str, Method]] = {leaf.name: leaf for leaf in _LEAVES}
 
 
-def methods_at(place: Place) -> tuple[str, ...]:
+def methods_at(location: Place) -> tuple[str, ...]:
     """The names of the methods that run at a place."""
-    return tuple(name for name, leaf in METHODS.items() if place in leaf.places)
+    return tuple(name for name, leaf in METHODS.items() if location in leaf.places)
 
 
 # The words that parameters of fits can be.

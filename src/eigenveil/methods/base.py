@@ -168,14 +168,14 @@ def leading_under_noise(
     dim = len(values)
     width = min(dim, max(_WIDER * rank, rank + _BEYOND))
     block: Array = np.eye(dim, width)
-    span, known, image = np.empty((dim, 0)), np.empty((dim, 0)), np.empty((dim, 0))
+    span, products, image = np.empty((dim, 0)), np.empty((dim, 0)), np.empty((dim, 0))
     share, best = -1.0, float(values[:rank].sum())
     while True:
-        drawn = _product(span, known, block, scale, noise)
+        drawn = _product(span, products, block, scale, noise)
         whole = values[:, None] * block + drawn
         if shift is not None:
             whole += np.outer(shift, shift @ block)
-        span, known, image = np.hstack([span, block]), np.hstack([known, drawn]), np.hstack([image, whole])
+        span, products, image = np.hstack([span, block]), np.hstack([products, drawn]), np.hstack([image, whole])
         small = span.T @ image
         eigenvalues, rotation = np.linalg.eigh((small + small.T) / 2)
         vectors = span @ rotation[:, ::-1][:, :rank]
@@ -190,14 +190,14 @@ def leading_under_noise(
         block = orthonormal(block - span @ (span.T @ block))
 
 
-def _product(span: Array, known: Array, block: Array, scale: float, noise: Noise) -> Array:
-    """N X for X = `block`, (d, p), given N Q = `known` for Q = `span`, as in the proof above."""
+def _product(span: Array, products: Array, block: Array, scale: float, noise: Noise) -> Array:
+    """N X for X = `block`, (d, p), given N Q = `products` for Q = `span`, as in the proof above."""
     drawn = normals(noise, block.shape) * (scale / math.sqrt(2))
     drawn -= span @ (span.T @ drawn)
     drawn -= block @ (block.T @ drawn)
     square = normals(noise, (block.shape[1], block.shape[1])) * scale
     drawn += block @ ((square + square.T) / 2)
-    drawn += span @ (known.T @ block)
+    drawn += span @ (products.T @ block)
     return drawn
 
 
@@ -296,7 +296,7 @@ class Method(ABC):
         return self.name
 
     @abstractmethod
-    def width(self, request: PlanRequest) -> int:
+    def width(self, criteria: PlanRequest) -> int:
         """The columns of a product, or of what a site sends."""
 
     @abstractmethod
@@ -343,11 +343,11 @@ class Method(ABC):
             return None
         return orthonormal(np.random.default_rng(seed).standard_normal((dim, plan.width)))
 
-    def plan(self, request: PlanRequest, reason: str) -> MethodPlan:
+    def plan(self, criteria: PlanRequest, reason: str) -> MethodPlan:
         """Width, rounds and shares, for a method with a fixed number of rounds."""
         assert self.fixed_rounds is not None
         return MethodPlan(
-            method=self.name, width=self.width(request), rounds=self.fixed_rounds, shares=(1.0,), reason=reason
+            method=self.name, width=self.width(criteria), rounds=self.fixed_rounds, shares=(1.0,), reason=reason
         )
 
     def last_share(self, plan: MethodPlan) -> float:
@@ -359,9 +359,9 @@ class Method(ABC):
         return dim * plan.width + plan.width + 1
 
 
-def refuse_oversample(method: Method, request: PlanRequest) -> None:
+def refuse_oversample(method: Method, criteria: PlanRequest) -> None:
     """Refuse a width for a method that has none of its own."""
-    require_param(request.oversample is None, "{oversample} has no meaning for {method=}", method=method.name)
+    require_param(criteria.oversample is None, "{oversample} has no meaning for {method=}", method=method.name)
 
 
 def block_norm(dim: int, width: int) -> float:
@@ -392,15 +392,15 @@ class ProductTask(SumTask[State, Subspace]):
         """That of the basis."""
         return question.arrays[0].shape
 
-    def require_product(self, question: Question, *, steps: int, least: int, most: int) -> None:
-        """Refuse a question without one basis of `least` to `most` columns and norm at most 1 + 1e-8."""
+    def require_product(self, question: Question, *, steps: int, min_width: int, max_width: int) -> None:
+        """Refuse a question without one basis of `min_width` to `max_width` columns and norm at most 1 + 1e-8."""
         # The question came over the network: its shape is checked before anything is multiplied.
         require_step(question, steps=steps, arrays=1)
         # Measured where the rows are: a longer basis would stretch a person's part beyond the noise.
         require_contraction(question.arrays[0], dim=self.domain.dim)
         width = question.arrays[0].shape[1]
-        limits = f"{most}" if least == most else f"{least} to {most}"
-        require(least <= width <= most, f"basis must have {limits} columns, got {width}")
+        limits = f"{max_width}" if min_width == max_width else f"{min_width} to {max_width}"
+        require(min_width <= width <= max_width, f"basis must have {limits} columns, got {width}")
 
 
 class ProductMethod(Method):
@@ -414,28 +414,28 @@ class ProductMethod(Method):
     # benchmarks/plan/power_shares.py.
     growth: float = 1.6
 
-    def width(self, request: PlanRequest) -> int:
+    def width(self, criteria: PlanRequest) -> int:
         """Wider than the rank: under noise a wider block gains more than its noise costs."""
         # Without noise it only has to contain the space.
-        return request.wider(max(10, request.rank if request.budget is None else 3 * request.rank))
+        return criteria.wider(max(10, criteria.rank if criteria.budget is None else 3 * criteria.rank))
 
-    def plan(self, request: PlanRequest, reason: str) -> MethodPlan:
+    def plan(self, criteria: PlanRequest, reason: str) -> MethodPlan:
         """Rounds with growing shares."""
-        private = request.budget is not None
-        rounds = (self.noisy_rounds if private else self.max_rounds) if request.rounds is None else request.rounds
+        private = criteria.budget is not None
+        rounds = (self.noisy_rounds if private else self.max_rounds) if criteria.rounds is None else criteria.rounds
         # With noise, shares are fixed in advance: a round that is left out would leave its share unused.
         usual = 0.0 if private else TOLERANCE
         return MethodPlan(
             method=self.name,
-            width=self.width(request),
+            width=self.width(criteria),
             rounds=rounds,
-            shares=geometric_shares(rounds, growth=self.growth if private and not request.equal_shares else 1.0),
-            steps=self.steps(request, rounds),
-            tolerance=usual if request.tolerance is None else request.tolerance,
+            shares=geometric_shares(rounds, growth=self.growth if private and not criteria.equal_shares else 1.0),
+            steps=self.steps(criteria, rounds),
+            tolerance=usual if criteria.tolerance is None else criteria.tolerance,
             reason=reason,
         )
 
-    def steps(self, request: PlanRequest, rounds: int) -> tuple[int, ...]:
+    def steps(self, criteria: PlanRequest, rounds: int) -> tuple[int, ...]:
         """Local steps of each round."""
         return (1,) * rounds
 

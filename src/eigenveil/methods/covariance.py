@@ -106,10 +106,10 @@ class Covariance(Method):
     settings = ("curator", "hub", "site", "masked", "peers", "peers-independent")
     releases_gram = True
 
-    def width(self, request: PlanRequest) -> int:
+    def width(self, criteria: PlanRequest) -> int:
         """That of the answer."""
-        refuse_oversample(self, request)
-        return request.rank
+        refuse_oversample(self, criteria)
+        return criteria.rank
 
     def build_task(self, plan: MethodPlan, start_basis: Array | None, context: TaskContext) -> Components:
         """One sum."""

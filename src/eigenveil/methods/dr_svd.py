@@ -78,7 +78,7 @@ class RandomisedSvd(ProductTask[RandomisedState]):
     def require_question(self, question: Question) -> None:
         """A product with a basis as wide as the first."""
         width = self.begin.shape[1]
-        self.require_product(question, steps=_ROUNDS, least=width, most=width)
+        self.require_product(question, steps=_ROUNDS, min_width=width, max_width=width)
 
     def label(self, question: Question) -> str:
         """One entry per round."""
@@ -136,13 +136,13 @@ class RandomisedTwice(ProductMethod):
     places = ("sites",)
     fixed_rounds, has_private_form = _ROUNDS, False
 
-    def width(self, request: PlanRequest) -> int:
+    def width(self, criteria: PlanRequest) -> int:
         """That of FedPower Alg. 6."""
-        return request.wider(randomised_width(request.dim, rank=request.rank) - request.rank)
+        return criteria.wider(randomised_width(criteria.dim, rank=criteria.rank) - criteria.rank)
 
-    def plan(self, request: PlanRequest, reason: str) -> MethodPlan:
+    def plan(self, criteria: PlanRequest, reason: str) -> MethodPlan:
         """As for all methods with a fixed number of rounds."""
-        return Method.plan(self, request, reason)
+        return Method.plan(self, criteria, reason)
 
     def build_task(self, plan: MethodPlan, start_basis: Array | None, context: TaskContext) -> Components:
         """Two products."""

@@ -311,11 +311,11 @@ class FedPower(ProductMethod):
     is_additive, takes_samples, takes_local_steps = False, True, True
     max_rounds = 100
 
-    def steps(self, request: PlanRequest, rounds: int) -> tuple[int, ...]:
+    def steps(self, criteria: PlanRequest, rounds: int) -> tuple[int, ...]:
         """Constant, decaying as in FedPower (3.15), or as listed with the last one repeated."""
-        if isinstance(request.local_steps, int):
-            return constant_steps(request.local_steps, rounds)
-        listed = tuple(request.local_steps)
+        if isinstance(criteria.local_steps, int):
+            return constant_steps(criteria.local_steps, rounds)
+        listed = tuple(criteria.local_steps)
         if len(listed) == 2 and listed[0] == "decay":
             return decaying_steps(int(listed[1]), rounds)
         steps = [int(step) for step in listed][:rounds]

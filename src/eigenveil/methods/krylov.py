@@ -132,7 +132,7 @@ class KrylovSum(ProductTask[KrylovState]):
     def require_question(self, question: Question) -> None:
         """A product with a basis no wider than the first: dependent directions are dropped."""
         width = self.begin.shape[1]
-        self.require_product(question, steps=self.rounds, least=1, most=width)
+        self.require_product(question, steps=self.rounds, min_width=1, max_width=width)
 
     def label(self, question: Question) -> str:
         """One entry per round."""
@@ -253,9 +253,9 @@ def _next_block(span: Array, rest: Array, *, floor: float) -> tuple[Array, Array
     frame = orthonormal(rest)
     link: Array = frame.T @ rest
     rotation, sizes, across = np.linalg.svd(link)
-    kept = min(room, int((sizes > floor).sum()))
-    if kept < len(sizes):
-        frame, link = frame @ rotation[:, :kept], sizes[:kept, None] * across[:kept]
+    n_kept = min(room, int((sizes > floor).sum()))
+    if n_kept < len(sizes):
+        frame, link = frame @ rotation[:, :n_kept], sizes[:n_kept, None] * across[:n_kept]
     lean = span.T @ frame
     if np.abs(lean).max(initial=0.0) > _LEAN:
         frame = orthonormal(frame - span @ lean)
@@ -294,7 +294,7 @@ class KeptProducts(ProductTask[KeptState]):
     The next X are the Ritz vectors of the last product; the answer is that of `ritz_of_all`. With a `tolerance` the task stops
     when the estimate has moved by no more than that, as a sine, since the round before. This uses released numbers only.
 
-    The ledger labels a round with `name`. If `told`, the estimate is computed after every round, not only at the end, which is
+    The ledger labels a round with `name`. If `reports`, the estimate is computed after every round, not only at the end, which is
     slower.
 
     Rows of X of norm above `longest` are scaled down to it before sites get X. X is public, and scaling rows down stretches no
@@ -320,12 +320,12 @@ class KeptProducts(ProductTask[KeptState]):
     rank: int
     tolerance: float = 0.0
     longest: float = math.inf
-    told: bool = True
+    reports: bool = True
     name: str = "krylov product"
 
     def __post_init__(self) -> None:
         require(self.longest > 0, f"longest must be positive, got {self.longest}")
-        require(self.told or self.tolerance == 0, "tolerance needs an estimate after every round: pass told=True")
+        require(self.reports or self.tolerance == 0, "tolerance needs an estimate after every round: pass reports=True")
         require_contraction(self.begin, dim=self.domain.dim)
         width = self.begin.shape[1]
         require(1 <= self.rank <= width, f"rank must lie in 1..{width}, the width, got {self.rank}")
@@ -342,7 +342,7 @@ class KeptProducts(ProductTask[KeptState]):
     def require_question(self, question: Question) -> None:
         """A product with a basis as wide as the first."""
         width = self.begin.shape[1]
-        self.require_product(question, steps=len(self.shares), least=width, most=width)
+        self.require_product(question, steps=len(self.shares), min_width=width, max_width=width)
 
     def label(self, question: Question) -> str:
         """One entry per round."""
@@ -356,7 +356,7 @@ class KeptProducts(ProductTask[KeptState]):
         """One more product, the estimate from all of them, and the next basis."""
         bases, products = (*state.bases, state.basis), (*state.products, released)
         done, space = len(bases) == len(self.shares), None
-        if done or self.told:
+        if done or self.reports:
             space = ritz_of_all(bases, products, self._precisions(bases), rank=self.rank)
         if self.tolerance > 0 and state.space is not None and space is not None:
             done = done or bool(sines(state.space.basis, space.basis)[0] <= self.tolerance)
@@ -425,20 +425,20 @@ def ritz_of_all(
     stack = np.hstack([np.sqrt(r) * basis for r, basis in zip(relative, bases, strict=True)])
     # Through the small matrix of products: much faster than decomposing the tall one, and accurate enough.
     weights, rotation = np.linalg.eigh(stack.T @ stack)
-    kept = weights > _REPEATED**2 * weights[-1]
-    weights = weights[kept]
-    span = orthonormal(stack @ (rotation[:, kept] / np.sqrt(weights)))
+    mask = weights > _REPEATED**2 * weights[-1]
+    weights = weights[mask]
+    span = orthonormal(stack @ (rotation[:, mask] / np.sqrt(weights)))
     del stack
     across = np.zeros(span.shape)
     for r, basis, product in zip(relative, bases, products, strict=True):
         across += r * (product @ (basis.T @ span))
     inner = span.T @ across
-    known = (inner + inner.T) / (weights[:, None] + weights[None, :] + ridge)
+    inside = (inner + inner.T) / (weights[:, None] + weights[None, :] + ridge)
     across -= span @ inner
     across /= weights + ridge
     rest = complement(across, span) if span.shape[1] < len(span) else np.empty((len(span), 0))
     link = rest.T @ across
-    small = np.block([[known, link.T], [link, np.zeros((rest.shape[1], rest.shape[1]))]])
+    small = np.block([[inside, link.T], [link, np.zeros((rest.shape[1], rest.shape[1]))]])
     _, vectors = top_eigen(small, rank=rank)
     directions: Array = span @ vectors[: span.shape[1]]
     directions += rest @ vectors[span.shape[1] :]
@@ -493,9 +493,9 @@ class Krylov(ProductMethod):
     # More rounds than where the last product counts alone, and a more even budget (docs/decisions/0009).
     noisy_rounds, growth = 8, 1.3
 
-    def width(self, request: PlanRequest) -> int:
+    def width(self, criteria: PlanRequest) -> int:
         """Without noise a slightly wider block saves rounds."""
-        return request.wider(5) if request.budget is None else super().width(request)
+        return criteria.wider(5) if criteria.budget is None else super().width(criteria)
 
     def build_task(self, plan: MethodPlan, start_basis: Array | None, context: TaskContext) -> Components:
         """Kept products under noise, a Krylov space without."""
@@ -523,8 +523,8 @@ class Krylov(ProductMethod):
         """The real task. Only its last result matters, so intermediate ones are not computed."""
         basis = self.start_basis(scene.dim, plan, scene.seed)
         assert basis is not None
-        kept = partial(KeptProducts, neighbours=scene.neighbours, begin=basis, shares=plan.shares, rank=scene.rank)
-        return found_in(scene, partial(kept, tolerance=plan.tolerance, told=False))
+        task = partial(KeptProducts, neighbours=scene.neighbours, begin=basis, shares=plan.shares, rank=scene.rank)
+        return found_in(scene, partial(task, tolerance=plan.tolerance, reports=False))
 
 
 METHOD: Final = Krylov()

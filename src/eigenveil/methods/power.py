@@ -82,7 +82,7 @@ class PowerIteration(ProductTask[PowerState]):
     def require_question(self, question: Question) -> None:
         """A product with a basis as wide as the first."""
         width = self.begin.shape[1]
-        self.require_product(question, steps=len(self.shares), least=width, most=width)
+        self.require_product(question, steps=len(self.shares), min_width=width, max_width=width)
 
     def label(self, question: Question) -> str:
         """One entry per round."""

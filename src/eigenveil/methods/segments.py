@@ -71,14 +71,14 @@ _CLIP: Final = 2.0
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SegmentsState:
-    """The public state: the next `step`, the directions `found`, (d, l), with their `values`, (l,), and the `current` one.
+    """The public state: the next `step`, the directions `basis`, (d, l), with their `values`, (l,), and the `current` one.
 
     Before a component's start, `current` is (d, 0), and (d, 1) after it, with `value` as far as it is known. The largest norm of
     a product so far is `largest`. The largest sine by which a finished component moved in its last round is `movement`.
     """
 
     step: int
-    found: Array
+    basis: Array
     values: Array
     current: Array
     value: float = 0.0
@@ -163,11 +163,11 @@ class Segments(SumTask[SegmentsState, Subspace]):
     def start(self) -> SegmentsState:
         """Nothing found."""
         nothing = np.zeros((self.domain.dim, 0))
-        return SegmentsState(step=0, found=nothing, values=np.zeros(0), current=nothing)
+        return SegmentsState(step=0, basis=nothing, values=np.zeros(0), current=nothing)
 
     def ask(self, state: SegmentsState) -> Question:
         """For the start of a component, or for the product with the current direction."""
-        return Question(state.step, (state.found, state.current))
+        return Question(state.step, (state.basis, state.current))
 
     def require_question(self, question: Question) -> None:
         """The directions found before this step, orthonormal, and one direction to multiply, of norm at most one."""
@@ -178,18 +178,18 @@ class Segments(SumTask[SegmentsState, Subspace]):
             require(array.shape == shape, f"{name} must have shape {shape} in step {question.step}, got {array.shape}")
             if width > 0:
                 require_contraction(array, dim=self.domain.dim)
-        found = question.arrays[0]
+        basis = question.arrays[0]
         # The sensitivity needs P = I - V V^T to be a contraction, so a site checks V itself.
-        gap = float(np.abs(found.T @ found - np.eye(component)).max(initial=0.0))
+        gap = float(np.abs(basis.T @ basis - np.eye(component)).max(initial=0.0))
         require(gap <= _ORTHONORMAL, f"found must be orthonormal, but found.T @ found is {gap:.1e} off the identity")
 
     def private(self, question: Question, rows: Rows) -> Bounded:
         """The sum over these rows, (d, 1): of rows times hidden scores at a start, and of rows times their scores after it."""
-        found, current = question.arrays
+        basis, current = question.arrays
         if current.shape[1] == 0:
             return Bounded(self._started(rows)[:, None], self.sensitivity(question))
         # Public vectors are projected and never the rows: a deflated row as published can leave its ball.
-        return bounded_gram_times(rows, basis=_off(current, found), domain=self.domain, neighbours=self.neighbours)
+        return bounded_gram_times(rows, basis=_off(current, basis), domain=self.domain, neighbours=self.neighbours)
 
     def _started(self, rows: Rows) -> Array:
         """sum_j x_j q_j, (d,), over these rows, with scores that are drawn here and not kept."""
@@ -211,8 +211,8 @@ class Segments(SumTask[SegmentsState, Subspace]):
     def _scores(self, count: int) -> NDArray[np.int64]:
         """Hidden scores, (count,), in whole numbers, clipped."""
         # Rounded down, so that no score exceeds the clip that the sensitivity is computed from.
-        most = math.floor(self.clip / self._score_unit)
-        return np.clip(self._drawn(count), -most, most)
+        max_score = math.floor(self.clip / self._score_unit)
+        return np.clip(self._drawn(count), -max_score, max_score)
 
     def _drawn(self, count: int) -> NDArray[np.int64]:
         # With a deviation that far beyond the clip, every score is plus or minus the clip anyway.
@@ -241,21 +241,21 @@ class Segments(SumTask[SegmentsState, Subspace]):
     def update(self, state: SegmentsState, released: Array) -> SegmentsState:
         """The direction of the released sum is multiplied next; after its last round it counts as found."""
         component, round_ = divmod(state.step, self.rounds)
-        found, values, step = state.found, state.values, state.step + 1
+        basis, values, step = state.basis, state.values, state.step + 1
         if round_ == 0:
             # No product is known yet to compare with, so only an exact zero counts as nothing.
-            direction = _direction(released, found, least=0.0)
+            direction = _direction(released, basis, min_norm=0.0)
             return SegmentsState(
                 step=step,
-                found=found,
+                basis=basis,
                 values=values,
                 current=direction,
                 value=0.0,
                 largest=state.largest,
                 movement=state.movement,
             )
-        largest = max(state.largest, _norm(_off(released, found)))
-        direction = _direction(released, found, least=_NOTHING_LEFT * largest)
+        largest = max(state.largest, _norm(_off(released, basis)))
+        direction = _direction(released, basis, min_norm=_NOTHING_LEFT * largest)
         # v^T G v for the direction that was multiplied; noise can make it negative.
         value = math.sqrt(max(float(np.vdot(state.current, released)), 0.0))
         moved = _norm(_off(direction, state.current))
@@ -263,7 +263,7 @@ class Segments(SumTask[SegmentsState, Subspace]):
         if round_ < self.rounds - 1 and not still:
             return SegmentsState(
                 step=step,
-                found=found,
+                basis=basis,
                 values=values,
                 current=direction,
                 value=value,
@@ -273,7 +273,7 @@ class Segments(SumTask[SegmentsState, Subspace]):
         return SegmentsState(
             # Skips the rounds that were not needed: a step always has the same component and the same share.
             step=(component + 1) * self.rounds,
-            found=np.hstack([found, direction]),
+            basis=np.hstack([basis, direction]),
             values=np.append(values, value),
             current=np.zeros((self.domain.dim, 0)),
             value=0.0,
@@ -283,14 +283,14 @@ class Segments(SumTask[SegmentsState, Subspace]):
 
     def result(self, state: SegmentsState) -> Subspace | None:
         """All directions by decreasing value, after the last one was found."""
-        return _ordered(state.found, state.values) if state.step == self.rank * self.rounds else None
+        return _ordered(state.basis, state.values) if state.step == self.rank * self.rounds else None
 
     def estimate(self, state: SegmentsState) -> Subspace | None:
         """The directions found so far and the current one, whose value is zero until it has been multiplied."""
-        known = np.hstack([state.found, state.current])
-        if known.shape[1] == 0:
+        directions = np.hstack([state.basis, state.current])
+        if directions.shape[1] == 0:
             return None
-        return _ordered(known, np.append(state.values, [state.value] * state.current.shape[1]))
+        return _ordered(directions, np.append(state.values, [state.value] * state.current.shape[1]))
 
     def at_rest(self, state: SegmentsState) -> bool | None:
         """Whether no finished component moved by more than the tolerance in its last round."""
@@ -364,10 +364,10 @@ class _FloatStart:
         return self._total
 
 
-def _off(vectors: Array, found: Array) -> Array:
-    """`vectors`, (d, p), with the span of `found`, (d, l), projected out, twice: once leaves rounding errors."""
-    once = vectors - found @ (found.T @ vectors)
-    twice: Array = once - found @ (found.T @ once)
+def _off(vectors: Array, basis: Array) -> Array:
+    """`vectors`, (d, p), with the span of `basis`, (d, l), projected out, twice: once leaves rounding errors."""
+    once = vectors - basis @ (basis.T @ vectors)
+    twice: Array = once - basis @ (basis.T @ once)
     return twice
 
 
@@ -377,19 +377,19 @@ def _norm(vector: Array) -> float:
     return largest * float(np.linalg.norm(vector / largest)) if largest > 0 else 0.0
 
 
-def _direction(total: Array, found: Array, *, least: float) -> Array:
-    """The unit vector along `total`, (d, 1), orthogonal to `found`, (d, l < d), or a fixed one where at most `least` is left.
+def _direction(total: Array, basis: Array, *, min_norm: float) -> Array:
+    """The unit vector along `total`, (d, 1), orthogonal to `basis`, (d, l < d), or a fixed one where at most `min_norm` is left.
 
-    The fixed one is the axis furthest from the span of `found`; its squared distance is at least 1 - l/d. Distances are rounded
+    The fixed one is the axis furthest from the span of `basis`; its squared distance is at least 1 - l/d. Distances are rounded
     before they are compared, so that peers whose numbers differ by rounding choose the same axis.
     """
-    rest = _off(total, found)
+    rest = _off(total, basis)
     norm = _norm(rest)
-    if norm <= least:
-        near = np.einsum("ij,ij->i", found, found).round(6)
-        rest, norm = _off(np.eye(len(found))[:, [int(near.argmin())]], found), 1.0
+    if norm <= min_norm:
+        near = np.einsum("ij,ij->i", basis, basis).round(6)
+        rest, norm = _off(np.eye(len(basis))[:, [int(near.argmin())]], basis), 1.0
     # Scaled, then projected again: a small rest of a large vector may not be orthogonal enough.
-    rest = _off(rest / norm, found)
+    rest = _off(rest / norm, basis)
     unit: Array = rest / _norm(rest)
     return unit
 
@@ -414,13 +414,13 @@ class SegmentsMethod(Method):
     settings = ("peers", "peers-independent")
     fixed_rounds, finds_one_by_one = None, True
 
-    def width(self, request: PlanRequest) -> int:
+    def width(self, criteria: PlanRequest) -> int:
         """One column."""
-        refuse_oversample(self, request)
+        refuse_oversample(self, criteria)
         return 1
 
-    def plan(self, request: PlanRequest, reason: str) -> MethodPlan:
-        """`request.rounds` is the number of products per component after its start, by default 4 to 12 under noise.
+    def plan(self, criteria: PlanRequest, reason: str) -> MethodPlan:
+        """`criteria.rounds` is the number of products per component after its start, by default 4 to 12 under noise.
 
         Each product gets only a part of the budget. Without noise products go on until a tolerance is met.
 
@@ -431,24 +431,24 @@ class SegmentsMethod(Method):
         - Under a fixed sum of shares, sum 1 / (share_l v_l) is least at share_l proportional to v_l^(-1/2).
         Within a component each product gets more than the one before, as in the power method.
         """
-        budget, rounds = request.budget, request.rounds
+        budget, rounds = criteria.budget, criteria.rounds
         require_param(rounds is None or rounds >= 1, "{rounds} must be at least 1, got {@rounds}", rounds=rounds)
         products = rounds
         if products is None:
-            products = _MOST_PRODUCTS if budget is None else _products(request.eigenvalues, request.rank, budget)
+            products = _MOST_PRODUCTS if budget is None else _products(criteria.eigenvalues, criteria.rank, budget)
         # Without a budget shares carry no noise, and the first of hundreds of growing shares would underflow to nothing.
         growth = 1.0 if budget is None else ProductMethod.growth
-        shares = _shares(request.eigenvalues[: request.rank], products, growth=growth)
+        shares = _shares(criteria.eigenvalues[: criteria.rank], products, growth=growth)
         usual = TOLERANCE if budget is None else 0.0
         return MethodPlan(
             method=self.name,
-            width=self.width(request),
+            width=self.width(criteria),
             # One more for the start.
             rounds=products + 1,
             shares=shares,
-            tolerance=usual if request.tolerance is None else request.tolerance,
-            reason=_reason(request, products, shares[-1]),
-            people=request.people,
+            tolerance=usual if criteria.tolerance is None else criteria.tolerance,
+            reason=_reason(criteria, products, shares[-1]),
+            people=criteria.people,
         )
 
     def build_task(self, plan: MethodPlan, start_basis: Array | None, context: TaskContext) -> Components:
@@ -559,15 +559,15 @@ def _shares(values: Array, products: int, *, growth: float) -> tuple[float, ...]
     return tuple((shares / shares.sum()).tolist())
 
 
-def _reason(request: PlanRequest, products: int, share: float) -> str:
+def _reason(criteria: PlanRequest, products: int, share: float) -> str:
     """Why this many products, and how the last component compares with the noise under the guessed spectrum."""
-    budget, rank, values = request.budget, request.rank, request.eigenvalues
+    budget, rank, values = criteria.budget, criteria.rank, criteria.eigenvalues
     if budget is None:
-        why = "as requested" if request.rounds is not None else "enough for eigenvalues a tenth apart"
+        why = "as requested" if criteria.rounds is not None else "enough for eigenvalues a tenth apart"
         return f"up to {products} products per component, {why}; each stops when it has converged"
     why = (
         "as requested"
-        if request.rounds is not None
+        if criteria.rounds is not None
         else "more than it takes to bring a start down to the noise if eigenvalues fall like 1, 1/2, 1/3"
     )
     noise = math.sqrt(len(values) / share) / budget.mu

@@ -156,11 +156,11 @@ class SiteSpaces(Task[Subspace | None, tuple[SiteSpace, ...], Subspace]):
         require(mechanism.scale(1.0) == 0, f"{self.kind} cannot have noise at the hub: add noise at the sites instead")
         spaces = [sent.space for sent in total]
         if self.kind == "merge":
-            found = _merged(spaces, rank=self.rank)
+            merged = _merged(spaces, rank=self.rank)
         else:
             averaged = [self._in_average(sent) for sent in total]
-            found = _as_in_sum(_merged(averaged, rank=self.rank), spaces)
-        return _filled_up(found, rank=self.rank)
+            merged = _as_in_sum(_merged(averaged, rank=self.rank), spaces)
+        return _filled_up(merged, rank=self.rank)
 
     def _in_average(self, sent: SiteSpace) -> Subspace:
         # `_merged` adds squares of values. So a Gram matrix over its number of people has values over the root of that.
@@ -214,13 +214,13 @@ def _merged(spaces: Sequence[Subspace], *, rank: int) -> Subspace:
     return _nothing(spaces[0].dim)
 
 
-def _as_in_sum(found: Subspace, spaces: Sequence[Subspace]) -> Subspace:
-    """The span of `found`, rotated so that the sum of all sites' matrices is diagonal in it, with its values there."""
-    if found.rank == 0:
-        return found
-    within = [space.values[:, None] * (space.basis.T @ found.basis) for space in spaces]
-    values, rotation = top_eigen(np.sum([part.T @ part for part in within], axis=0), rank=found.rank)
-    return Subspace(signed(found.basis @ rotation), np.sqrt(np.maximum(values, 0.0)))
+def _as_in_sum(merged: Subspace, spaces: Sequence[Subspace]) -> Subspace:
+    """The span of `merged`, rotated so that the sum of all sites' matrices is diagonal in it, with its values there."""
+    if merged.rank == 0:
+        return merged
+    within = [space.values[:, None] * (space.basis.T @ merged.basis) for space in spaces]
+    values, rotation = top_eigen(np.sum([part.T @ part for part in within], axis=0), rank=merged.rank)
+    return Subspace(signed(merged.basis @ rotation), np.sqrt(np.maximum(values, 0.0)))
 
 
 def _filled_up(space: Subspace, *, rank: int) -> Subspace:
@@ -235,8 +235,8 @@ def _filled_up(space: Subspace, *, rank: int) -> Subspace:
 
 def _weighty(space: Subspace) -> Subspace:
     """The directions of nonzero weight."""
-    kept = int((space.values > _NOTHING * space.values[0]).sum())
-    return space if kept == space.rank else Subspace(space.basis[:, :kept], space.values[:kept])
+    n_kept = int((space.values > _NOTHING * space.values[0]).sum())
+    return space if n_kept == space.rank else Subspace(space.basis[:, :n_kept], space.values[:n_kept])
 
 
 def _nothing(dim: int) -> Subspace:
@@ -256,12 +256,12 @@ class Spaces(Method):
         self.settings = ("site",) if merges else ()
         self.runs_in_trees = merges
 
-    def width(self, request: PlanRequest) -> int:
+    def width(self, criteria: PlanRequest) -> int:
         """That of the answer; merges take more directions from each site."""
         if self.kind == "merge":
-            return request.wider(max(10, request.rank))
-        refuse_oversample(self, request)
-        return request.rank
+            return criteria.wider(max(10, criteria.rank))
+        refuse_oversample(self, criteria)
+        return criteria.rank
 
     def build_task(self, plan: MethodPlan, start_basis: Array | None, context: TaskContext) -> Components:
         """WDA as printed divides by a site's number of people, which must be public unless nothing is protected."""
@@ -323,8 +323,8 @@ def _combined(task: SiteSpaces, scene: Scene, sites: int) -> Array:
     shift = None if scene.shift is None else scene.shift / math.sqrt(sites)
     parts: list[SiteSpace] = []
     for site in range(min(sites, _SITES if scene.dim <= ALL_PAIRS else _FEW_SITES)):
-        one = replace(scene, gram=scene.gram / sites, shift=shift, seed=scene.seed * _SITES + site)
-        parts.extend(_sent(task, one))
+        site_scene = replace(scene, gram=scene.gram / sites, shift=shift, seed=scene.seed * _SITES + site)
+        parts.extend(_sent(task, site_scene))
     spaces = [part.space for part in parts]
     for site in range(len(parts), sites):
         signs = rng.choice([-1.0, 1.0], scene.dim)

@@ -88,15 +88,15 @@ class CertificateRequest:
         """The request in an untrusted PEM text; a `ValueError` unless both its TLS key and its identity signed it."""
         # Each step goes through `parsed`: the parser is lazy, and hostile bytes may fail at any field.
         raw = one_block(pem, "CERTIFICATE REQUEST")
-        found = parsed("request", lambda: x509.load_pem_x509_csr(raw))
-        key = spki(parsed("request", found.public_key))
-        signed = parsed("request", lambda: found.is_signature_valid)
+        csr = parsed("request", lambda: x509.load_pem_x509_csr(raw))
+        key = spki(parsed("request", csr.public_key))
+        signed = parsed("request", lambda: csr.is_signature_valid)
         require(signed, "it was forged or changed: its TLS key did not sign it")
-        subject, extensions = parsed("request", lambda: (found.subject, found.extensions))
+        subject, extensions = parsed("request", lambda: (csr.subject, csr.extensions))
         claim = CertificateClaim.of(subject, extensions)
         claim.require_signed(key)
         # Written out again, so that the same request has one text however its PEM was laid out.
-        text = found.public_bytes(Encoding.PEM).decode()
+        text = csr.public_bytes(Encoding.PEM).decode()
         return cls(name=claim.name, role=claim.role, public=claim.public, hosts=claim.hosts, pem=text)
 
     @classmethod
@@ -191,16 +191,16 @@ class Authority:
         """The private key, to be kept in a safe place. Its holder can sign requests, but cannot fake a pinned identity."""
         return pem_of(self._key, passphrase)
 
-    def sign(self, request: CertificateRequest, *, days: int = DAYS, now: datetime | None = None) -> Certificate:
+    def sign(self, csr: CertificateRequest, *, days: int = DAYS, now: datetime | None = None) -> Certificate:
         """The certificate for a request, from now for so many days, and never longer than the authority itself."""
         _require_days(days)
         # The fields are what a person compared; the PEM is what gets signed. They must agree.
         require(
-            CertificateRequest.read(request.pem) == request,
-            f"the request of {request.name!r} differs from its PEM text",
+            CertificateRequest.read(csr.pem) == csr,
+            f"the request of {csr.name!r} differs from its PEM text",
         )
-        asked = x509.load_pem_x509_csr(request.pem.encode())
-        return self._certified(asked, days, now)
+        source = x509.load_pem_x509_csr(csr.pem.encode())
+        return self._certified(source, days, now)
 
     def renew(self, certificate: Certificate, *, days: int = DAYS, now: datetime | None = None) -> Certificate:
         """The same certificate with new dates: same keys, name, role, hosts and pin. The authority must have signed it before."""
@@ -210,7 +210,7 @@ class Authority:
         return self._certified(x509.load_pem_x509_certificate(certificate.pem.encode()), days, now)
 
     def _certified(
-        self, asked: x509.CertificateSigningRequest | x509.Certificate, days: int, now: datetime | None
+        self, source: x509.CertificateSigningRequest | x509.Certificate, days: int, now: datetime | None
     ) -> Certificate:
         """A certificate for the key and the claim in a request, or in an earlier certificate."""
         now = datetime.now(UTC) if now is None else now
@@ -219,14 +219,14 @@ class Authority:
             f"the authority is valid from {self.begins:%Y-%m-%d} to {self.ends:%Y-%m-%d}, and it is {now:%Y-%m-%d} by this "
             "computer's clock. Renew it with: eigenveil keys renew --authority FOLDER",
         )
-        public = asked.public_key()
+        public = source.public_key()
         assert isinstance(public, EllipticCurvePublicKey)
         # Never outside the authority's own dates: TLS would refuse the chain.
         begins, ends = max(now - _EARLIER, self.begins), min(now + timedelta(days=days), self.ends)
         # Only the claim is copied. Whatever else a request asks for, to be an authority say, is not given.
-        names, identity = CertificateClaim.of(asked.subject, asked.extensions).extensions()
+        names, identity = CertificateClaim.of(source.subject, source.extensions).extensions()
         made = (
-            _dated(asked.subject, self._certificate.subject, public, begins, ends)
+            _dated(source.subject, self._certificate.subject, public, begins, ends)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_usage(authority=False), critical=True)
             .add_extension(
@@ -261,19 +261,19 @@ def file_stem(name: str) -> str:
     return safe
 
 
-def free_place(folder: Path, request: CertificateRequest) -> Path:
+def free_place(folder: Path, csr: CertificateRequest) -> Path:
     """Where the certificate of this request goes in the coordinator's folder: FOLDER/NAME.crt.
 
     One name, one identity, one file: a `ValueError` if an existing certificate conflicts with that.
     """
-    target = folder / f"{file_stem(request.name)}.crt"
+    target = folder / f"{file_stem(csr.name)}.crt"
     for path in sorted(folder.glob("*.crt")):
         try:
-            found = in_file(path, Certificate.read)
+            certificate = in_file(path, Certificate.read)
         except ValueError:
             # The authority's own certificate, or a file that no party could use as one.
             continue
-        match found.name == request.name, found.public == request.public:
+        match certificate.name == csr.name, certificate.public == csr.public:
             # The same request under another file name is an old certificate that was moved away, so it may be renewed.
             case True, True:
                 require(
@@ -285,11 +285,11 @@ def free_place(folder: Path, request: CertificateRequest) -> Path:
                 raise ValueError(f"{path} is of another identity with the same name. If it is void, move it away")
             case False, True:
                 raise ValueError(
-                    f"{path} is of the same identity with the name {found.name!r}. Each party needs its own identity"
+                    f"{path} is of the same identity with the name {certificate.name!r}. Each party needs its own identity"
                 )
             case False, False:
                 require(
-                    path != target, f"{path} is of {found.name!r}, and {request.name!r} would have the same file name"
+                    path != target, f"{path} is of {certificate.name!r}, and {csr.name!r} would have the same file name"
                 )
     require(not target.exists(), f"{target} already exists, and certificates are never overwritten")
     return target

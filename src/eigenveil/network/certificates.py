@@ -247,10 +247,10 @@ def one_block(pem: str | bytes, label: str) -> bytes:
         raw = (pem.encode("ascii") if isinstance(pem, str) else pem).strip()
     except UnicodeEncodeError:
         raise ValueError("it is not a PEM text, which is ASCII only") from None
-    found = re.match(rb"-----BEGIN ([A-Z0-9 ]{1,40})-----", raw)
-    require(found is not None, "it is not a PEM text, which begins with -----BEGIN")
-    assert found is not None
-    kind = found[1].decode()
+    header = re.match(rb"-----BEGIN ([A-Z0-9 ]{1,40})-----", raw)
+    require(header is not None, "it is not a PEM text, which begins with -----BEGIN")
+    assert header is not None
+    kind = header[1].decode()
     require(kind == label, f"it is a {kind.lower()}, not a {label.lower()}")
     # The parser would take the first block and silently ignore the rest.
     ends = raw.count(b"-----BEGIN ") == 1 and raw.endswith(f"-----END {label}-----".encode())
@@ -405,10 +405,10 @@ class Keys:
         require(path.suffix == ".key", f"{path} must be a private key file, whose name ends in .key")
         identity, tls_key = party_keys_in(path, passphrase=passphrase)
         # A party that has not been signed yet is told what to do, not only what is missing.
-        beside, request = path.with_suffix(".crt"), path.with_suffix(".request")
+        beside, request_path = path.with_suffix(".crt"), path.with_suffix(".request")
         require(
-            beside.exists() or not request.exists(),
-            f"{beside} is missing. Send {request} to the coordinator, who signs it and sends back {beside.name}",
+            beside.exists() or not request_path.exists(),
+            f"{beside} is missing. Send {request_path} to the coordinator, who signs it and sends back {beside.name}",
         )
         require(beside.is_file(), f"{path} needs its certificate beside it, and {beside.name} is missing")
         return in_file(beside, lambda pem: cls(Certificate.read(pem), identity, tls_key))
@@ -443,26 +443,26 @@ def private_keys_in(
     """The private keys in a file; a `ValueError` if others may read or change it, unless `even_if_readable`."""
     raw = contents(path, private=not even_if_readable)
     if not is_locked(raw):
-        found = _private_keys(raw)
-        require(bool(found), f"{path} is not a private key file, or it is damaged")
-        return found
+        keys = _private_keys(raw)
+        require(bool(keys), f"{path} is not a private key file, or it is damaged")
+        return keys
     if passphrase is None:
         raise ValueError(f"{path} has a passphrase, and none was given")
-    found = _private_keys(raw, passphrase(path))
+    keys = _private_keys(raw, passphrase(path))
     # Both look the same: only the right passphrase makes sense of the bytes.
-    require(bool(found), f"the passphrase is not the one of {path}, or the file is damaged")
-    return found
+    require(bool(keys), f"the passphrase is not the one of {path}, or the file is damaged")
+    return keys
 
 
 def authority_in(pem: str | bytes) -> x509.Certificate:
     """The certificate of an authority in a PEM text; a `ValueError` unless it is one, with an ECDSA P-256 key."""
     raw = one_block(pem, "CERTIFICATE")
-    found = parsed("authority's certificate", lambda: x509.load_pem_x509_certificate(raw))
-    parsed("authority's certificate", lambda: (found.subject, found.not_valid_before_utc, found.not_valid_after_utc))
-    spki(parsed("authority's certificate", found.public_key))
-    extensions = parsed("authority's certificate", lambda: found.extensions)
+    issuer = parsed("authority's certificate", lambda: x509.load_pem_x509_certificate(raw))
+    parsed("authority's certificate", lambda: (issuer.subject, issuer.not_valid_before_utc, issuer.not_valid_after_utc))
+    spki(parsed("authority's certificate", issuer.public_key))
+    extensions = parsed("authority's certificate", lambda: issuer.extensions)
     require(_signs_others(extensions), "it is not the certificate of an authority")
-    return found
+    return issuer
 
 
 def is_authority(pem: str | bytes) -> bool:
@@ -526,16 +526,16 @@ def contents(path: Path, *, private: bool = False) -> bytes:
 def _fields_in(pem: str | bytes) -> Mapping[str, Any]:
     """The fields of `Certificate`, from an untrusted PEM text."""
     raw = one_block(pem, "CERTIFICATE")
-    found = parsed("certificate", lambda: x509.load_pem_x509_certificate(raw))
-    extensions = parsed("certificate", lambda: found.extensions)
-    subject = parsed("certificate", lambda: found.subject)
-    begins, ends = parsed("certificate", lambda: (found.not_valid_before_utc, found.not_valid_after_utc))
-    key = spki(parsed("certificate", found.public_key))
+    certificate = parsed("certificate", lambda: x509.load_pem_x509_certificate(raw))
+    extensions = parsed("certificate", lambda: certificate.extensions)
+    subject = parsed("certificate", lambda: certificate.subject)
+    begins, ends = parsed("certificate", lambda: (certificate.not_valid_before_utc, certificate.not_valid_after_utc))
+    key = spki(parsed("certificate", certificate.public_key))
     # An authority's certificate in a party's place could sign further parties.
     require(not _signs_others(extensions), "it is the certificate of an authority, not of a party")
     claim = CertificateClaim.of(subject, extensions)
     claim.require_signed(key)
-    text = found.public_bytes(Encoding.PEM).decode()
+    text = certificate.public_bytes(Encoding.PEM).decode()
     return MappingProxyType(
         {
             "name": claim.name,

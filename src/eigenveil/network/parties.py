@@ -80,41 +80,41 @@ def _in_words_of_file() -> Iterator[None]:
 
 
 def _parties_of(study: StudyFile, memory: int) -> Parties:
-    request = request_of(study)
-    require(isinstance(request, FederatedSpec), f"{study.name} is a study between peers and has no hub")
-    assert isinstance(request, FederatedSpec)
+    spec = request_of(study)
+    require(isinstance(spec, FederatedSpec), f"{study.name} is a study between peers and has no hub")
+    assert isinstance(spec, FederatedSpec)
     # Before anything is made: the first basis alone can have gigabytes.
-    require_size(study, request, memory=memory)
+    require_size(study, spec, memory=memory)
     parties = Parties(
-        request,
-        [place.name for place in study.sites],
-        roster={place.name: place.certificate.public for place in study.sites},
+        spec,
+        [site.name for site in study.sites],
+        roster={site.name: site.certificate.public for site in study.sites},
         title=study.title,
         # A rehearsal starts from the same seed as its simulation, so that their results agree to the last bit.
-        start=_first_seed(study) if request.seed is None else request.seed,
+        start=_first_seed(study) if spec.seed is None else spec.seed,
         # Each organisation makes its own party, and counts the questions that it answers.
         apart=True,
         hub=study.layout().hub,
     )
     # A limit of the study's own that is too small would show only after everyone was charged.
-    limits_of(study, request, "hub", parties.masked)
-    limits_of(study, request, "site", parties.masked)
+    limits_of(study, spec, "hub", parties.masked)
+    limits_of(study, spec, "site", parties.masked)
     return parties
 
 
 def _peer_parties_of(study: StudyFile, memory: int) -> PeerParties:
-    request = request_of(study)
-    require(isinstance(request, GossipSpec), f"{study.name} has a hub: run `eigenveil site`")
-    assert isinstance(request, GossipSpec)
-    require_size(study, request, memory=memory)
-    limits_of(study, request, "peer")
+    spec = request_of(study)
+    require(isinstance(spec, GossipSpec), f"{study.name} has a hub: run `eigenveil site`")
+    assert isinstance(spec, GossipSpec)
+    require_size(study, spec, memory=memory)
+    limits_of(study, spec, "peer")
     return PeerParties(
-        request,
-        [place.name for place in study.peers],
-        roster={place.name: place.certificate.public for place in study.peers},
+        spec,
+        [peer.name for peer in study.peers],
+        roster={peer.name: peer.certificate.public for peer in study.peers},
         title=study.title,
         # As above: a rehearsal agrees with its simulation.
-        start=_first_seed(study) if request.seed is None else request.seed,
+        start=_first_seed(study) if spec.seed is None else spec.seed,
         apart=True,
     )
 
@@ -122,10 +122,10 @@ def _peer_parties_of(study: StudyFile, memory: int) -> PeerParties:
 def found_in(parties: Parties, arrays: tuple[Any, ...]) -> FitResult:
     """The result that the hub has sent; a `ValueError` if it cannot be one."""
     assert isinstance(parties.study, Fit)
-    return parties.study.found(arrays)
+    return parties.study.decode_result(arrays)
 
 
-def federated_model(study: StudyFile, parties: Parties, found: FitResult, *, sites: int, rounds: int | None) -> Model:
+def federated_model(study: StudyFile, parties: Parties, result: FitResult, *, sites: int, rounds: int | None) -> Model:
     """The model of a finished study, with the guarantee that this party can vouch for.
 
     No party knows all bytes that were sent, and a site does not know the number of rounds.
@@ -134,16 +134,16 @@ def federated_model(study: StudyFile, parties: Parties, found: FitResult, *, sit
     # The largest weight of a site in a sum, and the root of the sum of their squares. Here each site counts once.
     weights = (1.0, math.sqrt(sites))
     return model_of(
-        found.subspace,
-        trace=found.trace,
-        people=found.people,
-        center=found.center,
-        verdict=parties.verdict(found, sites=sites, weights=weights, names=study.columns),
-        guarantee=federated_guarantee(parties, found),
-        scale=found.units,
-        domain=found.domain,
+        result.subspace,
+        trace=result.trace,
+        people=result.people,
+        center=result.center,
+        verdict=parties.verdict(result, sites=sites, weights=weights, names=study.columns),
+        guarantee=federated_guarantee(parties, result),
+        scale=result.units,
+        domain=result.domain,
         columns=study.columns,
-        settings=study_settings(study, sites_settings(parties, found, sites=sites, rounds=rounds, sent=None)),
+        settings=study_settings(study, sites_settings(parties, result, sites=sites, rounds=rounds, sent=None)),
     )
 
 

@@ -54,17 +54,17 @@ class PolicyRefusal(EigenveilError):
 def _peers(value: Any) -> dict[str, str]:
     if not isinstance(value, dict) or len(value) > _MOST_PINS:
         raise InvalidValue(f"a table of at most {_MOST_PINS} pins by name")
-    found: dict[str, str] = {}
+    pins: dict[str, str] = {}
     for who, pin in value.items():
         try:
             name = NAME(who)
         except InvalidValue as error:
-            raise InvalidValue(str(error), at="a name", given=who) from None
+            raise InvalidValue(str(error), at="a name", actual=who) from None
         try:
-            found[name] = _PIN(pin)
+            pins[name] = _PIN(pin)
         except InvalidValue as error:
-            raise InvalidValue(str(error), at=f"the pin of {name!r}", given=pin) from None
-    return found
+            raise InvalidValue(str(error), at=f"the pin of {name!r}", actual=pin) from None
+    return pins
 
 
 def _truth(value: Any) -> bool:
@@ -81,7 +81,7 @@ class Pins:
     hub: tuple[str, ...] = param(
         "The pins of hubs that this site accepts, 64 hex digits each.",
         default=(),
-        check=listed(_PIN, most=1000, distinct=True),
+        check=listed(_PIN, max_count=1000, distinct=True),
     )
     peers: Mapping[str, str] = param(
         "The pin of each other site, peer or node, by name.", default_factory=dict, check=_peers
@@ -89,7 +89,7 @@ class Pins:
     withdrawn: tuple[str, ...] = param(
         "Pins that no longer count, because a key was lost or stolen. A study with one of them is refused.",
         default=(),
-        check=listed(_PIN, most=_MOST_PINS, distinct=True),
+        check=listed(_PIN, max_count=_MOST_PINS, distinct=True),
     )
 
 
@@ -143,7 +143,7 @@ class Datasets:
         "costs add up. With --yes, the same file under any other two names is refused.",
         default=(),
         omit_if_default=True,
-        check=listed(listed(NAME, least=2, distinct=True), most=1000),
+        check=listed(listed(NAME, min_count=2, distinct=True), max_count=1000),
     )
 
 
@@ -182,8 +182,10 @@ class Policy:
 
     def __post_init__(self) -> None:
         # One study cannot cost more than all of them: such a policy is a mistake, and is not guessed at.
-        most, life = self.limit(EPSILON_LIMIT), self.budget.life_epsilon
-        require(most <= life, f"[budget] study_epsilon must be at most life_epsilon, {life:g}, got {most:g}")
+        max_epsilon, life = self.limit(EPSILON_LIMIT), self.budget.life_epsilon
+        require(
+            max_epsilon <= life, f"[budget] study_epsilon must be at most life_epsilon, {life:g}, got {max_epsilon:g}"
+        )
         # The coordinator names the column in a study. Only the site knows which of its columns tells people apart.
         people, column = self.limits.unit == "person", self.limits.person
         require(not people or column is not None, '[limits] person is missing: with unit = "person", name the column')
@@ -247,10 +249,10 @@ class Policy:
 
     def refusals_of_rows(self, count: int, unit: PrivacyUnit) -> list[str]:
         """Why a table of so many rows, or people, is too small. The number is private, so the reason does not say it."""
-        least, what = self.limits.rows, "people" if unit.each == "person" else "rows"
-        if count >= least:
+        min_count, what = self.limits.rows, "people" if unit.each == "person" else "rows"
+        if count >= min_count:
             return []
-        return [f"[limits] rows: a table must have at least {least} {what}, and this one has fewer"]
+        return [f"[limits] rows: a table must have at least {min_count} {what}, and this one has fewer"]
 
     def alias(self, dataset: str, other: str) -> bool:
         """Whether the same rows may have both of these names."""
@@ -270,16 +272,16 @@ class Policy:
         elif unit == "stream" and not people:
             yield '[limits] unit = "stream": the study must be of streams, and protect people in several slots'
         # Between peers, nothing multiplies the cost for people who are at several.
-        most = self.limit(PERSON_SITES_LIMIT)
-        if most > 1 and study.carrier == "gossip":
-            yield f"[limits] person_sites = {most}: a study between peers protects people with rows at one peer only"
+        max_sites = self.limit(PERSON_SITES_LIMIT)
+        if max_sites > 1 and study.carrier == "gossip":
+            yield f"[limits] person_sites = {max_sites}: a study between peers protects people with rows at one peer only"
 
     def _of_pins(self, study: StudyFile, me: str) -> Iterator[str]:
         # Whoever it is, this site itself too, and whether or not its pin must be listed: somebody else may have that key.
-        for place in study.places:
-            if place.pin in self.pins.withdrawn:
+        for party in study.places:
+            if party.pin in self.pins.withdrawn:
                 yield (
-                    f"[pins] withdrawn: the pin {place.pin} of {place.name!r} was withdrawn. Its owner must make new keys, "
+                    f"[pins] withdrawn: the pin {party.pin} of {party.name!r} was withdrawn. Its owner must make new keys, "
                     "and the coordinator a new study file"
                 )
         # In a tree a site sends its sums to a node, so that one must be known to it as well.
@@ -293,21 +295,21 @@ class Policy:
                 )
         # Masks and pair noise protect only if the parties at their other ends are real, so all of them must be pinned.
         all_matter = study.masked or study.carrier == "gossip"
-        for place in study.places:
-            if place is not hub:
-                yield from self._of_pin(place, needed=place.name == above or (all_matter and place.name != me))
+        for party in study.places:
+            if party is not hub:
+                yield from self._of_pin(party, needed=party.name == above or (all_matter and party.name != me))
 
-    def _of_pin(self, place: Place, *, needed: bool) -> Iterator[str]:
+    def _of_pin(self, party: Place, *, needed: bool) -> Iterator[str]:
         # A pin that differs is always refused, even where none is needed: someone has taken that name.
-        pinned = self.pins.peers.get(place.name)
+        pinned = self.pins.peers.get(party.name)
         if pinned is None and needed:
             yield (
-                f"[pins.peers] {place.name!r} is not there: the study says its pin is {place.pin}. Compare it with its owner, "
+                f"[pins.peers] {party.name!r} is not there: the study says its pin is {party.pin}. Compare it with its owner, "
                 "by telephone, then add it"
             )
-        elif pinned is not None and pinned != place.pin:
+        elif pinned is not None and pinned != party.pin:
             yield (
-                f"[pins.peers] {place.name!r} is pinned as {pinned}, and the study has {place.pin}. It is another party, or has "
+                f"[pins.peers] {party.name!r} is pinned as {pinned}, and the study has {party.pin}. It is another party, or has "
                 "new keys: ask its owner"
             )
 
@@ -335,38 +337,38 @@ class Policy:
             yield f"[limits] columns: {', '.join(map(repr, others[:10]))}{more} may not be used"
 
     def _of_budget(self, study: StudyFile) -> Iterator[str]:
-        asked, most = study.budget, self.budget
+        budget, spending = study.budget, self.budget
         yield from self._of_limits(study, "budget", None)
-        if asked is None and math.isfinite(most.life_epsilon):
+        if budget is None and math.isfinite(spending.life_epsilon):
             yield (
                 f"[budget] life_epsilon: a study without noise costs more than any epsilon, and the limit is "
-                f"{most.life_epsilon:g}"
+                f"{spending.life_epsilon:g}"
             )
         # Compared in mu: two pairs of epsilon and delta have no order of their own.
-        if asked is not None and self.life is not None and asked.mu > self.life.mu:
+        if budget is not None and self.life is not None and budget.mu > self.life.mu:
             yield (
-                f"[budget] life_epsilon: the study costs ({asked.epsilon:g}, {asked.delta:g}), more than the "
-                f"({most.life_epsilon:g}, {most.life_delta:g}) for all studies on a dataset together"
+                f"[budget] life_epsilon: the study costs ({budget.epsilon:g}, {budget.delta:g}), more than the "
+                f"({spending.life_epsilon:g}, {spending.life_delta:g}) for all studies on a dataset together"
             )
 
     def _of_limits(self, study: StudyFile, section: str, method: str | None) -> Iterator[str]:
         """The parameters of a study that exceed the limits of a section."""
-        found = _decided(study) | ({} if method is None else {"method": method})
-        for one, limit in limited(type(study.params), section):
-            value, allowed = found.get(one.name, getattr(study.params, one.name)), self.limit(limit)
+        decided = _decided(study) | ({} if method is None else {"method": method})
+        for entry, limit in limited(type(study.params), section):
+            value, allowed = decided.get(entry.name, getattr(study.params, entry.name)), self.limit(limit)
             where = f"[{limit.section}] {limit.key}"
-            if limit.kind == "least" and one.holds(study.params) and value < allowed:
-                yield f"{where}: the study has {one.cli_name} = {value}, and it must be at least {allowed}"
+            if limit.kind == "least" and entry.holds(study.params) and value < allowed:
+                yield f"{where}: the study has {entry.cli_name} = {value}, and it must be at least {allowed}"
             if limit.kind == "among" and value not in allowed:
                 what = "a study without noise" if value == "none" else value
                 yield f"{where}: {what} is not among {', '.join(allowed) or 'those allowed, which are none'}"
             elif limit.kind == "most" and value > allowed:
                 # An exact result counts as infinite epsilon, so only a policy without a limit allows it.
-                exact = f"a study without noise costs more than any {one.cli_name}, and the limit is {allowed:g}"
+                exact = f"a study without noise costs more than any {entry.cli_name}, and the limit is {allowed:g}"
                 yield f"{where}: " + (
                     exact
                     if math.isinf(value)
-                    else f"the study has {one.cli_name} = {value:g}, and {allowed:g} is allowed"
+                    else f"the study has {entry.cli_name} = {value:g}, and {allowed:g} is allowed"
                 )
 
 
@@ -395,8 +397,8 @@ def template(study: StudyFile | None = None) -> str:
 
 def _template_lines(study: StudyFile | None) -> Iterator[str]:
     policy = Policy()
-    for words in _HEAD:
-        yield from comment(words)
+    for text in _HEAD:
+        yield from comment(text)
     yield from _pin_lines(study)
     for name in ("limits", "budget", "agent"):
         yield from section(name, lines_of(getattr(policy, name), name))
@@ -412,8 +414,8 @@ def _template_lines(study: StudyFile | None) -> Iterator[str]:
 
 
 def _unit_lines(study: StudyFile | None) -> Iterator[str]:
-    words = in_study(Limits, inside="limits")
-    yield from comment(help_of(declared(Limits)["unit"], words))
+    wording = in_study(Limits, inside="limits")
+    yield from comment(help_of(declared(Limits)["unit"], wording))
     unit, person = ("person", "patient_id") if study is None else ("row", study.params.person)
     if study is not None:
         # The coordinator cannot know the table of this site, so what the study says is not taken over.
@@ -428,8 +430,8 @@ def _unit_lines(study: StudyFile | None) -> Iterator[str]:
 
 def _pin_lines(study: StudyFile | None) -> Iterator[str]:
     yield ""
-    for words in _PINS:
-        yield from comment(words)
+    for text in _PINS:
+        yield from comment(text)
     yield "[pins]"
     yield from comment(declared(Pins)["hub"].param.help)
     if study is not None and study.hub is not None:
@@ -445,12 +447,12 @@ def _pin_lines(study: StudyFile | None) -> Iterator[str]:
         "Each other site, peer or node: masks and pair noise protect you only if the parties at their other ends are real."
     )
     yield "[pins.peers]"
-    others = [] if study is None else [place for place in study.places if place is not study.hub]
+    others = [] if study is None else [party for party in study.places if party is not study.hub]
     if others:
         yield from comment(
             "NOT COMPARED YET. Remove the # of each that you have compared. Your own is listed too, and not needed:"
         )
-    for place in others:
-        yield f"# {toml_value(place.name)} = {toml_value(place.pin)}"
+    for party in others:
+        yield f"# {toml_value(party.name)} = {toml_value(party.pin)}"
     if not others:
         yield f'# "name" = "{"0123456789abcdef" * 4}"'

@@ -62,50 +62,51 @@ __all__ = [
 _TRIED_PEERS: Final = 32
 
 
-def require_own(kind: type[HubStudy] | type[PeerStudy], given: Mapping[str, Any]) -> None:
+def require_own(kind: type[HubStudy] | type[PeerStudy], explicit: Mapping[str, Any]) -> None:
     """Refuse parameters that only studies of another carrier have."""
     # Names in braces are put into the reader's words later: keys of the file, or options of a command.
     where = (
         "{topology=gossip}, got" if kind is HubStudy else "studies around a hub, and {topology=gossip} has none; got"
     )
-    for name in given:
+    for name in explicit:
         if name not in declared(kind):
-            raise ParameterError(f"{{{name}}} is for {where} {{@given}}", given=given[name])
+            raise ParameterError(f"{{{name}}} is for {where} {{@given}}", given=explicit[name])
 
 
-def require_said(params: HubStudy | PeerStudy, given: Collection[str]) -> None:
+def require_said(params: HubStudy | PeerStudy, explicit: Collection[str]) -> None:
     """Refuse missing keys and keys without effect: a reader of the file must see who adds the noise."""
     private = params.epsilon is not None
     if isinstance(params, PeerStudy):
-        if private and "noise" not in given:
+        if private and "noise" not in explicit:
             raise missing(declared(PeerStudy)["noise"])
         for name in ("noise", "restarts"):
-            if name in given and not private:
+            if name in explicit and not private:
                 raise ParameterError(f"{{{name}}} is for a budget, and {{epsilon=None}} asks for none")
         return
-    if params.topology == "tree" and "fanout" not in given:
+    if params.topology == "tree" and "fanout" not in explicit:
         raise missing(declared(HubStudy)["fanout"])
-    if private and "trust" not in given:
+    if private and "trust" not in explicit:
         raise missing(declared(HubStudy)["trust"])
     require_param(
-        private or "trust" not in given or params.trust == "masked",
+        private or "trust" not in explicit or params.trust == "masked",
         "{trust=} says who adds the noise, and with {epsilon=None} nobody does; leave it out, or give {trust=masked}",
         trust=params.trust,
     )
     local = [name for name, leaf in METHODS.items() if leaf.takes_local_steps]
     for name in ("local_steps", "align"):
-        if name in given and params.method not in local:
-            only = " or ".join(f"{{method={one}}}" for one in local)
+        if name in explicit and params.method not in local:
+            only = " or ".join(f"{{method={method}}}" for method in local)
             raise ParameterError(f"{{{name}}} is for {only}, got {{@given}}", given=getattr(params, name))
 
 
 def require_together(study: "StudyFile") -> None:
     """Refuse parameters and parties that contradict each other, before an estimator sees them."""
     params = study.params
-    for name, one in declared(type(params)).items():
+    for name, entry in declared(type(params)).items():
         # The digest covers only what the file says, so a parameter outside the file must have its default.
         require_param(
-            "study" in one.param.surfaces or getattr(params, name) == one.default, f"{{{name}}} has no place in a study"
+            "study" in entry.param.surfaces or getattr(params, name) == entry.default,
+            f"{{{name}}} has no place in a study",
         )
     if isinstance(params, HubStudy):
         _require_streaming(params)
@@ -151,12 +152,14 @@ def _require_streaming(params: HubStudy) -> None:
     names = declared(HubStudy)
     if not params.streaming:
         for name in declared(StreamStudy):
-            given = getattr(params, name) != names[name].default
-            require_param(not given, f"{{{name}}} is for a study of streams: add {{streaming}}")
+            is_explicit = getattr(params, name) != names[name].default
+            require_param(not is_explicit, f"{{{name}}} is for a study of streams: add {{streaming}}")
         return
     for name in _NOT_STREAMED:
-        given = getattr(params, name) != names[name].default
-        require_param(not given, f"{{{name}}} is for a study of tables, and {{streaming}} makes this one of streams")
+        is_explicit = getattr(params, name) != names[name].default
+        require_param(
+            not is_explicit, f"{{{name}}} is for a study of tables, and {{streaming}} makes this one of streams"
+        )
     require_param(params.slots is not None, "{slots} is missing: how many slots there are, a public number")
     require_param(
         (params.slot_rows is None) != (params.slot_seconds is None),
@@ -194,15 +197,15 @@ def slots_of(study: "StudyFile") -> "SlotSpec":
 
     params = study.params
     assert isinstance(params, HubStudy)
-    given = {name: getattr(params, name) for name in declared(SlotStreamParams)}
+    values = {name: getattr(params, name) for name in declared(SlotStreamParams)}
     # The default of a table is to search for one. A stream must be given a number, and needs none without privacy.
-    given["row_bound"] = None if isinstance(params.row_bound, str) else params.row_bound
-    asked = validate_params(SlotStreamParams, SlotStreamParams(**given))
-    names = [place.name for place in study.sites]
+    values["row_bound"] = None if isinstance(params.row_bound, str) else params.row_bound
+    slot_params = validate_params(SlotStreamParams, SlotStreamParams(**values))
+    names = [site.name for site in study.sites]
     clock = params.slot_rows is None
     dim, budget = len(study.columns), study.budget
     return slot_spec(
-        asked,
+        slot_params,
         names,
         dim=dim,
         budget=budget,
@@ -247,7 +250,7 @@ def _require_sizes(study: "StudyFile") -> None:
     )
     if sizes is None:
         return
-    names = [place.name for place in study.holders]
+    names = [holder.name for holder in study.holders]
     for name in sizes:
         require(name in names, f"[sizes] has {name[:60]!r}, who has no rows in this study")
     for name in names:
@@ -268,7 +271,7 @@ def _require_hub(study: "StudyFile", params: HubStudy) -> None:
     )
     # Names of nodes follow from the number of sites and the fanout, so everyone draws the same tree.
     nodes = layout_of(study).nodes
-    given_nodes = tuple(place.name for place in study.nodes)
+    given_nodes = tuple(node.name for node in study.nodes)
     lacking, extra = [n for n in nodes if n not in given_nodes], [n for n in given_nodes if n not in nodes]
     fanout = f"{len(study.sites)} sites with fanout = {study.fanout}"
     require(not lacking, f"[[node]] {', '.join(lacking[:5])} is missing: {fanout} have {len(nodes)} nodes")
@@ -279,7 +282,7 @@ def layout_of(study: "StudyFile") -> "Layout":
     """Which party is above which in a star or tree."""
     if study.hub is None:
         raise ValueError("a study between peers has no hub, so no party is above another")
-    names, hub = [place.name for place in study.sites], study.hub.name
+    names, hub = [site.name for site in study.sites], study.hub.name
     # From the file alone, in its order: every party must come to the same tree.
     return star(names, hub=hub) if study.fanout is None else tree(names, fanout=study.fanout, hub=hub)
 
@@ -297,9 +300,9 @@ def fewest_of(study: "StudyFile") -> int:
     if isinstance(params, PeerStudy):
         return quorum_of(params, len(study.peers))
     # Under masks nothing is unmasked below `survivors`, so that bounds every sum that the hub can read.
-    name, given = ("survivors", params.survivors) if study.masked else ("quorum", params.quorum)
-    found = share_of(name, given, len(study.sites))
-    return len(study.sites) if found is None else found
+    name, threshold = ("survivors", params.survivors) if study.masked else ("quorum", params.quorum)
+    count = share_of(name, threshold, len(study.sites))
+    return len(study.sites) if count is None else count
 
 
 def check_terms(study: "StudyFile") -> None:
@@ -328,15 +331,15 @@ def request_of(study: "StudyFile") -> "FederatedSpec | GossipSpec":
     from eigenveil.estimators.federated.spec import request_of as federated_request
     from eigenveil.estimators.reading import SiteInfo
 
-    names = tuple(place.name for place in study.holders)
+    names = tuple(holder.name for holder in study.holders)
     sizes = None if study.sizes is None else {name: float(study.sizes[name]) for name in names}
     grouped, dim = study.params.person is not None, len(study.columns)
     with named_parameters():
         if isinstance(study.params, HubStudy):
             # Without the estimator: scikit-learn takes longer to load than all the rest.
-            asked = validate_params(FederatedParams, study.params)
+            params = validate_params(FederatedParams, study.params)
             return federated_request(
-                asked, SiteInfo.declared(dim, names, sizes=sizes, grouped=grouped, columns=study.columns)
+                params, SiteInfo.declared(dim, names, sizes=sizes, grouped=grouped, columns=study.columns)
             )
         pca = cast("GossipPCA", study.estimator())
         return pca.request_for(dim=dim, peers=names, sizes=sizes, grouped=grouped, columns=study.columns)
@@ -370,7 +373,7 @@ def _gossip_terms(study: "StudyFile") -> "GossipTerms":
     from eigenveil.estimators.gossip.spec import read_graph
     from eigenveil.protocols.gossip.terms import GossipTerms
 
-    params, names = study.params, tuple(place.name for place in study.peers)
+    params, names = study.params, tuple(peer.name for peer in study.peers)
     assert isinstance(params, PeerStudy)
     graph = read_graph("graph", params.graph, names)[0]
     noisy = graph if params.noise_graph is None else read_graph("noise_graph", params.noise_graph, names)[0]
@@ -384,7 +387,7 @@ def _gossip_terms(study: "StudyFile") -> "GossipTerms":
             noise_graph=noisy if params.noise == "pairwise" and params.epsilon is not None else None,
             colluders=params.colluders,
             quorum=fewest_of(study),
-            roster={place.name: place.certificate.public for place in study.peers},
+            roster={peer.name: peer.certificate.public for peer in study.peers},
         )
 
 
@@ -414,10 +417,10 @@ def _as_template(message: str) -> ParameterError:
     """
     pattern = re.compile(r"""\b([a-z_]+)\b(?:=(?:'([\w-]+)'|(None|\d+)))?""")
 
-    def named(found: re.Match[str]) -> str:
-        name, value = found[1], found[2] or found[3]
-        if name not in _NAMES or not (value or name in _UNMISTAKABLE or found.start() == 0):
-            return found[0]
+    def named(match: re.Match[str]) -> str:
+        name, value = match[1], match[2] or match[3]
+        if name not in _NAMES or not (value or name in _UNMISTAKABLE or match.start() == 0):
+            return match[0]
         return f"{{{name}={value}}}" if value else f"{{{name}}}"
 
     return ParameterError(pattern.sub(named, message.replace("{", "{{").replace("}", "}}")))
@@ -436,7 +439,7 @@ _KEPT, _KEPT_NOISY = 4, 10
 
 
 def size_of(
-    request: "FederatedSpec | GossipSpec",
+    spec: "FederatedSpec | GossipSpec",
     *,
     dim: int,
     rank: int,
@@ -453,7 +456,7 @@ def size_of(
     from eigenveil.tasks.fit.task import counted_at_once
     from eigenveil.tasks.levels import BEYOND
 
-    plan, leaf = request.plan, method_of(request.plan.method)
+    plan, leaf = spec.plan, method_of(spec.plan.method)
     # A question has the center, the number of steps it took, and a bound or units that were found. A part has counts of norms
     # or entries, the sums for the mean, or a basis and its values.
     scale = dim if units else 0
@@ -467,21 +470,21 @@ def size_of(
     return FitSize(question, max(part, dim + 2 + observed, searched), answer)
 
 
-def memory_of(size: FitSize, request: "FederatedSpec | GossipSpec", *, parts: int) -> int:
+def memory_of(size: FitSize, spec: "FederatedSpec | GossipSpec", *, parts: int) -> int:
     """About how many bytes a party needs that has `parts` parts of others in memory at once."""
     from eigenveil.methods import method_of
 
-    plan, numbers = request.plan, max(size.question, size.part, size.answer)
-    kept = 0
+    plan, numbers = spec.plan, max(size.question, size.part, size.answer)
+    n_kept = 0
     if method_of(plan.method).keeps_products:
-        kept = (_KEPT_NOISY if request.private else _KEPT) * plan.rounds
-    return 8 * numbers * (_WORKING + kept + parts)
+        n_kept = (_KEPT_NOISY if spec.private else _KEPT) * plan.rounds
+    return 8 * numbers * (_WORKING + n_kept + parts)
 
 
-def require_size(study: "StudyFile", request: "FederatedSpec | GossipSpec", *, memory: int) -> None:
+def require_size(study: "StudyFile", spec: "FederatedSpec | GossipSpec", *, memory: int) -> None:
     """Refuse a study that takes too much: a `ParameterError` says what it would take and what to do."""
-    size = _size(study, request)
-    needed = memory_of(size, request, parts=_parts(study, request))
+    size = _size(study, spec)
+    needed = memory_of(size, spec, parts=_parts(study, spec))
     what = f"{len(study.columns)} columns and {study.params.n_components} components"
     require_param(
         needed <= memory,
@@ -498,15 +501,15 @@ def require_size(study: "StudyFile", request: "FederatedSpec | GossipSpec", *, m
 
 
 def limits_of(
-    study: "StudyFile", request: "FederatedSpec | GossipSpec", role: Role, masked: "MaskedTerms | None" = None
+    study: "StudyFile", spec: "FederatedSpec | GossipSpec", role: Role, masked: "MaskedTerms | None" = None
 ) -> MessageLimits:
     """What may come to a party in this `role`, checked against the limit that the study sets itself."""
-    return limits_within(study, _size(study, request), role, masked)
+    return limits_within(study, _size(study, spec), role, masked)
 
 
 def limits_within(study: "StudyFile", size: FitSize, role: Role, masked: "MaskedTerms | None" = None) -> MessageLimits:
     """The same for messages of this size."""
-    limits = limits_for(role, size, [place.name for place in study.places], masked)
+    limits = limits_for(role, size, [party.name for party in study.places], masked)
     largest = LIMIT if study.params.largest is None else study.params.largest
     require_param(
         limits.largest <= largest,
@@ -517,23 +520,23 @@ def limits_within(study: "StudyFile", size: FitSize, role: Role, masked: "Masked
     return limits
 
 
-def _size(study: "StudyFile", request: "FederatedSpec | GossipSpec") -> FitSize:
+def _size(study: "StudyFile", spec: "FederatedSpec | GossipSpec") -> FitSize:
     params = study.params
     units = isinstance(params.scale, str)
     # As `RowBounds` decides it: column bounds are enough, and units need no bound on rows.
     find = study.private and isinstance(params.row_bound, str) and params.column_bounds is None and not units
     gaps = gaps_of(params, len(study.columns), names=study.columns, sparse=False)
     observed = 0 if gaps is None else gaps.entries
-    return size_of(request, dim=len(study.columns), rank=params.n_components, find=find, units=units, observed=observed)
+    return size_of(spec, dim=len(study.columns), rank=params.n_components, find=find, units=units, observed=observed)
 
 
-def _parts(study: "StudyFile", request: "FederatedSpec | GossipSpec") -> int:
+def _parts(study: "StudyFile", spec: "FederatedSpec | GossipSpec") -> int:
     """How many parts of others the busiest party has in memory at once."""
     from eigenveil.estimators.gossip.spec import GossipSpec
 
-    if isinstance(request, GossipSpec):
+    if isinstance(spec, GossipSpec):
         # The numbers of two steps, and two that came early.
-        return 4 * max(request.graph.degree(name) for name in request.graph.names)
+        return 4 * max(spec.graph.degree(name) for name in spec.graph.names)
     # Masked parts are added up as they come. Others wait for those before them.
     return 1 if study.masked else max(len(below) for below in study.layout().below.values())
 

@@ -20,7 +20,7 @@ def slot_parties_of(study: StudyFile, *, memory: int) -> SlotParties:
     """The parties of a study of streams, none of which needs more than `memory` bytes."""
     spec = slots_of(study)
     # Only masks need to know who the others are. What sites sign is bound to this study.
-    roster = {place.name: place.certificate.public for place in study.sites} if study.masked else {}
+    roster = {site.name: site.certificate.public for site in study.sites} if study.masked else {}
     parties = SlotParties(spec, roster=roster, title=study.title, hub=study.layout().hub)
     size = _size(parties)
     below = max(len(children) for children in parties.layout.below.values())

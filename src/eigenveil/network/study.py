@@ -119,11 +119,11 @@ def place_from(where: str, table: Any, *, role: Role, listens: bool) -> Place:
     """The party in a table; one that `listens` has an address, others only dial."""
     require(isinstance(table, dict), f"{where} must be a table, got {shown_in_file(table)}")
     # Sites have no address: they call out, and hospitals let nothing in.
-    known = ["certificate", "address"] if listens else ["certificate"]
+    keys = ["certificate", "address"] if listens else ["certificate"]
     explained = {"name": "its name is in its certificate, and a second one could contradict it"}
     if not listens:
         explained["address"] = "sites call the hub and do not listen"
-    refuse_unknown(where, table, known, explained=explained)
+    refuse_unknown(where, table, keys, explained=explained)
     pem = _pem(f"{where} certificate", table)
     try:
         certificate = Certificate.read(pem)
@@ -154,8 +154,8 @@ def require_apart(places: Iterable[Place], authority: str) -> None:
     pins: dict[str, str] = {}
     keys: dict[bytes, str] = {}
     # A shared key or identity would let one organisation count as two in a sum.
-    for place in places:
-        name, mine = place.name, place.certificate
+    for party in places:
+        name, mine = party.name, party.certificate
         require(name not in names, f"two certificates have the name {name!r}; every party needs its own")
         other = pins.get(mine.pin, keys.get(mine.key_digest))
         require(other is None, f"{name!r} and {other!r} have the same keys; every party needs its own")
@@ -290,25 +290,25 @@ class StudyFile:
             kind = _kind_of(document)
             # Known to the reader too, so that a key of the other carrier gets a better answer than "unknown".
             other = PeerStudy if kind is HubStudy else HubStudy
-            given = values_in(document, kind, explained=_EXPLAINED, others=(other,))
+            explicit = values_in(document, kind, explained=_EXPLAINED, others=(other,))
             require(
-                "rehearsal" not in document or "random_state" in given, "[rehearsal] seed is missing: a whole number"
+                "rehearsal" not in document or "random_state" in explicit, "[rehearsal] seed is missing: a whole number"
             )
-            return cls.made(given, document)
+            return cls.made(explicit, document)
         except ParameterError as error:
             raise ValueError(said_in_file(error)) from error
 
     @classmethod
-    def made(cls, given: Mapping[str, Any], parties: Mapping[str, Any]) -> "StudyFile":
+    def made(cls, explicit: Mapping[str, Any], parties: Mapping[str, Any]) -> "StudyFile":
         """The study with these parameters, by name, between the parties in these tables."""
-        kind: type[HubStudy] | type[PeerStudy] = PeerStudy if given["topology"] == "gossip" else HubStudy
+        kind: type[HubStudy] | type[PeerStudy] = PeerStudy if explicit["topology"] == "gossip" else HubStudy
         # What was given is checked before defaults fill it up: afterwards nobody could tell them apart.
-        require_own(kind, given)
-        params = settled(kind, given)
-        require_said(params, given)
+        require_own(kind, explicit)
+        params = settled(kind, explicit)
+        require_said(params, explicit)
         peers = places_from("peer", parties.get("peer", []), role="peer", listens=True)
         if isinstance(params, PeerStudy):
-            params = _explicit(params, tuple(place.name for place in peers))
+            params = _explicit(params, tuple(peer.name for peer in peers))
         require("authority" in parties, "[authority] is missing: the certificate that signed all others")
         return cls(
             params=params,
@@ -325,14 +325,16 @@ class StudyFile:
 
         Unset keys are left out, and so are those that concern few studies and have their defaults.
         """
-        found: dict[str, Any] = {_VERSION_KEY: VERSION, **tables_of(self.params, leave=self._unsaid)}
+        tables: dict[str, Any] = {_VERSION_KEY: VERSION, **tables_of(self.params, leave=self._unsaid)}
         # In the order of the parties, whatever order the file had: layout is not meaning.
-        found |= {} if self.sizes is None else {"sizes": {place.name: self.sizes[place.name] for place in self.holders}}
-        found["authority"] = {"certificate": self.authority}
-        found |= {} if self.hub is None else {"hub": _entry(self.hub)}
+        tables |= (
+            {} if self.sizes is None else {"sizes": {party.name: self.sizes[party.name] for party in self.holders}}
+        )
+        tables["authority"] = {"certificate": self.authority}
+        tables |= {} if self.hub is None else {"hub": _entry(self.hub)}
         for name, places in zip(_LISTS, (self.sites, self.nodes, self.peers), strict=True):
-            found |= {name: [_entry(place) for place in places]} if places else {}
-        return found
+            tables |= {name: [_entry(party) for party in places]} if places else {}
+        return tables
 
     def lines(self, section: str) -> Iterator[KeyLine]:
         """The keys of a table of parameters, with their values and what they mean."""
@@ -361,10 +363,10 @@ class StudyFile:
 
     def differs(self, greeting: bytes) -> str:
         """What another party's greeting says, in words, with both digests: they are public."""
-        found = re.fullmatch(re.escape(_GREETING) + rb"([0-9a-f]{64})", greeting)
-        if found is None:
+        match = re.fullmatch(re.escape(_GREETING) + rb"([0-9a-f]{64})", greeting)
+        if match is None:
             return "it runs another version of the program"
-        return f"it works on another study: its digest is {found[1].decode()}, and here it is {self.digest}"
+        return f"it works on another study: its digest is {match[1].decode()}, and here it is {self.digest}"
 
     @property
     def name(self) -> str:
@@ -472,10 +474,10 @@ class StudyFile:
 
     def place(self, name: str) -> Place:
         """The party of this name, or a `ValueError` that lists those who take part."""
-        for place in self.places:
-            if place.name == name:
-                return place
-        names = ", ".join(place.name for place in self.places[:10]) + (" and more" if len(self.places) > 10 else "")
+        for party in self.places:
+            if party.name == name:
+                return party
+        names = ", ".join(party.name for party in self.places[:10]) + (" and more" if len(self.places) > 10 else "")
         raise ValueError(f"{shown_in_file(name)} does not take part in the study {self.name!r}; these do: {names}")
 
     def layout(self) -> "Layout":
@@ -484,8 +486,8 @@ class StudyFile:
 
     def parameters(self) -> dict[str, Any]:
         """All parameters of the estimator that simulates this study."""
-        found: dict[str, Any] = dict(self.estimator().get_params(deep=False))  # type: ignore[no-untyped-call]
-        return found
+        params: dict[str, Any] = dict(self.estimator().get_params(deep=False))  # type: ignore[no-untyped-call]
+        return params
 
     def estimator(self) -> "FederatedPCA | GossipPCA":
         """That estimator, not fitted; it needs no rows to be made."""
@@ -495,10 +497,10 @@ class StudyFile:
         require(not self.streaming, f"{self.name!r} is a study of streams, which FederatedStream simulates")
         if isinstance(self.params, HubStudy):
             return FederatedPCA(**{name: getattr(self.params, name) for name in declared(FederatedParams)})
-        given = {name: getattr(self.params, name) for name in declared(GossipParams)}
+        params = {name: getattr(self.params, name) for name in declared(GossipParams)}
         # Peers have no "auto" of their own: in a study file it stands for their default.
         usual = declared(GossipParams)["method"].default
-        return GossipPCA(**given | {"method": usual if self.params.method == "auto" else self.params.method})
+        return GossipPCA(**params | {"method": usual if self.params.method == "auto" else self.params.method})
 
 
 def _kind_of(document: Mapping[str, Any]) -> type[HubStudy] | type[PeerStudy]:
@@ -531,10 +533,10 @@ def _explicit(params: PeerStudy, names: tuple[str, ...]) -> PeerStudy:
     """The graph as edges, in the order of names. What a kind stands for may change with versions; edges do not."""
     # Before the graph is made: a complete graph grows with the square of the number of peers.
     require(2 <= len(names) <= _MOST_PEERS, f"there must be 2 to {_MOST_PEERS} [[peer]] tables, got {len(names)}")
-    given, kind = params.graph, params.kind
-    require((given is None) != (kind is None), "[graph] must have either edges or kind, and not both")
+    graph, kind = params.graph, params.kind
+    require((graph is None) != (kind is None), "[graph] must have either edges or kind, and not both")
     if kind is None:
-        edges = _ordered("graph", given, names)
+        edges = _ordered("graph", graph, names)
     else:
         try:
             edges = Graph.named(kind, names).edges
@@ -547,12 +549,12 @@ def _explicit(params: PeerStudy, names: tuple[str, ...]) -> PeerStudy:
 
 def _ordered(name: str, edges: Any, names: tuple[str, ...]) -> Any:
     try:
-        found = Graph.of(names, edges).edges
+        ordered = Graph.of(names, edges).edges
     except ValueError as error:
         raise ParameterError(f"{{{name}}}: {_plain(error)}") from None
-    if len(found) != len(edges):
+    if len(ordered) != len(edges):
         raise ParameterError(f"{{{name}}} has the same edge twice")
-    return found
+    return ordered
 
 
 def _plain(error: ValueError) -> str:
@@ -566,18 +568,18 @@ def _sizes(table: Any) -> dict[str, int]:
         f"[sizes] must be a table of numbers, got {shown_in_file(table)}",
     )
     # Up to 2^53 every whole number is exact in float64, which is what sizes become.
-    check, found = Integer(min=0, max=1 << 53), {}
+    check, sizes = Integer(min=0, max=1 << 53), {}
     for name, size in table.items():
         try:
-            found[name] = check(size)
+            sizes[name] = check(size)
         except InvalidValue as error:
             raise ValueError(f"[sizes] {shown_in_file(name)} must be {error}, got {shown_in_file(size)}") from None
-    return found
+    return sizes
 
 
-def _entry(place: Place) -> dict[str, Any]:
-    found = {"certificate": place.certificate.pem}
-    return found if place.address is None else {"address": place.address, **found}
+def _entry(party: Place) -> dict[str, Any]:
+    entry = {"certificate": party.certificate.pem}
+    return entry if party.address is None else {"address": party.address, **entry}
 
 
 _WIDTH: Final = 100
@@ -598,8 +600,8 @@ def text_of(study: "StudyFile") -> str:
 
 def _lines(study: "StudyFile") -> Iterator[str]:
     document = study.document()
-    for words in _HEAD:
-        yield from comment(words)
+    for text in _HEAD:
+        yield from comment(text)
     yield f"eigenveil_study = {document['eigenveil_study']}"
     # Parameters first, certificates last: people read the top of the file.
     for name in ("study", "task", "slots", "privacy", "network", "tree", "graph"):
@@ -615,21 +617,21 @@ def _lines(study: "StudyFile") -> Iterator[str]:
     yield ""
     yield from comment(_PINS)
     for name, places in (("site", study.sites), ("node", study.nodes), ("peer", study.peers)):
-        for place, entry in zip(places, document.get(name, []), strict=True):
-            yield from _table(name, entry, f"{place.name}, pin {place.pin}", several=True)
+        for party, entry in zip(places, document.get(name, []), strict=True):
+            yield from _table(name, entry, f"{party.name}, pin {party.pin}", several=True)
 
 
 def section(name: str, lines: Iterable[KeyLine]) -> Iterator[str]:
     """A table with a comment above each key; nothing if it has no keys."""
-    for at, one in enumerate(lines):
+    for at, line in enumerate(lines):
         yield from (f"\n[{name}]",) if at == 0 else ()
-        yield from comment(one.comment)
-        yield f"{one.key} = {toml_value(one.value)}"
+        yield from comment(line.comment)
+        yield f"{line.key} = {toml_value(line.value)}"
 
 
-def _table(name: str, table: Mapping[str, Any], words: str, *, several: bool = False) -> Iterator[str]:
+def _table(name: str, table: Mapping[str, Any], text: str, *, several: bool = False) -> Iterator[str]:
     yield ""
-    yield from comment(words)
+    yield from comment(text)
     yield f"[[{name}]]" if several else f"[{name}]"
     for key, value in table.items():
         # Names of sites may be any text and need quotes; our keys are plain words.
@@ -638,10 +640,10 @@ def _table(name: str, table: Mapping[str, Any], words: str, *, several: bool = F
         yield f'{shown} = """\n{value}"""' if key == "certificate" else f"{shown} = {toml_value(value)}"
 
 
-def comment(words: str) -> Iterator[str]:
+def comment(text: str) -> Iterator[str]:
     """The words as comment lines, wrapped between words."""
     line = "#"
-    for word in words.split(" "):
+    for word in text.split(" "):
         if len(line) + 1 + len(word) > _WIDTH and line != "#":
             yield line
             line = "#"

@@ -119,7 +119,7 @@ def _guarantee(
 ) -> Guarantee:
     return GuaranteeFacts(
         budget=budget,
-        protects=Person(place="peer"),
+        protects=Person(source="peer"),
         neighbours=neighbours,
         rows=TableRows(norm=row_bound, around="zero"),
         seen_by=NoisyRows(),

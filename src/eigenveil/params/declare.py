@@ -175,8 +175,8 @@ class Declared:
             return self.type
         literal: Any = Literal
         either: Any = Union
-        words = literal[self.param.among()]
-        return either[tuple(words if kind is str else kind for kind in _alternatives(self.type))]
+        choices = literal[self.param.among()]
+        return either[tuple(choices if kind is str else kind for kind in _alternatives(self.type))]
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -189,10 +189,10 @@ class Declared:
         """Whether it may be None."""
         return self.default is None or NoneType in get_args(self.type)
 
-    def holds(self, asked: Any) -> bool:
-        """Whether it applies, given the other parameters of `asked`."""
+    def holds(self, params: Any) -> bool:
+        """Whether it applies, given the other parameters of `params`."""
         only = self.param.applies_when
-        return only is None or _applies(only, getattr(asked, only.partition("=")[0]))
+        return only is None or _applies(only, getattr(params, only.partition("=")[0]))
 
     def at_default(self, value: Any) -> bool:
         """Whether a value is the default. Arrays never are."""
@@ -200,7 +200,7 @@ class Declared:
 
 
 def _without_none(kind: Any) -> tuple[Any, ...]:
-    return tuple(one for one in _alternatives(kind) if one is not NoneType)
+    return tuple(alternative for alternative in _alternatives(kind) if alternative is not NoneType)
 
 
 def _alternatives(kind: Any) -> tuple[Any, ...]:
@@ -227,21 +227,21 @@ def param(
     return field(default=default, default_factory=default_factory, kw_only=kw_only, metadata=metadata)
 
 
-def registered(module: str, words: str) -> Callable[[], tuple[str, ...]]:
+def registered(module: str, attribute: str) -> Callable[[], tuple[str, ...]]:
     """The words that a registry of leaves has under this name, for `among`. `--help` asks for none, and loads no leaf."""
 
     def names() -> tuple[str, ...]:
-        return tuple(getattr(import_module(module), words))
+        return tuple(getattr(import_module(module), attribute))
 
     return names
 
 
 def redeclare(cls: type, name: str, **changes: Any) -> Any:
     """The declaration of another class's parameter, with changed facts or another default."""
-    one = declared(cls)[name]
+    entry = declared(cls)[name]
     kw_only = bool(cls.__dataclass_fields__[name].kw_only)  # type: ignore[attr-defined]
-    default = changes.pop("default", one.default)
-    return field(default=default, kw_only=kw_only, metadata={"param": replace(one.param, **changes)})
+    default = changes.pop("default", entry.default)
+    return field(default=default, kw_only=kw_only, metadata={"param": replace(entry.param, **changes)})
 
 
 def merge_params(
@@ -251,16 +251,16 @@ def merge_params(
 
     By parameter name, `changes` are other defaults and other fields of `Param`.
     """
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     types: dict[str, Any] = {}
     for kind in kinds:
-        for own, one in declared(kind).items():
-            if own in found or own in leave:
+        for own, entry in declared(kind).items():
+            if own in fields or own in leave:
                 continue
-            found[own] = redeclare(kind, own, **changes.get(own, {}))
+            fields[own] = redeclare(kind, own, **changes.get(own, {}))
             # A changed default of None makes the parameter optional.
-            types[own] = one.type if found[own].default is not None else one.type | None
-    return parameters()(type(title, (), {**found, "__annotations__": types}))
+            types[own] = entry.type if fields[own].default is not None else entry.type | None
+    return parameters()(type(title, (), {**fields, "__annotations__": types}))
 
 
 @dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(param,))
@@ -276,13 +276,13 @@ def parameters(
     def made(cls: type[Kind]) -> type[Kind]:
         # Evaluated, because the declaring modules postpone annotations and options are derived from the types.
         for name, kind in inspect.get_annotations(cls, eval_str=True).items():
-            one = vars(cls).get(name)
+            attr = vars(cls).get(name)
             # To a dataclass every annotation is a field, so that of a fitted attribute would become a parameter.
-            if not isinstance(one, dataclasses.Field) or "param" not in one.metadata:
+            if not isinstance(attr, dataclasses.Field) or "param" not in attr.metadata:
                 raise TypeError(f"{cls.__name__}.{name} is not a param(...). Annotate other attributes elsewhere")
-            own: Param = one.metadata["param"]
+            own: Param = attr.metadata["param"]
             filled = replace(own, panel=panel if own.panel is None else own.panel, section=own.section or section)
-            one.metadata = MappingProxyType({"param": filled, "type": kind})
+            attr.metadata = MappingProxyType({"param": filled, "type": kind})
         if frozen:
             cls.__post_init__ = _checked_at_once  # type: ignore[attr-defined]
         return dataclass(eq=frozen, repr=frozen, frozen=frozen, kw_only=True, match_args=False)(cls)
@@ -298,42 +298,44 @@ def declared(cls: type) -> dict[str, Declared]:
 @cache
 def _declared(cls: type) -> dict[str, Declared]:
     # A study file asks for these some thirty times.
-    own = [one for one in dataclasses.fields(cls) if "param" in one.metadata]
+    own = [attr for attr in dataclasses.fields(cls) if "param" in attr.metadata]
     # Positional parameters come first in the constructor, wherever they are declared.
-    own.sort(key=lambda one: bool(one.kw_only))
+    own.sort(key=lambda attr: bool(attr.kw_only))
     return {
-        one.name: Declared(name=one.name, type=one.metadata["type"], default=_default(one), param=one.metadata["param"])
-        for one in own
-        if one.init
+        attr.name: Declared(
+            name=attr.name, type=attr.metadata["type"], default=_default(attr), param=attr.metadata["param"]
+        )
+        for attr in own
+        if attr.init
     }
 
 
-def _default(one: dataclasses.Field[Any]) -> Any:
-    return one.default if one.default_factory is MISSING else one.default_factory()
+def _default(attr: dataclasses.Field[Any]) -> Any:
+    return attr.default if attr.default_factory is MISSING else attr.default_factory()
 
 
 def validate_params(
-    kind: type[Kind], asked: Any, *, given: Collection[str] = (), strict: bool = False, alone: bool = False
+    kind: type[Kind], params: Any, *, explicit: Collection[str] = (), strict: bool = False, alone: bool = False
 ) -> Kind:
-    """The parameters of `asked`, checked and in their plain form, as a `kind`. A `ParameterError` for the first bad one.
+    """The parameters of `params`, checked and in their plain form, as a `kind`. A `ParameterError` for the first bad one.
 
-    Parameters in `given` were written out, on a command line or in a file, and are refused if they do not apply. With `strict`
+    Parameters in `explicit` were written out, on a command line or in a file, and are refused if they do not apply. With `strict`
     all must also be within the limits of a study file. With `alone` each is checked by itself, before the others are known.
     """
-    known = declared(kind)
-    found = {name: _checked(one, getattr(asked, name), strict=strict) for name, one in known.items()}
-    for name, one in known.items() if not alone else ():
-        idle = one.param.lenient or one.at_default(found[name])
-        if one.param.applies_when is None or (idle and name not in given):
+    declarations = declared(kind)
+    values = {name: _checked(entry, getattr(params, name), strict=strict) for name, entry in declarations.items()}
+    for name, entry in declarations.items() if not alone else ():
+        idle = entry.param.lenient or entry.at_default(values[name])
+        if entry.param.applies_when is None or (idle and name not in explicit):
             continue
-        if not _applies(one.param.applies_when, found[one.param.applies_when.partition("=")[0]]):
-            instead = "" if one.param.otherwise_hint is None else f". {one.param.otherwise_hint}"
-            if "=" not in one.param.applies_when:
-                raise ParameterError(f"{{{name}}} has no meaning with {{{one.param.applies_when}=None}}{instead}")
+        if not _applies(entry.param.applies_when, values[entry.param.applies_when.partition("=")[0]]):
+            instead = "" if entry.param.otherwise_hint is None else f". {entry.param.otherwise_hint}"
+            if "=" not in entry.param.applies_when:
+                raise ParameterError(f"{{{name}}} has no meaning with {{{entry.param.applies_when}=None}}{instead}")
             raise ParameterError(
-                f"{{{name}}} is for {{{one.param.applies_when}}}, got {{@given}}{instead}", given=found[name]
+                f"{{{name}}} is for {{{entry.param.applies_when}}}, got {{@given}}{instead}", given=values[name]
             )
-    return kind(**found)
+    return kind(**values)
 
 
 def _applies(only: str, value: Any) -> bool:
@@ -341,31 +343,31 @@ def _applies(only: str, value: Any) -> bool:
     return bool(value == word) if equals else value is not None
 
 
-def _checked(one: Declared, value: Any, *, strict: bool = False) -> Any:
-    if value is None and one.optional:
+def _checked(entry: Declared, value: Any, *, strict: bool = False) -> Any:
+    if value is None and entry.optional:
         return None
-    if one.param.among is not None and one.at_default(value):
+    if entry.param.among is not None and entry.at_default(value):
         # A default is one of the registry's words (a test asks). Asking for them all would load every leaf.
         return value
-    check = one.param.check or (one_of(*words) if (words := one.words) else None)
+    check = entry.param.check or (one_of(*choices) if (choices := entry.words) else None)
     try:
-        if strict and one.param.strict is not None:
-            value = one.param.strict(value)
+        if strict and entry.param.strict is not None:
+            value = entry.param.strict(value)
         return value if check is None else check(value)
     except InvalidValue as error:
-        raise refusal(one, error, value) from None
+        raise refusal(entry, error, value) from None
 
 
 def _checked_at_once(self: Any) -> None:
-    for name, one in declared(type(self)).items():
-        object.__setattr__(self, name, _checked(one, getattr(self, name)))
+    for name, entry in declared(type(self)).items():
+        object.__setattr__(self, name, _checked(entry, getattr(self, name)))
 
 
-def refusal(one: Declared, expected: InvalidValue, value: Any) -> ParameterError:
+def refusal(entry: Declared, expected: InvalidValue, value: Any) -> ParameterError:
     """The error for an unexpected value."""
     where = "" if expected.at is None else f", {expected.at},"
-    given = value if expected.given is ... else expected.given
-    return ParameterError(f"{{{one.name}}}{where} must be {expected}, got {{@given}}", given=given)
+    actual = value if expected.actual is ... else expected.actual
+    return ParameterError(f"{{{entry.name}}}{where} must be {expected}, got {{@given}}", given=actual)
 
 
 def with_params(
@@ -383,14 +385,14 @@ def with_params(
         signature = written.replace(parameters=[first, *inspect.signature(kind).parameters.values()])
 
         @wraps(act)
-        def run(*given: Any, **more: Any) -> Found:
+        def run(*args: Any, **kwargs: Any) -> Found:
             try:
-                asked = signature.bind(*given, **more).arguments
+                arguments = signature.bind(*args, **kwargs).arguments
             except TypeError as error:
                 # Bound here, because the constructor's error would name a class that the caller has never seen.
                 raise TypeError(f"{act.__name__}(): {error}") from None
-            data = asked.pop(first.name)
-            return act(data, validate_params(kind, kind(**asked)))
+            data = arguments.pop(first.name)
+            return act(data, validate_params(kind, kind(**arguments)))
 
         vars(run).update(__signature__=signature, parameters=kind)
         return cast("Callable[Concatenate[Data, Given], Found]", run)
@@ -398,49 +400,49 @@ def with_params(
     return made
 
 
-def flag(one: Declared) -> str:
+def flag(entry: Declared) -> str:
     """The option of a parameter on a command line.
 
     >>> from eigenveil.params.declarations.private import PrivateParams
     >>> flag(declared(PrivateParams)["row_bound"]), flag(declared(PrivateParams)["random_state"])
     ('--row-bound', '--seed')
     """
-    if one.param.switch is not None:
-        return one.param.switch[0]
-    return "--" + one.cli_name.replace("_", "-")
+    if entry.param.switch is not None:
+        return entry.param.switch[0]
+    return "--" + entry.cli_name.replace("_", "-")
 
 
 def in_options(cls: type, **others: str) -> Words:
     """How a command line writes the parameters of `cls`, and names in `others`, such as `X="the table"`."""
-    known = declared(cls)
+    declarations = declared(cls)
 
     def words(name: str, value: Any) -> str:
-        if name not in known:
+        if name not in declarations:
             return others.get(name, in_python(name, value))
-        one = known[name]
+        entry = declarations[name]
         # Quoted for a shell, because a message is copied into one.
-        return flag(one) if value is ... else shlex.join(_options(one, value))
+        return flag(entry) if value is ... else shlex.join(_options(entry, value))
 
     return words
 
 
 def in_study(cls: type, *, inside: str | None = None, **others: str) -> Words:
     """How a study file writes the parameters of `cls`. Keys of the section `inside` are written without it."""
-    known = declared(cls)
+    declarations = declared(cls)
 
     def words(name: str, value: Any) -> str:
-        if name not in known or "study" not in known[name].param.surfaces:
+        if name not in declarations or "study" not in declarations[name].param.surfaces:
             return others.get(name, in_python(name, value))
-        one = known[name]
-        spec = one.param
+        entry = declarations[name]
+        spec = entry.param
         # A comment inside a section need not repeat its name.
         where = "" if spec.section == inside else f"[{spec.section}] "
         if value is ...:
-            return where + one.key
+            return where + entry.key
         # Said with a key of its own, because leaving out a key must never take protection away.
         if value is None and spec.opt_out is not None:
             return f"{where}{spec.opt_out.key} = true"
-        return f"{where}{one.key} = {toml_value((spec.none or 'none') if value is None else value)}"
+        return f"{where}{entry.key} = {toml_value((spec.none or 'none') if value is None else value)}"
 
     return words
 
@@ -464,24 +466,24 @@ def toml_value(value: Any) -> str:
     raise TypeError(f"{type(value).__name__} cannot be written as TOML here")
 
 
-def _options(one: Declared, value: Any) -> tuple[str, ...]:
-    spec = one.param
+def _options(entry: Declared, value: Any) -> tuple[str, ...]:
+    spec = entry.param
     if value is ...:
-        return flag(one), one.name.upper()
+        return flag(entry), entry.name.upper()
     if value is None:
-        return (spec.opt_out.option,) if spec.opt_out is not None else (flag(one), spec.none or "none")
+        return (spec.opt_out.option,) if spec.opt_out is not None else (flag(entry), spec.none or "none")
     if spec.switch is not None:
-        return (flag(one),)
+        return (flag(entry),)
     if isinstance(value, bool):
-        return (flag(one) if value else f"--no-{flag(one)[2:]}",)
+        return (flag(entry) if value else f"--no-{flag(entry)[2:]}",)
     if spec.is_repeatable:
-        return tuple(word for text in _texts(value) for word in _option(one, text))
-    return _option(one, text_of(value))
+        return tuple(word for text in _texts(value) for word in _option(entry, text))
+    return _option(entry, text_of(value))
 
 
-def _option(one: Declared, text: str) -> tuple[str, ...]:
+def _option(entry: Declared, text: str) -> tuple[str, ...]:
     # A value that begins with a minus would be read as an option.
-    return (f"{flag(one)}={text}",) if text.startswith("-") else (flag(one), text)
+    return (f"{flag(entry)}={text}",) if text.startswith("-") else (flag(entry), text)
 
 
 def _texts(value: Any) -> list[str]:
@@ -497,8 +499,8 @@ def _levels(levels: Sequence[str]) -> str:
     return ",".join(f'"{level}"' if "," in level else level for level in levels)
 
 
-def as_options(asked: Any, *, always: Sequence[str] = (), unknown: Sequence[str] = ()) -> list[str]:
-    """The words of a command line for the parameters of `asked` that are not at their defaults.
+def as_options(params: Any, *, always: Sequence[str] = (), unknown: Sequence[str] = ()) -> list[str]:
+    """The words of a command line for the parameters of `params` that are not at their defaults.
 
     Parameters in `always` are written at their defaults too. Capitals stand for the values of those in `unknown`.
 
@@ -506,12 +508,12 @@ def as_options(asked: Any, *, always: Sequence[str] = (), unknown: Sequence[str]
     >>> as_options(PrivateParams(5, epsilon=1.0, delta=1e-6, center=None), unknown=["row_bound"])
     ['-k', '5', '--epsilon', '1', '--delta', '1e-06', '--row-bound', 'ROW_BOUND', '--center', 'none']
     """
-    given = [(one.param.short, _options(one, value)) for one, value in _given(asked, "cli", always, unknown)]
-    return [word for short, (name, *rest) in given for word in (short or name, *rest)]
+    options = [(entry.param.short, _options(entry, value)) for entry, value in _given(params, "cli", always, unknown)]
+    return [word for short, (name, *rest) in options for word in (short or name, *rest)]
 
 
-def as_call(asked: Any, name: str, *, always: Sequence[str] = (), unknown: Sequence[str] = ()) -> str:
-    """The Python call of `name` with the parameters of `asked` that are not at their defaults.
+def as_call(params: Any, name: str, *, always: Sequence[str] = (), unknown: Sequence[str] = ()) -> str:
+    """The Python call of `name` with the parameters of `params` that are not at their defaults.
 
     Parameters in `always` are written at their defaults too. Three dots stand for the values of those in `unknown`.
 
@@ -519,42 +521,47 @@ def as_call(asked: Any, name: str, *, always: Sequence[str] = (), unknown: Seque
     >>> as_call(PrivateParams(5, epsilon=1.0), "PrivatePCA", always=["method"], unknown=["row_bound"])
     "PrivatePCA(5, epsilon=1.0, row_bound=..., method='auto')"
     """
-    first = {own for own in declared(type(asked)) if not _keyword(type(asked), own)}
-    given = [
-        (one.name, "..." if value is ... else repr(value)) for one, value in _given(asked, "python", always, unknown)
+    first = {own for own in declared(type(params)) if not _keyword(type(params), own)}
+    arguments = [
+        (entry.name, "..." if value is ... else repr(value))
+        for entry, value in _given(params, "python", always, unknown)
     ]
-    return f"{name}({', '.join(text if own in first else f'{own}={text}' for own, text in given)})"
+    return f"{name}({', '.join(text if own in first else f'{own}={text}' for own, text in arguments)})"
 
 
 def _keyword(cls: type, name: str) -> bool:
     return bool(cls.__dataclass_fields__[name].kw_only)  # type: ignore[attr-defined]
 
 
-def _given(asked: Any, surface: str, always: Sequence[str], unknown: Sequence[str]) -> Iterator[tuple[Declared, Any]]:
-    for name, one in declared(type(asked)).items():
-        value = ... if name in unknown else getattr(asked, name)
-        if surface in one.param.surfaces and (name in always or not one.at_default(value)):
-            yield one, value
+def _given(params: Any, surface: str, always: Sequence[str], unknown: Sequence[str]) -> Iterator[tuple[Declared, Any]]:
+    for name, entry in declared(type(params)).items():
+        value = ... if name in unknown else getattr(params, name)
+        if surface in entry.param.surfaces and (name in always or not entry.at_default(value)):
+            yield entry, value
 
 
-def help_of(one: Declared, words: Words, *, more: bool = False) -> str:
+def help_of(entry: Declared, wording: Words, *, more: bool = False) -> str:
     """The help of a parameter in these words, opening with where it applies. The docs have `more`."""
-    text = one.param.help if one.param.details is None or not more else f"{one.param.help} {one.param.details}"
-    if one.param.applies_when is not None and "=" in one.param.applies_when:
+    text = entry.param.help if entry.param.details is None or not more else f"{entry.param.help} {entry.param.details}"
+    if entry.param.applies_when is not None and "=" in entry.param.applies_when:
         # In front, so that readers to whom it does not apply can stop at the first word.
-        text = f"For {{{one.param.applies_when}}}: {text[0].lower()}{text[1:]}"
-    return ParameterError(text).said(words)
+        text = f"For {{{entry.param.applies_when}}}: {text[0].lower()}{text[1:]}"
+    return ParameterError(text).said(wording)
 
 
-def option_help(one: Declared, words: Words) -> str:
+def option_help(entry: Declared, wording: Words) -> str:
     """The help of a parameter's option: what is said everywhere, whether it may be repeated, and its forms.
 
     >>> from eigenveil.params.declarations.private import SpectrumParams
     >>> option_help(declared(SpectrumParams)["drop"], in_options(SpectrumParams))
     'Leave these columns out: names, or patterns such as *_note. May be repeated. Written as a,b,*_note.'
     """
-    repeated = " May be repeated." if one.param.is_repeatable else ""
-    return help_of(one, words) + repeated + ("" if one.param.syntax is None else f" Written as {one.param.syntax}.")
+    repeated = " May be repeated." if entry.param.is_repeatable else ""
+    return (
+        help_of(entry, wording)
+        + repeated
+        + ("" if entry.param.syntax is None else f" Written as {entry.param.syntax}.")
+    )
 
 
 def parameters_section(cls: type, *, indent: str) -> str:
@@ -563,12 +570,12 @@ def parameters_section(cls: type, *, indent: str) -> str:
 
 
 def _entries(cls: type) -> Iterator[str]:
-    for one in declared(cls).values():
-        default = "" if one.default is MISSING else f", default {one.default!r}"
-        if one.default is None and one.param.none_means:
-            default = f", default None: {one.param.none_means}"
-        yield f"{one.name} : {one.param.type_text or said_type(one.spelled)}{default}"
-        yield from (f"    {line}" for line in textwrap.wrap(help_of(one, in_python, more=True), 110))
+    for entry in declared(cls).values():
+        default = "" if entry.default is MISSING else f", default {entry.default!r}"
+        if entry.default is None and entry.param.none_means:
+            default = f", default None: {entry.param.none_means}"
+        yield f"{entry.name} : {entry.param.type_text or said_type(entry.spelled)}{default}"
+        yield from (f"    {line}" for line in textwrap.wrap(help_of(entry, in_python, more=True), 110))
 
 
 def said_type(kind: Any) -> str:
@@ -579,8 +586,8 @@ def said_type(kind: Any) -> str:
     """
     parts = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
     names = {NoneType: "None", Any: "object", HasArray: "array", Sequence[float]: "list"}
-    words: list[str] = []
+    texts: list[str] = []
     for part in parts:
-        found = get_args(part) if get_origin(part) is Literal else ()
-        words += [f'"{word}"' for word in found] or [names.get(part) or str(getattr(part, "__name__", part))]
-    return ", ".join(words[:-1]) + (" or " if len(words) > 1 else "") + words[-1]
+        literals = get_args(part) if get_origin(part) is Literal else ()
+        texts += [f'"{word}"' for word in literals] or [names.get(part) or str(getattr(part, "__name__", part))]
+    return ", ".join(texts[:-1]) + (" or " if len(texts) > 1 else "") + texts[-1]

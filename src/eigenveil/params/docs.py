@@ -79,14 +79,14 @@ def pages() -> Iterator[tuple[Path, str, str]]:
             yield path, text, _PARAMETERS.sub(_with_parameters, _OPTIONS.sub(_with_table, text))
 
 
-def _with_table(found: re.Match[str]) -> str:
-    kind = _found("eigenveil.params.declarations." + found[2].replace(".", ":"))
-    return f"{found[1]}\n{options_table(kind, found[3].split())}\n\n"
+def _with_table(match: re.Match[str]) -> str:
+    kind = _found("eigenveil.params.declarations." + match[2].replace(".", ":"))
+    return f"{match[1]}\n{options_table(kind, match[3].split())}\n\n"
 
 
-def _with_parameters(found: re.Match[str]) -> str:
-    documented = _found(f"eigenveil:{found[2]}")
-    return f"{found[1]}\n{parameters_table(getattr(documented, 'parameters', documented))}\n\n"
+def _with_parameters(match: re.Match[str]) -> str:
+    documented = _found(f"eigenveil:{match[2]}")
+    return f"{match[1]}\n{parameters_table(getattr(documented, 'parameters', documented))}\n\n"
 
 
 def parameters_table(cls: type) -> str:
@@ -98,14 +98,14 @@ def parameters_table(cls: type) -> str:
     | `delta` | `None` | The chance that the guarantee of epsilon fails. ... |
     """
     rows = ["| parameter | default | meaning |", "|---|---|---|"]
-    for one in declared(cls).values():
+    for entry in declared(cls).values():
         # `repr`, because this column is for people who write Python.
-        default = "must be given" if one.default is MISSING else f"`{one.default!r}`"
-        if one.default is None and one.param.none_means is not None:
-            default = f"`None`: {one.param.none_means}"
+        default = "must be given" if entry.default is MISSING else f"`{entry.default!r}`"
+        if entry.default is None and entry.param.none_means is not None:
+            default = f"`None`: {entry.param.none_means}"
         # A bar would end the cell.
-        meaning = help_of(one, in_python, more=True).replace("|", "\\|")
-        rows.append(f"| `{one.name}` | {default} | {meaning} |")
+        meaning = help_of(entry, in_python, more=True).replace("|", "\\|")
+        rows.append(f"| `{entry.name}` | {default} | {meaning} |")
     return "\n".join(rows)
 
 
@@ -119,28 +119,28 @@ def options_table(cls: type, names: Sequence[str]) -> str:
     | `-d`, `--features D` | | The number of columns. Not needed if a file that you give has it. |
     | `--sites M` | `1` | The number of sites, with equal numbers of rows. |
     """
-    known, words = declared(cls), in_options(cls)
-    shown = (known[name] for name in names)
-    rows = [f"| {_option(one)} |{_default_of(one)} | {option_help(one, words)} |" for one in shown]
+    declarations, wording = declared(cls), in_options(cls)
+    shown = (declarations[name] for name in names)
+    rows = [f"| {_option(entry)} |{_default_of(entry)} | {option_help(entry, wording)} |" for entry in shown]
     return "\n".join(["| option | default | |", "|---|---|---|", *rows])
 
 
-def _option(one: Declared) -> str:
-    short = "" if one.param.short is None else f"`{one.param.short}`, "
-    if one.type is bool or one.param.switch is not None:
-        return f"{short}`{flag(one)}`"
-    return f"{short}`{flag(one)} {one.param.metavar or 'NUMBER'}`"
+def _option(entry: Declared) -> str:
+    short = "" if entry.param.short is None else f"`{entry.param.short}`, "
+    if entry.type is bool or entry.param.switch is not None:
+        return f"{short}`{flag(entry)}`"
+    return f"{short}`{flag(entry)} {entry.param.metavar or 'NUMBER'}`"
 
 
-def _default_of(one: Declared) -> str:
-    if one.default is MISSING:
+def _default_of(entry: Declared) -> str:
+    if entry.default is MISSING:
         return " must be given"
-    if one.default is None or one.param.none_means is not None:
-        said = one.param.none_means or one.param.none
-        return "" if said is None else f" {said}"
-    if one.param.switch is not None:
+    if entry.default is None or entry.param.none_means is not None:
+        text = entry.param.none_means or entry.param.none
+        return "" if text is None else f" {text}"
+    if entry.param.switch is not None:
         return ""
-    return f" `{flag(one) if one.default is True else text_of(one.default)}`"
+    return f" `{flag(entry) if entry.default is True else text_of(entry.default)}`"
 
 
 def _keys_page() -> str:
@@ -159,8 +159,8 @@ def current(name: str) -> tuple[Path, str, str]:
     start = text.index(f"\n{'class' if isinstance(documented, type) else 'def'} {own}(")
     section = parameters_section(getattr(documented, "parameters", documented), indent="    ")
     # A function, because backslashes in a plain text would be read as references to groups.
-    rest, found = _SECTION.subn(lambda _: section, text[start:], count=1)
-    if not found:
+    rest, n_replaced = _SECTION.subn(lambda _: section, text[start:], count=1)
+    if not n_replaced:
         raise ValueError(f"{path}: {own} has no section for its parameters, followed by another section")
     return path, text, text[:start] + rest
 

@@ -54,7 +54,9 @@ def keys_of(cls: type, section: str) -> Mapping[str, Declared]:
 
 
 def _in_files(cls: type) -> Iterator[Declared]:
-    return (one for one in declared(cls).values() if "study" in one.param.surfaces and one.param.section is not None)
+    return (
+        entry for entry in declared(cls).values() if "study" in entry.param.surfaces and entry.param.section is not None
+    )
 
 
 def _sections(cls: type) -> list[str]:
@@ -64,10 +66,10 @@ def _sections(cls: type) -> list[str]:
 
 @cache
 def _by_section(cls: type) -> Mapping[str, Mapping[str, Declared]]:
-    found: dict[str, dict[str, Declared]] = {}
-    for one in _in_files(cls):
-        found.setdefault(str(one.param.section), {})[one.key] = one
-    return found
+    sections: dict[str, dict[str, Declared]] = {}
+    for entry in _in_files(cls):
+        sections.setdefault(str(entry.param.section), {})[entry.key] = entry
+    return sections
 
 
 def values_in(
@@ -82,23 +84,27 @@ def values_in(
     Keys that only `others` have are read too, so that their values can be refused with a reason. Keys in `explained` are
     refused with the reason given there.
     """
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for section in _sections(cls):
-        known = keys_of(cls, section)
+        entries = keys_of(cls, section)
         if section not in document:
             # A table whose keys all have defaults may be left out.
-            needed = any(one.default is MISSING for one in known.values())
+            needed = any(entry.default is MISSING for entry in entries.values())
             require(not needed, f"[{section}] is missing")
             continue
         table = table_in(document, section)
         # A key of the other kind of study gets its own reason, not "unknown key".
-        foreign = {key: one for other in others for key, one in keys_of(other, section).items() if key not in known}
-        switches = {one.param.opt_out.key: one for one in known.values() if one.param.opt_out is not None}
-        refuse_unknown(f"[{section}]", table, [*known, *switches], explained=explained, but=foreign)
-        found |= {one.name: _read(one, table[key]) for key, one in {**known, **foreign}.items() if key in table}
-        for key, one in switches.items():
-            _switch(one, f"[{section}] {key}", table.get(key, False), found)
-    return found
+        foreign = {
+            key: entry for other in others for key, entry in keys_of(other, section).items() if key not in entries
+        }
+        switches = {entry.param.opt_out.key: entry for entry in entries.values() if entry.param.opt_out is not None}
+        refuse_unknown(f"[{section}]", table, [*entries, *switches], explained=explained, but=foreign)
+        values |= {
+            entry.name: _read(entry, table[key]) for key, entry in {**entries, **foreign}.items() if key in table
+        }
+        for key, entry in switches.items():
+            _switch(entry, f"[{section}] {key}", table.get(key, False), values)
+    return values
 
 
 def table_in(document: Mapping[str, Any], section: str) -> dict[str, Any]:
@@ -108,116 +114,120 @@ def table_in(document: Mapping[str, Any], section: str) -> dict[str, Any]:
     return {key: value for key, value in table.items() if value is not None}
 
 
-def _read(one: Declared, value: Any) -> Any:
+def _read(entry: Declared, value: Any) -> Any:
     # TOML has no null, so a word stands for None.
-    return None if one.param.none is not None and isinstance(value, str) and value == one.param.none else value
+    return None if entry.param.none is not None and isinstance(value, str) and value == entry.param.none else value
 
 
-def _switch(one: Declared, where: str, said: Any, found: dict[str, Any]) -> None:
+def _switch(entry: Declared, where: str, opt_out: Any, values: dict[str, Any]) -> None:
     """Read the key that means None, and refuse it beside a value."""
-    require(isinstance(said, bool), f"{where} must be true or false, got {shown_in_file(said)}")
-    if not said:
+    require(isinstance(opt_out, bool), f"{where} must be true or false, got {shown_in_file(opt_out)}")
+    if not opt_out:
         return
     # A file that says both was edited in haste, and either reading could be the wrong one.
-    if one.name in found:
-        raise ParameterError(f"{{{one.name}}} and {{{one.name}=None}} contradict each other. Give one of them")
-    found[one.name] = None
+    if entry.name in values:
+        raise ParameterError(f"{{{entry.name}}} and {{{entry.name}=None}} contradict each other. Give one of them")
+    values[entry.name] = None
 
 
 def refuse_unknown(
     where: str,
     table: Mapping[str, Any],
-    known: Collection[str],
+    allowed: Collection[str],
     *,
     explained: Mapping[str, str] = MappingProxyType({}),
     but: Collection[str] = (),
 ) -> None:
     """A `ValueError` for the first unknown key, which suggests the nearest known one."""
     for name in table:
-        if name in known or name in but:
+        if name in allowed or name in but:
             continue
         if name in explained:
             raise ValueError(f"{where} {name} = {shown_in_file(table[name])}: {explained[name]}")
         # Truncated first: comparing a hostile key of a megabyte would take minutes.
-        near = difflib.get_close_matches(name[:_LONGEST_NAME], list(known), n=1)
+        near = difflib.get_close_matches(name[:_LONGEST_NAME], list(allowed), n=1)
         meant = f": did you mean {near[0]}?" if near else "."
-        raise ValueError(f"{where} has an unknown key {shown(name)}{meant} It may have {', '.join(known)}")
+        raise ValueError(f"{where} has an unknown key {shown(name)}{meant} It may have {', '.join(allowed)}")
 
 
-def settled(kind: type[Kind], given: Mapping[str, Any]) -> Kind:
-    """The parameters that were `given`, by name, checked as those of a file, and the others at their defaults.
+def settled(kind: type[Kind], explicit: Mapping[str, Any]) -> Kind:
+    """The parameters that were `explicit`, by name, checked as those of a file, and the others at their defaults.
 
     A given parameter that does not apply is refused even at its default: its author expects something of it.
     """
-    known = declared(kind)
-    for name, one in known.items():
-        if one.default is MISSING and name not in given:
-            raise missing(one)
-        beside = one.param.required_with
+    entries = declared(kind)
+    for name, entry in entries.items():
+        if entry.default is MISSING and name not in explicit:
+            raise missing(entry)
+        beside = entry.param.required_with
         if beside is None:
             continue
         # A delta without an epsilon would look like protection.
-        if given.get(beside) is None and name in given:
+        if explicit.get(beside) is None and name in explicit:
             raise ParameterError(f"{{{name}}} means nothing with {{{beside}=None}}. Leave it out")
-        if given.get(beside) is not None and name not in given:
-            raise missing(one)
+        if explicit.get(beside) is not None and name not in explicit:
+            raise missing(entry)
     # What a file writes out is refused if it has no effect, even at its default.
-    written = [name for name in given if given[name] is not None]
-    return validate_params(kind, kind(**given), given=written, strict=True)
+    written = [name for name in explicit if explicit[name] is not None]
+    return validate_params(kind, kind(**explicit), explicit=written, strict=True)
 
 
-def missing(one: Declared) -> ParameterError:
+def missing(entry: Declared) -> ParameterError:
     """The error for a missing required parameter. Leaving something out never takes protection away."""
-    if one.param.opt_out is None:
-        return ParameterError(f"{{{one.name}}} is missing: {one.param.help}")
-    return ParameterError(f"{{{one.name}}} is missing. Give it, or say {{{one.name}=None}}: {one.param.opt_out.help}")
+    if entry.param.opt_out is None:
+        return ParameterError(f"{{{entry.name}}} is missing: {entry.param.help}")
+    return ParameterError(
+        f"{{{entry.name}}} is missing. Give it, or say {{{entry.name}=None}}: {entry.param.opt_out.help}"
+    )
 
 
-def tables_of(asked: Any, *, leave: Collection[str] = ()) -> dict[str, dict[str, Any]]:
+def tables_of(params: Any, *, leave: Collection[str] = ()) -> dict[str, dict[str, Any]]:
     """The parameters as tables in their normal form, without those that are unset or do not apply."""
     return {
         section: {line.key: line.value for line in lines}
-        for section in _sections(type(asked))
-        if (lines := list(lines_of(asked, section, leave=leave)))
+        for section in _sections(type(params))
+        if (lines := list(lines_of(params, section, leave=leave)))
     }
 
 
-def lines_of(asked: Any, section: str, *, leave: Collection[str] = ()) -> Iterator[KeyLine]:
+def lines_of(params: Any, section: str, *, leave: Collection[str] = ()) -> Iterator[KeyLine]:
     """The keys of one table, in order, with their values and comments."""
-    words = in_study(type(asked), inside=section)
-    for key, one in keys_of(type(asked), section).items():
-        value = getattr(asked, one.name)
-        if one.name in leave or not one.holds(asked) or (one.param.omit_if_default and value == one.default):
+    wording = in_study(type(params), inside=section)
+    for key, entry in keys_of(type(params), section).items():
+        value = getattr(params, entry.name)
+        if entry.name in leave or not entry.holds(params) or (entry.param.omit_if_default and value == entry.default):
             continue
-        if value is not None or one.param.none is not None:
-            yield KeyLine(key, one.param.none if value is None else value, help_of(one, words))
-        if one.param.opt_out is not None:
-            about = one.param.opt_out.help
+        if value is not None or entry.param.none is not None:
+            yield KeyLine(key, entry.param.none if value is None else value, help_of(entry, wording))
+        if entry.param.opt_out is not None:
+            about = entry.param.opt_out.help
             # Also where it is false, so that a reader of the file sees which of the two holds.
-            yield KeyLine(one.param.opt_out.key, value is None, f"true: {about[0].lower()}{about[1:]}")
+            yield KeyLine(entry.param.opt_out.key, value is None, f"true: {about[0].lower()}{about[1:]}")
 
 
 def keys_table(cls: type) -> str:
     """The keys of `cls` as a Markdown table: each with its section, its default and its meaning."""
     rows = ["| key | default | |", "|---|---|---|"]
-    for one in sorted(_in_files(cls), key=lambda one: _sections(cls).index(str(one.param.section))):
-        words = in_study(cls, inside=one.param.section)
-        rows.append(f"| `[{one.param.section}] {one.key}` | {_default_of(one)} | {help_of(one, words, more=True)} |")
-        if one.param.opt_out is not None:
+    for entry in sorted(_in_files(cls), key=lambda entry: _sections(cls).index(str(entry.param.section))):
+        wording = in_study(cls, inside=entry.param.section)
+        rows.append(
+            f"| `[{entry.param.section}] {entry.key}` | {_default_of(entry)} | {help_of(entry, wording, more=True)} |"
+        )
+        if entry.param.opt_out is not None:
             rows.append(
-                f"| `[{one.param.section}] {one.param.opt_out.key}` | `false` | true: {one.param.opt_out.help} |"
+                f"| `[{entry.param.section}] {entry.param.opt_out.key}` | `false` | true: {entry.param.opt_out.help} |"
             )
     return "\n".join(rows)
 
 
-def _default_of(one: Declared) -> str:
-    if one.default is MISSING:
+def _default_of(entry: Declared) -> str:
+    if entry.default is MISSING:
         return ""
-    if one.param.required_with is not None:
-        return f"must be given with {one.param.required_with}"
-    if one.param.none_means is not None or one.default is None or isinstance(one.default, Mapping):
-        return one.param.none_means or "none"
-    return f"`{toml_value(one.default)}`"
+    if entry.param.required_with is not None:
+        return f"must be given with {entry.param.required_with}"
+    if entry.param.none_means is not None or entry.default is None or isinstance(entry.default, Mapping):
+        return entry.param.none_means or "none"
+    return f"`{toml_value(entry.default)}`"
 
 
 def shown_in_file(value: Any) -> str:

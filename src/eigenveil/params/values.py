@@ -74,9 +74,9 @@ class InvalidValue(Exception):
     In a list, `at` names the entry, and `given` is its value.
     """
 
-    def __init__(self, text: str, *, at: str | None = None, given: Any = ...) -> None:
+    def __init__(self, text: str, *, at: str | None = None, actual: Any = ...) -> None:
         super().__init__(text)
-        self.at, self.given = at, given
+        self.at, self.actual = at, actual
 
 
 def one_of(*allowed: str) -> Check:
@@ -118,8 +118,8 @@ def real(
     expected: str,
     good: Callable[[float], bool],
     *,
-    least: float = -math.inf,
-    most: float = math.inf,
+    minimum: float = -math.inf,
+    maximum: float = math.inf,
     finite: str = "finite",
     infinite: bool = False,
 ) -> Check:
@@ -135,8 +135,10 @@ def real(
         # After `good`, so that -inf is refused as not positive.
         if math.isinf(number) and not infinite:
             raise InvalidValue(finite)
-        if not least <= number <= most:
-            raise InvalidValue(f"between {least:g} and {most:g}" if math.isfinite(least) else f"at most {most:g}")
+        if not minimum <= number <= maximum:
+            raise InvalidValue(
+                f"between {minimum:g} and {maximum:g}" if math.isfinite(minimum) else f"at most {maximum:g}"
+            )
         return number
 
     return check
@@ -166,24 +168,24 @@ def as_float(value: Any) -> float:
 
 
 # The limit holds by default: a list may come from a study file, which may be hostile.
-def listed(check: Check, *, least: int = 0, most: int = 1_000_000, distinct: bool = False) -> Check:
+def listed(check: Check, *, min_count: int = 0, max_count: int = 1_000_000, distinct: bool = False) -> Check:
     """A list, as a tuple, of what `check` accepts. With `distinct`, all entries differ."""
 
     def every(value: Any) -> tuple[Any, ...]:
         # Not any sequence: a text is one too, and its letters would be taken for entries.
-        if not isinstance(value, list | tuple) or not least <= len(value) <= most:
-            raise InvalidValue(f"a list of {least} to {most} entries")
-        found: list[Any] = []
-        seen: set[Any] = set()
-        for place, one in enumerate(value, start=1):
+        if not isinstance(value, list | tuple) or not min_count <= len(value) <= max_count:
+            raise InvalidValue(f"a list of {min_count} to {max_count} entries")
+        entries: list[Any] = []
+        earlier: set[Any] = set()
+        for position, entry in enumerate(value, start=1):
             try:
-                found.append(check(one))
+                entries.append(check(entry))
             except InvalidValue as error:
-                raise InvalidValue(str(error), at=f"entry {place}", given=one) from None
-            if distinct and found[-1] in seen:
-                raise InvalidValue("different from those before it", at=f"entry {place}", given=one)
-            seen.update(found[-1:] if distinct else ())
-        return tuple(found)
+                raise InvalidValue(str(error), at=f"entry {position}", actual=entry) from None
+            if distinct and entries[-1] in earlier:
+                raise InvalidValue("different from those before it", at=f"entry {position}", actual=entry)
+            earlier.update(entries[-1:] if distinct else ())
+        return tuple(entries)
 
     return every
 
@@ -267,12 +269,12 @@ def truth(value: Any) -> bool:
     return bool(value)
 
 
-def instance_of(kind: type, words: str) -> Check:
-    """An object of a class. Errors call it `words`."""
+def instance_of(kind: type, description: str) -> Check:
+    """An object of a class. Errors call it `description`."""
 
     def check(value: Any) -> Any:
         if not isinstance(value, kind):
-            raise InvalidValue(words)
+            raise InvalidValue(description)
         return value
 
     return check
@@ -288,7 +290,7 @@ SHORTEST: Final = 1e-60
 
 LONGEST: Final = 1e60
 
-length = real("positive", lambda number: number > 0, least=SHORTEST, most=LONGEST)
+length = real("positive", lambda number: number > 0, minimum=SHORTEST, maximum=LONGEST)
 
 
 def bound_value(value: Any) -> Any:
@@ -332,23 +334,23 @@ def number_or_share(value: Any) -> int | float:
     raise InvalidValue("a whole number from 1, written without a point, or a share in (0, 1], such as 0.8")
 
 
-def share_of_at_most(most: int) -> Check:
+def share_of_at_most(maximum: int) -> Check:
     """As `number_or_share`, with an upper limit."""
 
     def check(value: Any) -> int | float:
-        found = number_or_share(value)
-        if found > most:
+        number = number_or_share(value)
+        if number > maximum:
             raise InvalidValue(
-                f"a whole number from 1 to {most}, written without a point, or a share in (0, 1], such as 0.8"
+                f"a whole number from 1 to {maximum}, written without a point, or a share in (0, 1], such as 0.8"
             )
-        return found
+        return number
 
     return check
 
 
 def finite_numbers(value: Any) -> Any:
     """One finite number, or a list of one per column."""
-    return listed(finite, least=1)(value) if isinstance(value, list | tuple) else finite(value)
+    return listed(finite, min_count=1)(value) if isinstance(value, list | tuple) else finite(value)
 
 
 def center_in_file(value: Any) -> Any:
@@ -390,8 +392,8 @@ def numbers_from(text: str) -> float | list[float]:
     (2.0, [1.0, 2.5])
     """
     # One number stays a number, because it holds for all columns. A list must have one for each.
-    found = [_number(part) for part in text.split(",")]
-    return found if len(found) > 1 else found[0]
+    floats = [_number(part) for part in text.split(",")]
+    return floats if len(floats) > 1 else floats[0]
 
 
 def pair_from(text: str) -> tuple[float, float]:
@@ -468,10 +470,10 @@ def bytes_from(text: str) -> int:
     >>> bytes_from("4096"), bytes_from("64MB"), bytes_from("1.5 GiB")
     (4096, 64000000, 1610612736)
     """
-    found = re.fullmatch(r"\s*(\d+\.?\d*)\s*(?:([kmg])(i?)b)?\s*", text, flags=re.IGNORECASE)
-    if found is None:
+    match = re.fullmatch(r"\s*(\d+\.?\d*)\s*(?:([kmg])(i?)b)?\s*", text, flags=re.IGNORECASE)
+    if match is None:
         raise InvalidValue("bytes such as 4096, 64MB or 1.5GiB")
-    number, unit, binary = found.groups()
+    number, unit, binary = match.groups()
     # The place of a unit in " kmg" is its power. MB counts in thousands and MiB in 1024s.
     return int(float(number) * (1024 if binary else 1000) ** " kmg".index((unit or " ").lower()))
 

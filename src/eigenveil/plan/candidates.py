@@ -49,7 +49,7 @@ class Candidate:
     - `split` divides the budget.
     - `louder` is the noise on the components over that of one curator with the same budget, and `mean_louder` the same
       for the search before them.
-    - `least` is the number of people that the search for a bound or units needs, 0 where there is none.
+    - `min_people` is the number of people that the search for a bound or units needs, 0 where there is none.
     - `neighbours` is the relation of its guarantee.
     - `params`, `unknown` and everything from `noise` on are as in `Forecast`.
     """
@@ -62,7 +62,7 @@ class Candidate:
     louder: float
     neighbours: Neighbours
     mean_louder: float = 1.0
-    least: int = 0
+    min_people: int = 0
     oversample: int = 0
     blocks: int = 1
     noise: float = 0.0
@@ -88,7 +88,7 @@ def candidate_of(facts: Facts, method: str) -> Candidate:
     """
     setting, name = parts_of(method)
     candidate = _stream(facts, name) if setting == "stream" else _sums(facts, setting, name)
-    candidate = replace(candidate, noise=_noise(candidate, facts), least=_least(candidate, facts))
+    candidate = replace(candidate, noise=_noise(candidate, facts), min_people=_least(candidate, facts))
     return replace(
         candidate, refused=_refused(candidate, facts), guarantee=_guarantee(setting, facts, candidate.neighbours)
     )
@@ -305,9 +305,9 @@ def _refused(candidate: Candidate, facts: Facts) -> str:
         return "it needs several sites, and there is one" if alone else f"trust does not include {setting!r}"
     if candidate.refused:
         return candidate.refused
-    if facts.people < candidate.least:
+    if facts.people < candidate.min_people:
         sought = "a row bound" if facts.seeks == "bound" else f"units for {facts.dim} columns"
-        return f"finding {sought} privately needs about {candidate.least} people at this budget"
+        return f"finding {sought} privately needs about {candidate.min_people} people at this budget"
     if candidate.memory > facts.memory_limit:
         limit = _bytes(facts.memory_limit)
         return f"it needs {_bytes(candidate.memory)} of memory at one place, and the limit is {limit}"

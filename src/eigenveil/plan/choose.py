@@ -54,18 +54,18 @@ class Choice:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What was considered, what was chosen and `why`, all from public numbers. `asked`: the caller named the
+    """What was considered, what was chosen and `why`, all from public numbers. `is_explicit`: the caller named the
     mechanism."""
 
     chosen: Choice
     considered: tuple[Choice, ...]
     why: str
-    asked: bool
+    is_explicit: bool
 
     @property
     def reason(self) -> str:
         """The choice and its reason, on one line."""
-        return f"{self.chosen.method}{' ' if self.asked else ': '}{self.why}"
+        return f"{self.chosen.method}{' ' if self.is_explicit else ': '}{self.why}"
 
 
 def predict(
@@ -97,32 +97,32 @@ def predict(
     """
     require_rank(rank, dim)
     sigma = 0.0 if budget is None else gram_sensitivity(1.0, neighbours) / budget.mu
-    known, considered = _known(dim, spectrum), []
+    prior, considered = _known(dim, spectrum), []
     usual = _EXACT_ROUNDS if budget is None else None
     compared = methods_in("curator")
     # One that "auto" may not take can be asked for.
     for leaf in map(method_of, compared if method in ("auto", *compared) else (*compared, method)):
         chooses = leaf.fixed_rounds is None
-        request = PlanRequest(
+        criteria = PlanRequest(
             dim=dim,
             rank=rank,
             budget=budget,
-            eigenvalues=known.values,
+            eigenvalues=prior.values,
             rounds=(usual if rounds is None else rounds) if chooses else None,
             tolerance=0.0,
             oversample=oversample if chooses else None,
         )
-        plan = leaf.plan(request, "")
+        plan = leaf.plan(criteria, "")
         considered.append(
             Choice(
                 plan=plan,
                 noise=sigma * leaf.noise_norm(dim, plan, sites=1),
                 memory=8 * leaf.memory(dim, plan),
-                captured=_captured(known, people, rank, sigma * leaf.entry_noise(plan)),
+                captured=_captured(prior, people, rank, sigma * leaf.entry_noise(plan)),
             )
         )
     chosen, why = _choose(method, considered, memory_limit)
-    return Plan(chosen=chosen, considered=tuple(considered), why=why, asked=method != "auto")
+    return Plan(chosen=chosen, considered=tuple(considered), why=why, is_explicit=method != "auto")
 
 
 def in_mebibytes(size: float) -> str:
@@ -203,7 +203,7 @@ def plan_sites(
     """
     require_rank(rank, dim)
     leaf, reason = _chosen(dim, rank, budget, method, neighbours)
-    request = PlanRequest(
+    criteria = PlanRequest(
         dim=dim,
         rank=rank,
         budget=budget,
@@ -215,27 +215,27 @@ def plan_sites(
         local_steps=local_steps,
         equal_shares=equal_shares,
     )
-    _require_used(leaf, request)
-    return leaf.plan(request, reason)
+    _require_used(leaf, criteria)
+    return leaf.plan(criteria, reason)
 
 
-def _require_used(leaf: Method, request: PlanRequest) -> None:
+def _require_used(leaf: Method, criteria: PlanRequest) -> None:
     """Refuse what has no meaning for a method."""
-    others = [one for one in METHODS.values() if "sites" in one.places]
-    *most, last = (one.name for one in others if one.fixed_rounds is None)
-    several = f"{', '.join(most)} and {last}"
+    others = [method for method in METHODS.values() if "sites" in method.places]
+    *names, last = (method.name for method in others if method.fixed_rounds is None)
+    several = f"{', '.join(names)} and {last}"
     require_param(
-        request.rounds is None or leaf.fixed_rounds is None,
+        criteria.rounds is None or leaf.fixed_rounds is None,
         f"{{rounds}} is for {several}; {{method=}} takes {'one' if leaf.fixed_rounds == 1 else 'two'}",
         method=leaf.name,
     )
     require_param(
-        request.tolerance is None or leaf.fixed_rounds is None,
+        criteria.tolerance is None or leaf.fixed_rounds is None,
         f"{{tolerance}} is for {several}, not {{@chosen}}",
         chosen=leaf.name,
     )
-    one_step = isinstance(request.local_steps, int) and request.local_steps == 1
-    local = " or ".join(f"{{method={one}}}" for one in others if one.takes_local_steps)
+    one_step = isinstance(criteria.local_steps, int) and criteria.local_steps == 1
+    local = " or ".join(f"{{method={method}}}" for method in others if method.takes_local_steps)
     require_param(
         one_step or leaf.takes_local_steps, f"{{local_steps}} is for {local}, not {{@chosen}}", chosen=leaf.name
     )

@@ -146,8 +146,8 @@ class Norms:
         places = [
             (share, norms[math.ceil((1 - share) * len(norms)) - 1]) for share in BEYOND if share * len(norms) >= 1
         ]
-        found = [(share, float(norm)) for share, norm in places if norm > 0]
-        return cls(tuple(norm for _, norm in found), tuple(share for share, _ in found))
+        pairs = [(share, float(norm)) for share, norm in places if norm > 0]
+        return cls(tuple(norm for _, norm in pairs), tuple(share for share, _ in pairs))
 
     def over(self, unit: float) -> "Norms":
         """The same norms in another unit."""
@@ -160,13 +160,13 @@ class Norms:
         >>> Norms((1.0, 2.0, 90.0), (0.5, 0.1, 0.01)).longest(2.0), Norms((1.0, 2.0, 3.0), (0.5, 0.1, 0.01)).longest(2.0)
         (LongRows(share=0.01, norm=90.0, chance=1.0), None)
         """
-        least = _FAR_LONGER * bound
+        min_norm = _FAR_LONGER * bound
         for at in reversed(range(1, len(self.norms))):
             share, norm = self.beyond[at], self.norms[at]
-            if norm >= least and share * norm**2 >= self._square(at):
+            if norm >= min_norm and share * norm**2 >= self._square(at):
                 return LongRows(share, norm, 1.0)
         far = self.outliers
-        if far is None or far.odds < _LIKELY or far.norm < least or far.share * far.norm**2 < self._square():
+        if far is None or far.odds < _LIKELY or far.norm < min_norm or far.share * far.norm**2 < self._square():
             return None
         return LongRows(far.share, far.norm, far.odds / (far.odds + 1 / _WITH_OUTLIERS - 1))
 
@@ -229,12 +229,12 @@ def kept_by_clipping(
     ...  for norms in (light, heavy)]
     [True, False]
     """
-    found, long = np.empty(draws), None if norms is None else norms.longest(bound)
+    ratios, long = np.empty(draws), None if norms is None else norms.longest(bound)
     effective_directions = float(values.sum() ** 2 / np.square(values).sum())
     for at in range(draws):
         squares, counts = _drawn_squares(norms, people, rng)
-        there = long is not None and (long.chance == 1 or rng.random() < long.chance)
-        if there and norms is not None and long is not None:
+        has_long = long is not None and (long.chance == 1 or rng.random() < long.chance)
+        if has_long and norms is not None and long is not None:
             squares, counts = _with(long, norms, squares, counts, people, rng)
         total = float(counts @ squares)
         # Four people with all of the squared norms count as four people (Kish).
@@ -253,9 +253,9 @@ def kept_by_clipping(
         lost += rng.uniform(0, _CHANCE) * chance / (1 + chance)
         if rng.random() < _OTHER_KIND * share**_OTHER_POWER:
             # Of long rows that have it all, clipping leaves next to nothing where they lie along other directions.
-            lost = 1 - (1 - share) * rng.random() if there else max(lost, share * rng.random())
-        found[at] = 1 - min(1.0, taken * lost)
-    return found
+            lost = 1 - (1 - share) * rng.random() if has_long else max(lost, share * rng.random())
+        ratios[at] = 1 - min(1.0, taken * lost)
+    return ratios
 
 
 def _drawn_squares(norms: Norms | None, people: int, rng: np.random.Generator) -> tuple[Array, Array]:
@@ -264,14 +264,14 @@ def _drawn_squares(norms: Norms | None, people: int, rng: np.random.Generator) -
     if norms is None or power is None:
         heavy = rng.random() < _HEAVY
         power = rng.uniform(*(_POWERS if heavy else _LIGHT))
-        seen, beyond = np.array([0.5, 1.0]), np.array([0.75, 0.25])
+        lengths, beyond = np.array([0.5, 1.0]), np.array([0.75, 0.25])
     else:
-        seen, beyond = np.array(norms.norms), np.array(norms.beyond)
+        lengths, beyond = np.array(norms.norms), np.array(norms.beyond)
         doubt = _POWER_DOUBT + _UNSEEN_DOUBT * float(beyond[-1])
         power *= (1 + _STEEPER * float(beyond[-1])) * math.exp(doubt * rng.standard_normal())
         power = max(_LEAST_POWER, power)
     # Up to the last norm that is seen, people are spread evenly between those that are.
-    ends = np.concatenate([[0.0], seen / seen[-1]])
+    ends = np.concatenate([[0.0], lengths / lengths[-1]])
     squares = np.square(ends)
     body = (squares[1:] + squares[:-1]) / 2
     counts = -np.diff(beyond, prepend=1.0) * people
@@ -302,18 +302,18 @@ def taken_by_clipping(norms: Norms, *, bound: float, people: int) -> tuple[float
     >>> low <= value <= high < 0.1
     True
     """
-    rng, most, long = np.random.default_rng(_SEED), (bound / norms.norms[-1]) ** 2, norms.longest(bound)
+    rng, max_square, long = np.random.default_rng(_SEED), (bound / norms.norms[-1]) ** 2, norms.longest(bound)
 
     def taken(squares: Array, counts: Array) -> float:
-        return 1 - float(counts @ np.minimum(squares, most)) / float(counts @ squares)
+        return 1 - float(counts @ np.minimum(squares, max_square)) / float(counts @ squares)
 
-    found = []
+    shares = []
     for _ in range(_TAKEN_DRAWS):
         squares, counts = _drawn_squares(norms, people, rng)
         shown = (squares, counts)
         if long is not None and (long.chance == 1 or rng.random() < long.chance):
             shown = _with(long, norms, squares, counts, people, rng)
-        found.append((taken(*shown), taken(np.minimum(squares, 1.0), counts)))
-    draws = np.array(found)
+        shares.append((taken(*shown), taken(np.minimum(squares, 1.0), counts)))
+    draws = np.array(shares)
     value, high = np.quantile(draws[:, 0], [0.5, 0.95]).tolist()
     return value, min(value, float(draws[:, 1].min())), high

@@ -130,8 +130,10 @@ class Facts:
             limit = getattr(self, name)
             require_param(limit is None or limit >= 1, f"{{{name}}} must be at least 1, got {{@limit}}", limit=limit)
         for setting in self.trust:
-            known = setting in SETTINGS
-            require_param(known, f"{{trust}} must be one of {', '.join(SETTINGS)}, got {{@setting}}", setting=setting)
+            is_setting = setting in SETTINGS
+            require_param(
+                is_setting, f"{{trust}} must be one of {', '.join(SETTINGS)}, got {{@setting}}", setting=setting
+            )
             if self.sites == 1 and setting not in _ALONE:
                 raise ParameterError("{trust=} needs several sites. Say how many with {sites}", trust=setting)
 
@@ -182,8 +184,8 @@ class Facts:
     @property
     def denominator(self) -> Literal["all rows", "clipped rows"]:
         """Which rows a captured variance is a share of: with a bound that somebody gave, nobody knows what it clips."""
-        given = self.row_bound is not None and self.norms is None and self.scale is None
-        return "clipped rows" if given else "all rows"
+        is_explicit = self.row_bound is not None and self.norms is None and self.scale is None
+        return "clipped rows" if is_explicit else "all rows"
 
     @property
     def settings(self) -> tuple[Setting, ...]:
@@ -261,7 +263,7 @@ _FEW_PEERS: Final = 6
 def params_of(facts: Facts, method: str, plan: MethodPlan | StreamPlan, neighbours: Neighbours) -> FitParams:
     """The parameters that make an estimator do what was planned. The plan leaves all others at their defaults."""
     setting, how = parts_of(method)
-    given: dict[str, Any] = {
+    common: dict[str, Any] = {
         "n_components": facts.rank,
         "epsilon": facts.budget.epsilon,
         "delta": facts.budget.delta,
@@ -275,15 +277,15 @@ def params_of(facts: Facts, method: str, plan: MethodPlan | StreamPlan, neighbou
         horizon = facts.people if published_as(how).needs_horizon else None
         # Numbers are subtracted beforehand: a stream does not take them.
         center: Any = "private" if facts.center == "private" else None
-        return StreamingParams(**given, publish=_any(how), horizon=horizon, block_size=block, center=center)
-    given["center"] = facts.center
+        return StreamingParams(**common, publish=_any(how), horizon=horizon, block_size=block, center=center)
+    common["center"] = facts.center
     match setting:
         case "curator":
-            return PrivateParams(**given, method=_any(how))
+            return PrivateParams(**common, method=_any(how))
         case "peers" | "peers-independent":
             pairwise = setting == "peers"
             return GossipParams(
-                **given,
+                **common,
                 method=_any(how),
                 graph="complete" if facts.sites <= _FEW_PEERS else "random-regular:4",
                 consensus="tree",
@@ -294,7 +296,7 @@ def params_of(facts: Facts, method: str, plan: MethodPlan | StreamPlan, neighbou
             )
     masked = setting == "masked"
     return FederatedParams(
-        **given,
+        **common,
         method=_any(how),
         trust=_any(setting),
         survivors=facts.survivors if masked else None,

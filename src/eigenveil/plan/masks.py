@@ -61,9 +61,9 @@ def plan_masks(
     """
     # A fit without privacy restarts when a site that was counted has left: at most once for each site that may leave.
     again = 2 if budget is not None else sites - survivors + 2
-    most, each = again * extent.rounds + 8 + colluders, min(extent.rounds, _ROUNDS)
+    max_rounds, each = again * extent.rounds + 8 + colluders, min(extent.rounds, _ROUNDS)
     # Each cheating site can make one exchange of keys fail, and late sites make others restart.
-    sessions = math.ceil(most / each) + again + colluders + 8
+    sessions = math.ceil(max_rounds / each) + again + colluders + 8
     part = _FAILURE_SHARE * (_DEFAULT_DELTA if budget is None else budget.delta)
     # A dishonest hub may start exchanges of keys with one site after another, see which share holders it draws, and
     # continue with the draw that suits it. So the failure probability is divided over all these draws.
@@ -71,7 +71,7 @@ def plan_masks(
     graph = mask_graph(sites, survivors=survivors, colluders=colluders, failure=part / draws)
     checks = 0
     if not graph.complete:
-        times = most + sessions
+        times = max_rounds + sessions
         checks = checks_needed(sites, survivors=survivors, colluders=colluders, times=times, failure=part)
     lattice, multiplier = Lattice.exact(sites=sites, people=2.0**20 if people is None else people), 1.0
     if budget is not None:
@@ -94,7 +94,7 @@ def plan_masks(
         lattice=lattice,
         multiplier=multiplier,
         rounds=each,
-        most_rounds=most,
+        most_rounds=max_rounds,
         sessions=sessions,
         checks=checks,
     )

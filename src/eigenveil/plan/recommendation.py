@@ -112,28 +112,28 @@ def advise(
     for name in names:
         if name not in METHODS:
             raise ParameterError(f"{{methods}} must be among {', '.join(METHODS)}, got {{@name}}", name=name)
-    found: list[Forecast] = []
+    forecasts: list[Forecast] = []
     for name in names:
         if watch is not None:
             watch(name)
-        found.append(forecast(facts, name))
+        forecasts.append(forecast(facts, name))
     # What clipping costs is the same for all. Where long rows take everything, only the clipped ones tell methods apart.
-    found.sort(key=lambda one: (one.refused != "", -one.clipped.value))
-    open_to_us = [one for one in found if not one.refused]
+    forecasts.sort(key=lambda option: (option.refused != "", -option.clipped.value))
+    open_to_us = [option for option in forecasts if not option.refused]
     if not open_to_us and facts.seeks is not None:
-        return _without_a_search(facts, tuple(found), watch)
+        return _without_a_search(facts, tuple(forecasts), watch)
     if not open_to_us:
         return Recommendation(
-            forecasts=tuple(found), best=None, verdict="refused", reasons=tuple(_all_refused(found)), instead=()
+            forecasts=tuple(forecasts), best=None, verdict="refused", reasons=tuple(_all_refused(forecasts)), instead=()
         )
     best = _preferred(facts, open_to_us)
     verdict = _verdict(best)
-    reasons = _reasons(facts, best, found) if verdict == "works" else _why_not(facts, verdict, best, found)
+    reasons = _reasons(facts, best, forecasts) if verdict == "works" else _why_not(facts, verdict, best, forecasts)
     # Where random directions are already fair, a larger budget would not make the result more useful.
     wanting = verdict == "hopeless" or (verdict == "works" and best.clipped.value < FAIR)
     instead = _alternatives(facts, best.method) if wanting else ()
     return Recommendation(
-        forecasts=tuple(found), best=best, verdict=verdict, reasons=tuple(reasons), instead=tuple(instead)
+        forecasts=tuple(forecasts), best=best, verdict=verdict, reasons=tuple(reasons), instead=tuple(instead)
     )
 
 
@@ -166,16 +166,16 @@ def hopeless(facts: Facts, method: str) -> tuple[float, float] | None:
     # Every fit waits for this. So a few rehearsals decide, and twice as many where they end so near the line that chance may.
     fits = RehearsalTrial.of(facts, candidate).fits[0]
     for count in (fits, 2 * fits, 4 * fits, None):
-        found = forecast(facts, method, fits=count)
-        beyond = abs(found.clipped.value - nothing - _CLEAR * (1 - nothing))
-        if count is not None and beyond >= (found.clipped.high - found.clipped.low) / math.sqrt(count):
+        prediction = forecast(facts, method, fits=count)
+        beyond = abs(prediction.clipped.value - nothing - _CLEAR * (1 - nothing))
+        if count is not None and beyond >= (prediction.clipped.high - prediction.clipped.low) / math.sqrt(count):
             break
-    return (found.clipped.value, found.nothing) if _verdict(found) == "hopeless" else None
+    return (prediction.clipped.value, prediction.nothing) if _verdict(prediction) == "hopeless" else None
 
 
-def _verdict(one: Forecast) -> Verdict:
+def _verdict(prediction: Forecast) -> Verdict:
     """Whether it finds clearly more than random directions do, in the rows that it sees."""
-    value, nothing = one.clipped.value, one.nothing
+    value, nothing = prediction.clipped.value, prediction.nothing
     if value - nothing >= _CLEAR * (1 - nothing):
         return "works"
     return "needless" if nothing >= FAIR else "hopeless"
@@ -184,11 +184,11 @@ def _verdict(one: Forecast) -> Verdict:
 def _preferred(facts: Facts, forecasts: Sequence[Forecast]) -> Forecast:
     """Among settings as good as the best, the one that trusts fewest. Within it, what "auto" takes, or else the
     best."""
-    most = forecasts[0].clipped.value
-    alike = [one for one in forecasts if one.clipped.value >= most - _ALIKE]
-    setting = min((one.setting for one in alike), key=_BY_TRUST.index)
-    inside = [one for one in alike if one.setting == setting]
-    automatic = [one for one in inside if parts_of(one.method)[1] == _automatic(facts, setting)]
+    best = forecasts[0].clipped.value
+    alike = [option for option in forecasts if option.clipped.value >= best - _ALIKE]
+    setting = min((option.setting for option in alike), key=_BY_TRUST.index)
+    inside = [option for option in alike if option.setting == setting]
+    automatic = [option for option in inside if parts_of(option.method)[1] == _automatic(facts, setting)]
     return (automatic or inside)[0]
 
 
@@ -207,54 +207,63 @@ def _source(facts: Facts) -> str:
 
 
 def _all_refused(forecasts: Sequence[Forecast]) -> list[str]:
-    return ["No method is possible within these limits.", *(f"{_begun(one)}: {one.refused}." for one in forecasts)]
+    return [
+        "No method is possible within these limits.",
+        *(f"{_begun(option)}: {option.refused}." for option in forecasts),
+    ]
 
 
-def _without_a_search(facts: Facts, found: tuple[Forecast, ...], watch: Callable[[str], None] | None) -> Recommendation:
+def _without_a_search(
+    facts: Facts, forecasts: tuple[Forecast, ...], watch: Callable[[str], None] | None
+) -> Recommendation:
     """Where a search is one of the reasons why all is refused: whether a bound that is known would help, and what else."""
-    names = [one.method for one in found]
+    names = [option.method for option in forecasts]
     # The spectrum is in units of the bound, so a plan needs no other number.
-    known = advise(replace(facts, row_bound=1.0, scale=None), methods=names, watch=watch)
-    if known.best is None:
+    advice = advise(replace(facts, row_bound=1.0, scale=None), methods=names, watch=watch)
+    if advice.best is None:
         return Recommendation(
-            forecasts=found, best=None, verdict="refused", reasons=tuple(_all_refused(found)), instead=()
+            forecasts=forecasts, best=None, verdict="refused", reasons=tuple(_all_refused(forecasts)), instead=()
         )
-    method = known.best.method
-    (same,) = (one for one in found if one.method == method)
-    if known.verdict != "works":
+    method = advice.best.method
+    (same,) = (option for option in forecasts if option.method == method)
+    if advice.verdict != "works":
         # Nothing to find, or nothing but noise, however the bound is known.
-        instead = tuple(_alternatives(facts, method)) if known.verdict == "hopeless" else ()
-        return Recommendation(forecasts=found, best=same, verdict=known.verdict, reasons=known.reasons, instead=instead)
-    first, *reasons = _all_refused(found)
-    instead = tuple(_instead_of_a_search(facts, known.best))
-    if facts.people >= same.least:
-        return Recommendation(forecasts=found, best=None, verdict="refused", reasons=(first, *reasons), instead=instead)
+        instead = tuple(_alternatives(facts, method)) if advice.verdict == "hopeless" else ()
+        return Recommendation(
+            forecasts=forecasts, best=same, verdict=advice.verdict, reasons=advice.reasons, instead=instead
+        )
+    first, *reasons = _all_refused(forecasts)
+    instead = tuple(_instead_of_a_search(facts, advice.best))
+    if facts.people >= same.min_people:
+        return Recommendation(
+            forecasts=forecasts, best=None, verdict="refused", reasons=(first, *reasons), instead=instead
+        )
     sought = "units" if facts.seeks == "units" else "a row bound"
     first = f"No method can find {sought} privately among about {facts.people} people at this budget."
-    return Recommendation(forecasts=found, best=None, verdict="unfound", reasons=(first, *reasons), instead=instead)
+    return Recommendation(forecasts=forecasts, best=None, verdict="unfound", reasons=(first, *reasons), instead=instead)
 
 
-def _instead_of_a_search(facts: Facts, known: Forecast) -> Iterator[str]:
+def _instead_of_a_search(facts: Facts, prediction: Forecast) -> Iterator[str]:
     """What would make a private search possible, and what works without one, in full sentences."""
-    method, words = known.method, method_phrase(known.method)
+    method, phrase = prediction.method, method_phrase(prediction.method)
     sought = "units" if facts.seeks == "units" else "a row bound"
 
     def possible(other: Facts) -> bool:
         return not candidate_of(other, method).refused
 
     if facts.seeks == "units" and possible(replace(facts, scale=None, row_bound=None)):
-        yield f"Without units, {words} can find a row bound: leave out the scale, or give one that is public."
+        yield f"Without units, {phrase} can find a row bound: leave out the scale, or give one that is public."
     epsilon = _first(
         _upwards(facts.budget.epsilon, _LARGEST_EPSILON),
         lambda candidate: possible(replace(facts, budget=Budget(candidate, facts.budget.delta))),
     )
     if epsilon is not None:
-        yield f"With epsilon = {epsilon:g} and all else the same, {words} can find {sought}."
-    people = candidate_of(facts, method).least
+        yield f"With epsilon = {epsilon:g} and all else the same, {phrase} can find {sought}."
+    people = candidate_of(facts, method).min_people
     if people > facts.people and possible(replace(facts, people=people)):
-        yield f"With {people} people, {people / facts.people:.2g} times as many, {words} can find {sought}."
+        yield f"With {people} people, {people / facts.people:.2g} times as many, {phrase} can find {sought}."
     yield (
-        f"With a row bound that you know without looking at the data, {words} should capture {known.captured} "
+        f"With a row bound that you know without looking at the data, {phrase} should capture {prediction.captured} "
         "and needs no search."
     )
 
@@ -279,43 +288,43 @@ def _said(facts: Facts, verdict: Verdict, best: Forecast) -> list[str]:
 
 
 def _reasons(facts: Facts, chosen: Forecast, forecasts: Sequence[Forecast]) -> list[str]:
-    said = [
+    reasons = [
         f"{_begun(chosen)} should capture {chosen.captured} of the variance along the best "
         f"{_directions(facts.rank)} of {_rows(chosen)}, with a "
         f"largest principal angle of {chosen.sine}, as a sine. Random directions would capture {chosen.nothing:.2f}.",
         _against_noise(facts, chosen),
     ]
-    others = [one for one in forecasts if one is not chosen and not one.refused]
-    inside = [one for one in others if one.setting == chosen.setting]
+    others = [other for other in forecasts if other is not chosen and not other.refused]
+    inside = [other for other in others if other.setting == chosen.setting]
     if inside:
         shown = "; ".join(
-            f"{one.captured.value:.2f} with {algorithm_phrase(parts_of(one.method)[1])}" for one in inside
+            f"{other.captured.value:.2f} with {algorithm_phrase(parts_of(other.method)[1])}" for other in inside
         )
-        said.append(f"Other methods with the same guarantee would capture: {shown}.")
-    elsewhere = {one.setting: one for one in reversed(others) if one.setting != chosen.setting}
+        reasons.append(f"Other methods with the same guarantee would capture: {shown}.")
+    elsewhere = {other.setting: other for other in reversed(others) if other.setting != chosen.setting}
     if elsewhere:
         shown = "; ".join(
-            f"{one.captured.value:.2f} by {method_phrase(one.method)}" for one in reversed(elsewhere.values())
+            f"{other.captured.value:.2f} by {method_phrase(other.method)}" for other in reversed(elsewhere.values())
         )
-        said.append(
+        reasons.append(
             f"The best methods in other settings would capture: {shown}. Among settings within {_ALIKE:g} of the "
             "best, the one that trusts fewest parties was chosen."
         )
-    said += _left_out(chosen, forecasts)
-    said += _for_the_search(facts, chosen.method)
+    reasons += _left_out(chosen, forecasts)
+    reasons += _for_the_search(facts, chosen.method)
     if chosen.clipped.value < FAIR:
-        said.append(
+        reasons.append(
             f"Less than {FAIR:g} of what there is to find in the clipped rows is not much. See below for what would raise it "
             "to that."
         )
-    return [*said, _source(facts)]
+    return [*reasons, _source(facts)]
 
 
 def _for_the_search(facts: Facts, method: str) -> list[str]:
     """What is spent before the components, where anything is searched for."""
     split = candidate_of(facts, method).split
-    found = {"units": "the units of the columns", "bound": "a row bound"}
-    names = [found[facts.seeks]] if facts.seeks is not None else []
+    sought = {"units": "the units of the columns", "bound": "a row bound"}
+    names = [sought[facts.seeks]] if facts.seeks is not None else []
     names += ["the mean"] if facts.center == "private" else []
     if not names:
         return []
@@ -325,28 +334,28 @@ def _for_the_search(facts: Facts, method: str) -> list[str]:
 
 def _left_out(chosen: Forecast, forecasts: Sequence[Forecast]) -> list[str]:
     """Better methods that the limits exclude."""
-    better = [one for one in forecasts if one.refused and one.clipped.value > chosen.clipped.value + _ALIKE]
-    return [f"{_begun(one)} would capture {one.captured.value:.2f}, but {one.refused}." for one in better[:3]]
+    better = [other for other in forecasts if other.refused and other.clipped.value > chosen.clipped.value + _ALIKE]
+    return [f"{_begun(other)} would capture {other.captured.value:.2f}, but {other.refused}." for other in better[:3]]
 
 
-def _against_noise(facts: Facts, one: Forecast) -> str:
+def _against_noise(facts: Facts, chosen: Forecast) -> str:
     last = facts.people * float(facts.spectrum.values[facts.rank - 1])
-    times = last / one.noise
+    times = last / chosen.noise
     ratio = f"{times:.3g} times" if times >= 1 else f"only {times:.2g} of"
     return (
         f"Eigenvalue {facts.rank} of the sum over {facts.people} people is about {last:.3g} row_bound^2. That is "
-        f"{ratio} the norm of the noise that is added, {one.noise:.3g}."
+        f"{ratio} the norm of the noise that is added, {chosen.noise:.3g}."
     )
 
 
-def _begun(one: Forecast) -> str:
+def _begun(prediction: Forecast) -> str:
     """Its method, at the beginning of a sentence."""
-    words = method_phrase(one.method)
-    return f"{words[0].upper()}{words[1:]}"
+    phrase = method_phrase(prediction.method)
+    return f"{phrase[0].upper()}{phrase[1:]}"
 
 
-def _rows(one: Forecast) -> str:
-    return "all rows before clipping" if one.of == "all rows" else "the clipped rows"
+def _rows(prediction: Forecast) -> str:
+    return "all rows before clipping" if prediction.of == "all rows" else "the clipped rows"
 
 
 def _directions(rank: int) -> str:
@@ -359,8 +368,8 @@ def _alternatives(facts: Facts, method: str) -> Iterator[str]:
     def fair(other: Facts) -> bool:
         candidate = candidate_of(other, method)
         # With few columns random directions capture much already, and a fair result must beat them clearly.
-        least = max(FAIR, (1 + other.spectrum.at_random(other.rank)) / 2)
-        return not candidate.refused and glimpse(RehearsalTrial.of(other, candidate)) >= least
+        min_share = max(FAIR, (1 + other.spectrum.at_random(other.rank)) / 2)
+        return not candidate.refused and glimpse(RehearsalTrial.of(other, candidate)) >= min_share
 
     epsilon = _first(
         _upwards(facts.budget.epsilon, _LARGEST_EPSILON),
@@ -417,13 +426,13 @@ def _first(candidates: Sequence[_Candidate], good: Callable[[_Candidate], bool])
     return candidates[high]
 
 
-def _upwards(start: float, most: float) -> list[float]:
+def _upwards(start: float, max_number: float) -> list[float]:
     """Numbers of two digits above `start`, each about `_FINE` times the one before."""
-    if start >= most:
+    if start >= max_number:
         return []
-    steps = math.ceil(math.log(most / start) / math.log(_FINE))
-    found = sorted({_two_digits(start * _FINE**step) for step in range(1, steps + 1)})
-    return [number for number in found if start < number <= most]
+    steps = math.ceil(math.log(max_number / start) / math.log(_FINE))
+    numbers = sorted({_two_digits(start * _FINE**step) for step in range(1, steps + 1)})
+    return [number for number in numbers if start < number <= max_number]
 
 
 def _two_digits(number: float) -> float:
@@ -432,13 +441,13 @@ def _two_digits(number: float) -> float:
     return float(f"{math.ceil(number / unit - 1e-9) * unit:.2g}")
 
 
-def _downwards(start: int, least: int) -> list[int]:
+def _downwards(start: int, min_number: int) -> list[int]:
     """Whole numbers below `start`, each about the one before over `_FINE`."""
-    found, number = [], float(start)
-    while number / _FINE >= least:
+    numbers, number = [], float(start)
+    while number / _FINE >= min_number:
         number /= _FINE
-        found.append(int(number))
-    return [number for number in dict.fromkeys(found) if number < start]
+        numbers.append(int(number))
+    return [number for number in dict.fromkeys(numbers) if number < start]
 
 
 def _with_columns(facts: Facts, dim: int) -> Facts:

@@ -170,8 +170,8 @@ def _released(scene: Scene, share: float, oversample: int, rotation: Array, nois
     radius = max(1.0, math.sqrt(float(scene.gram[0]) * share) * (1 + 1e-9))
     terms = SumTerms(domain=Domain(dim=scene.dim, radius=radius), neighbours=scene.neighbours, center=False)
     tracker = SlicedTracker(rank=scene.rank, terms=terms, oversample=oversample)
-    found = tracker.step(tracker.start(scene.dim), rows, gaussian(scene.multiplier / radius**2, noise)).space
-    return Subspace(rotation.T @ found.basis, found.values)
+    space = tracker.step(tracker.start(scene.dim), rows, gaussian(scene.multiplier / radius**2, noise)).space
+    return Subspace(rotation.T @ space.basis, space.values)
 
 
 # (up to so many columns, fewest fits, most fits). With many columns one fit is much like the next.
@@ -266,13 +266,13 @@ class RehearsalTrial:
     def fits(self) -> tuple[int, int]:
         """The fewest and the most fits."""
         dim = self.spectrum.dim
-        least, most = next((least, most) for columns, least, most in _FITS if dim <= columns)
+        min_fits, max_fits = next((min_fits, max_fits) for columns, min_fits, max_fits in _FITS if dim <= columns)
         if self.slow:
-            most = min(most, next(fits for columns, fits in _SLOW if dim <= columns))
+            max_fits = min(max_fits, next(fits for columns, fits in _SLOW if dim <= columns))
         elif isinstance(self.plan, MethodPlan):
             leaf = method_of(self.plan.method)
-            most = min(most, _MANY_PRODUCTS) if leaf.keeps_products or leaf.finds_one_by_one else most
-        return min(least, most), most
+            max_fits = min(max_fits, _MANY_PRODUCTS) if leaf.keeps_products or leaf.finds_one_by_one else max_fits
+        return min(min_fits, max_fits), max_fits
 
     @property
     def doubts(self) -> int:
@@ -295,12 +295,12 @@ def tried(trial: RehearsalTrial, fits: int | None, seed: int) -> tuple[Array, Ar
     The first array uses the spectrum as it stands, the second other plausible spectra; it is empty where there is no
     doubt. `fits` = None rehearses as many as it takes. Results are cached, because some settings differ in name only.
     """
-    least, most = trial.fits if fits is None else (fits, fits)
+    min_fits, max_fits = trial.fits if fits is None else (fits, fits)
     values, rng = trial.spectrum.values, np.random.default_rng(seed)
     plain: list[tuple[float, float]] = []
     # Many small matrices: BLAS threads would only wait for each other.
     with blas_threads(1):
-        while len(plain) < least or (len(plain) < most and not _sure(plain)):
+        while len(plain) < min_fits or (len(plain) < max_fits and not _sure(plain)):
             plain.append(_plain(trial, seed + len(plain)))
         others = [trial.spectrum.drawn(rng) for _ in range(trial.doubts)]
         doubted = np.array([_fit(trial, other, seed + at, columns=_DOUBTED_COLUMNS) for at, other in enumerate(others)])
@@ -329,9 +329,9 @@ def glimpse(trial: RehearsalTrial) -> float:
 
 def _rehearsal_kept(fits: list[tuple[float, float]] | Array) -> Array:
     """As a read-only array, (fits, 2), so that the cache can share it."""
-    found = np.array(fits, dtype=np.float64).reshape(-1, 2)
-    found.flags.writeable = False
-    return found
+    array = np.array(fits, dtype=np.float64).reshape(-1, 2)
+    array.flags.writeable = False
+    return array
 
 
 def _sure(fits: list[tuple[float, float]]) -> bool:
@@ -347,12 +347,12 @@ def _fit(trial: RehearsalTrial, values: Array, seed: int, *, columns: int) -> tu
     over.
     """
     if trial.slow:
-        most = max(columns, 2 * trial.rank)
-        if len(values) > most:
-            fewer = condensed(values, most, rank=trial.rank)
-            captured, sine = _outcome(trial, fewer, seed, louder=math.sqrt(len(values) / most))
-            least, floor = (Spectrum(values=drawn, source="").at_random(trial.rank) for drawn in (fewer, values))
-            beyond = (captured - least) / (1 - least) if least < 1 else 1.0
+        max_columns = max(columns, 2 * trial.rank)
+        if len(values) > max_columns:
+            fewer = condensed(values, max_columns, rank=trial.rank)
+            captured, sine = _outcome(trial, fewer, seed, louder=math.sqrt(len(values) / max_columns))
+            base, floor = (Spectrum(values=drawn, source="").at_random(trial.rank) for drawn in (fewer, values))
+            beyond = (captured - base) / (1 - base) if base < 1 else 1.0
             return min(1.0, max(0.0, floor + beyond * (1 - floor))), sine
     return _outcome(trial, values, seed, louder=1.0)
 
@@ -364,8 +364,8 @@ def _outcome(trial: RehearsalTrial, values: Array, seed: int, *, louder: float) 
         # Norms around a center that needs no search.
         steps = len(trial.split.mean)
     elif trial.split.mean:
-        found = found_center if trial.means is None else partial(found_inside, steps=trial.means)
-        error, steps = found(
+        search = found_center if trial.means is None else partial(found_inside, steps=trial.means)
+        error, steps = search(
             len(values),
             people=trial.people,
             shares=trial.split.mean,
@@ -462,7 +462,7 @@ class Forecast:
     - `noise` is the expected spectral norm of the noise on the Gram matrix, in units of row_bound^2.
     - `memory` is in bytes at one place, and `traffic` in bytes that one site sends in total.
     - `rounds` is the most rounds.
-    - `least` is about how many people the search for a row bound or units needs, 0 where nothing is searched for.
+    - `min_people` is about how many people the search for a row bound or units needs, 0 where nothing is searched for.
     - `refused` says why the method is not possible here, and is "" where it is.
     - `guarantee` says against whom it protects.
     - `params` are the estimator's parameters, and `unknown` names those of them that only the caller knows.
@@ -477,7 +477,7 @@ class Forecast:
     memory: int
     rounds: int
     traffic: int
-    least: int
+    min_people: int
     refused: str
     guarantee: str
     params: FitParams
@@ -523,7 +523,7 @@ def forecast(facts: Facts, method: str, *, fits: int | None = None, seed: int = 
         memory=candidate.memory,
         rounds=candidate.rounds,
         traffic=candidate.traffic,
-        least=candidate.least,
+        min_people=candidate.min_people,
         refused=candidate.refused,
         guarantee=candidate.guarantee,
         params=candidate.params,
@@ -568,11 +568,11 @@ def _with_clipping(captured: Interval, facts: Facts) -> Interval:
 
     The first is drawn from two half normal distributions with the ends of its interval as quantiles.
     """
-    kept = _kept(facts.norms, facts.unit, facts.people, facts.spectrum, units=facts.seeks == "units")
+    ratios = _kept(facts.norms, facts.unit, facts.people, facts.spectrum, units=facts.seeks == "units")
     away = np.random.default_rng(_CLIPPINGS_SEED + 1).standard_normal(_CLIPPINGS) / _NINE_OF_TEN
     reach = np.where(away < 0, captured.value - captured.low, captured.high - captured.value)
     # Found directions can be worse than random ones, where the longest rows point elsewhere.
-    drawn = np.clip(captured.value + away * reach, 0.0, 1.0) * kept
+    drawn = np.clip(captured.value + away * reach, 0.0, 1.0) * ratios
     low, value, high = np.quantile(drawn, [0.05, 0.5, 0.95]).tolist()
     # Fits that lose nothing by clipping are as likely as those in the middle.
     return Interval(value, low, max(high, captured.high))
@@ -581,7 +581,7 @@ def _with_clipping(captured: Interval, facts: Facts) -> Interval:
 @lru_cache(maxsize=64)
 def _kept(norms: Norms | None, bound: float, people: int, spectrum: Spectrum, *, units: bool) -> Array:
     # Methods and budgets that are compared share these draws.
-    found = kept_by_clipping(
+    ratios = kept_by_clipping(
         norms,
         bound=bound,
         units=units,
@@ -590,5 +590,5 @@ def _kept(norms: Norms | None, bound: float, people: int, spectrum: Spectrum, *,
         rng=np.random.default_rng(_CLIPPINGS_SEED),
         draws=_CLIPPINGS,
     )
-    found.flags.writeable = False
-    return found
+    ratios.flags.writeable = False
+    return ratios

@@ -162,9 +162,9 @@ class Spectrum:
         good = 0 <= decay <= _STEEPEST
         require_param(good, f"{{decay}} must lie in 0..{_STEEPEST:g}, got {{@decay}}", decay=decay)
         norms = "" if assumed else f", mean squared row norm {fill:.3g} of row_bound^2"
-        words = f"a guess: eigenvalue i proportional to i^-{decay:.3g}{how}{norms}"
+        source = f"a guess: eigenvalue i proportional to i^-{decay:.3g}{how}{norms}"
         shape = _power_law(dim, decay)
-        return cls(values=fill * shape / shape.sum(), source=words, spread=spread, assumed=assumed)
+        return cls(values=fill * shape / shape.sum(), source=source, spread=spread, assumed=assumed)
 
     @classmethod
     def of_variances(
@@ -278,15 +278,15 @@ class Spectrum:
         stationary process over log i whose correlation falls by e over a factor of e^2 in i.
         """
         places = np.log(np.arange(1.0, self.dim + 1))
-        kept = np.exp(-np.diff(places) / _TOGETHER)
+        correlations = np.exp(-np.diff(places) / _TOGETHER)
         steps = rng.standard_normal(self.dim)
         expected = self.values
         if self.assumed and self.spread == SPREAD_OF_GUESS and rng.random() < _OTHER_ONCE_CLIPPED:
             shape = _power_law(self.dim, 1.0)
             expected = self.fill * shape / shape.sum()
         # The autoregression x_i = k_i x_(i-1) + sqrt(1 - k_i^2) z_i, all steps at once.
-        fade = np.concatenate([[1.0], np.cumprod(kept)])
-        noise = np.concatenate([[1.0], np.sqrt(1 - kept**2)]) * steps
+        fade = np.concatenate([[1.0], np.cumprod(correlations)])
+        noise = np.concatenate([[1.0], np.sqrt(1 - correlations**2)]) * steps
         walk = fade * np.cumsum(noise / fade)
         tilt = _TILT * rng.standard_normal() * places
         values = expected * np.exp(self.spread * (walk - tilt)) + self.error * rng.standard_normal(self.dim)
@@ -381,10 +381,10 @@ def _power_law(dim: int, decay: float) -> Array:
 def _decay_for(dim: int, rank: int, explained: float) -> float:
     """The power of i at which the first `rank` of `dim` have this share. The share grows with the power: bisect."""
     require_rank(rank, dim)
-    least = rank / dim
+    min_share = rank / dim
     require_param(
-        least * (1 - _ROUNDING) <= explained <= 1,
-        f"{{explained}} must lie in [{least:.3g}, 1], because {rank} of {dim} components have at least {least:.3g}, "
+        min_share * (1 - _ROUNDING) <= explained <= 1,
+        f"{{explained}} must lie in [{min_share:.3g}, 1], because {rank} of {dim} components have at least {min_share:.3g}, "
         f"got {{@share}}",
         share=explained,
     )
@@ -408,9 +408,9 @@ def _center_of(table: Any, center: Any) -> Array:
     if isinstance(center, str) and center == "private":
         return np.asarray(table.mean(axis=0)).ravel()
     dim = table.shape[1]
-    found = np.zeros(dim) if center is None else np.asarray(center, dtype=np.float64)
-    require_param(found.shape == (dim,), f"{{center}} must be 'private', None or {dim} numbers, got {{@c}}", c=center)
-    return found
+    array = np.zeros(dim) if center is None else np.asarray(center, dtype=np.float64)
+    require_param(array.shape == (dim,), f"{{center}} must be 'private', None or {dim} numbers, got {{@c}}", c=center)
+    return array
 
 
 def _factors(squares: Array, row_bound: float | None) -> Array:

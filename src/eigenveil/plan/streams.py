@@ -134,7 +134,7 @@ def plan_stream(
     """
     limit = MEMORY_LIMIT if memory_limit is None else memory_limit
     width = min(rank + oversample, dim)
-    request = StreamRequest(
+    criteria = StreamRequest(
         dim=dim,
         width=width,
         private=budget is not None,
@@ -143,7 +143,7 @@ def plan_stream(
         block=block or _BLOCK,
         limit=limit,
     )
-    kind, reason = next((kind, why) for kind in TRACKERS.values() if (why := kind.suits(request)) is not None)
+    kind, reason = next((kind, why) for kind in TRACKERS.values() if (why := kind.suits(criteria)) is not None)
     size = block if block is not None else _default_block(dim, width, budget, kind, center=center)
     if block is None and memory_limit is not None and not sparse:
         # A given limit shrinks the block: what the tracker keeps cannot shrink, and a block and its copy take 2 d

@@ -292,8 +292,8 @@ class FloatGramWork(_FloatWork):
             for block in rows.blocks(size):
                 total.take(block)
             return total.finish()
-        most = min(size, rows.shape[0])
-        return added_up(rows, lambda: _FloatDenseGram(self.region, most), dim=self.region.dim).total
+        max_rows = min(size, rows.shape[0])
+        return added_up(rows, lambda: _FloatDenseGram(self.region, max_rows), dim=self.region.dim).total
 
     def on_device(self, rows: "Blocks", mover: "Mover") -> Array:
         """The sum over rows on a device."""
@@ -319,8 +319,8 @@ def float_gram_columns(block: Block, *, width: int, domain: Domain) -> Iterator[
         piece = (across @ by_column[:, start : start + width]).toarray()
         if center is not None:
             # The same corrections as for the whole matrix: see `_FloatSparseGram`.
-            here = slice(start, start + width)
-            piece -= np.outer(pull, center[here]) + np.outer(center, pull[here] - weight * center[here])
+            chunk = slice(start, start + width)
+            piece -= np.outer(pull, center[chunk]) + np.outer(center, pull[chunk] - weight * center[chunk])
         yield piece
 
 

@@ -229,30 +229,30 @@ class Guarantee:
         >>> Guarantee.from_dict(Guarantee.none("x").to_dict()) == Guarantee.none("x")
         True
         """
-        known = set(cls.__dataclass_fields__)
+        expected = set(cls.__dataclass_fields__)
         require(isinstance(values, Mapping), "a guarantee must be a table with its fields as keys")
-        given = dict(values)
-        lacking = sorted(known - set(given))
+        parsed = dict(values)
+        lacking = sorted(expected - set(parsed))
         wrong = f"lacks {', '.join(lacking)}" if lacking else "has unknown fields"
         # Nothing that is missing is guessed: it says who is protected.
         require(
-            set(given) == known,
+            set(parsed) == expected,
             f"its guarantee {wrong}. Another version of Eigenveil "
             "wrote it, or it was edited: make it again, or read it with the version that wrote it",
         )
         try:
             for name in ("released", "assumptions", "caveats"):
-                given[name] = tuple(str(item) for item in given[name])
-            given["charges"] = tuple(Charge(str(c["label"]), _number(c["mu"], "a charge")) for c in given["charges"])
+                parsed[name] = tuple(str(item) for item in parsed[name])
+            parsed["charges"] = tuple(Charge(str(c["label"]), _number(c["mu"], "a charge")) for c in parsed["charges"])
             for name in ("epsilon", "delta"):
-                given[name] = None if given[name] is None else _number(given[name], name)
+                parsed[name] = None if parsed[name] is None else _number(parsed[name], name)
             for name in ("unit", "neighbours", "against", "calibration", "relation", "clipping"):
-                require(isinstance(given[name], str), f"{name} of a guarantee must be text")
-            given["protects"] = None if given["protects"] is None else PrivacyUnit.read(given["protects"])
-            require(isinstance(given["reproducible"], bool), "reproducible of a guarantee must be true or false")
+                require(isinstance(parsed[name], str), f"{name} of a guarantee must be text")
+            parsed["protects"] = None if parsed["protects"] is None else PrivacyUnit.read(parsed["protects"])
+            require(isinstance(parsed["reproducible"], bool), "reproducible of a guarantee must be true or false")
         except (TypeError, KeyError) as error:
             raise ValueError(f"a guarantee is malformed: {error}") from error
-        return cls(**given)
+        return cls(**parsed)
 
 
 def _number(value: Any, name: str) -> float:
@@ -291,9 +291,9 @@ def _wrapped(text: str, width: int, first: str, later: str) -> list[str]:
 def _listed(charges: Sequence[Charge]) -> Iterator[str]:
     """Each release with its mu. Of many, those whose labels differ in one number are one item, and the smallest are added up."""
     groups: dict[str, list[Charge]] = {}
-    for place, charge in enumerate(charges):
+    for index, charge in enumerate(charges):
         # Only the first number: products of two fits, "1 of 4" and "1 of 8", must stay apart.
-        pattern = _NUMBER.sub("#", charge.label, count=1) if len(charges) > _MOST_LISTED else str(place)
+        pattern = _NUMBER.sub("#", charge.label, count=1) if len(charges) > _MOST_LISTED else str(index)
         groups.setdefault(pattern, []).append(charge)
     largest = sorted(groups.values(), key=_together, reverse=True)[:_MOST_LISTED]
     for group in groups.values():

@@ -52,7 +52,7 @@ _MOST = 2**53
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Histories(FloatRegion):
-    """Rows of zeros and ones of `dim` items, divided by sqrt(max(degree, least)).
+    """Rows of zeros and ones of `dim` items, divided by sqrt(max(degree, min_degree)).
 
     With `columns`, only those columns are used. Degrees are counted within them, so a user's other items have no effect. A user
     is a row of norm at most one. All that `eigenveil.core.unit` proves about persons holds with the bound B = 1.
@@ -63,19 +63,19 @@ class Histories(FloatRegion):
 
     With `claimed` false no privacy is claimed and rows are on no grid, as in a `Domain`.
 
-    >>> dense(Histories(dim=3, least=4), Block(np.array([[0.0, 1.0, 1.0], [7.0, 0.0, 0.0]]))).round(9).tolist()
+    >>> dense(Histories(dim=3, min_degree=4), Block(np.array([[0.0, 1.0, 1.0], [7.0, 0.0, 0.0]]))).round(9).tolist()
     [[0.0, 0.5, 0.5], [0.5, 0.0, 0.0]]
     """
 
     dim: int
-    least: int = 1
+    min_degree: int = 1
     columns: NDArray[np.int64] | None = None
     weights: Array | None = None
     claimed: bool = True
     radius: float = field(init=False, default=1.0)
 
     def __post_init__(self) -> None:
-        require(1 <= self.least <= _MOST, f"least must lie between 1 and 2^53, got {self.least}")
+        require(1 <= self.min_degree <= _MOST, f"min_degree must lie between 1 and 2^53, got {self.min_degree}")
         if self.columns is not None:
             require(
                 self.columns.shape == (self.dim,), f"there must be {self.dim} columns, got shape {self.columns.shape}"
@@ -114,9 +114,9 @@ class Histories(FloatRegion):
 
         _require_whole(block)
         matrix: Any = block.values if self.columns is None else block.values[:, self.columns]
-        there = matrix.data != 0
-        counts = np.diff(np.concatenate([[0], np.cumsum(there)])[matrix.indptr]).astype(np.float64)
-        ones = there.astype(np.float64) if self.weights is None else there * self.weights[matrix.indices]
+        mask = matrix.data != 0
+        counts = np.diff(np.concatenate([[0], np.cumsum(mask)])[matrix.indptr]).astype(np.float64)
+        ones = mask.astype(np.float64) if self.weights is None else mask * self.weights[matrix.indices]
         squares = counts if self.weights is None else row_sums(np.square(ones), matrix.indptr)
         values = np.repeat(self._factors(counts, squares), np.diff(matrix.indptr)) * ones
         rows = sp.csr_array((values, matrix.indices, matrix.indptr), shape=matrix.shape)
@@ -140,49 +140,50 @@ class Histories(FloatRegion):
         return part
 
     def squares(self, block: Block) -> Array:
-        """The squared norm of each row, degree / max(degree, least)."""
+        """The squared norm of each row, degree / max(degree, min_degree)."""
         _, degrees = self._items(block)
         return degrees * self._shares(degrees)
 
     def pair(self, block: Block, *, out: Array | None = None) -> Pair:
-        """What the rows add to the Gram matrix: w r r^T, with w = 1 / max(degree, least) rounded down to a multiple of 2^-36.
+        """What the rows add to the Gram matrix: w r r^T, with w = 1 / max(degree, min_degree) rounded down to a multiple of
+        2^-36.
 
         Rows with item weights are on the grid `_UNIT`, like rows of any table.
         """
         if self.weights is not None:
             return Region.pair(self, block, out=out)
-        there, degrees = self._items(block)
+        items, degrees = self._items(block)
         weights = np.floor(self._shares(degrees) / _PRODUCT)
         if block.sparse:
             import scipy.sparse as sp
 
             left = sp.csr_array(
-                (np.repeat(weights, np.diff(there.indptr)) * there.data, there.indices, there.indptr), there.shape
+                (np.repeat(weights, np.diff(items.indptr)) * items.data, items.indices, items.indptr), items.shape
             )
-            return Pair(left=left, right=there, unit=_PRODUCT)
-        left = np.multiply(there, weights[:, None], out=None if out is None else out[: len(there)])
-        return Pair(left=left, right=there, unit=_PRODUCT)
+            return Pair(left=left, right=items, unit=_PRODUCT)
+        left = np.multiply(items, weights[:, None], out=None if out is None else out[: len(items)])
+        return Pair(left=left, right=items, unit=_PRODUCT)
 
     def scored(self, block: Block, *, basis: Array, out: Array | None = None) -> Scored:
-        """Items and scores: r s^T with s = r^T basis / max(degree, least) in whole numbers of 2^-32, rounded towards zero.
+        """Items and scores: r s^T with s = r^T basis / max(degree, min_degree) in whole numbers of 2^-32, rounded towards zero.
 
         r^T basis is a sum of multiples of 2^-35 that stays below 2^18 for any history of up to 2^36 items: exact.
         """
-        there, degrees = self._items(block)
+        items, degrees = self._items(block)
         if self.weights is not None:
             rows = self.whole_sparse(block, unit=_UNIT).rows if block.sparse else self.whole(block, unit=_UNIT)
             scores = np.trunc((rows @ basis) * (_UNIT / _WEIGHTED_SCORE))
             return Scored(rows=rows, scores=scores, unit=_UNIT * _WEIGHTED_SCORE, largest=1 / _WEIGHTED_SCORE)
-        scores = (there @ basis) * (self._shares(degrees) / _SCORE)[:, None]
-        return Scored(rows=there, scores=np.trunc(scores, out=scores), unit=_SCORE, largest=1 / _SCORE)
+        scores = (items @ basis) * (self._shares(degrees) / _SCORE)[:, None]
+        return Scored(rows=items, scores=np.trunc(scores, out=scores), unit=_SCORE, largest=1 / _SCORE)
 
     def _items(self, block: Block) -> tuple[Any, Array]:
         """Ones and zeros, (b, dim), dense or sparse as the block is, and the degree of each row, (b,)."""
         _require_whole(block)
         held = block.values if self.columns is None else block.values[:, self.columns]
         if not block.sparse:
-            there = np.not_equal(held, 0).astype(np.float64)
-            return there, there.sum(axis=1)
+            items = np.not_equal(held, 0).astype(np.float64)
+            return items, items.sum(axis=1)
         import scipy.sparse as sp
 
         ones = (held.data != 0).astype(np.float64)
@@ -190,8 +191,8 @@ class Histories(FloatRegion):
         return sp.csr_array((ones, held.indices, held.indptr), shape=held.shape), counts
 
     def _shares(self, degrees: Array) -> Array:
-        """1 / max(degree, least), or a little less."""
-        return np.asarray(_INSIDE / np.maximum(degrees, self.least))
+        """1 / max(degree, min_degree), or a little less."""
+        return np.asarray(_INSIDE / np.maximum(degrees, self.min_degree))
 
     def sum_sensitivity(self, neighbours: Neighbours) -> float:
         """That of rows in the unit ball, or `interaction_sum_sensitivity`. Under replace-one it is sqrt(2).
@@ -200,7 +201,7 @@ class Histories(FloatRegion):
         """
         if neighbours is Neighbours.INTERACTION:
             self._require_equal()
-            return interaction_sum_sensitivity(self.least) + math.sqrt(self.dim) * _SUM_ROUNDED
+            return interaction_sum_sensitivity(self.min_degree) + math.sqrt(self.dim) * _SUM_ROUNDED
         if neighbours is Neighbours.REPLACE_ONE:
             return math.sqrt(2) * self.radius
         return sum_sensitivity(self.radius, neighbours)
@@ -209,7 +210,7 @@ class Histories(FloatRegion):
         """That of rows in the unit ball, or `interaction_gram_sensitivity`."""
         if neighbours is Neighbours.INTERACTION:
             self._require_equal()
-            return interaction_gram_sensitivity(self.least) + self.dim * _ROUNDED
+            return interaction_gram_sensitivity(self.min_degree) + self.dim * _ROUNDED
         return gram_sensitivity(self.radius, neighbours)
 
     def gram_times_sensitivity(self, neighbours: Neighbours, *, basis: Array, basis_norm: float) -> float:
@@ -236,7 +237,7 @@ class Histories(FloatRegion):
         """
         width = basis.shape[1]
         exact = interaction_products_sensitivity(
-            self.least,
+            self.min_degree,
             largest_row_norm=largest + math.sqrt(width) * 2.0**-36,
             basis_norm=_on_grid(basis, basis_norm),
         )
@@ -247,12 +248,12 @@ class Histories(FloatRegion):
         if neighbours is Neighbours.INTERACTION:
             self._require_equal()
             # Squared norms are rounded down in both tables, by less than this each.
-            return interaction_trace_sensitivity(self.least) + _UNIT**2
+            return interaction_trace_sensitivity(self.min_degree) + _UNIT**2
         return trace_sensitivity(self.radius, neighbours)
 
     def _factors(self, degrees: Array, squares: Array) -> Array:
-        """The factors that give rows of these squared norms the norm sqrt(degree / max(degree, least))."""
-        norms = _INSIDE / np.sqrt(np.maximum(degrees, self.least))
+        """The factors that give rows of these squared norms the norm sqrt(degree / max(degree, min_degree))."""
+        norms = _INSIDE / np.sqrt(np.maximum(degrees, self.min_degree))
         if self.weights is None:
             return np.asarray(norms)
         # A user without items has a row of zeros, whatever its factor: avoid dividing by zero.
@@ -271,11 +272,11 @@ def _on_grid(basis: Array, basis_norm: float) -> float:
 
 
 # What follows bounds the effect of one interaction. A user has n items in one table. One of them, k, is missing in the other.
-# r and r' = r - e_k are the two rows of ones, and m is `least`. The Gram matrix changes by
+# r and r' = r - e_k are the two rows of ones, and m is `min_degree`. The Gram matrix changes by
 # C = r r^T / max(n, m) - r' r'^T / max(n - 1, m).
 
 
-def interaction_sum_sensitivity(least: int) -> float:
+def interaction_sum_sensitivity(min_degree: int) -> float:
     """Euclidean sensitivity of the sum of rows to one interaction: 1 / sqrt(m).
 
     Proof. For n <= m the change is e_k / sqrt(m). For n > m it is r / sqrt(n) - r' / sqrt(n - 1), whose squared norm is
@@ -285,10 +286,10 @@ def interaction_sum_sensitivity(least: int) -> float:
     >>> interaction_sum_sensitivity(4)
     0.5
     """
-    return 1.0 / math.sqrt(least)
+    return 1.0 / math.sqrt(min_degree)
 
 
-def interaction_trace_sensitivity(least: int) -> float:
+def interaction_trace_sensitivity(min_degree: int) -> float:
     """Sensitivity of the total sum of squares to one interaction: 1/m.
 
     Proof. A user adds n / max(n, m), which is 1 from m items on and 1/m less for each one below.
@@ -296,10 +297,10 @@ def interaction_trace_sensitivity(least: int) -> float:
     >>> interaction_trace_sensitivity(4)
     0.25
     """
-    return 1.0 / least
+    return 1.0 / min_degree
 
 
-def interaction_gram_sensitivity(least: int) -> float:
+def interaction_gram_sensitivity(min_degree: int) -> float:
     """Frobenius sensitivity of the Gram matrix to one interaction: sqrt(2 m - 1) / m.
 
     Proof. This is the bound for products with the identity, whose rows have norm one and whose spectral norm is one. A user with
@@ -308,10 +309,10 @@ def interaction_gram_sensitivity(least: int) -> float:
     >>> interaction_gram_sensitivity(1), round(interaction_gram_sensitivity(20), 3)
     (1.0, 0.312)
     """
-    return interaction_products_sensitivity(least, largest_row_norm=1.0, basis_norm=1.0)
+    return interaction_products_sensitivity(min_degree, largest_row_norm=1.0, basis_norm=1.0)
 
 
-def interaction_products_sensitivity(least: int, *, largest_row_norm: float, basis_norm: float) -> float:
+def interaction_products_sensitivity(min_degree: int, *, largest_row_norm: float, basis_norm: float) -> float:
     """Frobenius sensitivity of the Gram matrix times Z to one interaction, for rows of Z of norm at most rho and ||Z||_2 <= s:
 
         sqrt( min(rho^2, s^2 / m) + (m - 1) rho^2 / m^2 ),
@@ -340,7 +341,7 @@ def interaction_products_sensitivity(least: int, *, largest_row_norm: float, bas
         return 0.0
     # The norm is taken out of the root, because the square of a small number underflows.
     ratio = basis_norm / norm
-    return norm * math.sqrt(min(1.0, ratio * ratio / least) + (least - 1) / least**2)
+    return norm * math.sqrt(min(1.0, ratio * ratio / min_degree) + (min_degree - 1) / min_degree**2)
 
 
 def _require_whole(block: Block) -> None:

@@ -194,11 +194,11 @@ class Lattice:
             with np.errstate(over="ignore"):
                 sound = bool((np.abs(values / step) <= self.most).all())
             require(sound, "the rows are too large to be added up, or not finite; scale them down first")
-        return steps_of(values, step, most=self.most)
+        return steps_of(values, step, max_steps=self.most)
 
-    def values(self, words: NDArray[np.uint64], step: float) -> Array:
+    def values(self, limbs: NDArray[np.uint64], step: float) -> Array:
         """A sum modulo 2^64, (n,), read as signed steps."""
-        return values_of(words.view(np.int64), step)
+        return values_of(limbs.view(np.int64), step)
 
 
 def _coarse(sensitivity: float, *, mu: float, size: int, several: int) -> tuple[float, float]:
@@ -273,7 +273,7 @@ class Share:
 
 def read(
     lattice: Lattice,
-    words: NDArray[np.uint64],
+    limbs: NDArray[np.uint64],
     *,
     sensitivity: float,
     share: float,
@@ -282,7 +282,7 @@ def read(
     symmetric: bool = False,
     several: int = 1,
 ) -> Array:
-    """The array of `shape` whose shares of this sensitivity add up to `words`, (size,), modulo 2^64. All of this is public."""
+    """The array of `shape` whose shares of this sensitivity add up to `limbs`, (size,), modulo 2^64. All of this is public."""
     # The same operations as in `Share.of`: a step of another last digit would misread every number.
     step = lattice.step(sensitivity, mu=math.sqrt(share) / multiplier, size=math.prod(shape), several=several)
-    return unpack(lattice.values(words, step), shape, symmetric=symmetric)
+    return unpack(lattice.values(limbs, step), shape, symmetric=symmetric)

@@ -101,9 +101,10 @@ class Pairing:
             _SMALLEST_RATIO <= self.ratio < math.inf,
             f"ratio must be finite and at least {_SMALLEST_RATIO:g}, got {self.ratio}",
         )
-        least = 1 / (len(self.graph.names) - self.colluders)
+        min_gain = 1 / (len(self.graph.names) - self.colluders)
         require(
-            least <= self.gain <= 1, f"gain must lie between {least}, one over the honest peers, and 1, got {self.gain}"
+            min_gain <= self.gain <= 1,
+            f"gain must lie between {min_gain}, one over the honest peers, and 1, got {self.gain}",
         )
 
     @classmethod
@@ -141,9 +142,9 @@ colluders. noise='independent' needs no such graph
             return cls(graph=graph, colluders=colluders, ratio=ratio, gain=gain, exact=False)
         trial = _SMALLEST_RATIO
         while trial <= ratio:
-            found = _largest(graph, colluders, trial, limit)
-            if found <= limit:
-                return cls(graph=graph, colluders=colluders, ratio=trial, gain=found, exact=True)
+            exact_gain = _largest(graph, colluders, trial, limit)
+            if exact_gain <= limit:
+                return cls(graph=graph, colluders=colluders, ratio=trial, gain=exact_gain, exact=True)
             trial *= 2
         return cls(graph=graph, colluders=colluders, ratio=ratio, gain=gain, exact=False)
 
@@ -400,8 +401,8 @@ def _left(graph: Graph, colluders: int) -> Iterator[Array]:
     m = len(adjacency)
     h = m - colluders
     sets = itertools.combinations(range(m), h)
-    while kept := list(itertools.islice(sets, max(1, _CHUNK // h**2))):
-        chosen = np.array(kept)
+    while batch := list(itertools.islice(sets, max(1, _CHUNK // h**2))):
+        chosen = np.array(batch)
         laplacians = -adjacency[chosen[:, :, None], chosen[:, None, :]]
         laplacians[:, np.arange(h), np.arange(h)] = -laplacians.sum(axis=2)
         yield laplacians

@@ -63,7 +63,7 @@ def pack(value: Array, *, symmetric: bool) -> Array:
     """
     if not symmetric:
         return np.array(value, dtype=np.float64).ravel()
-    return np.concatenate([np.asarray(row, dtype=np.float64)[place:] for place, row in enumerate(value)])
+    return np.concatenate([np.asarray(row, dtype=np.float64)[index:] for index, row in enumerate(value)])
 
 
 def unpack(flat: Array, shape: tuple[int, ...], *, symmetric: bool) -> Array:
@@ -166,16 +166,16 @@ def release_columns(
 
 def _plus_packed(packed: Array, side: int, drawn: Calibrated) -> Array:
     """The matrix in whole steps plus symmetric noise, in its own memory and a row at a time."""
-    place = 0
+    offset = 0
     for start, stop, more, diagonal in symmetric_noise(side, drawn.deviation, drawn.noise):
         for row in range(stop - start):
-            line = packed[place : place + side - start - row]
+            line = packed[offset : offset + side - start - row]
             steps = steps_of(line, drawn.step)
             own = steps[0] + diagonal[row]
             steps += more[row, row:]
             steps[0] = own
             line[:] = values_of(steps, drawn.step)
-            place += len(line)
+            offset += len(line)
         del more
     return packed
 
@@ -210,12 +210,12 @@ def columns_released(
         del part
         column = start
         while tiles is not None and column < stop:
-            number, place = divmod(column, _TILE)
+            number, offset = divmod(column, _TILE)
             if number != drawn:
                 del strip
                 drawn, strip = number, tiles.strip(number)
-            count = min(stop - column, _TILE - place)
-            steps[:, column - start : column - start + count] += strip[:, place : place + count]
+            count = min(stop - column, _TILE - offset)
+            steps[:, column - start : column - start + count] += strip[:, offset : offset + count]
             column += count
         yield values_of(steps, step)
         start = stop
@@ -244,11 +244,11 @@ class _Tiles:
 
     def strip(self, number: int) -> Integers:
         """The columns, (dim, w), of the tiles in column `number`."""
-        found = np.empty((self.dim, self._size(number)), dtype=np.int64)
+        columns = np.empty((self.dim, self._size(number)), dtype=np.int64)
         for row in range(-(-self.dim // _TILE)):
-            here = found[row * _TILE : (row + 1) * _TILE]
-            here[...] = self._tile(row, number) if row <= number else self._tile(number, row).T
-        return found
+            tile = columns[row * _TILE : (row + 1) * _TILE]
+            tile[...] = self._tile(row, number) if row <= number else self._tile(number, row).T
+        return columns
 
     def _tile(self, row: int, column: int) -> Integers:
         """Rows of tile `row` by columns of tile `column`, row <= column."""

@@ -188,18 +188,18 @@ def whole_gram_columns(block: Block, *, width: int, domain: Domain) -> Iterator[
     for start in range(0, len(block), size):
         domain.whole(block.piece(start, size), unit=unit_of(domain), squared=True, out=rows[start:])
     # From functions, so that no slice stays in memory here while the caller works on it.
-    yield from (_dense_columns(rows, here) * unit for here in slices)
+    yield from (_dense_columns(rows, chunk) * unit for chunk in slices)
 
 
-def _dense_columns(rows: Array, here: slice) -> Array:
+def _dense_columns(rows: Array, chunk: slice) -> Array:
     """Columns of the Gram matrix of whole rows, in units."""
     if len(rows) <= _DENSE_ROWS:
         # All partial sums are whole numbers below 2^53, so the order of addition does not matter.
-        return np.asarray(rows.T @ rows[:, here])
-    total = Total.zeros((rows.shape[1], here.stop - here.start), each=1 << 34)
+        return np.asarray(rows.T @ rows[:, chunk])
+    total = Total.zeros((rows.shape[1], chunk.stop - chunk.start), each=1 << 34)
     for start in range(0, len(rows), _DENSE_ROWS):
         piece = rows[start : start + _DENSE_ROWS]
-        total.add(piece.T @ piece[:, here], len(piece))
+        total.add(piece.T @ piece[:, chunk], len(piece))
     return total.value(1.0)
 
 
@@ -213,14 +213,14 @@ def _sparse_columns(block: Block, slices: list[slice], domain: Domain) -> Iterat
         pieces.append((rows.T.tocsr(), rows.tocsc()))
         if pair.shift is not None:
             shifts.take(pieces[-1][0], pair.shift.astype(np.int64))
-    for here in slices:
-        total = Total.zeros((domain.dim, here.stop - here.start), each=reach**2)
+    for chunk in slices:
+        total = Total.zeros((domain.dim, chunk.stop - chunk.start), each=reach**2)
         for across, by_column in pieces:
-            total.add((across @ by_column[:, here]).toarray(), across.shape[1])
+            total.add((across @ by_column[:, chunk]).toarray(), across.shape[1])
         if center is None:
             yield total.value(1.0)
         else:
-            yield shifts.ends(center / unit_of(domain)).columns(total.pair(), here)
+            yield shifts.ends(center / unit_of(domain)).columns(total.pair(), chunk)
 
 
 def _whole_twice(
@@ -329,8 +329,8 @@ def bounded_trace(rows: Rows, *, domain: Region, neighbours: Neighbours) -> Boun
     if isinstance(rows, Symmetric):
         diagonal, sensitivity = _as_vouched(rows, domain).diagonal(), domain.trace_sensitivity(neighbours)
         # Clipped where the rounding of single entries would matter, which takes tens of billions of people. `fsum` rounds once.
-        most = _MOST_TRACE * sensitivity / len(diagonal)
-        return Bounded(np.asarray(math.fsum(np.clip(diagonal, -most, most))), sensitivity)
+        max_entry = _MOST_TRACE * sensitivity / len(diagonal)
+        return Bounded(np.asarray(math.fsum(np.clip(diagonal, -max_entry, max_entry))), sensitivity)
     if domain.unit is None:
         return Bounded(np.asarray(float_trace(rows, domain)), domain.trace_sensitivity(neighbours))
     return exact.bounded_trace(rows, domain=domain, neighbours=neighbours)
@@ -412,7 +412,7 @@ def _symmetric_times(matrix: Array, *, basis: Array, sensitivity: float) -> Arra
     """
     step = step_of(sensitivity, matrix.size) * _FINER
     whole = np.rint(on_basis_grid(basis) / BASIS_UNIT).astype(np.int64)
-    product = exact_product(steps_of(matrix, step, most=_MOST), whole)
+    product = exact_product(steps_of(matrix, step, max_steps=_MOST), whole)
     product *= step
     product *= BASIS_UNIT
     return product

@@ -122,7 +122,7 @@ class Masked(_InRound):
     """Site to hub: its part of a round as masked integers modulo 2^64, signed."""
 
     # Unsigned, because masks wrap around modulo 2^64. That is how they cancel exactly in the sum.
-    words: NDArray[np.uint64]
+    limbs: NDArray[np.uint64]
     signature: bytes
 
 

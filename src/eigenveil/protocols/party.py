@@ -56,10 +56,10 @@ class Party(ABC):
         """The messages to a party that can be reached again. Messages between the two may have been lost both ways."""
         return []
 
-    def recall(self, message: Message, said: list[Message]) -> None:
-        """Return to the state after `receive(message)`, which this party answered with `said` before it was stopped.
+    def recall(self, message: Message, replies: list[Message]) -> None:
+        """Return to the state after `receive(message)`, which this party answered with `replies` before it was stopped.
 
-        Published numbers are taken from `said` and never made anew: a second noise on the same numbers would cost privacy
+        Published numbers are taken from `replies` and never made anew: a second noise on the same numbers would cost privacy
         that was not charged.
         """
         self.receive(message)

@@ -155,8 +155,8 @@ class SlotHub(Asker):
         """Under masks, the slots of which nothing could be unmasked, and never will be."""
         if self._exchanges is None:
             return ()
-        asked = self.last + (1 if self.idle else 0)
-        return tuple(slot for slot in range(asked) if not self._counted.get(slot))
+        n_asked = self.last + (1 if self.idle else 0)
+        return tuple(slot for slot in range(n_asked) if not self._counted.get(slot))
 
     def heard(self, name: str, closed: int, *, ended: bool) -> None:
         """Take that so many slots are closed at a site or behind a node, and whether there will be no more."""
@@ -177,19 +177,19 @@ class SlotHub(Asker):
         """Whether a tick makes sense now: always, but under masks without a clock only if enough sites have closed the slot."""
         if self._exchanges is None or self._clock or self._newest + 1 >= self._horizon:
             return True
-        known = (self._progress.get(name, (0, False)) for name in self._below)
-        return sum(closed > self._newest + 1 for closed, _ in known) >= self._survivors
+        progress = (self._progress.get(name, (0, False)) for name in self._below)
+        return sum(closed > self._newest + 1 for closed, _ in progress) >= self._survivors
 
     def shorten(self) -> bool:
         """End the study before a slot that too few sites can fill. Whether anything has changed."""
         if self._clock or self._now is not None:
             return False
         # The most slots that each below may close, the most first: the last one that is needed decides.
-        known = (self._progress.get(name, (0, False)) for name in self._below)
-        most = sorted((closed if ended else self._task.slots for closed, ended in known), reverse=True)
+        progress = (self._progress.get(name, (0, False)) for name in self._below)
+        max_slots = sorted((closed if ended else self._task.slots for closed, ended in progress), reverse=True)
         # Slots that were asked for stay, whatever sites say of them now.
-        found = min(self._horizon, max(most[min(self._survivors, len(most)) - 1], self._newest + 1))
-        changed, self._horizon = found < self._horizon, found
+        horizon = min(self._horizon, max(max_slots[min(self._survivors, len(max_slots)) - 1], self._newest + 1))
+        changed, self._horizon = horizon < self._horizon, horizon
         return changed
 
     @property
@@ -199,13 +199,13 @@ class SlotHub(Asker):
 
     def counted(self, slot: int) -> tuple[str, ...]:
         """The sites that are in a slot, in their order."""
-        there = self._counted.get(slot, set())
-        return tuple(site for site in self._sites if site in there)
+        present = self._counted.get(slot, set())
+        return tuple(site for site in self._sites if site in present)
 
     def missing(self, slot: int) -> tuple[str, ...]:
         """The sites that are not in a slot."""
-        there = self._counted.get(slot, set())
-        return tuple(site for site in self._sites if site not in there)
+        present = self._counted.get(slot, set())
+        return tuple(site for site in self._sites if site not in present)
 
     def tick(self) -> list[Message]:
         """Open the next slot, whose time has come; after the last one and its window, say the result."""
@@ -297,23 +297,23 @@ class SlotHub(Asker):
         while self._queue:
             slot = self._queue.pop(0)
             gone = self._counted.get(slot, set()) | self._silent
-            asked = reachable(self._below, gone)
-            if asked:
-                opened = self._open(slot, asked, gone)
+            recipients = reachable(self._below, gone)
+            if recipients:
+                opened = self._open(slot, recipients, gone)
                 if opened:
                     return opened
         self._now = None
         self._settle()
         return []
 
-    def _open(self, slot: int, asked: list[str], gone: set[str]) -> list[Message]:
+    def _open(self, slot: int, recipients: list[str], gone: set[str]) -> list[Message]:
         self._round, self._waits, self._tries, self._slot = self._round + 1, self._waits + 1, 0, slot
         question = Question(slot)
         if self._exchanges is None:
-            self._now = Gathering(self._task, self._round, question, asked, below=self._below, gone=gone)
+            self._now = Gathering(self._task, self._round, question, recipients, below=self._below, gone=gone)
             return self._now.asks(self.name)
         try:
-            self._now = self._exchanges(self._round, question, asked, gone)
+            self._now = self._exchanges(self._round, question, recipients, gone)
         except ProtocolError as error:
             # No keys, or no sites, are left for it. The study goes on: sites may come back.
             self._note((), str(error))
@@ -387,7 +387,7 @@ class SlotHub(Asker):
         ended = range(max(0, end - _RECENT), end)
         if not ended:
             return 1.0
-        expected = sum(len(self._counted.get(one, ())) for one in ended) / len(ended)
+        expected = sum(len(self._counted.get(past_slot, ())) for past_slot in ended) / len(ended)
         return min(max(expected / len(self._counted[slot]), 1.0), _LARGEST)
 
     def _not_heard(self, now: Exchange) -> set[str]:

@@ -36,10 +36,10 @@ _Part = TypeVar("_Part")
 class SlotParty(Party, Generic[_Part]):
     """What sites of streams have in common: slots that are closed in their order, and a part of each, made once. Abstract."""
 
-    def __init__(self, name: str, slots: int, kept: MutableMapping[int, _Part] | None) -> None:
+    def __init__(self, name: str, slots: int, stored: MutableMapping[int, _Part] | None) -> None:
         super().__init__(name)
         self._slots = slots
-        self._kept: MutableMapping[int, _Part] = {} if kept is None else kept
+        self._kept: MutableMapping[int, _Part] = {} if stored is None else stored
         self._closed, self._newest = -1, -1
         self.error: Exception | None = None
         # Set when no more slots will be closed here.
@@ -99,9 +99,9 @@ class SlotMember(SlotParty[tuple[Array, ...]]):
         task: SlotTask[Any],
         mechanism: Callable[[int], Mechanism],
         window: int,
-        kept: MutableMapping[int, tuple[Array, ...]] | None = None,
+        stored: MutableMapping[int, tuple[Array, ...]] | None = None,
     ) -> None:
-        super().__init__(name, task.slots, kept)
+        super().__init__(name, task.slots, stored)
         self._hub, self._task, self._mechanism, self._window = hub, task, mechanism, window
         self._round, self._asked = -1, -1
         self.result: tuple[Array, ...] | None = None
@@ -135,7 +135,7 @@ class SlotMember(SlotParty[tuple[Array, ...]]):
             case body:
                 raise PeerError(message.sender, f"sent {type(body).__name__} to a site in round {self._round}")
 
-    def recall(self, message: Message, said: list[Message]) -> None:
+    def recall(self, message: Message, replies: list[Message]) -> None:
         """Restore which round this site has answered; what it said is in `kept`."""
         self.receive(message)
 
@@ -178,10 +178,10 @@ class MaskedSlotMember(SlotParty[Words]):
         task: SlotSums,
         share: Callable[[int], Share],
         member: Callable[[Callable[[Question], Words]], MaskedMember],
-        kept: MutableMapping[int, Words] | None = None,
+        stored: MutableMapping[int, Words] | None = None,
     ) -> None:
         self._member = member(self._words)
-        super().__init__(self._member.name, task.slots, kept)
+        super().__init__(self._member.name, task.slots, stored)
         self._hub, self._task, self._share = hub, task, share
         self._first = 0
 
@@ -201,8 +201,8 @@ class MaskedSlotMember(SlotParty[Words]):
         return self._member.result
 
     @result.setter
-    def result(self, found: tuple[Array, ...]) -> None:
-        self._member.result = found
+    def result(self, arrays: tuple[Array, ...]) -> None:
+        self._member.result = arrays
 
     def close(self, slot: int, closed: ClosedSlot) -> Words | None:
         """Make the share of a slot and charge it. None if it cannot be made, and `error` says why. As in `SlotMember`."""
@@ -233,11 +233,11 @@ class MaskedSlotMember(SlotParty[Words]):
         self._note(message, answers)
         return answers
 
-    def recall(self, message: Message, said: list[Message], *, sessions: int = 0) -> None:
+    def recall(self, message: Message, replies: list[Message], *, sessions: int = 0) -> None:
         """Take a step again, with the same secrets, before which so many exchanges of keys had begun. A part is restored."""
         self._member.count_sessions(sessions)
-        self._member.recall(message, said)
-        self._note(message, said)
+        self._member.recall(message, replies)
+        self._note(message, replies)
 
     def _note(self, message: Message, answers: list[Message]) -> None:
         """Which slot was asked for. A share that was given, and those before it, are dropped."""

@@ -303,7 +303,7 @@ def _split(data: bytes, start: int, lengths: Any) -> list[bytes]:
 def _arrays(data: bytes, start: int, shapes: Any, *, half: bool, kind: str) -> tuple[NDArray[Any], ...]:
     if not isinstance(shapes, list) or len(shapes) > _MOST_ARRAYS:
         raise ValueError(f"it has more than {_MOST_ARRAYS} arrays")
-    found: list[NDArray[Any]] = []
+    arrays: list[NDArray[Any]] = []
     for shape in shapes:
         if not isinstance(shape, list) or len(shape) > 2:
             raise ValueError("an array has more than two dimensions")
@@ -317,11 +317,11 @@ def _arrays(data: bytes, start: int, shapes: Any, *, half: bool, kind: str) -> t
         flat = np.frombuffer(data, dtype=kind, count=count, offset=start).astype(kind[1:], copy=False)
         # After a head of any length the numbers may be unaligned, and products of such arrays take several times as long.
         flat = flat if flat.flags.aligned else flat.copy()
-        found.append(_square(flat, sides[0]) if half else flat.reshape(sides))
+        arrays.append(_square(flat, sides[0]) if half else flat.reshape(sides))
         start += 8 * count
     if start != len(data):
         raise ValueError("bytes follow its end")
-    return tuple(found)
+    return tuple(arrays)
 
 
 def _half(side: int) -> int:
@@ -391,7 +391,7 @@ _FORMS: Final[Mapping[type[Body], _Form]] = {
     Done: _Form(kind="done", has_arrays=True),
     Brief: _Form(kind="brief", head={"step": _name, "names": _names}, pieces=("data",), has_table=True),
     Return: _Form(kind="return", head={"step": _name, "names": _names}, pieces=("signature", "data"), has_table=True),
-    Masked: _Form(kind="masked", vector="words", pieces=("signature",)),
+    Masked: _Form(kind="masked", vector="limbs", pieces=("signature",)),
     Pass: _Form(
         kind="pass",
         head={"step": _whole, "stage": _stage, "without": _names, "base": _whole},

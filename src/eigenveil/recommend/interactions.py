@@ -131,19 +131,19 @@ class Interactions:
         [1, 0]
         """
         require(not isinstance(items, str), "items must be a list of names, not a single string")
-        known = {} if self.items is None else {name: index for index, name in enumerate(self.items)}
+        positions = {} if self.items is None else {name: index for index, name in enumerate(self.items)}
         dim = self.matrix.shape[1]
-        found = []
+        indices = []
         for item in items:
             if isinstance(item, str):
                 require(self.items is not None, "the items have no names: pass column numbers")
-                require(item in known, f"no item is named {item!r}")
-                found.append(known[item])
+                require(item in positions, f"no item is named {item!r}")
+                indices.append(positions[item])
             else:
                 require(is_whole(item), f"items must be names or column numbers, got {item!r}")
                 require(0 <= item < dim, f"no item has number {item}: columns count from 0 to {dim - 1}")
-                found.append(int(item))
-        return np.array(found, dtype=np.intp)
+                indices.append(int(item))
+        return np.array(indices, dtype=np.intp)
 
 
 def checked_interactions(R: Any, *, name: str = "R") -> sp.csr_array:
@@ -174,40 +174,40 @@ def checked_interactions(R: Any, *, name: str = "R") -> sp.csr_array:
     return _binary(R, name, is_one)
 
 
-def _binary(given: Any, name: str, is_one: Callable[[Any], Any]) -> sp.csr_array:
+def _binary(table: Any, name: str, is_one: Callable[[Any], Any]) -> sp.csr_array:
     """Ones where `is_one`, a function of arrays, is true: for stored entries of a sparse matrix, for all entries
     otherwise."""
-    if hasattr(given, "iloc") and getattr(given, "ndim", 0) == 2:
-        given = _from_pandas(given, name)
-    if is_arrow_like(given):
-        given = as_arrow(given)
+    if hasattr(table, "iloc") and getattr(table, "ndim", 0) == 2:
+        table = _from_pandas(table, name)
+    if is_arrow_like(table):
+        table = as_arrow(table)
         try:
-            require_numbers(given.schema)
+            require_numbers(table.schema)
         except ColumnsError as error:
             raise ValueError(f"{name}: {error.happened}. Encode them as numbers or leave them out") from None
     else:
         require(
-            sp.issparse(given) or isinstance(given, np.ndarray),
-            f"{name} must be a sparse matrix, a two-dimensional array or a table, got {type(given).__name__}",
+            sp.issparse(table) or isinstance(table, np.ndarray),
+            f"{name} must be a sparse matrix, a two-dimensional array or a table, got {type(table).__name__}",
         )
         require(
-            not isinstance(given, np.ma.MaskedArray),
+            not isinstance(table, np.ma.MaskedArray),
             f"{name} is a masked array, and its hidden entries would be used. Fill them first",
         )
-        require(given.ndim == 2, f"{name} must have two dimensions, users and items, got {given.ndim}")
-        require_real(given.dtype, name)
-    count, dim = given.shape
+        require(table.ndim == 2, f"{name} must have two dimensions, users and items, got {table.ndim}")
+        require_real(table.dtype, name)
+    count, dim = table.shape
     require(dim > 0, f"{name} has no columns: it needs one for each item")
-    if sp.issparse(given):
-        entries = _entries(given, name)
+    if sp.issparse(table):
+        entries = _entries(table, name)
         ones = is_one(entries.data)
         # Only stored entries are looked at, so the matrix is never made dense.
-        return ones_at(entries.row[ones], entries.col[ones], given.shape)
+        return ones_at(entries.row[ones], entries.col[ones], table.shape)
     size = max(1, _BLOCK_NUMBERS // dim)
     # At least one piece, also for a table without users: `np.concatenate` needs one.
-    found = [np.nonzero(is_one(_piece(given, start, size))) for start in range(0, max(1, count), size)]
-    rows = np.concatenate([index * size + rows for index, (rows, _) in enumerate(found)])
-    return ones_at(rows, np.concatenate([columns for _, columns in found]), (count, dim))
+    parts = [np.nonzero(is_one(_piece(table, start, size))) for start in range(0, max(1, count), size)]
+    rows = np.concatenate([index * size + rows for index, (rows, _) in enumerate(parts)])
+    return ones_at(rows, np.concatenate([columns for _, columns in parts]), (count, dim))
 
 
 def ones_at(rows: Any, columns: Any, shape: tuple[int, int]) -> sp.csr_array:
@@ -219,21 +219,21 @@ def ones_at(rows: Any, columns: Any, shape: tuple[int, int]) -> sp.csr_array:
     return matrix
 
 
-def _piece(given: Any, start: int, size: int) -> Any:
+def _piece(table: Any, start: int, size: int) -> Any:
     """`size` rows of an array or an Arrow table as an array, with NaN where a value is missing."""
-    if isinstance(given, np.ndarray):
-        return np.asarray(given[start : start + size])
-    return as_numbers(given.slice(start, size), gaps=True)
+    if isinstance(table, np.ndarray):
+        return np.asarray(table[start : start + size])
+    return as_numbers(table.slice(start, size), gaps=True)
 
 
-def _entries(given: Any, name: str) -> Any:
+def _entries(matrix: Any, name: str) -> Any:
     """All stored entries of a sparse matrix as a COO matrix, with duplicates kept apart."""
-    if not hasattr(given, "check_format"):
-        return given.tocoo(copy=False)
+    if not hasattr(matrix, "check_format"):
+        return matrix.tocoo(copy=False)
     try:
         # The check modifies the matrix, so it runs on a copy of the object. Without it, compiled code would follow a
         # bad index out of bounds.
-        whole = type(given)((given.data, given.indices, given.indptr), shape=given.shape, copy=False)
+        whole = type(matrix)((matrix.data, matrix.indices, matrix.indptr), shape=matrix.shape, copy=False)
         whole.check_format(full_check=True)
     except ValueError:
         raise ValueError(f"{name} is a damaged sparse matrix: its indices do not fit its shape") from None

@@ -90,7 +90,7 @@ class ItemFit(WholeFit[ItemState, Array, FoundItems]):
     """
 
     dim: int
-    least: int
+    min_degree: int
     neighbours: Neighbours
     components: Callable[..., AnySum]
     rank: int
@@ -131,9 +131,9 @@ class ItemFit(WholeFit[ItemState, Array, FoundItems]):
         if state.stage == "degrees":
             return replace(self._degrees().ask(state.inner), stage="degrees")
         inner = self._directions(state.columns, state.weights).ask(state.inner)
-        kept = _NONE if self.keep is None or state.columns is None else state.columns.astype(np.float64)
+        columns = _NONE if self.keep is None or state.columns is None else state.columns.astype(np.float64)
         weights = _NONE if not self.weigh or state.weights is None else state.weights
-        return Question(inner.step, (kept, weights, *inner.arrays), state.stage)
+        return Question(inner.step, (columns, weights, *inner.arrays), state.stage)
 
     def require_question(self, question: Question) -> None:
         """Refuse a question that belongs to no stage of this fit, or whose list of items is impossible."""
@@ -142,14 +142,14 @@ class ItemFit(WholeFit[ItemState, Array, FoundItems]):
         require(question.stage in stages, f"the fit has no stage {question.stage!r}")
         if question.stage == "components":
             require(len(question.arrays) >= 2, "the question must contain the items kept and their weights")
-            kept, weights = question.arrays[:2]
+            columns, weights = question.arrays[:2]
             require(
-                kept.shape == ((0,) if self.keep is None else (self.keep,)),
+                columns.shape == ((0,) if self.keep is None else (self.keep,)),
                 "the question has the wrong number of items",
             )
             # A question has only float64 arrays, so column numbers come as floats.
-            whole = bool(((kept >= 0) & (kept < self.dim)).all()) and bool((kept == np.floor(kept)).all())
-            require(whole and bool((np.diff(kept) > 0).all()), "items must be column numbers in increasing order")
+            whole = bool(((columns >= 0) & (columns < self.dim)).all()) and bool((columns == np.floor(columns)).all())
+            require(whole and bool((np.diff(columns) > 0).all()), "items must be column numbers in increasing order")
             # `Histories` checks that they are positive.
             require(
                 weights.shape == ((self._used,) if self.weigh else (0,)),
@@ -200,12 +200,12 @@ class ItemFit(WholeFit[ItemState, Array, FoundItems]):
         if result is None:
             return replace(state, inner=inner)
         if state.stage == "degrees":
-            kept = self.columns if self.keep is None else most_popular(result.sum, self.keep)
+            columns = self.columns if self.keep is None else most_popular(result.sum, self.keep)
             # The choice of items used the unraised degrees: raising them first would make ties of all small ones.
-            degrees = self._positive(result.sum if self.keep is None else result.sum[kept])
-            weights = 1.0 / np.sqrt(degrees) if self.weigh else self._public_weights(kept)
-            begun = self._directions(kept, weights).start()
-            return ItemState(stage="components", inner=begun, degrees=degrees, columns=kept, weights=weights)
+            degrees = self._positive(result.sum if self.keep is None else result.sum[columns])
+            weights = 1.0 / np.sqrt(degrees) if self.weigh else self._public_weights(columns)
+            begun = self._directions(columns, weights).start()
+            return ItemState(stage="components", inner=begun, degrees=degrees, columns=columns, weights=weights)
         subspace = result if isinstance(result, Subspace) else Subspace.of_gram(result, rank=self.rank)
         return replace(state, stage="done", inner=None, subspace=subspace)
 
@@ -216,11 +216,11 @@ class ItemFit(WholeFit[ItemState, Array, FoundItems]):
         assert state.subspace is not None
         return FoundItems(state.subspace, state.columns, state.degrees)
 
-    def answer(self, result: FoundItems) -> tuple[Array, ...]:
+    def encode_result(self, result: FoundItems) -> tuple[Array, ...]:
         """Directions, their values, degrees and the items kept: all that a device needs to recommend."""
         degrees = _NONE if result.degrees is None else result.degrees
-        kept = _NONE if result.columns is None else result.columns.astype(np.float64)
-        return (result.subspace.basis, result.subspace.values, degrees, kept)
+        columns = _NONE if result.columns is None else result.columns.astype(np.float64)
+        return (result.subspace.basis, result.subspace.values, degrees, columns)
 
     def estimate(self, state: ItemState) -> Subspace | None:
         """The directions found so far."""
@@ -239,9 +239,9 @@ class ItemFit(WholeFit[ItemState, Array, FoundItems]):
     def extent(self) -> Extent:
         """The size of both stages, degrees and components."""
         shares, rounds, size = self.releases
-        asked = self.degrees_share > 0
-        each = [(1 - self.degrees_share) * share for share in shares] + ([self.degrees_share] if asked else [])
-        return Extent(rounds + asked, max(size, asked * self.dim), min(each))
+        has_degrees = self.degrees_share > 0
+        each = [(1 - self.degrees_share) * share for share in shares] + ([self.degrees_share] if has_degrees else [])
+        return Extent(rounds + has_degrees, max(size, has_degrees * self.dim), min(each))
 
     def with_noise(self, multiplier: float) -> "ItemFit":
         """The same fit with noise of this size."""
@@ -273,9 +273,9 @@ class ItemFit(WholeFit[ItemState, Array, FoundItems]):
         """The stage's task and its own question."""
         if question.stage == "degrees":
             return self._degrees(), Question(question.step, question.arrays)
-        kept = self.columns if self.keep is None else question.arrays[0].astype(np.int64)
-        weights = question.arrays[1] if self.weigh else self._public_weights(kept)
-        return self._directions(kept, weights), Question(question.step, question.arrays[2:])
+        columns = self.columns if self.keep is None else question.arrays[0].astype(np.int64)
+        weights = question.arrays[1] if self.weigh else self._public_weights(columns)
+        return self._directions(columns, weights), Question(question.step, question.arrays[2:])
 
     @property
     def _used(self) -> int:
@@ -287,7 +287,7 @@ class ItemFit(WholeFit[ItemState, Array, FoundItems]):
     def _degrees(self) -> AnySum:
         if "degrees" not in self._made:
             count = self.dim if self.columns is None else len(self.columns)
-            domain = Histories(dim=count, least=self.least, columns=self.columns, claimed=self.claimed)
+            domain = Histories(dim=count, min_degree=self.min_degree, columns=self.columns, claimed=self.claimed)
             task = Totals(domain=domain, neighbours=self.neighbours, sum_weight=1.0, name="item degrees")
             self._made["degrees"] = ((_NONE, _NONE), task)
         return self._made["degrees"][1]
@@ -295,13 +295,15 @@ class ItemFit(WholeFit[ItemState, Array, FoundItems]):
     def _directions(self, columns: Items | None, weights: Array | None) -> AnySum:
         """The components' task. It is cached for the last list of items, because thousands of sites may ask for the
         same one."""
-        asked = (_NONE if columns is None else columns, _NONE if weights is None else weights)
+        key = (_NONE if columns is None else columns, _NONE if weights is None else weights)
         made = self._made.get("components")
         if made is None or not all(
-            one is two or np.array_equal(one, two) for one, two in zip(made[0], asked, strict=True)
+            left is right or np.array_equal(left, right) for left, right in zip(made[0], key, strict=True)
         ):
-            domain = Histories(dim=self._used, least=self.least, columns=columns, weights=weights, claimed=self.claimed)
-            made = (asked, self.components(domain=domain))
+            domain = Histories(
+                dim=self._used, min_degree=self.min_degree, columns=columns, weights=weights, claimed=self.claimed
+            )
+            made = (key, self.components(domain=domain))
             self._made["components"] = made
         return made[1]
 
@@ -314,7 +316,7 @@ class ItemFit(WholeFit[ItemState, Array, FoundItems]):
         if self.multiplier == 0:
             return np.asarray(np.maximum(degrees, degrees[degrees > 0].min(initial=1.0)))
         # One item stands for all: up to rounding, the sensitivity does not depend on their number.
-        noise = self.multiplier * Histories(dim=1, least=self.least).sum_sensitivity(self.neighbours)
+        noise = self.multiplier * Histories(dim=1, min_degree=self.min_degree).sum_sensitivity(self.neighbours)
         return np.asarray(np.maximum(degrees, noise / math.sqrt(self.degrees_share)))
 
 
@@ -333,11 +335,11 @@ def users_of(parties: Parties) -> float | None:
     return None if sizes is None else float(sum(sizes.values()))
 
 
-def recommender_guarantee(parties: Parties, found: FoundItems, *, given_degrees: bool) -> Guarantee:
+def recommender_guarantee(parties: Parties, result: FoundItems, *, given_degrees: bool) -> Guarantee:
     """The guarantee of a finished fit, from its ledgers. `given_degrees`: the caller passed public item degrees."""
-    request, study = parties.request, parties.study
+    spec, study = parties.request, parties.study
     assert isinstance(study, ItemFit)
-    budget = request.at_hub if request.at_hub is not None else request.at_sites
+    budget = spec.at_hub if spec.at_hub is not None else spec.at_sites
     if budget is None:
         return Guarantee.none(NO_PRIVACY["items"])
     alone = len(parties.names) == 1
@@ -346,7 +348,7 @@ def recommender_guarantee(parties: Parties, found: FoundItems, *, given_degrees:
         protects=User(interaction=study.neighbours is Neighbours.INTERACTION),
         neighbours=study.neighbours,
         rows=UserHistories(
-            least=study.least,
+            min_degree=study.min_degree,
             listed=study.columns is not None,
             counted=study.neighbours.count_is_public,
             at_each=not alone,
@@ -354,11 +356,11 @@ def recommender_guarantee(parties: Parties, found: FoundItems, *, given_degrees:
         ),
         seen_by=OneHolder("a fit in rounds") if alone else seen_by_hub(parties),
         released=items_released(
-            degrees=found.degrees is not None,
-            kept=study.keep,
-            parts=alone and request.at_sites is not None,
+            degrees=result.degrees is not None,
+            n_kept=study.keep,
+            parts=alone and spec.at_sites is not None,
         ),
         charges=charged(parties),
-        reproducible=request.seed is not None,
+        reproducible=spec.seed is not None,
         people=users_of(parties),
     ).guarantee()

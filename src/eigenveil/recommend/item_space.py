@@ -60,8 +60,8 @@ class Quality:
     users: int
 
 
-def top_items(scores: Array, seen: sp.csr_array | None, *, n: int) -> Found:
-    """The `n` best items of each user, (b, n), best first, from `scores`, (b, d), without those in `seen`, (b, d).
+def top_items(scores: Array, excluded: sp.csr_array | None, *, n: int) -> Found:
+    """The `n` best items of each user, (b, n), best first, from `scores`, (b, d), without those in `excluded`, (b, d).
 
     Ties go to the item with the lower number, so the result is deterministic. Where fewer than `n` items are left, -1
     fills the end of the row.
@@ -73,17 +73,17 @@ def top_items(scores: Array, seen: sp.csr_array | None, *, n: int) -> Found:
     require(scores.ndim == 2, f"scores must have two dimensions, users and items, got {scores.ndim}")
     require(bool(np.isfinite(scores).all()), "scores must be finite")
     require(
-        seen is None or seen.shape == scores.shape,
+        excluded is None or excluded.shape == scores.shape,
         "seen must have the shape of scores: a row for each user, a column for each item",
     )
     left = np.array(scores, dtype=np.float64)
-    if seen is not None:
-        left[seen.nonzero()] = -math.inf
+    if excluded is not None:
+        left[excluded.nonzero()] = -math.inf
     count, dim = left.shape
-    found = np.full((count, n), -1, dtype=np.intp)
+    top = np.full((count, n), -1, dtype=np.intp)
     n = min(n, dim)
     if count == 0 or n == 0:
-        return found
+        return top
     items = np.argpartition(left, dim - n, axis=1)[:, dim - n :]
     worst = np.take_along_axis(left, items, axis=1).min(axis=1, keepdims=True)
     # With ties more than n items reach the n-th best score. The lowest numbers among the tied fill the remaining
@@ -96,8 +96,8 @@ def top_items(scores: Array, seen: sp.csr_array | None, *, n: int) -> Found:
     best = np.take_along_axis(left, items, axis=1)
     # Items are sorted by number, and a stable sort keeps that order among equal scores.
     order = np.argsort(-best, axis=1, kind="stable")
-    found[:, :n] = np.where(np.isneginf(best), -1, items)[np.arange(count)[:, None], order]
-    return found
+    top[:, :n] = np.where(np.isneginf(best), -1, items)[np.arange(count)[:, None], order]
+    return top
 
 
 def split(matrix: Any, *, share: float = 0.2, rng: Generator) -> tuple[sp.csr_array, sp.csr_array]:
@@ -118,26 +118,26 @@ def split(matrix: Any, *, share: float = 0.2, rng: Generator) -> tuple[sp.csr_ar
     users = _users(matrix)
     # User and random key are packed in one number: sorting one array is several times faster than sorting by two.
     shuffled = np.argsort((users << 32) | rng.integers(1 << 32, size=matrix.nnz))
-    place = np.empty(matrix.nnz, dtype=np.intp)
+    ranks = np.empty(matrix.nnz, dtype=np.intp)
     # The shuffled entries are still grouped by user, so each user's entries start at the same offset as before.
-    place[shuffled] = np.arange(matrix.nnz) - matrix.indptr[users]
-    tested = place < held[users]
+    ranks[shuffled] = np.arange(matrix.nnz) - matrix.indptr[users]
+    tested = ranks < held[users]
     return _only(matrix, ~tested), _only(matrix, tested)
 
 
-def recall(found: Found, test: sp.csr_array, *, n: int) -> float:
-    """Recall as in LightGCN and GF-CF: the mean over users with test items of |first n of `found` in test| / |test|.
+def recall(recommended: Found, test: sp.csr_array, *, n: int) -> float:
+    """Recall as in LightGCN and GF-CF: the mean over users with test items of |first n of `recommended` in test| / |test|.
 
-    `found`, (b, at least n), has distinct items in each row, and -1 for none. The divisor counts all of a user's test
+    `recommended`, (b, at least n), has distinct items in each row, and -1 for none. The divisor counts all of a user's test
     items, even if there are more than n, so 1 may be out of reach.
 
     >>> recall(np.array([[2, 0]]), sp.csr_array(np.array([[1.0, 1.0, 0.0]])), n=2)
     0.5
     """
-    return float(_judged(found, test, n)[0].mean())
+    return float(_judged(recommended, test, n)[0].mean())
 
 
-def ndcg(found: Found, test: sp.csr_array, *, n: int) -> float:
+def ndcg(recommended: Found, test: sp.csr_array, *, n: int) -> float:
     """Mean over users with test items of DCG / ideal DCG, where DCG adds 1 / log2(1 + place) for each hit in the first n.
 
     Places count from 1. The ideal list starts with min(n, |test|) hits, so 1 is always within reach.
@@ -145,7 +145,7 @@ def ndcg(found: Found, test: sp.csr_array, *, n: int) -> float:
     >>> round(ndcg(np.array([[2, 0]]), sp.csr_array(np.array([[1.0, 0.0, 0.0]])), n=2), 4)
     0.6309
     """
-    return float(_judged(found, test, n)[1].mean())
+    return float(_judged(recommended, test, n)[1].mean())
 
 
 def popularity_scores(train: sp.csr_array) -> Array:
@@ -198,16 +198,16 @@ def _lists(scorer: Scorer | Lists, rows: sp.csr_array, n: int) -> Found:
     return top_items(scores, rows, n=n)
 
 
-def _judged(found: Found, test: sp.csr_array, n: int) -> Array:
+def _judged(ranked: Found, test: sp.csr_array, n: int) -> Array:
     """Recall and NDCG of each user, (2, users with test items)."""
     require_integer("n", n, min_value=1, optional=False)
     require(
-        found.ndim == 2 and len(found) == test.shape[0] and found.shape[1] >= n,
+        ranked.ndim == 2 and len(ranked) == test.shape[0] and ranked.shape[1] >= n,
         f"found must have a row for each user of test and at least n={n} columns",
     )
     held = np.diff(test.indptr)
     require(bool(held.any()), "test is empty: no user has a held-out item")
-    first = found[:, :n].astype(np.int64)
+    first = ranked[:, :n].astype(np.int64)
     require(bool((first < test.shape[1]).all()), "found must contain item numbers that test has")
     # User and item are packed in one number. -1 means no item; unmasked it would read as the last item of the
     # previous user.
@@ -321,10 +321,10 @@ class ItemSpace:
             names is None or self.items is None or names == self.items,
             "row must have the items of this space, in the same order",
         )
-        given = rows if sp.issparse(rows) else np.asarray(rows) if not hasattr(rows, "columns") else rows
-        if getattr(given, "ndim", 2) == 1:
-            given = given.reshape(1, -1)
-        checked = checked_interactions(given, name="row")
+        matrix = rows if sp.issparse(rows) else np.asarray(rows) if not hasattr(rows, "columns") else rows
+        if getattr(matrix, "ndim", 2) == 1:
+            matrix = matrix.reshape(1, -1)
+        checked = checked_interactions(matrix, name="row")
         require(
             checked.shape[1] == self.dim, f"row must have {self.dim} entries, one for each item, got {checked.shape[1]}"
         )
@@ -341,13 +341,13 @@ class ItemSpace:
         root = None if self.degrees is None else np.sqrt(self.degrees)
         weights = self.components.T if root is None else self.components.T / root[:, None]
         # Two thin products: V V^T would be a matrix of items by items.
-        found: Array = np.asarray(inner @ weights) @ self.components
+        filtered: Array = np.asarray(inner @ weights) @ self.components
         if root is not None:
-            found *= root
+            filtered *= root
         empty = np.diff(inner.indptr) == 0
         if empty.any():
-            found[empty] = self._popular()
-        return found
+            filtered[empty] = self._popular()
+        return filtered
 
     def top(self, rows: Any, *, n: int = 20) -> Any:
         """The numbers of the `n` best items that are not in the history, best first: (n,) for one row, (b, n) for
@@ -359,16 +359,16 @@ class ItemSpace:
         whole = isinstance(n, int | np.integer) and not isinstance(n, bool) and n >= 1
         require_param(whole, "{n} must be an integer of at least 1, got {@given}", given=n)
         histories = self.rows(rows)
-        one = (rows.ndim if sp.issparse(rows) else np.ndim(rows)) == 1
+        is_single = (rows.ndim if sp.issparse(rows) else np.ndim(rows)) == 1
         parts = [np.empty((0, n), dtype=np.int64)]
         size = max(1, _AT_ONCE // self.components.shape[1])
         for start in range(0, histories.shape[0], size):
             block = histories[start : start + size]
-            seen = block if self.columns is None else block[:, self.columns]
-            best = top_items(self.scores(block), seen, n=n)
+            excluded = block if self.columns is None else block[:, self.columns]
+            best = top_items(self.scores(block), excluded, n=n)
             parts.append(best if self.columns is None else np.where(best < 0, -1, self.columns[best]))
-        found = np.vstack(parts)
-        return found[0][found[0] >= 0] if one else found
+        items = np.vstack(parts)
+        return items[0][items[0] >= 0] if is_single else items
 
     def _popular(self) -> Array:
         if self.degrees is not None:

@@ -91,7 +91,7 @@ _KEPT = (5000, 2000, 1000, 500, 300, 200, 100, 50)
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemTerms:
-    """What a fit is asked for, in public terms: `rank` directions of `dim` items, of which `kept` are used.
+    """What a fit is asked for, in public terms: `rank` directions of `dim` items, of which `n_kept` are used.
 
     - `users` is None where their number is private and nothing is claimed about it.
     - `degrees`: item degrees are released. `chosen`: they decide which items are kept.
@@ -101,12 +101,12 @@ class ItemTerms:
     """
 
     dim: int
-    kept: int
+    n_kept: int
     rank: int
     users: int | None
     budget: Budget | None
     neighbours: Neighbours
-    least: int
+    min_degree: int
     method: str
     degrees: bool
     history: float | None = None
@@ -206,12 +206,12 @@ def plan_items(terms: ItemTerms) -> ItemPlan:
 
     >>> terms = ItemTerms(
     ...     dim=1000,
-    ...     kept=1000,
+    ...     n_kept=1000,
     ...     rank=8,
     ...     users=10**6,
     ...     budget=Budget(1.0, 1e-7),
     ...     neighbours=Neighbours.ZERO_OUT,
-    ...     least=1,
+    ...     min_degree=1,
     ...     method="auto",
     ...     degrees=False,
     ... )
@@ -229,15 +229,15 @@ def plan_items(terms: ItemTerms) -> ItemPlan:
 
 def _planned(terms: ItemTerms) -> ItemPlan:
     require_param(
-        1 <= terms.rank <= terms.kept,
-        f"{{n_components}} must lie in 1..{terms.kept}, the number of items, got {{@rank}}",
+        1 <= terms.rank <= terms.n_kept,
+        f"{{n_components}} must lie in 1..{terms.n_kept}, the number of items, got {{@rank}}",
         rank=terms.rank,
     )
     if terms.method != "auto":
         if terms.method == _PRODUCTS and terms.budget is None:
             return _by(terms, _EXACT, "products without noise, all of which are kept")
         return _by(terms, terms.method, f"{terms.method} was asked for")
-    memory = pairs_memory(terms.kept)
+    memory = pairs_memory(terms.n_kept)
     if memory > MEMORY_LIMIT:
         why = (
             f"all pairs of items would need {memory / 2**20:.0f} MiB, above the limit of {MEMORY_LIMIT / 2**20:.0f} MiB"
@@ -260,15 +260,15 @@ def _planned(terms: ItemTerms) -> ItemPlan:
 def _by(terms: ItemTerms, method: str, reason: str) -> ItemPlan:
     width, shares, longest = terms.rank, geometric_shares(1, growth=1.0), math.inf
     if method == _EXACT:
-        width = min(terms.kept, terms.rank + 5)
+        width = min(terms.n_kept, terms.rank + 5)
         shares = geometric_shares(_EXACT_ROUNDS, growth=1.0)
     if method == _PRODUCTS:
-        capped = terms.neighbours is Neighbours.INTERACTION and terms.kept >= _ENOUGH * terms.rank
-        width = min(terms.kept, terms.rank if capped else _WIDER * terms.rank)
+        capped = terms.neighbours is Neighbours.INTERACTION and terms.n_kept >= _ENOUGH * terms.rank
+        width = min(terms.n_kept, terms.rank if capped else _WIDER * terms.rank)
         shares = geometric_shares(_CAPPED_ROUNDS if capped else _ROUNDS, growth=_KEPT_GROWTH)
         # The row norm of a basis that is spread evenly over the items. Without a cap one popular item would decide
         # the noise of all others.
-        longest = math.sqrt(width / terms.kept) if capped else math.inf
+        longest = math.sqrt(width / terms.n_kept) if capped else math.inf
     part = (_CHOICE_SHARE if terms.chosen else _DEGREES_SHARE) if terms.degrees or terms.chosen else 0.0
     plan = ItemPlan(
         method=method, width=width, shares=shares, degrees_share=part, expected=None, reason=reason, longest=longest
@@ -287,17 +287,17 @@ def _expected(terms: ItemTerms, plan: ItemPlan) -> Outcome | None:
         return None
     guess = _eigenvalues(terms)
     entry = _entry_noise(terms, plan)
-    share = found_share(guess, entry=entry, dim=terms.kept)
-    beyond = found_share(guess[1:], entry=entry, dim=terms.kept) if terms.rank > 1 else share
-    above = int((guess**2 > terms.kept * entry**2).sum())
+    share = found_share(guess, entry=entry, dim=terms.n_kept)
+    beyond = found_share(guess[1:], entry=entry, dim=terms.n_kept) if terms.rank > 1 else share
+    above = int((guess**2 > terms.n_kept * entry**2).sum())
     return Outcome(share, beyond, above)
 
 
 def _eigenvalues(terms: ItemTerms) -> Array:
     """Guessed eigenvalues, (rank,), of the item-item matrix."""
     assert terms.users is not None
-    history = _history(terms) * (terms.kept / terms.dim) ** _POPULAR
-    leading = terms.users * min(_MOST, _CONCENTRATION * history / terms.kept) * min(1.0, history / terms.least)
+    history = _history(terms) * (terms.n_kept / terms.dim) ** _POPULAR
+    leading = terms.users * min(_MOST, _CONCENTRATION * history / terms.n_kept) * min(1.0, history / terms.min_degree)
     # Beyond the first they fall about like 1, 1/2, 1/3.
     second = min(_SECOND * leading, _MOST_SECOND * terms.users)
     return np.concatenate([[leading], second / np.arange(1.0, terms.rank)])
@@ -305,11 +305,12 @@ def _eigenvalues(terms: ItemTerms) -> Array:
 
 def _history(terms: ItemTerms) -> float:
     """How many items a user is taken to have."""
-    return max(float(max(ASSUMED_HISTORY, terms.least)) if terms.history is None else terms.history, 1.0)
+    return max(float(max(ASSUMED_HISTORY, terms.min_degree)) if terms.history is None else terms.history, 1.0)
 
 
 def _agreement(terms: ItemTerms, expected: Outcome) -> float:
-    """How well recommendations from `terms.kept` items, chosen by noisy counts, agree with those of an exact filter of all items.
+    """How well recommendations from `terms.n_kept` items, chosen by noisy counts, agree with those of an exact filter of all
+    items.
 
     Scores of the found and the exact filter correlate like the root of the share found beyond popularity, and items
     left out are lost. Fewer items have a larger signal each, so this has its maximum in between.
@@ -321,14 +322,14 @@ def _agreement(terms: ItemTerms, expected: Outcome) -> float:
     sizes, shares = ends - starts, (ends / terms.dim) ** _POPULAR - (starts / terms.dim) ** _POPULAR
     # A user with n items gives n / sqrt(n) votes in all.
     votes = terms.users * math.sqrt(_history(terms)) * shares / sizes
-    near = Histories(dim=terms.dim, least=terms.least)
+    near = Histories(dim=terms.dim, min_degree=terms.min_degree)
     noise = near.sum_sensitivity(terms.neighbours) * terms.louder / (terms.budget.mu * math.sqrt(_CHOICE_SHARE))
     # The noisy count from which on about `kept` items are kept.
     low, high = votes[-1] - 10 * noise, votes[0] + 10 * noise
     for _ in range(60):
         middle = (low + high) / 2
         chances = ndtr((votes - middle) / noise)
-        low, high = (middle, high) if float((sizes * chances).sum()) > terms.kept else (low, middle)
+        low, high = (middle, high) if float((sizes * chances).sum()) > terms.n_kept else (low, middle)
     return float((shares * chances).sum()) * math.sqrt(expected.beyond)
 
 
@@ -336,14 +337,14 @@ def _entry_noise(terms: ItemTerms, plan: ItemPlan) -> float:
     """The standard deviation of the noise on an entry of the item-item matrix, or of the last product."""
     assert terms.budget is not None
     sigma = terms.louder / (terms.budget.mu * math.sqrt(1 - plan.degrees_share))
-    near = Histories(dim=terms.kept, least=terms.least)
+    near = Histories(dim=terms.n_kept, min_degree=terms.min_degree)
     if plan.releases_pairs:
         return sigma * near.gram_sensitivity(terms.neighbours) / math.sqrt(2)
     sensitivity = near.gram_sensitivity(terms.neighbours)
     if terms.neighbours is Neighbours.INTERACTION:
         # Without a cap, some row of a basis that has found something has a norm near one.
         sensitivity = interaction_products_sensitivity(
-            terms.least, largest_row_norm=min(1.0, plan.longest), basis_norm=1.0
+            terms.min_degree, largest_row_norm=min(1.0, plan.longest), basis_norm=1.0
         )
     return sigma * sensitivity / math.sqrt(plan.shares[-1])
 
@@ -356,12 +357,12 @@ def _advice(terms: ItemTerms) -> Iterator[Change]:
         expected = _planned(other).expected
         return expected is not None and expected.fair
 
-    kept = _best_number_of_items(terms)
-    if kept is not None:
+    n_kept = _best_number_of_items(terms)
+    if n_kept is not None:
         yield Change(
-            f"{kept} items: from a public list, or with {{items=}} the most popular by counts released for a "
+            f"{n_kept} items: from a public list, or with {{items=}} the most popular by counts released for a "
             "share of the budget",
-            {"items": kept},
+            {"items": n_kept},
         )
     for epsilon in _EPSILONS:
         if terms.budget.epsilon < epsilon and fair(replace(terms, budget=Budget(epsilon, terms.budget.delta))):
@@ -381,18 +382,18 @@ def _advice(terms: ItemTerms) -> Iterator[Change]:
 
 def _best_number_of_items(terms: ItemTerms) -> int | None:
     """How many items to keep for the best recommendations; None where no number is expected to work."""
-    best, found = _WORTH * min(1.0, _FIRST / terms.dim) ** _POPULAR, None
-    for kept in _KEPT:
-        if not terms.rank <= kept < terms.kept:
+    best, n_best = _WORTH * min(1.0, _FIRST / terms.dim) ** _POPULAR, None
+    for n_kept in _KEPT:
+        if not terms.rank <= n_kept < terms.n_kept:
             continue
-        fewer = replace(terms, kept=kept, chosen=True)
+        fewer = replace(terms, n_kept=n_kept, chosen=True)
         expected = _planned(fewer).expected
         if expected is None or expected.beyond < _ADVISED_BEYOND:
             continue
         agreement = _agreement(fewer, expected)
         if agreement > best:
-            best, found = agreement, kept
-    return found
+            best, n_best = agreement, n_kept
+    return n_best
 
 
 _LARGEST_DELTA = 1e-5
@@ -452,6 +453,6 @@ def directions(plan: ItemPlan, terms: ItemTerms, begin: Array) -> Callable[..., 
         shares=plan.shares,
         rank=terms.rank,
         longest=plan.longest,
-        told=False,
+        reports=False,
         name="power product",
     )

@@ -72,7 +72,7 @@ _WHOLE_NUMBER = re.compile("0|-?[1-9][0-9]{0,99}")
 
 
 @with_params(InteractionsParams)
-def read_interactions(path: str | Path, asked: InteractionsParams) -> Interactions:
+def read_interactions(path: str | Path, params: InteractionsParams) -> Interactions:
     """Interactions from a csv, Parquet, Arrow, xlsx or jsonl file with a line for each, or a scipy sparse matrix in npz.
 
     Users and items are text or whole numbers, and become names. A repeated line counts once. Users and items are
@@ -107,16 +107,16 @@ def read_interactions(path: str | Path, asked: InteractionsParams) -> Interactio
     >>> plays.users, plays.matrix.toarray().tolist()
     (('ann', 'bob'), [[1.0, 0.0, 0.0], [1.0, 1.0, 0.0]])
     """
-    return interactions_in(Path(path), asked, FileParams())
+    return interactions_in(Path(path), params, FileParams())
 
 
-def interactions_in(source: Any, asked: InteractionsParams, how: FileParams) -> Interactions:
+def interactions_in(source: Any, params: InteractionsParams, how: FileParams) -> Interactions:
     """As `read_interactions`, of a file that is written as `how` says, a folder of Parquet files, or an open binary file."""
     path = source if isinstance(source, Path) else Path("the stream")
     require(not isinstance(source, Path) or path.exists(), f"{path} does not exist or is not a file")
     format_ = format_of_histories(source, how)
-    user, item, value, at_least = asked.user, asked.item, asked.value, asked.at_least
-    listed = None if asked.items is None else _listed(asked.items, item)
+    user, item, value, at_least = params.user, params.item, params.value, params.at_least
+    listed = None if params.items is None else _listed(params.items, item)
     if not format_.has_names:
         named = (user, item, value) != ("user", "item", None)
         require(
@@ -138,14 +138,14 @@ def interactions_in(source: Any, asked: InteractionsParams, how: FileParams) -> 
     table = _lines(opened, user, item, value)
     require(table.num_rows > 0, f"{path} has column names but no rows")
     rows, users = _coded(table[user], user, named=False)
-    columns, known = _coded(table[item], item, named=True)
-    kept = np.ones(table.num_rows, dtype=bool) if value is None else _kept(table.select([value]), value, at_least)
+    columns, item_names = _coded(table[item], item, named=True)
+    mask = np.ones(table.num_rows, dtype=bool) if value is None else _kept(table.select([value]), value, at_least)
     if listed is not None:
-        place = {name: index for index, name in enumerate(listed)}
-        columns = np.array([place.get(name, -1) for name in known], dtype=np.intp)[columns]
+        positions = {name: index for index, name in enumerate(listed)}
+        columns = np.array([positions.get(name, -1) for name in item_names], dtype=np.intp)[columns]
         # Items outside the public list are dropped silently, because how many there are is private.
-        known, kept = listed, kept & (columns >= 0)
-    return Interactions(ones_at(rows[kept], columns[kept], (len(users), len(known))), users, known)
+        item_names, mask = listed, mask & (columns >= 0)
+    return Interactions(ones_at(rows[mask], columns[mask], (len(users), len(item_names))), users, item_names)
 
 
 def format_of_histories(source: Any, how: FileParams) -> Format:
@@ -191,10 +191,10 @@ def columns_not_read(
 
     If one of them contains ratings, every line counts, even where the user disliked the item.
     """
-    said = FileParams() if how is None else how
-    if not format_of_histories(Path(path), said).has_names:
+    params = FileParams() if how is None else how
+    if not format_of_histories(Path(path), params).has_names:
         return []
-    names = open_named(Path(path), said).names
+    names = open_named(Path(path), params).names
     return [name for name in names if name not in (user, item, value) and not (value is None and name == "value")]
 
 
@@ -207,8 +207,8 @@ def _require_columns(path: Path, names: Sequence[str], wanted: Sequence[str], *,
         has = (
             f"it has {listed(names)}" if shown else "its first line may not be a header, or is not separated by commas"
         )
-        said = verbatim(f"{path} has no column {listed(map(repr, missing))}; {has}")
-        raise ParameterError(f"{said}. Name the columns to read with {{user}}, {{item}} and {{value}}")
+        text = verbatim(f"{path} has no column {listed(map(repr, missing))}; {has}")
+        raise ParameterError(f"{text}. Name the columns to read with {{user}}, {{item}} and {{value}}")
     require_names(path, names, wanted)
 
 
@@ -223,8 +223,8 @@ def _lines(opened: NamedTable, user: str, item: str, value: str | None) -> Any:
         if opened.kinds is not None:
             require_kinds(opened.kinds, numbers, source=str(opened.source))
         batches = [
-            one if isinstance(one, pa.Table) else pa.Table.from_batches([one])
-            for one in opened.batches(numbers, [user, item], _AT_ONCE)
+            batch if isinstance(batch, pa.Table) else pa.Table.from_batches([batch])
+            for batch in opened.batches(numbers, [user, item], _AT_ONCE)
         ]
     except ColumnsError as error:
         # Nothing can be left out here.
@@ -249,16 +249,16 @@ def _coded(column: Any, name: str, *, named: bool) -> tuple[Any, tuple[str, ...]
         f"column {name!r} must contain names, as text or whole numbers, got {column.type}",
     )
     codes = column.dictionary_encode().combine_chunks()
-    found = codes.dictionary.cast(pa.string()).to_pylist()
+    identifiers = codes.dictionary.cast(pa.string()).to_pylist()
     if named:
-        require(column.null_count == 0 and "" not in found, f"column {name!r} must have no missing values")
+        require(column.null_count == 0 and "" not in identifiers, f"column {name!r} must have no missing values")
     else:
-        require_ids(found + [None] * bool(column.null_count), what=f'user column "{name}"', who="user")
-    require_names_of_one_line(found, f"column {name!r}")
-    key: Callable[[str], Any] = int if all(map(_WHOLE_NUMBER.fullmatch, found)) else str
-    names = tuple(sorted(found, key=key))
-    place = {name: index for index, name in enumerate(names)}
-    places = np.array([place[name] for name in found], dtype=np.intp)
+        require_ids(identifiers + [None] * bool(column.null_count), what=f'user column "{name}"', who="user")
+    require_names_of_one_line(identifiers, f"column {name!r}")
+    key: Callable[[str], Any] = int if all(map(_WHOLE_NUMBER.fullmatch, identifiers)) else str
+    names = tuple(sorted(identifiers, key=key))
+    positions = {name: index for index, name in enumerate(names)}
+    places = np.array([positions[name] for name in identifiers], dtype=np.intp)
     return places[codes.indices.to_numpy()], names
 
 
@@ -273,9 +273,9 @@ def _kept(table: Any, value: str, at_least: float | None) -> Any:
         return values >= at_least
     ones = values == 1
     if not bool((ones | (values == 0)).all()):
-        said = verbatim(f"column {value!r} must contain 1 for an interaction or 0 for none")
+        text = verbatim(f"column {value!r} must contain 1 for an interaction or 0 for none")
         raise ParameterError(
-            f"{said}. If it contains ratings, set the lowest that counts as an interaction with {{at_least}}"
+            f"{text}. If it contains ratings, set the lowest that counts as an interaction with {{at_least}}"
         )
     return ones
 
@@ -371,8 +371,8 @@ def _histories(X: Any, name: str) -> tuple[Any, Names]:
     X = in_memory(X)
     engine = engine_of(X)
     if engine is None or not engine.stays:
-        given = X.matrix if isinstance(X, Interactions) else checked_interactions(_two_dimensional(X, name), name=name)
-        return given, names_of(X)
+        matrix = X.matrix if isinstance(X, Interactions) else checked_interactions(_two_dimensional(X, name), name=name)
+        return matrix, names_of(X)
     # A Delayed has every attribute, so what it lacks would not tell.
     array = isinstance(getattr(X, "ndim", None), int) and not hasattr(X, "columns")
     require(array, f"{name} must be a {engine.title} array of users and items. Make one with to_dask_array")
@@ -394,27 +394,27 @@ def items_of(items: Any, dim: int, names: Names) -> tuple[Items | None, int | No
     kind = type(items).__name__
     require_param(listed, f"{{items}} must be None, a list of items or how many to keep, got {kind}")
     places = Interactions(sp.csr_array((0, dim)), items=names).columns(list(items))
-    found = np.unique(np.asarray(places, dtype=np.int64))
-    require_param(len(found) == len(places), "{items} lists an item twice")
-    require_param(len(found) >= 2, f"{{items}} must list at least 2, got {len(found)}")
-    return found, None
+    columns = np.unique(np.asarray(places, dtype=np.int64))
+    require_param(len(columns) == len(places), "{items} lists an item twice")
+    require_param(len(columns) >= 2, f"{{items}} must list at least 2, got {len(columns)}")
+    return columns, None
 
 
 def degrees_of(degrees: Any, dim: int) -> Array | None:
     """Public item degrees, (d,), with zeros replaced by ones; None where they are not used or will be released."""
     if degrees is None or (isinstance(degrees, str) and degrees == "private"):
         return None
-    words = f"{{item_degrees}} must be None, 'private' or {dim} non-negative numbers"
-    require_param(not isinstance(degrees, str), f"{words}, got {{@given}}", given=degrees)
+    message = f"{{item_degrees}} must be None, 'private' or {dim} non-negative numbers"
+    require_param(not isinstance(degrees, str), f"{message}, got {{@given}}", given=degrees)
     try:
         array = np.array(degrees, dtype=np.float64)
     except (TypeError, ValueError):
-        raise ParameterError(f"{words}, got {type(degrees).__name__}") from None
-    require_param(array.shape == (dim,), f"{words}, got shape {array.shape}")
+        raise ParameterError(f"{message}, got {type(degrees).__name__}") from None
+    require_param(array.shape == (dim,), f"{message}, got shape {array.shape}")
     # The filter divides by roots of degrees.
     array[array == 0] = 1.0
     sound = (array >= 1 / _LARGEST) & (array <= _LARGEST)
-    require_param(bool(sound.all()), f"{words}, finite and neither tiny nor huge")
+    require_param(bool(sound.all()), f"{message}, finite and neither tiny nor huge")
     return array
 
 

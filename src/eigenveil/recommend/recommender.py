@@ -173,11 +173,11 @@ class PrivateRecommender(PartiesLedger, RecommenderParams, BaseEstimator):
         Users without interactions have no effect. Items that nobody has enter the filter through the noise alone.
         `watch` is called after each round with its events. Nothing is spent until everything is checked and planned.
         """
-        asked = validate_params(PrivateRecommender, self)
-        fit = asked._prepare(R, watch)
+        params = validate_params(PrivateRecommender, self)
+        fit = params._prepare(R, watch)
         federation = fit.federation
         try:
-            found: FoundItems = federation.run(faults=asked.faults)
+            result: FoundItems = federation.run(faults=params.faults)
         except ProtocolError as error:
             federation.require_sound_sites()
             if isinstance(error, QuorumLost):
@@ -189,7 +189,7 @@ class PrivateRecommender(PartiesLedger, RecommenderParams, BaseEstimator):
             self.unfinished_ = Unfinished(tuple(federation.rounds), dict(federation.ledgers), federation.refused)
         # Only a fit that did not end keeps it.
         del self.unfinished_
-        return self._show(fit, found)
+        return self._show(fit, result)
 
     @in_silence
     def recommend(self, row: Any, n: int = 20) -> Any:
@@ -225,25 +225,25 @@ class PrivateRecommender(PartiesLedger, RecommenderParams, BaseEstimator):
         columns, keep = items_of(self.items, dim, names)
         degrees = degrees_of(self.item_degrees, dim)
         masks = masks_of(self, len(sites), few=_FEW)
-        kept = keep if keep is not None else dim if columns is None else len(columns)
-        terms = replace(self._terms(sites, dim, kept, masks), chosen=keep is not None)
+        n_kept = keep if keep is not None else dim if columns is None else len(columns)
+        terms = replace(self._terms(sites, dim, n_kept, masks), chosen=keep is not None)
         plan = plan_items(terms)
         # Everything that can be refused is refused here, before a party exists that could spend.
         before = self._require_use(plan)
-        require_room(plan, kept)
+        require_room(plan, n_kept)
         both = self.normalise == "both"
         seed = seed_of(self.random_state)
         # The first basis is public and no privacy rests on it, so an ordinary generator will do.
-        begin = np.random.default_rng(seed).standard_normal((kept, plan.width))
+        begin = np.random.default_rng(seed).standard_normal((n_kept, plan.width))
 
-        def design(request: FederatedSpec, setting: Setting, start: Any) -> ItemFit:
+        def design(spec: FederatedSpec, setting: Setting, start: Any) -> ItemFit:
             return ItemFit(
                 dim=dim,
-                least=terms.least,
+                min_degree=terms.min_degree,
                 neighbours=terms.neighbours,
                 components=directions(plan, terms, begin),
                 rank=terms.rank,
-                releases=(plan.shares, plan.rounds, method_of(plan.method).message_size(kept, plan.for_sites())),
+                releases=(plan.shares, plan.rounds, method_of(plan.method).message_size(n_kept, plan.for_sites())),
                 multiplier=setting.multiplier,
                 grid=setting.grid,
                 rounding=setting.rounding,
@@ -253,15 +253,15 @@ class PrivateRecommender(PartiesLedger, RecommenderParams, BaseEstimator):
                 weights=None if not both or degrees is None else 1.0 / np.sqrt(degrees),
                 weigh=both and isinstance(self.item_degrees, str),
                 # With privacy, beginning again would charge the budget twice.
-                begins_again=not request.fit.private,
-                claimed=request.fit.private,
+                begins_again=not spec.fit.private,
+                claimed=spec.fit.private,
             )
 
         fit = FitTerms(
             rank=terms.rank,
             # A user is a row of norm at most one, around zero.
             bounds=RowBounds(
-                dim=kept, row_bound=1.0, mean_bound=1.0, search=False, origin=None, scale=None, low=None, high=None
+                dim=n_kept, row_bound=1.0, mean_bound=1.0, search=False, origin=None, scale=None, low=None, high=None
             ),
             center=None,
             neighbours=terms.neighbours,
@@ -276,7 +276,7 @@ class PrivateRecommender(PartiesLedger, RecommenderParams, BaseEstimator):
             # A user is a person: all that they did is one row.
             grouped=True,
         )
-        request = FederatedSpec(
+        spec = FederatedSpec(
             fit=fit,
             design=design,
             at_sites=terms.budget if self.trust != "hub" else None,
@@ -286,12 +286,12 @@ class PrivateRecommender(PartiesLedger, RecommenderParams, BaseEstimator):
             masks=masks,
         )
         federation = FederatedSimulation(
-            request, sites, Columns(count=dim, first=next(iter(sites))), watch=watch, ledger=self.ledger
+            spec, sites, Columns(count=dim, first=next(iter(sites))), watch=watch, ledger=self.ledger
         )
         return _Prepared(federation=federation, plan=plan, items=names, degrees=degrees, before=before)
 
-    def _terms(self, sites: Mapping[str, Rows], dim: int, kept: int, masks: tuple[int, int] | None) -> ItemTerms:
-        """The request in public terms, for `kept` of `dim` items."""
+    def _terms(self, sites: Mapping[str, Rows], dim: int, n_kept: int, masks: tuple[int, int] | None) -> ItemTerms:
+        """The request in public terms, for `n_kept` of `dim` items."""
         near = Neighbours.INTERACTION if self.unit == "item" else Neighbours(self.neighbours)
         # Under add/remove the number is private: neither the plan nor the default of delta may depend on it, nor may a
         # refusal. All of them depend on the claim instead, which is public and is not compared with the number.
@@ -299,12 +299,12 @@ class PrivateRecommender(PartiesLedger, RecommenderParams, BaseEstimator):
         require(self.epsilon is None or count != 0, "there are no users to learn from")
         return ItemTerms(
             dim=dim,
-            kept=kept,
-            rank=rank_of(self.n_components, kept),
+            n_kept=n_kept,
+            rank=rank_of(self.n_components, n_kept),
             users=count if near.count_is_public else self.users_at_least,
             budget=self._budget(count, dim),
             neighbours=near,
-            least=self.min_degree,
+            min_degree=self.min_degree,
             method=self.method,
             degrees=isinstance(self.item_degrees, str),
             history=self.history,
@@ -349,8 +349,8 @@ class PrivateRecommender(PartiesLedger, RecommenderParams, BaseEstimator):
         expected = plan.expected
         if expected is None or expected.fair:
             return ()
-        instead = "; or ".join(one.message for one in plan.advice) or "far more users"
-        values = {name: value for one in plan.advice for name, value in one.change.items()}
+        instead = "; or ".join(change.message for change in plan.advice) or "far more users"
+        values = {name: value for change in plan.advice for name, value in change.change.items()}
         if plan.hopeless:
             beyond = f", and {expected.beyond:.0%} of what lies beyond popularity" if self.n_components != 1 else ""
             why = (
@@ -386,25 +386,25 @@ class PrivateRecommender(PartiesLedger, RecommenderParams, BaseEstimator):
         # The noise counts on the survivors that do not collude. If all sites are in the sum, it has more.
         return 1.0 if masks is None else math.sqrt(count / (masks[0] - masks[1]))
 
-    def _show(self, fit: "_Prepared", found: FoundItems) -> "PrivateRecommender":
+    def _show(self, fit: "_Prepared", result: FoundItems) -> "PrivateRecommender":
         federation, study = fit.federation, fit.federation.study
         assert isinstance(study, ItemFit)
-        columns = np.arange(study.dim) if found.columns is None else found.columns
+        columns = np.arange(study.dim) if result.columns is None else result.columns
         degrees = None if fit.degrees is None else fit.degrees[columns]
         if isinstance(self.item_degrees, str):
-            degrees = found.degrees
+            degrees = result.degrees
         floor, warned = study.noise_floor(), list(fit.before)
-        if floor > 0 and not (np.square(found.subspace.values) > floor).any():
+        if floor > 0 and not (np.square(result.subspace.values) > floor).any():
             warned.append(ParameterWarning(_NOTHING))
         self.plan_ = fit.plan
-        self.guarantee_ = recommender_guarantee(federation.parties, found, given_degrees=fit.degrees is not None)
+        self.guarantee_ = recommender_guarantee(federation.parties, result, given_degrees=fit.degrees is not None)
         warn_if_weak(self.guarantee_, users_of(federation.parties))
         self.space_ = ItemSpace(
-            components=found.subspace.basis.T,
-            values=found.subspace.values,
+            components=result.subspace.basis.T,
+            values=result.subspace.values,
             dim=study.dim,
             guarantee=self.guarantee_,
-            columns=found.columns,
+            columns=result.columns,
             degrees=degrees,
             items=fit.items,
             settings=settings_of(

@@ -359,7 +359,7 @@ def _cost(study: "StudyFile") -> Iterator[Fact]:
     each = f" How many {_counted(study)} each {_role(study)} has is public."
     # Of whole people only where a column names them, or where they may have rows at several sites.
     max_sites = 1 if isinstance(params, PeerStudy) else params.person_sites
-    who = Person(place="site", grouped=study.unit.each == "person", most=max_sites)
+    who = Person(source="site", grouped=study.unit.each == "person", max_parts=max_sites)
     relation = f"{who.relation(near)}.{each}" if near.count_is_public else f"{who.tables(near)}. {_count(study)}"
     yield Fact("Neighbouring tables", relation)
     if isinstance(params, PeerStudy):

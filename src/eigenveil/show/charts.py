@@ -106,7 +106,7 @@ def scree_chart(
     """The variance along each component, with the noise `floor` and an interval for each, if there is one.
 
     >>> chart = scree_chart([4.0, 1.0], floor=2.0)
-    >>> chart.words
+    >>> chart.description
     'Variance along 2 components, largest 4, smallest 1. 1 of 2 is above the noise floor of 2.'
     """
     require(len(variances) > 0, "there must be a component to draw")
@@ -122,7 +122,7 @@ def scree_chart(
         left, right, height = plane.x(at - half), plane.x(at + half), plane.y(max(variance, 0.0))
         # Pale enough for the interval to be seen inside the bar, and no paler than 3 to 1 on its ground.
         pale = 0.6 if variance > floor else 1.0
-        marks.append(bar(left, height, right, plane.bottom, colour, opacity=pale, words=tip))
+        marks.append(bar(left, height, right, plane.bottom, colour, opacity=pale, text=tip))
     for at, span in enumerate(spans, 1):
         marks += _whisker(plane.x(at), plane.y(span.low), plane.y(span.high))
     above = sum(variance > floor for variance in variances)
@@ -176,7 +176,7 @@ def cumulative_chart(shares: Sequence[float], *, spans: Sequence[Ends] = ()) -> 
     if spans:
         marks.append(_band(plane, list(enumerate(spans, 1)), "first"))
     marks.append(line([plane.at(at, total) for at, total in enumerate(sums, 1)], "first", width=2.0))
-    marks += [dot(*plane.at(at, total), "first", words=f"first {at}: {total:.1%}") for at, total in enumerate(sums, 1)]
+    marks += [dot(*plane.at(at, total), "first", text=f"first {at}: {total:.1%}") for at, total in enumerate(sums, 1)]
     summary = f"The first {len(sums)} component{'s' * (len(sums) != 1)} together have {sums[-1]:.1%} of the variance."
     header = ("components", "share together", *["from", "to"] * bool(spans))
     rows: list[tuple[Cell, ...]] = []
@@ -209,7 +209,7 @@ def loadings_chart(names: Sequence[str], weights: Sequence[float], *, title: str
         end = middle + reach * weight / largest
         colour = "first" if weight >= 0 else "second"
         marks.append(words(140.0, y + 11, fitted(names[at], _NAME), "ink", anchor="end"))
-        marks.append(bar(middle, y, end, y + 13, colour, words=f"{names[at]}: {weight:+.3f}"))
+        marks.append(bar(middle, y, end, y + 13, colour, text=f"{names[at]}: {weight:+.3f}"))
         # Beyond the end of the bar, on a strip that is kept free of names.
         right = weight >= 0
         marks.append(words(end + (5 if right else -5), y + 11, f"{weight:+.2f}", anchor="start" if right else "end"))
@@ -272,7 +272,7 @@ def heat_chart(names: Sequence[str], weights: Sequence[Sequence[float]], importa
             if strength >= 0.02:
                 colour = "first" if part[at] >= 0 else "second"
                 tip = f"{names[at]}, component {number + 1}: {part[at]:+.3f}"
-                marks.append(bar(x + 0.5, y + 0.5, x + cell - 0.5, y + 14.5, colour, opacity=strength, words=tip))
+                marks.append(bar(x + 0.5, y + 0.5, x + cell - 0.5, y + 14.5, colour, opacity=strength, text=tip))
     shown = (
         "All columns." if len(order) == len(names) else f"The {len(order)} of {len(names)} columns that matter most."
     )
@@ -307,7 +307,7 @@ def convergence_chart(movements: Sequence[float | None]) -> Chart:
     powers = [(10.0**power, f"1e{power}" if power else "1") for power in range(0, min(low, -1) - 1, -step)]
     marks = [*plane.levels(powers), *plane.below(numbers(len(movements)), "round")]
     marks.append(line([plane.at(at, moved) for at, moved in moves], "first", width=2.0))
-    marks += [dot(*plane.at(at, moved), "first", words=f"round {at}: {moved:.1e}") for at, moved in moves]
+    marks += [dot(*plane.at(at, moved), "first", text=f"round {at}: {moved:.1e}") for at, moved in moves]
     summary = (
         f"The directions moved by {moves[0][1]:.2g} in round {moves[0][0]} and by {moves[-1][1]:.2g} in round {moves[-1][0]}. "
         "This is the sine of the largest principal angle between two rounds: 0 is no change, and 1 a right angle."
@@ -342,7 +342,7 @@ def bars_chart(series: Sequence[tuple[str, Sequence[int]]], *, title: str, axis:
             low, height = height, height + values[at]
             tip = f"{axis} {at + 1}, {name}: {in_bytes(values[at])}"
             left, right = plane.x(at + 1 - half), plane.x(at + 1 + half)
-            marks.append(bar(left, plane.y(height), right, plane.y(low), colour, words=tip))
+            marks.append(bar(left, plane.y(height), right, plane.y(low), colour, text=tip))
     colours = (" (blue)", " (orange)") if len(series) > 1 else ("",)
     parts = [f"{in_bytes(sum(values))} {name}{mark}" for (name, values), mark in zip(series, colours, strict=False)]
     rows: list[tuple[Cell, ...]] = [(at + 1, *(in_bytes(values[at]) for _, values in series)) for at in range(count)]
@@ -360,7 +360,7 @@ def bars_chart(series: Sequence[tuple[str, Sequence[int]]], *, title: str, axis:
 def taking_part_chart(sites: Sequence[str], answered: Sequence[frozenset[str]]) -> Chart:
     """Which site is in which round: a filled square if it answered. Of many sites only those that missed a round are drawn.
 
-    >>> taking_part_chart(["a", "b"], [frozenset("ab"), frozenset("a")]).words
+    >>> taking_part_chart(["a", "b"], [frozenset("ab"), frozenset("a")]).description
     '1 of 2 missed a round.'
     """
     missed = [name for name in sites if any(name not in responders for responders in answered)]
@@ -378,7 +378,7 @@ def taking_part_chart(sites: Sequence[str], answered: Sequence[frozenset[str]]) 
             # Size tells the two apart as well, for those who do not see the colours.
             inner = 1.0 if came else 4.0
             colour = "first" if came else "bad"
-            marks.append(bar(x + inner, y + inner, x + cell - inner, y + 14 - inner, colour, words=tip))
+            marks.append(bar(x + inner, y + inner, x + cell - inner, y + 14 - inner, colour, text=tip))
     summary = "All answered in every round." if not missed else f"{len(missed)} of {len(sites)} missed a round."
     if missed and len(shown) < len(sites):
         summary += (
@@ -403,14 +403,14 @@ def taking_part_chart(sites: Sequence[str], answered: Sequence[frozenset[str]]) 
 def budget_chart(epsilon: float) -> Chart:
     """An epsilon on a scale with the ranges called strong, reasonable and weak.
 
-    >>> budget_chart(1.0).words
+    >>> budget_chart(1.0).description
     'Epsilon 1 is called strong. At most 1 is strong, up to 10 reasonable, and more is weak.'
     """
     plane = Plane(x_from=0.01, x_to=100.0, y_from=0.0, y_to=1.0, left=14.0, right=WIDTH - 14, log_x=True)
     marks: list[Mark] = []
     for low, high, name, colour in RANGES:
         left, right = plane.x(low), plane.x(high)
-        marks.append(bar(left + 0.5, 34, right - 0.5, 50, colour, opacity=0.45, words=f"{name}: {low:g} to {high:g}"))
+        marks.append(bar(left + 0.5, 34, right - 0.5, 50, colour, opacity=0.45, text=f"{name}: {low:g} to {high:g}"))
         marks.append(words((left + right) / 2, 46, name, "ink", anchor="middle"))
     marks += [words(plane.x(at), 68, f"{at:g}", anchor="middle") for at in (0.1, 1.0, 10.0)]
     marks += [words(plane.left, 68, "0.01"), words(plane.right, 68, "100", anchor="end")]
@@ -503,7 +503,7 @@ def _apart(plane: Plane, epsilons: Sequence[float], target: float) -> list[tuple
 def scatter_chart(scores: Sequence[tuple[float, float]]) -> Chart:
     """Scores along the first two components, a dot a row. RAW DATA: for the owner of these rows alone.
 
-    >>> scatter_chart([(0.0, 1.0)]).words
+    >>> scatter_chart([(0.0, 1.0)]).description
     '1 row along components 1 and 2. Raw data of the people in these rows.'
     """
     require(bool(scores), "there must be a row to draw")

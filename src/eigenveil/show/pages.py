@@ -557,9 +557,7 @@ def _rounds(report: Report) -> str:
     columns = [at for at in range(len(header)) if any(row[at] is not None for row in rows)]
     whole = table([header[at] for at in columns], [[row[at] for at in columns] for row in rows])
     count = f"{len(sites)} {'site' if hub else 'peer'}{'s' * (len(sites) != 1)}, {len(rounds)} round{'s' * (len(rounds) != 1)}"
-    about = (
-        f"{count}, {in_bytes(sum(part.bytes_up + part.bytes_down for part in rounds))} in all. {charts['part'].description}"
-    )
+    about = f"{count}, {in_bytes(sum(part.bytes_up + part.bytes_down for part in rounds))} in all. {charts['part'].description}"
     if report.refused:
         about += f" {report.refused} message{'s were' if report.refused != 1 else ' was'} refused."
     return (

@@ -364,7 +364,7 @@ def _forecast_values(forecast: "Forecast") -> dict[str, Any]:
         "memory": forecast.memory,
         "rounds": forecast.rounds,
         "traffic": forecast.traffic,
-        "least": forecast.least,
+        "least": forecast.min_people,
         "refused": forecast.refused,
         "guarantee": forecast.guarantee,
         "call": forecast.call,

@@ -433,7 +433,7 @@ EPSILONS: Final = (0.1, 0.3, 1.0, 3.0, 10.0)
 class PlanDisplay(Display):
     """Captured variance and largest sine over epsilon, with intervals for nine fits in ten. Changes in place when drawn.
 
-    `nothing` is the captured variance of random directions, and `asked` an epsilon to mark, or None.
+    `nothing` is the captured variance of random directions, and `target` an epsilon to mark, or None.
     """
 
     epsilons: tuple[float, ...]
@@ -441,12 +441,12 @@ class PlanDisplay(Display):
     sines: tuple[Interval, ...]
     nothing: float
     method: str
-    asked: float | None = None
+    target: float | None = None
     captured_: "Line2D" = field(init=False, repr=False)
     sines_: "Line2D" = field(init=False, repr=False)
     bands_: tuple["FillBetweenPolyCollection", ...] = field(init=False, repr=False, default=())
     nothing_: "Line2D" = field(init=False, repr=False)
-    asked_: "Line2D | None" = field(init=False, repr=False, default=None)
+    target_: "Line2D | None" = field(init=False, repr=False, default=None)
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, ax: "Axes | None" = None) -> "PlanDisplay":
@@ -466,7 +466,7 @@ class PlanDisplay(Display):
             sines=tuple(Interval(point.sine.value, point.sine.low, point.sine.high) for point in part.points),
             nothing=part.points[0].nothing,
             method=part.method,
-            asked=part.asked,
+            target=part.asked,
         ).plot(ax)
 
     @classmethod
@@ -514,7 +514,7 @@ class PlanDisplay(Display):
                 sines=tuple(_interval(point["sine"]) for point in points),
                 nothing=float(points[0]["nothing"]),
                 method=str(saved_curve["method"]),
-                asked=float(facts["epsilon"]),
+                target=float(facts["epsilon"]),
             )
         except (KeyError, TypeError, ValueError, IndexError):
             raise ValueError(f"{path} has no curve to draw: give a file that {by} has written") from None
@@ -532,7 +532,7 @@ class PlanDisplay(Display):
             # Random directions do not depend on the noise, so they capture the same at every epsilon.
             nothing=pairs[0][1].nothing,
             method=method,
-            asked=target,
+            target=target,
         )
 
     def plot(self, ax: "Axes | None" = None) -> "PlanDisplay":
@@ -551,8 +551,8 @@ class PlanDisplay(Display):
                 self.sines_ = line
         self.bands_ = tuple(bands)
         self.nothing_ = axes.axhline(self.nothing, color=FAINT, linestyle="--", label="random directions")
-        if self.asked is not None:
-            self.asked_ = axes.axvline(self.asked, color="0.3", linestyle=":", label=f"epsilon = {self.asked:g}")
+        if self.target is not None:
+            self.target_ = axes.axvline(self.target, color="0.3", linestyle=":", label=f"epsilon = {self.target:g}")
         # A little beyond 0 and 1, so that lines at the ends are not cut in half.
         axes.set(xscale="log", ylim=(-0.02, 1.02), xlabel="epsilon", ylabel="share, 0 to 1")
         axes.set_title(f"What a budget buys: {method_words(self.method)}")
@@ -589,19 +589,21 @@ class BudgetDisplay(Display):
     budget_: "Line2D | None" = field(init=False, repr=False, default=None)
 
     @classmethod
-    def from_estimator(cls, estimator: Any, *, most: int = _MOST, ax: "Axes | None" = None) -> "BudgetDisplay":
+    def from_estimator(cls, estimator: Any, *, max_bars: int = _MOST, ax: "Axes | None" = None) -> "BudgetDisplay":
         """Draw the charges of a fitted `estimator`, a `Model`, a model file, a `Guarantee` or a `Ledger`.
 
         An estimator has the charges of its last fit. Its `ledger_` has those of all fits that share it.
         """
         if isinstance(estimator, Ledger):
             budget = estimator.budget
-            return cls(charges=estimator.charges, epsilon=budget.epsilon, delta=budget.delta).plot(ax, most=most)
+            return cls(charges=estimator.charges, epsilon=budget.epsilon, delta=budget.delta).plot(
+                ax, max_bars=max_bars
+            )
         guarantee = estimator if isinstance(estimator, Guarantee) else model_from(estimator).guarantee
         require(guarantee.epsilon is not None, "nothing was charged: this result has no privacy guarantee")
         assert guarantee.epsilon is not None and guarantee.delta is not None
         made = cls(charges=guarantee.charges, epsilon=guarantee.epsilon, delta=guarantee.delta)
-        return made.plot(ax, most=most)
+        return made.plot(ax, max_bars=max_bars)
 
     @property
     def spent(self) -> float:
@@ -611,11 +613,11 @@ class BudgetDisplay(Display):
     def _after(self, charges: Sequence[Charge]) -> float:
         return epsilon_of(math.hypot(*(charge.mu for charge in charges)), self.delta)
 
-    def plot(self, ax: "Axes | None" = None, *, most: int = _MOST) -> "BudgetDisplay":
+    def plot(self, ax: "Axes | None" = None, *, max_bars: int = _MOST) -> "BudgetDisplay":
         """Draw at most so many bars, the last of them for all further charges. Into `ax` or a new figure."""
-        require(most >= 1, f"most must be at least 1, got {most}")
-        axes, many = self._axes(ax), len(self.charges) > most
-        alone = most - 1 if many else len(self.charges)
+        require(max_bars >= 1, f"most must be at least 1, got {max_bars}")
+        axes, many = self._axes(ax), len(self.charges) > max_bars
+        alone = max_bars - 1 if many else len(self.charges)
         names = [label_of(charge.label) for charge in self.charges[:alone]]
         ends = [self._after(self.charges[:at]) for at in range(alone + 1)]
         if many:

@@ -163,7 +163,7 @@ class Voice:
 
 def words_of(event: "Event", *, calls: Collection[str] = ()) -> tuple[str, str | None]:
     """An event as a line, and its style. This party `calls` some others again; the rest come back by themselves."""
-    who, text = event.who, event.words
+    who, text = event.who, event.text
     match event.what:
         case "joined":
             return (f"connected to {who}" if who in calls else f"{who} has joined"), "green"
@@ -201,7 +201,7 @@ def shown_names(names: Sequence[str]) -> str:
     >>> shown_names([]), shown_names(["north", "south"])
     ('nobody', 'north, south')
     """
-    return listed(names, most=_NAMED) or "nobody"
+    return listed(names, max_count=_NAMED) or "nobody"
 
 
 def round_name(done: "Round") -> str:
@@ -313,7 +313,7 @@ class PartyView:
             case "left":
                 self._here -= {event.who}
                 # The transport may have told the same through `look` already.
-                if not self._connections.note(event.who, event.words):
+                if not self._connections.note(event.who, event.text):
                     return
             case "said" | "resumed" | "over":
                 self._count(at_once=event.what != "said")
@@ -397,7 +397,7 @@ class HubView:
                 text += self._missing()
             case "left":
                 self._here -= {event.who}
-                self._connections.note(event.who, event.words)
+                self._connections.note(event.who, event.text)
                 over = agent is not None and agent.durable.party.result is not None
                 text = f"{event.who} has left" if over else text + self._missing()
             case "waiting" if agent is not None:
@@ -411,7 +411,7 @@ class HubView:
             case "round" if agent is not None:
                 text = round_words(agent.durable.rounds[-1])
             case "refused":
-                self._refused = f"{event.who}: {event.words}"
+                self._refused = f"{event.who}: {event.text}"
         self._voice.tell(event, text, style=style)
 
     def look(self) -> None:

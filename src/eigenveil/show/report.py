@@ -292,7 +292,7 @@ def _hidden_values(left: float, count: int, *, peak: float) -> "list[float]":
     They may be all alike, or fall from `peak`. The first is taken halfway, on the scale of logarithms, and the others fall like a
     power of their number.
 
-    >>> [round(value, 2) for value in _hidden_values(6.0, 4, most=6.0)]
+    >>> [round(value, 2) for value in _hidden_values(6.0, 4, peak=6.0)]
     [3.0, 1.42, 0.91, 0.67]
     """
     if count == 0 or left <= 0:

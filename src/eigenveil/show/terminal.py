@@ -352,7 +352,7 @@ def _around(model: Model, largest: int) -> Iterator[tuple[str, str]]:
 
     def by_column(values: "Array") -> str:
         pairs = (f"{plain(name)} {value:.4g}" for name, value in zip(names, values, strict=True))
-        return listed(pairs, most=2 * largest)
+        return listed(pairs, max_count=2 * largest)
 
     yield "scale", "none" if model.scale is None else f"{by_column(model.scale)}; {_origin(model, 'scale_from')}"
     if model.settings.get("center") == "none":
@@ -494,7 +494,7 @@ class CurveChart:
     >>> from rich.console import Console
     >>> from types import SimpleNamespace as at
     >>> half = at(value=0.5, low=0.25, high=0.75)
-    >>> chart = CurveChart((Point(epsilon=1.0, captured=half, sine=half, nothing=0.1),), asked=1.0)
+    >>> chart = CurveChart((Point(epsilon=1.0, captured=half, sine=half, nothing=0.1),), target=1.0)
     >>> Console(width=60, force_terminal=False).print(chart)
     epsilon 0                     1
           1   ┊   ├────●────┤       0.50 (0.25 to 0.75) <- asked

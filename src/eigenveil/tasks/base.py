@@ -41,7 +41,7 @@ class Question:
         """Whether both questions are the same, to the last bit."""
         # Sites in one process share these arrays, so identity usually decides without reading them.
         return (self.step, self.stage, len(self.arrays)) == (other.step, other.stage, len(other.arrays)) and all(
-            one is two or np.array_equal(one, two) for one, two in zip(self.arrays, other.arrays, strict=True)
+            left is right or np.array_equal(left, right) for left, right in zip(self.arrays, other.arrays, strict=True)
         )
 
 
@@ -140,7 +140,7 @@ class Task(ABC, Generic[State, Part, Result]):
         """
         raise ValueError(f"parts of {type(self).__name__} are not arrays to be added, so they cannot be masked")
 
-    def answer(self, result: Result) -> tuple[Array, ...]:
+    def encode_result(self, result: Result) -> tuple[Array, ...]:
         """What every site is told at the end."""
         return ()
 
@@ -266,7 +266,7 @@ def on_grid(array: Array, sensitivity: float, *, parts: int) -> Array:
     """
     # Public numbers alone decide the step. One that depended on the rows would show in which numbers can come out.
     step = step_of(sensitivity, array.size)
-    return values_of(steps_of(array, step, most=min(CAPACITY, 2**53 // parts)), step)
+    return values_of(steps_of(array, step, max_steps=min(CAPACITY, 2**53 // parts)), step)
 
 
 def require_step(question: Question, *, steps: int, arrays: int) -> None:

@@ -182,10 +182,10 @@ class Levels:
             return False
         flat, level = replace(self, total=self.total @ shown.basis), np.zeros((len(self.last), shown.rank))
         for _ in self.last:
-            found = flat._moved(len(shown.basis), rows=rows, sure=sure)
-            if found is None:
+            move = flat._moved(len(shown.basis), rows=rows, sure=sure)
+            if move is None:
                 break
-            run, by = found
+            run, by = move
             level[run] += by
             # As if this run had moved back. Others may have moved as well, or elsewhere.
             flat.total[run] -= np.outer(flat.weight[run], by)
@@ -216,15 +216,15 @@ class Levels:
         inside = [part[last + 1] - part[first + 1] for part in until]
         run = Levels._of(*inside, self.last)
         rest = Levels._of(*(part[-1] - own for part, own in zip(until, inside, strict=True)), self.last)
-        known, width = run._known & rest._known, self.total.shape[1]
-        a, b = (np.where(known, part.weight, 1.0) for part in (run, rest))
+        is_known, width = run._known & rest._known, self.total.shape[1]
+        a, b = (np.where(is_known, part.weight, 1.0) for part in (run, rest))
         apart = run.total / a[:, None] - rest.total / b[:, None]
         # Variances of an entry of D / (a b): of all noise in the sums, of the part that the directions share, and of sampling.
         noise, both = run.total_noise / a**2 + rest.total_noise / b**2, run.total_noise + rest.total_noise
         shared = np.square(run.total_noise / a - rest.total_noise / b) / np.where(both > 0, both, 1.0)
         sampled = rows * (run.squares / a**2 + rest.squares / b**2)
-        known &= noise + sampled > 0
-        entry = np.where(known, noise + sampled, 1.0)
+        is_known &= noise + sampled > 0
+        entry = np.where(is_known, noise + sampled, 1.0)
         # Standard deviations of the multiples of u and of v, over that of an entry: the covariance is entry (I + F F^T).
         counted = np.sqrt(np.stack([rest.weight_noise, run.weight_noise], axis=1) / entry[:, None]) / (a * b)[:, None]
         along = np.stack([run.total, rest.total], axis=2) * counted[:, None, :]
@@ -234,7 +234,7 @@ class Levels:
         # |D|^2 in units of that covariance, by the identity of Woodbury.
         scaled = squared - np.einsum("ri,ri->r", inner, np.linalg.solve(small, inner[..., None])[..., 0])
         expected = width * (noise - shared) + dim * shared + sampled
-        moved = known & (np.sqrt(np.maximum(scaled, 0.0) / entry) > np.sqrt(expected / entry) + sure)
+        moved = is_known & (np.sqrt(np.maximum(scaled, 0.0) / entry) > np.sqrt(expected / entry) + sure)
         # Noise makes the difference longer than it is.
         clear = np.maximum(squared - width * noise, 0.0)
         between = np.where(moved, a / self.weight.sum() * np.maximum(1 - a / self.weight.sum(), 0.0) * clear, 0.0)
@@ -351,14 +351,14 @@ class Tails:
     people: float
     people_error: float
 
-    def edge_above(self, most: float) -> int | None:
-        """The first edge with at most `most` people beyond it; None if more lie beyond even the last edge."""
-        within = np.flatnonzero(self.beyond <= most + _ROUNDING * self.people)
+    def edge_above(self, max_people: float) -> int | None:
+        """The first edge with at most `max_people` people beyond it; None if more lie beyond even the last edge."""
+        within = np.flatnonzero(self.beyond <= max_people + _ROUNDING * self.people)
         return int(within[0]) if len(within) else None
 
-    def edge_below(self, most: float) -> int | None:
-        """The last edge with at most `most` people not beyond it; None if more lie below even the first edge."""
-        within = np.flatnonzero(self.people - self.beyond <= most + _ROUNDING * self.people)
+    def edge_below(self, max_people: float) -> int | None:
+        """The last edge with at most `max_people` people not beyond it; None if more lie below even the first edge."""
+        within = np.flatnonzero(self.people - self.beyond <= max_people + _ROUNDING * self.people)
         return int(within[-1]) if len(within) else None
 
     def seen(self) -> tuple[float, ...]:
@@ -375,13 +375,13 @@ class Tails:
         (2.0, 2.0, 2.0, 4.0, 4.0, 4.0, 4.0, 8.0)
         """
         hidden = _SEEN * float(self.error.max())
-        found = []
+        norms = []
         for share in BEYOND:
             edge = (
                 self.edge_above(share * self.people) if hidden <= share * self.people <= self.people - hidden else None
             )
-            found.append(0.0 if edge is None else float(self.cells.edges[edge]))
-        return tuple(found)
+            norms.append(0.0 if edge is None else float(self.cells.edges[edge]))
+        return tuple(norms)
 
     def square(self, edge: int) -> float:
         """The mean squared norm if norms are clipped at this edge: the sum of d(t^2) times the share beyond t.
@@ -432,17 +432,17 @@ def read_tails(
 
     if apart:
         totals = np.maximum(sums[-1], 0.0)
-        each = ((isotonic_regression(column).x, most) for column, most in zip(sums[:-1].T, totals, strict=True))
+        each = ((isotonic_regression(column).x, total) for column, total in zip(sums[:-1].T, totals, strict=True))
         off = float(error[-1])
         return tuple(
             Tails(
                 cells=cells,
-                beyond=np.clip(column, 0.0, most)[::-1],
+                beyond=np.clip(column, 0.0, total)[::-1],
                 error=error[:-1][::-1],
-                people=float(most),
+                people=float(total),
                 people_error=off,
             )
-            for column, most in each
+            for column, total in each
         )
     counted = float(sums[-1].mean())
     number = max(counted, 0.0) if people is None else people

@@ -151,20 +151,20 @@ class SlotSums(SlotTask[Array], SumTask[SlotState, SlotState]):
 
     def private(self, question: Question, rows: Rows) -> Bounded:
         """The matrix of the slot."""
-        return Bounded(self._whole(self.closed(question, rows).kept), self.sensitivity(question), symmetric=True)
+        return Bounded(self._whole(self.closed(question, rows).summary), self.sensitivity(question), symmetric=True)
 
     def sensitivity(self, question: Question) -> float:
         """The same for every slot."""
         wide = self.wide
-        found = wide.gram_sensitivity(self.neighbours)
+        by_rows = wide.gram_sensitivity(self.neighbours)
         assert wide.unit is not None
         # A device's mean is rounded down, which moves each of (d + 1)^2 entries by less than a unit.
-        found += wide.dim * wide.unit**2 if self.device else 0.0
+        by_rows += wide.dim * wide.unit**2 if self.device else 0.0
         if self.entries == 0:
-            return found
+            return by_rows
         # Rounded up, twice: once for the root, and once for the length.
         by_counts = math.nextafter(self.seen * math.sqrt(2 * self.entries), math.inf)
-        return math.nextafter(math.hypot(found, by_counts), math.inf)
+        return math.nextafter(math.hypot(by_rows, by_counts), math.inf)
 
     def shape(self, question: Question) -> tuple[int, ...]:
         """All pairs of columns and the constant, and the counts of entries."""
@@ -191,15 +191,15 @@ class SlotSums(SlotTask[Array], SumTask[SlotState, SlotState]):
         """The released matrix. Where the number of rows is public, it is put back without noise."""
         closed = self.closed(question, rows)
         # A copy, because whoever passed a closed slot may use it again.
-        kept = np.array(closed.kept) if rows is closed else closed.kept
-        return self._whole(*self.sent(question, replace(closed, kept=kept), mechanism))
+        sums = np.array(closed.summary) if rows is closed else closed.summary
+        return self._whole(*self.sent(question, replace(closed, summary=sums), mechanism))
 
     def sent(self, question: Question, closed: ClosedSlot, mechanism: Mechanism) -> tuple[Array, ...]:
         """The same, packed: a device has no room for a whole matrix, nor for two halves."""
-        corner = closed.kept[-1]
+        corner = closed.summary[-1]
         released = release_packed(
             mechanism,
-            closed.kept,
+            closed.summary,
             sensitivity=self.sensitivity(question),
             label=self.label(question),
             share=self.share(question),
@@ -208,7 +208,7 @@ class SlotSums(SlotTask[Array], SumTask[SlotState, SlotState]):
         if self.counts:
             released[-1] = corner
         # The hub checks the same. Failing here keeps the reason at the site.
-        return (require_array(released, closed.kept.shape),)
+        return (require_array(released, closed.summary.shape),)
 
     def _whole(self, packed: Array) -> Array:
         return unpack(packed, self.shape(Question(0)), symmetric=True)
@@ -260,29 +260,29 @@ class SlotSums(SlotTask[Array], SumTask[SlotState, SlotState]):
 
     def joined(self, states: Sequence[SlotState], factors: Sequence[float]) -> SlotState:
         """Sums are added. Variances of noise count the square of what sums do."""
-        known, newest = weighed(states, factors, self.forget)
+        pairs, newest = weighed(states, factors, self.forget)
         value: Array | None = None
-        for state, weight in known:
+        for state, weight in pairs:
             value = weight * state.value if value is None else value + weight * state.value
         levels: Levels | None = None
-        for state, weight in known:
+        for state, weight in pairs:
             if state.levels is not None:
                 own = state.levels.times(weight)
                 levels = own if levels is None else levels.and_also(own)
         return SlotState(
             value=value,
             reference=newest,
-            parts=sum(weight * state.parts for state, weight in known),
-            noise=sum(weight**2 * state.noise for state, weight in known),
+            parts=sum(weight * state.parts for state, weight in pairs),
+            noise=sum(weight**2 * state.noise for state, weight in pairs),
             levels=levels,
         )
 
     def _added(self, state: SlotState, slot: int, released: Array, parts: int, noise: float) -> SlotState:
         before, now, reference = aged(state, slot, self.forget)
         old = np.zeros_like(released) if state.value is None else state.value
-        one = {"total_noise": noise, "energy_noise": noise, "weight_noise": noise}
+        variances = {"total_noise": noise, "energy_noise": noise, "weight_noise": noise}
         energy, rows = float(np.trace(self.gram_of(released))), self.count_of(released)
-        levels = Levels.of(slot, self.total_of(released), energy=energy, weight=rows, **one).times(now)
+        levels = Levels.of(slot, self.total_of(released), energy=energy, weight=rows, **variances).times(now)
         # Variances of noise fade with the square of what sums fade by.
         return replace(
             state,
@@ -342,20 +342,20 @@ class _OpenSums(OpenSlot):
         good = np.isfinite(rows) if task.domain.gaps is None else ~np.isinf(rows)
         require(bool(good.all()), "rows must be finite")
         whole = np.full((len(rows), dim + 1), task.constant)
-        given = Block(rows, weights)
+        block = Block(rows, weights)
         dense(task.domain, Block(rows), out=whole[:, :dim] if len(rows) else None)
-        kept = len(rows)
+        n_kept = len(rows)
         if task.gaps is not None and task.drops:
-            there = task.gaps.kept(given)
+            mask = task.gaps.kept(block)
             # Without its constant a row adds nothing at all.
-            whole[~there, dim] = 0.0
-            kept = int(there.sum())
+            whole[~mask, dim] = 0.0
+            n_kept = int(mask.sum())
         # Clipped again with the constant, on the grid this time: the bound then holds to the last bit.
         add_packed(Block(whole, weights), self._wide, self._packed[self._counted :])
         if task.gaps is not None and task.entries:
             for start in range(0, len(rows), _COUNTED_ROWS):
-                self._seen += observed_in(given.piece(start, _COUNTED_ROWS), task.gaps)
-        self._rows, self._kept = self._rows + len(rows), self._kept + kept
+                self._seen += observed_in(block.piece(start, _COUNTED_ROWS), task.gaps)
+        self._rows, self._kept = self._rows + len(rows), self._kept + n_kept
         self._people += len(rows) if weights is None else float(weights.sum())
 
     def close(self) -> ClosedSlot:
@@ -365,22 +365,22 @@ class _OpenSums(OpenSlot):
         # Given away: nothing can be added to a closed slot.
         sums, self._packed = self._packed, np.empty(0, dtype=np.int64)
         # The floats take the memory of the whole numbers, some at a time: a device has no room for both.
-        kept = sums.view(np.float64)
+        packed = sums.view(np.float64)
         for start in range(self._counted, len(sums), _STRIP):
             some = sums[start : start + _STRIP]
             # Whole numbers are divided, before any conversion: the sensitivity counts the unit that this rounds off.
             # A device has the mean of the rows that count.
             some = some // max(self._kept, 1) if task.device else some
-            kept[start : start + _STRIP] = some.astype(np.float64) * unit**2
+            packed[start : start + _STRIP] = some.astype(np.float64) * unit**2
         if task.entries:
             whole = (self._seen // max(self._rows, 1) if task.device else self._seen) >> _COARSER
             more = task.side - self._wide.dim
             counts = np.zeros((more, task.side))
             counts[:, more:].flat[: task.entries] = whole * (COUNT_UNIT * 2**_COARSER * task.seen)
-            kept[: self._counted] = np.concatenate([line[at:] for at, line in enumerate(counts)])
+            packed[: self._counted] = np.concatenate([line[at:] for at, line in enumerate(counts)])
         if task.counts:
             # Exact, where it is public: on the grid the constant is a little shorter.
             size = 1.0 if task.device else float(round(self._people))
-            kept[-1] = size * task.constant**2
+            packed[-1] = size * task.constant**2
         # The size would tell how many rows came, so it is zero where that is protected.
-        return ClosedSlot(kept, task.domain.dim, self._rows if task.counts else 0)
+        return ClosedSlot(packed, task.domain.dim, self._rows if task.counts else 0)

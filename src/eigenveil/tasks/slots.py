@@ -62,9 +62,9 @@ def weighed(
     states: Sequence[SlotState], factors: Sequence[float], forget: float
 ) -> tuple[list[tuple[SlotState, float]], int]:
     """The states that hold anything, each with its factor times its age, and the newest reference slot."""
-    known = [(state, factor) for state, factor in zip(states, factors, strict=True) if state.value is not None]
-    newest = max((state.reference for state, _ in known), default=-1)
-    return [(state, factor * forget ** (2 * (newest - state.reference))) for state, factor in known], newest
+    pairs = [(state, factor) for state, factor in zip(states, factors, strict=True) if state.value is not None]
+    newest = max((state.reference for state, _ in pairs), default=-1)
+    return [(state, factor * forget ** (2 * (newest - state.reference))) for state, factor in pairs], newest
 
 
 @final
@@ -75,7 +75,7 @@ class ClosedSlot:
     It has the public `size` of the slot, where the relation makes that public. It is passed to `Task.work` as rows are.
     """
 
-    kept: Any
+    summary: Any
     dim: int
     size: int
 
@@ -189,7 +189,7 @@ class SlotSketches(SlotTask[Sketches]):
     >>> task = SlotSketches(dim=2, width=2, slots=1)
     >>> slot = task.open()
     >>> slot.add(np.diag([3.0, 1.0]))
-    >>> task.closed(Question(0), slot.close()).kept.subspace.values.round(9).tolist()
+    >>> task.closed(Question(0), slot.close()).summary.subspace.values.round(9).tolist()
     [3.0, 1.0]
     """
 
@@ -221,7 +221,7 @@ class SlotSketches(SlotTask[Sketches]):
     def work(self, question: Question, rows: Rows, mechanism: Mechanism) -> Sketches:
         """The sketch. Noise is refused: no bound is known on how far one person moves it."""
         require(mechanism.scale(1.0) == 0, "sketches cannot have noise: a private stream sends sums")
-        sketch: Sketch = self.closed(question, rows).kept
+        sketch: Sketch = self.closed(question, rows).summary
         # The infinite sensitivity makes every mechanism with noise refuse it.
         mechanism.release(Bounded(sketch.subspace.values, np.inf), label=f"slot {question.step + 1}")
         return (sketch,)
@@ -238,8 +238,13 @@ class SlotSketches(SlotTask[Sketches]):
         """For each: basis, (d, r), values, (r,), mean, (d,), and weight with energy, (2,)."""
         return tuple(
             array
-            for one in part
-            for array in (one.subspace.basis, one.subspace.values, one.mean, np.array([one.weight, one.energy]))
+            for sketch in part
+            for array in (
+                sketch.subspace.basis,
+                sketch.subspace.values,
+                sketch.mean,
+                np.array([sketch.weight, sketch.energy]),
+            )
         )
 
     def part(self, question: Question, arrays: tuple[Array, ...]) -> Sketches:
@@ -277,7 +282,7 @@ class SlotSketches(SlotTask[Sketches]):
         """The state with all sketches of this round, truncated once."""
         require(mechanism.scale(1.0) == 0, "sketches cannot have noise at the hub: a private stream sends sums")
         before, now, reference = aged(state, slot, self.forget)
-        sketches = [one.faded(now) for one in total]
+        sketches = [sketch.faded(now) for sketch in total]
         if state.value is not None:
             sketches.insert(0, state.value.faded(before))
         merged = self._merged(sketches)
@@ -285,11 +290,11 @@ class SlotSketches(SlotTask[Sketches]):
 
     def joined(self, states: Sequence[SlotState], factors: Sequence[float]) -> SlotState:
         """Sketches are merged with one truncation."""
-        known, newest = weighed(states, factors, self.forget)
-        if not known:
+        pairs, newest = weighed(states, factors, self.forget)
+        if not pairs:
             return self.start()
-        merged = self._merged([state.value.faded(weight) for state, weight in known])
-        return SlotState(value=merged, reference=newest, parts=sum(weight * state.parts for state, weight in known))
+        merged = self._merged([state.value.faded(weight) for state, weight in pairs])
+        return SlotState(value=merged, reference=newest, parts=sum(weight * state.parts for state, weight in pairs))
 
     def _merged(self, sketches: Sequence[Sketch]) -> Sketch:
         return merge_many(sketches, rank=min(self.dim, _AT_HUB * self.width), center=self.center)
@@ -334,7 +339,7 @@ class _OpenSketch(OpenSlot):
         task, rows = self._task, np.concatenate([np.empty((0, self._task.dim)), *self._held])
         self._held, self._waiting = [], 0
         fresh = Sketch.of(rows, rank=task.width, center=task.center)
-        both = [one for one in (self._sketch, fresh) if one.weight > 0]
+        both = [sketch for sketch in (self._sketch, fresh) if sketch.weight > 0]
         if both:
             # A first piece is kept as it is: a merge would cost a decomposition and find the same directions.
             self._sketch = both[0] if len(both) == 1 else merge_many(both, rank=task.width, center=task.center)

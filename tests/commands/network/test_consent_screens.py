@@ -114,7 +114,7 @@ def screen(
                 ),
                 life=LIFE,
             )
-            ledger.commit("1" * 64, 0, came=b"", said=[b"x"], charges=[Charge("mean", 0.1)])
+            ledger.commit("1" * 64, 0, came=b"", replies=[b"x"], charges=[Charge("mean", 0.1)])
         made: Any = PeerAgent if study.carrier == "gossip" else SiteAgent
         agent: SiteAgent | PeerAgent = made(
             study,

@@ -104,7 +104,7 @@ def test_one_that_is_ended_is_told_whether_it_can_come_back(
         self._durable_ledger.join(self.account, life=None if self.policy is None else self.policy.life)
         self._on_event(Event("began"))
         if released:
-            self._durable_ledger.commit(digest, 0, came=b"", said=[b"x"], charges=[Charge("mean", 0.1)])
+            self._durable_ledger.commit(digest, 0, came=b"", replies=[b"x"], charges=[Charge("mean", 0.1)])
         signal.raise_signal(signal.SIGTERM)
         await asyncio.Event().wait()
 

@@ -176,7 +176,7 @@ def test_costs_add_up_in_squares_and_are_rounded_against_the_reader(tmp_path: Pa
             ),
             life=life,
         )
-        ledger.commit("1" * 64, 0, came=b"", said=[b"x"], charges=[Charge("sum", 0.3)])
+        ledger.commit("1" * 64, 0, came=b"", replies=[b"x"], charges=[Charge("sum", 0.3)])
         (state,) = ledger.datasets()
         said = cost_fact(account, state, life=life, joined=False).text
         spent, reserved = rounded(epsilon_of(0.3, 1e-5)), rounded(epsilon_of(0.5, 1e-5))

@@ -56,7 +56,7 @@ def expected(method: str, captured: float, **other: Any) -> Forecast:
         memory=2_345_000,
         rounds=7,
         traffic=67_800,
-        least=421,
+        min_people=421,
         refused="",
         guarantee=f"the guarantee of {method.partition('/')[0]}",
         params=candidate.params,

@@ -48,7 +48,7 @@ def path(tmp_path: Path) -> Path:
     with DurableLedger.open(found) as ledger_file:
         ledger_file.declare("patients", PRINT)
         ledger_file.join(account("heart", mu=0.2, beyond=1e-9), life=LIFE)
-        ledger_file.commit(digits("heart"), 0, came=b"ask", said=[SAID], charges=[Charge("sum", 0.1)])
+        ledger_file.commit(digits("heart"), 0, came=b"ask", replies=[SAID], charges=[Charge("sum", 0.1)])
         ledger_file.join(account("hearts and lungs", mu=0.1), life=LIFE)
         ledger_file.note(digits("heart"), "consent given")
         ledger_file.log(digits("heart"), REASON)

@@ -257,7 +257,7 @@ def test_good_rows_before_a_bad_one_are_given_out_and_no_value_is_shown() -> Non
 def test_another_encoding_is_decoded() -> None:
     how = FileParams(encoding="latin-1")
     text = TextRows.of(CsvHeader.of("größe,b".encode(), Path("x.csv"), how), ("größe",))
-    assert text.rows(["1,é\n".encode("latin-1")], seen=0).tolist() == [[1.0]]
+    assert text.rows(["1,é\n".encode("latin-1")], n_read=0).tolist() == [[1.0]]
 
 
 def test_records_are_lines() -> None:

@@ -194,7 +194,7 @@ def exact_history_sums(table: Array, region: Histories) -> tuple[Any, Any, Any]:
     total, trace = [Fraction(0)] * region.dim, Fraction(0)
     gram = [[Fraction(0)] * region.dim for _ in range(region.dim)]
     for items in history_items(table, region):
-        most = max(len(items), region.least)
+        most = max(len(items), region.min_degree)
         length = Fraction(math.floor(HISTORY_INSIDE / math.sqrt(most) / 2.0**-33)) / 2**33
         weight = Fraction(math.floor(HISTORY_INSIDE / most / 2.0**-36)) / 2**36
         trace += Fraction(math.floor(len(items) * (HISTORY_INSIDE / most) / 2.0**-32)) / 2**32

@@ -97,7 +97,7 @@ def history_cases(draw: st.DrawFn) -> HistoryCase:
     weights = None
     if near is not Neighbours.INTERACTION and draw(st.booleans()):
         weights = rng.choice(WEIGHTS, count)
-    region = Histories(dim=count, least=least, columns=columns, weights=weights)
+    region = Histories(dim=count, min_degree=least, columns=columns, weights=weights)
     storages = [draw(st.sampled_from(STORAGES))] * 2
     if draw(st.booleans()):
         storages[1] = draw(st.sampled_from(STORAGES))
@@ -113,7 +113,7 @@ def obvious_rows(table: Array, region: Histories) -> Array:
         items = [place for place, column in enumerate(columns) if history[column] != 0]
         weights = {item: 1.0 if region.weights is None else float(region.weights[item]) for item in items}
         # Of the length that as many ones have.
-        length = np.sqrt(len(items) / max(len(items), region.least))
+        length = np.sqrt(len(items) / max(len(items), region.min_degree))
         for item in items:
             rows[at, item] = length * weights[item] / np.sqrt(sum(w**2 for w in weights.values()))
     return rows

@@ -368,7 +368,10 @@ def test_sums_of_histories_depend_on_nothing_but_the_users(
 ) -> None:
     rng, release = np.random.default_rng(seed), HISTORY_SUMS[name]
     region = Histories(
-        dim=dim, least=int(rng.integers(1, 9)), columns=None, weights=rng.choice(WEIGHTS, dim) if weighted else None
+        dim=dim,
+        min_degree=int(rng.integers(1, 9)),
+        columns=None,
+        weights=rng.choice(WEIGHTS, dim) if weighted else None,
     )
     table = Table((rng.random((150, dim)) < 0.4).astype(np.float64), None, sparse)
     here = release(table.rows(), region)
@@ -591,7 +594,7 @@ def test_lengths_from_differences_of_running_sums_are_convicted(monkeypatch: pyt
 @pytest.mark.parametrize("dim", WIDTHS)
 def test_a_user_becomes_the_same_whatever_is_beside_them(dim: int, weighted: bool) -> None:
     rng = np.random.default_rng(dim)
-    region = Histories(dim=dim, least=3, columns=None, weights=rng.uniform(0.1, 9.0, dim) if weighted else None)
+    region = Histories(dim=dim, min_degree=3, columns=None, weights=rng.uniform(0.1, 9.0, dim) if weighted else None)
     basis = on_basis_grid(basis_of(dim))
     row = (rng.random((1, dim)) < 0.7).astype(np.float64)
     for sparse in (False, True):

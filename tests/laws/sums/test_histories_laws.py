@@ -120,7 +120,7 @@ def one_item_less(items: int, least: int, dim: int) -> HistoryCase:
     table[0, :items] = 1.0
     fewer = table.copy()
     fewer[0, 0] = 0.0
-    region = Histories(dim=dim, least=least)
+    region = Histories(dim=dim, min_degree=least)
     return HistoryCase((table, fewer), DenseRows(table), DenseRows(fewer), region, Neighbours.INTERACTION)
 
 
@@ -180,7 +180,7 @@ def test_the_bounds_of_a_whole_user_are_reached(name: str) -> None:
     full, none = np.ones((1, 4)), np.zeros((1, 4))
     for near in (Neighbours.ZERO_OUT, Neighbours.ADD_REMOVE):
         other = DenseRows(none if near is Neighbours.ZERO_OUT else none[:0])
-        sides = [RELEASES[name](rows, Histories(dim=4, least=3), near) for rows in (DenseRows(full), other)]
+        sides = [RELEASES[name](rows, Histories(dim=4, min_degree=3), near) for rows in (DenseRows(full), other)]
         # Rows are rounded down to multiples of 2^-33 for a sum, of 2^-36 for products, and squares to 2^-32.
         assert 1 - 2.0**-31 <= gap(*sides) <= sides[0].sensitivity == 1.0
 
@@ -216,7 +216,7 @@ def test_values_in_place_of_ones_are_convicted(monkeypatch: pytest.MonkeyPatch) 
     table = np.array([[1.0, 4.0, 0.0]])
     fewer = np.array([[1.0, 0.0, 0.0]])
     for near, other in ((Neighbours.INTERACTION, fewer), (Neighbours.ZERO_OUT, 0 * table)):
-        case = HistoryCase((table, other), DenseRows(table), DenseRows(other), Histories(dim=3, least=2), near)
+        case = HistoryCase((table, other), DenseRows(table), DenseRows(other), Histories(dim=3, min_degree=2), near)
         check(RELEASES["gram"], case)
         with monkeypatch.context() as patch, pytest.raises(AssertionError):
             patch.setattr(Histories, "_items", items)
@@ -254,7 +254,7 @@ def test_degrees_over_all_items_where_some_are_used_would_be_no_more_sensitive(c
     columns = np.arange(region.dim) if region.columns is None else region.columns
     if region.weights is not None:
         return
-    whole = Histories(dim=case.tables[0].shape[1], least=region.least)
+    whole = Histories(dim=case.tables[0].shape[1], min_degree=region.min_degree)
     grams, sums = [], []
     for table in case.tables:
         rows = obvious_rows(table, whole)[:, columns]

@@ -199,7 +199,7 @@ class HubKilling:
 
     def refused(self) -> list[str]:
         """What sites refused of the hub's messages."""
-        return [one.words for who, one in self.company.happened if who != "hub" and one.what == "refused"]
+        return [one.text for who, one in self.company.happened if who != "hub" and one.what == "refused"]
 
     def questions(self, life: int) -> list[Any]:
         """What the hub said in one of its lives."""

@@ -307,7 +307,7 @@ def test_a_ledger_keeps_the_keys_and_one_round_however_long_the_stream_is(tmp_pa
     for slot in range(7):
         world.slot(slot)
         steps = world.ledgers[NAMES[0]].join(world.accounts[NAMES[0]], life=None).steps
-        kept.append(sum(step.kept for step in steps))
+        kept.append(sum(step.is_stored for step in steps))
     # The five steps of keys, three of the last round, and the last two slots.
     assert max(kept) <= 10
     assert kept[-1] == kept[3]

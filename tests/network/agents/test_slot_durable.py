@@ -86,10 +86,10 @@ class World:
         parts = StoredParts(ledger, STUDY, masked=masked is not None)
         party: Any
         if masked is None:
-            party = parties.member(name, ledger=before.ledger, kept=parts)
+            party = parties.member(name, ledger=before.ledger, stored=parts)
         else:
             party = parties.masked_member(
-                name, identity=self.identities[name], secret=joined.secret, ledger=before.ledger, kept=parts
+                name, identity=self.identities[name], secret=joined.secret, ledger=before.ledger, stored=parts
             )
         self.sites[name] = DurableSlotSite(
             party,

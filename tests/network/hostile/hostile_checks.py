@@ -43,12 +43,12 @@ def logged(company: Company, name: str = "site 0") -> list[str]:
 
 def refusals(company: Company, name: str = "site 0") -> list[str]:
     """What a site told those who look on of what it refused."""
-    return [told.words for who, told in company.happened if who == name and told.what == "refused"]
+    return [told.text for who, told in company.happened if who == name and told.what == "refused"]
 
 
 def declined(company: Company, name: str = "site 0") -> list[str]:
     """What a site told those who look on of why there was no part of it."""
-    told = [event.words for who, event in company.happened if who == name and event.what == "said"]
+    told = [event.text for who, event in company.happened if who == name and event.what == "said"]
     return [words for words in told if "has no part to give" in words]
 
 

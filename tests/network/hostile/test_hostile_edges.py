@@ -96,7 +96,7 @@ def test_a_message_that_is_too_long_is_not_read_and_ends_one_connection_only(tmp
             require_paid(company, hub.got)
 
     asyncio.run(asking())
-    left = [told.words for who, told in company.happened if who == "site 0" and told.what == "left"]
+    left = [told.text for who, told in company.happened if who == "site 0" and told.what == "left"]
     assert left == ["it announced a message of 131072 bytes, and at most 65536 are allowed"]
 
 

@@ -71,7 +71,7 @@ def test_a_waiting_hub_keeps_nothing_of_what_one_sender_floods_it_with(tmp_path:
     grown, _ = asyncio.run(flooding())
     assert grown < count * LIMIT / 2
     assert (tmp_path / "hub.transcript").stat().st_size < 1 << 20
-    left = [told.words for who, told in company.happened if who == "hub" and told.what == "left"]
+    left = [told.text for who, told in company.happened if who == "hub" and told.what == "left"]
     assert any(f"at most {LIMIT} are allowed" in words for words in left)
     assert set(company.models) == {"hub", *company.names}
 
@@ -206,12 +206,12 @@ def test_a_study_that_is_opened_again_is_read_one_step_at_a_time(tmp_path: Path)
     with DurableLedger.open(path) as ledger:
         ledger.join(account, life=None)
         for number in range(steps):
-            ledger.commit(account.study, number, came=os.urandom(size), said=[os.urandom(size)], charges=[])
+            ledger.commit(account.study, number, came=os.urandom(size), replies=[os.urandom(size)], charges=[])
     tracemalloc.start()
     try:
         with DurableLedger.open(path) as ledger:
             opened = ledger.join(account, life=None)
-            found = [(len(step.came), len(step.said[0])) for step in opened.steps]
+            found = [(len(step.came), len(step.replies[0])) for step in opened.steps]
         most = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

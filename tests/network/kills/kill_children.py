@@ -174,7 +174,7 @@ def hub(life: Life) -> None:
 
 
 def _told(life: Life, event: Event) -> None:
-    life.say("told", event.what, event.who, event.words)
+    life.say("told", event.what, event.who, event.text)
 
 
 def _deliver(life: Life, model: Model) -> None:

@@ -85,8 +85,8 @@ def numbers_in(data: bytes) -> bytes | None:
     match decode(data).body:
         case Give(arrays=arrays):
             return b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
-        case Masked(words=words):
-            return words_digest(b"", words)
+        case Masked(limbs=limbs):
+            return words_digest(b"", limbs)
         case _:
             return None
 

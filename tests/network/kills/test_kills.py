@@ -121,7 +121,7 @@ def test_a_ledger_for_which_there_is_no_room_is_not_made_and_with_room_it_is(tmp
         try:
             with contextlib.suppress(LedgerError), DurableLedger.open(folder / "ledger") as ledger:
                 ledger.join(account(), life=LIFE)
-                ledger.commit(account().study, 0, came=b"", said=[b"x" * 100_000], charges=[])
+                ledger.commit(account().study, 0, came=b"", replies=[b"x" * 100_000], charges=[])
             more()
             with DurableLedger.open(folder / "ledger") as ledger:
                 ledger.join(account(), life=LIFE)

@@ -352,7 +352,7 @@ class EvilHub:
             answer = self.say(name, Ask(round_, question))
             if answer is not None:
                 assert isinstance(answer, Masked)
-                got[name] = self.words[name, round_] = answer.words
+                got[name] = self.words[name, round_] = answer.limbs
                 self.asked[name, round_] = question_digest(question)
         return got
 

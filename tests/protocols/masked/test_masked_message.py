@@ -118,7 +118,7 @@ def test_a_spoiled_answer_is_refused_and_its_sender_left_out(step: str, how: str
 
 def test_a_changed_part_is_refused_and_without_the_check_it_gets_into_the_sum(monkeypatch: Patch) -> None:
     def change(body: Masked) -> Masked:
-        return replace(body, words=body.words + np.uint64(1 << 40))
+        return replace(body, limbs=body.limbs + np.uint64(1 << 40))
 
     them = masked_company()
     result, process = run(them, only(change, Masked))
@@ -138,7 +138,7 @@ def test_a_part_that_another_site_signed_is_refused(monkeypatch: Patch) -> None:
         other = them.members["site 3"]
 
         def change(body: Masked) -> Masked:
-            words = np.zeros_like(body.words)
+            words = np.zeros_like(body.limbs)
             assert other._session is not None
             said = words_digest(question_digest(Question()), words)
             return Masked(0, words, other._session.sign(0, "mask", said))
@@ -155,7 +155,7 @@ def test_a_part_that_another_site_signed_is_refused(monkeypatch: Patch) -> None:
 @pytest.mark.parametrize("words", [np.zeros(1), np.zeros(1, dtype=np.uint64), np.zeros((1, 15), dtype=np.uint64)])
 def test_a_part_of_the_wrong_length_or_kind_is_refused(words: Any, monkeypatch: Patch) -> None:
     def change(body: Masked) -> Masked:
-        return replace(body, words=words)
+        return replace(body, limbs=words)
 
     them = masked_company()
     result, process = run(them, only(change, Masked))
@@ -428,8 +428,8 @@ def bad_message(message: Message) -> Iterator[tuple[str, Body]]:
             yield "declined, signed for something else", replace(body, data=DECLINED, table=())
             yield "a part out of place", Masked(body.round, np.zeros(15, dtype=np.uint64), body.signature)
         case Masked():
-            yield "words flipped", replace(body, words=body.words ^ np.uint64(1))
-            yield "words cut", replace(body, words=body.words[:-1])
+            yield "words flipped", replace(body, limbs=body.limbs ^ np.uint64(1))
+            yield "words cut", replace(body, limbs=body.limbs[:-1])
             yield "signature flipped", replace(body, signature=flipped(body.signature))
             yield "signature cut", replace(body, signature=body.signature[:63])
             yield "next round", replace(body, round=body.round + 1)

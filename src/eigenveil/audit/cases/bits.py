@@ -64,7 +64,8 @@ _SPREAD: Final = 0.2
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class _Tables:
-    """A table with the person, `including`, (n + 1, d), and one `without`, (n, d) or with a blank row; and which of them is true."""
+    """A table with the person, `including`, (n + 1, d), and one `without`, (n, d) or with a blank row; and which of them is "
+    "true."""
 
     without: Array
     including: Array

@@ -143,7 +143,7 @@ def stream_on_a_ledger(
     )
     joined, parts = ledger.join(account, life=None), StoredParts(ledger, study)
     site = DurableSlotSite(
-        parties.member("north", kept=parts),
+        parties.member("north", stored=parts),
         ledger,
         joined,
         parts=parts,

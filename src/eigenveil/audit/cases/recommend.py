@@ -135,7 +135,7 @@ def _user(budget: Budget, rng: Generator, state: int | None) -> Trial:
 
 def _item(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """All pairs of items. Each canary is one item of a user who has exactly the least number that histories count for."""
-    base, domain = np.repeat(np.eye(_ITEMS), _USERS, axis=0), Histories(dim=_ITEMS, least=_LEAST)
+    base, domain = np.repeat(np.eye(_ITEMS), _USERS, axis=0), Histories(dim=_ITEMS, min_degree=_LEAST)
     ends = (np.arange(_ITEMS)[:, None] + np.arange(_LEAST)) % _ITEMS
     canaries = np.zeros((_ITEMS, _ITEMS))
     np.put_along_axis(canaries, ends, 1.0, axis=1)

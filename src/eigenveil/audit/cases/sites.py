@@ -295,9 +295,9 @@ def _seen_before_unmasking(budget: Budget, rng: Generator, state: int | None, *,
         # Of the noise charged for, this site adds its share.
         alone = 1 / (charge.mu * math.sqrt(terms.lattice.honest))
         # Masks come off in place, and the words as they were sent are looked at too.
-        unmasked = body.words.copy()
+        unmasked = body.limbs.copy()
         add_masks(unmasked, _told(members[names[-1]], members[names[0]], body.round), question_digest(question))
-        for limbs, looks in ((body.words, raw), (unmasked, less)):
+        for limbs, looks in ((body.limbs, raw), (unmasked, less)):
             look = crowd.look(knowledge, terms.read(limbs, task, query, fraction), sites=names[-1:], scale=alone)
             looks.append(replace(look, charged=charge.mu))
     # Two views of the same words: guesses use the second, and noise that is too small shows in either.

@@ -129,7 +129,9 @@ class DaskRows:
             self._submit(there.summed, described, future, partition.digest, number)
             for number, (future, partition) in enumerate(zip(self.futures, self.facts, strict=True))
         ]
-        watched = dict(zip(level, (partition.count for partition in self.facts), strict=True)) if progress is not None else {}
+        watched = (
+            dict(zip(level, (partition.count for partition in self.facts), strict=True)) if progress is not None else {}
+        )
         while len(level) > 1:
             groups = [level[at : at + _FAN_IN] for at in range(0, len(level), _FAN_IN)]
             level = [self._submit(there.joined, described, group) for group in groups]
@@ -403,7 +405,9 @@ def _opened(parts: Sequence[Any], plan: PartitionPlan) -> DaskRows | PartitionRo
         client = _client()
         workers = _agreed(client)
         futures = client.compute(tasks)
-        facts = answers_of(client, [client.submit(there.answered, there.facts_of, piece, pure=False) for piece in futures])
+        facts = answers_of(
+            client, [client.submit(there.answered, there.facts_of, piece, pure=False) for piece in futures]
+        )
     require(len({(piece.dim, piece.sparse) for piece in facts}) == 1, _ALIKE)
     return DaskRows(client=client, futures=tuple(futures), facts=tuple(facts), workers=workers, gaps=plan.gaps)
 

@@ -198,7 +198,9 @@ def answered(act: Callable[..., Any], *args: Any) -> Any:
 def named_by(partition: Partition, ids: Any) -> Partition:
     """The partition, with the people that a column beside it names."""
     checked_ids = identifiers(ids)
-    require(len(checked_ids) == partition.rows.shape[0], "person must have one identifier per row, in the same partitions")
+    require(
+        len(checked_ids) == partition.rows.shape[0], "person must have one identifier per row, in the same partitions"
+    )
     names, codes = np.unique(checked_ids, return_inverse=True)
     return replace(partition, people=People.of(names.tolist(), codes))
 

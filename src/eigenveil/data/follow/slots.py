@@ -179,7 +179,9 @@ class SlotEnd:
         except (KeyError, TypeError):
             raise ValueError("this is not the end of a slot") from None
         is_valid = all(isinstance(name, str) and type(size) is int and size >= 0 for name, size in reach)
-        require(is_valid and type(slot) is int and slot >= -1 and isinstance(wall, float), "this is not the end of a slot")
+        require(
+            is_valid and type(slot) is int and slot >= -1 and isinstance(wall, float), "this is not the end of a slot"
+        )
         return cls(slot, wall, reach)
 
     def to_line(self) -> bytes:
@@ -375,7 +377,9 @@ class WatchedEnds:
         slot = slot if last is None else max(slot, last.slot + 1)
         self.first = max(self._slot, slot, self._rule.slot_at(now))
         rule = {"start": self._rule.start, "seconds": self._rule.seconds, "horizon": self._rule.horizon}
-        instructions = json.dumps(rule | {"slot": slot, "last": last.reach[-1] if last is not None and last.reach else None})
+        instructions = json.dumps(
+            rule | {"slot": slot, "last": last.reach[-1] if last is not None and last.reach else None}
+        )
         self._handle = os.open(self._notes, os.O_RDONLY | os.O_CLOEXEC)
         self._process = subprocess.Popen(
             # Isolated, and without what is installed: it needs the standard library alone.

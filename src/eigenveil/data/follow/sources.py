@@ -157,9 +157,9 @@ def follow(
     ...     file = Path(folder) / "sensor.csv"
     ...     _ = file.write_text("a,b\\n1,2\\n3,")
     ...     followed = follow(file)
-    ...     rows, offset = followed.read(Offset(), most=100)
+    ...     rows, offset = followed.read(Offset(), max_rows=100)
     ...     _ = file.write_text("a,b\\n1,2\\n3,4\\n")
-    ...     more, _ = followed.read(offset, most=100)
+    ...     more, _ = followed.read(offset, max_rows=100)
     >>> rows.tolist(), more.tolist()
     ([[1.0, 2.0]], [[3.0, 4.0]])
     """
@@ -458,7 +458,12 @@ class FollowedPipe:
         # A fast writer is not let in without end: what is not taken waits in the pipe and stops the writer.
         records, ends = list[bytes](), list[int]()
         while True:
-            while len(self._held) < _MOST_BYTES and self._held.count(b"\n") < max_rows and not self._over and self._ready():
+            while (
+                len(self._held) < _MOST_BYTES
+                and self._held.count(b"\n") < max_rows
+                and not self._over
+                and self._ready()
+            ):
                 self._take()
             records, ends = whole_records(self._held, max_rows=max_rows, comment=self._text.comment)
             if records or b"\n" not in self._held:

@@ -344,7 +344,7 @@ class _Blocks:
         import pyarrow.csv as pc
 
         self.table, self.numbers, self.texts = table, numbers, texts
-        self.seen, self.worded, self.bad = 0, frozenset[str](), tuple[str, ...]()
+        self.n_read, self.worded, self.bad = 0, frozenset[str](), tuple[str, ...]()
         # pyarrow needs a whole line in one block, so the block is as long as the longest line that is accepted.
         self.reading = pc.ReadOptions(column_names=list(table.names), use_threads=False, block_size=LONGEST_LINE)
         self.parsing = pc.ParseOptions(
@@ -362,7 +362,7 @@ class _Blocks:
                 continue
             table = self._table(chunk)
             if table is not None:
-                self.seen += table.num_rows
+                self.n_read += table.num_rows
                 if table.num_rows:
                     yield table
                 continue
@@ -475,8 +475,8 @@ class _Blocks:
 
     def _refusal(self, line: bytes) -> ValueError:
         """The error for a line that cannot be read, after `seen` good rows. It names columns and shows no value."""
-        table, where = self.table, f"{self.table.source} cannot be read after row {self.seen}"
-        above = table.above if self.seen == 0 else ""
+        table, where = self.table, f"{self.table.source} cannot be read after row {self.n_read}"
+        above = table.above if self.n_read == 0 else ""
         if above and table.titled:
             # Not its columns are at fault.
             title = f"{table.source}: the first line seems to be a comment or a title, and not the column names"
@@ -530,7 +530,7 @@ class _Blocks:
             advice = f"{comma.removeprefix('. ')}. Otherwise {advice[:1].lower()}{advice[1:]}{above}"
         else:
             advice += comma + above
-        if self.seen:
+        if self.n_read:
             advice += ". If that line alone is at fault, as a line of totals is, correct it"
         return ColumnsError(f"{where}: not a number in {which}", bad, advice=advice, drop=to_drop(bad, self.numbers))
 
@@ -571,7 +571,7 @@ def whole_records(data: bytes, *, max_rows: int, comment: bytes | None = None) -
     A record is one line, also where a quote is open: otherwise the text of one row, such as 5" pipe, would take all rows after
     it for its own until the next quote comes. What has no line end yet is incomplete.
 
-    >>> whole_records(b'1,2\\n\\n"a\\nb",3\\n4,', most=5)
+    >>> whole_records(b'1,2\\n\\n"a\\nb",3\\n4,', max_rows=5)
     ([b'1,2\\n', b'"a\\n', b'b",3\\n'], [4, 8, 13])
     """
     records: list[bytes] = []
@@ -672,7 +672,9 @@ class TextRows:
                 # A gap, or no number: the slower way below tells them apart.
                 pass
         numbers = [form.number(fields[index]) for index in self.places]
-        return None if any(number is None for number in numbers) else [number for number in numbers if number is not None]
+        return (
+            None if any(number is None for number in numbers) else [number for number in numbers if number is not None]
+        )
 
     def _refusal(self, record: bytes, n_read: int) -> ValueError:
         header, where = self.header, f"{self.header.source} cannot be read after row {n_read}"

@@ -131,7 +131,7 @@ def _parts(path: Path) -> tuple[Path, ...]:
     folders = [entry.name for entry in inside if entry.is_dir()]
     require(
         not folders,
-        f"{path} has folders in it: {listed(folders, most=5)}. Give one of them, or move their files together",
+        f"{path} has folders in it: {listed(folders, max_count=5)}. Give one of them, or move their files together",
     )
     require(len(files) > 0, f"{path} is a folder without Parquet files. Give a file in it")
     return files

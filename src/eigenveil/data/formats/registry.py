@@ -105,7 +105,9 @@ def followed_format(source: Any, how: "FileParams") -> Format:
             raise ParameterError(f"only {choices} can be followed, got {{kind=}}", kind=how.kind)
         return format_
     name = source.name.lower() if isinstance(source, Path) and source.is_file() else ""
-    others = [ending for candidate in FORMATS if candidate not in able for ending in (*candidate.suffixes, *candidate.advice)]
+    others = [
+        ending for candidate in FORMATS if candidate not in able for ending in (*candidate.suffixes, *candidate.advice)
+    ]
     if name.endswith(tuple(others)):
         # Its first line is no line of names, and an error must not quote it.
         raise ValueError(
@@ -157,7 +159,9 @@ def require_carried(ending: str, schema: Any = None, *, option: str) -> None:
     require(
         output.has_text, f"--carry needs {option} {', '.join(fitting[:-1])} or {fitting[-1]}: {ending} has numbers only"
     )
-    nested = [] if schema is None or output.has_nested else [field.name for field in schema if types.is_nested(field.type)]
+    nested = (
+        [] if schema is None or output.has_nested else [field.name for field in schema if types.is_nested(field.type)]
+    )
     fitting = [other for other, each in OUTPUTS.items() if each.has_nested]
     require(
         not nested,

@@ -194,7 +194,9 @@ def cell_batches(
         bad = {name: kind for name, kind in kinds.items() if kind != "number"}
         if bad:
             shown = listed(f"{name} ({kind})" for name, kind in bad.items())
-            where = f"{table.source} cannot be read after row {n_read}: columns must hold numbers; these do not: {shown}"
+            where = (
+                f"{table.source} cannot be read after row {n_read}: columns must hold numbers; these do not: {shown}"
+            )
             typed = any(texts_are_numbers([cell for cell in cells[name] if isinstance(cell, str)]) for name in bad)
             advice = advice_for(bad) + ". Numbers that are stored as text must be stored as numbers first" * typed
             raise ColumnsError(where, tuple(bad), advice=advice, drop=to_drop(tuple(bad), numbers))

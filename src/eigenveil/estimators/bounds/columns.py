@@ -268,7 +268,7 @@ def _found(
         why=why,
         guarantee=release.guarantee(
             COLUMN_TAILS,
-            TableRows(given=("the origin", "the scale", "the range of sizes")),
+            TableRows(explicit=("the origin", "the scale", "the range of sizes")),
             people=people,
             ranges=True,
         ),

@@ -144,7 +144,9 @@ class FoundBounds:
 def norms_of(candidates: Sequence[Candidate], outliers: Outliers | None) -> Norms | None:
     """What candidates say of the norms of rows, as a forecast needs it; those that noise may have made are left out."""
     norms = {
-        candidate.clipped: candidate.bound for candidate in candidates if 0 < candidate.clipped < 1 and candidate.clipped >= _FOUND_SEEN * candidate.error
+        candidate.clipped: candidate.bound
+        for candidate in candidates
+        if 0 < candidate.clipped < 1 and candidate.clipped >= _FOUND_SEEN * candidate.error
     }
     return Norms.read(norms, outliers)
 
@@ -513,7 +515,7 @@ class _Search:
                 (*ROW_TAILS, "the mean", *self.release.counted_entries)
                 if center is not None and searched
                 else ROW_TAILS,
-                TableRows(given=("the origin", "the scale", "the center", "the range of norms")),
+                TableRows(explicit=("the origin", "the scale", "the center", "the range of norms")),
                 people=tails.people,
             ),
             ledger=self.release.ledger,

@@ -109,7 +109,9 @@ class BoundsFile:
 
     def merged(self, settings: Mapping[str, Any], explicit: Sequence[str]) -> dict[str, Any]:
         """The `settings` of a command with those of the file put in. The user typed the options `explicit`."""
-        both = [flag(option) for name, option in declared(PrivateParams).items() if name in self.fixed and name in explicit]
+        both = [
+            flag(option) for name, option in declared(PrivateParams).items() if name in self.fixed and name in explicit
+        ]
         require(not both, f"--bounds {self.path} already sets {', '.join(both)}. Leave out one or the other")
         chosen = {name: value for name, value in self.settings.items() if name not in explicit}
         if self.of_columns and "scale" in explicit:

@@ -351,7 +351,9 @@ def _center(release: SmallRelease, bounds: RowBounds, where: Any) -> tuple[Cente
         totals = task.update(None, release.mechanism().release(private, label=task.name, share=count + observed_share))
         counted = replace(center, people=totals.count if people is None else people, observed=totals.observed)
         return center, 1.0 - count - observed_share, 0.0, _divisors(counted, bounds, multiplier)
-    split = Split(mean=_MEAN_SHARES if bounds.search else (_MEAN_SHARE,), count=count, extra=0.0, observed=observed_share)
+    split = Split(
+        mean=_MEAN_SHARES if bounds.search else (_MEAN_SHARE,), count=count, extra=0.0, observed=observed_share
+    )
     search = CenterSearch(
         bounds=bounds,
         neighbours=release.neighbours,

@@ -463,9 +463,7 @@ def federated_guarantee(parties: Parties, result: FitResult) -> Guarantee:
     radius, matrices = result.domain.radius, len(parties.matrices)
     return GuaranteeFacts(
         budget=min(budgets, key=lambda budget: budget.mu),
-        protects=Person(
-            place="site", grouped=spec.fit.grouped, most=spec.person_sites, column=spec.fit.person
-        ),
+        protects=Person(source="site", grouped=spec.fit.grouped, max_parts=spec.person_sites, column=spec.fit.person),
         neighbours=spec.fit.neighbours,
         rows=study.bounds.known(
             study.center,
@@ -510,9 +508,7 @@ def charged(parties: Parties) -> tuple[Charge, ...]:
         # Over a network each party keeps its own ledger, and nobody sees the others'.
         min_mu = min(budget.mu for budget in (spec.at_sites, spec.at_hub) if budget is not None)
         return (Charge("reserved for the whole study", min_mu),)
-    if spec.at_hub is not None and (
-        spec.at_sites is None or ledgers[parties.layout.hub].spent_mu <= spec.at_sites.mu
-    ):
+    if spec.at_hub is not None and (spec.at_sites is None or ledgers[parties.layout.hub].spent_mu <= spec.at_sites.mu):
         return ledgers[parties.layout.hub].charges
     dearest = max(
         (ledger for name, ledger in ledgers.items() if name != parties.layout.hub), key=lambda ledger: ledger.spent_mu
@@ -561,9 +557,7 @@ class FederatedSimulation:
         # Real keys even here, so that a simulation runs the same protocol as a network.
         self._identities = {name: Identity.fresh() for name in self._names} if spec.masks is not None else {}
         roster = {name: identity.public for name, identity in self._identities.items()}
-        self._whole = WholeCharge(
-            ledger, spec.at_sites, spec.at_hub, unit=spec.fit.unit, label="this fit at sites"
-        )
+        self._whole = WholeCharge(ledger, spec.at_sites, spec.at_hub, unit=spec.fit.unit, label="this fit at sites")
         self.parties = Parties(spec, self._names, roster=roster, through=self._whole)
         self._masking = self.parties.masking()
         self.members: dict[str, Member | MaskedMember] = {name: self._member(name, r) for name, r in sites.items()}

@@ -224,7 +224,9 @@ def drawn_of(params: FederatedParams, sites: int) -> Participation | None:
     # With replacement a site may be drawn several times.
     max_count = sites if scheme == "without-replacement" else 10**6
     require_param(
-        count <= max_count, f"{{participation}} must draw from 1 to {max_count} of the {sites} sites, got {{@value}}", value=count
+        count <= max_count,
+        f"{{participation}} must draw from 1 to {max_count} of the {sites} sites, got {{@value}}",
+        value=count,
     )
     return cast("Participation", (scheme, count))
 
@@ -427,7 +429,9 @@ def _two_budgets(params: FederatedParams) -> tuple[Budget | None, Budget | None]
             "{epsilon} must be a pair with {trust=both}, against the hub and against everyone else. Got {@value}",
             value=epsilon,
         )
-    require_param(not _averages(params), "{method=} adds noise at the sites only. Use {trust=site}", method=params.method)
+    require_param(
+        not _averages(params), "{method=} adds noise at the sites only. Use {trust=site}", method=params.method
+    )
     # One delta for both budgets is usual.
     deltas = delta if isinstance(delta, tuple) else (delta, delta)
     return budget_of(epsilon[0], deltas[0]), budget_of(epsilon[1], deltas[1])
@@ -560,9 +564,7 @@ def _patience(params: FederatedParams, sites: int) -> Patience:
     return Patience(share_of(name, getattr(params, name), sites), params.deadline, params.retries)
 
 
-def pca_fit(
-    spec: FederatedSpec, setting: Setting, start: Any, *, align: Literal["procrustes", "sign", "none"]
-) -> Fit:
+def pca_fit(spec: FederatedSpec, setting: Setting, start: Any, *, align: Literal["procrustes", "sign", "none"]) -> Fit:
     """Principal components of rows within bounds, as one task. `start` is the public seed of the first basis, None for any."""
     fit = spec.fit
     context = TaskContext(

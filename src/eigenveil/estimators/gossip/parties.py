@@ -314,7 +314,7 @@ def gossip_guarantee(parties: PeerParties, result: FitResult, *, counted: tuple[
     dearest = max(parties.ledgers.values(), key=lambda ledger: ledger.spent_mu)
     return GuaranteeFacts(
         budget=spec.budget,
-        protects=Person(place="peer", grouped=spec.fit.grouped, column=spec.fit.person),
+        protects=Person(source="peer", grouped=spec.fit.grouped, column=spec.fit.person),
         neighbours=spec.fit.neighbours,
         rows=spec.fit.bounds.known(spec.fit.center, norm=result.domain.radius),
         seen_by=_seen_by(parties, counted, since),

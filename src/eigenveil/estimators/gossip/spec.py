@@ -125,7 +125,9 @@ def noise_of(params: GossipParams, budget: Budget | None) -> NoiseKind:
         _require_as_published(params)
         return "published"
     if budget is None:
-        require_param(params.restarts == 0, "{restarts} is for a budget. Without one, rounds restart as often as needed")
+        require_param(
+            params.restarts == 0, "{restarts} is for a budget. Without one, rounds restart as often as needed"
+        )
         require_param(params.noise_graph is None, "{noise_graph} is for {noise=pairwise} and a budget")
         return "none"
     require_param(
@@ -275,7 +277,9 @@ def _of_neighbours(graph: Mapping[Any, Any], names: tuple[str, ...]) -> Graph:
     pairs = {(_peer(peer, names), _peer(neighbour, names)) for peer, others in graph.items() for neighbour in others}
     for peer, neighbour in sorted(pairs):
         # One-sided neighbours are a typing error, not a directed graph.
-        require((neighbour, peer) in pairs, f"{peer} has {neighbour} as a neighbour, and {neighbour} does not have {peer}")
+        require(
+            (neighbour, peer) in pairs, f"{peer} has {neighbour} as a neighbour, and {neighbour} does not have {peer}"
+        )
     return Graph.of(names, sorted(pairs))
 
 

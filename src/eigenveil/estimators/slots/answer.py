@@ -187,13 +187,13 @@ def slot_guarantee(parties: SlotParties, charges: tuple[Charge, ...], *, apart: 
             # How many rows a device has in a slot is its own affair: their mean counts.
             # Of rows with gaps only those that came are counted, however many are complete.
             counted=spec.neighbours.count_is_public and not spec.device,
-            given=explicit,
+            explicit=explicit,
             gaps=None if spec.gaps is None else spec.gaps.rule,
             delay=spec.delay,
         ),
         seen_by=SlotBySlot(
             inner=inner,
-            most=spec.person_slots,
+            max_slots=spec.person_slots,
             each=each,
             epsilon=epsilon_of(each, spec.budget.delta),
             delta=spec.budget.delta,

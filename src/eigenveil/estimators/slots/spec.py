@@ -67,7 +67,7 @@ class SlotSpec:
     @property
     def protects(self) -> Person:
         """Who is protected."""
-        return Person(place="slots", grouped=self.device, most=self.person_slots)
+        return Person(source="slots", grouped=self.device, max_parts=self.person_slots)
 
     @property
     def unit(self) -> PrivacyUnit:
@@ -176,7 +176,8 @@ def _require_sense(params: SlotStreamParams, *, private: bool, clock: bool) -> N
         "for one",
     )
     require_param(
-        not isinstance(params.scale, str), "{scale} must be public numbers: streams at many sites cannot search for them"
+        not isinstance(params.scale, str),
+        "{scale} must be public numbers: streams at many sites cannot search for them",
     )
     require_param(
         not tree or (params.trust == "site" if private else params.trust != "masked"),

@@ -279,14 +279,14 @@ class PeopleSeen:
     Neighbouring streams have the same ones, so they admit the same places.
 
     >>> from eigenveil.data.people import marks_of
-    >>> seen = PeopleSeen(most=2)
+    >>> seen = PeopleSeen(max_blocks=2)
     >>> plan = StreamPlan(tracker="products", block=2, first_block=2, horizon_blocks=0, memory=0, reason="")
     >>> [seen.admitted(marks_of(["ann", "bob", "ann", "ann"]), rows=rows, plan=plan).tolist() for rows in (0, 3)]
     [[True, True, True, False], [False, True, False, False]]
     """
 
     def __init__(self, max_blocks: int) -> None:
-        self.most = max_blocks
+        self.max_blocks = max_blocks
         # For each person in how many blocks they have a row, and the last of these.
         self._blocks: dict[bytes, tuple[int, int]] = {}
         self._kind: str | None = None
@@ -303,7 +303,7 @@ class PeopleSeen:
             block = plan.block_of(rows)
             blocks, last = self._blocks.get(mark, (0, -1))
             # The block before a synchronisation and the rest of it after that are one block.
-            if last == block or blocks == self.most:
+            if last == block or blocks == self.max_blocks:
                 continue
             self._blocks[mark] = (blocks + 1, block)
             taken[index] = True
@@ -334,4 +334,4 @@ class PeopleSeen:
 
     def __repr__(self) -> str:
         # Neither people nor their number: a log may print this.
-        return f"PeopleSeen(most={self.most})"
+        return f"PeopleSeen(max_blocks={self.max_blocks})"

@@ -225,7 +225,9 @@ class StreamSpec:
     @property
     def protects(self) -> Person:
         """Who is protected."""
-        return Person(place="stream", grouped=self.person is not None, most=self.person_blocks, column=self.person)
+        return Person(
+            source="stream", grouped=self.person is not None, max_parts=self.person_blocks, column=self.person
+        )
 
     @property
     def unit(self) -> PrivacyUnit:
@@ -269,7 +271,11 @@ def terms_of(
     The columns may have `names`.
     """
     require_sense(params)
-    rank, budget, neighbours = params.n_components, budget_of(params.epsilon, params.delta), Neighbours(params.neighbours)
+    rank, budget, neighbours = (
+        params.n_components,
+        budget_of(params.epsilon, params.delta),
+        Neighbours(params.neighbours),
+    )
     # Only now, because the first rows say how many columns there are.
     require_param(rank <= dim, f"{{n_components=}} must be at most the number of columns, {dim}", n_components=rank)
     # Ten more directions gave a sine of 0.002 at d = 1000, k = 10 and a spectrum of 1/i (decision 6). A wider sketch
@@ -334,7 +340,7 @@ def stream_guarantee(
         neighbours=terms.neighbours,
         rows=StreamRows(
             norm=bound,
-            found=terms.bounds.find,
+            finds_norm=terms.bounds.find,
             units=terms.bounds.units,
             scale=terms.bounds.scale is not None,
             around="the mean" if terms.center else "zero",
@@ -518,7 +524,9 @@ def _of_more(center: Center, times: float) -> Center:
     people = None if center.people is None else center.people * times
     # Among many more rows another pass pays, even if the last one did not.
     far = center.far or times >= 2
-    return replace(center, people=people, far=far, observed=None if center.observed is None else center.observed * times)
+    return replace(
+        center, people=people, far=far, observed=None if center.observed is None else center.observed * times
+    )
 
 
 def units_in(rows: Any) -> Array:

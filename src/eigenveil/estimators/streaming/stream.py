@@ -523,7 +523,9 @@ class Stream:
         else:
             rank, floor = tracker.rank_of(state), tracker.noise_floor(state)
             # All directions only if other streams are added: those may raise any of them.
-            sketch = tracker.sketch(state, max_rank=None if whole or self.merged is not None else rank + terms.oversample)
+            sketch = tracker.sketch(
+                state, max_rank=None if whole or self.merged is not None else rank + terms.oversample
+            )
         if self.merged is not None:
             others = self.merged
             # Weights fade with every block, and blocks that are not released must not show. So a private stream shows

@@ -58,20 +58,22 @@ class LogEntry:
 
     For streams, a slot that was opened, or a snapshot of everything before it.
 
-    `released` is what the hub itself released then, and `asked` the question or result it came to. None if there was none.
+    `released` is what the hub itself released then, and `outcome` the question or result it came to. None if there was none.
     """
 
     kind: Kind
     sender: str = ""
     data: bytes = b""
     released: bytes | None = None
-    asked: bytes | None = None
+    outcome: bytes | None = None
 
     @classmethod
-    def of(cls, cause: Cause, released: bytes | None, *, asked: bytes | None = None) -> "LogEntry":
+    def of(cls, cause: Cause, released: bytes | None, *, outcome: bytes | None = None) -> "LogEntry":
         """The entry of a move with this cause."""
         # What is "due" or "rejoined" moves no hub.
-        return cls(kind=cast("Kind", cause.kind), sender=cause.sender, data=cause.data, released=released, asked=asked)
+        return cls(
+            kind=cast("Kind", cause.kind), sender=cause.sender, data=cause.data, released=released, outcome=outcome
+        )
 
 
 @final
@@ -135,9 +137,9 @@ class HubLog:
 
     @classmethod
     def _opened(cls, connection: sqlite3.Connection, path: Path, study: str, wheel: str) -> Self:
-        known = connection.execute("PRAGMA application_id").fetchone()[0]
+        application_id = connection.execute("PRAGMA application_id").fetchone()[0]
         version = connection.execute("PRAGMA user_version").fetchone()[0]
-        if known != _ID or version != _VERSION:
+        if application_id != _ID or version != _VERSION:
             raise TranscriptError(f"{path} is not a transcript of this version of the program")
         row = connection.execute("SELECT digest, secret, wheel FROM study").fetchone()
         if row is None:
@@ -164,10 +166,12 @@ class HubLog:
     def events(self) -> Iterator[LogEntry]:
         """What happened, in order."""
         with closing(self._connection.cursor()) as cursor:
-            for kind, sender, data, released, asked in cursor.execute(
+            for kind, sender, data, released, outcome in cursor.execute(
                 "SELECT kind, sender, data, released, asked FROM events ORDER BY number"
             ):
-                yield LogEntry(kind=cast("Kind", kind), sender=sender, data=bytes(data), released=released, asked=asked)
+                yield LogEntry(
+                    kind=cast("Kind", kind), sender=sender, data=bytes(data), released=released, outcome=outcome
+                )
 
     def add(self, event: LogEntry) -> None:
         """Write what happened. It is on disk when this returns; after a `TranscriptError` nothing was written."""
@@ -175,7 +179,7 @@ class HubLog:
             # The number is the primary key, so two writers can never both write an entry of one number.
             self._connection.execute(
                 "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)",
-                (self._count, event.kind, event.sender, event.data, event.released, event.asked),
+                (self._count, event.kind, event.sender, event.data, event.released, event.outcome),
             )
         except sqlite3.Error as error:
             raise TranscriptError(
@@ -188,8 +192,8 @@ class HubLog:
         """Replace everything by a snapshot, all at once. It is on disk when this returns. Only keys stay, until others come."""
         entries = [snapshot] if keys is None else [keys, snapshot]
         rows = [
-            (self._count + at, one.kind, one.sender, one.data, one.released, one.asked)
-            for at, one in enumerate(entries)
+            (self._count + at, entry.kind, entry.sender, entry.data, entry.released, entry.outcome)
+            for at, entry in enumerate(entries)
         ]
         try:
             # One transaction: after a crash the file has the old entries or the snapshot, never neither.
@@ -364,7 +368,7 @@ class DurableHub(DurableParty):
             self.stopped = None
             return self._move(Cause(kind="resume"), self.party.resume)
         # For those who are connected already. The others get it when they join.
-        return [one for name in self._parties.layout.below[self.party.name] for one in self.rejoined(name)]
+        return [outgoing for name in self._parties.layout.below[self.party.name] for outgoing in self.rejoined(name)]
 
     def rejoined(self, other: str) -> list[Outgoing]:
         """What a party that is back still owes, or the final result."""
@@ -381,24 +385,24 @@ class DurableHub(DurableParty):
             # Counted before the party accepts it: bytes that were refused have been on the line too. A sender could name ever
             # new rounds, and each would take memory, so others count in this one.
             self.traffic[min(cause.message.body.round, self.party.round)].up += len(cause.data)
-        said: list[Message] = []
+        messages: list[Message] = []
         try:
-            said = step()
+            messages = step()
         except ProtocolError as error:
             # A lost quorum, for one. It is logged too, so that a resumed hub is in the same state.
             self.stopped = error
         # One log entry has the cause and what the hub released because of it, so a crash cannot separate them.
         released = None if self._memory is None else self._memory.taken()
-        self._transcript.add(LogEntry.of(cause, released, asked=self._came_to()))
-        return self._outgoing(said)
+        self._transcript.add(LogEntry.of(cause, released, outcome=self._came_to()))
+        return self._outgoing(messages)
 
     def _came_to(self) -> bytes | None:
         """Where a move has brought the hub: to another question, or to the result."""
-        asked, self._asked = self._asked, None
+        question, self._asked = self._asked, None
         # The round is 0 because only the question is read back: the replayed hub counts its rounds itself.
-        body: Ask | Done | None = None if asked is None else Ask(0, asked)
+        body: Ask | Done | None = None if question is None else Ask(0, question)
         if self.party.result is not None:
-            body = Done(0, self._parties.study.answer(self.party.result))
+            body = Done(0, self._parties.study.encode_result(self.party.result))
         return None if body is None else encode(Message(self.party.name, self.party.name, body))
 
     def _outgoing(self, messages: list[Message]) -> list[Outgoing]:
@@ -416,7 +420,7 @@ class DurableHub(DurableParty):
             # Releases go back in before the move that asks for them.
             if self._memory is not None:
                 self._memory.recall(event.released)
-            body = None if event.asked is None else decode(event.asked).body
+            body = None if event.outcome is None else decode(event.outcome).body
             if isinstance(body, Ask):
                 self._asked = body.question
             try:

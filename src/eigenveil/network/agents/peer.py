@@ -100,16 +100,16 @@ class PeerAgent(Holder):
             study, keys=keys, role="peer", ledger=ledger, policy=policy, withdrawn=withdrawn, on_event=on_event
         )
         self.parties, self._holding = peer_parties_of(study, memory=memory), holding
-        request, me = self.parties.request, self.place.name
-        self.require_allowed(holding, method=request.plan.method)
-        mu = 0.0 if request.budget is None else request.budget.mu
-        self.account = account_of(study, dataset, party=me, budget=request.budget, mu=mu)
+        spec, me = self.parties.request, self.place.name
+        self.require_allowed(holding, method=spec.plan.method)
+        mu = 0.0 if spec.budget is None else spec.budget.mu
+        self.account = account_of(study, dataset, party=me, budget=spec.budget, mu=mu)
         # Only neighbours on the graph may connect. The others are strangers here, though they are in the study.
-        self.hears = request.graph.neighbours(me)
+        self.hears = spec.graph.neighbours(me)
         # Exactly one of two neighbours must call, and the one later in the study file does.
-        order = [place.name for place in study.peers]
+        order = [peer.name for peer in study.peers]
         self.calls = tuple(name for name in self.hears if order.index(name) < order.index(me))
-        self.limits, self.longest_note = limits_of(study, request, "peer"), len(_ready_note(self.parties.names))
+        self.limits, self.longest_note = limits_of(study, spec, "peer"), len(_ready_note(self.parties.names))
         # Every peer's key, and the numbers of two steps.
         key, numbers = (self.limits.kinds[kind, ""].size for kind in (PeerKey, Pass))
         self.early_bytes = len(self.parties.names) * key + 2 * numbers
@@ -178,11 +178,11 @@ class PeerAgent(Holder):
         await super().on_joined(runner, name)
         await runner.note(_ready_note(self._ready), name)
 
-    async def on_note(self, runner: Runner, sender: str, words: bytes) -> None:
+    async def on_note(self, runner: Runner, sender: str, note: bytes) -> None:
         """A neighbour has its result, or tells who is connected."""
-        if words == _DONE:
+        if note == _DONE:
             self._done.add(sender)
-        elif self._learnt(words):
+        elif self._learnt(note):
             await runner.note(_ready_note(self._ready), *self.hears)
 
     def may_connect(self, name: str) -> bool:
@@ -196,12 +196,12 @@ class PeerAgent(Holder):
         """
         return {name for name in self._ready if name not in self.hears or name in connected}
 
-    def _learnt(self, words: bytes) -> bool:
+    def _learnt(self, note: bytes) -> bool:
         """Whether a neighbour knows of a peer that this one had not heard of. Anything but a list of peers is ignored."""
-        if not words.startswith(_READY):
+        if not note.startswith(_READY):
             return False
         try:
-            listed = json.loads(words[len(_READY) :])
+            listed = json.loads(note[len(_READY) :])
         except (ValueError, RecursionError):
             return False
         names = {name for name in listed if isinstance(name, str)} if isinstance(listed, list) else set()
@@ -224,21 +224,22 @@ class PeerAgent(Holder):
         )
 
     def _model(self, party: Peer) -> Model:
-        found, counted = party.result, party.counted
+        result, counted = party.result, party.counted
         # The guarantee says from which round on only the final set of peers was counted.
         since = next((round_.number for round_ in party.rounds if set(round_.counted) <= set(counted)), 0)
         return model_of(
-            found.subspace,
-            trace=found.trace,
-            people=found.people,
-            center=found.center,
-            verdict=self.parties.verdict(found, counted=counted, names=self.study.columns),
-            guarantee=gossip_guarantee(self.parties, found, counted=counted, since=since),
-            scale=found.units,
-            domain=found.domain,
+            result.subspace,
+            trace=result.trace,
+            people=result.people,
+            center=result.center,
+            verdict=self.parties.verdict(result, counted=counted, names=self.study.columns),
+            guarantee=gossip_guarantee(self.parties, result, counted=counted, since=since),
+            scale=result.units,
+            domain=result.domain,
             columns=self.study.columns,
             settings=study_settings(
-                self.study, peers_settings(self.parties, found, peers=len(counted), rounds=len(party.rounds), sent=None)
+                self.study,
+                peers_settings(self.parties, result, peers=len(counted), rounds=len(party.rounds), sent=None),
             ),
         )
 

@@ -78,40 +78,42 @@ def progress_note(closed: int, *, ended: bool) -> bytes:
     return b"%s %d" % (b"ended" if ended else b"closed", closed)
 
 
-def progress_in(words: bytes) -> tuple[int, bool] | None:
+def progress_in(note: bytes) -> tuple[int, bool] | None:
     """How many slots a note says are closed, and whether the source has ended; None if it is another note."""
-    found = _PROGRESS.fullmatch(words)
-    return None if found is None else (int(found[2]), found[1] == b"ended")
+    match = _PROGRESS.fullmatch(note)
+    return None if match is None else (int(match[2]), match[1] == b"ended")
 
 
 def place_of(study: StudyFile, keys: Keys, *, role: str) -> Place:
     """The place in the study that these keys belong to; a `ValueError` if it has none, another role, or is out of date."""
     mine = keys.certificate
     # By the identity that others pin, not by the name: an authority could sign a second party of that name.
-    place = next((one for one in study.places if one.certificate.public == mine.public), None)
+    party = next((candidate for candidate in study.places if candidate.certificate.public == mine.public), None)
     require(
-        place is not None, f"these are the keys of {mine.name!r}, who does not take part in the study {study.name!r}"
+        party is not None, f"these are the keys of {mine.name!r}, who does not take part in the study {study.name!r}"
     )
-    assert place is not None
+    assert party is not None
     require(
-        place.certificate.key_digest == mine.key_digest,
-        f"the certificate of {place.name!r} beside its key differs from the one in the study file: one of them is out of date",
+        party.certificate.key_digest == mine.key_digest,
+        f"the certificate of {party.name!r} beside its key differs from the one in the study file: one of them is out of date",
     )
     require(
-        place.certificate.role == role,
-        f"{place.name!r} is a {place.certificate.role} in this study: run `eigenveil {place.certificate.role}`",
+        party.certificate.role == role,
+        f"{party.name!r} is a {party.certificate.role} in this study: run `eigenveil {party.certificate.role}`",
     )
     # Only our own date is checked here. Those of others are checked when they connect.
-    place.certificate.require_current()
-    return place
+    party.certificate.require_current()
+    return party
 
 
 def credentials_of(study: StudyFile, keys: Keys) -> Credentials:
     """What the party shows to others, and whose signature it accepts."""
     # The certificate in the study file, not the one beside the key: others accept that one only, and after a renewal the
     # two differ in their dates.
-    listed = (place.certificate for place in study.places)
-    mine = next((one for one in listed if one.public == keys.certificate.public), keys.certificate)
+    listed = (party.certificate for party in study.places)
+    mine = next(
+        (certificate for certificate in listed if certificate.public == keys.certificate.public), keys.certificate
+    )
     return Credentials(keys.tls_key, mine.pem.encode(), study.authority.encode())
 
 
@@ -148,7 +150,7 @@ class Agent:
     async def on_joined(self, runner: "Runner", name: str) -> None:
         """A party has connected: greet it."""
 
-    async def on_note(self, runner: "Runner", sender: str, words: bytes) -> None:
+    async def on_note(self, runner: "Runner", sender: str, note: bytes) -> None:
         """The agent of another party has sent a note. Any organisation may have chosen these bytes."""
 
     def may_connect(self, name: str) -> bool:
@@ -192,26 +194,26 @@ class Agent:
         )
         runner = Runner(self, durable, transport)
         # The transport refuses everyone else.
-        known = recogniser([self.study.place(name).certificate for name in self.hears])
+        lookup = recogniser([self.study.place(name).certificate for name in self.hears])
 
         def recognise(pem: bytes) -> str | None:
-            name = known(pem)
+            name = lookup(pem)
             return name if name is not None and self.may_connect(name) else None
 
         try:
             if listen is not None:
                 ready(await transport.listen(listen, recognise=recognise))
-            for place in map(self.study.place, self.calls):
-                if place.name == self.above:
+            for party in map(self.study.place, self.calls):
+                if party.name == self.above:
                     whom = f"for {len(self.hears)} to join below, then for" if self.hears else "for"
-                    where = address or place.address
-                    self.on_event(Event("waiting", "" if self.hears else place.name, f"{whom} {place.name} at {where}"))
+                    where = address or party.address
+                    self.on_event(Event("waiting", "" if self.hears else party.name, f"{whom} {party.name} at {where}"))
                 else:
-                    where = place.address
+                    where = party.address
                 assert where is not None
-                certificate = place.certificate
+                certificate = party.certificate
                 transport.dial(
-                    place.name, where, certificate=certificate.pem.encode(), server_name=certificate.server_name
+                    party.name, where, certificate=certificate.pem.encode(), server_name=certificate.server_name
                 )
             yield runner
         finally:
@@ -251,9 +253,9 @@ class Runner:
             try:
                 event = await asyncio.wait_for(self._transport.events.get(), max(0.0, until - loop.time()))
             except TimeoutError:
-                here = len(names) - len(missing)
+                n_present = len(names) - len(missing)
                 # Not all are here, but as many as the study needs.
-                if self._early or (enough is not None and here >= enough):
+                if self._early or (enough is not None and n_present >= enough):
                     break
                 raise ProtocolError(
                     f"{', '.join(sorted(missing)[:10])} did not join within {seconds:g} seconds, and nobody was asked anything"
@@ -365,10 +367,10 @@ class Runner:
         # `run` may be waiting without the deadline that has just been set. A note of nobody wakes it.
         self._transport.events.put(Got("", NOTE, b""))
 
-    async def note(self, words: bytes, *names: str) -> None:
+    async def note(self, payload: bytes, *names: str) -> None:
         """Send a note to the agents of other parties."""
         for name in names:
-            await self._transport.send(name, NOTE, words)
+            await self._transport.send(name, NOTE, payload)
 
     async def thank(self, name: str) -> None:
         """Say that the result is here."""

@@ -80,19 +80,19 @@ class SiteData:
             count == len(study.columns),
             f"{path} has {count} unnamed columns, and the study has {len(study.columns)}: {', '.join(study.columns[:8])}",
         )
-        found = cls.of(table.rows, study, named=table.columns is not None)
-        return replace(found, columns=table.available, carried=table.carried)
+        holding = cls.of(table.rows, study, named=table.columns is not None)
+        return replace(holding, columns=table.available, carried=table.carried)
 
     @classmethod
     def _on_cluster(cls, path: Path, study: StudyFile, how: Mapping[str, Any]) -> "SiteData":
         """The same for files that the workers of a Dask cluster read."""
         from eigenveil.data.engines.dask_rows import table_rows
 
-        said = FileParams(**how)
-        format_ = format_of(path, said)
+        params = FileParams(**how)
+        format_ = format_of(path, params)
         shared = format_.is_shared and format_.has_names
         require(shared, f"{path} cannot be shared by a cluster. Convert it to {SHARED} first")
-        table: Any = open_named(path, said)
+        table: Any = open_named(path, params)
         choice = ColumnChoice(columns=study.columns, person=study.params.person, literal=True)
         return replace(
             cls.of(table_rows(table, choice, gaps=study.params.missing != "refuse").inner, study),
@@ -200,9 +200,9 @@ class Holder(Agent):
         if pin in self._withdrawn():
             raise PolicyRefusal([f"[pins] withdrawn: the pin {pin} of {name!r} was withdrawn"])
 
-    async def on_note(self, runner: Runner, sender: str, words: bytes) -> None:
+    async def on_note(self, runner: Runner, sender: str, note: bytes) -> None:
         """Show that the party above has stopped."""
-        if words == STOPPED:
+        if note == STOPPED:
             self.on_event(Event("waiting", sender, f"{sender} has stopped. The study goes on when it is started again"))
 
 

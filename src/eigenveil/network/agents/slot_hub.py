@@ -91,7 +91,7 @@ class DurableSlotHub(DurableParty):
         """After a crash in the middle of a slot: what is still missing of it."""
         # Nobody is back yet: who is connected shows later.
         below = self._parties.layout.below[self.party.name]
-        return [one for name in below for one in outgoing_of(self.party.owed(name))]
+        return [outgoing for name in below for outgoing in outgoing_of(self.party.owed(name))]
 
     def tick(self) -> list[Outgoing]:
         """Open the next slot."""
@@ -120,7 +120,7 @@ class DurableSlotHub(DurableParty):
 
     def _move(self, cause: Cause, step: Callable[[], list[Message]]) -> list[Outgoing]:
         # The party moves first: a message that it refuses must not get into the log.
-        said = step()
+        messages = step()
         if self.party.idle:
             # Everything up to here is in the snapshot, so one entry replaces all others.
             if self._memory is not None:
@@ -130,7 +130,7 @@ class DurableSlotHub(DurableParty):
             # One entry has the cause and what the hub released because of it, so a crash cannot separate them.
             released = None if self._memory is None else self._memory.taken()
             self._log.add(LogEntry.of(cause, released))
-        return outgoing_of(said)
+        return outgoing_of(messages)
 
     def _store(self) -> None:
         """Replace the log by a snapshot, and by the keys of the masks where they are new."""
@@ -143,7 +143,7 @@ class DurableSlotHub(DurableParty):
         keys, new = self._masking.keys, None
         if keys is not None and keys.first != self._logged:
             new = LogEntry(kind="keys", data=encode(Message("hub", "hub", keys.stored())))
-        self._log.cut(LogEntry(kind="snapshot", data=text.encode(), released=stored, asked=facts), keys=new)
+        self._log.cut(LogEntry(kind="snapshot", data=text.encode(), released=stored, outcome=facts), keys=new)
         if keys is not None:
             self._logged = keys.first
 
@@ -170,8 +170,8 @@ class DurableSlotHub(DurableParty):
                 assert isinstance(body, Give)
                 snapshot = snapshot_from(event.data.decode(), body.arrays)
                 self.party.restore(snapshot)
-                if self._masking is not None and event.asked is not None:
-                    self._masking.restore(json.loads(event.asked), keys)
+                if self._masking is not None and event.outcome is not None:
+                    self._masking.restore(json.loads(event.outcome), keys)
                 # The hub's ledger must say what the process before it spent.
                 self._parties.respend(snapshot.folds)
                 continue
@@ -342,11 +342,16 @@ class SlotHubAgent(Agent):
         if not charges and spec.budget is not None:
             # Each site keeps its own ledger, and nobody sees the others'.
             charges = (Charge("reserved for the whole study", self.parties.mu),)
-        asked = asked_settings(self.study.params)
-        found = slot_model(
-            self.parties, self.answer, self.durable.party, requested=asked, charges=charges, columns=self.study.columns
+        settings = asked_settings(self.study.params)
+        result = slot_model(
+            self.parties,
+            self.answer,
+            self.durable.party,
+            requested=settings,
+            charges=charges,
+            columns=self.study.columns,
         )
-        return replace(found, settings=study_settings(self.study, dict(found.settings)))
+        return replace(result, settings=study_settings(self.study, dict(result.settings)))
 
     def on_event(self, event: Event) -> None:
         """A site that has left is not waited for."""
@@ -354,10 +359,10 @@ class SlotHubAgent(Agent):
             self.durable.party.left(event.who)
         super().on_event(event)
 
-    async def on_note(self, runner: Runner, sender: str, words: bytes) -> None:
+    async def on_note(self, runner: Runner, sender: str, note: bytes) -> None:
         """Whoever has the result says thanks, and sites say how far their streams are."""
-        progress = progress_in(words)
-        if words == THANKS:
+        progress = progress_in(note)
+        if note == THANKS:
             self._thanks.add(sender)
         elif progress is not None:
             closed, ended = progress

@@ -152,11 +152,13 @@ class SlotSiteAgent(Holder):
         parts = StoredParts(self._durable_ledger, self.study.digest, masked=masked is not None)
         party: SlotMember | MaskedSlotMember
         if masked is None:
-            party, most = self.parties.member(name, ledger=before.ledger, kept=parts), 0
+            party, max_messages = self.parties.member(name, ledger=before.ledger, stored=parts), 0
         else:
             identity, secret = self._keys.identity, entered.secret
-            party = self.parties.masked_member(name, identity=identity, secret=secret, ledger=before.ledger, kept=parts)
-            most = masked.most_messages
+            party = self.parties.masked_member(
+                name, identity=identity, secret=secret, ledger=before.ledger, stored=parts
+            )
+            max_messages = masked.most_messages
         durable = DurableSlotSite(
             party,
             self._durable_ledger,
@@ -168,7 +170,7 @@ class SlotSiteAgent(Holder):
             window=spec.window,
             limits=self.limits,
             whole=whole,
-            questions=most,
+            questions=max_messages,
             clock=isinstance(rule_of(self.study), ByClock),
             on_event=self.on_event,
         )
@@ -219,7 +221,7 @@ class SlotSiteAgent(Holder):
     ) -> None:
         """Fill one slot after the other, until all are closed or the study is over."""
         slots = _Slots(
-            durable, follower, self.parties, say=lambda what, words: self.on_event(Event(what, self.above, words))
+            durable, follower, self.parties, say=lambda what, text: self.on_event(Event(what, self.above, text))
         )
         # Nothing is charged before a hub is there that has this very study: another file would cost a budget for nothing. With
         # notes there was one. Which slots have an end must not depend on whether the rows of one were added up before a stop.
@@ -352,8 +354,8 @@ class _Slots:
 
     def _close(self, event: Closed, before: int) -> None:
         if event.slot > before:
-            words = f"{before + 1} to {event.slot}" if event.slot > before + 1 else f"{event.slot}"
-            self._say("waiting", f"skipped, because its end was not noted here: slot {words}")
+            span = f"{before + 1} to {event.slot}" if event.slot > before + 1 else f"{event.slot}"
+            self._say("waiting", f"skipped, because its end was not noted here: slot {span}")
         self._durable.close(event.slot, self._filled, then=event.then.to_text())
         # A new slot is opened after the commit. If that fails, the site ends and nothing is half counted.
         self._filled = self._task.open()

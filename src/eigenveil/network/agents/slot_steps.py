@@ -77,10 +77,12 @@ class SlotsBefore:
         for step in steps:
             # Pruned steps have lost their bytes but not their charges, so these are read of every step.
             charges += step.charges
-            if step.kept and (record := _record_in(step.came)[0])["what"] == _SLOT:
+            if step.is_stored and (record := _record_in(step.came)[0])["what"] == _SLOT:
                 then = record["then"]
-                kept = record["series"]
-                series = {name: (int(n), int(p), float(o), tuple(map(float, m))) for name, (n, p, o, m) in kept.items()}
+                stored = record["series"]
+                series = {
+                    name: (int(n), int(p), float(o), tuple(map(float, m))) for name, (n, p, o, m) in stored.items()
+                }
         ledger = None if budget is None else Ledger.continued(budget, tuple(charges), series, unit=unit)
         return cls(ledger, then)
 
@@ -116,7 +118,7 @@ class StoredParts(MutableMapping[int, Any]):
         # Masks are added to the words of a share, so they are read.
         body = decode(self.said(slot, 0)).body
         assert isinstance(body, Masked)
-        return body.words
+        return body.limbs
 
     def __setitem__(self, slot: int, part: Any) -> None:
         self._fresh[slot] = part
@@ -179,8 +181,8 @@ class DurableSlotSite(Asked):
             # An earlier slot has paid for the whole study, which must not be charged twice.
             if self._whole in step.charges:
                 self._whole = None
-            if step.kept:
-                self._read_back(step.number, *_record_in(step.came), step.said)
+            if step.is_stored:
+                self._read_back(step.number, *_record_in(step.came), step.replies)
 
     def close(self, slot: int, filled: OpenSlot, *, then: str) -> None:
         """Close a slot: when this returns, its part, its charge and where to read on are on disk, and its sums are gone."""
@@ -204,19 +206,19 @@ class DurableSlotSite(Asked):
             "series": {} if ledger is None else ledger.series(),
         }
         # Not an answer yet: whoever asks gets these numbers in a message of that round.
-        said = [] if part is None else [encode(Message(self.party.name, self._above, self._stored(slot, part)))]
+        messages = [] if part is None else [encode(Message(self.party.name, self._above, self._stored(slot, part)))]
         if part is not None:
             # Before the commit, which needs the memory. If it fails, this process ends, and nobody asks for the slot.
             self._parts.stored(slot, self._in_ledger.number)
             del part
-        self._commit(record, said, charges)
+        self._commit(record, messages, charges)
         self._steps[slot] = self._in_ledger.number - 1
         if not isinstance(self.party, MaskedSlotMember):
             self._drop(slot)
         if self.party.error is not None:
-            words = f"this site has no part of slot {slot + 1} to give: {self.party.error}"
-            self._in_ledger.log(words)
-            self._on_event(Event("said", self._above, words))
+            text = f"this site has no part of slot {slot + 1} to give: {self.party.error}"
+            self._in_ledger.log(text)
+            self._on_event(Event("said", self._above, text))
 
     def _stored(self, slot: int, part: Any) -> Give | Masked:
         if isinstance(self.party, MaskedSlotMember):
@@ -296,13 +298,13 @@ class DurableSlotSite(Asked):
         return begins
 
     def _commit(
-        self, record: dict[str, object], said: list[bytes], charges: tuple[Charge, ...], *, message: bytes = b""
+        self, record: dict[str, object], replies: list[bytes], charges: tuple[Charge, ...], *, message: bytes = b""
     ) -> None:
         if isinstance(self.party, MaskedSlotMember):
             # In every entry, because the one in which a slot was given is dropped in time.
             record = {**record, "first": self.party.first}
         came = json.dumps(record, sort_keys=True).encode() + (b"\n" + message if message else b"")
-        self._in_ledger.commit(came, said, charges)
+        self._in_ledger.commit(came, replies, charges)
 
     def _drop(self, slot: int) -> None:
         """Drop the bytes of slots that nobody may ask for any more. The last step stays: it says where to read on."""
@@ -317,29 +319,29 @@ class DurableSlotSite(Asked):
         if before > 0:
             self._in_ledger.prune(before, keep={*self._steps.values(), *self._setup, *self._round})
 
-    def _read_back(self, number: int, record: dict[str, Any], came: bytes, said: tuple[bytes, ...]) -> None:
-        self._take_back(number, record, came, said)
+    def _read_back(self, number: int, record: dict[str, Any], came: bytes, replies: tuple[bytes, ...]) -> None:
+        self._take_back(number, record, came, replies)
         if isinstance(self.party, MaskedSlotMember):
             self.party.forget(record["first"])
 
-    def _take_back(self, number: int, record: dict[str, Any], came: bytes, said: tuple[bytes, ...]) -> None:
+    def _take_back(self, number: int, record: dict[str, Any], came: bytes, replies: tuple[bytes, ...]) -> None:
         if record["what"] == _RESULT:
-            (done,) = [decode(raw).body for raw in said]
+            (done,) = [decode(raw).body for raw in replies]
             assert isinstance(done, Done)
             self.party.result = done.arrays
             return
         if record["what"] == _MESSAGE:
             assert isinstance(self.party, MaskedSlotMember)
-            message, answers = decode(came, limits=self._limits), [decode(raw) for raw in said]
+            message, answers = decode(came, limits=self._limits), [decode(raw) for raw in replies]
             self.party.recall(message, answers, sessions=record["sessions"])
             self._place(number, message, keys=self.party.sessions > record["sessions"])
-            outgoing = [(answer.receiver, raw) for answer, raw in zip(answers, said, strict=True)]
+            outgoing = [(answer.receiver, raw) for answer, raw in zip(answers, replies, strict=True)]
             self._in_ledger.remember(came, answers, outgoing)
             return
         slot = record["slot"]
         require(isinstance(slot, int), "a step of the ledger names no slot")
         assert isinstance(slot, int)
-        if said:
+        if replies:
             self._parts.stored(slot, number)
         self.party.restore(slot)
         self._steps[slot] = number

@@ -53,7 +53,7 @@ class DurableSite(Asked):
         study: str,
         above: str,
         limits: MessageLimits,
-        most: int,
+        max_bytes: int,
         whole: Charge | None,
         stretch: float,
         on_event: OnEvent,
@@ -63,7 +63,7 @@ class DurableSite(Asked):
         in_ledger = LedgerSteps(ledger, study, number=len(joined.steps), questions=questions, on_event=on_event)
         super().__init__(in_ledger, above=above, unwritten="an answer", limits=limits, on_event=on_event)
         self.party: Member | MaskedMember = party
-        self._parties, self._most_said = parties, most
+        self._parties, self._most_said = parties, max_bytes
         self._ledger = parties.ledgers.get(party.name)
         self._whole, self._stretch = whole, stretch
         self._last_step = ""
@@ -72,10 +72,10 @@ class DurableSite(Asked):
     def _read_back(self, joined: Opened) -> None:
         """Bring the party to where the ledger ends, without computing or charging anything again."""
         for step in joined.steps:
-            said = [decode(raw) for raw in step.said]
-            outgoing = [(message.receiver, raw) for message, raw in zip(said, step.said, strict=True)]
-            self._in_ledger.remember(step.came, said, outgoing)
-            self.party.recall(decode(step.came, limits=self._limits), said)
+            replies = [decode(raw) for raw in step.replies]
+            outgoing = [(message.receiver, raw) for message, raw in zip(replies, step.replies, strict=True)]
+            self._in_ledger.remember(step.came, replies, outgoing)
+            self.party.recall(decode(step.came, limits=self._limits), replies)
             # The charge for the whole study is due once, whichever step it was in.
             if self._whole in step.charges:
                 self._whole = None
@@ -88,16 +88,16 @@ class DurableSite(Asked):
         answers = step()
         self._in_ledger.is_ahead = True
         outgoing = [(answer.receiver, encode(answer)) for answer in answers]
-        said = [raw for _, raw in outgoing]
-        if any(len(raw) > self._most_said for raw in said):
+        replies = [raw for _, raw in outgoing]
+        if any(len(raw) > self._most_said for raw in replies):
             raise ProtocolError(
-                f"an answer of this site has {max(map(len, said))} bytes, and {self._most_said} are the most that this study "
+                f"an answer of this site has {max(map(len, replies))} bytes, and {self._most_said} are the most that this study "
                 "needs. Nothing was charged and nothing was sent"
             )
         charges = self._charges(before, answers)
-        self._in_ledger.commit(cause.data, said, charges)
+        self._in_ledger.commit(cause.data, replies, charges)
         self._in_ledger.remember(cause.data, answers, outgoing)
-        self._report(message, charges, sum(map(len, said)))
+        self._report(message, charges, sum(map(len, replies)))
         return outgoing
 
     def _require_answer(self, message: Message) -> None:
@@ -126,9 +126,9 @@ class DurableSite(Asked):
             self._last_step = body.step
             self._on_event(Event("asked", self._above, f"masks: {body.step}"))
         elif isinstance(body, Ask) and self.party.error is not None:
-            words = f"this site has no part to give: {self.party.error}"
-            self._on_event(Event("said", self._above, words))
-            self._in_ledger.log(words)
+            text = f"this site has no part to give: {self.party.error}"
+            self._on_event(Event("said", self._above, text))
+            self._in_ledger.log(text)
         elif isinstance(body, Ask):
             cost = ", ".join(f"{charge.label} at mu {charge.mu:.4g}" for charge in charges) or "no new charge"
             stage = f"{body.question.stage} {body.question.step + 1}".strip()
@@ -207,11 +207,11 @@ class HubAgent(Agent):
             await runner.note(STOPPED, *self.hears)
             raise self.durable.stopped
 
-    async def on_note(self, runner: Runner, sender: str, words: bytes) -> None:
+    async def on_note(self, runner: Runner, sender: str, note: bytes) -> None:
         """Whoever has the result says thanks, and a node says that all below it are connected."""
-        if words == THANKS:
+        if note == THANKS:
             self._thanks.add(sender)
-        elif words == READY:
+        elif note == READY:
             self._ready.add(sender)
 
     def counts_as_present(self, connected: Set[str]) -> Collection[str]:
@@ -294,9 +294,9 @@ class NodeAgent(Agent):
         await self._say_ready(runner)
         await self._say_ended(runner)
 
-    async def on_note(self, runner: Runner, sender: str, words: bytes) -> None:
+    async def on_note(self, runner: Runner, sender: str, note: bytes) -> None:
         """Thanks, that all below another node are connected, or how far a stream is."""
-        progress = progress_in(words)
+        progress = progress_in(note)
         if progress is not None and sender in self.hears:
             closed, ended = progress
             if ended:
@@ -305,9 +305,9 @@ class NodeAgent(Agent):
                 # It goes on after all: whoever started it again has given it another source.
                 self._ended.pop(sender, None)
             await self._say_ended(runner)
-        elif words == THANKS:
+        elif note == THANKS:
             self._thanks.add(sender)
-        elif words == READY:
+        elif note == READY:
             self._ready.add(sender)
             await self._say_ready(runner)
 
@@ -348,10 +348,10 @@ class SiteAgent(Holder):
             study, keys=keys, role="site", ledger=ledger, policy=policy, withdrawn=withdrawn, on_event=on_event
         )
         self.parties, self._holding = parties_of(study, memory=memory), holding
-        request, self.calls = self.parties.request, (self.above,)
-        self.limits = limits_of(study, request, "site", self.parties.masked)
+        spec, self.calls = self.parties.request, (self.above,)
+        self.limits = limits_of(study, spec, "site", self.parties.masked)
         # Before any connection and any charge: a study that is refused learns nothing.
-        self.require_allowed(holding, method=request.plan.method)
+        self.require_allowed(holding, method=spec.plan.method)
         self.account = self._account(dataset)
 
     @property
@@ -360,9 +360,9 @@ class SiteAgent(Holder):
         return self.parties.above[self.place.name]
 
     def _account(self, dataset: str) -> StudyBudget:
-        request, masked = self.parties.request, self.parties.masked
+        spec, masked = self.parties.request, self.parties.masked
         # With trust "both" the site is charged for its own noise: that budget holds against the hub, which sees most.
-        budget = request.at_sites if request.at_sites is not None else request.at_hub
+        budget = spec.at_sites if spec.at_sites is not None else spec.at_hub
         gaussian = None if masked is None else masked.lattice.gaussian
         if budget is None or gaussian is None:
             mu, masked = 0.0 if budget is None else budget.mu, None
@@ -377,10 +377,10 @@ class SiteAgent(Holder):
 
         It is charged at once with the first part: the site has no say in what the hub does with that part.
         """
-        request = self.parties.request
-        if request.at_sites is not None or request.at_hub is None or not self.account.private:
+        spec = self.parties.request
+        if spec.at_sites is not None or spec.at_hub is None or not self.account.private:
             return None
-        return Charge("the whole study: the hub adds the noise", request.at_hub.mu)
+        return Charge("the whole study: the hub adds the noise", spec.at_hub.mu)
 
     async def run(
         self, deliver: Callable[[Model], None], *, address: str | None = None, note: str | None = None
@@ -409,17 +409,17 @@ class SiteAgent(Holder):
             return model
 
     def _durable(self, entered: Opened) -> DurableSite:
-        whole, request, study = self._whole, self.parties.request, self.study
+        whole, spec, study = self._whole, self.parties.request, self.study
         # A share under masks is charged for the whole sum, which counts a person's rows at all their sites. A part with the
         # site's own noise is charged for this site alone, so it is multiplied.
-        stretch = 1.0 if self.parties.masked is not None else math.sqrt(request.person_sites)
+        stretch = 1.0 if self.parties.masked is not None else math.sqrt(spec.person_sites)
         # The ledger has charges per person, the party counts its own: undo the factor that `DurableSite` applied.
         charged = [charge for step in entered.steps for charge in step.charges if charge != whole]
         spent = tuple(Charge(charge.label, charge.mu / stretch) for charge in charged)
         party = self.parties.member(
             self.place.name, self._holding.rows, identity=self._keys.identity, secret=entered.secret, charges=spent
         )
-        takes = limits_of(study, request, "hub" if study.fanout is None else "node", self.parties.masked)
+        takes = limits_of(study, spec, "hub" if study.fanout is None else "node", self.parties.masked)
         return DurableSite(
             party,
             self.parties,
@@ -428,7 +428,7 @@ class SiteAgent(Holder):
             study=study.digest,
             above=self.above,
             limits=self.limits,
-            most=takes.largest,
+            max_bytes=takes.largest,
             whole=whole,
             stretch=stretch,
             on_event=self.on_event,

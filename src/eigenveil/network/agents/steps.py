@@ -27,11 +27,11 @@ Outgoing = tuple[str, bytes]
 @final
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something a person may want to see: `what` happened, to `who`, in `words`. They hold public facts only."""
+    """Something a person may want to see: `what` happened, to `who`, in `text`. They hold public facts only."""
 
     what: Literal["joined", "left", "began", "asked", "said", "refused", "round", "waiting", "resumed", "over"]
     who: str = ""
-    words: str = ""
+    text: str = ""
 
 
 OnEvent = Callable[[Event], None]
@@ -160,10 +160,10 @@ class LedgerSteps:
         if self.number >= self._most and not isinstance(message.body, Done):
             raise PeerError(message.sender, f"has asked {self._most} times, more often than this study needs")
 
-    def commit(self, came: bytes, said: list[bytes], charges: tuple[Charge, ...]) -> None:
+    def commit(self, came: bytes, replies: list[bytes], charges: tuple[Charge, ...]) -> None:
         """Write the next step. It is on disk when this returns."""
         # The step's number makes a second process on the same ledger fail here instead of charging twice.
-        self._durable_ledger.commit(self._study, self.number, came=came, said=said, charges=charges)
+        self._durable_ledger.commit(self._study, self.number, came=came, replies=replies, charges=charges)
         self.number, self.is_ahead = self.number + 1, False
 
     def prune(self, before: int, *, keep: Collection[int]) -> None:
@@ -191,11 +191,11 @@ class LedgerSteps:
         self._on_event(Event("refused", error.peer, error.why))
         self.log(f"refused a message from {error.peer}: {error.why}")
 
-    def log(self, words: str) -> None:
+    def log(self, line: str) -> None:
         """Write it to the ledger's log, unless there are too many such lines."""
         self._log_lines += 1
         if self._log_lines <= _LOGGED:
-            self._durable_ledger.log(self._study, words)
+            self._durable_ledger.log(self._study, line)
 
 
 class Asked(DurableParty):

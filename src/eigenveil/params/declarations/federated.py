@@ -59,13 +59,13 @@ __all__ = [
 def local_steps_of(value: Any) -> Any:
     """A number, a list of numbers, or ("decay", number)."""
     # Each step is charged with privacy, and a study file may be hostile: no more than a site would wait for.
-    one = Integer(min=1, max=1000)
+    check = Integer(min=1, max=1000)
     try:
         if isinstance(value, list | tuple) and len(value) == 2 and value[0] == "decay":
-            return "decay", one(value[1])
+            return "decay", check(value[1])
         if isinstance(value, list | tuple) and len(value) > 0:
-            return tuple(one(step) for step in value)
-        return one(value)
+            return tuple(check(step) for step in value)
+        return check(value)
     except InvalidValue:
         raise InvalidValue('an integer of at least 1, a list of them, or ("decay", an integer)') from None
 
@@ -80,10 +80,10 @@ def local_steps_from(text: str) -> Any:
     try:
         if colon and kind == "decay":
             return "decay", int(rest)
-        found = [int(part) for part in text.split(",")]
+        steps = [int(part) for part in text.split(",")]
     except ValueError:
         raise InvalidValue("a number such as 4, a list such as 4,3,2,1, or decay:4") from None
-    return found if len(found) > 1 else found[0]
+    return steps if len(steps) > 1 else steps[0]
 
 
 def participation_of(value: Any) -> Any:
@@ -297,7 +297,7 @@ class FederatedParams(
 # A graph from a study file is walked many times before anybody agrees to it.
 MOST_EDGES = 20_000
 
-EDGES_IN_FILE = listed(listed(NAME, least=2, most=2), least=1, most=MOST_EDGES)
+EDGES_IN_FILE = listed(listed(NAME, min_count=2, max_count=2), min_count=1, max_count=MOST_EDGES)
 
 PEERS = "Peers without a hub"
 

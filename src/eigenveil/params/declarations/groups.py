@@ -507,7 +507,7 @@ _MOST_LEVELS: Final = 10_000
 def names_or_patterns(value: Any) -> tuple[str, ...]:
     """Names of columns, or patterns such as lab_*, as a tuple. One text may stand for a list of one."""
     every = [value] if isinstance(value, str) else value
-    if not isinstance(every, Sequence) or not all(isinstance(one, str) and one for one in every):
+    if not isinstance(every, Sequence) or not all(isinstance(name, str) and name for name in every):
         raise InvalidValue("names of columns, or patterns such as lab_*")
     return tuple(every)
 
@@ -521,14 +521,14 @@ def public_levels(value: Any) -> dict[str, tuple[str, ...]]:
 
 def _levels(name: str, levels: Any) -> tuple[str, ...]:
     if isinstance(levels, str) or not isinstance(levels, Sequence) or not 0 < len(levels) <= _MOST_LEVELS:
-        raise InvalidValue(f"a list of 1 to {_MOST_LEVELS} public levels", at=f"column {name}", given=levels)
+        raise InvalidValue(f"a list of 1 to {_MOST_LEVELS} public levels", at=f"column {name}", actual=levels)
     if not all(isinstance(level, str | int | float) for level in levels):
-        raise InvalidValue("texts, numbers or truth values", at=f"column {name}", given=levels)
+        raise InvalidValue("texts, numbers or truth values", at=f"column {name}", actual=levels)
     # Truth values are written as files write them.
-    found = tuple(str(level).lower() if isinstance(level, bool) else str(level) for level in levels)
-    if len(set(found)) < len(found):
-        raise InvalidValue("different from each other", at=f"levels of column {name}", given=levels)
-    return found
+    texts = tuple(str(level).lower() if isinstance(level, bool) else str(level) for level in levels)
+    if len(set(texts)) < len(texts):
+        raise InvalidValue("different from each other", at=f"levels of column {name}", actual=levels)
+    return texts
 
 
 def levels_from(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -537,13 +537,13 @@ def levels_from(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
     >>> levels_from(["sex=f,m", 'ward="a,b",c'])
     {'sex': ('f', 'm'), 'ward': ('a,b', 'c')}
     """
-    found: dict[str, tuple[str, ...]] = {}
+    by_column: dict[str, tuple[str, ...]] = {}
     for text in texts:
         name, equals, levels = text.partition("=")
-        if not (name and equals and levels) or name in found:
-            raise InvalidValue("COLUMN=LEVEL,LEVEL, once for each column", given=text)
-        found[name] = _levels(name, [level for line in csv.reader([levels]) for level in line])
-    return found
+        if not (name and equals and levels) or name in by_column:
+            raise InvalidValue("COLUMN=LEVEL,LEVEL, once for each column", actual=text)
+        by_column[name] = _levels(name, [level for line in csv.reader([levels]) for level in line])
+    return by_column
 
 
 def groups_of_columns(value: Any) -> str:
@@ -555,7 +555,7 @@ def groups_of_columns(value: Any) -> str:
     if not isinstance(value, str):
         expected = InvalidValue("groups of columns, such as [['a', 'b'], ['lab_*']]")
         if not isinstance(value, Sequence) or any(
-            isinstance(one, str) or not isinstance(one, Sequence) for one in value
+            isinstance(columns, str) or not isinstance(columns, Sequence) for columns in value
         ):
             raise expected
         parts = [[str(name) for name in group] for group in value]

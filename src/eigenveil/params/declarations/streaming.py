@@ -51,7 +51,7 @@ __all__ = ["SlotParams", "SlotStreamParams", "StreamingParams"]
 def energy_bounds(value: Any) -> tuple[float, float]:
     """Two fractions of the total, the lower one first."""
     try:
-        low, high = (as_float(one) for one in value)
+        low, high = (as_float(bound) for bound in value)
     except (TypeError, ValueError):
         raise InvalidValue("a pair (low, high) of fractions, such as 0.01 and 0.1") from None
     if not 0 < low < high < 1:

@@ -63,7 +63,7 @@ class StudyTerms:
         "The columns, by name and in this order, that every site has.",
         kw_only=False,
         # One column has one component, and there is nothing to find.
-        check=listed(NAME, least=2, distinct=True),
+        check=listed(NAME, min_count=2, distinct=True),
         section="task",
         surfaces=_FILE,
     )
@@ -231,21 +231,24 @@ class PeerStudy(StudyTerms, GossipParams):
 
 # What only a simulation has, such as participation. A command must not ask for it, because no study file could say it.
 _FOREIGN: Final = tuple(
-    name for kind in (HubStudy, PeerStudy) for name, one in declared(kind).items() if "study" not in one.param.surfaces
+    name
+    for kind in (HubStudy, PeerStudy)
+    for name, entry in declared(kind).items()
+    if "study" not in entry.param.surfaces
 )
 
 
 def _open(**changes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Changes that remove every default, and show it in --help instead, so that we know what was given."""
-    found: dict[str, dict[str, Any]] = {}
+    facts: dict[str, dict[str, Any]] = {}
     for kind in (PeerStudy, HubStudy):
-        for name, one in declared(kind).items():
+        for name, entry in declared(kind).items():
             # Not where None is a value of its own, nor for switches, which are given or not anyway.
-            if one.default not in (None, MISSING) and one.param.none is None and one.type is not bool:
-                found[name] = {"default": None, "none_means": one.param.none_means or text_of(one.default)}
-            if one.param.panel == PEERS:
-                found.setdefault(name, {})["panel"] = f"{PEERS} (with --graph)"
-    return found | {name: found.get(name, {}) | dict(change) for name, change in changes.items()}
+            if entry.default not in (None, MISSING) and entry.param.none is None and entry.type is not bool:
+                facts[name] = {"default": None, "none_means": entry.param.none_means or text_of(entry.default)}
+            if entry.param.panel == PEERS:
+                facts.setdefault(name, {})["panel"] = f"{PEERS} (with --graph)"
+    return facts | {name: facts.get(name, {}) | dict(change) for name, change in changes.items()}
 
 
 # `eigenveil study new` infers the topology from the options given, and refuses options without effect.
@@ -310,12 +313,12 @@ def _in_file(name: str, value: Any) -> str:
 
 def in_new(**others: str) -> Words:
     """How `eigenveil study new` writes the parameters of a study. Other options are in `others`."""
-    words = in_options(NewStudy, **others)
+    wording = in_options(NewStudy, **others)
     carriers = {"star": "a star, with no --fanout", "tree": "--fanout", "gossip": "--graph"}
 
     def said(name: str, value: Any) -> str:
         if name != "topology":
-            return words(name, value)
+            return wording(name, value)
         return "--fanout or --graph" if value is ... else carriers[value]
 
     return said
@@ -326,8 +329,8 @@ Kind = TypeVar("Kind")
 
 def limited(cls: type, section: str) -> list[tuple[Declared, Limit]]:
     """The parameters of `cls` that this section of a policy limits, each with its limit, in the order of the keys."""
-    found = [(one, one.param.limit) for one in declared(cls).values() if one.param.limit is not None]
-    return sorted((pair for pair in found if pair[1].section == section), key=lambda pair: pair[1].key)
+    pairs = [(entry, entry.param.limit) for entry in declared(cls).values() if entry.param.limit is not None]
+    return sorted((pair for pair in pairs if pair[1].section == section), key=lambda pair: pair[1].key)
 
 
 def limiting(
@@ -355,10 +358,10 @@ def words_allowed(limit: Limit, kinds: Iterable[type] = (FederatedParams, Gossip
     >>> words_allowed(TRUST_LIMIT)
     ('hub', 'site', 'both', 'masked', 'pairwise', 'independent', 'none')
     """
-    known = [one for kind in kinds for one, other in limited(kind, limit.section) if other.key == limit.key]
+    declarations = [entry for kind in kinds for entry, other in limited(kind, limit.section) if other.key == limit.key]
     # A dictionary keeps the order of the declarations, which messages and files then have.
-    words = dict.fromkeys(word for one in known for word in one.words)
-    return tuple(word for word in (*words, *limit.also) if word not in limit.but)
+    choices = dict.fromkeys(word for entry in declarations for word in entry.words)
+    return tuple(word for word in (*choices, *limit.also) if word not in limit.but)
 
 
 def _check(limit: Limit, kinds: Iterable[type]) -> Any:

@@ -185,32 +185,32 @@ def weak_words(budget: Budget, people: float | None = None, *, plural: str = "pe
     >>> [len(weak_words(Budget(*pair), 1000.0)) for pair in ((21.0, 1e-6), (1.0, 0.01), (21.0, 0.0011))]
     [1, 1, 2]
     """
-    said = []
+    texts = []
     if budget.epsilon > _LARGE_EPSILON:
-        said.append(
+        texts.append(
             f"epsilon is {plain(budget.epsilon)}. Above {_LARGE_EPSILON:g} a guarantee says next to nothing about one person. "
             "At most 1 is strong, and up to 10 is reasonable"
         )
     # At such a delta, publishing one person's whole row at random would be allowed.
     if people is not None and budget.delta * people > 1:
-        said.append(
+        texts.append(
             f"delta is more than one over the {people:.0f} {plural}. Each of them may be unprotected with that probability, so "
             "somebody may be"
         )
     elif budget.delta > _LARGE_DELTA:
-        said.append(
+        texts.append(
             f"delta is {plain(budget.delta)}. Each person may be unprotected with that probability. Choose one well below one "
             "over the number of people"
         )
-    return tuple(said)
+    return tuple(texts)
 
 
-def items_released(*, degrees: bool, kept: int | None, parts: bool) -> tuple[str, ...]:
-    """What a recommender released: the item space, item `degrees`, which items they `kept`, and the `parts` of a lone site."""
+def items_released(*, degrees: bool, n_kept: int | None, parts: bool) -> tuple[str, ...]:
+    """What a recommender released: the item space, item `degrees`, which items they `n_kept`, and the `parts` of a lone site."""
     return (
         "the item space (components and their values)",
         *(("item degrees (votes over the square root of their user's degree)",) if degrees else ()),
-        *((f"which {kept} items were kept",) if kept is not None else ()),
+        *((f"which {n_kept} items were kept",) if n_kept is not None else ()),
         *(("every number that leaves a site",) if parts else ()),
     )
 

@@ -74,44 +74,44 @@ _JOINT: Final = (
 class Person:
     """Each person is protected: with one row, or with all of their rows if rows are `grouped` by person.
 
-    `column` is the one that names people, if it is known. `place` is where the rows are. A person has rows at no more than
-    `most` sites, or in no more than `most` blocks of a stream, or slots of streams at many sites. With slots, `grouped` means
-    that each site is a device of one person.
+    `column` is the one that names people, if it is known. `source` is where the rows are. A person has rows at no more than
+    `max_parts` sites, or in no more than `max_parts` blocks of a stream, or slots of streams at many sites. With slots, `grouped`
+    means that each site is a device of one person.
     """
 
-    place: Literal["table", "site", "peer", "stream", "slots"] = "table"
+    source: Literal["table", "site", "peer", "stream", "slots"] = "table"
     grouped: bool = False
-    most: int = 1
+    max_parts: int = 1
     column: str | None = None
 
     def protected(self, neighbours: Neighbours) -> PrivacyUnit:
         """The kind of this guarantee, by which ledgers know what they may add up."""
-        several = self.grouped or (self.place in ("stream", "slots") and self.most > 1)
+        several = self.grouped or (self.source in ("stream", "slots") and self.max_parts > 1)
         return PrivacyUnit.of(neighbours, grouped=several, column=self.column)
 
     @property
     def unit(self) -> str:
         """Who is protected."""
-        if self.place == "stream" and self.grouped:
-            blocks = "one block" if self.most == 1 else f"{self.most} blocks"
+        if self.source == "stream" and self.grouped:
+            blocks = "one block" if self.max_parts == 1 else f"{self.max_parts} blocks"
             counts = f"of which the first in a block counts, in at most {blocks}"
             return f"each person, named by the column {self.column!r}, with all of their rows, {counts}"
-        if self.place == "slots":
+        if self.source == "slots":
             if self.grouped:
-                return f"each person, whose device is one of the sites, with all rows in all {self.most} slots"
-            several = f"with at most one row in a slot and rows in at most {self.most} slots, at one site"
-            return "each person, who has one row at one site" if self.most == 1 else f"each person, {several}"
-        if self.place == "stream":
-            several = f"with at most one row in a block and rows in at most {self.most} blocks"
-            return "each person, who has one row of the stream" if self.most == 1 else f"each person, {several}"
+                return f"each person, whose device is one of the sites, with all rows in all {self.max_parts} slots"
+            several = f"with at most one row in a slot and rows in at most {self.max_parts} slots, at one site"
+            return "each person, who has one row at one site" if self.max_parts == 1 else f"each person, {several}"
+        if self.source == "stream":
+            several = f"with at most one row in a block and rows in at most {self.max_parts} blocks"
+            return "each person, who has one row of the stream" if self.max_parts == 1 else f"each person, {several}"
         # Their rows are averaged, so however many they are, they weigh as one (docs/decisions/0004-persons.md).
         if self.grouped:
-            where = {"table": "", "site": " at each site", "peer": " at one peer"}[self.place]
+            where = {"table": "", "site": " at each site", "peer": " at one peer"}[self.source]
             named = "" if self.column is None else f" named by the column {self.column!r},"
             return f"each person,{named} with all of their rows, which together count as one row{where}"
-        if self.most > 1:
-            return f"each person, with at most one row at each of at most {self.most} sites"
-        return "each person, who has one row" + ("" if self.place == "table" else f" at one {self.place}")
+        if self.max_parts > 1:
+            return f"each person, with at most one row at each of at most {self.max_parts} sites"
+        return "each person, who has one row" + ("" if self.source == "table" else f" at one {self.source}")
 
     @property
     def plural(self) -> str:
@@ -135,34 +135,36 @@ class Person:
             return _ROWS[neighbours]
         # Without identifiers, "all rows of a person" would promise more than is kept.
         each = (
-            "" if self.grouped or self.place in ("stream", "slots") else ". No person has more than one row at a site"
+            "" if self.grouped or self.source in ("stream", "slots") else ". No person has more than one row at a site"
         )
         return f"{_PERSONS[neighbours]}{each}"
 
     @property
     def _one_row(self) -> bool:
         """Whether one row is all that differs: no identifiers, and at most one row of a person in all."""
-        return not self.grouped and self.most == 1
+        return not self.grouped and self.max_parts == 1
 
     def assumptions(self) -> Iterator[str]:
         """How many rows one person may have, and where."""
-        if self.place == "stream" and self.grouped:
+        if self.source == "stream" and self.grouped:
             # Further rows are left out, so that nothing need be assumed of them. Who is left out follows from the identifiers.
             yield "which rows of the stream are of the same person is public. It is the same in neighbouring streams"
             return
-        if self.place == "slots":
-            several = f"no person has rows at two sites, two rows in one slot, or rows in more than {self.most} slots"
-            one = "no person has more than one row, over all sites and slots"
-            yield "no person has two devices" if self.grouped else one if self.most == 1 else several
+        if self.source == "slots":
+            several = (
+                f"no person has rows at two sites, two rows in one slot, or rows in more than {self.max_parts} slots"
+            )
+            single = "no person has more than one row, over all sites and slots"
+            yield "no person has two devices" if self.grouped else single if self.max_parts == 1 else several
             return
-        if self.place == "stream":
-            several = f"no person has two rows in one block, or rows in more than {self.most} blocks"
-            yield "no person has more than one row" if self.most == 1 else several
+        if self.source == "stream":
+            several = f"no person has two rows in one block, or rows in more than {self.max_parts} blocks"
+            yield "no person has more than one row" if self.max_parts == 1 else several
             return
-        places = f"one {self.place}" if self.most == 1 else f"{self.most} {self.place}s"
-        elsewhere = "" if self.place == "table" else f"no person has rows at more than {places}"
+        places = f"one {self.source}" if self.max_parts == 1 else f"{self.max_parts} {self.source}s"
+        elsewhere = "" if self.source == "table" else f"no person has rows at more than {places}"
         one_row = (
-            "" if self.grouped else "no person has more than one row" + (" at a site" if self.place == "site" else "")
+            "" if self.grouped else "no person has more than one row" + (" at a site" if self.source == "site" else "")
         )
         if elsewhere or one_row:
             yield ", and ".join(text for text in (elsewhere, one_row) if text)
@@ -210,17 +212,17 @@ class User:
 class TableRows:
     """Rows of numbers, clipped to a `norm` around the mean, zero or a given center. None if nothing rests on clipping.
 
-    A site may give a matrix in place of rows, and `trace` bounds what a person adds to it. That there are at least `least`
-    rows is public. So are the numbers that the caller gave, which `given` names. The fit itself may have `found` the
+    A site may give a matrix in place of rows, and `trace` bounds what a person adds to it. That there are at least `min_rows`
+    rows is public. So are the numbers that the caller gave, which `explicit` names. The fit itself may have `finds_norm` the
     norm, or the `units` of the columns. With `gaps`, entries may be missing, and this rule says what became of them.
     """
 
     norm: float | None = None
     around: Literal["the mean", "the given center", "zero"] = "the mean"
     trace: float | None = None
-    least: int | None = None
-    given: tuple[str, ...] = ()
-    found: bool = False
+    min_rows: int | None = None
+    explicit: tuple[str, ...] = ()
+    finds_norm: bool = False
     units: bool = False
     gaps: str | None = None
 
@@ -234,18 +236,18 @@ class TableRows:
             )
         yield from _entries(self.gaps)
         yield _UNTOUCHED
-        if self.norm is not None and not self.found and not self.units:
+        if self.norm is not None and not self.finds_norm and not self.units:
             yield _BOUND
-        if self.least is not None:
-            yield f"that the table has at least {self.least} rows is public"
-        if self.given:
-            yield f"if given, {_listed(self.given)} are public"
+        if self.min_rows is not None:
+            yield f"that the table has at least {self.min_rows} rows is public"
+        if self.explicit:
+            yield f"if given, {_listed(self.explicit)} are public"
 
     def clipping(self) -> str:
         """How rows were clipped."""
         if self.norm is None:
             return ""
-        own = f". {_FOUND}" if self.found else f", in units of the columns. {_UNITS}" if self.units else ""
+        own = f". {_FOUND}" if self.finds_norm else f", in units of the columns. {_UNITS}" if self.units else ""
         return _clipped(self.norm, self.around) + own
 
 
@@ -255,7 +257,7 @@ class StreamRows:
     """Rows of a stream, clipped to a `norm`, in blocks of `block` rows, the first of `first`.
 
     No more than `horizon` rows will come, if that is known. The result is of `merged` streams. The first block may
-    have `found` the norm, which is None as long as it is not known, or the `units` of the columns. With `scale` the
+    have `finds_norm` the norm, which is None as long as it is not known, or the `units` of the columns. With `scale` the
     caller gave units, and with `columns` bounds of the columns, from which the norm follows. With `gaps`, entries may be missing,
     and this rule says what became of them.
     """
@@ -267,7 +269,7 @@ class StreamRows:
     horizon: int | None = None
     origin: bool = False
     merged: int = 1
-    found: bool = False
+    finds_norm: bool = False
     units: bool = False
     scale: bool = False
     columns: bool = False
@@ -285,7 +287,7 @@ class StreamRows:
         if self.gaps in ("counts", "groups", "drop"):
             yield "the shares of what is there were counted in the first rows, and are taken to hold for the whole stream"
         yield _UNTOUCHED
-        if not (self.found or self.units) or self.merged > 1:
+        if not (self.finds_norm or self.units) or self.merged > 1:
             yield _BOUND if self.merged == 1 else f"{_BOUND}. So was that of each merged stream"
         if self.horizon is not None:
             yield f"the stream has at most {self.horizon} rows, a public number"
@@ -305,8 +307,8 @@ class StreamRows:
             return f"entries will be clipped to the column bounds, and rows around {self.around} to the norm that follows{own}"
         if self.norm is None:
             return f"rows will be clipped around {self.around} to a norm that the first rows find privately{own}"
-        found = f". {_FOUND}" if self.found else f", in units of the columns. {_UNITS}" if self.units else ""
-        return _clipped(self.norm, self.around) + found + own
+        how = f". {_FOUND}" if self.finds_norm else f", in units of the columns. {_UNITS}" if self.units else ""
+        return _clipped(self.norm, self.around) + how + own
 
 
 @final
@@ -314,7 +316,7 @@ class StreamRows:
 class SlottedRows:
     """Rows of streams at many sites, clipped to a `norm`, in `slots` public slots, by a `clock` or of `size` rows each.
 
-    The number of rows in a slot is public if `counted`. `given` names the public numbers that the caller gave. With `gaps`,
+    The number of rows in a slot is public if `counted`. `explicit` names the public numbers that the caller gave. With `gaps`,
     entries may be missing, and this rule says what became of them. By the clock, sites answer `delay` seconds after a slot.
     """
 
@@ -324,7 +326,7 @@ class SlottedRows:
     clock: bool = True
     size: int | None = None
     counted: bool = True
-    given: tuple[str, ...] = ()
+    explicit: tuple[str, ...] = ()
     gaps: str | None = None
     delay: float | None = None
 
@@ -360,8 +362,8 @@ class SlottedRows:
         yield from _entries(self.gaps)
         yield _UNTOUCHED
         yield _BOUND
-        if self.given:
-            yield f"the {_listed(self.given)} {'is' if len(self.given) == 1 else 'are'} public"
+        if self.explicit:
+            yield f"the {_listed(self.explicit)} {'is' if len(self.explicit) == 1 else 'are'} public"
 
     def clipping(self) -> str:
         """How rows were clipped."""
@@ -371,13 +373,13 @@ class SlottedRows:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserHistories:
-    """Histories of users, each divided by the square root of its number of items, or of `least` if it has fewer.
+    """Histories of users, each divided by the square root of its number of items, or of `min_degree` if it has fewer.
 
     With `listed`, a public list names the items in use. The number of users is public if `counted`, and with several sites it
     is public `at_each`. With `degrees_given`, the caller gave item degrees.
     """
 
-    least: int
+    min_degree: int
     listed: bool = False
     counted: bool = True
     at_each: bool = False
@@ -395,12 +397,12 @@ class UserHistories:
             )
         if self.degrees_given:
             yield "the item degrees that were given are public, and were not counted in these histories"
-        if self.least > 1:
-            yield f"the least number of items, {self.least}, was chosen without looking at these histories"
+        if self.min_degree > 1:
+            yield f"the least number of items, {self.min_degree}, was chosen without looking at these histories"
 
     def clipping(self) -> str:
         """How histories were scaled down."""
-        fewer = f", or of {self.least} if it has fewer" if self.least > 1 else ""
+        fewer = f", or of {self.min_degree} if it has fewer" if self.min_degree > 1 else ""
         return f"each history was divided by the square root of its number of items{fewer}"
 
     def caveats(self) -> Iterator[str]:

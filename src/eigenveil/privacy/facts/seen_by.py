@@ -201,8 +201,8 @@ class MaskedSites(SeenBy):
     def assumptions(self) -> Iterator[str]:
         """What is assumed of parties, channels and keys."""
         yield _SITES
-        one = "one of the sites tells the hub what it knows"
-        few = one if self.colluders == 1 else f"{self.colluders} of the sites tell the hub what they know"
+        single = "one of the sites tells the hub what it knows"
+        few = single if self.colluders == 1 else f"{self.colluders} of the sites tell the hub what they know"
         yield f"at most {few}. The sites themselves check that at least {self.survivors} sites are in every sum"
         # A hub that could invent identities could play the other sites itself.
         yield "every site knows the public identity of every other site from a source other than the hub"
@@ -236,11 +236,11 @@ class MaskedSites(SeenBy):
 class SlotBySlot(SeenBy):
     """Sites that send one slot of their streams after the other, seen as `inner` says.
 
-    A person is in at most `most` slots, and one slot alone costs mu `each`, which is (`epsilon`, `delta`).
+    A person is in at most `max_slots` slots, and one slot alone costs mu `each`, which is (`epsilon`, `delta`).
     """
 
     inner: HubAndSites | MaskedSites
-    most: int
+    max_slots: int
     each: float
     epsilon: float
     delta: float
@@ -260,7 +260,11 @@ class SlotBySlot(SeenBy):
 
     def calibration(self) -> str:
         """How noise is calibrated, and what the budget was fixed for."""
-        many = "one slot, whose cost is all that counts" if self.most == 1 else f"{self.most} slots, whose costs add up"
+        many = (
+            "one slot, whose cost is all that counts"
+            if self.max_slots == 1
+            else f"{self.max_slots} slots, whose costs add up"
+        )
         return (
             f"{_EXACT}. {_FIXED} the first slot, for all slots together. Slots are disjoint, and a person is in at most {many}. "
             f"One slot alone is released at mu {self.each:.4g}, which is ({self.epsilon:.4g}, {plain(self.delta)})"
@@ -316,9 +320,9 @@ class PeersAlone(SeenBy):
         yield self._who_counted()
         # Without colluders to count, every peer protects itself and needs no keys.
         if self.colluders is not None:
-            one = "one peer tells others what it knows. It may also lie"
+            single = "one peer tells others what it knows. It may also lie"
             several = f"{self.colluders} peers tell others what they know. They may also lie"
-            yield f"at most {one if self.colluders == 1 else several}"
+            yield f"at most {single if self.colluders == 1 else several}"
             yield (
                 "every peer knows the public identity of each peer that it shares noise with from a source other than these "
                 "messages"
@@ -421,9 +425,9 @@ def _in_words(number: int) -> str:
     return _WORDS[number] if number < len(_WORDS) else str(number)
 
 
-def _only_own(place: str, protects: Person | User) -> str:
+def _only_own(party: str, protects: Person | User) -> str:
     what = "histories" if isinstance(protects, User) else "rows"
-    return f"Only the {place} itself sees its {what}"
+    return f"Only the {party} itself sees its {what}"
 
 
 def _unbroken(primitives: str) -> str:

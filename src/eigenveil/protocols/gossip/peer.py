@@ -225,7 +225,9 @@ class Peer(Party):
         if ahead:
             waiting = self._early.setdefault(sender, [])
             # Two are enough for an honest neighbour. More would let a flood of messages fill the memory.
-            if len(waiting) < 2 and not any((one.round, one.step) == (body.round, body.step) for one in waiting):
+            if len(waiting) < 2 and not any(
+                (earlier.round, earlier.step) == (body.round, body.step) for earlier in waiting
+            ):
                 waiting.append(body)
             self._silent[sender] = 0
             return []
@@ -247,8 +249,8 @@ class Peer(Party):
         values, size = body.values, self._size()
         flat = isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype == np.float64
         # What the next round asks is not known yet. No question asks for more than a product of as many numbers.
-        most = size if body.round == self._round else max(size * size, _EARLY)
-        if not flat or len(values) > most or (body.round == self._round and len(values) != size):
+        max_size = size if body.round == self._round else max(size * size, _EARLY)
+        if not flat or len(values) > max_size or (body.round == self._round and len(values) != size):
             raise PeerError(sender, f"sent numbers of another shape in round {body.round}")
         try:
             return require_array(values, values.shape)
@@ -259,9 +261,9 @@ class Peer(Party):
         if body.round > self._round + 1:
             raise PeerError(sender, f"asks for round {body.round} in round {self._round}")
         self._silent[sender] = 0
-        known = self._sums.get(body.round)
+        round_sum = self._sums.get(body.round)
         # The same numbers as before, never made again: a second part would need a second charge.
-        values = None if known is None else known.sent(sender, body.step)
+        values = None if round_sum is None else round_sum.sent(sender, body.step)
         if values is None:
             return [Message(self.name, sender, Here(self._round))]
         return self._messages(body.round, [(sender, body.step, values)])
@@ -271,28 +273,28 @@ class Peer(Party):
 
         The peer that has left more behind is ahead. Among the same peers, the one that has gone back further is. Others follow.
         """
-        told = frozenset(names)
-        if not told <= set(self._terms.graph.names):
+        gone = frozenset(names)
+        if not gone <= set(self._terms.graph.names):
             raise PeerError(sender, "left behind peers that are not in the graph")
         if self.result is not None and round_ >= self._round:
             # All rounds are done here, and nobody needs this peer for another.
             return []
         # The sender has missed some news, and gets it.
-        if told < self._gone or (told == self._gone and base > self._base):
+        if gone < self._gone or (gone == self._gone and base > self._base):
             return self._leaves((sender,))
-        if told == self._gone and base == self._base:
+        if gone == self._gone and base == self._base:
             return []
         # If neither knows of all that the other does, both begin again without the union, at the earlier of their present
         # rounds.
-        back = base if told >= self._gone else round_
-        if sender in told:
+        back = base if gone >= self._gone else round_
+        if sender in gone:
             # The sender says that it stops, and its round matters to nobody any more.
             back = max(round_, min(self._states))
         elif self._task.without(self.state) is None and back not in self._states and back <= self._round:
             raise PeerError(
                 sender, f"wants to go back to round {back}, but round {min(self._states)} is the oldest that is kept"
             )
-        return self._leave_behind(self._gone | told, back)
+        return self._leave_behind(self._gone | gone, back)
 
     def _on_peer_key(self, sender: str, body: PeerKey) -> list[Message]:
         names, keys = self._terms.graph.names, self._outgoing.keys
@@ -319,8 +321,8 @@ class Peer(Party):
         try:
             question = self._task.ask(self.state)
             self._task.require_question(question)
-            summed, asked, fraction = self._task.as_sum(question)
-            part = self._part(summed, asked, fraction)
+            summed, inner, fraction = self._task.as_sum(question)
+            part = self._part(summed, inner, fraction)
         # Everything that can go wrong with this peer's own rows or budget. The neighbours learn only that it stops.
         except (ValueError, BudgetExceeded, OSError, ProtocolError) as error:
             return self._stop(self._reason(error))
@@ -332,24 +334,24 @@ class Peer(Party):
         self._sums[self._round] = now
         return [*self._messages(self._round, now.start()), *self._catch_up(), *self._go_on()]
 
-    def _part(self, summed: SumTask[Any, Any], asked: Question, fraction: float) -> Array:
+    def _part(self, summed: SumTask[Any, Any], inner: Question, fraction: float) -> Array:
         """The part of this round, made once however often the round begins among the same peers."""
-        known = self._parts.get(self._round)
-        if known is None:
-            private = summed.private(asked, self._rows)
-            share = summed.share(asked) * fraction
-            known = self._outgoing.part(private, label=summed.label(asked), share=share, round_=self._round)
+        part = self._parts.get(self._round)
+        if part is None:
+            private = summed.private(inner, self._rows)
+            share = summed.share(inner) * fraction
+            part = self._outgoing.part(private, label=summed.label(inner), share=share, round_=self._round)
             # Neighbours would refuse a sum that is not finite. Failing here keeps the reason at this peer.
-            require_array(known * (4.0 * len(self.counted)), known.shape)
-            self._parts[self._round] = known
-        return known
+            require_array(part * (4.0 * len(self.counted)), part.shape)
+            self._parts[self._round] = part
+        return part
 
     def _catch_up(self) -> list[Message]:
         """Take numbers that came before their round."""
         messages: list[Message] = []
         early, self._early = self._early, {}
         for sender, passes in early.items():
-            for body in sorted(passes, key=lambda one: (one.round, one.step)):
+            for body in sorted(passes, key=lambda entry: (entry.round, entry.step)):
                 if body.round == self._round and self._phase == "sum":
                     try:
                         messages += self._on_pass(sender, body)
@@ -369,8 +371,8 @@ class Peer(Party):
             return []
         before = self.state
         try:
-            summed, asked, _ = self._task.as_sum(self._task.ask(before))
-            whole = unpack(total, summed.shape(asked), symmetric=summed.symmetric)
+            summed, inner, _ = self._task.as_sum(self._task.ask(before))
+            whole = unpack(total, summed.shape(inner), symmetric=summed.symmetric)
             state = self._task.advance(self._task.counted(before, self.counted), whole, _ADDED)
             self.result = self._task.result(state)
         except ValueError as error:
@@ -405,9 +407,9 @@ class Peer(Party):
 
     def _forget(self) -> None:
         """Keep as many rounds as the furthest peer may be behind."""
-        for kept in (self._states, self._parts, self._sums, self._stages):
-            for round_ in [round_ for round_ in kept if round_ < self._round - self._apart]:
-                del kept[round_]
+        for records in (self._states, self._parts, self._sums, self._stages):
+            for round_ in [round_ for round_ in records if round_ < self._round - self._apart]:
+                del records[round_]
 
     @property
     def _apart(self) -> int:
@@ -497,11 +499,11 @@ class Peer(Party):
 
     def _size(self) -> int:
         """How many numbers a part of this round has."""
-        known = self._parts.get(self._round)
-        if known is not None:
-            return len(known)
-        summed, asked, _ = self._task.as_sum(self._task.ask(self.state))
-        return packed_size(summed.shape(asked), symmetric=summed.symmetric)
+        part = self._parts.get(self._round)
+        if part is not None:
+            return len(part)
+        summed, inner, _ = self._task.as_sum(self._task.ask(self.state))
+        return packed_size(summed.shape(inner), symmetric=summed.symmetric)
 
     def _keys_wanted(self) -> tuple[str, ...]:
         """The peers whose keys must come first: those it shares noise with, and neighbours, so that a dead one is noticed."""

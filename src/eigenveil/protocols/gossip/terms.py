@@ -100,7 +100,7 @@ class Mixing:
             max(-low, high) < 1 - 1e-12,
             "the weights do not mix: a second eigenvalue has absolute value one. Give every peer some weight of its own",
         )
-        found: SpanningTree | None = None
+        spanning: SpanningTree | None = None
         if steps is None:
             steps = steps_for(consensus, low, high, left)
             require_param(
@@ -109,7 +109,7 @@ class Mixing:
                 f"Pass {{steps}} to allow it; {_ADVICE[consensus]}",
                 consensus=consensus,
             )
-            found = graph.spanning_tree()
+            spanning = graph.spanning_tree()
         return cls(
             graph=graph,
             consensus=consensus,
@@ -118,15 +118,15 @@ class Mixing:
             low=low,
             high=high,
             left=contraction(consensus, low, high, steps),
-            tree=found,
+            tree=spanning,
         )
 
     def row(self, name: str) -> tuple[float, dict[str, float]]:
         """The weight of a peer's own numbers, and that of each of its neighbours'."""
         assert self.weights is not None
-        place = {other: i for i, other in enumerate(self.graph.names)}
-        mine = self.weights[place[name]]
-        return float(mine[place[name]]), {other: float(mine[place[other]]) for other in self.graph.neighbours(name)}
+        index = {other: i for i, other in enumerate(self.graph.names)}
+        mine = self.weights[index[name]]
+        return float(mine[index[name]]), {other: float(mine[index[other]]) for other in self.graph.neighbours(name)}
 
 
 _ADVICE: Final = {
@@ -141,13 +141,13 @@ def metropolis(graph: Graph) -> Array:
     >>> metropolis(Graph.named("ring", ["a", "b", "c"])).round(3)[0].tolist()
     [0.333, 0.333, 0.333]
     """
-    place = {name: i for i, name in enumerate(graph.names)}
-    weights = np.zeros((len(place), len(place)))
-    for one, two in graph.edges:
-        i, j = place[one], place[two]
-        weights[i, j] = weights[j, i] = 1.0 / (1 + max(graph.degree(one), graph.degree(two)))
+    index = {name: i for i, name in enumerate(graph.names)}
+    weights = np.zeros((len(index), len(index)))
+    for first, second in graph.edges:
+        i, j = index[first], index[second]
+        weights[i, j] = weights[j, i] = 1.0 / (1 + max(graph.degree(first), graph.degree(second)))
     # Rows and columns then sum to one: symmetric weights keep the sum over all peers.
-    weights[np.diag_indices(len(place))] = 1.0 - weights.sum(axis=1)
+    weights[np.diag_indices(len(index))] = 1.0 - weights.sum(axis=1)
     return weights
 
 
@@ -165,7 +165,7 @@ def require_weights(weights: Any) -> Array:
     )
     require(bool(np.isfinite(matrix).all()), "weights must be finite")
     apart = np.abs(matrix - matrix.T)
-    i, j = (int(place) for place in np.unravel_index(int(apart.argmax()), apart.shape))
+    i, j = (int(index) for index in np.unravel_index(int(apart.argmax()), apart.shape))
     require(
         float(apart[i, j]) <= _OFF,
         f"weights must be symmetric, but row {i}, column {j} has {matrix[i, j]:g} and row {j}, column {i} has {matrix[j, i]:g}",
@@ -284,8 +284,8 @@ class GossipTerms:
             require(same, "the noise graph must be of the same peers as the graph, in the same order")
         # Keys are forwarded by other peers. Without an identity to check them against, a peer on the way could send its
         # own.
-        known = self.noise != "pairwise" or set(self.roster) == set(self.graph.names)
-        require(known, "pairwise noise needs the public identity of every peer in the roster")
+        has_identities = self.noise != "pairwise" or set(self.roster) == set(self.graph.names)
+        require(has_identities, "pairwise noise needs the public identity of every peer in the roster")
         object.__setattr__(self, "digest", self._digest())
 
     def among(self, gone: Iterable[str]) -> "Among":
@@ -303,8 +303,8 @@ class GossipTerms:
             pairing = Pairing.within(self.noise_graph.without(gone), colluders=self.colluders)
         scale = 1.0
         if pairing is not None:
-            most = max(pairing.graph.degree(name) for name in pairing.graph.names)
-            scale = math.sqrt(1 + most * pairing.ratio**2)
+            max_degree = max(pairing.graph.degree(name) for name in pairing.graph.names)
+            scale = math.sqrt(1 + max_degree * pairing.ratio**2)
         # Pair noise is larger than what it hides by `scale`, so mixing must leave less of it.
         left = (_LEFT_EXACT if self.noise == "none" else _LEFT_NOISY) / (len(graph.names) * scale)
         mixing = Mixing.over(graph, self.consensus, weights=self._weights(graph), steps=self.steps, left=left)

@@ -106,12 +106,12 @@ class Dealing:
     @staticmethod
     def commitment(holders: Sequence[ShareDigests]) -> bytes:
         """The digest of all digests, which the factors are computed from."""
-        return digest("dealt", *(piece for one in holders for piece in (*one.marks, one.bundle)))
+        return digest("dealt", *(piece for holder in holders for piece in (*holder.marks, holder.bundle)))
 
     def encode(self) -> bytes:
         """The dealing as bytes."""
-        said = [piece for one in self.holders for piece in (*one.marks, one.bundle)]
-        return b"".join([*said, *(number.to_bytes(SHARE_BYTES, "big") for number in self.blend)])
+        digests = [piece for holder in self.holders for piece in (*holder.marks, holder.bundle)]
+        return b"".join([*digests, *(number.to_bytes(SHARE_BYTES, "big") for number in self.blend)])
 
     @classmethod
     def read(cls, terms: MaskedTerms, holders: int, raw: bytes) -> "Dealing":
@@ -119,27 +119,27 @@ class Dealing:
         require(len(raw) == cls.size(terms, holders), "the digests of shares have the wrong length")
         marks = MARK * secret_count(terms)
         step, end = marks + KEY, (marks + KEY) * holders
-        said = tuple(
+        digests = tuple(
             ShareDigests(_pieces(raw[start : start + marks], MARK), raw[start + marks : start + step])
             for start in range(0, end, step)
         )
-        return cls(said, tuple(share_in(piece) for piece in _pieces(raw[end:], SHARE_BYTES)))
+        return cls(digests, tuple(share_in(piece) for piece in _pieces(raw[end:], SHARE_BYTES)))
 
     def fits(self, public: PublicKeys, factors: Sequence[int]) -> bool:
         """Whether F(0) is made of the secrets of the dealer's public keys."""
         try:
-            said = public_of(self.blend[-1].to_bytes(SHARE_BYTES, "big"))
+            point = public_of(self.blend[-1].to_bytes(SHARE_BYTES, "big"))
         except ValueError:
             # Zero is no key. It comes out by chance once in 2^256.
             return False
-        return said == weighted_sum([*public.seeds, *public.keys, public.blind], factors)
+        return point == weighted_sum([*public.seeds, *public.keys, public.blind], factors)
 
     def receipts(self, points: Sequence[int]) -> list[bytes]:
         """The receipt of each holder, at these points, that got what the dealer says."""
         committed = self.commitment(self.holders)
         return [
-            receipt(one, committed, value_at(self.blend, point))
-            for one, point in zip(self.holders, points, strict=True)
+            receipt(holder, committed, value_at(self.blend, point))
+            for holder, point in zip(self.holders, points, strict=True)
         ]
 
 
@@ -148,9 +148,9 @@ def factors_of(terms: MaskedTerms, session: bytes, dealer: int, public: bytes, c
 
     They depend on the digest of the dealer's public keys and on all that it has `committed` itself to.
     """
-    asked = digest("factors", session, dealer, public, committed)
-    drawn = (digest("factor", asked, at)[:_FACTOR] for at in range(secret_count(terms) - 1))
-    return [*(int.from_bytes(one, "big") for one in drawn), 1]
+    seed = digest("factors", session, dealer, public, committed)
+    drawn = (digest("factor", seed, at)[:_FACTOR] for at in range(secret_count(terms) - 1))
+    return [*(int.from_bytes(raw, "big") for raw in drawn), 1]
 
 
 def receipt(got: ShareDigests, committed: bytes, value: int) -> bytes:
@@ -210,14 +210,14 @@ class HashTree:
         >>> climb("c", b"c", 2, 3, tree.path(2)) == tree.root
         True
         """
-        found: list[bytes] = []
+        hashes: list[bytes] = []
         for level in self._levels[:-1]:
             # The last node of an odd level has no neighbour, and its path no entry there.
             beside = at ^ 1
             if beside < len(level):
-                found.append(level[beside])
+                hashes.append(level[beside])
             at //= 2
-        return b"".join(found)
+        return b"".join(hashes)
 
 
 def climb(name: str, signature: bytes, at: int, size: int, path: bytes) -> bytes | None:
@@ -252,8 +252,8 @@ class SignatureCheck:
         self._require_first(claim)
         # The claim is a bit set of signers followed by the root.
         signers = self._terms.named(claim[:-KEY])
-        least = self._terms.survivors
-        require(len(signers) >= least, f"{len(signers)} sites are claimed to have signed, and {least} must")
+        min_signers = self._terms.survivors
+        require(len(signers) >= min_signers, f"{len(signers)} sites are claimed to have signed, and {min_signers} must")
         self._claim = claim
         return self._seed
 
@@ -264,8 +264,8 @@ class SignatureCheck:
     def require_signed(self, shown: Table, statement: bytes, *, among: frozenset[str]) -> None:
         """Refuse, with a `ValueError`, a statement that too few of the sites `among` have signed."""
         if self._terms.checks == 0:
-            good, least = count_signed(self._terms, shown, statement, among=among), self._terms.survivors
-            require(good >= least, f"{good} sites have signed, and {least} must")
+            good, min_signers = count_signed(self._terms, shown, statement, among=among), self._terms.survivors
+            require(good >= min_signers, f"{good} sites have signed, and {min_signers} must")
             return
         require(self._claim != b"", "no claim was made of who has signed")
         named = self._terms.named(self._claim[:-KEY])

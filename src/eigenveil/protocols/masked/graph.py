@@ -109,10 +109,10 @@ def separation_bound(sites: int, *, survivors: int, colluders: int, holders: int
     if threshold <= colluders:
         return 1.0  # Colluders alone can recover every secret.
     # The names of docs/mask-graph.md: k is `inside`, b is `outside`, x is `rest`, q is `holders`, tau is `threshold`.
-    least = survivors - colluders
-    rest = sites - least
-    inside = np.arange(threshold - colluders, least - loss, dtype=np.float64)
-    outside = least - inside
+    min_honest = survivors - colluders
+    rest = sites - min_honest
+    inside = np.arange(threshold - colluders, min_honest - loss, dtype=np.float64)
+    outside = min_honest - inside
     ways = _log_choose(sites - 1, holders)
     by_inside = (
         _log_choose(sites, inside)
@@ -179,8 +179,8 @@ def _sparse(sites: int, *, survivors: int, colluders: int, failure: float) -> Ma
 def _threshold(sites: int, survivors: int, holders: int) -> int:
     """The largest threshold that keeps rounds from being lost; zero if none does. A larger one only makes attacks harder."""
     thresholds = np.arange(1.0, holders + 2)
-    kept = np.exp(_log_abort(sites, survivors, holders, thresholds)) * _ROUNDING <= MOST_ABORT
-    return int(thresholds[kept].max(initial=0.0))
+    mask = np.exp(_log_abort(sites, survivors, holders, thresholds)) * _ROUNDING <= MOST_ABORT
+    return int(thresholds[mask].max(initial=0.0))
 
 
 def _log_abort(sites: int, survivors: int, holders: int, threshold: Array) -> Array:
@@ -199,34 +199,34 @@ def _log_choose(among: Array | float, count: Array | float) -> Array:
     """Log of binomial coefficients; minus infinity where they are zero."""
     from scipy.special import gammaln
 
-    found: Array = gammaln(np.add(among, 1.0)) - gammaln(np.add(count, 1.0)) - gammaln(np.subtract(among, count) + 1.0)
-    return found
+    logs: Array = gammaln(np.add(among, 1.0)) - gammaln(np.add(count, 1.0)) - gammaln(np.subtract(among, count) + 1.0)
+    return logs
 
 
-def _log_many_marked(total: int, marked: Array | float, drawn: int, least: Array | float) -> Array:
-    """Log of a bound on the chance that `least` or more of `drawn` out of `total`, without replacement, are `marked`.
+def _log_many_marked(total: int, marked: Array | float, drawn: int, min_count: Array | float) -> Array:
+    """Log of a bound on the chance that `min_count` or more of `drawn` out of `total`, without replacement, are `marked`.
 
     From there on, each term is less than `ratio` times the one before it: a geometric series.
     """
-    first = _log_choose(marked, least) + _log_choose(np.subtract(total, marked), np.subtract(drawn, least))
-    up = np.maximum(np.subtract(marked, least), 0) * np.maximum(np.subtract(drawn, least), 0)
-    down = np.add(least, 1.0) * (total - np.asarray(marked) - drawn + least + 1.0)
+    first = _log_choose(marked, min_count) + _log_choose(np.subtract(total, marked), np.subtract(drawn, min_count))
+    up = np.maximum(np.subtract(marked, min_count), 0) * np.maximum(np.subtract(drawn, min_count), 0)
+    down = np.add(min_count, 1.0) * (total - np.asarray(marked) - drawn + min_count + 1.0)
     return _log_series(first - _log_choose(total, drawn), up, down)
 
 
-def _log_few_hits(trials: Array, log_miss: Array, most: int) -> Array:
-    """Log of a bound on the chance that at most `most` of more than `most` independent `trials` hit."""
+def _log_few_hits(trials: Array, log_miss: Array, max_hits: int) -> Array:
+    """Log of a bound on the chance that at most `max_hits` of more than `max_hits` independent `trials` hit."""
     hit = -np.expm1(log_miss)
-    last = _log_choose(trials, most) + most * np.log(hit) + (trials - most) * log_miss
-    return _log_series(last, most * np.exp(log_miss), (trials - most + 1) * hit)
+    last = _log_choose(trials, max_hits) + max_hits * np.log(hit) + (trials - max_hits) * log_miss
+    return _log_series(last, max_hits * np.exp(log_miss), (trials - max_hits + 1) * hit)
 
 
 def _log_series(first: Array, up: Array, down: Array) -> Array:
     """Log of the sum of a series that begins with exp(`first`) and falls by the factor up / down or faster; at most log 1."""
     falls = up < down
     ratio = np.where(falls, up, 0.0) / np.where(falls, down, 1.0)
-    found: Array = np.where(falls, np.minimum(first - np.log1p(-ratio), 0.0), 0.0)
-    return found
+    log_sum: Array = np.where(falls, np.minimum(first - np.log1p(-ratio), 0.0), 0.0)
+    return log_sum
 
 
 def _up(chance: float) -> float:
@@ -240,10 +240,10 @@ Words = NDArray[np.uint64]
 _BLOCK: Final = 1 << 14
 
 
-def add_masks(words: Words, masks: Iterable[tuple[bytes, bool]], asked: bytes) -> None:
-    """Add to `words`, in place, the mask of each key for the question `asked`, or subtract it where `plus` is False.
+def add_masks(limbs: Words, masks: Iterable[tuple[bytes, bool]], question_id: bytes) -> None:
+    """Add to `limbs`, in place, the mask of each key for the question `question_id`, or subtract it where `plus` is False.
 
-    `asked` is the digest of the question that `words` answer. A key makes one mask for each question, so masks between two
+    `question_id` is the digest of the question that `limbs` answer. A key makes one mask for each question, so masks between two
     sites cancel only if both got the same question. Answers to different questions have their noise in different steps, and
     their sum can never be read.
 
@@ -253,16 +253,16 @@ def add_masks(words: Words, masks: Iterable[tuple[bytes, bool]], asked: bytes) -
     >>> words.tolist()
     [0, 1, 2]
     """
-    room = min(_BLOCK, len(words))
+    room = min(_BLOCK, len(limbs))
     zeros, raw = memoryview(bytes(8 * room)), memoryview(bytearray(8 * room))
     mask = np.frombuffer(raw, dtype="<u8")
     # Counting from zero is safe: each pair, round and question has an AES key of its own.
     streams = [
-        (Cipher(algorithms.AES(digest("mask", key, asked)), modes.CTR(bytes(16))).encryptor(), plus)
+        (Cipher(algorithms.AES(digest("mask", key, question_id)), modes.CTR(bytes(16))).encryptor(), plus)
         for key, plus in masks
     ]
-    for start in range(0, len(words), _BLOCK):
-        piece = words[start : start + _BLOCK]
+    for start in range(0, len(limbs), _BLOCK):
+        piece = limbs[start : start + _BLOCK]
         for stream, plus in streams:
             stream.update_into(zeros[: 8 * len(piece)], raw[: 8 * len(piece)])
             if plus:

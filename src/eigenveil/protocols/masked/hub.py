@@ -101,21 +101,21 @@ class Masking:
         self.answered: set[str] = set()
         self._began, self._failures = 0, 0
 
-    def __call__(self, round_: int, question: Question, asked: Sequence[str], gone: Set[str]) -> "MaskedExchange":
+    def __call__(self, round_: int, question: Question, recipients: Sequence[str], gone: Set[str]) -> "MaskedExchange":
         """The exchange of one round."""
         if round_ >= self.terms.most_rounds:
             raise ProtocolError(
                 f"all {self.terms.most_rounds} rounds that the study allows are used up; begin another study"
             )
         # Checked first, so that a study that cannot go on does not use up a session.
-        self._require_enough_left(asked)
+        self._require_enough_left(recipients)
         if self.keys is not None:
             self._failures = 0
             for name in self.keys.roster:
                 self._tried.pop(name, None)
         # Keys serve a number of rounds, and only while enough of the sites asked have them. A failed round drops them.
-        if not self._still_good(round_, asked):
-            waiting = self._waiting(asked)
+        if not self._still_good(round_, recipients):
+            waiting = self._waiting(recipients)
             self._require_hope(round_, waiting)
             for name in waiting:
                 self._tried[name] = self._tried.get(name, 0) + 1
@@ -125,12 +125,12 @@ class Masking:
             raise ProtocolError(
                 f"all {self.terms.sessions} exchanges of keys that the study allows are used up; begin another study"
             )
-        return MaskedExchange(self, round_, question, asked, gone)
+        return MaskedExchange(self, round_, question, recipients, gone)
 
     def back(self, name: str) -> bool:
         """Note that a site can be reached again: the next round may exchange keys anew, for its sake. Whether that is news."""
-        known = name in self._back or (self.keys is not None and name in self.keys.roster)
-        if known or name not in self.terms.roster:
+        is_noted = name in self._back or (self.keys is not None and name in self.keys.roster)
+        if is_noted or name not in self.terms.roster:
             return False
         self._back.add(name)
         return True
@@ -155,8 +155,8 @@ class Masking:
         nonce = None if self._secret is None else digest("nonce", self._secret, self._sessions, round_)
         return Keyring(self.terms, round_, nonce)
 
-    def _require_enough_left(self, asked: Sequence[str]) -> None:
-        left = sum(name not in self.banned for name in asked)
+    def _require_enough_left(self, recipients: Sequence[str]) -> None:
+        left = sum(name not in self.banned for name in recipients)
         if self.banned and left < self.terms.survivors:
             why = ", ".join(
                 f"{name} ({self.liars.get(name, 'contradicts others')})" for name in sorted(self.banned)[:10]
@@ -165,25 +165,25 @@ class Masking:
                 f"{left} sites are left without {why}, and a sum needs {self.terms.survivors}; begin another study"
             )
 
-    def _still_good(self, round_: int, asked: Sequence[str]) -> bool:
+    def _still_good(self, round_: int, recipients: Sequence[str]) -> bool:
         """Whether the present keys serve this round and enough of the sites asked."""
         keys = self.keys
         if keys is None or not keys.first <= round_ < keys.first + self.terms.rounds:
             return False
-        waiting = len(self._waiting(asked))
+        waiting = len(self._waiting(recipients))
         # Somebody who missed the exchange is here now and loses a round at a time. Another exchange costs every pair of sites.
         if waiting and waiting * (round_ - keys.first) * _ROUND_WORTH >= len(keys.roster) ** 2:
             # The rounds that are left may need as many exchanges as this. A slot has one round.
             left = (self.terms.most_rounds if self._slots is None else self._slots) - round_
             if self._sessions + math.ceil(left / self.terms.rounds) < self.terms.sessions:
                 return False
-        return sum(name in keys.roster for name in asked) >= self.terms.survivors
+        return sum(name in keys.roster for name in recipients) >= self.terms.survivors
 
-    def _waiting(self, asked: Sequence[str]) -> set[str]:
+    def _waiting(self, recipients: Sequence[str]) -> set[str]:
         """The sites asked that are back and have no keys, but for those that were silent when keys were exchanged for them."""
         roster = () if self.keys is None else self.keys.roster
         able = self._back - self.banned - set(roster)
-        return {name for name in asked if name in able and self._tried.get(name, 0) < _TRIES}
+        return {name for name in recipients if name in able and self._tried.get(name, 0) < _TRIES}
 
     def _require_hope(self, round_: int, waiting: Set[str]) -> None:
         """Refuse an exchange for a slot that would fail like the last one. A long outage must not use up all that are allowed.
@@ -204,10 +204,12 @@ class Masking:
 class MaskedExchange(Exchange):
     """One round. Changes in place. Parts are added up as they come; nothing can be read until the end."""
 
-    def __init__(self, masking: Masking, round_: int, question: Question, asked: Sequence[str], gone: Set[str]) -> None:
+    def __init__(
+        self, masking: Masking, round_: int, question: Question, recipients: Sequence[str], gone: Set[str]
+    ) -> None:
         self.round, self.question = round_, question
         self._masking, self._terms = masking, masking.terms
-        self._asked = tuple(asked)
+        self._asked = tuple(recipients)
         self._task, self._inner, self._fraction = masking.task.as_sum(question)
         self._digest = question_digest(question)
         ready = masking.keys is not None
@@ -218,8 +220,8 @@ class MaskedExchange(Exchange):
         # Those whose dealings do not fit their public keys: their answers count as declined.
         self._liars: set[str] = set()
         self._awaited = 0
-        there = [name for name in asked if name not in masking.banned]
-        self._wait_for(name for name in there if not ready or name in self._keys.roster)
+        eligible = [name for name in recipients if name not in masking.banned]
+        self._wait_for(name for name in eligible if not ready or name in self._keys.roster)
         # Modulo 2^64 the order of addition does not matter, so parts are added as they come.
         self._words = np.zeros(self._terms.size(self._task, self._inner), dtype=np.uint64)
         self._bundles: dict[str, dict[str, bytes]] = {}
@@ -340,7 +342,7 @@ class MaskedExchange(Exchange):
             self._liars.add(sender)
             body = Decline(self.round)
         if isinstance(body, Masked):
-            np.add(self._words, body.words, out=self._words)
+            np.add(self._words, body.limbs, out=self._words)
             # Its words are in the sum. Keeping them would take the memory of one part for each site.
             body = Masked(body.round, np.empty(0, dtype=np.uint64), body.signature)
         self._answers[sender] = body
@@ -352,7 +354,7 @@ class MaskedExchange(Exchange):
             raise PeerError(sender, f"answered round {body.round} in round {self.round}")
 
     def _require_size(self, sender: str, body: Masked) -> None:
-        if body.words.dtype != np.uint64 or body.words.shape != self._words.shape:
+        if body.limbs.dtype != np.uint64 or body.limbs.shape != self._words.shape:
             raise PeerError(sender, f"sent a masked part that does not have {len(self._words)} words")
 
     def _require_sound(self, sender: str, body: Body) -> None:
@@ -361,7 +363,7 @@ class MaskedExchange(Exchange):
             if not isinstance(body, Masked):
                 raise PeerError(sender, f"sent {type(body).__name__} where a masked part was due")
             self._require_size(sender, body)
-            self._require_signed(sender, words_digest(self._digest, body.words), body.signature)
+            self._require_signed(sender, words_digest(self._digest, body.limbs), body.signature)
             return
         if not isinstance(body, Return) or body.step != self._step:
             raise PeerError(sender, f"sent {type(body).__name__} where an answer was due: {self.name}")
@@ -415,17 +417,17 @@ class MaskedExchange(Exchange):
     def sites(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The sites that answered this step and those that did not; at the end, those in the sum and those not."""
         if self._step == "done":
-            there = set(self._alive)
+            present = set(self._alive)
         else:
-            there = {name for name, answer in self._answers.items() if answer is not None and _gave(answer)}
-        return tuple(n for n in self._asked if n in there), tuple(n for n in self._asked if n not in there)
+            present = {name for name, answer in self._answers.items() if answer is not None and _gave(answer)}
+        return tuple(n for n in self._asked if n in present), tuple(n for n in self._asked if n not in present)
 
     # From step to step.
 
     def onward(self) -> bool:
         """Go to the next step. After `open` the sum is there."""
-        here, _ = self.sites()
-        returns = {name: answer for name in here if isinstance(answer := self._answers[name], Return)}
+        present, _ = self.sites()
+        returns = {name: answer for name in present if isinstance(answer := self._answers[name], Return)}
         match self._step:
             case "keys":
                 for name, answer in returns.items():
@@ -452,13 +454,13 @@ class MaskedExchange(Exchange):
                 self._require_bundles()
                 self._masking.keys = self._keys
             case "mask":
-                self._alive = tuple(name for name in self._terms.roster if name in here)
+                self._alive = tuple(name for name in self._terms.roster if name in present)
             case "open":
                 self._unmask({name: answer.data for name, answer in returns.items()})
         self._step = _STEPS[_STEPS.index(self._step) + 1]
         if self._step in _CLAIMS and self._terms.checks == 0:
             self._step = _STEPS[_STEPS.index(self._step) + 1]
-        self._wait_for(() if self._step == "done" else here)
+        self._wait_for(() if self._step == "done" else present)
         self._reopened = False
         return self._step != "done"
 
@@ -501,10 +503,10 @@ class MaskedExchange(Exchange):
             private = private_key(self._joined(pool, name, keys.public[name].keys[at]))
             for other in keys.near(name):
                 if other in alive:
-                    one, two = keys.places[other], keys.places[name]
-                    key = agree(private, keys.public[other].keys[at], pair_purpose(keys.bound, round_, one, two))
+                    i, j = keys.places[other], keys.places[name]
+                    key = agree(private, keys.public[other].keys[at], pair_purpose(keys.bound, round_, i, j))
                     # The survivor added this mask if it comes first on the roster, so here it is subtracted, and the reverse.
-                    masks.append((key, not one < two))
+                    masks.append((key, not i < j))
         add_masks(self._words, masks, self._digest)
         self._total = self._terms.read(self._words, self._task, self._inner, self._fraction)
 
@@ -513,8 +515,8 @@ class MaskedExchange(Exchange):
         keys, pool = self._keys, SharePool(self._terms.graph.threshold, self._keys.id)
         at, rounds = self.round - keys.first, self._terms.rounds
         for holder, data in revealed.items():
-            for place, dealer in enumerate(keys.dealers(holder)):
-                share = data[SHARE_BYTES * place : SHARE_BYTES * (place + 1)]
+            for index, dealer in enumerate(keys.dealers(holder)):
+                share = data[SHARE_BYTES * index : SHARE_BYTES * (index + 1)]
                 which = at if dealer in alive else rounds + at
                 mark = share_mark(keys.id, 1 + keys.places[dealer], 1 + keys.places[holder], which, share)
                 if mark == keys.marks[dealer][holder][which] and is_share(share):
@@ -550,18 +552,18 @@ class MaskedExchange(Exchange):
 
         Each pair that is banned has a liar of its own, so no more honest sites are banned than there are liars.
         """
-        false, banned, said = self._keys.false_deniers(), self._masking.banned, list[str]()
+        false, banned, reasons = self._keys.false_deniers(), self._masking.banned, list[str]()
         for name in dealers:
             against = self._keys.deniers(name)
             sure = [holder for holder in against if holder in false]
             for holder in sure:
                 self._blame(holder, "denied the bundles of honest sites")
-                said.append(f"{holder} denies what honest sites sent")
+                reasons.append(f"{holder} denies what honest sites sent")
             if name not in banned and not banned.intersection(against):
                 banned |= {name, against[0]}
-                said.append(f"{against[0]} and {name} contradict each other")
+                reasons.append(f"{against[0]} and {name} contradict each other")
         # Many dealers may be denied by the same holder.
-        return list(dict.fromkeys(said))
+        return list(dict.fromkeys(reasons))
 
     def _require_shares(self, pool: SharePool, name: str, revealed: Mapping[str, bytes]) -> None:
         if pool.count(name) >= self._terms.graph.threshold:
@@ -593,11 +595,11 @@ class MaskedExchange(Exchange):
         liars = self._masking.liars
         against = [] if name in liars else [holder for holder in self._keys.deniers(name) if holder not in liars]
         self._fail({*liars, *against, *([name] if against else [])})
-        said = [f"{', '.join(liars)} revealed false shares"] if liars else []
-        said += [f"{', '.join(against)} and {name} contradict each other"] if against else []
+        reasons = [f"{', '.join(liars)} revealed false shares"] if liars else []
+        reasons += [f"{', '.join(against)} and {name} contradict each other"] if against else []
         raise ProtocolError(
             f"round {self.round} ({self.name}): {pool.count(name)} shares of the secret of {name} are valid, and "
-            f"{self._terms.graph.threshold} are needed: {'; '.join(said) or 'its holders are gone'}. Resume to go on without "
+            f"{self._terms.graph.threshold} are needed: {'; '.join(reasons) or 'its holders are gone'}. Resume to go on without "
             "these sites, with new keys, noise and charge"
         )
 

@@ -43,9 +43,9 @@ from eigenveil.tasks.base import Question, Task
 __all__ = ["MaskedMember", "list_digest", "words_digest"]
 
 
-def words_digest(question: bytes, words: NDArray[np.uint64]) -> bytes:
+def words_digest(question: bytes, limbs: NDArray[np.uint64]) -> bytes:
     """The digest that a site signs with its masked part."""
-    return digest("words", question, np.ascontiguousarray(words, dtype="<u8").data.cast("B"))
+    return digest("words", question, np.ascontiguousarray(limbs, dtype="<u8").data.cast("B"))
 
 
 def list_digest(question: bytes, alive: bytes, dead: bytes) -> bytes:
@@ -171,16 +171,16 @@ class MaskedMember(Party):
         return self._declined(session, ask.round, "mask") if now.masked is None else now.masked
 
     def _opened(self, ask: Ask) -> _SiteRound:
-        asked = question_digest(ask.question)
+        question_id = question_digest(ask.question)
         # Derived from the secret, so that a site that restarts asks to see the same signatures.
-        seed = None if self._secret is None else digest("looks", self._secret, ask.round, asked)
+        seed = None if self._secret is None else digest("looks", self._secret, ask.round, question_id)
         return _SiteRound(
-            number=ask.round, question=ask.question, digest=asked, check=SignatureCheck(self._terms, seed)
+            number=ask.round, question=ask.question, digest=question_id, check=SignatureCheck(self._terms, seed)
         )
 
-    def recall(self, message: Message, said: list[Message]) -> None:
+    def recall(self, message: Message, replies: list[Message]) -> None:
         """Take the steps again, with the same secrets. A part is restored, not made again."""
-        ask, answers = message.body, [answer.body for answer in said]
+        ask, answers = message.body, [answer.body for answer in replies]
         if not isinstance(ask, Ask) or len(answers) != 1 or not isinstance(answers[0], Masked | Return):
             self.receive(message)
             return
@@ -204,17 +204,17 @@ class MaskedMember(Party):
 
     def _work(self, session: Session, now: _SiteRound) -> Masked | None:
         try:
-            words = self._made(now.question)
-            add_masks(words, session.masks(now.number), now.digest)
+            limbs = self._made(now.question)
+            add_masks(limbs, session.masks(now.number), now.digest)
         except (ValueError, BudgetExceeded, OSError) as error:
             self.error = error
             return None
         self.error = None
-        return Masked(now.number, words, session.sign(now.number, "mask", words_digest(now.digest, words)))
+        return Masked(now.number, limbs, session.sign(now.number, "mask", words_digest(now.digest, limbs)))
 
-    def _fresh(self, asked: Question) -> NDArray[np.uint64]:
+    def _fresh(self, outer: Question) -> NDArray[np.uint64]:
         """The words of a part. The charge happens in `share.of`, before any number leaves this function."""
-        task, question, fraction = self._task.as_sum(asked)
+        task, question, fraction = self._task.as_sum(outer)
         assert self._rows is not None
         private = task.private(question, self._rows)
         return self._share.of(
@@ -290,12 +290,12 @@ class MaskedMember(Party):
 
     def _once(self, brief: Brief, answer: "Callable[[], Body]") -> Body:
         """The answer to a step of the exchange of keys. The same message gets it again; another one is an error."""
-        asked = return_digest(brief.data, brief.table)
+        brief_digest = return_digest(brief.data, brief.table)
         if brief.step not in self._setup:
-            self._setup[brief.step] = (asked, answer())
-        before, said = self._setup[brief.step]
-        require(before == asked, "this step was taken before, with other data")
-        return said
+            self._setup[brief.step] = (brief_digest, answer())
+        before, reply = self._setup[brief.step]
+        require(before == brief_digest, "this step was taken before, with other data")
+        return reply
 
     def _returned(
         self, session: Session, brief: Brief, data: bytes = b"", table: Table = (), *, what: bytes | None = None
@@ -336,8 +336,10 @@ class MaskedMember(Party):
 
     # The noise in a sum is sized for this many survivors, less the colluders.
     def _require_enough(self, alive: frozenset[str]) -> None:
-        least = self._terms.survivors
-        require(len(alive) >= least, f"{len(alive)} survivors are listed, and at least {least} are needed")
+        min_survivors = self._terms.survivors
+        require(
+            len(alive) >= min_survivors, f"{len(alive)} survivors are listed, and at least {min_survivors} are needed"
+        )
 
     # Otherwise a site all of whose holders were listed as dropped out could be unmasked by them.
     def _require_me(self, alive: frozenset[str]) -> None:

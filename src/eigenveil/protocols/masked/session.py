@@ -61,9 +61,9 @@ def roster_of(terms: MaskedTerms, keys: Mapping[str, bytes]) -> bytes:
     return terms.bits(keys) + b"".join(digest("public keys", keys[name]) for name in terms.roster if name in keys)
 
 
-def pair_purpose(context: bytes, round_: int, one: int, two: int) -> bytes:
+def pair_purpose(context: bytes, round_: int, i: int, j: int) -> bytes:
     """The purpose of the key for the mask between the sites at two places."""
-    return digest("mask", context, round_, min(one, two), max(one, two))
+    return digest("mask", context, round_, min(i, j), max(i, j))
 
 
 @final
@@ -159,10 +159,10 @@ class Session:
         points = [1 + self._places[name] for name in (self._name, *holders)]
         # The order of shares in a bundle: seeds of all rounds, then mask keys, then what blinds. `reveal` relies on it.
         secrets = [*self._seeds, *self._keys, self._blind]
-        polynomials = [polynomial(one, threshold=self._terms.graph.threshold, draw=self._draw) for one in secrets]
+        polynomials = [polynomial(secret, threshold=self._terms.graph.threshold, draw=self._draw) for secret in secrets]
         shares = split(polynomials, holders=points)
-        said = tuple(ShareDigests.of(self.id, 1 + self._place, point, pieces) for point, pieces in shares.items())
-        committed = Dealing.commitment(said)
+        digests = tuple(ShareDigests.of(self.id, 1 + self._place, point, pieces) for point, pieces in shares.items())
+        committed = Dealing.commitment(digests)
         blend = blended(polynomials, self._factors(self._name, committed))
         # The site is a holder of its own secrets too: with few survivors its own share may be needed.
         self._held = {self._name: (shares[1 + self._place], committed)}
@@ -172,7 +172,7 @@ class Session:
             (name, self._bundle(name, b"".join([committed, *shares[1 + self._places[name]]]), read[name].bundles))
             for name in holders
         )
-        return Dealing(said, blend).encode(), sealed
+        return Dealing(digests, blend).encode(), sealed
 
     def _factors(self, dealer: str, committed: bytes) -> list[int]:
         return factors_of(self._terms, self.id, 1 + self._places[dealer], self._digests[dealer], committed)
@@ -183,18 +183,18 @@ class Session:
         The hub compares them with what the dealer says before anything is charged. A receipt is a digest, so this site
         tells nobody a combination of its shares, whichever digests the dealer has given it.
         """
-        found: list[bytes] = []
+        pieces: list[bytes] = []
         for name in self._dealers():
             # Stands for a bundle that could not be opened.
-            said = bytes(KEY)
+            proof = bytes(KEY)
             if name in self._held:
                 shares, committed = self._held[name]
                 got = ShareDigests.of(self.id, 1 + self._places[name], 1 + self._place, shares)
                 factors = self._factors(name, committed)
                 value = sum(factor * share_in(share) for factor, share in zip(factors, shares, strict=True))
-                said = receipt(got, committed, value)
-            found += [said, self._seen.get(name, bundle_mark(b""))]
-        return b"".join(found)
+                proof = receipt(got, committed, value)
+            pieces += [proof, self._seen.get(name, bundle_mark(b""))]
+        return b"".join(pieces)
 
     def _dealers(self) -> list[str]:
         """The sites on the roster of whose secrets this site has shares, itself included, in the order of the roster."""
@@ -213,15 +213,17 @@ class Session:
         """Check the roster and read this site's bundles. Returns what to sign, None if too few of its holders take part."""
         named, digests = self._read_roster(roster)
         self._require_my_roster(named, digests)
-        given = dict(bundles)
+        sealed_bundles = dict(bundles)
         dealers = {name for name, keys in self._keys_of.items() if name in named and self._place in keys.holders}
         # All of them: without the bundle of a dealer on the roster this site could not help to recover its secrets.
-        require(set(given) == dealers, "the bundles are not from exactly the sites that have this one as a holder")
+        require(
+            set(sealed_bundles) == dealers, "the bundles are not from exactly the sites that have this one as a holder"
+        )
         if sum(self._places[name] in self.public.holders for name in named) + 1 < self._terms.graph.threshold:
             return None
         # Kept even if a bundle cannot be opened: the receipt must show which bytes arrived.
-        self._seen = {name: bundle_mark(sealed) for name, sealed in given.items()}
-        for name, sealed in given.items():
+        self._seen = {name: bundle_mark(sealed) for name, sealed in sealed_bundles.items()}
+        for name, sealed in sealed_bundles.items():
             key = agree(self._bundles, self._keys_of[name].bundles, digest("bundle key", self.id, name, self._name))
             bundle = open_bundle(key, sealed, about=digest("about", self.id, name, self._name))
             shares = None if bundle is None else self._shares_in(bundle)
@@ -256,7 +258,7 @@ class Session:
 
     def _require_same_keys(self, named: frozenset[str], digests: Mapping[str, bytes]) -> None:
         # All sites must have the same keys of each site, or their masks would not cancel.
-        others = all(digests[name] == known for name, known in self._digests.items() if name in named)
+        others = all(digests[name] == expected for name, expected in self._digests.items() if name in named)
         require(others, "the roster has other signed keys than this site has seen")
 
     def _require_all_holders(self, named: frozenset[str]) -> None:
@@ -278,24 +280,24 @@ class Session:
         at = round_ - self.first
         key = private_key(self._keys[at])
         # Without its own mask, a part whose pair masks all become known would lie open (Bonawitz et al. 2017).
-        found = [(digest("own mask", self._bound, round_, self._seeds[at]), True)]
+        mask_keys = [(digest("own mask", self._bound, round_, self._seeds[at]), True)]
         for name, keys in self._keys_of.items():
             if name in self.roster:
-                place = self._places[name]
-                purpose = pair_purpose(self._bound, round_, self._place, place)
+                index = self._places[name]
+                purpose = pair_purpose(self._bound, round_, self._place, index)
                 # The site that comes first on the roster adds, the other subtracts: the mask cancels in the sum of both.
-                found.append((agree(key, keys.keys[at], purpose), self._place < place))
-        return found
+                mask_keys.append((agree(key, keys.keys[at], purpose), self._place < index))
+        return mask_keys
 
     def reveal(self, round_: int, alive: frozenset[str]) -> bytes:
         """This site's shares for a round, in roster order: of a survivor's seed, or of a dropped-out site's mask key."""
         at, rounds = round_ - self.first, self._terms.rounds
-        found: list[bytes] = []
+        shares: list[bytes] = []
         for name in self._dealers():
             # Seed or mask key, never both: the one list of survivors decides. The share that blinds is never revealed.
             which = at if name in alive else rounds + at
-            found.append(self._held[name][0][which] if name in self._held else NO_SHARE)
-        return b"".join(found)
+            shares.append(self._held[name][0][which] if name in self._held else NO_SHARE)
+        return b"".join(shares)
 
 
 # Sets of shares that are tried where a dealer and some holders have spoiled a few. Against one spoiled share this is always
@@ -336,16 +338,16 @@ class Keyring:
     def _kept_of(self, name: str) -> bytes:
         pieces = [len(self.signed[name]).to_bytes(4, "big"), self.signed[name]]
         for holder, marks in self.marks.get(name, {}).items():
-            said = (holder in self.confirmed.get(name, ())) + 2 * (holder in self._denied.get(name, ()))
-            pieces += [self.places[holder].to_bytes(4, "big"), bytes([said]), *marks]
+            flags = (holder in self.confirmed.get(name, ())) + 2 * (holder in self._denied.get(name, ()))
+            pieces += [self.places[holder].to_bytes(4, "big"), bytes([flags]), *marks]
         return b"".join(pieces)
 
     @classmethod
-    def from_stored(cls, terms: MaskedTerms, kept: Return) -> "Keyring":
+    def from_stored(cls, terms: MaskedTerms, stored: Return) -> "Keyring":
         """The keys that were stored."""
-        keys = cls(terms, kept.round, kept.data)
+        keys = cls(terms, stored.round, stored.data)
         size = 5 + MARK * secret_count(terms)
-        for name, raw in kept.table:
+        for name, raw in stored.table:
             end = 4 + int.from_bytes(raw[:4], "big")
             keys.signed[name] = raw[4:end]
             keys.public[name] = PublicKeys.read(terms, keys.places[name], keys.raw(name))
@@ -353,9 +355,9 @@ class Keyring:
                 holder = terms.names[int.from_bytes(raw[start : start + 4], "big")]
                 marks = [raw[at : at + MARK] for at in range(start + 5, start + size, MARK)]
                 keys.marks.setdefault(name, {})[holder] = tuple(marks)
-                for bit, known in ((1, keys.confirmed), (2, keys._denied)):
+                for bit, verdicts in ((1, keys.confirmed), (2, keys._denied)):
                     if raw[start + 4] & bit:
-                        known.setdefault(name, set()).add(holder)
+                        verdicts.setdefault(name, set()).add(holder)
         # Whoever dealt shares is on the roster, in the order of the terms: every signature is bound to that.
         keys.enrol(name for name in terms.roster if name in keys.marks)
         return keys
@@ -388,16 +390,16 @@ class Keyring:
         # A dealer holds a share of its own secrets too. It never travels, so there is no bundle to compare.
         bundles, dealing = ((name, b""), *answer.table), self._dealing(answer)
         due = dealing.receipts([1 + self.places[holder] for holder, _ in bundles])
-        self.marks[name] = {holder: one.marks for (holder, _), one in zip(bundles, dealing.holders, strict=True)}
-        self._receipts[name] = {holder: one for (holder, _), one in zip(bundles, due, strict=True)}
+        self.marks[name] = {holder: entry.marks for (holder, _), entry in zip(bundles, dealing.holders, strict=True)}
+        self._receipts[name] = {holder: entry for (holder, _), entry in zip(bundles, due, strict=True)}
         self._bundles[name] = {holder: bundle_mark(bundle) for holder, bundle in bundles}
 
     def confirm(self, name: str, receipts: bytes) -> None:
         """Take a holder's receipts for the bundles it got, which come when it seals the roster."""
         size = KEY + MARK
         for at, dealer in enumerate(self.dealers(name)):
-            said, got = receipts[size * at : size * at + KEY], receipts[size * at + KEY : size * (at + 1)]
-            if said == self._receipts[dealer][name]:
+            proof, got = receipts[size * at : size * at + KEY], receipts[size * at + KEY : size * (at + 1)]
+            if proof == self._receipts[dealer][name]:
                 self.confirmed.setdefault(dealer, set()).add(name)
             elif got == self._bundles[dealer][name]:
                 self._denied.setdefault(dealer, set()).add(name)
@@ -416,11 +418,11 @@ class Keyring:
 
         If such a dealer lies, up to colluders - 1 of the sites that confirmed its shares are with it and may keep theirs.
         """
-        most, least = self.terms.colluders, self.terms.graph.threshold
+        max_colluders, min_shares = self.terms.colluders, self.terms.graph.threshold
         return [
             name
             for name in self.roster
-            if self.deniers(name) and len(self.confirmed.get(name, set()) - {name}) - (most - 1) < least
+            if self.deniers(name) and len(self.confirmed.get(name, set()) - {name}) - (max_colluders - 1) < min_shares
         ]
 
     def false_deniers(self) -> list[str]:
@@ -442,11 +444,11 @@ class Keyring:
 
     def near(self, name: str) -> list[str]:
         """The sites with keys that share a mask with a site."""
-        place, mine = self.places[name], self.public[name].holders
+        index, mine = self.places[name], self.public[name].holders
         return [
             other
             for other, keys in self.public.items()
-            if other != name and (place in keys.holders or self.places[other] in mine)
+            if other != name and (index in keys.holders or self.places[other] in mine)
         ]
 
     def dealers(self, name: str) -> list[str]:
@@ -456,9 +458,9 @@ class Keyring:
             names = self.terms.names
             self._dealers = {other: [] for other in self.roster}
             for dealer in self.roster:
-                for place in self.public[dealer].holders | {self.places[dealer]}:
-                    if names[place] in self._dealers:
-                        self._dealers[names[place]].append(dealer)
+                for index in self.public[dealer].holders | {self.places[dealer]}:
+                    if names[index] in self._dealers:
+                        self._dealers[names[index]].append(dealer)
         return self._dealers[name]
 
 

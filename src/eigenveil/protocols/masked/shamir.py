@@ -55,9 +55,9 @@ def split(polynomials: Sequence[Polynomial], *, holders: Sequence[int]) -> dict[
     >>> Joiner([5, 9], threshold=2).join({x: shares[x][0] for x in (5, 9)}) == bytes(range(32))
     True
     """
-    for one in polynomials:
-        _check(holders, len(one))
-    return {holder: [value_at(one, holder).to_bytes(SHARE_BYTES, "big") for one in polynomials] for holder in holders}
+    for poly in polynomials:
+        _check(holders, len(poly))
+    return {holder: [value_at(poly, holder).to_bytes(SHARE_BYTES, "big") for poly in polynomials] for holder in holders}
 
 
 def blended(polynomials: Sequence[Polynomial], factors: Sequence[int]) -> Polynomial:
@@ -170,11 +170,11 @@ def _inverses(numbers: Sequence[int]) -> list[int]:
     products = [1]
     for number in numbers:
         products.append(products[-1] * number % PRIME)
-    inverse, found = pow(products[-1], -1, PRIME), []
+    inverse, inverses = pow(products[-1], -1, PRIME), []
     for number, before in zip(reversed(numbers), reversed(products[:-1]), strict=True):
-        found.append(inverse * before % PRIME)
+        inverses.append(inverse * before % PRIME)
         inverse = inverse * number % PRIME
-    return found[::-1]
+    return inverses[::-1]
 
 
 _FIELD: Final = 2**256 - 2**224 + 2**192 + 2**96 - 1
@@ -201,14 +201,14 @@ def weighted_sum(points: Sequence[bytes], factors: Sequence[int]) -> bytes | Non
     tables = _odd_multiples([coordinates(point) for point in points])
     steps: dict[int, list[_Affine]] = {}
     for table, factor in zip(tables, factors, strict=True):
-        for place, digit in _digits(factor):
+        for exponent, digit in _digits(factor):
             x, y = table[abs(digit) // 2]
             # The opposite of a point has the opposite y, so digits below zero need no table of their own.
-            steps.setdefault(place, []).append((x, y if digit > 0 else _FIELD - y))
+            steps.setdefault(exponent, []).append((x, y if digit > 0 else _FIELD - y))
     total = _ZERO
-    for place in reversed(range(max(steps, default=-1) + 1)):
+    for exponent in reversed(range(max(steps, default=-1) + 1)):
         total = _double(total)
-        for point in steps.get(place, ()):
+        for point in steps.get(exponent, ()):
             total = _add(total, point)
     x, y, z = total
     if z == 0:
@@ -224,13 +224,13 @@ def _digits(factor: int) -> Iterator[tuple[int, int]]:
     >>> list(_digits(31)), list(_digits(9)), list(_digits(0))
     ([(0, -1), (5, 1)], [(0, -7), (4, 1)], [])
     """
-    place = 0
+    exponent = 0
     while factor:
         skip = (factor & -factor).bit_length() - 1
-        factor, place = factor >> skip, place + skip
+        factor, exponent = factor >> skip, exponent + skip
         # Of the two odd numbers that leave a multiple of 16, the one that is closer to zero.
         digit = (factor + 8) % 16 - 8
-        yield place, digit
+        yield exponent, digit
         factor -= digit
 
 
@@ -243,7 +243,7 @@ def _odd_multiples(points: Sequence[_Affine]) -> list[tuple[_Affine, ...]]:
         for _ in range(3):
             row.append(_add(row[-1], two))
         rows.append(row)
-    flat = _divided([one for row in rows for one in row])
+    flat = _divided([multiple for row in rows for multiple in row])
     return [tuple(flat[start : start + 4]) for start in range(0, len(flat), 4)]
 
 
@@ -253,13 +253,13 @@ def _divided(points: Sequence[_Jacobian]) -> list[_Affine]:
     for _, _, z in points:
         before.append(before[-1] * z % _FIELD)
     inverse = pow(before[-1], -1, _FIELD)
-    found: list[_Affine] = []
+    affine: list[_Affine] = []
     for (x, y, z), product in zip(reversed(points), reversed(before[:-1]), strict=True):
         # `inverse` is one over the product of all z up to this one, so the product before it leaves 1 / z.
-        one, inverse = inverse * product % _FIELD, inverse * z % _FIELD
-        square = one * one % _FIELD
-        found.append((x * square % _FIELD, y * square * one % _FIELD))
-    return found[::-1]
+        z_inverse, inverse = inverse * product % _FIELD, inverse * z % _FIELD
+        square = z_inverse * z_inverse % _FIELD
+        affine.append((x * square % _FIELD, y * square * z_inverse % _FIELD))
+    return affine[::-1]
 
 
 def _double(point: _Jacobian) -> _Jacobian:

@@ -50,14 +50,14 @@ class MaskedTerms:
     sessions: int = 4
 
     def __post_init__(self) -> None:
-        sites, least = len(self.roster), self.survivors
+        sites, min_survivors = len(self.roster), self.survivors
         require(self.rounds >= 1, f"rounds must be at least 1, got {self.rounds}")
         require(
             all(len(key) == KEY for key in self.roster.values()), f"an identity on the roster must have {KEY} bytes"
         )
         # One identity under two names could sign twice, and count as two of the signatures that are needed.
         require(len(set(self.roster.values())) == sites, "two sites have the same identity; each site needs its own")
-        require_survivors(sites, survivors=least, colluders=self.colluders)
+        require_survivors(sites, survivors=min_survivors, colluders=self.colluders)
         require(self.most_rounds >= 1 and self.sessions >= 1, "at least one round and one exchange of keys are needed")
         graph, lattice = self.graph, self.lattice
         require(
@@ -71,7 +71,7 @@ class MaskedTerms:
             "a complete graph must share every secret among all sites, and a sparse one needs checks of signatures",
         )
         # Each site adds its share of the noise. Counting on more honest sites than the masks leave would give too little noise.
-        honest = least - self.colluders - graph.loss
+        honest = min_survivors - self.colluders - graph.loss
         require(
             lattice.sites == sites and (not lattice.private or lattice.honest <= honest),
             f"the lattice must be for {sites} sites of which no more than {honest} are counted on",
@@ -172,11 +172,11 @@ class MaskedTerms:
         """The number of words of a part."""
         return packed_size(task.shape(question), symmetric=task.symmetric)
 
-    def read(self, words: NDArray[np.uint64], task: SumTask[Any, Any], question: Question, fraction: float) -> Array:
-        """The sum that `words` encode once all masks are removed."""
+    def read(self, limbs: NDArray[np.uint64], task: SumTask[Any, Any], question: Question, fraction: float) -> Array:
+        """The sum that `limbs` encode once all masks are removed."""
         return read(
             self.lattice,
-            words,
+            limbs,
             sensitivity=task.sensitivity(question),
             share=task.share(question) * fraction,
             multiplier=self.multiplier,
@@ -236,7 +236,7 @@ class PublicKeys:
         return b"".join([self.bundles, *self.keys, *self.seeds, self.blind, named])
 
     @classmethod
-    def read(cls, terms: MaskedTerms, place: int, raw: bytes) -> "PublicKeys":
+    def read(cls, terms: MaskedTerms, index: int, raw: bytes) -> "PublicKeys":
         """The keys in `raw` of the site at this place; a `ValueError` if they are not valid."""
         sites, rounds = len(terms.roster), terms.rounds
         count, end = 0 if terms.graph.complete else terms.graph.holders, POINT * (2 + 2 * rounds)
@@ -245,12 +245,12 @@ class PublicKeys:
         # A point off the curve could lie in a group so small that anybody can find the secrets that pairs agree on.
         require(all(map(is_public_key, pieces)), "signed keys have an invalid key")
         if terms.graph.complete:
-            holders = [at for at in range(sites) if at != place]
+            holders = [at for at in range(sites) if at != index]
         else:
             # Only the increasing order is accepted: one set of holders has one encoding, and no holder counts twice.
             holders = [int.from_bytes(raw[start : start + 4], "big") for start in range(end, len(raw), 4)]
             require(
-                holders == sorted(set(holders)) and place not in holders and max(holders) < sites,
+                holders == sorted(set(holders)) and index not in holders and max(holders) < sites,
                 "signed keys name impossible holders",
             )
         keys, seeds = tuple(pieces[1 : 1 + rounds]), tuple(pieces[1 + rounds : -1])

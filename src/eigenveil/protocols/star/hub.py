@@ -165,18 +165,18 @@ class Hub(Asker, Generic[Result]):
         if self._asking is not None:
             question = self._asking(question)
         self._round, self._waits, self._tries, self._stalled = self._round + 1, self._waits + 1, 0, False
-        asked, weights = reachable(self._below, self._gone), None
+        recipients, weights = reachable(self._below, self._gone), None
         # A fit draws only the rounds of the components: small totals are cheap and for every site.
         self._draws = self._sampling if self._task.sampled(question) else None
         if self._draws is not None:
-            self._drawn = self._draws.draw(asked)
+            self._drawn = self._draws.draw(recipients)
             weights = self._draws.weights(self._drawn)
-            asked = list(self._drawn)
+            recipients = list(self._drawn)
         if self._exchanges is not None:
-            self._now = self._exchanges(self._round, question, asked, self._gone)
+            self._now = self._exchanges(self._round, question, recipients, self._gone)
         else:
             self._now = Gathering(
-                self._task, self._round, question, asked, below=self._below, gone=self._gone, weights=weights
+                self._task, self._round, question, recipients, below=self._below, gone=self._gone, weights=weights
             )
         return self._now.asks(self.name)
 
@@ -217,7 +217,7 @@ class Hub(Asker, Generic[Result]):
 
     @property
     def _done(self) -> Done | None:
-        return None if self.result is None else Done(self._round, self._task.answer(self.result))
+        return None if self.result is None else Done(self._round, self._task.encode_result(self.result))
 
     def _goes_on(self, now: Exchange) -> bool:
         try:
@@ -263,8 +263,8 @@ class Hub(Asker, Generic[Result]):
         elif before.rank and self._estimate.rank:
             moved = float(sines(before.basis, self._estimate.basis)[0])
         spread = None if restarted else self._task.spread(self._state)
-        question, found = now.question, self._estimate
-        variances = () if found is None else tuple((found.values**2).tolist())
+        question, estimate = now.question, self._estimate
+        variances = () if estimate is None else tuple((estimate.values**2).tolist())
         self.rounds.append(
             HubRound(
                 number=now.round,
@@ -348,8 +348,8 @@ class Node(Asker):
         self._round, self._asked, self._answer = ask.round, ask.question, None
         # A new number for each wait, so that a timer of an earlier round cannot close this one.
         self._waits, self._tries = self._waits + 1, 0
-        asked = reachable(self._below, gone)
-        self._now = Gathering(self._task, ask.round, ask.question, asked, below=self._below, gone=gone)
+        recipients = reachable(self._below, gone)
+        self._now = Gathering(self._task, ask.round, ask.question, recipients, below=self._below, gone=gone)
         return self._now.asks(self.name)
 
     def _from_below(self, message: Message) -> list[Message]:

@@ -175,7 +175,7 @@ class Gathering(Exchange):
         task: Task[Any, Any, Any],
         round_: int,
         question: Question,
-        asked: Sequence[str],
+        recipients: Sequence[str],
         *,
         below: Below,
         gone: Set[str],
@@ -184,12 +184,12 @@ class Gathering(Exchange):
         self.round, self.question = round_, question
         self._task, self._below, self._gone, self._weights = task, below, frozenset(gone), weights
         # True for a part, False for a decline, None while the answer is awaited.
-        self._answers: dict[str, bool | None] = dict.fromkeys(asked)
+        self._answers: dict[str, bool | None] = dict.fromkeys(recipients)
         self._awaited = len(self._answers)
         self._short: dict[str, tuple[str, ...]] = {}
         # Parts that came before an earlier one in the order, and cannot be added yet.
         self._held: dict[str, Any] = {}
-        self._order, self._next = tuple(asked), 0
+        self._order, self._next = tuple(recipients), 0
         self._total: Any = None
 
     @property
@@ -376,7 +376,7 @@ class Sampling:
         """The sites of `sites` that take part, in their order, with how often each was drawn."""
         if self.scheme == "without-replacement":
             chosen = set(self.rng.choice(len(sites), size=min(self.count, len(sites)), replace=False).tolist())
-            return {site: 1.0 for place, site in enumerate(sites) if place in chosen}
+            return {site: 1.0 for index, site in enumerate(sites) if index in chosen}
         # Only sites that are left: draws must not go to those that dropped out.
         whole = sum(self.sizes[site] for site in sites)
         require(whole > 0, "the sites that are left have no rows")

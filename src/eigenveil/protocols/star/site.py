@@ -65,9 +65,9 @@ class Member(Party):
             case body:
                 raise PeerError(message.sender, f"sent {type(body).__name__} to a site in round {self._round}")
 
-    def recall(self, message: Message, said: list[Message]) -> None:
+    def recall(self, message: Message, replies: list[Message]) -> None:
         """Restore the question and the answer to it."""
-        ask, answers = message.body, [answer.body for answer in said]
+        ask, answers = message.body, [answer.body for answer in replies]
         if not isinstance(ask, Ask) or len(answers) != 1 or not isinstance(answers[0], Give | Decline):
             self.receive(message)
             return

@@ -341,7 +341,7 @@ class Credentials:
 def host_and_port(address: str, *, min_port: int) -> tuple[str, int]:
     """The two halves of "host:port", with a port from `min_port` to 65535.
 
-    >>> host_and_port("[::1]:50051", least=1)
+    >>> host_and_port("[::1]:50051", min_port=1)
     ('::1', 50051)
     """
     host, _, port = address.rpartition(":")
@@ -349,7 +349,8 @@ def host_and_port(address: str, *, min_port: int) -> tuple[str, int]:
     good = host and port.isascii() and port.isdigit() and min_port <= int(port) <= 65535
     require(
         bool(good) and (":" not in host or address.startswith("[")) and not set(host) & set("/ @?#%,"),
-        f"an address must be host:port with a port from {min_port} to 65535 (hub.example.org:50051 or [::1]:50051), got {address!r}",
+        f"an address must be host:port with a port from {min_port} to 65535 (hub.example.org:50051 or [::1]:50051), got "
+        f"{address!r}",
     )
     return host, int(port)
 

@@ -60,7 +60,7 @@ class RowBounds:
     @classmethod
     def of(
         cls,
-        asked: Any,
+        params: Any,
         dim: int,
         *,
         private: bool,
@@ -68,22 +68,22 @@ class RowBounds:
         names: Sequence[str] | None = None,
         **instead: Any,
     ) -> "RowBounds":
-        """The bounds from the parameters of `asked`; missing ones are None, and `instead` overrides values.
+        """The bounds from the parameters of `params`; missing ones are None, and `instead` overrides values.
 
         The columns may have `names`, which groups of columns use.
         """
-        given = {name: getattr(asked, name, None) for name in _NAMES} | instead
+        settings = {name: getattr(params, name, None) for name in _NAMES} | instead
         require_param(
-            not isinstance(given["scale"], str) or isinstance(asked.center, str),
+            not isinstance(settings["scale"], str) or isinstance(params.center, str),
             "{scale=private} needs {center=private}: columns are scaled by their spread around where they lie",
         )
-        found = cls.check(dim, private=private, sparse=sparse, **given)
-        center = getattr(asked, "center", None)
+        bounds = cls.check(dim, private=private, sparse=sparse, **settings)
+        center = getattr(params, "center", None)
         # Other shapes, and text, are refused where centers are read.
         if center is not None and np.shape(center) == (dim,) and np.asarray(center).dtype.kind in "biuf":
-            _require_reachable("center", _vector("center", center, dim), found.scale)
-        gaps = gaps_of(asked, dim, names=names, sparse=sparse)
-        return replace(found, gaps=None if gaps is None else gaps.under(Neighbours(asked.neighbours)))
+            _require_reachable("center", _vector("center", center, dim), bounds.scale)
+        gaps = gaps_of(params, dim, names=names, sparse=sparse)
+        return replace(bounds, gaps=None if gaps is None else gaps.under(Neighbours(params.neighbours)))
 
     @classmethod
     def check(
@@ -210,18 +210,18 @@ class RowBounds:
         *,
         norm: float | None,
         trace: float | None = None,
-        least: int | None = None,
+        min_rows: int | None = None,
     ) -> TableRows:
         """The facts of a guarantee about rows that were clipped to `norm` around `center`; the rest is as in `TableRows`."""
         searched = isinstance(center, str)
-        given = self.scale is not None or self.origin is not None or not searched
+        is_explicit = self.scale is not None or self.origin is not None or not searched
         return TableRows(
             norm=norm,
             around="the mean" if searched else "zero" if center is None else "the given center",
             trace=trace,
-            least=least,
-            given=("the origin", "the scale", "the column bounds", "the center") if given else (),
-            found=self.find,
+            min_rows=min_rows,
+            explicit=("the origin", "the scale", "the column bounds", "the center") if is_explicit else (),
+            finds_norm=self.find,
             units=self.units,
             gaps=None if self.gaps is None else self.gaps.rule,
         )
@@ -229,8 +229,8 @@ class RowBounds:
     @property
     def released(self) -> tuple[str, ...]:
         """What a fit releases beyond the components because of what it had to find, in the words of a guarantee."""
-        found = FOUND_BOUND if self.find else FOUND_UNITS if self.units else ()
-        return found if self.gaps is None else found + FOUND_GAPS.get(self.gaps.rule, ())
+        releases = FOUND_BOUND if self.find else FOUND_UNITS if self.units else ()
+        return releases if self.gaps is None else releases + FOUND_GAPS.get(self.gaps.rule, ())
 
     def center_from(self, start: Array | None, total: Array, count: float, *, noise: float) -> tuple[Array, bool]:
         """A center in the units of the columns, from a released sum of rows around `start`, (d,), and a count.
@@ -241,8 +241,8 @@ class RowBounds:
         """
         noise = noise / max(count, 1.0)
         # If noise is as large as the ball, the release says nothing about the mean, and the start is the better guess.
-        kept = noise < self.mean_bound
-        offset = shrunk(total / max(count, 1.0), noise=noise) if kept else np.zeros(self.dim)
+        is_useful = noise < self.mean_bound
+        offset = shrunk(total / max(count, 1.0), noise=noise) if is_useful else np.zeros(self.dim)
         norm = vector_norm(offset)
         far = lies_far(offset, radius=self.mean_bound, noise=noise)
         if norm > self.mean_bound:
@@ -385,8 +385,8 @@ class Outliers(NamedTuple):
             return None
         if not all(isinstance(number, int | float) and 0 < number < math.inf for number in plain):
             return None
-        found = cls(*map(float, plain))
-        return found if found.most <= 1 and found.share <= 1 and found.beyond <= found.norm else None
+        outliers = cls(*map(float, plain))
+        return outliers if outliers.most <= 1 and outliers.share <= 1 and outliers.beyond <= outliers.norm else None
 
     def over(self, unit: float) -> "Outliers":
         """The same in another unit."""
@@ -422,11 +422,11 @@ def outliers_in(released: Array, tails: Tails, *, noise: float, longest: float) 
     cells = len(edges) - first
     if noise <= 0 or longest <= 0 or people <= 1 or cells < 1:
         return None
-    root, seen = _root(cells), released[:cells]
+    root, observed = _root(cells), released[:cells]
     # All of them together: the sum of the counts from the top down to that edge.
     error = noise * math.sqrt(float(root @ root))
-    most = max(float(root[::-1] @ seen), 0.0) + SURE * error
-    products = np.correlate(np.concatenate([seen, np.zeros(cells - 1)]), root, mode="valid")
+    max_people = max(float(root[::-1] @ observed), 0.0) + SURE * error
+    products = np.correlate(np.concatenate([observed, np.zeros(cells - 1)]), root, mode="valid")
     summed = np.concatenate([[0.0], np.cumsum(products)])
     sizes = np.geomspace(1.0, max(2.0, _LARGEST_SHARE * people), _NUMBERS)
     likely, windows = [], []
@@ -448,9 +448,9 @@ def outliers_in(released: Array, tails: Tails, *, noise: float, longest: float) 
     count = float(weights[best] @ sizes / weights[best].sum())
     start, width = windows[best]
     # The middle of the window. Cells are counted from the top, and the first one has no upper end.
-    place = len(edges) - 1 - (start + width // 2)
-    norm = float(edges[max(place, first)])
-    numbers = (float(edges[first]), min(1.0, most / people), odds, count / people, norm)
+    index = len(edges) - 1 - (start + width // 2)
+    norm = float(edges[max(index, first)])
+    numbers = (float(edges[first]), min(1.0, max_people / people), odds, count / people, norm)
     return Outliers.read([float(f"{number:.{_DIGITS}g}") for number in numbers])
 
 
@@ -458,15 +458,15 @@ def outliers_in(released: Array, tails: Tails, *, noise: float, longest: float) 
 def _root(cells: int) -> Array:
     """The first column of A, whose other columns are this one moved down."""
     steps = np.arange(1, cells)
-    found: Array = np.cumprod(np.concatenate([[1.0], (2 * steps - 1) / (2 * steps)]))
-    found.flags.writeable = False
-    return found
+    column: Array = np.cumprod(np.concatenate([[1.0], (2 * steps - 1) / (2 * steps)]))
+    column.flags.writeable = False
+    return column
 
 
 @lru_cache(maxsize=32)
 def _squares(cells: int, width: int) -> Array:
     """The squared norm of the average of `width` columns of A, by how many entries are left below the first of them, less one."""
     column = np.convolve(_root(cells), np.full(width, 1 / width))[:cells]
-    found: Array = np.cumsum(np.square(column))
-    found.flags.writeable = False
-    return found
+    squares: Array = np.cumsum(np.square(column))
+    squares.flags.writeable = False
+    return squares

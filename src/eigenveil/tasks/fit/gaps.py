@@ -36,21 +36,21 @@ _STEPS: Final = 15
 _MOST_COLUMNS: Final = 400
 
 
-def rule_of(asked: Any) -> str:
-    """The rule for missing values that `asked` declares, "refuse" where it has no such parameter.
+def rule_of(params: Any) -> str:
+    """The rule for missing values that `params` declares, "refuse" where it has no such parameter.
 
     >>> rule_of(object())
     'refuse'
     """
-    return str(getattr(asked, "missing", "refuse"))
+    return str(getattr(params, "missing", "refuse"))
 
 
-def gaps_of(asked: Any, dim: int, *, names: Sequence[str] | None, sparse: bool) -> Gaps | None:
+def gaps_of(params: Any, dim: int, *, names: Sequence[str] | None, sparse: bool) -> Gaps | None:
     """The gaps that the parameters `missing`, `missing_groups` and `missing_fill` declare, None if there must be none.
 
     Nothing here is read from the data: whether a table may have gaps is public.
     """
-    rule = rule_of(asked)
+    rule = rule_of(params)
     if rule == "refuse":
         return None
     if rule == "counts":
@@ -58,9 +58,9 @@ def gaps_of(asked: Any, dim: int, *, names: Sequence[str] | None, sparse: bool) 
     if rule == "drop":
         return Gaps.dropped(dim)
     if rule == "fill":
-        given = asked.missing_fill
-        require_param(given is not None, "{missing=fill} needs {missing_fill}: a public value for each column")
-        values = np.asarray(given, dtype=np.float64)
+        fill = params.missing_fill
+        require_param(fill is not None, "{missing=fill} needs {missing_fill}: a public value for each column")
+        values = np.asarray(fill, dtype=np.float64)
         require_param(
             values.shape in {(), (dim,)},
             f"{{missing_fill}} must be a number or {dim} numbers, got shape {values.shape}",
@@ -68,33 +68,33 @@ def gaps_of(asked: Any, dim: int, *, names: Sequence[str] | None, sparse: bool) 
         require_param(bool(np.isfinite(values).all()), "{missing_fill} must be finite")
         return Gaps.filled(np.broadcast_to(values, (dim,)))
     require_param(
-        asked.missing_groups is not None, "{missing=groups} needs {missing_groups}: which columns are missing together"
+        params.missing_groups is not None, "{missing=groups} needs {missing_groups}: which columns are missing together"
     )
     require_param(not sparse, "{missing=groups} needs dense rows. Use {missing=counts} for sparse ones")
-    return Gaps.grouped(_grouped(asked.missing_groups, dim, names))
+    return Gaps.grouped(_grouped(params.missing_groups, dim, names))
 
 
 def _grouped(text: str, dim: int, names: Sequence[str] | None) -> NDArray[np.int64]:
     """The group of each column, (d,), numbered from zero. A column that no group names is one by itself."""
-    known = [str(place) for place in range(dim)] if names is None else list(names)
+    columns = [str(index) for index in range(dim)] if names is None else list(names)
     owner: dict[int, int] = {}
     for number, entries in enumerate(text.split(";")):
         for entry in filter(None, (part.strip() for part in entries.split(","))):
             # The exact name counts as well: as a pattern, a column called `a[1]` would mean `a1`.
-            found = [place for place, name in enumerate(known) if name == entry or fnmatchcase(name, entry)]
-            if not found and entry.isdecimal() and int(entry) < dim:
+            matches = [index for index, name in enumerate(columns) if name == entry or fnmatchcase(name, entry)]
+            if not matches and entry.isdecimal() and int(entry) < dim:
                 # A table with names has numbers for its columns, too.
-                found = [int(entry)]
-            if not found:
+                matches = [int(entry)]
+            if not matches:
                 which = "column numbers from 0" if names is None else "column names, patterns or numbers from 0"
                 raise ParameterError(
                     f"{{missing_groups}} names {verbatim(repr(entry))}, and must name {which} of the table"
                 )
-            for place in found:
-                twice = owner.setdefault(place, number) != number
-                require_param(not twice, f"{{missing_groups}} names column {verbatim(known[place])} in two groups")
+            for index in matches:
+                twice = owner.setdefault(index, number) != number
+                require_param(not twice, f"{{missing_groups}} names column {verbatim(columns[index])} in two groups")
     # Groups are numbered in the order of their first column, so the same groups in another order give the same fit.
-    keys = [("group", owner[place]) if place in owner else ("column", place) for place in range(dim)]
+    keys = [("group", owner[index]) if index in owner else ("column", index) for index in range(dim)]
     order = {key: number for number, key in enumerate(dict.fromkeys(keys))}
     return np.array([order[key] for key in keys], dtype=np.int64)
 
@@ -132,19 +132,19 @@ class Rates:
             # They were taken less half of the people, which halves their noise.
             observed = observed + people / 2
         # Without noise a count is exact, so the smallest rate that can be seen is that of one person.
-        least = LEAST_RATE if noise > 0 else 1.0 / people
-        found, error = observed / people, noise / people
+        min_rate = LEAST_RATE if noise > 0 else 1.0 / people
+        rates, error = observed / people, noise / people
         # Pairs of single columns are not counted: with a sensitivity near d / sqrt(2) they cost more than they tell.
         if gaps.rule == "counts":
-            found = np.clip(_towards(np.full(len(found), found.mean()), found, error=error), least, 1.0)
-            return cls(found, None, gaps.group)
+            rates = np.clip(_towards(np.full(len(rates), rates.mean()), rates, error=error), min_rate, 1.0)
+            return cls(rates, None, gaps.group)
         upper = np.triu_indices(gaps.groups)
         joint = np.zeros((gaps.groups, gaps.groups))
-        joint[upper] = found
-        single = np.clip(joint.diagonal(), least, 1.0)
+        joint[upper] = rates
+        single = np.clip(joint.diagonal(), min_rate, 1.0)
         apart = np.triu_indices(gaps.groups, 1)
         joint[apart] = _towards(np.outer(single, single)[apart], joint[apart], error=error)
-        joint = np.clip(np.triu(joint, 1) + np.triu(joint, 1).T, least, 1.0)
+        joint = np.clip(np.triu(joint, 1) + np.triu(joint, 1).T, min_rate, 1.0)
         # Nobody has a pair without having both of its groups.
         joint = np.minimum(joint, np.minimum.outer(single, single))
         np.fill_diagonal(joint, single)
@@ -156,16 +156,16 @@ class Rates:
         rate = min(max(rate, LEAST_RATE), 1.0)
         return cls(np.full(len(gaps.group), rate), np.full((1, 1), rate), gaps.group)
 
-    def of_pairs(self, here: slice = slice(None)) -> Array:
-        """The share of people, (d, w), who have both of two columns, the second one of those `here`."""
+    def of_pairs(self, span: slice = slice(None)) -> Array:
+        """The share of people, (d, w), who have both of two columns, the second one of those `span`."""
         if self.joint is not None:
             # One rate for everything, where incomplete rows are left out.
             group = self.group if len(self.joint) > 1 else np.zeros_like(self.group)
-            return np.asarray(self.joint[np.ix_(group, group[here])])
-        pairs = np.outer(self.columns, self.columns[here])
+            return np.asarray(self.joint[np.ix_(group, group[span])])
+        pairs = np.outer(self.columns, self.columns[span])
         # A column is never there without itself, so the diagonal has its rate and not the square of it.
-        places = np.arange(len(self.columns))[here]
-        pairs[places, np.arange(len(places))] = self.columns[here]
+        places = np.arange(len(self.columns))[span]
+        pairs[places, np.arange(len(places))] = self.columns[span]
         return pairs
 
     @property
@@ -225,8 +225,8 @@ def _model(gram: Array, pairs: Array, begin: Array, *, penalty: float) -> Array:
     for _ in range(_STEPS):
         values, vectors = top_eigen(ahead + pairs * (gram - pairs * ahead) / steep, rank=len(gram))
         count = int((values > penalty / steep).sum())
-        kept = vectors[:, :count]
-        stepped = (kept * (values[:count] - penalty / steep)) @ kept.T
+        basis = vectors[:, :count]
+        stepped = (basis * (values[:count] - penalty / steep)) @ basis.T
         faster = (1 + math.sqrt(1 + 4 * momentum**2)) / 2
         ahead = stepped + (momentum - 1) / faster * (stepped - model)
         model, momentum = stepped, faster
@@ -247,14 +247,14 @@ def _growth(pairs: Array) -> float:
     return float(factors.max())
 
 
-def _towards(prior: Array, found: Array, *, error: float) -> Array:
-    """`found`, moved towards `prior` by as much as noise of this `error` on each number explains their distance."""
-    distance = float(np.square(found - prior).sum())
+def _towards(prior: Array, observed: Array, *, error: float) -> Array:
+    """`observed`, moved towards `prior` by as much as noise of this `error` on each number explains their distance."""
+    distance = float(np.square(observed - prior).sum())
     # The rule subtracts three where the prior is the average of the same numbers. For pairs that is cautious.
-    free = len(found) - 3
+    free = len(observed) - 3
     # The factor stops at zero: beyond the prior, the plain rule only adds error.
-    kept = 1.0 if free <= 0 or distance == 0 else max(0.0, 1.0 - free * error**2 / distance)
-    return prior + kept * (found - prior)
+    factor = 1.0 if free <= 0 or distance == 0 else max(0.0, 1.0 - free * error**2 / distance)
+    return prior + factor * (observed - prior)
 
 
 # The mean needs little: an error e in it adds n e e^T to the Gram matrix, far less than the noise there.
@@ -382,8 +382,8 @@ def split_budget(
     # The count is released with the first sum of rows. It is a release of its own only where no mean is searched for.
     beside = _COUNT_SHARE if count and mean else 0.0
     alone = _COUNT_SHARE if count and not mean else 0.0
-    seen = _OBSERVED_SHARE if observed else 0.0
-    later = 0.0 if mean else seen
+    observed_share = _OBSERVED_SHARE if observed else 0.0
+    later = 0.0 if mean else observed_share
     extra = alone + (_TRACE_SHARE if trace else 0.0) + later
     # The second mean of a search for a bound is always released, and everybody is then counted beside it. In a search for units
     # the mean is the last step. Entries are counted with the first sum of rows, which is divided by these counts.
@@ -393,7 +393,7 @@ def split_budget(
         count=beside,
         extra=extra,
         counted_at=last if units else 3 if bound else 0,
-        observed=seen - later,
+        observed=observed_share - later,
         observed_at=last if units else 1 if bound else 0,
         observed_later=later,
     )

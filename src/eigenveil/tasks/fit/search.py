@@ -123,8 +123,8 @@ class CenterSearch(SumTask[Center, Center]):
     def label(self, question: Question) -> str:
         """One entry per step."""
         also = [("count", self._counts(question)), ("observed entries", self._observed(question) > 0)]
-        if any(there for _, there in also):
-            return " and ".join(["mean", *(word for word, there in also if there)])
+        if any(is_released for _, is_released in also):
+            return " and ".join(["mean", *(word for word, is_released in also if is_released)])
         return f"mean, step {question.step + 1}" if question.step else "mean"
 
     def share(self, question: Question) -> float:
@@ -134,14 +134,14 @@ class CenterSearch(SumTask[Center, Center]):
 
     def update(self, state: Center, released: Array) -> Center:
         """The center, moved to the estimate of the mean."""
-        found = self._totals(self.ask(state)).update(None, released)
+        totals = self._totals(self.ask(state)).update(None, released)
         # The count is released with the first step, and later steps use it.
-        people = found.count if state.people is None else state.people
-        assert found.sum is not None
+        people = totals.count if state.people is None else state.people
+        assert totals.sum is not None
         assert people is not None
-        moved = replace(state, people=people, observed=state.observed if found.observed is None else found.observed)
+        moved = replace(state, people=people, observed=state.observed if totals.observed is None else totals.observed)
         rates = moved.rates(self.bounds, multiplier=self.multiplier, share=self.observed_share)
-        total, louder = (found.sum, 1.0) if rates is None else (rates.whole_sum(found.sum), rates.sum_noise)
+        total, louder = (totals.sum, 1.0) if rates is None else (rates.whole_sum(totals.sum), rates.sum_noise)
         noise = 0.0
         if self.multiplier > 0:
             # In units of the sum. The share of the count cancels, because `Totals` scales each entry by the root of its
@@ -314,15 +314,15 @@ class BoundSearch(SumTask[Center, Center]):
     def result(self, state: Center) -> Center | None:
         """The center and the bound, once the mean was good enough or no step is left."""
         # The first mean is of a ball around the origin, which may be far too wide, so it is always refined once.
-        least = 4 if self._moves else 1
+        min_steps = 4 if self._moves else 1
         paused = state.poor and self.pause is not None and state.steps >= self.pause
         ended = not state.far or paused or state.steps == len(self.split.mean)
-        return state if state.steps >= least and ended else None
+        return state if state.steps >= min_steps and ended else None
 
     def can_find(self, bound: float) -> bool:
         """Whether the search may find such a bound: a norm in its cells, or more if the center lies far from zero."""
-        least = min(float(NORMS.edges[0]), self.bounds.mean_bound)
-        return least <= bound <= _LARGEST_BOUND
+        min_bound = min(float(NORMS.edges[0]), self.bounds.mean_bound)
+        return min_bound <= bound <= _LARGEST_BOUND
 
     @property
     def _moves(self) -> bool:
@@ -363,9 +363,9 @@ class BoundSearch(SumTask[Center, Center]):
         """The state after norms were released."""
         step = state.steps
         # Once the count has been released, it is better known than from norms.
-        known = state.people if self.people is not None or step > self.split.counted_at else None
+        people = state.people if self.people is not None or step > self.split.counted_at else None
         noise = self._noise(tails_sensitivity(NORMS.count, self.neighbours), step)
-        (tails,) = read_tails(released, noise=noise, cells=NORMS, people=known)
+        (tails,) = read_tails(released, noise=noise, cells=NORMS, people=people)
         if step == 0:
             # Norms count people roughly. Where a better count is to come, only a table that is clearly too small is refused here.
             slack = tails.people_error * (_SLACK if self._moves else 1.0)
@@ -404,19 +404,19 @@ class BoundSearch(SumTask[Center, Center]):
 
     def _moved(self, state: Center, released: Array) -> Center:
         """The state after a sum of rows was released."""
-        found = self._totals(self.ask(state)).update(None, released)
-        people = state.people if found.count is None else found.count
-        assert found.sum is not None
+        totals = self._totals(self.ask(state)).update(None, released)
+        people = state.people if totals.count is None else totals.count
+        assert totals.sum is not None
         assert people is not None
         assert state.bound is not None
-        if found.count is not None:
+        if totals.count is not None:
             spent = math.fsum(map(self.split.step, range(state.steps + 1)))
             off = self.multiplier / math.sqrt(self.split.count)
-            require_people(found.count, self.multiplier, slack=_SLACK * off, spent=spent)
+            require_people(totals.count, self.multiplier, slack=_SLACK * off, spent=spent)
         entry = self._noise(sum_sensitivity(state.bound, self.neighbours), state.steps)
-        moved = replace(state, people=people, observed=state.observed if found.observed is None else found.observed)
+        moved = replace(state, people=people, observed=state.observed if totals.observed is None else totals.observed)
         rates = moved.rates(self.bounds, multiplier=self.multiplier, share=self.split.observed)
-        total, louder = (found.sum, 1.0) if rates is None else (rates.whole_sum(found.sum), rates.sum_noise)
+        total, louder = (totals.sum, 1.0) if rates is None else (rates.whole_sum(totals.sum), rates.sum_noise)
         noise = entry * math.sqrt(self.bounds.dim) * louder
         center, _ = self.bounds.found(state.bound).center_from(state.center, total, people, noise=noise)
         # If noise is as large as the ball, the mean stays where it was, which is off by the radius at most.
@@ -468,18 +468,18 @@ def clip_edge(tails: Tails, *, dim: int, rank: int, entry: float, price: float =
     bottom = min(tails.edge_above(within) or 0, top)
     shape = 1.0 / np.arange(1, dim + 1)
     guess = tails.people * shape[: min(rank, dim)] / shape.sum()
-    most = tails.square(top)
-    best, least, hopeless = top, math.inf, True
+    max_square = tails.square(top)
+    best, min_loss, hopeless = top, math.inf, True
     for edge in range(top, bottom - 1, -1):
         square = tails.square(edge)
         fill = square / float(tails.cells.edges[edge]) ** 2
-        lost = 1 - square / most if most > 0 else 0.0
+        lost = 1 - square / max_square if max_square > 0 else 0.0
         missed = 1 - found_share(guess * fill, entry=entry, dim=dim) if fill > 0 else 1.0
         loss = missed + price * lost**2
         hopeless = hopeless and missed >= 1
         # From the top down, so that of equals the largest bound wins.
-        if loss < least:
-            best, least = edge, loss
+        if loss < min_loss:
+            best, min_loss = edge, loss
     return bottom if hopeless else best
 
 
@@ -490,22 +490,22 @@ def least_for_a_bound(multiplier: float) -> float:
 
 def require_people(people: float, multiplier: float, *, slack: float = 0.0, spent: float = 0.0) -> None:
     """Refuse a search among so few people that noise hides where their norms lie. `spent` is the share of mu^2 it has cost."""
-    least = least_for_a_bound(multiplier)
-    if people + slack >= least:
+    min_n = least_for_a_bound(multiplier)
+    if people + slack >= min_n:
         return
     about = f"about {people:.0f} people" if people > slack else "so few people"
     cost = f"{spent:.1%} of the budget was spent to learn this" if spent else "Nothing was released"
     raise TooFewPeople(
-        f"{{epsilon}} is too small for {about}: finding a bound privately needs about {least:.0f}. Raise {{epsilon}}, or pass a "
+        f"{{epsilon}} is too small for {about}: finding a bound privately needs about {min_n:.0f}. Raise {{epsilon}}, or pass a "
         f"{{row_bound}} that you know without looking at the data. {cost}"
     )
 
 
 def _reach(tails: Tails, share: float = _HIGHEST) -> int:
     """The edge that this share of people, or nearly all of them, stay within, as far as noise lets it be seen."""
-    most = _seen(tails, 1 - share, sure=_SURE)
+    max_people = _seen(tails, 1 - share, sure=_SURE)
     # At the lower end, noise could pass for the few people within.
-    edge = tails.edge_above(min(most, tails.people - _seen(tails, 0.0, sure=_LIKELY)))
+    edge = tails.edge_above(min(max_people, tails.people - _seen(tails, 0.0, sure=_LIKELY)))
     return len(tails.cells.edges) - 1 if edge is None else edge
 
 

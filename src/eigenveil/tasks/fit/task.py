@@ -184,9 +184,9 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         if self._first is not None:
             begun = self._search().start()
             return FitState(stage=self._first, inner=begun, center=begun)
-        given = None if isinstance(self.center, str) else self.center
-        known = Center(center=given, people=self.people, steps=0, far=False)
-        return self._begun("components", FitState(stage="components", inner=None, center=known))
+        center = None if isinstance(self.center, str) else self.center
+        initial = Center(center=center, people=self.people, steps=0, far=False)
+        return self._begun("components", FitState(stage="components", inner=None, center=initial))
 
     def ask(self, state: FitState) -> Question:
         """The stage's own question, preceded by the center."""
@@ -213,16 +213,16 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         )
         if question.stage != self._first:
             require(len(question.arrays) >= 2, "the question must give the center and the steps it took")
-            given, numbers = question.arrays[:2]
+            center, numbers = question.arrays[:2]
             expected = _NOWHERE if self.center is None or searched else self.center
             require(
-                given.shape == (self.bounds.dim,) if searched else np.array_equal(given, expected),
+                center.shape == (self.bounds.dim,) if searched else np.array_equal(center, expected),
                 "the center is not the agreed one",
             )
             # An honest hub never asks for a center out there: `center_from` moves it back into the box.
             low, high = self.bounds.low, self.bounds.high
             require(
-                not searched or low is None or high is None or bool(((given >= low) & (given <= high)).all()),
+                not searched or low is None or high is None or bool(((center >= low) & (center <= high)).all()),
                 "the center lies outside the column bounds",
             )
             require(
@@ -290,8 +290,8 @@ class Fit(WholeFit[FitState, Any, FitResult]):
     def as_sum(self, question: Question) -> tuple[SumTask[Any, Any], Question, float]:
         """The stage's own task, with the stage's portion of the budget."""
         task, inner = self._asked(question)
-        summed, asked, fraction = task.as_sum(inner)
-        return summed, asked, fraction * self._fraction(question)
+        summed, sum_question, fraction = task.as_sum(inner)
+        return summed, sum_question, fraction * self._fraction(question)
 
     def advance(self, state: FitState, total: Any, mechanism: Mechanism, *, stretch: float = 1.0) -> FitState:
         """The stage's own task advances; once it has a result, the next stage begins."""
@@ -335,11 +335,11 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         assert state.subspace is not None
         # Without a released trace, the values of the directions found are all we know of it.
         trace = float(np.square(state.subspace.values).sum()) if state.trace is None else state.trace
-        found = self._made_of(
+        fit_result = self._made_of(
             state.subspace, trace, state.center, state.tied, state.at_rest, state.factors, louder=state.louder
         )
         rates = self._rates(state.center)
-        return replace(found, energy=state.energy, gram=state.gram, rates=None if rates is None else rates.columns)
+        return replace(fit_result, energy=state.energy, gram=state.gram, rates=None if rates is None else rates.columns)
 
     def _made_of(
         self,
@@ -378,7 +378,7 @@ class Fit(WholeFit[FitState, Any, FitResult]):
             louder=louder,
         )
 
-    def answer(self, result: FitResult) -> tuple[Array, ...]:
+    def encode_result(self, result: FitResult) -> tuple[Array, ...]:
         """Directions, their values, the center, and five numbers; six where units were found. Where the bound was, it, the share
         of people beyond it, the norms that were seen, and the five numbers of outliers, zeros where there are none.
 
@@ -386,8 +386,8 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         entries, one more array: how much louder that made the noise, the sum of squares before it, and the rates.
         """
         # Only arrays of float64 are sent, so an unknown word travels as -1.
-        words = [-1.0 if word is None else float(word) for word in (result.tied, result.at_rest)]
-        numbers = [result.trace, result.people, float(result.steps), *words]
+        flags = [-1.0 if flag is None else float(flag) for flag in (result.tied, result.at_rest)]
+        numbers = [result.trace, result.people, float(result.steps), *flags]
         if self.bounds.find:
             norms = (0.0,) * len(BEYOND) if result.norms is None else result.norms
             numbers += [result.domain.radius, 0.0 if result.clipped is None else result.clipped, *norms]
@@ -404,8 +404,8 @@ class Fit(WholeFit[FitState, Any, FitResult]):
             gaps = (np.array([result.louder, energy, *result.rates]),)
         return (result.subspace.basis, result.subspace.values, result.center, np.array(numbers), *units, *gaps)
 
-    def found(self, arrays: tuple[Array, ...]) -> FitResult:
-        """The result that `answer` made these arrays from; a `ValueError` if they cannot be an answer."""
+    def decode_result(self, arrays: tuple[Array, ...]) -> FitResult:
+        """The result that `encode_result` made these arrays from; a `ValueError` if they cannot be an answer."""
         wanted, dim = (6 if self.bounds.units else 4) + self._divides, self.bounds.dim
         require(len(arrays) == wanted, f"an answer has {wanted} arrays, got {len(arrays)}")
         # An answer comes from another party, so it is checked like a part.
@@ -447,13 +447,13 @@ class Fit(WholeFit[FitState, Any, FitResult]):
             where = replace(where, bound=bound[0], clipped=bound[1], norms=norms, outliers=outliers)
         if units:
             where = replace(where, scale=units[0])
-        known = [None if word < 0 else bool(word) for word in (tied, at_rest)]
+        flags = [None if flag < 0 else bool(flag) for flag in (tied, at_rest)]
         factors = units[1] if units and len(units[1]) else None
         louder = 1.0 if gaps is None else float(gaps[0])
-        found = self._made_of(Subspace(basis, values), trace, where, known[0], known[1], factors, louder=louder)
+        fit_result = self._made_of(Subspace(basis, values), trace, where, flags[0], flags[1], factors, louder=louder)
         if gaps is not None:
-            return replace(found, energy=float(gaps[1]), rates=gaps[2:])
-        return replace(found, energy=None if factors is None else energy)
+            return replace(fit_result, energy=float(gaps[1]), rates=gaps[2:])
+        return replace(fit_result, energy=None if factors is None else energy)
 
     def estimate(self, state: FitState) -> Subspace | None:
         """The directions as far as they are known."""
@@ -525,8 +525,8 @@ class Fit(WholeFit[FitState, Any, FitResult]):
             gram, factors = self._renormalised(gram, state.center)
             state = replace(state, factors=factors, energy=energy)
         # Without noise nothing was released, and the components say what scikit-learn's PCA keeps.
-        kept = gram if self.multiplier > 0 else None
-        return replace(state, gram=kept, subspace=self._subspace(gram), trace=float(np.trace(gram)), raw=None)
+        released = gram if self.multiplier > 0 else None
+        return replace(state, gram=released, subspace=self._subspace(gram), trace=float(np.trace(gram)), raw=None)
 
     def _subspace(self, gram: Array) -> Subspace:
         return Subspace.of_gram(gram, rank=self.rank if self.rank is not None else self.bounds.dim)
@@ -634,8 +634,8 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         domain = self._domain(where)
         if stage == "components":
             return self.components(domain=domain)
-        count, seen = not self._counted(), self._divides and not isinstance(self.center, str)
-        also = (("count", count), ("observed entries", seen), ("trace", self.needs_trace))
+        count, has_observed = not self._counted(), self._divides and not isinstance(self.center, str)
+        also = (("count", count), ("observed entries", has_observed), ("trace", self.needs_trace))
         # Count and trace have equal parts of what the counts of entries leave.
         each = (self.split.extra - self.split.observed_later) / max(count + self.needs_trace, 1)
         return Totals(
@@ -643,8 +643,8 @@ class Fit(WholeFit[FitState, Any, FitResult]):
             neighbours=self.neighbours,
             count_weight=each * count,
             trace_weight=each * self.needs_trace,
-            observed_weight=self.split.observed_later if seen else 0.0,
-            name=" and ".join(word for word, there in also if there),
+            observed_weight=self.split.observed_later if has_observed else 0.0,
+            name=" and ".join(word for word, is_needed in also if is_needed),
         )
 
     def _search(self) -> CenterSearch | BoundSearch | UnitSearch | ExactUnits:

@@ -173,8 +173,8 @@ class UnitSearch(SumTask[Center, Center]):
             self._require_people(people, slack=slack, spent=self.share(Question(0)))
         # The largest of the errors of d columns is about sqrt(2 ln d) standard deviations.
         sure = math.sqrt(_SURE**2 + 2 * math.log(self.bounds.dim))
-        found = [spread_of(column, sure=sure) for column in tails]
-        medians, spreads, cells = (np.array(numbers) for numbers in zip(*found, strict=True))
+        estimates = [spread_of(column, sure=sure) for column in tails]
+        medians, spreads, cells = (np.array(numbers) for numbers in zip(*estimates, strict=True))
         # Entries were counted around the old center, so the medians found are offsets from it.
         center = medians if state.center is None else state.center + medians
         return replace(
@@ -200,16 +200,16 @@ class UnitSearch(SumTask[Center, Center]):
 
     def _moved(self, state: Center, released: Array) -> Center:
         """The state after the sum of rows was released."""
-        found = self._totals(self.ask(state)).update(None, released)
-        people = state.people if found.count is None else found.count
-        assert found.sum is not None
+        totals = self._totals(self.ask(state)).update(None, released)
+        people = state.people if totals.count is None else totals.count
+        assert totals.sum is not None
         assert people is not None
         assert state.scale is not None
         bounds = self.bounds.in_units(state.scale)
         entry = self._noise(sum_sensitivity(bounds.mean_bound, self.neighbours), state.steps)
-        moved = replace(state, people=people, observed=found.observed)
+        moved = replace(state, people=people, observed=totals.observed)
         rates = moved.rates(bounds, multiplier=self.multiplier, share=self.split.observed)
-        total, louder = (found.sum, 1.0) if rates is None else (rates.whole_sum(found.sum), rates.sum_noise)
+        total, louder = (totals.sum, 1.0) if rates is None else (rates.whole_sum(totals.sum), rates.sum_noise)
         noise = entry * math.sqrt(bounds.dim) * louder
         center, _ = bounds.center_from(state.center, total, people, noise=noise)
         return replace(moved, center=center, steps=state.steps + 1, far=False)
@@ -218,14 +218,14 @@ class UnitSearch(SumTask[Center, Center]):
         return self.multiplier * sensitivity / math.sqrt(self.split.mean[step])
 
     def _require_people(self, people: float, *, slack: float = 0.0, spent: float = 0.0) -> None:
-        least = least_for_units(self.bounds.dim, self.multiplier)
-        if people + slack >= least:
+        min_n = least_for_units(self.bounds.dim, self.multiplier)
+        if people + slack >= min_n:
             return
         about = f"about {people:.0f} people" if people > slack else "so few people"
         cost = f"{spent:.1%} of the budget was spent to learn this" if spent else "Nothing was released"
         raise TooFewPeople(
             f"{{epsilon}} is too small for {about}: finding units for {self.bounds.dim} columns privately needs about "
-            f"{least:.0f}. Raise {{epsilon}}, or give a {{scale}} that you know without looking at the data. {cost}"
+            f"{min_n:.0f}. Raise {{epsilon}}, or give a {{scale}} that you know without looking at the data. {cost}"
         )
 
 
@@ -281,13 +281,13 @@ class ExactUnits(SumTask[Center, Center]):
     def update(self, state: Center, released: Array) -> Center:
         """The mean, or the units."""
         if state.steps == 0:
-            found = self._totals(self.ask(state)).update(None, released)
-            people = found.count if state.people is None else state.people
-            assert found.sum is not None
+            totals = self._totals(self.ask(state)).update(None, released)
+            people = totals.count if state.people is None else state.people
+            assert totals.sum is not None
             assert people is not None
-            moved = replace(state, people=people, observed=found.observed, steps=1)
+            moved = replace(state, people=people, observed=totals.observed, steps=1)
             rates = self._rates(moved)
-            offset = (found.sum if rates is None else found.sum / rates) / max(people, 1.0)
+            offset = (totals.sum if rates is None else totals.sum / rates) / max(people, 1.0)
             return replace(moved, center=offset if state.center is None else state.center + offset)
         assert state.people is not None
         assert state.center is not None

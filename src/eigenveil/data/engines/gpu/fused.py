@@ -499,7 +499,9 @@ def _scores_kernel(
         part = tl.load(basis + column[:, None] * WIDTH + component[None, :], mask=inside[:, None], other=0.0)
         total = tl.dot(whole, part, total, out_dtype=tl.float64)
     tl.store(
-        scores + row[:, None] * WIDTH + component[None, :], libdevice.trunc(total * fine).to(tl.int32), mask=present[:, None]
+        scores + row[:, None] * WIDTH + component[None, :],
+        libdevice.trunc(total * fine).to(tl.int32),
+        mask=present[:, None],
     )
 
 
@@ -550,7 +552,9 @@ def _back_kernel(
             )
             v = _moved(x, limit, center, scale, low, high, CENTER, SCALE, BOX, LIMITED)
             whole = libdevice.rint(v * factor[:, None])
-            score = tl.load(scores + row[:, None] * WIDTH + component[None, :], mask=present[:, None], other=0).to(tl.float64)
+            score = tl.load(scores + row[:, None] * WIDTH + component[None, :], mask=present[:, None], other=0).to(
+                tl.float64
+            )
             exact = tl.dot(tl.trans(whole), score, exact, out_dtype=tl.float64)
         total += exact.to(tl.int64)
     # Whole numbers: the order in which processors add them does not matter.

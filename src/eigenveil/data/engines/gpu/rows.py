@@ -369,7 +369,7 @@ class DeviceRows:
         """`work` over all rows. `progress` is told how many rows were just done."""
         # A warning of numpy would reveal something about the row that caused it.
         with words_for_the_device(), np.errstate(all="ignore"):
-            sums: _Sums | None = device_sum(replace(self, seen=progress), work)
+            sums: _Sums | None = device_sum(replace(self, progress=progress), work)
         if sums is not None:
             return sums
         copies = _Copies(self)
