@@ -44,10 +44,10 @@ def unplanned() -> Iterator[None]:
 
     A plan knows public numbers alone and changes no fit. What fits say of it is for test_verdicts.py, where plans are made.
     """
-    from eigenveil.estimators import verdict
+    from eigenveil.plan import recommendation
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(verdict, "hopeless", lambda facts, method: None)
+        patch.setattr(recommendation, "hopeless", lambda facts, method: None)
         yield
 
 

@@ -16,8 +16,8 @@ from eigenveil import FederatedPCA
 from eigenveil.core.accounting import mu_for
 from eigenveil.core.mechanism import Bounded, Gaussian
 from eigenveil.core.noise import Rounded
-from eigenveil.estimators import verdict
 from eigenveil.linalg import Array
+from eigenveil.plan import recommendation
 
 DIM, SITES, DELTA = 4, 4, 1e-5
 PAIRS = [(4.0, 1.0), (1.5, 1.0), (1.0, 1.0), (0.5, 2.0), (20.0, 1.0)]
@@ -52,7 +52,7 @@ def passages(loud: Sequence[int], options: dict[str, Any]) -> tuple[FederatedPCA
         patch.setattr(Rounded, "draw", deviation)
         patch.setattr(Gaussian, "release", release)
         # A plan rehearses on rows of its own, and what it releases there is not meant.
-        patch.setattr(verdict, "hopeless", lambda facts, method: None)
+        patch.setattr(recommendation, "hopeless", lambda facts, method: None)
         pca = FederatedPCA(2, trust="both", delta=DELTA, row_bound=1.0, **({"random_state": 1} | options)).fit(tables)
     return pca, seen
 

@@ -17,6 +17,7 @@ from eigenveil.core.unit import Neighbours
 from eigenveil.errors import HopelessBudget, ParameterWarning
 from eigenveil.estimators import verdict
 from eigenveil.linalg import Array, Subspace
+from eigenveil.plan import recommendation
 
 BUDGET: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6}
 DIM = 12
@@ -62,7 +63,7 @@ def unplanned() -> None:
 @pytest.fixture
 def without_plans(monkeypatch: pytest.MonkeyPatch) -> None:
     """For many fits of which only the floor matters."""
-    monkeypatch.setattr(verdict, "hopeless", lambda facts, method: None)
+    monkeypatch.setattr(recommendation, "hopeless", lambda facts, method: None)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -233,7 +234,7 @@ def test_a_private_count_is_told_only_after_it_was_released(fit: str, monkeypatc
     def hopeless(facts: Any, method: str) -> None:
         asked.append(facts.people)
 
-    monkeypatch.setattr(verdict, "hopeless", hopeless)
+    monkeypatch.setattr(recommendation, "hopeless", hopeless)
     pca, _ = said(fit, np.zeros((40, DIM)), row_bound=12.0)
     # Once, afterwards, about two digits of the released number, which is not the true one.
     assert len(asked) == 1 and asked != [40]
@@ -255,7 +256,7 @@ def test_a_plan_is_asked_about_what_the_fit_will_search_for(
     def hopeless(facts: Any, method: str) -> None:
         asked.append(facts)
 
-    monkeypatch.setattr(verdict, "hopeless", hopeless)
+    monkeypatch.setattr(recommendation, "hopeless", hopeless)
     # A stream says how many rows there are by its horizon, and other fits by their relation.
     public = {"publish": "continual", "horizon": 20_000} if fit == "stream" else {"neighbours": "zero-out"}
     # Before anything is searched for, and again if nothing stands out.

@@ -109,6 +109,6 @@ class Oracle:
 
     def install(self, patch: Any) -> "Oracle":
         """Stand in for the planner while a test runs."""
-        patch.setattr("eigenveil.plan.advise", self.advise)
+        patch.setattr("eigenveil.plan.recommendation.advise", self.advise)
         patch.setattr("eigenveil.plan.curve", self.curve)
         return self

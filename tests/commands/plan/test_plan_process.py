@@ -18,13 +18,13 @@ COMMAND.join(app)
 # A planner that says when it has begun and then takes its time.
 SLOW = """
 import time
-import eigenveil.plan
+import eigenveil.plan.recommendation
 
 def advise(*_, **__):
     print("begun", flush=True)
     time.sleep(60)
 
-eigenveil.plan.advise = advise
+eigenveil.plan.recommendation.advise = advise
 """
 
 

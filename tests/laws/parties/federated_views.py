@@ -14,9 +14,9 @@ import pytest
 
 from eigenveil.core.ledger import Ledger, Reserve, Slot
 from eigenveil.core.mechanism import Bounded, Calibrated, Gaussian
-from eigenveil.estimators import verdict
 from eigenveil.estimators.federated.pca import FederatedPCA
 from eigenveil.linalg import Array
+from eigenveil.plan import recommendation
 from eigenveil.protocols.messages import Ask, Done, Message
 from eigenveil.protocols.wire import encode
 from eigenveil.runtimes.local import Faults
@@ -109,7 +109,7 @@ def _watch(view: View, patch: pytest.MonkeyPatch, played: View | None, how: Play
     patch.setattr(Gaussian, "_calibrated", scaled)
     patch.setattr(Gaussian, "release", release)
     # A plan rehearses on rows of its own, and what it releases there is not meant.
-    patch.setattr(verdict, "hopeless", lambda facts, method: None)
+    patch.setattr(recommendation, "hopeless", lambda facts, method: None)
 
 
 def shown(view: View) -> dict[str, str]:

@@ -13,8 +13,8 @@ import pytest
 
 from eigenveil.core.ledger import Slot
 from eigenveil.core.mechanism import Bounded, Gaussian, Mechanism
-from eigenveil.estimators import verdict
 from eigenveil.linalg import Array
+from eigenveil.plan import recommendation
 from eigenveil.privacy import released
 from eigenveil.trackers import slices
 
@@ -57,7 +57,7 @@ class Transcript:
 
         patch.setattr(Gaussian, "release", release)
         # A plan rehearses on rows of its own, and what it releases there is not meant.
-        patch.setattr(verdict, "hopeless", lambda facts, method: None)
+        patch.setattr(recommendation, "hopeless", lambda facts, method: None)
         patch.setattr(slices, "release_columns", release_columns)
 
     def _through(self, private: Array, public: Array, scale: float) -> Array:
