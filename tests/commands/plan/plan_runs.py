@@ -110,5 +110,5 @@ class Oracle:
     def install(self, patch: Any) -> "Oracle":
         """Stand in for the planner while a test runs."""
         patch.setattr("eigenveil.plan.recommendation.advise", self.advise)
-        patch.setattr("eigenveil.plan.curve", self.curve)
+        patch.setattr("eigenveil.plan.rehearsal.curve", self.curve)
         return self
