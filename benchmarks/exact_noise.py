@@ -1,6 +1,6 @@
 """What exact noise costs: draws a second, the size of the noise, and whole fits beside a tree that came before it.
 
-- `draws` compares `Rounded` with `Noise.normal`, whose floating-point normals it replaces. It uses one thread and
+- `draws` compares `RoundedGaussian` with `Noise.normal`, whose floating-point normals it replaces. It uses one thread and
   several scales (the standard deviation in whole steps), and also small draws, whose sampler is made anew each time.
 - `noise` is the standard deviation of what a release adds, over sensitivity times multiplier: as computed, and as
   found in sixteen million draws, to within 4e-4.
@@ -68,12 +68,12 @@ def verdict(found: float, limit: float, *, least: bool = False) -> str:
 
 def draws(repeats: int, clock: Callable[[], float]) -> None:
     """Draws a second on one thread, interleaved with floating-point normals."""
-    from eigenveil.core.noise import Rounded
+    from eigenveil.core.noise import RoundedGaussian
 
     print(f"\n{'scale':>10}{'exact, M/s':>14}{'normals, M/s':>14}{'ratio':>8}")
     noise = Noise.seeded(1)
     for scale in SCALES:
-        sampler = Rounded(scale)
+        sampler = RoundedGaussian(scale)
         exact: Callable[[], object] = partial(sampler.draw, noise, DRAWS)
         pairs = _pairs(exact, lambda: normals(noise, (DRAWS,)), repeats, clock)
         rate = DRAWS / statistics.median(ours for ours, _ in pairs)
@@ -84,7 +84,7 @@ def draws(repeats: int, clock: Callable[[], float]) -> None:
     print(f"\n{'count':>10}{'exact, us':>14}{'normals, us':>14}{'ratio':>8}")
     for count in (1, 10, 1000, 10_000):
         pairs = _pairs(
-            lambda count=count: [Rounded(1e6).draw(noise, count) for _ in range(200)],  # type: ignore[misc]
+            lambda count=count: [RoundedGaussian(1e6).draw(noise, count) for _ in range(200)],  # type: ignore[misc]
             lambda count=count: [normals(noise, (count,)) for _ in range(200)],  # type: ignore[misc]
             repeats,
             clock,

@@ -24,7 +24,7 @@ from scipy.special import ndtr
 
 from benchmarks.datasets import dense, skipped, sparse
 from eigenveil.core.accounting import Budget
-from eigenveil.core.counts import Cells
+from eigenveil.core.counts import Bins
 from eigenveil.estimators.bounds.rows import PER_DOUBLING, find_bounds
 from eigenveil.linalg import Array
 from eigenveil.tasks.levels import norm_cells
@@ -49,7 +49,7 @@ def rows_of(name: str) -> Array:
     return np.asarray(sparse(name).toarray()) if name == "w8a" else dense(name)
 
 
-def exponential(lengths: Array, cells: Cells, epsilon: float, rng: Generator) -> float:
+def exponential(lengths: Array, cells: Bins, epsilon: float, rng: Generator) -> float:
     """A bound by the exponential mechanism, whose utility one person moves by at most the quantile, here taken as one."""
     beyond = np.array([(lengths > edge).sum() for edge in cells.edges])
     utility = -np.abs(beyond - (1 - QUANTILE) * len(lengths))
@@ -90,7 +90,7 @@ def main() -> None:
             compare(rows, epsilon, cells, runs)
 
 
-def compare(rows: Array, epsilon: float, cells: Cells, runs: int) -> None:
+def compare(rows: Array, epsilon: float, cells: Bins, runs: int) -> None:
     """Print one line for each mechanism."""
     rng = np.random.default_rng(0)
     lengths = np.linalg.norm(rows, axis=1)

@@ -45,7 +45,7 @@ from eigenveil.core.accounting import Budget
 from eigenveil.core.domain import Domain
 from eigenveil.core.ledger import Ledger
 from eigenveil.core.mechanism import Exact, Gaussian
-from eigenveil.core.noise import Noise, Rounded, _layers
+from eigenveil.core.noise import Noise, RoundedGaussian, _layers
 from eigenveil.core.rows import Rows
 from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows
@@ -59,10 +59,10 @@ from eigenveil.protocols.keys import Identity
 from eigenveil.protocols.masked import member, session, terms
 from eigenveil.protocols.masked.dealing import checks_needed
 from eigenveil.protocols.masked.graph import mask_graph
-from eigenveil.protocols.masked.hub import Masking
+from eigenveil.protocols.masked.hub import SecureAggregator
 from eigenveil.protocols.masked.member import MaskedMember
 from eigenveil.protocols.masked.terms import MaskedTerms
-from eigenveil.protocols.messages import Ask, Brief, Done, Give, Masked, Message, Return
+from eigenveil.protocols.messages import Ask, Contribution, Done, Masked, Message, StepReply, StepRequest
 from eigenveil.protocols.party import Party
 from eigenveil.protocols.star.hub import Hub
 from eigenveil.protocols.star.rounds import Terms, star
@@ -79,7 +79,7 @@ SETUP = ("keys", "packets", "roster", "roster claim", "seal")
 KINDS: Mapping[str, tuple[tuple[Any, str], ...]] = {
     "rows": ((ProductTask, "private"), (CovarianceSum, "private")),
     "rounding": ((Share, "of"),),
-    "noise": ((Rounded, "draw"),),
+    "noise": ((RoundedGaussian, "draw"),),
     "mask keys": ((session, "agree"), (session, "public_of")),
     "masks": ((member, "add_masks"),),
     "digest": ((member, "words_digest"),),
@@ -207,9 +207,9 @@ class Costs:
 def phase_of(message: Message) -> str:
     """The exchange of keys, the question with its part, the end of a round (the list of survivors, unmasking), or the answer."""
     match message.body:
-        case Ask() | Give() | Masked():
+        case Ask() | Contribution() | Masked():
             return "part"
-        case Brief(step=step) | Return(step=step):
+        case StepRequest(step=step) | StepReply(step=step):
             return "setup" if step in SETUP else "end"
         case Done():
             return "answer"
@@ -323,7 +323,7 @@ def masked(
     ]
     below = star(list(identities)).below["hub"]
     quorum = Terms(quorum=chosen.survivors)
-    hub = Hub(task, below, Exact(because="shares"), terms=quorum, exchanges=Masking(chosen, task))
+    hub = Hub(task, below, Exact(because="shares"), terms=quorum, exchanges=SecureAggregator(chosen, task))
     return carry(hub, members, asked=asked), chosen, table
 
 

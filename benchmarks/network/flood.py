@@ -39,7 +39,7 @@ from eigenveil.network.authority import Authority
 from eigenveil.network.certificates import Keys, recogniser
 from eigenveil.network.parties import parties_of
 from eigenveil.network.study import StudyFile
-from eigenveil.protocols.messages import Brief, Message
+from eigenveil.protocols.messages import Message, StepRequest
 from eigenveil.protocols.wire import encode
 from eigenveil.runtimes.grpc import Joined, Left, Transport
 
@@ -239,7 +239,7 @@ def tables(folder: Path, study: StudyFile, count: int) -> None:
                     pass
                 before, sent = memory_of(site), 0
                 for number in range(count):
-                    body = Brief(round=number, step="keys", data=os.urandom(32), table=(("west", bytes(LARGE)),))
+                    body = StepRequest(round=number, step="keys", data=os.urandom(32), table=(("west", bytes(LARGE)),))
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(30):
                             sent += LARGE * await transport.send(GOOD, MESSAGE, encode(Message("hub", GOOD, body)))

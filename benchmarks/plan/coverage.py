@@ -40,7 +40,7 @@ from eigenveil.plan.rehearsal import Forecast, forecast
 from eigenveil.plan.spectrum import Spectrum
 from eigenveil.show.report import planned
 from eigenveil.tasks.fit.bounds import Outliers
-from eigenveil.tasks.fit.units import least_for_units
+from eigenveil.tasks.fit.units import min_people_for_scale
 
 DELTA: Final = 1e-5
 EPSILONS: Final = (0.1, 0.3, 1.0, 3.0)
@@ -109,7 +109,7 @@ def _settings(rng: np.random.Generator, whole: Array, setting: Setting) -> tuple
         rank = int(rng.integers(1, min(10, whole.shape[1] - 1) + 1))
         way = WAYS[rng.integers(len(WAYS))]
         mu = Budget(epsilon, DELTA).mu
-        least = least_for_units(whole.shape[1], 1 / mu) if way == "units" else _ENOUGH / mu
+        least = min_people_for_scale(whole.shape[1], 1 / mu) if way == "units" else _ENOUGH / mu
         # Where each of up to eight sites adds all of the noise, a search needs more people.
         if count > _ROOM * least * (math.sqrt(_MOST_SITES) if setting == "site" else 1.0):
             return count, epsilon, rank, way

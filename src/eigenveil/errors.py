@@ -33,7 +33,7 @@ __all__ = [
     "at_place",
     "in_python",
     "is_visible",
-    "listed",
+    "join_names",
     "plain",
     "require",
     "require_param",
@@ -279,7 +279,7 @@ def in_python(name: str, value: Any) -> str:
     return name if value is ... else f"{name}={value!r}"
 
 
-def listed(names: Iterable[object], *, max_count: int = 20) -> str:
+def join_names(names: Iterable[object], *, max_count: int = 20) -> str:
     """Names for an error message, with commas between; the first few of many, and how many more there are.
 
     >>> listed(["age", "weight"]), listed("abcde", max_count=2)

@@ -15,12 +15,12 @@ from typing import Any, final
 import numpy as np
 
 from eigenveil.core.domain import Domain, Region
-from eigenveil.core.rows import Block, in_silence, is_sparse
+from eigenveil.core.rows import Block, ignore_float_errors, is_sparse
 from eigenveil.data.archive import ArchiveKind
-from eigenveil.data.engines import engine_of, require_here
+from eigenveil.data.engines import engine_of, require_local
 from eigenveil.data.known import KnownColumns
 from eigenveil.data.number_texts import NO_MARKS, MissingMarks, missing_words
-from eigenveil.errors import ModelFileError, listed, require
+from eigenveil.errors import ModelFileError, join_names, require
 from eigenveil.linalg import Array, Subspace
 from eigenveil.params.declarations.groups import public_levels
 from eigenveil.params.values import InvalidValue
@@ -164,7 +164,7 @@ class Model:
         scores = self._projected(rows)
         return scores / self._deviations() if self.whiten else scores
 
-    @in_silence
+    @ignore_float_errors
     def _projected(self, rows: Any) -> Array:
         rows = self.completed(rows)
         # Scale and mean are applied to components and scores. Applied to the rows they would make sparse ones dense,
@@ -197,7 +197,7 @@ class Model:
         except InvalidValue:
             raise ValueError("the model's settings have na_values that cannot be read. Ask for another model") from None
 
-    @in_silence
+    @ignore_float_errors
     def clipped(self, rows: Any) -> Any:
         """Checked rows, (b, d), clipped as in the fit, in the units of the columns; as they are where a fit has no bounds."""
         if not self.clipping:
@@ -263,15 +263,15 @@ class Model:
             cleaned.data = values = self.marks.without(cleaned.data)
         require(
             self._gaps or not np.isnan(values).any(),
-            f"some rows have {listed(self.marks.texts)}, which stood for a missing value in the fit. Fill in or remove such "
+            f"some rows have {join_names(self.marks.texts)}, which stood for a missing value in the fit. Fill in or remove such "
             "rows first",
         )
         return cleaned
 
-    @in_silence
+    @ignore_float_errors
     def inverse_transform(self, scores: Array) -> Array:
         """Rows, (n, d), in the units of the columns, from `scores`, (n, k)."""
-        require_here(scores, "scores")
+        require_local(scores, "scores")
         # The scale comes first, because the mean is in the units of the columns already.
         rows = (scores * self._deviations() if self.whiten else scores) @ self.components
         return (rows if self.scale is None else rows * self.scale) + self.mean

@@ -11,7 +11,7 @@ from eigenveil.audit import CASES, audit
 from eigenveil.audit.cases import sites
 from eigenveil.core import mechanism
 from eigenveil.core.counts import tails_sensitivity
-from eigenveil.core.domain import Domain, Gaps
+from eigenveil.core.domain import Domain, MissingPolicy
 from eigenveil.core.noise import Noise, distance_in_steps
 from eigenveil.core.unit import Neighbours
 from eigenveil.estimators.bounds import spectrum
@@ -71,14 +71,16 @@ def a_ball_a_tenth_too_large(patch: Patch) -> None:
 
 
 def a_third_of_the_entries(patch: Patch) -> None:
-    whole = Gaps.sensitivity
-    patch.setattr(Gaps, "sensitivity", lambda gaps: whole(gaps) / 3)
+    whole = MissingPolicy.sensitivity
+    patch.setattr(MissingPolicy, "sensitivity", lambda gaps: whole(gaps) / 3)
 
 
 def entries_are_divided_for_free(patch: Patch) -> None:
     whole = spectrum._factors
 
-    def for_free(domain: Domain, near: Neighbours, *, counted: bool, louder: float) -> tuple[float, float, float]:
+    def for_free(
+        domain: Domain, near: Neighbours, *, counted: bool, noise_inflation: float
+    ) -> tuple[float, float, float]:
         return whole(domain, near, counted=counted)
 
     patch.setattr(spectrum, "_factors", for_free)

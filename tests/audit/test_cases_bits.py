@@ -13,7 +13,7 @@ from eigenveil.audit.cases.bits import CASES as BITS
 from eigenveil.audit.specimens import FloatingGaussian
 from eigenveil.core.accounting import Budget
 from eigenveil.core.mechanism import Bounded, Gaussian, Mechanism
-from eigenveil.core.noise import Noise, Rounded
+from eigenveil.core.noise import Noise, RoundedGaussian
 from eigenveil.linalg import Array
 from eigenveil.trackers import slices
 
@@ -24,7 +24,7 @@ FLOATING = CASES["wrong/floating-noise"]
 ELSEWHERE = ("bits/masked-sum", "bits/peers-pairwise")
 
 
-def verdict_of(case: Case, runs: int | None = None, confidence: float = CONFIDENCE) -> Verdict:
+def assess_fit(case: Case, runs: int | None = None, confidence: float = CONFIDENCE) -> Verdict:
     (verdict,) = audit([case], runs=runs, seed=1, jobs=1, confidence=confidence)
     return verdict
 
@@ -45,11 +45,11 @@ def test_low_bits_of_what_we_ship_tell_nothing(case: Case) -> None:
     trials = [case.trial(case.budget, np.random.default_rng([9, run]), run) for run in range(30)]
     # Nothing was certain: all that is left is the likelihood, which is no larger than noise makes it.
     assert max(float(np.abs(trial.scores).max()) for trial in trials) < 1e3
-    assert verdict_of(case, runs=30, confidence=1 - 1e-6).words == "not refuted"
+    assert assess_fit(case, runs=30, confidence=1 - 1e-6).words == "not refuted"
 
 
 def test_noise_in_floating_point_is_refuted_in_a_quick_audit() -> None:
-    verdict = verdict_of(FLOATING)
+    verdict = assess_fit(FLOATING)
     assert verdict.as_it_should
     (finding,) = verdict.findings
     # Nearly all guesses are right, so that the bound is nearly as far as these runs can reach.
@@ -70,7 +70,7 @@ def test_noise_in_floating_point_anywhere_does_not_pass(case: Case, monkeypatch:
 
     monkeypatch.setattr(Gaussian, "release", release)
     monkeypatch.setattr(slices, "release_columns", columns)
-    verdict = verdict_of(case)
+    verdict = assess_fit(case)
     assert not verdict.as_it_should
     if case.name in ("bits/site-part", "bits/hub-release", "bits/peers-independent"):
         assert verdict.refuted
@@ -80,13 +80,13 @@ def test_noise_in_floating_point_anywhere_does_not_pass(case: Case, monkeypatch:
 
 
 def test_noise_in_coarser_steps_than_the_value_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = Rounded.draw
+    whole = RoundedGaussian.draw
 
-    def coarse(law: Rounded, noise: Noise, count: int) -> NDArray[np.int64]:
+    def coarse(law: RoundedGaussian, noise: Noise, count: int) -> NDArray[np.int64]:
         return whole(law, noise, count) // 4 * 4
 
-    monkeypatch.setattr(Rounded, "draw", coarse)
-    assert verdict_of(next(case for case in BITS if case.name == "bits/site-part")).refuted
+    monkeypatch.setattr(RoundedGaussian, "draw", coarse)
+    assert assess_fit(next(case for case in BITS if case.name == "bits/site-part")).refuted
 
 
 @pytest.mark.parametrize("budget", [Budget(0.3, 1e-6), Budget(30.0, 1e-4)], ids=str)

@@ -11,7 +11,7 @@ from eigenveil.audit.cases.seen import enough_people, gram_of, lifted, require_g
 from eigenveil.core.accounting import Budget
 from eigenveil.core.domain import Domain
 from eigenveil.core.ledger import Ledger, Memory, Reserve
-from eigenveil.core.noise import Rounded
+from eigenveil.core.noise import RoundedGaussian
 from eigenveil.data.rows import WeightedRows
 from eigenveil.errors import BudgetExceeded
 from eigenveil.estimators import PrivatePCA
@@ -38,15 +38,15 @@ def trials_of(case: Case, runs: int, *, budget: Budget | None = None) -> tuple[T
     return tuple(case.trial(given, np.random.default_rng([7, number]), 7000 + number) for number in range(runs))
 
 
-def verdict_of(case: Case, trials: tuple[Trial, ...], *, level: float = LEVEL) -> Verdict:
+def assess_fit(case: Case, trials: tuple[Trial, ...], *, level: float = LEVEL) -> Verdict:
     return judge(case, case.claim(case.budget), trials, level=level, confidence=0.99, seconds=0.0)
 
 
 @pytest.fixture
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    loud = Rounded.draw
+    loud = RoundedGaussian.draw
     monkeypatch.setattr(
-        Rounded, "draw", lambda law, noise, count: np.rint(0.8 * loud(law, noise, count)).astype(np.int64)
+        RoundedGaussian, "draw", lambda law, noise, count: np.rint(0.8 * loud(law, noise, count)).astype(np.int64)
     )
 
 
@@ -55,7 +55,7 @@ def test_what_we_ship_is_not_refuted_and_the_attack_is_not_blind(name: str) -> N
     case = SHIPPED[name]
     # One number that shows a person less than mu allows takes more runs.
     trials = trials_of(case, min(case.quick, 200 if name.startswith("bounds/columns") else 40))
-    assert not verdict_of(case, trials, level=1e-6).refuted
+    assert not assess_fit(case, trials, level=1e-6).refuted
     if case.threshold is not None and name != "curator/one-run":
         right = np.concatenate([(trial.scores > case.threshold) == trial.present for trial in trials])
         # As often as mu allows, but for five standard deviations; for the others better than by chance.
@@ -67,7 +67,7 @@ def test_what_we_ship_is_not_refuted_and_the_attack_is_not_blind(name: str) -> N
 @pytest.mark.parametrize("case", SPECIMENS, ids=lambda case: case.name)
 def test_what_is_wrong_is_refuted_by_a_quick_audit(case: Case) -> None:
     assert case.kind == "specimen"
-    assert verdict_of(case, trials_of(case, case.quick)).refuted
+    assert assess_fit(case, trials_of(case, case.quick)).refuted
 
 
 @pytest.mark.parametrize("name", [name for name, case in SHIPPED.items() if "noise" in case.tests])
@@ -79,20 +79,20 @@ def test_noise_a_fifth_too_small_is_refuted_wherever_it_can_be_taken_apart(name:
     few |= {"bounds/columns": 400}
     few |= {"bounds/spectrum": 60, "curator/published-noise": 60}
     runs = next((number for begins, number in few.items() if name.startswith(begins)), min(case.quick, 25))
-    assert verdict_of(case, trials_of(case, runs)).refuted
+    assert assess_fit(case, trials_of(case, runs)).refuted
 
 
 @pytest.mark.usefixtures("quiet")
 def test_noise_a_fifth_too_small_is_refuted_by_the_order_of_components_alone() -> None:
     case = SHIPPED["curator/near-ties"]
-    assert verdict_of(case, trials_of(case, case.quick)).refuted
+    assert assess_fit(case, trials_of(case, case.quick)).refuted
 
 
 def test_a_swap_of_two_people_costs_more_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("eigenveil.core.domain.gram_sensitivity", lambda radius, neighbours: radius**2)
     ties = SHIPPED["curator/near-ties"]
-    assert verdict_of(SHIPPED["curator/replace-one"], trials_of(SHIPPED["curator/replace-one"], 40)).refuted
-    assert verdict_of(ties, trials_of(ties, 200)).refuted
+    assert assess_fit(SHIPPED["curator/replace-one"], trials_of(SHIPPED["curator/replace-one"], 40)).refuted
+    assert assess_fit(ties, trials_of(ties, 200)).refuted
 
 
 def test_rows_of_a_person_count_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +101,7 @@ def test_rows_of_a_person_count_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(WeightedRows, "by_person", each_by_itself)
     case = SHIPPED["curator/person"]
-    assert verdict_of(case, trials_of(case, 150)).refuted
+    assert assess_fit(case, trials_of(case, 150)).refuted
 
 
 @pytest.mark.parametrize("name", ["curator/mean", "curator/scale", "stream/block"])
@@ -112,7 +112,7 @@ def test_heavy_rows_must_be_cut(monkeypatch: pytest.MonkeyPatch, name: str) -> N
         return np.minimum(1 / unit, 3 * whole(self, squares, block, unit, *rest))
 
     monkeypatch.setattr(Domain, "to_grid", less)
-    assert verdict_of(SHIPPED[name], trials_of(SHIPPED[name], 120)).refuted
+    assert assess_fit(SHIPPED[name], trials_of(SHIPPED[name], 120)).refuted
 
 
 def test_a_stream_pays_for_every_row_and_every_release(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +125,7 @@ def test_a_stream_pays_for_every_row_and_every_release(monkeypatch: pytest.Monke
     monkeypatch.setattr(Reserve, "_require_room", lambda self, mu, label: None)
     for name in ("continual", "person-sync", "person-block", "person-continual"):
         case = SHIPPED[f"stream/{name}"]
-        assert verdict_of(case, trials_of(case, 30)).refuted, name
+        assert assess_fit(case, trials_of(case, 30)).refuted, name
 
 
 @pytest.mark.parametrize("budget", [Budget(0.3, 1e-6), Budget(30.0, 1e-4)], ids=str)

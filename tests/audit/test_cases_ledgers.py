@@ -15,21 +15,21 @@ Patch = pytest.MonkeyPatch
 SHIPPED = [name for name in CASES if name.startswith("ledger/")]
 
 
-def verdict_of(name: str) -> Verdict:
+def assess_fit(name: str) -> Verdict:
     (verdict,) = audit([CASES[name]], seed=1, jobs=1, confidence=1 - 1e-4)
     return verdict
 
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_what_is_shipped_stands(name: str) -> None:
-    verdict = verdict_of(name)
+    verdict = assess_fit(name)
     assert not verdict.failed and not verdict.refuted
     # It could have been: enough guesses count.
     assert all(finding.reach > finding.claimed for finding in verdict.findings)
 
 
 def test_a_note_with_a_reason_is_refuted() -> None:
-    assert verdict_of("wrong/ledger-reasons").refuted
+    assert assess_fit("wrong/ledger-reasons").refuted
 
 
 def marks_without_a_nonce(patch: Patch) -> None:
@@ -88,6 +88,6 @@ def test_a_mistake_is_refuted(monkeypatch: pytest.MonkeyPatch, mistake: Callable
     ledgers._known.cache_clear()
     mistake(monkeypatch)
     try:
-        assert verdict_of(name).refuted
+        assert assess_fit(name).refuted
     finally:
         ledgers._known.cache_clear()

@@ -8,7 +8,7 @@ import pytest
 from eigenveil.audit import CASES, Case, audit
 from eigenveil.audit.case import BUDGET
 from eigenveil.core.accounting import mu_for
-from eigenveil.core.noise import Noise, Rounded
+from eigenveil.core.noise import Noise, RoundedGaussian
 
 CONFIDENCE = 1 - 1e-6
 # As one of sixty cases in an audit at 99%.
@@ -34,12 +34,12 @@ def test_a_missing_share_is_refuted_in_a_quick_audit(case: Case) -> None:
 
 @pytest.mark.parametrize("case", UNMASKED, ids=lambda case: case.name)
 def test_integers_a_fifth_too_small_are_seen_as_such(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    draw = Rounded.draw
+    draw = RoundedGaussian.draw
 
-    def less(law: Rounded, noise: Noise, count: int) -> object:
+    def less(law: RoundedGaussian, noise: Noise, count: int) -> object:
         return np.rint(0.8 * draw(law, noise, count)).astype(np.int64)
 
-    monkeypatch.setattr(Rounded, "draw", less)
+    monkeypatch.setattr(RoundedGaussian, "draw", less)
     (verdict,) = audit([replace(case, tests=("noise",))], runs=15, seed=1, jobs=1, confidence=CONFIDENCE)
     assert verdict.refuted
 

@@ -14,7 +14,7 @@ from eigenveil.audit.cases import peers as cases_peers
 from eigenveil.audit.cases.seen import Look, Tap, scored
 from eigenveil.audit.verdict import Verdict, audit
 from eigenveil.core.domain import Domain
-from eigenveil.core.noise import Noise, Rounded
+from eigenveil.core.noise import Noise, RoundedGaussian
 from eigenveil.estimators.gossip.spec import published_segments
 from eigenveil.linalg import Array
 from eigenveil.papers.leakage import instance_leakage
@@ -26,7 +26,7 @@ WRONG = ("wrong/ddppm-lone-direction", "wrong/pairwise-star")
 BY_NAME = {case.name: case for case in cases_peers.CASES}
 
 
-def verdict_of(case: Case, runs: int | None = None, seed: int = 1) -> Verdict:
+def assess_fit(case: Case, runs: int | None = None, seed: int = 1) -> Verdict:
     (verdict,) = audit([case], runs=runs, seed=seed, jobs=1, confidence=CONFIDENCE)
     return verdict
 
@@ -37,12 +37,12 @@ def refuted_by(verdict: Verdict) -> set[str]:
 
 @pytest.mark.parametrize("case", cases_peers.CASES, ids=lambda case: case.name)
 def test_what_we_ship_stands(case: Case) -> None:
-    assert verdict_of(case, runs=12).words == "not refuted"
+    assert assess_fit(case, runs=12).words == "not refuted"
 
 
 @pytest.mark.parametrize("case", [CASES[name] for name in WRONG], ids=lambda case: case.name)
 def test_what_is_wrong_is_found(case: Case) -> None:
-    verdict = verdict_of(case)
+    verdict = assess_fit(case)
     assert refuted_by(verdict) == set(case.tests)
     assert verdict.as_it_should
 
@@ -57,7 +57,7 @@ def test_a_canary_is_worth_what_is_promised_and_no_more(case: Case, monkeypatch:
         return scored(looks, present)
 
     monkeypatch.setattr(cases_peers, "scored", kept)
-    verdict_of(case, runs=2)
+    assess_fit(case, runs=2)
     claim = case.claim(case.budget)
     halves = taken[: len(taken) // 2], taken[len(taken) // 2 :]
     for looks in halves:
@@ -72,22 +72,22 @@ def test_a_canary_is_worth_what_is_promised_and_no_more(case: Case, monkeypatch:
 
 @pytest.mark.parametrize("case", cases_peers.CASES, ids=lambda case: case.name)
 def test_noise_a_fifth_too_small_is_found(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = Rounded.draw
+    whole = RoundedGaussian.draw
 
-    def less(sampler: Rounded, noise: Noise, count: int) -> NDArray[np.int64]:
+    def less(sampler: RoundedGaussian, noise: Noise, count: int) -> NDArray[np.int64]:
         fewer: NDArray[np.int64] = np.rint(0.8 * whole(sampler, noise, count)).astype(np.int64)
         return fewer
 
-    monkeypatch.setattr(Rounded, "draw", less)
+    monkeypatch.setattr(RoundedGaussian, "draw", less)
     runs = 40 if case.name in ("peers/segments", "peers/result") else 8
-    assert "noise" in refuted_by(verdict_of(case, runs=runs))
+    assert "noise" in refuted_by(assess_fit(case, runs=runs))
 
 
 def test_too_little_noise_that_calls_itself_enough_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """As much as is stated, and less than it should be: only how well canaries are found shows it."""
     whole = Pairing.own
     monkeypatch.setattr(Pairing, "own", lambda pairing, sensitivity, mu: 0.5 * whole(pairing, sensitivity, mu))
-    assert refuted_by(verdict_of(BY_NAME["peers/pairwise"], runs=120)) == {"curve", "noise"}
+    assert refuted_by(assess_fit(BY_NAME["peers/pairwise"], runs=120)) == {"curve", "noise"}
 
 
 def test_the_published_form_claims_that_the_lone_row_is_hidden() -> None:

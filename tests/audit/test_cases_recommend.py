@@ -10,7 +10,7 @@ from eigenveil.audit.case import Case, Trial
 from eigenveil.audit.cases import recommend as cases_recommend
 from eigenveil.audit.cases.seen import Look, scored
 from eigenveil.audit.verdict import Verdict, audit
-from eigenveil.core.noise import Rounded
+from eigenveil.core.noise import RoundedGaussian
 from eigenveil.privacy.histories import Histories
 
 # As in an audit of sixty cases at 99%.
@@ -19,7 +19,7 @@ BY_NAME = {case.name: case for case in cases_recommend.CASES}
 REPEATED = [case for case in cases_recommend.CASES if case.tests != ("one-run",)]
 
 
-def verdict_of(case: Case, runs: int | None = None, seed: int = 1) -> Verdict:
+def assess_fit(case: Case, runs: int | None = None, seed: int = 1) -> Verdict:
     (verdict,) = audit([case], runs=runs, seed=seed, jobs=1, confidence=CONFIDENCE)
     return verdict
 
@@ -29,15 +29,15 @@ def refuted_by(verdict: Verdict) -> set[str]:
 
 
 def quieter(patch: pytest.MonkeyPatch, factor: float) -> None:
-    whole = Rounded.draw
+    whole = RoundedGaussian.draw
     patch.setattr(
-        Rounded, "draw", lambda law, noise, count: np.rint(factor * whole(law, noise, count)).astype(np.int64)
+        RoundedGaussian, "draw", lambda law, noise, count: np.rint(factor * whole(law, noise, count)).astype(np.int64)
     )
 
 
 @pytest.mark.parametrize("case", cases_recommend.CASES, ids=lambda case: case.name)
 def test_what_we_ship_stands(case: Case) -> None:
-    assert verdict_of(case, runs=15).words == "not refuted"
+    assert assess_fit(case, runs=15).words == "not refuted"
 
 
 @pytest.mark.parametrize("case", REPEATED, ids=lambda case: case.name)
@@ -50,7 +50,7 @@ def test_a_canary_is_worth_what_is_promised_and_no_more(case: Case, monkeypatch:
         return scored(looks, present)
 
     monkeypatch.setattr(cases_recommend, "scored", kept)
-    verdict_of(case, runs=2)
+    assess_fit(case, runs=2)
     claim = case.claim(case.budget)
     for looks in (taken[: len(taken) // 2], taken[len(taken) // 2 :]):
         squares = sum(
@@ -64,12 +64,12 @@ def test_a_canary_is_worth_what_is_promised_and_no_more(case: Case, monkeypatch:
 @pytest.mark.parametrize("case", REPEATED, ids=lambda case: case.name)
 def test_noise_a_fifth_too_small_is_found(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     quieter(monkeypatch, 0.8)
-    assert "noise" in refuted_by(verdict_of(case, runs=20))
+    assert "noise" in refuted_by(assess_fit(case, runs=20))
 
 
 def test_one_look_finds_noise_that_is_hardly_there(monkeypatch: pytest.MonkeyPatch) -> None:
     quieter(monkeypatch, 0.02)
-    assert verdict_of(BY_NAME["recommend/one-run"]).refuted
+    assert assess_fit(BY_NAME["recommend/one-run"]).refuted
 
 
 def test_a_history_that_nobody_divided_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,7 +78,7 @@ def test_a_history_that_nobody_divided_is_found(monkeypatch: pytest.MonkeyPatch)
         Histories, "_factors", lambda domain, degrees, squares: factors(domain, np.minimum(degrees, 4), squares)
     )
     monkeypatch.setattr(Histories, "_shares", lambda domain, degrees: shares(domain, np.minimum(degrees, 4)))
-    assert "curve" in refuted_by(verdict_of(BY_NAME["recommend/long-history"], runs=60))
+    assert "curve" in refuted_by(assess_fit(BY_NAME["recommend/long-history"], runs=60))
 
 
 @pytest.mark.parametrize(
@@ -89,4 +89,4 @@ def test_histories_that_count_for_more_than_they_should_are_found(name: str, mon
     monkeypatch.setattr(Histories, "_factors", lambda domain, degrees, squares: 2 * factors(domain, degrees, squares))
     # Products are made of the squares of factors.
     monkeypatch.setattr(Histories, "_shares", lambda domain, degrees: 4 * shares(domain, degrees))
-    assert "curve" in refuted_by(verdict_of(BY_NAME[name], runs=60))
+    assert "curve" in refuted_by(assess_fit(BY_NAME[name], runs=60))

@@ -11,15 +11,15 @@ import pytest
 
 from eigenveil.audit import CASES, Case, Verdict, audit
 from eigenveil.audit.case import Test as Hypothesis
-from eigenveil.audit.cases.seen import Crowd, Look, Tap, scored
+from eigenveil.audit.cases.seen import CanaryPopulation, Look, Tap, scored
 from eigenveil.audit.specimens import published_fedpower
 from eigenveil.core.accounting import Budget
 from eigenveil.core.domain import Domain
 from eigenveil.core.ledger import Ledger
-from eigenveil.core.noise import Rounded
+from eigenveil.core.noise import RoundedGaussian
 from eigenveil.errors import BudgetExceeded, QuorumLost
 from eigenveil.estimators import FederatedPCA
-from eigenveil.protocols.messages import Give
+from eigenveil.protocols.messages import Contribution
 from eigenveil.protocols.star.site import Member
 
 _FAMILIES = ("hub-noise/", "site-noise/", "both-noise/", "tree/")
@@ -39,9 +39,9 @@ def tried(case: Case, *, runs: int, seed: int = 1) -> Verdict:
 
 
 def shrink_noise(patch: pytest.MonkeyPatch, factor: float) -> None:
-    whole = Rounded.draw
+    whole = RoundedGaussian.draw
     patch.setattr(
-        Rounded, "draw", lambda law, noise, count: np.rint(factor * whole(law, noise, count)).astype(np.int64)
+        RoundedGaussian, "draw", lambda law, noise, count: np.rint(factor * whole(law, noise, count)).astype(np.int64)
     )
 
 
@@ -105,7 +105,7 @@ def test_a_resumed_fit_is_looked_at_before_and_after() -> None:
         pca.fit(tables)
     pca.faults = tap.faults()
     pca.resume()
-    sent = [message for message in tap.messages if message.sender == "a" and isinstance(message.body, Give)]
+    sent = [message for message in tap.messages if message.sender == "a" and isinstance(message.body, Contribution)]
     # The matrix twice, and the count; what was said twice is one part.
     assert len(sent) == 3
     assert [part.question.stage for part in tap.parts(to="hub", by="a")] == ["components", "totals"]
@@ -151,7 +151,7 @@ def test_looks_that_do_not_fit_together_are_refused() -> None:
 
 
 def test_a_crowd_puts_its_canaries_where_it_says() -> None:
-    crowd = Crowd.of("abc", dim=2, mu=1.0, rng=np.random.default_rng(1), at="bc", several=2)
+    crowd = CanaryPopulation.of("abc", dim=2, mu=1.0, rng=np.random.default_rng(1), at="bc", several=2)
     assert crowd.places.tolist() == [[False, True, True]] * 2 + [[True, False, True]] * 2
     tables = crowd.tables()
     found = {name: len(rows) - len(crowd.base) for name, rows in tables.items()}

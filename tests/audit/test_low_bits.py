@@ -12,7 +12,7 @@ from eigenveil.audit.low_bits import Candidates, certain, likelihood, on_steps, 
 from eigenveil.audit.specimens import FloatingGaussian
 from eigenveil.core.ledger import Ledger
 from eigenveil.core.mechanism import Bounded, Gaussian
-from eigenveil.core.noise import Noise, Rounded
+from eigenveil.core.noise import Noise, RoundedGaussian
 from eigenveil.linalg import Array
 
 Released = Callable[[Bounded, int], Array]
@@ -35,14 +35,14 @@ def floating(private: Bounded, seed: int) -> Array:
 
 def unrounded(private: Bounded, seed: int) -> Array:
     """Noise in whole steps on a value that is not rounded to any."""
-    drawn = Rounded(2.0**17 / MU).draw(Noise.seeded(seed), private.value.size).reshape(private.value.shape)
+    drawn = RoundedGaussian(2.0**17 / MU).draw(Noise.seeded(seed), private.value.size).reshape(private.value.shape)
     upper = np.triu(drawn * 2.0**-17)
     return np.asarray(private.value + upper + np.triu(upper, 1).T)
 
 
 def coarse(private: Bounded, seed: int) -> Array:
     """A value on a lattice, and noise on one that is twice as coarse."""
-    drawn = Rounded(2.0**16 / MU).draw(Noise.seeded(seed), private.value.size).reshape(private.value.shape)
+    drawn = RoundedGaussian(2.0**16 / MU).draw(Noise.seeded(seed), private.value.size).reshape(private.value.shape)
     upper = np.triu(drawn * 2.0**-16)
     return np.asarray(np.rint(private.value * 2.0**17) * 2.0**-17 + upper + np.triu(upper, 1).T)
 

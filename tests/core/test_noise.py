@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from eigenveil.core.noise import Noise, Rounded
+from eigenveil.core.noise import Noise, RoundedGaussian
 from eigenveil.linalg import Array
 from eigenveil.linalg.sketch import normals
 
@@ -105,7 +105,7 @@ def test_noise_cannot_be_copied(copying: Callable[[Any], Any]) -> None:
 DRAWS: list[Callable[[Noise], Array]] = [
     lambda noise: normals(noise, (4,)),
     lambda noise: noise.words(4).astype(np.float64),
-    lambda noise: Rounded(2.0**20).draw(noise, 4).astype(np.float64),
+    lambda noise: RoundedGaussian(2.0**20).draw(noise, 4).astype(np.float64),
 ]
 
 

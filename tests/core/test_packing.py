@@ -16,7 +16,7 @@ from eigenveil.core.rows import Block
 from eigenveil.errors import BudgetExceeded
 from eigenveil.privacy.released import pack, packed_side, packed_size, release_packed, unpack
 from eigenveil.privacy.sums import add_block, add_packed
-from eigenveil.tasks.fit.gaps import Portion
+from eigenveil.tasks.fit.gaps import PartialBudget
 
 
 @given(seed=st.integers(0, 1000), dim=st.integers(1, 30))
@@ -52,7 +52,7 @@ def noisy(carried: float = 0.0) -> Gaussian:
 
 MECHANISMS: dict[str, Callable[[], Mechanism]] = {
     "noise": noisy,
-    "a part of the noise": lambda: Portion(noisy(), 0.5),
+    "a part of the noise": lambda: PartialBudget(noisy(), 0.5),
     "noise that is there already": lambda: noisy(5.0),
     "none": lambda: Exact(because="a test"),
 }

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from eigenveil.core.counts import Cells, _norms, _root, bounded_column_tails, bounded_tails, tails_sensitivity
+from eigenveil.core.counts import Bins, _norms, _root, bounded_column_tails, bounded_tails, tails_sensitivity
 from eigenveil.core.domain import Domain
 from eigenveil.core.ledger import Ledger
 from eigenveil.core.mechanism import Bounded, Gaussian
@@ -18,13 +18,13 @@ from eigenveil.core.rows import Rows
 from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows, SparseRows, WeightedRows
 from eigenveil.linalg import Array
-from eigenveil.tasks.levels import Tails, norm_cells, read_tails, signed_cells
+from eigenveil.tasks.levels import TailCounts, norm_cells, read_tails, signed_cells
 
 ADD, REPLACE = Neighbours.ADD_REMOVE, Neighbours.REPLACE_ONE
 CELLS = norm_cells(0.25, 64.0, per_doubling=4)
 
 
-def counted(private: Bounded, cells: Cells = CELLS) -> Tails:
+def counted(private: Bounded, cells: Bins = CELLS) -> TailCounts:
     return read_tails(private.value, noise=0.0, cells=cells, people=None)[0]
 
 
@@ -141,7 +141,7 @@ def variance_is(samples: Array, expected: float) -> bool:
 
 
 def test_the_noise_on_every_count_is_as_stated_and_ten_percent_off_is_caught() -> None:
-    cells = Cells(np.arange(1.0, 8.0))
+    cells = Bins(np.arange(1.0, 8.0))
     truth = 1e7 * np.arange(8.0, 0.0, -1)
     private = Bounded(_root(8) @ np.full(8, 1e7), tails_sensitivity(8, ADD))
     ledger = Ledger(epsilon=1e6, delta=1e-6)
@@ -168,7 +168,7 @@ def test_counts_are_made_to_fall_between_none_and_everybody() -> None:
     for known in (None, 12.0):
         for _ in range(50):
             released = mechanism.release(private, label="x")
-            (tails,) = read_tails(released, noise=90.0, cells=Cells(np.arange(1.0, 8.0)), people=known)
+            (tails,) = read_tails(released, noise=90.0, cells=Bins(np.arange(1.0, 8.0)), people=known)
             assert (np.diff(tails.beyond) <= 0).all()
             assert tails.beyond.min() >= 0
             assert tails.beyond.max() <= tails.people
@@ -176,8 +176,8 @@ def test_counts_are_made_to_fall_between_none_and_everybody() -> None:
 
 
 def test_edges_and_squares_are_read_off_the_counts() -> None:
-    tails = Tails(
-        cells=Cells(np.array([1.0, 2.0, 4.0])),
+    tails = TailCounts(
+        cells=Bins(np.array([1.0, 2.0, 4.0])),
         beyond=np.array([8.0, 2.0, 0.0]),
         error=np.zeros(3),
         people=10.0,
@@ -186,9 +186,9 @@ def test_edges_and_squares_are_read_off_the_counts() -> None:
     assert [tails.edge_above(most) for most in (8.0, 7.9, 2.0, 1.0)] == [0, 1, 1, 2]
     assert [tails.edge_below(most) for most in (1.9, 2.0, 8.0, 10.0)] == [None, 0, 1, 2]
     assert (
-        Tails(cells=tails.cells, beyond=np.full(3, 5.0), error=np.zeros(3), people=10.0, people_error=0.0).edge_above(
-            4.0
-        )
+        TailCounts(
+            cells=tails.cells, beyond=np.full(3, 5.0), error=np.zeros(3), people=10.0, people_error=0.0
+        ).edge_above(4.0)
         is None
     )
     rng = np.random.default_rng(0)
@@ -206,7 +206,7 @@ def test_edges_and_squares_are_read_off_the_counts() -> None:
 @pytest.mark.parametrize("edges", [[], [1.0, 1.0], [2.0, 1.0], [np.nan], np.arange(5000.0)])
 def test_bad_cells_are_refused(edges: list[float]) -> None:
     with pytest.raises(ValueError, match="cells"):
-        Cells(np.array(edges))
+        Bins(np.array(edges))
 
 
 @pytest.mark.parametrize("ends", [(2.0, 1.0), (0.0, 1.0), (1.0, math.inf), (math.nan, 1.0)])

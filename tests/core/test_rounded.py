@@ -22,7 +22,7 @@ from eigenveil.core.noise import (
     LARGEST_SCALE,
     REACH,
     Noise,
-    Rounded,
+    RoundedGaussian,
     _floats,
     _heights,
     _layers,
@@ -108,7 +108,7 @@ def squares(sample: Array, scale: float) -> float:
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_draws_have_their_law_and_one_part_in_a_hundred_would_be_caught(scale: float) -> None:
-    ordered = np.sort(Rounded(scale).draw(Noise.seeded(51), MANY)).astype(np.float64)
+    ordered = np.sort(RoundedGaussian(scale).draw(Noise.seeded(51), MANY)).astype(np.float64)
     limit = float(stats.norm.isf(LEVEL / 2))
     assert pvalue(ordered, scale) > LEVEL
     assert abs(squares(ordered, scale)) < limit
@@ -119,7 +119,7 @@ def test_draws_have_their_law_and_one_part_in_a_hundred_would_be_caught(scale: f
 
 @pytest.mark.parametrize("scale", [1.0, 40.0, 2.0**45])
 def test_draws_are_as_often_positive_as_negative(scale: float) -> None:
-    sample = Rounded(scale).draw(Noise.seeded(52), MANY)
+    sample = RoundedGaussian(scale).draw(Noise.seeded(52), MANY)
     positive, negative = int((sample > 0).sum()), int((sample < 0).sum())
     assert stats.binomtest(positive, positive + negative).pvalue > LEVEL
     # Rounding down in place of to the nearest moves the mean by a half: caught where a half is something.
@@ -132,7 +132,7 @@ def test_draws_are_as_often_positive_as_negative(scale: float) -> None:
 @pytest.mark.parametrize("scale", [40.0, 2.0**30, 2.0**45])
 def test_every_residue_is_as_likely_as_any_other(scale: float) -> None:
     """They are, to within 2 exp(-2 pi^2 s^2 / modulus^2) relatively; at 40 and 128 that is 0.29, and shows."""
-    sample = Rounded(scale).draw(Noise.seeded(53), MANY)
+    sample = RoundedGaussian(scale).draw(Noise.seeded(53), MANY)
     for modulus in (2, 3, 7, 13, 128):
         found = np.bincount(sample % modulus, minlength=modulus)
         assert (stats.chisquare(found).pvalue > LEVEL) == (scale > modulus)
@@ -143,20 +143,20 @@ def test_parity_has_its_probability_where_it_is_not_even() -> None:
     for scale in (0.3, 0.7):
         odd = np.arange(1, 41, 2)
         chance = 2 * float((special.ndtr((0.5 - odd) / scale) - special.ndtr((-0.5 - odd) / scale)).sum())
-        found = int((Rounded(scale).draw(Noise.seeded(54), MANY) % 2).sum())
+        found = int((RoundedGaussian(scale).draw(Noise.seeded(54), MANY) % 2).sum())
         assert stats.binomtest(found, MANY, chance).pvalue > LEVEL
         assert stats.binomtest(found, MANY, chance * 1.01).pvalue < LEVEL
 
 
 def test_the_next_draw_does_not_depend_on_the_last() -> None:
-    sample = Rounded(1e3).draw(Noise.seeded(55), MANY).astype(np.float64)
+    sample = RoundedGaussian(1e3).draw(Noise.seeded(55), MANY).astype(np.float64)
     for lag in (1, 2, 3, 64):
         product = float(np.mean(sample[lag:] * sample[:-lag])) / (1e6 + 1 / 12) * np.sqrt(len(sample) - lag)
         assert abs(product) < stats.norm.isf(LEVEL / 2)
 
 
 def test_tails_come_as_often_as_they_should() -> None:
-    sample = np.abs(Rounded(1.0).draw(Noise.seeded(56), 20_000_000))
+    sample = np.abs(RoundedGaussian(1.0).draw(Noise.seeded(56), 20_000_000))
     for reach in (4, 5):
         mean = 2 * float(special.ndtr(0.5 - reach)) * len(sample)
         found = int((sample >= reach).sum())
@@ -170,7 +170,7 @@ def test_the_lowest_layer_alone_has_the_law_of_the_tails() -> None:
     sample = np.empty(count, dtype=np.int64)
     room = 1 << 16
     space = (np.empty(room, np.int64), np.empty(room), np.empty(room), np.empty(room, bool), np.empty(room, bool))
-    places, edge = Rounded(scale), int(_floats()[0][1] * scale) + 1
+    places, edge = RoundedGaussian(scale), int(_floats()[0][1] * scale) + 1
     kept = np.ones(count, dtype=bool)
     for start in range(0, count, _BATCH):
         part = sample[start : start + _BATCH]
@@ -282,7 +282,7 @@ def test_quick_decisions_are_right_whatever_is_drawn_later(scale: float) -> None
     room = len(words)
     space = (np.empty(room, np.int64), np.empty(room), np.empty(room), np.empty(room, bool), np.empty(room, bool))
     noise = Words(words)
-    doubts = Rounded(scale)._fill(noise, out, 0, room, space)[0]  # type: ignore[arg-type]
+    doubts = RoundedGaussian(scale)._fill(noise, out, 0, room, space)[0]  # type: ignore[arg-type]
     almost = 1 - Fraction(1, 2**70)
     for place in sorted(set(range(room)) - set(doubts.tolist())):
         layer, m = words[place] % _LAYERS, int(np.uint64(words[place]).view(np.int64)) >> 10
@@ -304,7 +304,7 @@ def test_slow_decisions_are_those_of_fractions_on_the_same_words(scale: float) -
     # Points of the tail that no float decides: their heights begin with 20 to 40 zeros.
     heights[:100] >>= rng.integers(20, 40, 100).astype(np.uint64)
     noise = Words([*heights.tolist(), *more.tolist()])
-    found, kept = Rounded(scale)._settle(noise, layer, digits)  # type: ignore[arg-type]
+    found, kept = RoundedGaussian(scale)._settle(noise, layer, digits)  # type: ignore[arg-type]
     assert noise.used == 2 * count
     for place in range(count):
         exact = int(digits[place]) + Fraction(2 * int(more[place]) + 1, 2**65)
@@ -319,7 +319,7 @@ def test_a_float_near_a_half_alone_would_be_wrong() -> None:
     words = Noise.seeded(61).words(3000)
     layer, digits = (words % np.uint64(_LAYERS)).astype(np.int64), words.view(np.int64) >> 10
     more = Noise.seeded(62).words(3000)
-    sampler = Rounded(2.0**45)
+    sampler = RoundedGaussian(2.0**45)
     with Noise.seeded(0).batch() as more_words:
         found = sampler._finer(more_words, layer, digits, more)
     right = [
@@ -332,7 +332,7 @@ def test_a_float_near_a_half_alone_would_be_wrong() -> None:
 
 @pytest.mark.parametrize("scale", [1.0, 1e3, 2.0**30, 2.0**45])
 def test_no_draw_depends_on_how_the_exponential_is_rounded(scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected, exp = Rounded(scale).draw(Noise.seeded(63), 600_000), np.exp
+    expected, exp = RoundedGaussian(scale).draw(Noise.seeded(63), 600_000), np.exp
     for seed in (1, 2):
         rng = np.random.default_rng(seed)
 
@@ -341,18 +341,18 @@ def test_no_draw_depends_on_how_the_exponential_is_rounded(scale: float, monkeyp
 
         with monkeypatch.context() as patch:
             patch.setattr(rounded.np, "exp", spoilt)  # type: ignore[attr-defined]
-            assert np.array_equal(Rounded(scale).draw(Noise.seeded(63), 600_000), expected)
+            assert np.array_equal(RoundedGaussian(scale).draw(Noise.seeded(63), 600_000), expected)
     # The patch does reach the sampler: an exponential that is badly wrong changes draws.
     with monkeypatch.context() as patch:
         patch.setattr(rounded.np, "exp", lambda value: 0.9 * exp(value))  # type: ignore[attr-defined]
-        assert not np.array_equal(Rounded(scale).draw(Noise.seeded(63), 600_000), expected)
+        assert not np.array_equal(RoundedGaussian(scale).draw(Noise.seeded(63), 600_000), expected)
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e3, 2.0**45])
 def test_decimals_decide_as_floats_do(scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = Rounded(scale).draw(Noise.seeded(64), 60_000)
+    expected = RoundedGaussian(scale).draw(Noise.seeded(64), 60_000)
     monkeypatch.setattr(rounded, "_DOUBT", 10.0)
-    assert np.array_equal(Rounded(scale).draw(Noise.seeded(64), 60_000), expected)
+    assert np.array_equal(RoundedGaussian(scale).draw(Noise.seeded(64), 60_000), expected)
 
 
 # --- The tails beyond reach: words that nobody will ever draw. ---
@@ -371,17 +371,17 @@ def tail_words(sign: int, place: float, out: int, slip: int = 0) -> list[int]:
 @pytest.mark.parametrize("sign", [1, -1])
 @pytest.mark.parametrize("out", [1, 2, 5])
 def test_draws_beyond_reach_can_come(sign: int, out: int) -> None:
-    found = Rounded(1000.0).draw(Words(tail_words(sign, 0.25, out) + [0] * 400), 1)  # type: ignore[arg-type]
+    found = RoundedGaussian(1000.0).draw(Words(tail_words(sign, 0.25, out) + [0] * 400), 1)  # type: ignore[arg-type]
     assert abs(int(found[0]) - sign * (31250 + 1000 * out)) <= 1
 
 
 def test_a_point_above_the_curve_beyond_reach_is_refused() -> None:
     high = Words(tail_words(1, 0.25, 1, slip=1 << 90))
-    assert abs(Rounded(1000.0).draw(high, 1)[0]) < 32_000  # type: ignore[arg-type]
+    assert abs(RoundedGaussian(1000.0).draw(high, 1)[0]) < 32_000  # type: ignore[arg-type]
     # One that stands for itself, since its height is twice as much, is refused as well.
     words = tail_words(1, 0.25, 1)
     words[-3] *= 2
-    assert abs(Rounded(1000.0).draw(Words(words), 1)[0]) < 32_000  # type: ignore[arg-type]
+    assert abs(RoundedGaussian(1000.0).draw(Words(words), 1)[0]) < 32_000  # type: ignore[arg-type]
 
 
 def test_boxes_beyond_reach_hold_the_curve_and_come_from_above_it() -> None:
@@ -411,13 +411,13 @@ GOLDEN = {
 @pytest.mark.parametrize("scale", SCALES)
 def test_a_seed_gives_these_whole_numbers_on_every_machine(scale: float) -> None:
     """Peers draw the noise between them twice, each on its own machine: another number here is another format."""
-    found = Rounded(scale).draw(Noise.seeded(3), 3_000_001)
+    found = RoundedGaussian(scale).draw(Noise.seeded(3), 3_000_001)
     assert hashlib.sha256(found.astype("<i8").tobytes()).hexdigest()[:16] == GOLDEN[scale]
 
 
 def test_the_first_whole_numbers_of_a_seed() -> None:
-    assert Rounded(40.0).draw(Noise.seeded(3), 4).tolist() == [-23, -3, 79, 21]
-    assert Rounded(2.0**30).draw(Noise.seeded(3), 4).tolist() == [-616181370, -67275387, 2125432712, 551865502]
+    assert RoundedGaussian(40.0).draw(Noise.seeded(3), 4).tolist() == [-23, -3, 79, 21]
+    assert RoundedGaussian(2.0**30).draw(Noise.seeded(3), 4).tolist() == [-616181370, -67275387, 2125432712, 551865502]
 
 
 def test_floating_noise_rounded_is_another_law() -> None:
@@ -425,25 +425,25 @@ def test_floating_noise_rounded_is_another_law() -> None:
     words, normals = np.zeros(2, dtype=np.uint64), np.empty(2)
     _box_muller(words, normals, np.empty(1))
     assert np.rint(1000 * np.abs(normals)).max() < 9_500
-    deep = Rounded(1000.0).draw(Words([word_of(0, 2**53 * 10 // 32), 0, 0] + [0] * 400), 1)  # type: ignore[arg-type]
+    deep = RoundedGaussian(1000.0).draw(Words([word_of(0, 2**53 * 10 // 32), 0, 0] + [0] * 400), 1)  # type: ignore[arg-type]
     assert deep[0] == 10_000
 
 
 def test_a_sampler_that_trusts_its_floats_gives_other_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two mutants: one takes rint(m T) as it comes, the other decides by the sign of a gap that is rounded."""
-    expected = Rounded(2.0**42).draw(Noise.seeded(3), 500_000)
-    hasty = Rounded(2.0**42)
+    expected = RoundedGaussian(2.0**42).draw(Noise.seeded(3), 500_000)
+    hasty = RoundedGaussian(2.0**42)
     object.__setattr__(hasty, "_near", 0.5)
     assert not np.array_equal(hasty.draw(Noise.seeded(3), 500_000), expected)
     point = Words([word_of(0, 2**53 * 10 // 32), 1 << 20, 0] + [0] * 400)
-    assert abs(Rounded(1.0).draw(point, 1)[0]) < 10  # type: ignore[arg-type]
+    assert abs(RoundedGaussian(1.0).draw(point, 1)[0]) < 10  # type: ignore[arg-type]
     monkeypatch.setattr(rounded, "_DOUBT", -1.0)
     point = Words([word_of(0, 2**53 * 10 // 32), 1 << 20, 0] + [0] * 400)
-    assert Rounded(1.0).draw(point, 1)[0] == 10  # type: ignore[arg-type]
+    assert RoundedGaussian(1.0).draw(point, 1)[0] == 10  # type: ignore[arg-type]
 
 
 def test_threads_may_share_a_sampler() -> None:
-    sampler, found = Rounded(1e3), {}
+    sampler, found = RoundedGaussian(1e3), {}
 
     def work(seed: int) -> None:
         found[seed] = sampler.draw(Noise.seeded(seed), 400_000)
@@ -454,38 +454,38 @@ def test_threads_may_share_a_sampler() -> None:
     for thread in threads:
         thread.join()
     for seed in range(4):
-        assert np.array_equal(found[seed], Rounded(1e3).draw(Noise.seeded(seed), 400_000))
+        assert np.array_equal(found[seed], RoundedGaussian(1e3).draw(Noise.seeded(seed), 400_000))
 
 
 def test_a_long_draw_begins_like_two_whole_batches() -> None:
     """Batches are what is drawn together: a caller may stop and go on at their ends."""
-    one, noise = Rounded(7.0).draw(Noise.seeded(66), 2 * _BATCH + 10), Noise.seeded(66)
-    parts = [Rounded(7.0).draw(noise, count) for count in (_BATCH, _BATCH, 10)]
+    one, noise = RoundedGaussian(7.0).draw(Noise.seeded(66), 2 * _BATCH + 10), Noise.seeded(66)
+    parts = [RoundedGaussian(7.0).draw(noise, count) for count in (_BATCH, _BATCH, 10)]
     assert np.array_equal(one, np.concatenate(parts))
 
 
 def test_none_are_drawn_when_none_are_asked_for() -> None:
     noise = Words()
-    assert Rounded(1.0).draw(noise, 0).shape == (0,) and noise.used == 0  # type: ignore[arg-type]
+    assert RoundedGaussian(1.0).draw(noise, 0).shape == (0,) and noise.used == 0  # type: ignore[arg-type]
 
 
 def test_a_scale_may_be_any_real_number_type() -> None:
-    expected = Rounded(3.0).draw(Noise.seeded(67), 1000)
+    expected = RoundedGaussian(3.0).draw(Noise.seeded(67), 1000)
     for scale in (3, np.float64(3.0), np.float32(3.0)):
-        assert np.array_equal(Rounded(scale).draw(Noise.seeded(67), 1000), expected)  # type: ignore[arg-type]
+        assert np.array_equal(RoundedGaussian(scale).draw(Noise.seeded(67), 1000), expected)  # type: ignore[arg-type]
 
 
 def test_draws_are_zero_where_the_scale_is_next_to_nothing() -> None:
     for scale in (5e-324, 1e-300, 1e-3):
-        assert not Rounded(scale).draw(Noise.seeded(68), 100_000).any()
+        assert not RoundedGaussian(scale).draw(Noise.seeded(68), 100_000).any()
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf"), LARGEST_SCALE * (1 + 2.0**-52)])
 def test_scales_out_of_range_are_refused(scale: float) -> None:
     with pytest.raises(ValueError, match="scale"):
-        Rounded(scale)
+        RoundedGaussian(scale)
 
 
 def test_a_negative_count_is_refused() -> None:
     with pytest.raises(ValueError, match="count"):
-        Rounded(1.0).draw(Noise.seeded(1), -1)
+        RoundedGaussian(1.0).draw(Noise.seeded(1), -1)

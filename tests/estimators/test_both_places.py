@@ -15,7 +15,7 @@ import pytest
 from eigenveil import FederatedPCA
 from eigenveil.core.accounting import mu_for
 from eigenveil.core.mechanism import Bounded, Gaussian
-from eigenveil.core.noise import Rounded
+from eigenveil.core.noise import RoundedGaussian
 from eigenveil.linalg import Array
 from eigenveil.plan import recommendation
 
@@ -37,7 +37,7 @@ def passages(loud: Sequence[int], options: dict[str, Any]) -> tuple[FederatedPCA
     seen: list[Passage] = []
     whole = Gaussian.release
 
-    def deviation(rounded: Rounded, noise: Any, count: int) -> Any:
+    def deviation(rounded: RoundedGaussian, noise: Any, count: int) -> Any:
         return np.full(count, round(rounded.scale), dtype=np.int64)
 
     def release(mechanism: Gaussian, private: Bounded, **more: Any) -> Array:
@@ -49,7 +49,7 @@ def passages(loud: Sequence[int], options: dict[str, Any]) -> tuple[FederatedPCA
     for site in loud:
         tables[site][0, 0] = 5.0
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Rounded, "draw", deviation)
+        patch.setattr(RoundedGaussian, "draw", deviation)
         patch.setattr(Gaussian, "release", release)
         # A plan rehearses on rows of its own, and what it releases there is not meant.
         patch.setattr(recommendation, "hopeless", lambda facts, method: None)

@@ -177,7 +177,7 @@ def test_units_that_clip_nearly_every_row_are_noticed(fill: float, count: int) -
         scaled="private",
     )
     given: dict[str, Any] = {"method": "covariance", "neighbours": Neighbours.ADD_REMOVE, "names": None}
-    judged = verdict.verdict_of(seen, settings={"row_bound": "private"}, budget=Budget(1.0, 1e-6), **given)
+    judged = verdict.assess_fit(seen, settings={"row_bound": "private"}, budget=Budget(1.0, 1e-6), **given)
     assert [str(words).startswith("Nearly every row was clipped") for words in judged.warned] == [True] * count
     assert all("scale" in str(words) and "origin" in str(words) for words in judged.warned)
 

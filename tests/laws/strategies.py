@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from hypothesis import strategies as st
 
 from eigenveil.core.accounting import Budget
-from eigenveil.core.domain import Domain, Gaps
+from eigenveil.core.domain import Domain, MissingPolicy
 from eigenveil.core.rows import Rows
 from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows, SparseRows, WeightedRows
@@ -20,7 +20,7 @@ from eigenveil.tasks.base import Question, SumTask
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.gaps import split_budget
 from eigenveil.tasks.fit.search import BoundSearch
-from eigenveil.tasks.fit.units import UnitSearch
+from eigenveil.tasks.fit.units import ScaleSearch
 from eigenveil.tasks.slot_sums import SlotSums
 from eigenveil.tasks.totals import Totals
 
@@ -66,15 +66,15 @@ def domains(draw: st.DrawFn, dim: int, *, bounded: bool = True) -> Domain:
 
 
 @st.composite
-def gaps_in(draw: st.DrawFn, dim: int, *, sparse: bool) -> Gaps | None:
+def gaps_in(draw: st.DrawFn, dim: int, *, sparse: bool) -> MissingPolicy | None:
     """No gaps, or gaps by one of the rules; groups of columns for dense rows only."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     rule = draw(st.sampled_from(["none", "counts", "drop", "fill", *([] if sparse else ["groups"])]))
     if rule == "groups":
-        return Gaps.grouped(np.unique(rng.integers(dim, size=dim), return_inverse=True)[1])
+        return MissingPolicy.grouped(np.unique(rng.integers(dim, size=dim), return_inverse=True)[1])
     if rule == "fill":
-        return Gaps.filled(rng.standard_normal(dim) * draw(st.sampled_from([0.0, 3.0, 1e200])))
-    return {"none": None, "counts": Gaps.counted(dim), "drop": Gaps.dropped(dim)}[rule]
+        return MissingPolicy.filled(rng.standard_normal(dim) * draw(st.sampled_from([0.0, 3.0, 1e200])))
+    return {"none": None, "counts": MissingPolicy.counted(dim), "drop": MissingPolicy.dropped(dim)}[rule]
 
 
 def torn(rows: Array, rng: np.random.Generator) -> Array:
@@ -181,7 +181,7 @@ def search_task(domain: Domain, neighbours: Neighbours, rng: np.random.Generator
         gaps=gaps,
     )
     split = split_budget(mean=True, search=False, count=private, trace=False, units=True, observed=seen)
-    units = UnitSearch(
+    units = ScaleSearch(
         bounds=widths, neighbours=neighbours, split=split, people=None if private else 5.0, multiplier=1e-3
     )
     asked: list[tuple[SumTask[Any, Any], Question]] = [
@@ -196,7 +196,7 @@ def search_task(domain: Domain, neighbours: Neighbours, rng: np.random.Generator
     return asked[int(rng.integers(len(asked)))]
 
 
-def _plain(gaps: Gaps | None) -> Gaps | None:
+def _plain(gaps: MissingPolicy | None) -> MissingPolicy | None:
     return None if gaps is None else replace(gaps, less_half=False)
 
 

@@ -1,8 +1,8 @@
 """numpy never speaks of a row: not in a warning, and not in an error where the caller has asked for errors.
 
 A warning that comes with one table and not with its neighbour reveals a person. So whatever handles raw rows runs with numpy's
-events ignored (`in_silence`), whatever the caller's settings are. A law for each function that is decorated so, which fails when
-its decorator is taken away.
+events ignored (`ignore_float_errors`), whatever the caller's settings are. A law for each function that is decorated so, which
+fails when its decorator is taken away.
 """
 
 import ast
@@ -126,21 +126,25 @@ def decorated() -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
             name = inside
             if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 name = f"{inside}{child.name}."
-                if any(isinstance(one, ast.Name) and one.id == "in_silence" for one in child.decorator_list):
+                if any(isinstance(one, ast.Name) and one.id == "ignore_float_errors" for one in child.decorator_list):
                     functions.add((module, name[:-1]))
-            if isinstance(child, ast.Call) and isinstance(child.func, ast.Name) and child.func.id == "in_silence":
+            if (
+                isinstance(child, ast.Call)
+                and isinstance(child.func, ast.Name)
+                and child.func.id == "ignore_float_errors"
+            ):
                 calls.add((module, ast.unparse(child.args[0])))
             walk(child, module, name)
 
     for path in ROOT.rglob("*.py"):
         text = path.read_text(encoding="utf-8")
-        if "in_silence" in text:
+        if "ignore_float_errors" in text:
             walk(ast.parse(text), module_of(path), "")
     return functions, calls
 
 
 def quiet_of(module: str, name: str) -> Any:
-    """The function that `in_silence` made, inside whatever other decorators made of it."""
+    """The function that `ignore_float_errors` made, inside whatever other decorators made of it."""
     found: Any = importlib.import_module(f"eigenveil.{module}")
     for part in name.split("."):
         found = inspect.getattr_static(found, part)

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 
 from eigenveil import FederatedPCA, FederatedStream, GossipPCA, PrivatePCA, StreamingPCA
 from eigenveil.linalg import Array
-from eigenveil.protocols.messages import Give, Message
+from eigenveil.protocols.messages import Contribution, Message
 from eigenveil.protocols.wire import encode
 from eigenveil.runtimes.local import Faults
 from eigenveil.show.report import model_report
@@ -215,7 +215,7 @@ def test_a_message_as_long_as_a_table_is_convicted(tmp_path: Path) -> None:
 
     def fitted(tables: Any, faults: Faults) -> Any:
         assert faults.meddle is not None
-        list(faults.meddle(Message("a site", "the hub", Give(round=0, arrays=(np.zeros(len(tables[0])),)))))
+        list(faults.meddle(Message("a site", "the hub", Contribution(round=0, arrays=(np.zeros(len(tables[0])),)))))
         return FederatedPCA(2, epsilon=2.0, delta=1e-6, trust="site", random_state=1, faults=faults).fit(tables)
 
     with pytest.raises(AssertionError):

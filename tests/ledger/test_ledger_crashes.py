@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from eigenveil.core.accounting import mu_for
-from eigenveil.ledger.durable import DurableLedger, Opened
+from eigenveil.ledger.durable import DurableLedger, StudyRecord
 from ledger import ledger_children
 from ledger.ledger_children import LIFE, STEP, Children, account, children, digits
 
@@ -41,7 +41,7 @@ def sent_in(found: list[list[str]]) -> dict[int, bytes]:
     return sent
 
 
-def require_paid(path: Path, sent: dict[int, bytes]) -> Opened:
+def require_paid(path: Path, sent: dict[int, bytes]) -> StudyRecord:
     """All that was sent is in the ledger, each step once and charged once, and the ledger is whole."""
     with DurableLedger.open(path, create=False) as ledger:
         ledger.verify()

@@ -49,7 +49,7 @@ def test_a_plan_fits_its_task(leaf: Method, budget: Budget | None) -> None:
     if leaf.is_additive:
         assert isinstance(task, SumTask)
         sent = math.prod(task.shape(question))
-        assert leaf.message_size(DIM, plan) == (DIM * (DIM + 1) // 2 if task.halved(question) else sent)
+        assert leaf.message_size(DIM, plan) == (DIM * (DIM + 1) // 2 if task.has_symmetric_parts(question) else sent)
         assert leaf.message_size(DIM, plan) <= leaf.longest_part(DIM, plan)
     else:
         with pytest.raises(ValueError, match="mask"):

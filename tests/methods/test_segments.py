@@ -116,7 +116,7 @@ def test_several_peers_find_what_one_would() -> None:
     found, states = run_peers(tasks, np.array_split(rows, 4))
     _, vectors = top_eigen(rows.T @ rows, rank=3)
     assert sines(found.basis, vectors).max() < 1e-7
-    assert all(task.at_rest(state) for task, state in zip(tasks, states, strict=True))
+    assert all(task.has_converged(state) for task, state in zip(tasks, states, strict=True))
 
 
 def test_peers_whose_sums_differ_by_rounding_agree() -> None:
@@ -153,7 +153,7 @@ def test_found_directions_are_orthonormal_under_any_noise(seed: int) -> None:
         assert np.abs(state.basis.T @ state.current).max(initial=0.0) < 1e-12
         estimate = task.estimate(state)
         assert estimate is not None and estimate.rank == state.basis.shape[1] + state.current.shape[1]
-    assert task.at_rest(state) is None
+    assert task.has_converged(state) is None
 
 
 def test_a_whole_run_spends_the_budget_and_finds_what_stands_out() -> None:
@@ -176,12 +176,12 @@ def test_a_component_at_rest_makes_way_for_the_next() -> None:
         steps.append(state.step)
         state = task.advance(state, task.work(task.ask(state), DenseRows(some_rows()), EXACT), EXACT)
     assert steps.index(201) < 150
-    assert task.at_rest(state) is True
+    assert task.has_converged(state) is True
     few = a_task(rank=2, rounds=4)
     state = few.start()
     while few.result(state) is None:
         state = few.advance(state, few.work(few.ask(state), DenseRows(some_rows()), EXACT), EXACT)
-    assert few.at_rest(state) is False
+    assert few.has_converged(state) is False
 
 
 def test_a_start_is_hidden_and_never_drawn_twice() -> None:

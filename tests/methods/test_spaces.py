@@ -205,8 +205,8 @@ def test_storages_agree_and_clip(count: int) -> None:
         domain=Domain(dim=9, radius=2.0, center=np.full(9, 0.1)), neighbours=NEAR, kind="merge", rank=2, width=3
     )
     for side in sides:
-        gridded = on_grid.work(Question(), side, EXACT)[0].space
-        np.testing.assert_allclose(gridded.values, exact.values, rtol=4 * 2.0**-16 * 3)
+        rounded_to_grid = on_grid.work(Question(), side, EXACT)[0].space
+        np.testing.assert_allclose(rounded_to_grid.values, exact.values, rtol=4 * 2.0**-16 * 3)
     people = np.repeat(np.arange(count // 2), 2)
     grouped = task.work(Question(), WeightedRows.by_person(DenseRows(rows), people), EXACT)[0].space
     np.testing.assert_allclose(grouped.values, Subspace.of(clipped / math.sqrt(2), rank=3).values)

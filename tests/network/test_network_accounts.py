@@ -17,7 +17,7 @@ from eigenveil.network.agents.site_data import SiteData
 from eigenveil.network.agents.star import DurableSite
 from eigenveil.network.parties import parties_of
 from eigenveil.network.policy import Policy, PolicyRefusal
-from eigenveil.protocols.messages import Decline, Give
+from eigenveil.protocols.messages import Contribution, Decline
 from eigenveil.protocols.wire import decode, encode
 from network.network_studies import Company, PeerCompany, keys_of
 
@@ -103,7 +103,7 @@ def test_a_site_that_had_no_part_has_one_when_it_was_mended(tmp_path: Path, trus
         assert ledger.datasets()[0].spent == 0
         durable, _ = durable_of(company, ledger)
         (_, raw), *_ = durable.take("hub", message)
-        assert isinstance(decode(raw).body, Give)
+        assert isinstance(decode(raw).body, Contribution)
         assert durable.take("hub", message) == [("hub", raw)]
 
 

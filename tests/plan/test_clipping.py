@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from eigenveil import PrivatePCA, StreamingPCA, find_bounds
 from eigenveil.commands import app
 from eigenveil.core.accounting import Budget
-from eigenveil.core.counts import Cells
+from eigenveil.core.counts import Bins
 from eigenveil.errors import ParameterWarning
 from eigenveil.estimators.bounds.rows import norms_of
 from eigenveil.linalg import Array
@@ -25,7 +25,7 @@ from eigenveil.plan.rehearsal import Interval, forecast
 from eigenveil.plan.spectrum import Spectrum
 from eigenveil.show.report import model_report, plan_part
 from eigenveil.tasks.fit.bounds import Outliers
-from eigenveil.tasks.levels import BEYOND, Tails
+from eigenveil.tasks.levels import BEYOND, TailCounts
 
 VALUES = np.array([0.3, 0.1, 0.05, 0.01])
 
@@ -177,15 +177,17 @@ def test_what_is_taken_is_what_exact_norms_say() -> None:
 
 
 def test_norms_hidden_by_noise_are_not_told() -> None:
-    cells = Cells(np.exp2(np.arange(6.0)))
+    cells = Bins(np.exp2(np.arange(6.0)))
     beyond = np.array([900.0, 700.0, 400.0, 90.0, 10.0, 3.0])
-    seen = Tails(cells=cells, beyond=beyond, error=np.full(6, 20.0), people=1000.0, people_error=0.0).seen()
+    seen = TailCounts(cells=cells, beyond=beyond, error=np.full(6, 20.0), people=1000.0, people_error=0.0).seen()
     told = {share for share, norm in zip(BEYOND, seen, strict=True) if norm > 0}
     assert told == {share for share in BEYOND if 0.05 <= share <= 0.95}
     assert (
         sum(
             norm > 0
-            for norm in Tails(cells=cells, beyond=beyond, error=np.full(6, 1e6), people=1000.0, people_error=0.0).seen()
+            for norm in TailCounts(
+                cells=cells, beyond=beyond, error=np.full(6, 1e6), people=1000.0, people_error=0.0
+            ).seen()
         )
         == 0
     )

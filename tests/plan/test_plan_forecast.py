@@ -95,17 +95,19 @@ def test_nine_of_ten_fits_lie_in_the_interval() -> None:
 
 def test_settings_cost_what_their_noise_says() -> None:
     known = facts(sites=9, trust=SETTINGS)
-    louder = {name: candidate_of(known, f"{name}/covariance").louder for name in SETTINGS if name not in ("stream",)}
-    assert louder["curator"] == louder["hub"] == 1.0
-    assert louder["site"] == louder["peers-independent"] == 3.0
-    assert louder["masked"] == pytest.approx(math.sqrt(9 / 8), rel=0.01)
-    assert louder["peers"] == pytest.approx(math.sqrt(9 / 8), rel=0.001)
-    assert candidate_of(replace(known, survivors=7, colluders=2), "masked/covariance").louder == pytest.approx(
+    noise_inflation = {
+        name: candidate_of(known, f"{name}/covariance").noise_inflation for name in SETTINGS if name not in ("stream",)
+    }
+    assert noise_inflation["curator"] == noise_inflation["hub"] == 1.0
+    assert noise_inflation["site"] == noise_inflation["peers-independent"] == 3.0
+    assert noise_inflation["masked"] == pytest.approx(math.sqrt(9 / 8), rel=0.01)
+    assert noise_inflation["peers"] == pytest.approx(math.sqrt(9 / 8), rel=0.001)
+    assert candidate_of(replace(known, survivors=7, colluders=2), "masked/covariance").noise_inflation == pytest.approx(
         math.sqrt(9 / 5), rel=0.01
     )
     # Seven blocks of a horizon of seven: three levels, and the last sum is made of three stretches.
     tree = candidate_of(facts(center=None, blocks=7, sites=1), "stream/continual")
-    assert tree.blocks == 7 and tree.louder == pytest.approx(3.0)
+    assert tree.blocks == 7 and tree.noise_inflation == pytest.approx(3.0)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eigenveil.linalg import found_share
+from eigenveil.linalg import expected_captured_variance
 from eigenveil.plan.spectrum import Spectrum, condensed
 
 
@@ -155,11 +155,11 @@ def test_a_condensed_spectrum_keeps_the_top_and_the_average_of_the_rest(dim: int
 
 def test_found_shares_run_from_none_to_all() -> None:
     top = np.array([4.0, 2.0])
-    assert found_share(top, entry=0.0, dim=10) == 1.0
-    assert found_share(top, entry=4.0, dim=1) == 0.0
+    assert expected_captured_variance(top, entry=0.0, dim=10) == 1.0
+    assert expected_captured_variance(top, entry=4.0, dim=1) == 0.0
     # 1 - 4 / 16 of the first and 1 - 4 / 4 of the second.
-    assert found_share(top, entry=1.0, dim=4) == pytest.approx(0.75 * 4 / 6)
-    assert found_share(np.array([1.0, 0.0]), entry=0.5, dim=1) == pytest.approx(0.75)
+    assert expected_captured_variance(top, entry=1.0, dim=4) == pytest.approx(0.75 * 4 / 6)
+    assert expected_captured_variance(np.array([1.0, 0.0]), entry=0.5, dim=1) == pytest.approx(0.75)
 
 
 def test_directions_at_random_have_the_average_variance() -> None:

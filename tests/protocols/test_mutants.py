@@ -11,7 +11,7 @@ import eigenveil.protocols.party
 import eigenveil.protocols.wire
 import eigenveil.tasks.base
 from eigenveil.errors import PeerError
-from eigenveil.protocols.messages import Body, Give, Message
+from eigenveil.protocols.messages import Body, Contribution, Message
 from eigenveil.protocols.star.hub import Hub
 from eigenveil.protocols.star.rounds import Gathering
 from eigenveil.protocols.star.site import Member
@@ -64,7 +64,9 @@ def take_any_round(patch: Patch) -> None:
         receive(
             now,
             sender,
-            Give(round=now.round, arrays=body.arrays, missing=body.missing) if isinstance(body, Give) else body,
+            Contribution(round=now.round, arrays=body.arrays, missing=body.missing)
+            if isinstance(body, Contribution)
+            else body,
         )
 
     patch.setattr(Gathering, "receive", whenever)
@@ -115,7 +117,7 @@ def lost_sites_leave_no_trace() -> None:
 
 
 def halves_arrive() -> None:
-    message = Message("a", "hub", Give(round=0, arrays=(np.array([[1.0, -0.0], [-0.0, 2.0]]),), half=True))
+    message = Message("a", "hub", Contribution(round=0, arrays=(np.array([[1.0, -0.0], [-0.0, 2.0]]),), half=True))
     assert picture(decode(encode(message))) == picture(message)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from eigenveil.core.rows import Block
 from eigenveil.errors import BudgetExceeded, PeerError
-from eigenveil.protocols.messages import Ask, Decline, Done, Give, Message
+from eigenveil.protocols.messages import Ask, Contribution, Decline, Done, Message
 from eigenveil.protocols.party import Party
 from eigenveil.protocols.star.hub import Node
 from eigenveil.protocols.star.rounds import star, tree
@@ -72,7 +72,7 @@ def test_the_same_answer_does_not_count_twice_and_an_answer_to_a_closed_round_no
     for party, message in deliveries(disturbed):
         for earlier, old in taken:
             require_refused(earlier, old, "what was delivered before")
-        if isinstance(message.body, Give):
+        if isinstance(message.body, Contribution):
             taken = [*taken[-8:], (party, message)]
     for earlier, old in taken:
         require_refused(earlier, old, "what came after the end")
@@ -133,7 +133,7 @@ def test_a_site_asked_again_sends_the_same_bits_and_pays_once(kind: str) -> None
         before = ledger.charges
         (first,) = member.receive(message)
         spent = ledger.charges
-        assert isinstance(first.body, Give)
+        assert isinstance(first.body, Contribution)
         assert len(spent) > len(before)
         for _ in range(3):
             (again,) = member.receive(message)
@@ -150,7 +150,7 @@ def test_a_question_resumed_under_a_later_round_gets_the_same_bits_for_nothing(k
     (first,) = member.receive(Message("hub", "site 0", Ask(2, question)))
     spent = ledger.charges
     (later,) = member.receive(Message("hub", "site 0", Ask(7, question)))
-    assert isinstance(first.body, Give)
+    assert isinstance(first.body, Contribution)
     assert picture(later.body) == picture(replace(first.body, round=7))
     assert ledger.charges == spent
     assert len(spent) >= 1
@@ -182,11 +182,15 @@ def test_sites_that_have_gone_can_be_missing_no_more(gone: tuple[str, ...]) -> N
     node = Node("upper", above="hub", below=layout.below["hub"], task=task, terms=company(task, layout, {}).hub._terms)
     node.receive(Message("hub", "upper", Ask(0, task.ask(None), gone)))
     if name in gone:
-        require_refused(node, Message(name, "upper", Give(round=0, arrays=part)), "a part from a site that has gone")
+        require_refused(
+            node, Message(name, "upper", Contribution(round=0, arrays=part)), "a part from a site that has gone"
+        )
         return
     for missing in (gone, behind, (*gone, behind[-1])):
-        require_refused(node, Message(name, "upper", Give(round=0, arrays=part, missing=missing)), f"missing {missing}")
-    node.receive(Message(name, "upper", Give(round=0, arrays=part)))
+        require_refused(
+            node, Message(name, "upper", Contribution(round=0, arrays=part, missing=missing)), f"missing {missing}"
+        )
+    node.receive(Message(name, "upper", Contribution(round=0, arrays=part)))
 
 
 def test_a_site_is_told_the_answer_once_and_by_its_hub() -> None:

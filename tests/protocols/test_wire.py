@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as hnp
 from eigenveil.errors import ProtocolError
 from eigenveil.linalg import Array
 from eigenveil.privacy.released import pack
-from eigenveil.protocols.messages import Ask, Decline, Done, Give, Message
+from eigenveil.protocols.messages import Ask, Contribution, Decline, Done, Message
 from eigenveil.protocols.wire import LIMIT, VERSION, KindLimit, MessageLimits, decode, encode, in_round, size
 from eigenveil.tasks.base import Question
 from protocols.star.companies import picture
@@ -46,10 +46,10 @@ def messages(draw: st.DrawFn) -> Message:
     arrays, round_ = draw(plain_arrays()), draw(WHOLE)
     names = st.lists(NAMES, max_size=3).map(tuple)
     question = Question(draw(WHOLE), arrays, draw(st.text(max_size=200)))
-    bodies: list[st.SearchStrategy[Ask | Give | Decline | Done]] = [
+    bodies: list[st.SearchStrategy[Ask | Contribution | Decline | Done]] = [
         st.builds(Ask, st.just(round_), st.just(question), names),
-        st.builds(Give, round=st.just(round_), arrays=st.just(arrays), missing=names),
-        st.builds(Give, round=st.just(round_), arrays=symmetric_arrays(), missing=names, half=st.just(True)),
+        st.builds(Contribution, round=st.just(round_), arrays=st.just(arrays), missing=names),
+        st.builds(Contribution, round=st.just(round_), arrays=symmetric_arrays(), missing=names, half=st.just(True)),
         st.just(Decline(round_)),
         st.just(Done(round_, arrays)),
     ]
@@ -68,7 +68,8 @@ def test_every_message_arrives_to_the_last_bit_and_has_the_size_that_was_told(me
 def test_half_of_a_symmetric_matrix_is_sent() -> None:
     matrix = np.arange(10_000.0).reshape(100, 100)
     half, whole = (
-        Message("a", "hub", Give(round=0, arrays=(matrix + matrix.T,), half=symmetric)) for symmetric in (True, False)
+        Message("a", "hub", Contribution(round=0, arrays=(matrix + matrix.T,), half=symmetric))
+        for symmetric in (True, False)
     )
     assert size(whole) - size(half) == 8 * 100 * 99 // 2 + 1  # "true" is a letter shorter than "false"
 
@@ -76,7 +77,9 @@ def test_half_of_a_symmetric_matrix_is_sent() -> None:
 @given(symmetric_arrays(), WHOLE)
 def test_a_packed_matrix_has_the_bytes_of_the_whole_one(arrays: tuple[Array, ...], round_: int) -> None:
     flat = tuple(pack(array, symmetric=True) if len(array) else np.empty(0) for array in arrays)
-    whole, packed = (Message("a", "hub", Give(round=round_, arrays=given, half=True)) for given in (arrays, flat))
+    whole, packed = (
+        Message("a", "hub", Contribution(round=round_, arrays=given, half=True)) for given in (arrays, flat)
+    )
     assert encode(packed) == encode(whole)
     assert size(packed) == size(whole)
 
@@ -159,7 +162,7 @@ HUGE = 2**52
 
 
 def test_the_heads_that_are_spoiled_below_are_good_ones() -> None:
-    assert isinstance(decode(put_together(GIVE, ONE)).body, Give)
+    assert isinstance(decode(put_together(GIVE, ONE)).body, Contribution)
     assert isinstance(decode(put_together(ASK, ONE)).body, Ask)
 
 
@@ -226,14 +229,14 @@ def test_bombs_and_lies_are_refused_in_little_memory(data: bytes) -> None:
 
 def test_a_claim_of_many_empty_rows_takes_no_room() -> None:
     found = decode(put_together(GIVE | {"shapes": [[HUGE, 0]]}))
-    assert isinstance(found.body, Give)
+    assert isinstance(found.body, Contribution)
     assert found.body.arrays[0].nbytes == 0
 
 
 def test_more_than_the_limit_is_refused_whatever_it_is() -> None:
-    message = Message("a", "hub", Give(round=0, arrays=(np.zeros(10),)))
+    message = Message("a", "hub", Contribution(round=0, arrays=(np.zeros(10),)))
     sent = encode(message)
-    limits = MessageLimits({(Give, ""): KindLimit(numbers=10, arrays=1, names=20)})
+    limits = MessageLimits({(Contribution, ""): KindLimit(numbers=10, arrays=1, names=20)})
     assert picture(decode(sent, limits=limits)) == picture(message)
     with pytest.raises(ProtocolError, match="are allowed"):
         decode(sent + bytes(limits.largest), limits=limits)
@@ -243,8 +246,8 @@ def test_more_than_the_limit_is_refused_whatever_it_is() -> None:
 def test_arrays_that_arrive_are_float64_whatever_their_place_in_the_message() -> None:
     for name in ("a", "ab", "abc"):
         strided = np.arange(12.0).reshape(3, 4)[:, ::2]
-        found = decode(encode(Message(name, "hub", Give(round=0, arrays=(strided,)))))
-        assert isinstance(found.body, Give)
+        found = decode(encode(Message(name, "hub", Contribution(round=0, arrays=(strided,)))))
+        assert isinstance(found.body, Contribution)
         assert found.body.arrays[0].dtype == np.float64
         assert (found.body.arrays[0] == strided).all()
     with pytest.raises(ProtocolError):

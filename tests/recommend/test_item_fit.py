@@ -446,10 +446,10 @@ def test_shares_of_all_stages_add_up_to_one() -> None:
 
 
 def test_only_a_gram_matrix_is_halved() -> None:
-    assert not study().halved(Question(0, (), "degrees"))
-    assert not study().halved(about([0, 2, 5, 8], BASIS))
+    assert not study().has_symmetric_parts(Question(0, (), "degrees"))
+    assert not study().has_symmetric_parts(about([0, 2, 5, 8], BASIS))
     whole = study(components=lambda domain: CovarianceSum(domain, Neighbours.ZERO_OUT))
-    assert whole.halved(about([0, 2, 5, 8]))
+    assert whole.has_symmetric_parts(about([0, 2, 5, 8]))
 
 
 def test_of_equal_degrees_the_first_items_are_kept() -> None:

@@ -47,7 +47,7 @@ def terms(draw: st.DrawFn) -> ItemTerms:
         method=draw(st.sampled_from(["auto", "covariance", "power"])),
         degrees=draw(st.booleans()) or kept < dim,
         history=draw(st.sampled_from([None, 1.0, 30.0])),
-        louder=draw(st.sampled_from([1.0, 1.0, 30.0])),
+        noise_inflation=draw(st.sampled_from([1.0, 1.0, 30.0])),
     )
 
 
@@ -59,7 +59,7 @@ def test_more_users_and_a_larger_budget_never_hurt(asked: ItemTerms, factor: flo
     more = replace(asked, users=math.ceil(factor * asked.users))
     bolder = replace(asked, budget=Budget(factor * asked.budget.epsilon, asked.budget.delta))
     laxer = replace(asked, budget=Budget(asked.budget.epsilon, min(0.5, factor * asked.budget.delta)))
-    quieter = replace(asked, louder=asked.louder / factor)
+    quieter = replace(asked, noise_inflation=asked.noise_inflation / factor)
     assert one.expected is not None
     for other in map(plan_items, (more, bolder, laxer, quieter)):
         assert other.expected is not None

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from eigenveil.errors import PeersLost
-from eigenveil.protocols.messages import Leave, Message, Pass
+from eigenveil.protocols.messages import Message, PartialSum, PeersDropped
 from eigenveil.protocols.wire import size
 from eigenveil.runtimes.local import Faults, LocalPeers
 from protocols.gossip.gossip_circles import CONSENSUS, Circle, circle, look
@@ -86,7 +86,7 @@ def test_a_forged_sender_gets_no_further_than_the_network() -> None:
     def forge(message: Message) -> Iterable[Message]:
         return (
             [message, replace(message, sender="p3")]
-            if message.sender == "p1" and isinstance(message.body, Pass)
+            if message.sender == "p1" and isinstance(message.body, PartialSum)
             else [message]
         )
 
@@ -121,5 +121,5 @@ def test_two_peers_of_one_name_and_the_death_of_nobody_are_refused() -> None:
 def test_a_farewell_on_the_way_after_the_end_reopens_nothing_that_hangs() -> None:
     these = circle("complete", 4, consensus="metropolis")
     done = met(these).peers["p0"]
-    assert done.receive(Message("p1", "p0", Leave(0, (), these.terms.digest))) == []
+    assert done.receive(Message("p1", "p0", PeersDropped(0, (), these.terms.digest))) == []
     assert done.result is not None

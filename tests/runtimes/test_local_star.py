@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from eigenveil.errors import ProtocolError, QuorumLost
-from eigenveil.protocols.messages import Ask, Decline, Done, Give, Message
+from eigenveil.protocols.messages import Ask, Contribution, Decline, Done, Message
 from eigenveil.protocols.star.rounds import Terms
 from eigenveil.protocols.wire import size
 from eigenveil.runtimes.local import Faults, LocalStar
@@ -99,7 +99,7 @@ def test_who_dies_gets_just_so_many_messages(place: str, after: int) -> None:
 
 def test_a_forged_sender_never_gets_as_far_as_a_party_and_the_real_one_is_named() -> None:
     def forge(message: Message) -> Iterator[Message]:
-        if message.sender == "site 4" and isinstance(message.body, Give):
+        if message.sender == "site 4" and isinstance(message.body, Contribution):
             yield replace(message, sender="site 0", body=replace(message.body, arrays=(np.zeros((5, 5)),)))
         yield message
 

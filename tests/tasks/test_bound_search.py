@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eigenveil.core.counts import Cells
+from eigenveil.core.counts import Bins
 from eigenveil.core.ledger import Ledger
 from eigenveil.core.mechanism import Exact, Gaussian
 from eigenveil.core.noise import Noise
 from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import DenseRows
 from eigenveil.errors import ParameterError, TooFewPeople
-from eigenveil.linalg import Array, found_share
+from eigenveil.linalg import Array, expected_captured_variance
 from eigenveil.methods.covariance import CovarianceSum
 from eigenveil.protocols.party import run_pooled
 from eigenveil.tasks.base import Question
@@ -23,7 +23,7 @@ from eigenveil.tasks.fit.bounds import Outliers, RowBounds
 from eigenveil.tasks.fit.gaps import split_budget
 from eigenveil.tasks.fit.search import NORMS, BoundSearch, Center, clip_edge
 from eigenveil.tasks.fit.task import Fit
-from eigenveil.tasks.levels import Tails, norm_cells
+from eigenveil.tasks.levels import TailCounts, norm_cells
 
 DIM = 5
 RNG = np.random.default_rng(3)
@@ -126,7 +126,7 @@ def test_rows_that_never_vary_and_rows_of_nothing_end_with_a_bound() -> None:
 def test_more_noise_never_raises_the_bound_and_quantiles_hold_it() -> None:
     cells = norm_cells(1.0, 64.0, per_doubling=4)
     beyond = 1000 * np.exp(-cells.edges / 10)
-    tails = Tails(cells=cells, beyond=beyond, error=np.zeros(len(beyond)), people=1000.0, people_error=0.0)
+    tails = TailCounts(cells=cells, beyond=beyond, error=np.zeros(len(beyond)), people=1000.0, people_error=0.0)
     edges = [clip_edge(tails, dim=30, rank=3, entry=entry) for entry in np.logspace(-3, 4, 30)]
     assert (edges[0], edges[-1]) == (tails.edge_above(50.0), tails.edge_above(900.0))
     assert len(set(edges)) > 5
@@ -142,7 +142,9 @@ def test_noise_below_all_norms_is_not_taken_for_short_rows() -> None:
     edges: Array = 2.0 ** np.arange(-20, 8, dtype=np.float64)
     beyond = np.where(edges < 1, 440.0, 440.0 * np.exp(-edges / 10))
     beyond[0] = 500.0
-    tails = Tails(cells=Cells(edges), beyond=beyond, error=np.full(len(edges), 50.0), people=500.0, people_error=50.0)
+    tails = TailCounts(
+        cells=Bins(edges), beyond=beyond, error=np.full(len(edges), 50.0), people=500.0, people_error=50.0
+    )
     assert edges[clip_edge(tails, dim=DIM, rank=DIM, entry=1e6)] >= 1
     # Where counts are sure, a tenth of the people are such short rows.
     assert edges[clip_edge(replace(tails, error=np.zeros(len(edges))), dim=DIM, rank=DIM, entry=1e6)] < 1e-5
@@ -150,7 +152,7 @@ def test_noise_below_all_norms_is_not_taken_for_short_rows() -> None:
 
 def test_the_choice_is_the_least_of_the_losses() -> None:
     cells = norm_cells(1.0, 64.0, per_doubling=2)
-    tails = Tails(
+    tails = TailCounts(
         cells=cells, beyond=1000 * np.exp(-cells.edges / 10), error=np.zeros(13), people=1000.0, people_error=0.0
     )
     chosen = clip_edge(tails, dim=30, rank=3, entry=2.0, price=0.3)
@@ -159,7 +161,7 @@ def test_the_choice_is_the_least_of_the_losses() -> None:
     guess = 1000 / np.arange(1, 4) / (1 / np.arange(1, 31)).sum()
     losses = {
         edge: 1
-        - found_share(guess * tails.square(edge) / cells.edges[edge] ** 2, entry=2.0, dim=30)
+        - expected_captured_variance(guess * tails.square(edge) / cells.edges[edge] ** 2, entry=2.0, dim=30)
         + 0.3 * (1 - tails.square(edge) / tails.square(top)) ** 2
         for edge in range(tails.edge_above(900.0) or 0, top + 1)
     }

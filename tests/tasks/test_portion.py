@@ -15,7 +15,7 @@ from eigenveil.core.noise import Noise
 from eigenveil.errors import BudgetExceeded
 from eigenveil.linalg import Array
 from eigenveil.privacy.released import release_columns
-from eigenveil.tasks.fit.gaps import Portion
+from eigenveil.tasks.fit.gaps import PartialBudget
 
 SHARES = st.floats(1e-6, 1.0)
 MULTIPLIER, SENSITIVITY = 2.5, 3.0
@@ -36,7 +36,9 @@ def symmetric_statistics(noise: Array, scale: float) -> tuple[float, float]:
 @pytest.mark.parametrize(("fraction", "share"), [(1.0, 1.0), (0.25, 1.0), (0.3, 0.6)])
 def test_a_portion_adds_the_noise_of_its_share(fraction: float, share: float, carried: float) -> None:
     ledger = unlimited()
-    portion = Portion(Gaussian(multiplier=MULTIPLIER, ledger=ledger, noise=Noise.seeded(31), carried=carried), fraction)
+    portion = PartialBudget(
+        Gaussian(multiplier=MULTIPLIER, ledger=ledger, noise=Noise.seeded(31), carried=carried), fraction
+    )
     value = np.arange(400_000.0)
     noise = portion.release(Bounded(value, SENSITIVITY), label="x", share=share) - value
     added = SENSITIVITY * math.sqrt(MULTIPLIER**2 - carried**2) / math.sqrt(fraction * share)
@@ -52,7 +54,7 @@ def test_a_portion_adds_the_noise_of_its_share(fraction: float, share: float, ca
 
 @pytest.mark.parametrize("carried", [0.0, 1.5])
 def test_a_portion_adds_symmetric_noise_where_the_value_is_symmetric(carried: float) -> None:
-    portion = Portion(
+    portion = PartialBudget(
         Gaussian(multiplier=MULTIPLIER, ledger=unlimited(), noise=Noise.seeded(32), carried=carried), 0.25
     )
     dim, added = 3000, SENSITIVITY * math.sqrt(MULTIPLIER**2 - carried**2) * 2
@@ -65,7 +67,7 @@ def test_a_portion_adds_symmetric_noise_where_the_value_is_symmetric(carried: fl
 
 def test_a_portion_pays_once_for_all_slices() -> None:
     ledger = unlimited()
-    portion = Portion(Gaussian(multiplier=MULTIPLIER, ledger=ledger, noise=Noise.seeded(33), carried=2.0), 0.5)
+    portion = PartialBudget(Gaussian(multiplier=MULTIPLIER, ledger=ledger, noise=Noise.seeded(33), carried=2.0), 0.5)
     dim, added = 800, SENSITIVITY * 1.5 / 0.5
     slices = (np.zeros((dim, 80)) for _ in range(10))
     noise = np.hstack(list(release_columns(portion, slices, dim=dim, sensitivity=SENSITIVITY, label="x", share=0.5)))
@@ -79,9 +81,9 @@ def test_a_portion_pays_once_for_all_slices() -> None:
 @given(fractions=st.lists(SHARES, min_size=1, max_size=4), share=SHARES)
 def test_portions_of_portions_multiply(fractions: list[float], share: float) -> None:
     ledger = unlimited()
-    mechanism: Portion | Gaussian = Gaussian(multiplier=MULTIPLIER, ledger=ledger, noise=Noise.seeded(1))
+    mechanism: PartialBudget | Gaussian = Gaussian(multiplier=MULTIPLIER, ledger=ledger, noise=Noise.seeded(1))
     for fraction in fractions:
-        mechanism = Portion(mechanism, fraction)
+        mechanism = PartialBudget(mechanism, fraction)
     mechanism.release(Bounded(np.zeros(1), 1.0), label="x", share=share)
     expected = math.sqrt(math.prod(fractions) * share) / MULTIPLIER
     assert ledger.charges[0].mu == pytest.approx(expected, rel=1e-12)
@@ -93,15 +95,15 @@ def test_portions_that_make_up_the_whole_spend_the_whole(weights: list[float]) -
     ledger = Ledger(epsilon=1.0, delta=1e-6)
     whole = Gaussian(multiplier=1.0 / ledger.budget.mu, ledger=ledger, noise=Noise.seeded(1))
     for weight in weights:
-        Portion(whole, weight / sum(weights)).release(Bounded(np.zeros(1), 1.0), label="x")
+        PartialBudget(whole, weight / sum(weights)).release(Bounded(np.zeros(1), 1.0), label="x")
     assert ledger.spent_mu == pytest.approx(ledger.budget.mu, rel=1e-12)
     with pytest.raises(BudgetExceeded):
-        Portion(whole, 0.01).release(Bounded(np.zeros(1), 1.0), label="too much")
+        PartialBudget(whole, 0.01).release(Bounded(np.zeros(1), 1.0), label="too much")
 
 
 def test_a_portion_of_nothing_added_adds_nothing() -> None:
     value = np.ones(3)
-    portion = Portion(Exact(because="a test"), 0.5)
+    portion = PartialBudget(Exact(because="a test"), 0.5)
     assert portion.release(Bounded(value, 1.0), label="x") is value
     assert portion.scale(1.0) == 0.0
 
@@ -109,7 +111,7 @@ def test_a_portion_of_nothing_added_adds_nothing() -> None:
 @pytest.mark.parametrize("fraction", [0.0, -0.1, 1.0001, math.nan, math.inf])
 def test_a_portion_is_a_part(fraction: float) -> None:
     with pytest.raises(ValueError, match="fraction"):
-        Portion(Exact(because="a test"), fraction)
+        PartialBudget(Exact(because="a test"), fraction)
 
 
 @pytest.mark.parametrize("symmetric", [False, True])

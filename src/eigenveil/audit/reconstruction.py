@@ -24,10 +24,10 @@ from eigenveil.data.rows import Symmetric
 from eigenveil.errors import require
 from eigenveil.estimators import FederatedPCA, PrivatePCA
 from eigenveil.linalg import Array, top_eigen
-from eigenveil.protocols.messages import Ask, Give, Message
+from eigenveil.protocols.messages import Ask, Contribution, Message
 from eigenveil.runtimes.local import Faults, LocalStar
 from eigenveil.tasks.base import Question
-from eigenveil.tasks.fit.task import WholeFit
+from eigenveil.tasks.fit.task import FitTask
 
 __all__ = [
     "HALF",
@@ -93,7 +93,7 @@ class Heard:
     and says how noisy the round is.
     """
 
-    study: WholeFit[Any, Any, Any]
+    study: FitTask[Any, Any, Any]
     parts: Answers
     totals: Answers
     shares: tuple[float, ...]
@@ -140,7 +140,7 @@ def listened(pca: FederatedPCA, sites: Mapping[str, Array], *, site: str) -> Hea
         match message.body:
             case Ask(round=round_, question=question):
                 questions[round_] = question
-            case Give(round=round_, arrays=arrays) if (
+            case Contribution(round=round_, arrays=arrays) if (
                 message.sender == site and questions[round_].stage == "components"
             ):
                 parts.append((questions[round_], arrays[0]))

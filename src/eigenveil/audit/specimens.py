@@ -23,7 +23,7 @@ from eigenveil.audit.cases.bits import site_parts
 from eigenveil.audit.cases.curator import blanked, fitted, two_fits
 from eigenveil.audit.cases.ledgers import SLOTS, seen_in_export, stream_on_a_ledger
 from eigenveil.audit.cases.peers import NAMES, along, few_rows, watched
-from eigenveil.audit.cases.seen import Tap, enough_people, lifted, tossed
+from eigenveil.audit.cases.seen import Tap, enough_people, flip_coins, lifted
 from eigenveil.audit.cases.sites import UNDER_MASKS, seen_by_hub_and_colluder
 from eigenveil.audit.cases.stream import followed_file
 from eigenveil.core.accounting import Budget
@@ -45,7 +45,7 @@ from eigenveil.linalg.sketch import normals
 from eigenveil.plan.choose import Plan
 from eigenveil.privacy.floating import FloatRegion, moved, sparse
 from eigenveil.protocols.keys import Identity
-from eigenveil.protocols.messages import Pass
+from eigenveil.protocols.messages import PartialSum
 from eigenveil.protocols.party import Party
 from eigenveil.protocols.star.site import Member
 from eigenveil.tasks.base import Question, Task
@@ -87,8 +87,8 @@ class _Misjudged(FloatRegion):
     def whole(self, block: Block, *, unit: float, squared: bool = False, out: Array | None = None) -> Array:
         return self.inner.whole(block, unit=unit, squared=squared, out=out)
 
-    def whole_sparse(self, block: Block, *, unit: float, squared: bool = False) -> SparseBlock:
-        return self.inner.whole_sparse(block, unit=unit, squared=squared)
+    def to_grid_sparse(self, block: Block, *, unit: float, squared: bool = False) -> SparseBlock:
+        return self.inner.to_grid_sparse(block, unit=unit, squared=squared)
 
     def squares(self, block: Block) -> Array:
         return self.inner.squares(block)
@@ -181,7 +181,7 @@ def _twice(budget: Budget, rng: Generator, state: int | None) -> Trial:
 
 def _measured(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """An analyst who passes the largest row norm as row_bound: the amount of noise then reveals that row."""
-    present = tossed(1, rng)
+    present = flip_coins(1, rng)
     # So many people that the components alone tell nothing: only the amount of noise gives the row away.
     base = lifted(_CURATOR_DIM, length=1.0, people=enough_people(_CURATOR_DIM, deviation=1 / mu_of(budget)))
     # A tenth above all others, so the largest norm tells whether this row is there.
@@ -267,7 +267,7 @@ def published_fedpower(budget: Budget, rng: Generator, state: int | None, *, ste
     The score is how far the answer lies on the line from one to the other.
     """
     # Several entries at once are several trials for the price of one fit.
-    present, tap = tossed(_ENTRIES, rng), Tap()
+    present, tap = flip_coins(_ENTRIES, rng), Tap()
     pca = _published(budget, state, steps=steps)
     pca.faults = tap.faults()
     pca.fit([_matrix(present)])
@@ -336,13 +336,13 @@ def published(state: int | None, tap: Tap) -> GossipPCA:
 
 def _lone(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """The last entry of what the canary's peer first sends to its neighbour: zero if no row has a value there."""
-    present, tap = tossed(1, rng), Tap()
+    present, tap = flip_coins(1, rng), Tap()
     published(state, tap).fit(lone_tables(present=bool(present[0])))
     # The first message of the first round has no noise in the published method, so one look is enough.
     first = next(
         message.body.values
         for message in tap.messages
-        if isinstance(message.body, Pass) and (message.sender, message.receiver) == (_HOME, _OBSERVER)
+        if isinstance(message.body, PartialSum) and (message.sender, message.receiver) == (_HOME, _OBSERVER)
     )
     return Trial(scores=np.abs(first[-1:]), present=present)
 

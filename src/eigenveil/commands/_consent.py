@@ -23,21 +23,21 @@ if TYPE_CHECKING:
     from eigenveil.ledger.durable import DurableLedger, StudyReplay
     from eigenveil.network.policy import Policy
     from eigenveil.network.study import StudyFile
-    from eigenveil.show.progress import Voice
+    from eigenveil.show.progress import StatusWriter
 
 __all__ = [
     "DECLINED",
     "Names",
-    "agreed",
     "at_terminal",
-    "dataset_named",
     "known_study",
-    "opened_ledger",
+    "obtain_consent",
+    "open_ledger",
     "question_of",
     "require_names",
     "require_own_ledger",
     "require_rehearsal",
     "require_unit",
+    "resolve_dataset_name",
     "study_in",
 ]
 
@@ -49,7 +49,7 @@ _DECLINED: Final = "consent was asked for and not given"
 
 
 @contextmanager
-def opened_ledger(path: Path, *, head: Path | None, dry_run: bool) -> Iterator["DurableLedger"]:
+def open_ledger(path: Path, *, head: Path | None, dry_run: bool) -> Iterator["DurableLedger"]:
     """The ledger at `path`, with the head in the file `head`. A dry run only reads it, and makes none if there is none."""
     from eigenveil.ledger.durable import DurableLedger
     from eigenveil.ledger.store import with_head
@@ -82,7 +82,7 @@ def study_in(ledger: "DurableLedger", digest: str) -> "StudyReplay | None":
     return next((state for state in ledger.studies() if state.account.study == digest), None)
 
 
-def dataset_named(
+def resolve_dataset_name(
     path: Path, ledger: "DurableLedger | None", explicit: str | None, replay: "StudyReplay | None", *, role: str
 ) -> str:
     """The dataset's name: the given one, the one the study was joined with, or the only one in the ledger at `path`.
@@ -148,7 +148,7 @@ class Names:
 
 
 def require_names(
-    voice: "Voice",
+    voice: "StatusWriter",
     study: "StudyFile",
     ledger: "DurableLedger",
     dataset: str,
@@ -185,7 +185,7 @@ def require_names(
 
 
 def require_own_ledger(
-    voice: "Voice", ledger: "DurableLedger", party: str, dataset: str, *, yes: bool, dry_run: bool
+    voice: "StatusWriter", ledger: "DurableLedger", party: str, dataset: str, *, yes: bool, dry_run: bool
 ) -> None:
     """Refuse a ledger that only other parties have used so far, unless a person says that it is the right one.
 
@@ -229,8 +229,8 @@ def require_rehearsal(study: "StudyFile", rehearsal: bool) -> None:
     require(not rehearsal or study.seed is not None, f"{study.name!r} is not a rehearsal; leave --rehearsal out")
 
 
-def agreed(
-    voice: "Voice", study: "StudyFile", ledger: "DurableLedger", *, rules: Path | None, again: bool = False
+def obtain_consent(
+    voice: "StatusWriter", study: "StudyFile", ledger: "DurableLedger", *, rules: Path | None, again: bool = False
 ) -> str:
     """The note for the ledger that says who consented, a person or the policy at `rules`. Without consent it exits.
 

@@ -18,7 +18,7 @@ import typer
 
 from eigenveil.commands._ending import somebody_is_there
 from eigenveil.data.formats import PIPES, SHARED, FileParams, Format, TableParams, by_ending, format_of, open_named
-from eigenveil.errors import ParameterError, listed, require, require_param, verbatim
+from eigenveil.errors import ParameterError, join_names, require, require_param, verbatim
 from eigenveil.params.declare import as_options, declared
 from eigenveil.show.console import busy, output
 
@@ -334,8 +334,8 @@ def _refusal(
 
     bad, missing, more, comma = ((), (), "", "") if table.once else _faults(table, choice.without(ids), gaps=gaps)
     says = _like_ids(table.source, ids)
-    says += f", and these are not numbers: {listed(bad)}" * bool(bad)
-    says += f". Missing or infinite values are in: {listed(missing)}" * bool(missing)
+    says += f", and these are not numbers: {join_names(bad)}" * bool(bad)
+    says += f". Missing or infinite values are in: {join_names(missing)}" * bool(missing)
     keep = verbatim(shlex.join(["--columns", ",".join(("*", *ids[:5]))]))
     whose = ", or say whose rows these are with {person=}" * people
     text = ". Text becomes 0 and 1 with {one_hot}, and a date must become a number first" * bool(bad)
@@ -352,7 +352,7 @@ def _refusal(
 
 
 def _like_ids(source: Any, ids: tuple[str, ...]) -> str:
-    return f"{source}: {listed(map(repr, ids))} {'looks like an id' if len(ids) == 1 else 'look like ids'} by name"
+    return f"{source}: {join_names(map(repr, ids))} {'looks like an id' if len(ids) == 1 else 'look like ids'} by name"
 
 
 def _faults(

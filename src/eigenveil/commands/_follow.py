@@ -23,7 +23,7 @@ from eigenveil.commands._ending import Interrupts, despite_noise, heard, is_pipe
 from eigenveil.commands._files import Reading, report_of
 from eigenveil.commands._options import COUNTED, SEEDED
 from eigenveil.commands._spending import LastingLedger, stands
-from eigenveil.errors import ParameterWarning, listed, require, require_param
+from eigenveil.errors import ParameterWarning, join_names, require, require_param
 from eigenveil.params.declarations.streaming import StreamingParams
 from eigenveil.params.declare import in_options
 from eigenveil.show.console import Line, busy, output
@@ -309,7 +309,7 @@ def _resumed(job: Job) -> "tuple[StreamingPCA, dict[str, Any]]":
     other = [_WORDS(name, ...) for name in job.typed if _plain(typed[name]) != _plain(settings[name])]
     require(
         not other,
-        f"with --resume the settings of the stream are those in {job.before}, where {listed(other)} "
+        f"with --resume the settings of the stream are those in {job.before}, where {join_names(other)} "
         f"{'has another value' if len(other) == 1 else 'have other values'}. Leave out what you gave, also --bounds "
         "if they come from it, or begin another stream",
     )
@@ -408,7 +408,7 @@ def _require_same_columns(pca: "StreamingPCA", source: "Source") -> None:
     other = [f"{new!r} where {old!r} was" for old, new in zip(names, source.columns, strict=True) if old != new]
     require(
         not other,
-        f"the columns differ from those of the stream in the state: {listed(other)}. Resume it with rows of the same table",
+        f"the columns differ from those of the stream in the state: {join_names(other)}. Resume it with rows of the same table",
     )
 
 

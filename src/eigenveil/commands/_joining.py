@@ -21,7 +21,7 @@ from eigenveil.data.formats import OUTPUTS, require_carried
 from eigenveil.errors import ProtocolError, require
 from eigenveil.show.disclosure import disclose
 from eigenveil.show.live import live_page
-from eigenveil.show.progress import PartyView, Voice
+from eigenveil.show.progress import PartyView, StatusWriter
 
 if TYPE_CHECKING:
     from eigenveil.ledger.durable import DurableLedger, StudyReplay
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from eigenveil.show.live import PageAddress
     from eigenveil.show.values import Report
 
-__all__ = ["Given", "Joining", "Kind", "opening", "take_part"]
+__all__ = ["JoinOptions", "Joining", "Kind", "opening", "take_part"]
 
 _REFUSED: Final = 2
 
@@ -45,7 +45,7 @@ AnyAgent = TypeVar("AnyAgent", bound="Holder")
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class JoinOptions:
     """The options that `eigenveil site` and `eigenveil peer` share, as they were given."""
 
     study: Path
@@ -124,7 +124,7 @@ class Kind(ABC, Generic[Agent]):
 
     @abstractmethod
     def run(
-        self, agent: Agent, deliver: Callable[["Model"], None], *, note: str | None, voice: Voice
+        self, agent: Agent, deliver: Callable[["Model"], None], *, note: str | None, voice: StatusWriter
     ) -> Coroutine[Any, Any, "Model"]:
         """Take part to the end."""
 
@@ -146,13 +146,13 @@ class Opening(Generic[AnyAgent]):
     ledger: "DurableLedger"
     replay: "StudyReplay | None"  # The study in the ledger. None if it was not joined before.
     rows: Any  # What `read` gave.
-    voice: Voice
+    voice: StatusWriter
     view: PartyView
 
 
 @contextmanager
 def opening(
-    options: Given,
+    options: JoinOptions,
     role: Literal["site", "peer"],
     make: Callable[..., AnyAgent],
     read: Callable[["StudyFile", "Place"], Any],
@@ -179,15 +179,15 @@ def opening(
         consent.require_unit(study, policy, options.policy)
     if not options.ledger.exists():
         # Refuse a missing name before an empty ledger is made.
-        consent.dataset_named(options.ledger, None, options.dataset, None, role=role)
+        consent.resolve_dataset_name(options.ledger, None, options.dataset, None, role=role)
     # Before that too: a table that cannot be read leaves nothing behind.
     rows = read(study, party)
-    view = PartyView(voice := Voice())
-    with consent.opened_ledger(options.ledger, head=options.require_head, dry_run=options.dry_run) as ledger:
+    view = PartyView(voice := StatusWriter())
+    with consent.open_ledger(options.ledger, head=options.require_head, dry_run=options.dry_run) as ledger:
         replay = consent.known_study(ledger, study.digest, role=role)
         if replay is not None:
             require_joinable(replay)
-        dataset = consent.dataset_named(options.ledger, ledger, options.dataset, replay, role=role)
+        dataset = consent.resolve_dataset_name(options.ledger, ledger, options.dataset, replay, role=role)
         if replay is None:
             consent.require_own_ledger(voice, ledger, party.name, dataset, yes=options.yes, dry_run=options.dry_run)
         settings: dict[str, Any] = {"keys": keys, "ledger": ledger, "dataset": dataset, "policy": policy}
@@ -201,7 +201,7 @@ def opening(
         yield Opening(agent=agent, ledger=ledger, replay=replay, rows=rows, voice=voice, view=view)
 
 
-def take_part(options: Given, kind: Kind[Agent]) -> None:
+def take_part(options: JoinOptions, kind: Kind[Agent]) -> None:
     """From the study file to the results, with consent in between."""
 
     def read(study: "StudyFile", party: "Place") -> tuple["SiteData", Results]:
@@ -215,7 +215,7 @@ def take_part(options: Given, kind: Kind[Agent]) -> None:
         _take_part(options, kind, opened)
 
 
-def _table(options: Given, study: "StudyFile", results: Results) -> "SiteData":
+def _table(options: JoinOptions, study: "StudyFile", results: Results) -> "SiteData":
     """The columns of the study, and those to write beside the scores."""
     from eigenveil.network.agents.site_data import SiteData
 
@@ -228,7 +228,7 @@ def _table(options: Given, study: "StudyFile", results: Results) -> "SiteData":
     return holding
 
 
-def _take_part(options: Given, kind: Kind[Agent], opened: Opening[Agent]) -> None:
+def _take_part(options: JoinOptions, kind: Kind[Agent], opened: Opening[Agent]) -> None:
     from eigenveil.data.known import source_of
 
     agent, ledger, voice, view = opened.agent, opened.ledger, opened.voice, opened.view
@@ -271,7 +271,13 @@ def _take_part(options: Given, kind: Kind[Agent], opened: Opening[Agent]) -> Non
 
 
 def _agreed(
-    voice: Voice, options: Given, study: "StudyFile", ledger: "DurableLedger", warnings: Collection[str], *, again: bool
+    voice: StatusWriter,
+    options: JoinOptions,
+    study: "StudyFile",
+    ledger: "DurableLedger",
+    warnings: Collection[str],
+    *,
+    again: bool,
 ) -> str | None:
     """Who agreed, for the ledger. A study that goes on asks nobody `again`, but a person at a terminal if the table has changed.
 
@@ -280,19 +286,19 @@ def _agreed(
     for warning in warnings:
         _warn(voice, warning)
     if not again:
-        return consent.agreed(voice, study, ledger, rules=options.policy if options.yes else None)
+        return consent.obtain_consent(voice, study, ledger, rules=options.policy if options.yes else None)
     if warnings and not options.yes and consent.at_terminal():
-        ledger.log(study.digest, consent.agreed(voice, study, ledger, rules=None, again=True))
+        ledger.log(study.digest, consent.obtain_consent(voice, study, ledger, rules=None, again=True))
     return None
 
 
-def _say_dry_run(voice: Voice, names: Collection[str]) -> None:
+def _say_dry_run(voice: StatusWriter, names: Collection[str]) -> None:
     for name in names:
         _warn(voice, f'these rows are in the ledger as "{name}" too.')
     voice.say("This was a dry run: nothing was written and nobody was called.")
 
 
-def _warn(voice: Voice, message: str) -> None:
+def _warn(voice: StatusWriter, message: str) -> None:
     # A line in a file of a service may be read by others, and it would say that a row is another one.
     if voice.terminal:
         voice.say(f"WARNING: {message}", style="bold yellow")
@@ -309,7 +315,7 @@ def _report(study: "StudyFile", name: str, role: str, model: "Model") -> "Report
     return model_report(model, kind="study", title=title, study=study.name, digest=study.digest, facts=facts)
 
 
-def _results(options: Given, study: "StudyFile", name: str) -> Results:
+def _results(options: JoinOptions, study: "StudyFile", name: str) -> Results:
     """Where results go, after checking that they can be written."""
     results = Results.named(options.study, name, options.model, options.scores, scored=options.dask is None)
     if options.carry and results.scores is not None and results.scores.suffix.lower() in OUTPUTS:

@@ -29,16 +29,16 @@ from eigenveil.commands._ending import leaves, message_of
 from eigenveil.show.console import output
 
 if TYPE_CHECKING:
-    from eigenveil.show.progress import Voice
+    from eigenveil.show.progress import StatusWriter
 from dataclasses import dataclass
 
 from eigenveil.commands._ending import wrote
 from eigenveil.commands.transform import beside, scores_of
 from eigenveil.data.archive import whole_file
 from eigenveil.data.formats import OUTPUTS, write_scores
-from eigenveil.show.disclosure import left_words, rounded
+from eigenveil.show.disclosure import remaining_budget_text, rounded
 from eigenveil.show.live import PageBudget
-from eigenveil.show.progress import Voice
+from eigenveil.show.progress import StatusWriter
 
 if TYPE_CHECKING:
     from eigenveil.core.accounting import Budget
@@ -370,7 +370,7 @@ def require_grpc() -> None:
 
 def carried(
     work: Callable[[], Coroutine[Any, Any, Result]],
-    voice: "Voice",
+    voice: "StatusWriter",
     *,
     left: Callable[[], str],
     look: Callable[[], None] = lambda: None,
@@ -534,7 +534,7 @@ class Results:
         with whole_file(self.scores) as temporary:
             write_scores(temporary, self.scores.suffix.lower(), names, beside(scores_of(model, rows), carried))
 
-    def show(self, voice: Voice, model: "Model", *, role: str) -> None:
+    def show(self, voice: StatusWriter, model: "Model", *, role: str) -> None:
         """Show what the study says of its result, the guarantee in words, and where everything is."""
         from eigenveil.show.terminal import guarantee_panel, judged, scores_warning
 
@@ -561,7 +561,7 @@ def spending_of(ledger: "DurableLedger", account: "StudyBudget") -> PageBudget:
     return PageBudget(f"charged: mu = {spent:.4g} of the {account.mu:.4g} reserved", spent / account.mu)
 
 
-def say_spent(voice: Voice, ledger: "DurableLedger", account: "StudyBudget", *, life: "Budget | None") -> None:
+def say_spent(voice: StatusWriter, ledger: "DurableLedger", account: "StudyBudget", *, life: "Budget | None") -> None:
     """Say what the study was charged, and what is left of the dataset's total budget."""
     study = next(state for state in ledger.studies() if state.account.study == account.study)
     dataset = next(state for state in ledger.datasets() if state.name == account.dataset)
@@ -576,7 +576,8 @@ def say_spent(voice: Voice, ledger: "DurableLedger", account: "StudyBudget", *, 
     voice.say(f"charged: mu = {study.spent:.4g} of the {account.mu:.4g} reserved; the rest is free again")
     spent = rounded(dataset.epsilon(delta))
     voice.say(
-        f"dataset {account.dataset!r} has spent epsilon {spent} at delta = {delta:g} in all; {left_words(dataset, life)}"
+        f"dataset {account.dataset!r} has spent epsilon {spent} at delta = {delta:g} in all; "
+        f"{remaining_budget_text(dataset, life)}"
     )
     # Only a head that is kept elsewhere shows later that an old copy was put back.
     voice.say(f"head of the ledger; note it elsewhere: {ledger.head}", whole=True)

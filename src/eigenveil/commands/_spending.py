@@ -215,7 +215,7 @@ class LastingLedger:
 
     def _require_named(self) -> None:
         """Refuse what a new ledger lacks before an empty one is made, all of it at once."""
-        from eigenveil.commands._consent import dataset_named
+        from eigenveil.commands._consent import resolve_dataset_name
 
         assert self.path is not None
         if self.path.exists():
@@ -225,18 +225,18 @@ class LastingLedger:
             f"{self.path} would be a new ledger. Name the people in the table with --dataset, and say with --life-epsilon what "
             "all releases about them may cost together, for good: such as --dataset patients --life-epsilon 4",
         )
-        dataset = dataset_named(self.path, None, self.dataset, None, role="analyst")
+        dataset = resolve_dataset_name(self.path, None, self.dataset, None, role="analyst")
         require(self.life_epsilon is not None, _NO_LIFE.format(dataset))
 
     def _store(self, lasting: "DurableLedger", cost: "Budget") -> "FileStore":
         """The dataset in the ledger, with the budget that it has, or at the first use the one that was given."""
-        from eigenveil.commands._consent import dataset_named
+        from eigenveil.commands._consent import resolve_dataset_name
         from eigenveil.core.accounting import Budget
         from eigenveil.ledger.budget import require_fixed
         from eigenveil.ledger.store import FileStore
 
         assert self.path is not None
-        dataset = dataset_named(self.path, lasting, self.dataset, None, role="analyst")
+        dataset = resolve_dataset_name(self.path, lasting, self.dataset, None, role="analyst")
         existing = lasting.dataset(dataset).life
         epsilon, delta = self.life_epsilon, self.life_delta
         if existing is None:

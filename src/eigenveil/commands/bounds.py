@@ -16,8 +16,8 @@ from eigenveil.params.declarations.private import BoundsParams
 from eigenveil.show.console import Line, watched
 
 if TYPE_CHECKING:
-    from eigenveil.estimators.bounds.columns import FoundColumnBounds
-    from eigenveil.estimators.bounds.rows import FoundBounds
+    from eigenveil.estimators.bounds.columns import ColumnBoundsResult
+    from eigenveil.estimators.bounds.rows import BoundsResult
     from eigenveil.show.bounds import BoundsAnswer
     from eigenveil.show.console import View
 
@@ -150,7 +150,7 @@ def _found(
     *,
     columns: bool,
     listed: bool,
-) -> "tuple[FoundBounds | FoundColumnBounds, tuple[str, ...] | None, kept.FitSpending]":
+) -> "tuple[BoundsResult | ColumnBoundsResult, tuple[str, ...] | None, kept.FitSpending]":
     """The bounds, the column names if the file has any, and what was charged.
 
     `listed`: the answer will be in a file or in JSON.
@@ -170,7 +170,7 @@ def _found(
         f"ranges of {dim} columns do not fit on a command line. Add --output bounds.json, and run `eigenveil fit "
         "--bounds bounds.json` afterwards. Nothing was released",
     )
-    result: FoundBounds | FoundColumnBounds
+    result: BoundsResult | ColumnBoundsResult
     title, source = f"bounds, {data.name}", reading.source(data)
     with (
         lasting.charged(table.rows, params, person=reading.person, title=title, source=source) as spending,

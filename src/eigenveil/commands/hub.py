@@ -13,7 +13,7 @@ from eigenveil.errors import ProtocolError, QuorumLost, TooFewPeople, require
 from eigenveil.params.declarations.study import said_in_file
 from eigenveil.show import disclosure
 from eigenveil.show.live import live_page
-from eigenveil.show.progress import HubView, Voice, shown_names, traffic_of
+from eigenveil.show.progress import HubView, StatusWriter, shown_names, traffic_of
 
 if TYPE_CHECKING:
     from eigenveil.model import Model
@@ -137,7 +137,7 @@ def _run(
     from eigenveil.network.agents.star import HubAgent
     from eigenveil.show.pages import write_report
 
-    voice = Voice()
+    voice = StatusWriter()
     view = HubView(voice)
     with HubAgent.transcript_for(transcript, study) as written:
         agent = HubAgent(study, keys=keys, transcript=written, memory=memory, on_event=view.on_event)
@@ -193,7 +193,7 @@ def _report(agent: "HubAgent", model: "Model") -> "Report":
     )
 
 
-def _opening(voice: Voice, agent: "HubAgent", transcript: Path) -> None:
+def _opening(voice: StatusWriter, agent: "HubAgent", transcript: Path) -> None:
     study = agent.study
     voice.say(disclosure.title_words(study), style="bold")
     voice.say(f"The transcript is {transcript}.")
@@ -232,7 +232,7 @@ def _too_few(error: ProtocolError, agent: "HubAgent") -> NoReturn:
     raise error
 
 
-def _show(voice: Voice, agent: "HubAgent", model: "Model") -> None:
+def _show(voice: StatusWriter, agent: "HubAgent", model: "Model") -> None:
     from rich.text import Text
 
     from eigenveil.show.terminal import in_bytes, judged, rounds_table
@@ -249,7 +249,7 @@ def _show(voice: Voice, agent: "HubAgent", model: "Model") -> None:
     voice.show(Text(guarantee.headline, style=f"bold {'green' if guarantee.private else 'red'}"), [guarantee.headline])
 
 
-def _say_who_lacks(voice: Voice, agent: "HubAgent", *, over: bool) -> None:
+def _say_who_lacks(voice: StatusWriter, agent: "HubAgent", *, over: bool) -> None:
     """Say who has not fetched the result. For a study that was `over` before, only those who came now are known."""
     lacking = agent.unthanked
     if over:

@@ -6,7 +6,7 @@ from eigenveil.commands._files import PassphraseFile, passphrase_from, require_f
 from eigenveil.commands._network import TOO_FEW, carried, refused, require_grpc
 from eigenveil.errors import OtherStudy, ProtocolError
 from eigenveil.show import disclosure
-from eigenveil.show.progress import PartyView, Voice
+from eigenveil.show.progress import PartyView, StatusWriter
 
 __all__ = ["COMMAND"]
 
@@ -42,7 +42,7 @@ def node(
     allowed = network.bytes_allowed(memory)
     study_file = StudyFile.read(study)
     above = None if connect is None else address("--connect", connect)
-    voice = Voice()
+    voice = StatusWriter()
     view = PartyView(voice)
     mine = network.keys_beside(study, study_file, keys, role="node", passphrase=passphrase_from(passphrase_file))
     agent = NodeAgent(study_file, keys=mine, memory=allowed, on_event=view.on_event)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, final
 from eigenveil.commands import _network as network
 from eigenveil.commands._command import Command
 from eigenveil.commands._files import PassphraseFile, require_file
-from eigenveil.commands._joining import Given, Joining, Kind, take_part
+from eigenveil.commands._joining import Joining, JoinOptions, Kind, take_part
 from eigenveil.commands._network import require_grpc
 from eigenveil.commands._options import Page, PageToken, page_at
 from eigenveil.data.formats import FileParams
@@ -17,7 +17,7 @@ from eigenveil.errors import PeersLost, ProtocolError
 from eigenveil.params.declarations.study import PeerStudy
 from eigenveil.params.declare import in_study
 from eigenveil.show import disclosure
-from eigenveil.show.progress import Voice
+from eigenveil.show.progress import StatusWriter
 
 if TYPE_CHECKING:
     from eigenveil.ledger.durable import StudyReplay
@@ -88,7 +88,7 @@ def peer(
     require_file(study)
     require_grpc()
     allowed = network.bytes_allowed(memory)
-    options = Given(
+    options = JoinOptions(
         study=study,
         data=data,
         keys=keys,
@@ -145,7 +145,7 @@ class _Peer(Kind["PeerAgent"]):
         return f"This peer joined the study on {state.joined}, has not been charged, and begins again."
 
     def run(
-        self, agent: "PeerAgent", deliver: Callable[["Model"], None], *, note: str | None, voice: Voice
+        self, agent: "PeerAgent", deliver: Callable[["Model"], None], *, note: str | None, voice: StatusWriter
     ) -> Coroutine[Any, Any, "Model"]:
         where = self._where(agent)
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Literal, final
 from eigenveil.commands import _network as network
 from eigenveil.commands._command import Command
 from eigenveil.commands._files import PassphraseFile, require_file
-from eigenveil.commands._joining import Given, Joining, Kind, take_part
+from eigenveil.commands._joining import Joining, JoinOptions, Kind, take_part
 from eigenveil.commands._network import require_grpc
 from eigenveil.commands._options import DaskCluster, Page, PageToken, page_at
 from eigenveil.data.formats import FileParams
 from eigenveil.errors import ProtocolError, require
 from eigenveil.show import disclosure
-from eigenveil.show.progress import Voice
+from eigenveil.show.progress import StatusWriter
 
 if TYPE_CHECKING:
     from eigenveil.ledger.durable import StudyReplay
@@ -93,7 +93,7 @@ def site(
     # Made first, because it refuses --yes without a policy before any file is opened.
     allowed = network.bytes_allowed(memory)
     require((data is None) != (follow is None), "give --data with your table, or --follow in a study of streams")
-    options = Given(
+    options = JoinOptions(
         study=study,
         data=data if data is not None else Path("-"),
         keys=keys,
@@ -155,13 +155,13 @@ class _Site(Kind["SiteAgent"]):
 
     def leaving(self, agent: "SiteAgent") -> Iterator["Fact"]:
         above = agent.study.place(agent.above)
-        return disclosure.leaving_site(agent.study, agent.parties, above=above, address=self.connect)
+        return disclosure.site_disclosures(agent.study, agent.parties, above=above, address=self.connect)
 
     def joined(self, state: "StudyReplay") -> str:
         return f"This site joined the study on {state.joined} and goes on with it."
 
     def run(
-        self, agent: "SiteAgent", deliver: Callable[["Model"], None], *, note: str | None, voice: Voice
+        self, agent: "SiteAgent", deliver: Callable[["Model"], None], *, note: str | None, voice: StatusWriter
     ) -> Coroutine[Any, Any, "Model"]:
         return agent.run(deliver, address=self.connect, note=note)
 

@@ -19,7 +19,7 @@ from eigenveil.commands._files import Reading, require_output, require_report
 from eigenveil.commands._follow import Job, outputs_in, require_source, run, spare_names
 from eigenveil.commands._options import Page, PageToken, argument, flag, option, page_at
 from eigenveil.data.formats import TableParams
-from eigenveil.errors import at_place, listed, require, require_param
+from eigenveil.errors import at_place, join_names, require, require_param
 from eigenveil.estimators.bounds.saved import BoundsFile
 from eigenveil.params.declarations.streaming import StreamingParams
 from eigenveil.params.declare import in_options
@@ -265,7 +265,7 @@ def _state_to_resume(state: Path | None, model: Path) -> Path:
     states = [path for path in spare_names(model) if path.exists()]
     require(
         len(states) <= 1,
-        f"--resume needs a state to continue from. Name it with --state FILE: {listed(map(str, states))}",
+        f"--resume needs a state to continue from. Name it with --state FILE: {join_names(map(str, states))}",
     )
     require(
         bool(states), f"--resume needs a state to continue from, and there is none beside {model}. {_afresh(model)}"
@@ -366,7 +366,7 @@ def _require_alike(first: Path, merged: "StreamingPCA", path: Path, other: "Stre
     # Without names there is only their number to compare, which `merge` does.
     if mine is not None and theirs is not None and len(mine) == len(theirs):
         differ = [f"{new!r} where {old!r} is" for old, new in zip(mine, theirs, strict=True) if old != new]
-        require(not differ, f"{path} has other columns than {first}: {listed(differ)}. Streams need the same ones")
+        require(not differ, f"{path} has other columns than {first}: {join_names(differ)}. Streams need the same ones")
     require(
         merged.forget == other.forget,
         f"{path} forgets old rows at another rate than {first}: {other.forget:g}, not {merged.forget:g}. Their weights differ",

@@ -17,7 +17,7 @@ from eigenveil.commands._files import column_names
 from eigenveil.commands._network import MEMORY, Memory, bytes_allowed
 from eigenveil.commands._options import argument, flag, option
 from eigenveil.data.formats import known_format
-from eigenveil.errors import listed, require, require_param
+from eigenveil.errors import join_names, require, require_param
 from eigenveil.params.declarations.federated import PEERS
 from eigenveil.params.declarations.study import NewStudy, in_new
 from eigenveil.show.console import Line
@@ -145,12 +145,14 @@ def require_current(folder: Path, authority: str, certificates: "Sequence[Certif
         for certificate, stem in zip(certificates, stems, strict=True)
     ]
     early = [f"{name} on {begins:%Y-%m-%d}" for name, _, begins, _ in dated if now < begins]
-    require(not early, f"certificates that have not begun: {listed(early)}. Set the clock of this computer, or wait")
+    require(
+        not early, f"certificates that have not begun: {join_names(early)}. Set the clock of this computer, or wait"
+    )
     over = [(f"{name} on {ends:%Y-%m-%d}", folder / f"{stem}.crt") for name, stem, _, ends in dated if now > ends]
     files = " ".join(shlex.quote(str(path)) for _, path in over)
     require(
         not over,
-        f"certificates that have ended: {listed(name for name, _ in over)}. Renew them, which keeps their pins, with: "
+        f"certificates that have ended: {join_names(name for name, _ in over)}. Renew them, which keeps their pins, with: "
         f"eigenveil keys renew {files} --authority {shlex.quote(str(folder))}",
     )
 

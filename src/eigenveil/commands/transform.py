@@ -21,7 +21,7 @@ from eigenveil.data.formats import (
     require_carried,
     write_scores,
 )
-from eigenveil.errors import ColumnsError, listed, require
+from eigenveil.errors import ColumnsError, join_names, require
 from eigenveil.show.console import Line, busy
 
 if TYPE_CHECKING:
@@ -110,14 +110,14 @@ def _view(data: Path, scores: Path, model: "Model", job: _ScoreJob) -> "View":
     from eigenveil.show.terminal import plain, scores_warning
 
     if job.left_out:
-        yield Text(f"left out, because the model does not have them: {plain(listed(job.left_out))}", style="dim")
+        yield Text(f"left out, because the model does not have them: {plain(join_names(job.left_out))}", style="dim")
     noted = model.settings.get("carry")
     set_aside = [name for name in job.left_out if _noted(name, noted)] if isinstance(noted, list) else []
     if set_aside and not job.carried:
         yield Text(f"the fit set some of them aside: --carry {plain(','.join(set_aside))} writes them too", style="dim")
     yield Line(f"scores written to {scores}, one column per component")
     whose = "standard input" if is_stdin(data) else str(data)
-    beside = f", and has their {plain(listed(job.carried))}" if job.carried else ""
+    beside = f", and has their {plain(join_names(job.carried))}" if job.carried else ""
     yield Line(f"it is raw data of the people in {whose}{beside}; only you can read it")
     yield scores_warning()
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from eigenveil.commands import _consent as consent
-from eigenveil.commands._joining import Given, opening
+from eigenveil.commands._joining import JoinOptions, opening
 from eigenveil.commands._network import carried
 from eigenveil.errors import require
 from eigenveil.show import disclosure
 from eigenveil.show.disclosure import disclose_stream
-from eigenveil.show.progress import PartyView, Voice
+from eigenveil.show.progress import PartyView, StatusWriter
 
 if TYPE_CHECKING:
     from eigenveil.network.agents.slot_hub import SlotHubAgent
@@ -27,7 +27,7 @@ from eigenveil.commands import _network as network
 from eigenveil.commands._command import Command
 from eigenveil.commands._files import require_file
 from eigenveil.commands._options import flag
-from eigenveil.errors import listed
+from eigenveil.errors import join_names
 from eigenveil.show.console import output
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def _told(line: str) -> dict[str, Any]:
     return {name: value for name, value in json.loads(line).items() if name != "at"}
 
 
-def followed(options: Given, source: Path, *, connect: str | None) -> None:
+def followed(options: JoinOptions, source: Path, *, connect: str | None) -> None:
     """Take part in a study of streams, from the study file to the end, with consent in between."""
     from eigenveil.data.follow import ByClock, Followed, follow
     from eigenveil.data.formats import FileParams
@@ -100,7 +100,7 @@ def followed(options: Given, source: Path, *, connect: str | None) -> None:
         note = None
         # After a restart the ledger knows the study, and nobody has to agree twice.
         if opened.replay is None:
-            note = consent.agreed(voice, agent.study, ledger, rules=options.policy if options.yes else None)
+            note = consent.obtain_consent(voice, agent.study, ledger, rules=options.policy if options.yes else None)
         with voice.under(view):
             carried(
                 lambda: agent.run(opened.rows, address=connect, note=note),
@@ -132,7 +132,7 @@ def served(
     from eigenveil.data.archive import whole_file
     from eigenveil.network.agents.slot_hub import SlotHubAgent, current_line
 
-    voice, lines = Voice(), lines_beside(study)
+    voice, lines = StatusWriter(), lines_beside(study)
     view = PartyView(voice)
 
     def show(agent: "SlotHubAgent") -> None:
@@ -241,13 +241,13 @@ def _followed_lines(path: Path, study: "StudyFile", *, once: bool) -> Iterator[t
 def _shown(facts: Mapping[str, Any]) -> Iterator[str]:
     """The current answer in words."""
     sites = len(facts["heard"]) + len(facts["missing"])
-    missing = f"; missing: {listed(facts['missing'], max_count=10)}" if facts["missing"] else ""
+    missing = f"; missing: {join_names(facts['missing'], max_count=10)}" if facts["missing"] else ""
     yield f"{facts['at']}  slot {facts['slot']} of {facts['slots']}: {len(facts['heard'])} of {sites} heard{missing}"
     for slot, names in facts["late"].items():
         if names:
-            yield f"  slot {slot} still lacks {listed(names, max_count=10)}"
+            yield f"  slot {slot} still lacks {join_names(names, max_count=10)}"
     if facts["skipped"]:
-        yield f"  skipped, with nothing unmasked: slot {listed(list(map(str, facts['skipped'])), max_count=10)}"
+        yield f"  skipped, with nothing unmasked: slot {join_names(list(map(str, facts['skipped'])), max_count=10)}"
     if facts["horizon"] < facts["slots"]:
         yield f"  sources have ended: there are {facts['horizon']} slots"
     if "components" not in facts:

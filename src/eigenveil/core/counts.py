@@ -27,7 +27,7 @@ from eigenveil.core.whole import CARRY, COUNT_UNIT, Total, cached_rows, whole_we
 from eigenveil.errors import require, require_param
 
 __all__ = [
-    "Cells",
+    "Bins",
     "ColumnTailsWork",
     "TailsWork",
     "bounded_column_tails",
@@ -51,7 +51,7 @@ _ROUNDED_UP: Final = 1 + 1e-12
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Cells:
+class Bins:
     """Public cells: cell i has the numbers above edge i - 1 and at most edge i; the last has all above the last edge.
 
     `edges`, (m - 1,), increase. The first cell has no lower end and the last no upper end, so every number has a cell.
@@ -116,7 +116,7 @@ def tails_sensitivity(cells: int, neighbours: Neighbours, *, columns: int = 1) -
     return math.sqrt(columns) * _farthest(cells, replaced=neighbours is Neighbours.REPLACE_ONE)
 
 
-def bounded_tails(rows: Rows, *, domain: Domain, cells: Cells, neighbours: Neighbours) -> Bounded:
+def bounded_tails(rows: Rows, *, domain: Domain, cells: Bins, neighbours: Neighbours) -> Bounded:
     """A h, (m,), private, for the norms of rows around the center and in the units of `domain`, before clipping.
 
     Counted from the top: entry 0 is the last cell. The cell of a row depends on that row alone, to the last bit. If other rows
@@ -127,7 +127,7 @@ def bounded_tails(rows: Rows, *, domain: Domain, cells: Cells, neighbours: Neigh
     return Bounded(_times_root(counts, columns=1)[:, 0], tails_sensitivity(cells.count, neighbours))
 
 
-def bounded_column_tails(rows: Rows, *, domain: Domain, cells: Cells, neighbours: Neighbours) -> Bounded:
+def bounded_column_tails(rows: Rows, *, domain: Domain, cells: Bins, neighbours: Neighbours) -> Bounded:
     """A h for each column, (m, d), private: for its entries around the center and in the units of `domain`.
 
     One person is in all d tables of counts, so the sensitivity is sqrt(d) times that of one table. A missing entry is in no cell
@@ -144,7 +144,7 @@ class TailsWork:
     """How many rows have norms in each of the `cells`, (m,), around the center and in the units of `domain`, in `COUNT_UNIT`."""
 
     domain: Domain
-    cells: Cells
+    cells: Bins
 
     def of(self, rows: Rows) -> Total:
         """The counts of rows that are here."""
@@ -169,7 +169,7 @@ class ColumnTailsWork:
     """How many entries of each column are in each of the `cells`, (d m,), one column after the other, in `COUNT_UNIT`."""
 
     domain: Domain
-    cells: Cells
+    cells: Bins
 
     def of(self, rows: Rows) -> Total:
         """The counts of rows that are here."""
@@ -311,7 +311,7 @@ def _sparse_norms(block: Block, domain: Domain) -> Array:
     return np.asarray(np.sqrt(squares + np.maximum(rest, 0.0)))
 
 
-def _sparse_counts(block: Block, domain: Domain, cells: Cells) -> Integers:
+def _sparse_counts(block: Block, domain: Domain, cells: Bins) -> Integers:
     """Counts, (d m,), of the entries of sparse rows: those that are stored, and the zeros, whose number is known."""
     matrix, center, count = block.values, domain.shifted_center, cells.count
     origin = np.zeros(domain.dim) if center is None else center

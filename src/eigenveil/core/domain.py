@@ -1,6 +1,6 @@
 """Where rows are clipped: `Domain`, the public ball that every row is brought into before any product or sum.
 
-`Domain.whole` clips dense rows and `Domain.whole_sparse` sparse ones. Entries are clipped to column bounds. A public or already
+`Domain.whole` clips dense rows and `Domain.to_grid_sparse` sparse ones. Entries are clipped to column bounds. A public or already
 released center is subtracted, and a public scale divides. Then rows of larger norm than the radius are scaled down to it. All
 of this happens to the row itself, before any product. Subtracting the excess of a huge row from a finished sum would leave
 rounding errors far above the stated sensitivity. Only the center of sparse rows is subtracted from finished sums, and only
@@ -11,9 +11,9 @@ of whole numbers, which do not depend on order, blocks, threads or machines (`ei
 that row alone, to the last bit. Its norm is summed over its own entries, in an order that the number of entries decides. Where
 a domain claims no privacy it has no grid, and rows are clipped in `eigenveil.privacy.floating`.
 
-`Gaps` says which entries count as missing, and every sum over rows asks this one place. A missing entry is NaN. Whether a table
-may have any is a public fact that the caller declares with a rule, and nothing that an observer sees depends on where they are.
-`Domain` puts a missing entry at the center, so that it adds nothing to any sum, or at a public value. Beside the sums,
+`MissingPolicy` says which entries count as missing, and every sum over rows asks this one place. A missing entry is NaN. Whether
+a table may have any is a public fact that the caller declares with a rule, and nothing that an observer sees depends on where
+they are. `Domain` puts a missing entry at the center, so that it adds nothing to any sum, or at a public value. Beside the sums,
 `bounded_observed` releases how many people have each entry, so that sums can be divided by it.
 """
 
@@ -39,7 +39,7 @@ __all__ = [
     "SMALLEST",
     "SQUARABLE",
     "Domain",
-    "Gaps",
+    "MissingPolicy",
     "Pair",
     "Region",
     "Scored",
@@ -57,7 +57,7 @@ _RULES: Final = ("counts", "groups", "drop", "fill")
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Gaps:
+class MissingPolicy:
     """Which entries of a row count as missing, and what is counted of the others.
 
     Columns with the same number in `group`, (d,), go together: if one of them is missing in a row, all of them count as missing
@@ -90,26 +90,26 @@ class Gaps:
             require(bool(np.isfinite(self.values).all()), "public values for missing entries must be finite")
 
     @classmethod
-    def counted(cls, dim: int) -> "Gaps":
+    def counted(cls, dim: int) -> "MissingPolicy":
         """Each of `dim` columns by itself."""
         return cls(rule="counts", group=np.arange(dim))
 
     @classmethod
-    def grouped(cls, group: NDArray[np.int64]) -> "Gaps":
+    def grouped(cls, group: NDArray[np.int64]) -> "MissingPolicy":
         """Groups of columns, by the number of each column's group, (d,)."""
         return cls(rule="groups", group=np.asarray(group, dtype=np.int64))
 
     @classmethod
-    def dropped(cls, dim: int) -> "Gaps":
+    def dropped(cls, dim: int) -> "MissingPolicy":
         """Incomplete rows of `dim` columns count as nothing."""
         return cls(rule="drop", group=np.zeros(dim, dtype=np.int64))
 
     @classmethod
-    def filled(cls, values: Array) -> "Gaps":
+    def filled(cls, values: Array) -> "MissingPolicy":
         """These public values, (d,), take the place of missing entries."""
         return cls(rule="fill", group=np.zeros(len(values), dtype=np.int64), values=np.array(values, dtype=np.float64))
 
-    def under(self, neighbours: Neighbours) -> "Gaps":
+    def under(self, neighbours: Neighbours) -> "MissingPolicy":
         """The same gaps, with the counts that have the least noise under this relation: see `sensitivity`.
 
         >>> Gaps.counted(2).under(Neighbours.ADD_REMOVE).less_half, Gaps.counted(2).under(Neighbours.ZERO_OUT).less_half
@@ -280,7 +280,7 @@ class Region(ABC):
     radius: float
 
     @property
-    def gaps(self) -> Gaps | None:
+    def gaps(self) -> MissingPolicy | None:
         """Which entries may be missing, None if rows have no gaps."""
         return None
 
@@ -299,7 +299,7 @@ class Region(ABC):
         """The clipped rows, (b, d), of a dense block, in whole numbers of `unit`; in `out` if given."""
 
     @abstractmethod
-    def whole_sparse(self, block: Block, *, unit: float, squared: bool = False) -> SparseBlock:
+    def to_grid_sparse(self, block: Block, *, unit: float, squared: bool = False) -> SparseBlock:
         """The clipped rows of a sparse block, in implicit form and in whole numbers."""
 
     @abstractmethod
@@ -312,7 +312,7 @@ class Region(ABC):
         if not block.sparse:
             rows = self.whole(block, unit=unit, squared=True, out=out)
             return Pair(left=rows, right=rows, unit=unit * unit)
-        part = self.whole_sparse(block, unit=unit, squared=True)
+        part = self.to_grid_sparse(block, unit=unit, squared=True)
         return Pair(
             left=part.rows, right=part.rows, unit=unit * unit, shift=None if self.shifted_center is None else part.shift
         )
@@ -375,7 +375,7 @@ class Domain(Region):
     low: Array | None = None
     high: Array | None = None
     claimed: bool = True
-    gaps: Gaps | None = None
+    gaps: MissingPolicy | None = None
 
     def __post_init__(self) -> None:
         # A text with numbers takes longer to write than all that is asked here.
@@ -461,7 +461,7 @@ class Domain(Region):
                 squares[huge] = squared_norms(rows[huge])
         return rows, squares
 
-    def whole_sparse(self, block: Block, *, unit: float, squared: bool = False) -> SparseBlock:
+    def to_grid_sparse(self, block: Block, *, unit: float, squared: bool = False) -> SparseBlock:
         """Clip the rows of a sparse block, in whole numbers: R unit - s SHIFT c^T with the center c, where there is one.
 
         Only stored entries are rounded. Where there is a center, its factor is rounded down to a multiple of `SHIFT`, so that
@@ -554,7 +554,7 @@ class Domain(Region):
             return Scored(
                 rows=rows, scores=np.trunc(scores, out=scores), unit=unit * (unit / SCORE), largest=2.0**SCORE_BITS
             )
-        part, center = self.whole_sparse(block, unit=unit, squared=True), self.shifted_center
+        part, center = self.to_grid_sparse(block, unit=unit, squared=True), self.shifted_center
         shift, scores = None if center is None else part.shift, np.empty((len(block), basis.shape[1]))
         drag = None if center is None else center_scores(center, basis)
 

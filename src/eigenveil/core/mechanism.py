@@ -15,8 +15,8 @@ from typing import Any, final
 import numpy as np
 
 from eigenveil.core.ledger import Ledger, Purpose, Reserve, Slot
-from eigenveil.core.noise import ROOT_HALF, Noise, Rounded, distance_in_steps, step_of, steps_of, values_of
-from eigenveil.core.threads import Array, one_ahead
+from eigenveil.core.noise import ROOT_HALF, Noise, RoundedGaussian, distance_in_steps, step_of, steps_of, values_of
+from eigenveil.core.threads import Array, prefetch
 from eigenveil.errors import require
 
 __all__ = ["STRIP", "Bounded", "Calibrated", "Exact", "Gaussian", "Mechanism", "symmetric_noise"]
@@ -162,7 +162,7 @@ class Gaussian(Mechanism):
         self._require(private.sensitivity, share, label)
         self.ledger.spend(math.sqrt(share) / self.multiplier, label=label, slot=slot, purpose=self.purpose)
         drawn = self._calibrated(private.sensitivity, int(np.size(private.value)), share)
-        return (_plus_symmetric if private.symmetric else _plus)(private.value, drawn)
+        return (_add_symmetric_noise if private.symmetric else _add_noise)(private.value, drawn)
 
     def charged(
         self, sensitivity: float, size: int, *, label: str, share: float = 1.0, slot: Slot | None = None
@@ -194,23 +194,25 @@ class Gaussian(Mechanism):
         return Calibrated(step, distance_in_steps(sensitivity, size, step) * (scale / sensitivity), self.noise)
 
 
-def _plus(value: Array, drawn: Calibrated) -> Array:
+def _add_noise(value: Array, drawn: Calibrated) -> Array:
     """`value` in whole steps plus noise in every entry, a chunk at a time."""
     flat, out = np.asarray(value).reshape(-1), np.empty(np.shape(value))
     flat_out = out.reshape(-1)
     chunks = [slice(start, min(start + _CHUNK, len(flat))) for start in range(0, len(flat), _CHUNK)]
 
     def noise_of(chunk: slice) -> Any:
-        return Rounded(drawn.deviation).draw(drawn.noise, chunk.stop - chunk.start) if drawn.deviation > 0 else 0
+        return (
+            RoundedGaussian(drawn.deviation).draw(drawn.noise, chunk.stop - chunk.start) if drawn.deviation > 0 else 0
+        )
 
     # Drawing takes longer than everything else, so a second thread draws a chunk ahead. It draws all chunks, in order, so the
     # numbers are the same as with one thread.
-    for chunk, more in zip(chunks, one_ahead(chunks, noise_of), strict=True):
+    for chunk, more in zip(chunks, prefetch(chunks, noise_of), strict=True):
         flat_out[chunk] = drawn.plus(flat[chunk], more)
     return out
 
 
-def _plus_symmetric(value: Array, drawn: Calibrated) -> Array:
+def _add_symmetric_noise(value: Array, drawn: Calibrated) -> Array:
     """`value`, (d, d), in whole steps plus symmetric noise, a strip at a time: mirrored entries get the same noise."""
     dim = len(value)
     total = np.empty((dim, dim))
@@ -240,8 +242,8 @@ def symmetric_noise(dim: int, deviation: float, noise: Noise) -> Iterator[tuple[
         stop = min(start + STRIP, dim)
         shape = (stop - start, dim - start)
         if deviation > 0:
-            more = Rounded(deviation * ROOT_HALF).draw(noise, math.prod(shape)).reshape(shape)
-            yield start, stop, more, Rounded(deviation).draw(noise, stop - start)
+            more = RoundedGaussian(deviation * ROOT_HALF).draw(noise, math.prod(shape)).reshape(shape)
+            yield start, stop, more, RoundedGaussian(deviation).draw(noise, stop - start)
             # Here and where it was used, so that it is freed before the next is drawn.
             del more
         else:

@@ -1,11 +1,12 @@
-"""Noise, in three steps: random words (`Noise`), whole numbers drawn from them exactly (`Rounded`), and the steps they count.
+"""Noise, in three steps: random words (`Noise`), whole numbers drawn from them exactly (`RoundedGaussian`), and the steps they
+count.
 
 **`Noise`: words** of 64 bits from a cryptographic stream, AES-256 in counter mode.
 
-**`Rounded`: exact draws of round(s Z)**, Z a standard normal, over a hundred million a second on one core. A ziggurat (Marsaglia
-and Tsang 2000) on real numbers, whose binary digits are drawn only as far as a decision needs them (Karney 2016). Nothing is
-approximated: given uniform and independent words, a draw has exactly the law of round(s Z), tails included. The proof is
-docs/exact-noise.md. Its steps are named in the code: (cover), (quick), (round), (keep), (tail).
+**`RoundedGaussian`: exact draws of round(s Z)**, Z a standard normal, over a hundred million a second on one core. A ziggurat
+(Marsaglia and Tsang 2000) on real numbers, whose binary digits are drawn only as far as a decision needs them (Karney 2016).
+Nothing is approximated: given uniform and independent words, a draw has exactly the law of round(s Z), tails included. The proof
+is docs/exact-noise.md. Its steps are named in the code: (cover), (quick), (round), (keep), (tail).
 
 The table, the order in which words are used and the batch size are part of the format. Both ends of a pair of peers must draw the
 same whole numbers from the same words. No decision depends on how a machine rounds `exp`. All mechanisms draw from here.
@@ -69,7 +70,7 @@ __all__ = [
     "ROOT_HALF",
     "ROUNDING_COST",
     "Noise",
-    "Rounded",
+    "RoundedGaussian",
     "Words",
     "distance_in_steps",
     "step_of",
@@ -332,7 +333,7 @@ def _in_tail(digits: int, height: int, extra: int) -> tuple[int, int] | None:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Rounded:
+class RoundedGaussian:
     """A sampler of round(`scale` Z), for any scale up to 2^45. It is immutable, so threads may share one.
 
     >>> Rounded(1000.0).draw(Noise.seeded(7), 3).tolist()

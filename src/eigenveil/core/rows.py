@@ -1,4 +1,4 @@
-"""What the core needs of data: `Rows`, a shape and blocks of raw rows; and `Work`, a sum over rows that can travel to them.
+"""What the core needs of data: `Rows`, a shape and blocks of raw rows; and `RowSum`, a sum over rows that can travel to them.
 
 Whatever is released is a sum over rows, so the sum goes to where the rows are (`total_of`), and only its result comes back. Noise
 is no part of a work: it stays with whoever releases. Blocks are raw. `Domain` clips them inside the work, before anything else is
@@ -20,16 +20,16 @@ from eigenveil.errors import require
 __all__ = [
     "Block",
     "Progress",
+    "RemoteRows",
+    "RowSum",
     "Rows",
-    "RowsElsewhere",
     "SumWorker",
-    "Work",
     "added_up",
     "block_size",
     "csr_piece",
-    "in_silence",
+    "ignore_float_errors",
     "innermost",
-    "is_elsewhere",
+    "is_remote",
     "is_sparse",
     "lengths",
     "require_real",
@@ -97,7 +97,7 @@ _Made = TypeVar("_Made")
 _WIDEST = 8
 
 
-def in_silence(act: Callable[_Given, _Made]) -> Callable[_Given, _Made]:
+def ignore_float_errors(act: Callable[_Given, _Made]) -> Callable[_Given, _Made]:
     """`act` without numpy's warnings or errors about overflow and the like, whatever the caller's settings are.
 
     A warning or an error would reveal something about the row that caused it. Results do not depend on it: code that needs a
@@ -179,7 +179,7 @@ def lengths(rows: Rows) -> Iterator[tuple[int, Array | None]]:
 _Sums = TypeVar("_Sums")
 
 
-class Work(Protocol[_Sums]):
+class RowSum(Protocol[_Sums]):
     """A sum over rows, described by public numbers alone: small, frozen and picklable, so that it can travel to the rows."""
 
     def of(self, rows: Rows) -> _Sums:
@@ -192,7 +192,7 @@ class Work(Protocol[_Sums]):
 
 
 @runtime_checkable
-class RowsElsewhere(Rows, Protocol):
+class RemoteRows(Rows, Protocol):
     """Rows that are not in this process. They work out sums where they are, and are never copied here.
 
     They check their own values to be finite real numbers, there, and their errors and logs show no value. So do weights: rows
@@ -204,17 +204,17 @@ class RowsElsewhere(Rows, Protocol):
         """Whether rows are weighted so that a person counts once, as those of `by_person` are."""
         ...
 
-    def total(self, work: Work[_Sums], *, progress: Progress | None = None) -> _Sums:
+    def total(self, work: RowSum[_Sums], *, progress: Progress | None = None) -> _Sums:
         """`work` over all rows. `progress` is told how many rows were just done, for a display where the data is."""
         ...
 
-    def by_person(self, person: Any) -> "RowsElsewhere":
+    def by_person(self, person: Any) -> "RemoteRows":
         """The same rows, weighted so that a person with several of them, in whichever pieces, counts once."""
         ...
 
 
-@in_silence
-def total_of(rows: Rows, work: Work[_Sums]) -> _Sums:
+@ignore_float_errors
+def total_of(rows: Rows, work: RowSum[_Sums]) -> _Sums:
     """The sum that `work` describes over all `rows`, worked out where they are, and without a word of numpy about any row."""
     inner, watchers = unwrapped(rows)
     if not _elsewhere(inner):
@@ -227,14 +227,14 @@ def total_of(rows: Rows, work: Work[_Sums]) -> _Sums:
     return inner.total(work, progress=advance if watchers else None)
 
 
-def is_elsewhere(rows: Rows) -> bool:
+def is_remote(rows: Rows) -> bool:
     """Whether these rows, or those inside them, are not in this process."""
     return _elsewhere(unwrapped(rows)[0])
 
 
-def _elsewhere(rows: Any) -> TypeGuard[RowsElsewhere]:
+def _elsewhere(rows: Any) -> TypeGuard[RemoteRows]:
     # The first question is cheap, and nearly all rows are here. The second takes longer than the sum over a small table.
-    return hasattr(rows, "total") and isinstance(rows, RowsElsewhere)
+    return hasattr(rows, "total") and isinstance(rows, RemoteRows)
 
 
 def unwrapped(rows: Rows) -> tuple[Any, list[Progress]]:

@@ -12,7 +12,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from eigenveil.core.domain import Gaps, Region, unit_of
+from eigenveil.core.domain import MissingPolicy, Region, unit_of
 from eigenveil.core.mechanism import Bounded
 from eigenveil.core.rows import Rows, total_of
 from eigenveil.core.threads import Array, Blas
@@ -65,7 +65,7 @@ def bounded_count(rows: Rows, *, neighbours: Neighbours) -> Bounded:
     return Bounded(_in_units(total, FINE_COUNT), count_sensitivity(neighbours))
 
 
-def bounded_kept(rows: Rows, *, gaps: Gaps) -> Bounded:
+def bounded_kept(rows: Rows, *, gaps: MissingPolicy) -> Bounded:
     """The number of people whose rows are complete, a scalar: sensitivity 1 under every person-level relation.
 
     Proof. A person with m rows, k of them complete, counts as k / m. That lies in [0, 1], so adding, removing, zeroing or
@@ -74,7 +74,7 @@ def bounded_kept(rows: Rows, *, gaps: Gaps) -> Bounded:
     return Bounded(_in_units(total_of(rows, KeptWork(gaps)), FINE_COUNT), 1.0)
 
 
-def bounded_observed(rows: Rows, *, gaps: Gaps) -> Bounded:
+def bounded_observed(rows: Rows, *, gaps: MissingPolicy) -> Bounded:
     """How many people have each entry, (c,): each column, or each pair of groups of columns: see `Gaps.sensitivity`.
 
     With `Gaps.less_half`, less half of all people, which holds under add/remove only.

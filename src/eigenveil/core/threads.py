@@ -20,7 +20,7 @@ __all__ = [
     "Blas",
     "cores",
     "few_cores",
-    "one_ahead",
+    "prefetch",
     "shared_work",
     "side_by_side",
     "this_process",
@@ -138,7 +138,7 @@ def _helpers() -> ThreadPoolExecutor:
 os.register_at_fork(after_in_child=_helpers.cache_clear)
 
 
-def one_ahead(items: Sequence[_Item], make: Callable[[_Item], _Made]) -> Iterator[_Made]:
+def prefetch(items: Sequence[_Item], make: Callable[[_Item], _Made]) -> Iterator[_Made]:
     """`make(item)` for each item, in order: another thread makes the next one while the caller uses the last."""
     if len(items) <= 1:
         yield from map(make, items)

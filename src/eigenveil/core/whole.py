@@ -25,7 +25,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from eigenveil.core.domain import SCORE_BITS, SHIFT, Gaps, Region, row_sums, unit_of
+from eigenveil.core.domain import SCORE_BITS, SHIFT, MissingPolicy, Region, row_sums, unit_of
 from eigenveil.core.exact import DoubleDouble, joined, less_outer, minus_outer, two_sum
 from eigenveil.core.rows import Block, Rows, added_up, block_size, lengths, sparse_times
 from eigenveil.core.threads import Array, side_by_side
@@ -346,7 +346,7 @@ def _people_in(block: Block) -> int:
     return len(block) * round(1 / COUNT_UNIT) if block.weights is None else int(whole_weights(block.weights).sum())
 
 
-def observed_in(block: Block, gaps: Gaps) -> Integers:
+def observed_in(block: Block, gaps: MissingPolicy) -> Integers:
     """The observed counts of one block, (c,), in whole numbers of `COUNT_UNIT`. A block has at most 2^18 rows."""
     per_row = round(1 / COUNT_UNIT)
     weights = np.full(len(block), per_row) if block.weights is None else whole_weights(block.weights)
@@ -386,7 +386,7 @@ class CountWork:
 class KeptWork:
     """The number of people whose rows count, in whole numbers of 2^-45."""
 
-    gaps: Gaps
+    gaps: MissingPolicy
 
     def of(self, rows: Rows) -> int:
         """The sum over rows that are here."""
@@ -410,7 +410,7 @@ class ObservedWork:
     Where counts are taken less half of the people: twice the counts, less the people.
     """
 
-    gaps: Gaps
+    gaps: MissingPolicy
 
     def of(self, rows: Rows) -> Total:
         """The counts of rows that are here."""
@@ -491,7 +491,7 @@ class WholeSum:
     def take(self, block: Block) -> None:
         """Add the rows of a block."""
         if block.sparse:
-            part = self._region.whole_sparse(block, unit=self.unit)
+            part = self._region.to_grid_sparse(block, unit=self.unit)
             summed = part.rows.astype(np.int64).T @ np.ones(len(block), dtype=np.int64)
             self.total.add(summed, len(block))
             if self._region.shifted_center is not None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final, final
 
-from eigenveil.errors import ColumnsError, ParameterError, listed, require, verbatim
+from eigenveil.errors import ColumnsError, ParameterError, join_names, require, verbatim
 from eigenveil.params.declarations.groups import ColumnsParams
 from eigenveil.params.declare import validate_params
 
@@ -94,7 +94,7 @@ class ColumnFaults:
         for note, names in notes.items():
             new = tuple(name for name in names if name not in columns)
             columns += new
-            message += f". {note}: {listed(map(repr, new))}" * bool(new)
+            message += f". {note}: {join_names(map(repr, new))}" * bool(new)
             if new and names is self.missing:
                 advice += ". Missing values can be handled with {missing=counts} in a fit"
         return ColumnsError(message, columns, advice=advice, drop=to_drop(columns, among))
@@ -219,7 +219,7 @@ def require_kinds(kinds: Mapping[str, str], names: Sequence[str], *, source: str
     """Refuse columns of other kinds than numbers, naming them; `source` is what the error begins with."""
     bad = {name: kinds[name] for name in names if kinds[name] not in _NUMBERS}
     if bad:
-        shown = listed(f"{name} ({kind})" for name, kind in bad.items())
+        shown = join_names(f"{name} ({kind})" for name, kind in bad.items())
         error = ColumnsError(
             f"columns must hold numbers; these do not: {shown}",
             tuple(bad),
@@ -248,9 +248,9 @@ def require_names(source: Any, names: Sequence[str], wanted: Sequence[str]) -> N
     """Refuse a table that lacks a `wanted` column, or has two columns of the same name."""
     present = set(names)
     missing = [name for name in wanted if name not in present]
-    require(not missing, f"{source} has no column {listed(map(repr, missing))}; it has {listed(names)}")
+    require(not missing, f"{source} has no column {join_names(map(repr, missing))}; it has {join_names(names)}")
     twice = sorted(name for name, count in Counter(names).items() if count > 1) if len(present) < len(names) else []
-    require(not twice, f"{source} has more than one column called {listed(map(repr, twice))}. Rename all but one")
+    require(not twice, f"{source} has more than one column called {join_names(map(repr, twice))}. Rename all but one")
 
 
 @final
@@ -373,7 +373,7 @@ class ColumnChoice:
         unused = [name for name in self.one_hot if name not in read]
         if unused:
             raise ParameterError(
-                f"{{one_hot}} names columns of {verbatim(str(source))} that are left out: {verbatim(listed(unused))}"
+                f"{{one_hot}} names columns of {verbatim(str(source))} that are left out: {verbatim(join_names(unused))}"
             )
         if kinds is not None:
             require_kinds(kinds, [name for name in read if name not in self.one_hot])
@@ -403,7 +403,7 @@ class ColumnChoice:
                 matches += [(name, False) for name in matching]
                 missing += [part] * (not matching or literal)
         if missing:
-            message = f"{source} has no column {listed(map(repr, missing))}; it has {listed(names)}"
+            message = f"{source} has no column {join_names(map(repr, missing))}; it has {join_names(names)}"
             # A model or a study names its columns, and no option does.
             own = parameter == "carry" or literal
             raise ParameterError(verbatim(message) if own else f"{verbatim(message)}. Check {{{parameter}}}")
@@ -520,7 +520,7 @@ def require_entries(values: "Array", names: Sequence[Any], *, gaps: bool) -> Non
         )
         if columns and not (gaps and what == "missing"):
             which = f"column {columns[0]!r} has" if len(columns) == 1 else f"{len(columns)} columns have"
-            listing = "" if len(columns) == 1 else f": {listed(columns)}"
+            listing = "" if len(columns) == 1 else f": {join_names(columns)}"
             raise ColumnsError(
                 f"{which} {what} values{listing}",
                 columns,

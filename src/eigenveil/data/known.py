@@ -27,7 +27,7 @@ from eigenveil.data.frames import (
     without_objects,
 )
 from eigenveil.data.rows import Symmetric
-from eigenveil.errors import ColumnsError, listed, require
+from eigenveil.errors import ColumnsError, join_names, require
 from eigenveil.linalg import Array
 
 __all__ = ["FingerprintWork", "KnownColumns", "fingerprints", "require_places", "source_of"]
@@ -64,8 +64,8 @@ class KnownColumns:
         missing = [name for name in choice.sources(self.names) if name not in available]
         require(
             not missing,
-            f"{source} lacks columns of the model: {listed(missing)}. Use a table with the columns the model was fitted on, or "
-            "another model",
+            f"{source} lacks columns of the model: {join_names(missing)}. Use a table with the columns the model was fitted on, "
+            "or another model",
         )
         try:
             layout = choice.again(names, self.names, source=source, kinds=kinds)
@@ -128,7 +128,7 @@ class KnownColumns:
         if not bad.any():
             return
         columns = np.unique(values.indices[bad]) if is_sparse(values) else np.flatnonzero(bad.any(axis=0))
-        where = "" if self.names is None else f" in {listed(self.names[column] for column in columns)}"
+        where = "" if self.names is None else f" in {join_names(self.names[column] for column in columns)}"
         what = "infinite" if self.gaps else "NaN or infinite"
         raise ValueError(f"some rows have {what} entries{where}. Fill in or remove such rows first")
 

@@ -17,8 +17,8 @@ from eigenveil.core.rows import (
     Progress,
     Rows,
     csr_piece,
-    in_silence,
-    is_elsewhere,
+    ignore_float_errors,
+    is_remote,
     is_sparse,
     require_real,
     unwrapped,
@@ -406,7 +406,7 @@ class CheckedRows:
                 yield from (block.piece(start, size) for start in range(0, len(block), size))
 
 
-@in_silence
+@ignore_float_errors
 def _require_finite(block: Block, *, gaps: bool) -> None:
     values = block.values.data if block.sparse else block.values
     require_real(values.dtype, "X")
@@ -422,7 +422,7 @@ def _require_finite(block: Block, *, gaps: bool) -> None:
 def by_person(rows: Rows, person: Any) -> Rows:
     """`rows` weighted where they are, so that each person counts once; `person` has an identifier for each row."""
     inner = unwrapped(rows)[0]
-    return inner.by_person(person) if is_elsewhere(inner) else WeightedRows.by_person(rows, person)
+    return inner.by_person(person) if is_remote(inner) else WeightedRows.by_person(rows, person)
 
 
 class NotCopied(ValueError):

@@ -11,7 +11,7 @@ import numpy as np
 
 from eigenveil.core.accounting import Budget
 from eigenveil.core.ledger import Charge, Reserve, Slot
-from eigenveil.core.rows import Rows, in_silence, require_real
+from eigenveil.core.rows import Rows, ignore_float_errors, require_real
 from eigenveil.core.unit import PrivacyUnit
 from eigenveil.data.columns import require_entries
 from eigenveil.data.frames import is_arrow_like
@@ -157,7 +157,9 @@ def checked_array(estimator: Any, X: Any, *, reset: bool, gaps: bool = False, **
         checks["ensure_all_finite"] = "allow-nan"
     try:
         # Scikit-learn finds NaN by adding everything up, which overflows with rows near the largest number.
-        checked = in_silence(validate_data)(estimator, X, accept_sparse="csr", dtype="numeric", reset=reset, **checks)
+        checked = ignore_float_errors(validate_data)(
+            estimator, X, accept_sparse="csr", dtype="numeric", reset=reset, **checks
+        )
     except OverflowError:
         _require_named_entries(X, gaps=gaps)
         # A whole number beyond float64, in an array of objects. The message is the one for infinity.

@@ -17,8 +17,8 @@ from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
 
 from eigenveil.core.domain import Domain
-from eigenveil.core.rows import in_silence
-from eigenveil.data.engines import require_here, stays_there
+from eigenveil.core.rows import ignore_float_errors
+from eigenveil.data.engines import require_local, stays_there
 from eigenveil.data.people import Withheld
 from eigenveil.errors import ModelFileError, require
 from eigenveil.estimators.checks import warn_if_weak
@@ -159,7 +159,7 @@ class RowCovariance:
 class Likelihood:
     """`get_covariance`, `get_precision`, `score_samples` and `score`, as in scikit-learn's PCA. Not an estimator by itself."""
 
-    @in_silence
+    @ignore_float_errors
     def get_covariance(self) -> Array:
         """The covariance of the columns, (d, d), from released numbers: it costs nothing.
 
@@ -169,12 +169,12 @@ class Likelihood:
         """
         return self._covariance().matrix()
 
-    @in_silence
+    @ignore_float_errors
     def get_precision(self) -> Array:
         """The inverse of `get_covariance`, (d, d)."""
         return self._covariance().inverse()
 
-    @in_silence
+    @ignore_float_errors
     def score_samples(self, X: Any) -> Array:
         """The log-likelihood of each of the rows `X`, (n, d), under the fitted covariance: (n,).
 
@@ -371,7 +371,7 @@ class FittedPCA(Likelihood, TransformerMixin, BaseEstimator):
     # Attributes with rows, scores, keys or parties. Copies and pickles leave them out.
     _own: ClassVar[tuple[str, ...]] = ()
 
-    @in_silence
+    @ignore_float_errors
     def transform(self, X: Any, *, clip: bool = False) -> Any:
         """Scores, (n, k), of rows `X`, (n, d). Raw data: scores of people are as private as their rows.
 
@@ -391,7 +391,7 @@ class FittedPCA(Likelihood, TransformerMixin, BaseEstimator):
     def _pieces(self, X: Any, *, size: int) -> Iterator[Any]:
         """Checked rows of a caller, at most `size` at a time."""
         check_is_fitted(self)
-        require_here(X, "X")
+        require_local(X, "X")
         X, _ = chosen(X, self, fitting=False, labels=getattr(self, "feature_names_in_", None))
         rows = read_rows(self, X, reset=False)
         dim = self.model_.components.shape[1]
@@ -406,11 +406,11 @@ class FittedPCA(Likelihood, TransformerMixin, BaseEstimator):
         gram, people = self._whole
         return RowCovariance.released(gram, people, self.model_)
 
-    @in_silence
+    @ignore_float_errors
     def inverse_transform(self, X: ArrayLike) -> Array:
         """Rows, (n, d), from scores `X`, (n, k)."""
         check_is_fitted(self)
-        require_here(X, "X")
+        require_local(X, "X")
         try:
             scores = np.asarray(X, dtype=np.float64)
         except Exception:

@@ -13,7 +13,7 @@ from eigenveil.core.domain import Domain
 from eigenveil.core.ledger import Ledger, Reserve
 from eigenveil.core.mechanism import Exact, Gaussian
 from eigenveil.core.noise import Noise
-from eigenveil.core.rows import Rows, in_silence
+from eigenveil.core.rows import Rows, ignore_float_errors
 from eigenveil.core.unit import Neighbours, gram_sensitivity
 from eigenveil.data.rows import by_person, counts_people
 from eigenveil.errors import ParameterWarning, require_param
@@ -21,7 +21,7 @@ from eigenveil.estimators.checks import SharedLedger, budget_of, center_of, cova
 from eigenveil.estimators.fitted import FittedPCA
 from eigenveil.estimators.reading import chosen, people_at, read_rows
 from eigenveil.estimators.terms import Terms, asked_settings, bound_settings, settings_of
-from eigenveil.estimators.verdict import FitVerdict, forewarned, noise_floor, released_of, verdict_of
+from eigenveil.estimators.verdict import FitVerdict, assess_fit, noise_floor, released_quantities, warnings_before_fit
 from eigenveil.linalg import Array, Subspace
 from eigenveil.methods import TaskContext
 from eigenveil.params.declarations.private import PrivateParams
@@ -118,8 +118,8 @@ class Curator:
         if terms.rank is None:
             fraction = rank_and_fraction(self.params.n_components, terms.bounds.dim)[1]
             space = space.truncate(_rank_for(space, result.trace, fraction, floor))
-        verdict = verdict_of(
-            released_of(study, result, space=space, floor=floor) if floor > 0 else None,
+        verdict = assess_fit(
+            released_quantities(study, result, space=space, floor=floor) if floor > 0 else None,
             settings=terms.settings,
             budget=self.budget,
             method=f"curator/{terms.method}",
@@ -146,7 +146,7 @@ class Curator:
         terms = self.terms
         if terms.rank is None or self.params.calibration == "paper":
             return ()
-        return forewarned(
+        return warnings_before_fit(
             f"curator/{terms.method}",
             dim=terms.bounds.dim,
             rank=terms.rank,
@@ -380,7 +380,7 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
     (2000, 1)
     """
 
-    @in_silence
+    @ignore_float_errors
     def fit(self, X: Any, y: Any = None) -> "PrivatePCA":
         """Fit on rows `X`, (n, d): an array, a sparse matrix, a pandas, polars or pyarrow table, or `Rows`."""
         params = validate_params(PrivatePCA, self)

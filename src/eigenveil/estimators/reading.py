@@ -10,7 +10,7 @@ from typing import Any, final
 
 import numpy as np
 
-from eigenveil.core.rows import Rows, innermost, is_elsewhere
+from eigenveil.core.rows import Rows, innermost, is_remote
 from eigenveil.core.unit import Neighbours
 from eigenveil.data.columns import ColumnChoice, ColumnFaults
 from eigenveil.data.engines import Engine, engine_of
@@ -32,7 +32,15 @@ from eigenveil.data.frames import (
 from eigenveil.data.known import KnownColumns, require_places
 from eigenveil.data.people import identifiers
 from eigenveil.data.rows import CheckedRows, NamedRows, Symmetric, by_person, counts_people
-from eigenveil.errors import ColumnsError, ParameterError, ParameterWarning, listed, require, require_param, verbatim
+from eigenveil.errors import (
+    ColumnsError,
+    ParameterError,
+    ParameterWarning,
+    join_names,
+    require,
+    require_param,
+    verbatim,
+)
 from eigenveil.estimators.checks import checked_array, learn_columns, with_names
 from eigenveil.methods import METHODS
 from eigenveil.privacy.facts import Person
@@ -66,7 +74,7 @@ def read_rows(estimator: Any, X: Any, *, reset: bool, **checks: int) -> Rows:
     if not isinstance(X, np.ndarray) and isinstance(X, Rows) and not is_arrow_like(X):
         if reset:
             learn_columns(estimator, X)
-        if not is_elsewhere(X):
+        if not is_remote(X):
             return CheckedRows(X, gaps)
         # Rows that are elsewhere check their values there, so both must agree on whether any may be missing.
         allowed = bool(getattr(innermost(X), "gaps", False))
@@ -199,7 +207,7 @@ def _chosen_there(engine: Engine, X: Any, params: Any, *, fitting: bool, labels:
 
 def _here(engine: Engine, ids: Any, rows: Rows) -> Any:
     """Identifiers of a collection in this process, where its rows are read here too."""
-    if engine.bring is None or not engine.takes(ids) or is_elsewhere(rows):
+    if engine.bring is None or not engine.takes(ids) or is_remote(rows):
         return ids
     return identifiers(engine.bring(ids))
 
@@ -215,7 +223,9 @@ def _require_no_choice(params: Any, *, fitting: bool, but: str) -> None:
 
 
 def _warn_of_ids(names: tuple[str, ...]) -> None:
-    says = f"{listed(map(repr, names))} look{'s' * (len(names) == 1)} like an id by name, and an id is no measurement"
+    says = (
+        f"{join_names(map(repr, names))} look{'s' * (len(names) == 1)} like an id by name, and an id is no measurement"
+    )
     advice = "Leave it out with {drop=}, or say whose rows they are with {person}"
     warnings.warn(ParameterWarning(f"{verbatim(says)}. {advice}", drop=names), stacklevel=5)
 

@@ -1,7 +1,7 @@
 """What a fit can say of its own answer, from released and public numbers alone: nothing here costs budget or reads a row.
 
-`noise_floor` is what noise alone exceeds in one fit of a hundred, and `verdict_of` notices an answer that is wrong.
-`forewarned` says before a fit that its budget is hopeless.
+`noise_floor` is what noise alone exceeds in one fit of a hundred, and `assess_fit` notices an answer that is wrong.
+`warnings_before_fit` says before a fit that its budget is hopeless.
 """
 
 import math
@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, assert_never, final
 import numpy as np
 
 from eigenveil.core.accounting import Budget
-from eigenveil.core.domain import Gaps
+from eigenveil.core.domain import MissingPolicy
 from eigenveil.core.unit import Neighbours, count_sensitivity, sum_sensitivity
 from eigenveil.errors import HopelessBudget, ParameterWarning, verbatim
 from eigenveil.linalg import (
@@ -29,20 +29,20 @@ from eigenveil.tasks.fit.bounds import Outliers, RowBounds
 from eigenveil.tasks.fit.gaps import LEAST_RATE, observed_noise
 from eigenveil.tasks.fit.search import NORMS
 from eigenveil.tasks.fit.task import Fit, FitResult
-from eigenveil.tasks.fit.units import are_flat, least_for_units
+from eigenveil.tasks.fit.units import are_flat, min_people_for_scale
 from eigenveil.tasks.levels import BEYOND, Change
 
 __all__ = [
     "FitVerdict",
     "Released",
+    "assess_fit",
     "at_edge",
     "flat_columns",
-    "forewarned",
     "noise_floor",
-    "released_of",
+    "released_quantities",
     "scaled_by",
     "unclear_columns",
-    "verdict_of",
+    "warnings_before_fit",
 ]
 
 # A warning must be clear of the noise by this many deviations: 1 in 740 fits is wrong about each.
@@ -167,7 +167,7 @@ def _mean_spike(study: Fit, result: FitResult) -> float:
     return min((entry * norm_edge(result.domain.dim)) ** 2 / people, people * result.domain.radius**2)
 
 
-def released_of(study: Fit, result: FitResult, *, space: Subspace, floor: float) -> Released:
+def released_quantities(study: Fit, result: FitResult, *, space: Subspace, floor: float) -> Released:
     """What a fit released, as a verdict needs it. `space` may have fewer directions than were found."""
     extra = study.split.extra
     # One release has the count, where it was not released with the mean, and the trace: equal parts of its share.
@@ -207,7 +207,7 @@ def released_of(study: Fit, result: FitResult, *, space: Subspace, floor: float)
     )
 
 
-def unclear_columns(gaps: Gaps | None, rates: Array | None, *, noise: float, people: float) -> tuple[int, ...]:
+def unclear_columns(gaps: MissingPolicy | None, rates: Array | None, *, noise: float, people: float) -> tuple[int, ...]:
     """The places of columns, from zero, whose released counts of entries, with `noise` on each, do not stand out from it.
 
     Rates are at least that of the rarest column that is told from none.
@@ -243,7 +243,7 @@ def at_edge(bounds: RowBounds, center: Array, *, steps: int, max_steps: int) -> 
     return distance >= _AT_EDGE * steps * bounds.mean_bound
 
 
-def verdict_of(
+def assess_fit(
     fit: Released | None,
     *,
     settings: dict[str, Any],
@@ -461,7 +461,7 @@ def _searched(fit: Released, times: float, budget: Budget | None) -> Iterator[Pa
         )
     elif (nothing and (fit.at_edge or times > _FOUR_TIMES)) or (fit.at_edge and times > _FAR_OFF):
         # Units are found where columns lie, however far that is, but only among enough people.
-        enough = budget is not None and fit.people >= least_for_units(fit.space.dim, 1 / budget.mu)
+        enough = budget is not None and fit.people >= min_people_for_scale(fit.space.dim, 1 / budget.mu)
         unit = ", or with {scale=private}" if enough and fit.scaled is None else ""
         yield ParameterWarning(
             "The rows lie very far from zero compared with how much they differ, or hardly differ at all, and the search for "
@@ -521,7 +521,7 @@ def _nothing(
     if budget is not None and not before:
         # Two digits of a noisy count are enough, and rehearsals for the same number are kept.
         about = int(float(f"{people:.1e}"))
-        yield from forewarned(
+        yield from warnings_before_fit(
             method,
             dim=dim,
             rank=rank,
@@ -535,7 +535,7 @@ def _nothing(
         )
 
 
-def forewarned(
+def warnings_before_fit(
     method: str,
     *,
     dim: int,

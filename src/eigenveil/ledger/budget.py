@@ -25,13 +25,13 @@ from eigenveil.errors import BudgetExceeded, is_visible, require
 
 __all__ = [
     "CURATOR",
-    "Opened",
+    "OtherStudies",
     "RunningTotal",
-    "Standing",
     "State",
+    "StudyBalance",
     "StudyBudget",
+    "StudyRecord",
     "StudyStep",
-    "Together",
     "alike",
     "life_from",
     "life_values",
@@ -189,7 +189,7 @@ class StudyStep:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Opened:
+class StudyRecord:
     """A study as the ledger has it: joined just now (`fresh`) or before, its private randomness, and its steps in order.
 
     `secret` is 32 random bytes, made once for the study. Once a study has `finished` it is wiped, and empty here. Steps are read
@@ -204,7 +204,7 @@ class Opened:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class StudyBalance:
     """How a study stands after an entry: what it may spend, what it has spent, and what of that counts for its dataset.
 
     `square` is the sum of mu^2 charged; `said` whether anything has left. Every entry that changes a standing repeats it,
@@ -224,7 +224,7 @@ class Standing:
     rounding: float = field(default=ROUNDING, compare=False, repr=False)
 
     @classmethod
-    def new(cls, account: StudyBudget, life: Budget | None) -> "Standing":
+    def new(cls, account: StudyBudget, life: Budget | None) -> "StudyBalance":
         """How a study stands that is joined with this account."""
         rounding = ROUNDING if account.trust == CURATOR else _OTHER_MACHINES
         return cls(mu=account.mu, beyond=account.beyond, life=life, unit=account.unit, rounding=rounding)
@@ -260,7 +260,7 @@ class Standing:
         """The mu of what has been released; infinite where anything left without privacy."""
         return math.inf if math.isinf(self.mu) and self.said else math.sqrt(self.square)
 
-    def charged(self, charges: Sequence[Charge], *, sends: bool) -> "Standing":
+    def charged(self, charges: Sequence[Charge], *, sends: bool) -> "StudyBalance":
         """After one more step; `BudgetExceeded` if its charges do not fit in what is reserved."""
         for charge in charges:
             require(0 <= charge.mu < math.inf, f"a charge must be finite and not negative, got {charge.mu}")
@@ -277,7 +277,7 @@ class Standing:
             )
         return replace(self, entries=self.entries + 1, square=square, exact=exact, said=self.said or sends)
 
-    def closed(self, state: State) -> "Standing":
+    def closed(self, state: State) -> "StudyBalance":
         """After the study ended."""
         return replace(self, state=state)
 
@@ -287,7 +287,7 @@ class Standing:
         return {**named, "mu": _finite(self.mu), "life": life_values(self.life), **_unit_values(self.unit)}
 
     @classmethod
-    def of(cls, values: Mapping[str, Any]) -> "Standing":
+    def of(cls, values: Mapping[str, Any]) -> "StudyBalance":
         """The standing that an entry records."""
         read = {**values, "mu": _number(values["mu"]), "life": life_from(values["life"]), "unit": _unit_from(values)}
         return cls(**read)
@@ -295,7 +295,7 @@ class Standing:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Together:
+class OtherStudies:
     """All studies of a dataset: how many, the sum of squared mu that counts, and the sum of what goes beyond.
 
     >>> Together.of([Standing(mu=3.0, beyond=1e-9, life=None), Standing(mu=4.0, beyond=0.0, life=None)])
@@ -309,7 +309,7 @@ class Together:
     exact: float = field(default=0.0, compare=False, repr=False)
 
     @classmethod
-    def of(cls, standings: Iterable[Standing]) -> "Together":
+    def of(cls, standings: Iterable[StudyBalance]) -> "OtherStudies":
         """The sums over these studies; the same whatever their order."""
         total = RunningTotal()
         for standing in standings:
@@ -344,14 +344,14 @@ class RunningTotal:
         self._studies, self._counts, self._beyond, self._exact = 0, ExactSum(), ExactSum(), ExactSum()
         self._units: Counter[PrivacyUnit] = Counter()
 
-    def change(self, before: Standing | None, after: Standing) -> None:
+    def change(self, before: StudyBalance | None, after: StudyBalance) -> None:
         """A study stands as `after` says, and was new or stood as `before` says."""
         self._studies, self._counts, self._beyond, self._exact = self._sums(before, after)
         for standing, sign in ((before, -1), (after, 1)):
             if standing is not None and standing.guarantees and standing.unit is not None:
                 self._units[standing.unit] += sign
 
-    def _sums(self, before: Standing | None, after: Standing) -> tuple[int, ExactSum, ExactSum, ExactSum]:
+    def _sums(self, before: StudyBalance | None, after: StudyBalance) -> tuple[int, ExactSum, ExactSum, ExactSum]:
         studies, counts, beyond, exact = self._studies, self._counts, self._beyond, self._exact
         for standing, sign in ((before, -1), (after, 1)):
             if standing is not None:
@@ -365,16 +365,16 @@ class RunningTotal:
         return studies, counts, beyond, exact
 
     @property
-    def together(self) -> Together:
+    def together(self) -> OtherStudies:
         """The sums over all studies."""
-        return Together(
+        return OtherStudies(
             studies=self._studies, counts=self._counts.value, beyond=self._beyond.value, exact=self._exact.value
         )
 
-    def after(self, before: Standing | None, after: Standing) -> Together:
+    def after(self, before: StudyBalance | None, after: StudyBalance) -> OtherStudies:
         """What the sums would be after a change."""
         studies, counts, beyond, exact = self._sums(before, after)
-        return Together(studies=studies, counts=counts.value, beyond=beyond.value, exact=exact.value)
+        return OtherStudies(studies=studies, counts=counts.value, beyond=beyond.value, exact=exact.value)
 
     @property
     def units(self) -> set[PrivacyUnit]:
@@ -391,7 +391,12 @@ def require_fixed(fixed: Budget | None, wanted: Budget | None, dataset: str, *, 
 
 
 def require_life(
-    total: Together, others: Callable[[], Sequence[Standing]], standing: Standing, *, dataset: str, called: str
+    total: OtherStudies,
+    others: Callable[[], Sequence[StudyBalance]],
+    standing: StudyBalance,
+    *,
+    dataset: str,
+    called: str,
 ) -> None:
     """Raise `BudgetExceeded`, with all numbers, unless `standing` fits beside the `others` in the dataset's total budget.
 
@@ -404,7 +409,13 @@ def require_life(
 
 
 def _refuse(
-    life: Budget, total: Together, others: Sequence[Standing], standing: Standing, *, dataset: str, called: str
+    life: Budget,
+    total: OtherStudies,
+    others: Sequence[StudyBalance],
+    standing: StudyBalance,
+    *,
+    dataset: str,
+    called: str,
 ) -> NoReturn:
     # From the plainest reason to the finest: the numbers at the end make sense only if all are finite.
     opening = f"{called} does not fit in the total budget of dataset {dataset!r}"

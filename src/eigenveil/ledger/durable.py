@@ -50,12 +50,12 @@ from eigenveil.core.unit import require_same_unit
 from eigenveil.errors import BudgetExceeded, require
 from eigenveil.ledger import tables as table
 from eigenveil.ledger.budget import (
-    Opened,
-    Standing,
+    OtherStudies,
     State,
+    StudyBalance,
     StudyBudget,
+    StudyRecord,
     StudyStep,
-    Together,
     alike,
     require_fixed,
     require_life,
@@ -70,8 +70,8 @@ __all__ = [
     "DurableLedger",
     "Entry",
     "LedgerError",
-    "Opened",
     "StudyBudget",
+    "StudyRecord",
     "StudyReplay",
     "StudyStep",
 ]
@@ -241,9 +241,9 @@ class DurableLedger:
     def afford(self, account: StudyBudget, *, life: Budget | None) -> None:
         """Raise what `join` would raise for a study that does not fit: `UnitMismatch` or `BudgetExceeded`. Writes nothing."""
         with self._looking() as (_, books):
-            self._require_fits(account, Standing.new(account, life), books)
+            self._require_fits(account, StudyBalance.new(account, life), books)
 
-    def join(self, account: StudyBudget, *, life: Budget | None, fixed: bool = False) -> Opened:
+    def join(self, account: StudyBudget, *, life: Budget | None, fixed: bool = False) -> StudyRecord:
         """Reserve what `account` may spend in the life of its dataset, or reopen the study if it was joined before.
 
         `UnitMismatch` if the studies of the dataset protect something else. `BudgetExceeded` says what is spent, reserved,
@@ -257,7 +257,7 @@ class DurableLedger:
                 require_fixed(books.lives.get(account.dataset), life, account.dataset)
             standing = books.standing(account.study)
             if standing is None:
-                return self._join(account, Standing.new(account, life), tables, books)
+                return self._join(account, StudyBalance.new(account, life), tables, books)
             before = books.study(account.study).account
             # Other terms under the same digest would change what was reserved for a study in progress.
             if not account.same(before):
@@ -275,7 +275,9 @@ class DurableLedger:
             secret = b"" if over else table.secret_of(tables, books, account.study)
             # All of them are checked now, one at a time: the bytes of a whole study may not fit in memory.
             count = sum(1 for _ in table.steps_of(tables, books, account.study))
-            return Opened(fresh=False, secret=secret, steps=_Steps(self._steps_of(account.study), count), finished=over)
+            return StudyRecord(
+                fresh=False, secret=secret, steps=_Steps(self._steps_of(account.study), count), finished=over
+            )
 
     def charge(self, account: StudyBudget, charges: Sequence[Charge], *, life: Budget, finish: bool = True) -> None:
         """Join and commit in one step, and `finish` in it too if nothing follows. Without `charges` it only fixes the `life`
@@ -284,7 +286,7 @@ class DurableLedger:
         key = self._mark_key()
         with self._several(), self._writing() as (tables, books):
             require_fixed(books.lives.get(account.dataset), life, account.dataset)
-            self._join(account, Standing.new(account, life), tables, books)
+            self._join(account, StudyBalance.new(account, life), tables, books)
             table.follow(tables, books)
             if charges:
                 marks: tuple[Any, list[Any]] = (mark_of(key, b""), [])
@@ -508,7 +510,7 @@ class DurableLedger:
             table.require_stored(tables, replay)
             return last
 
-    def _join(self, account: StudyBudget, standing: Standing, tables: table.Tables, books: Replay) -> Opened:
+    def _join(self, account: StudyBudget, standing: StudyBalance, tables: table.Tables, books: Replay) -> StudyRecord:
         _require_own_name(tables, books, account.dataset)
         require(account.unit is not None or not account.names_unit, "unit is missing: what the study protects")
         # Checked and reserved in one transaction. Of two studies that ask for the last of a budget, one is refused.
@@ -521,10 +523,10 @@ class DurableLedger:
         entry = table.append_balance(tables, "join", whose, standing, together, body)
         row = (*whose, entry.number, secret)
         tables.execute("INSERT INTO studies (study, dataset, joined, secret) VALUES (?, ?, ?, ?)", row)
-        return Opened(fresh=True, secret=secret, steps=(), finished=False)
+        return StudyRecord(fresh=True, secret=secret, steps=(), finished=False)
 
     def _hold_to(
-        self, life: Budget | None, account: StudyBudget, current: Standing, tables: table.Tables, books: Replay
+        self, life: Budget | None, account: StudyBudget, current: StudyBalance, tables: table.Tables, books: Replay
     ) -> None:
         """Bind the study to `life`, which may have changed with the policy since it was joined."""
         standing = replace(current, life=life)
@@ -532,13 +534,13 @@ class DurableLedger:
         if standing != current:
             table.append_balance(tables, "life", (account.study, account.dataset), standing, together, {})
 
-    def _require_fits(self, account: StudyBudget, standing: Standing, books: Replay) -> Together:
+    def _require_fits(self, account: StudyBudget, standing: StudyBalance, books: Replay) -> OtherStudies:
         """Refuse a study of another kind than the others of its dataset, or beyond their total. Returns what they add up to."""
         if account.private:
             for unit in books.units(account.dataset):
                 require_same_unit(account.called, account.unit, unit, instead=_ONE_KIND)
 
-        def others() -> list[Standing]:
+        def others() -> list[StudyBalance]:
             # Its own reserve, if it was joined before, must not count twice.
             every = books.datasets.get(account.dataset, {})
             return [other for study, other in every.items() if study != account.study]
@@ -573,7 +575,7 @@ def _keyed(tables: table.Tables, fingerprints: Sequence[bytes]) -> list[bytes]:
     return [hmac.digest(key, b"rows" + fingerprint, "sha256") for fingerprint in fingerprints]
 
 
-def _open(books: Replay, study: str) -> tuple[str, Standing]:
+def _open(books: Replay, study: str) -> tuple[str, StudyBalance]:
     """The dataset of a study that is open, and how it stands."""
     require_study(study)
     standing = books.standing(study)

@@ -19,7 +19,7 @@ from eigenveil.core.accounting import Budget, epsilon_of
 from eigenveil.core.ledger import Charge
 from eigenveil.core.unit import PrivacyUnit
 from eigenveil.errors import BudgetExceeded, EigenveilError, require
-from eigenveil.ledger.budget import RunningTotal, Standing, State, StudyBudget, Together
+from eigenveil.ledger.budget import OtherStudies, RunningTotal, State, StudyBalance, StudyBudget
 
 __all__ = [
     "BUDGET_KINDS",
@@ -271,7 +271,7 @@ class StudyReplay:
 
     account: StudyBudget
     joined: str
-    standing: Standing
+    standing: StudyBalance
 
     @property
     def state(self) -> State:
@@ -314,18 +314,18 @@ class DatasetState:
 
     @classmethod
     def of(
-        cls, name: str, standings: Sequence[Standing], life: Budget | None, units: Collection[PrivacyUnit] = ()
+        cls, name: str, standings: Sequence[StudyBalance], life: Budget | None, units: Collection[PrivacyUnit] = ()
     ) -> "DatasetState":
         """The sums over the studies of a dataset, which protect these `units`: one, or none yet."""
         still = [standing for standing in standings if standing.state == "open"]
-        total = Together.of(standings)
+        total = OtherStudies.of(standings)
         return cls(
             name=name,
             open=len(still),
             closed=len(standings) - len(still),
             # The root of a sum of squares: under Gaussian DP the mu of several releases adds up like that.
             spent=math.sqrt(math.fsum(standing.spent**2 for standing in standings)),
-            reserved=math.sqrt(Together.of(still).counts),
+            reserved=math.sqrt(OtherStudies.of(still).counts),
             counted=math.sqrt(total.counts),
             beyond=total.beyond,
             life=life,
@@ -354,7 +354,7 @@ class Replay:
 
     def __init__(self) -> None:
         self.number, self.hash = 0, FIRST  # Of the last entry that was added.
-        self.datasets: dict[str, dict[str, Standing]] = {}  # How every study of a dataset stands.
+        self.datasets: dict[str, dict[str, StudyBalance]] = {}  # How every study of a dataset stands.
         self.joined: dict[str, Entry] = {}  # The entry with which a study was joined.
         self.commits: dict[str, list[int]] = {}  # The numbers of the entries with the steps of a study.
         self.lives: dict[str, Budget | None] = {}  # The total budget that a dataset got last.
@@ -363,7 +363,7 @@ class Replay:
         # 32 bytes for each entry.
         self._hashes = bytearray()
 
-    def standing(self, study: str) -> Standing | None:
+    def standing(self, study: str) -> StudyBalance | None:
         """How a study stands; None if it was never joined."""
         account = self._accounts.get(study)
         return None if account is None else self.datasets[account.dataset][study]
@@ -382,11 +382,11 @@ class Replay:
         """The sums over the studies of a dataset, which has none if it was only declared."""
         return DatasetState.of(name, [*self.datasets.get(name, {}).values()], self.lives.get(name), self.units(name))
 
-    def together(self, dataset: str) -> Together:
+    def together(self, dataset: str) -> OtherStudies:
         """What the studies of a dataset add up to."""
         return self._totals[dataset].together
 
-    def together_after(self, dataset: str, study: str, standing: Standing) -> Together:
+    def together_after(self, dataset: str, study: str, standing: StudyBalance) -> OtherStudies:
         """What they would add up to if a study stood like this."""
         total = self._totals.get(dataset) or RunningTotal()
         return total.after(self.datasets.get(dataset, {}).get(study), standing)
@@ -459,7 +459,7 @@ class Replay:
         if costs and not together.within(standing.life):
             raise LedgerError(f"entry {entry.number} ({entry.kind}) exceeds the total budget of its dataset")
 
-    def _stands(self, entry: Entry) -> Standing:
+    def _stands(self, entry: Entry) -> StudyBalance:
         """How the study stands after this entry, worked out; an error of the kinds `_add` catches if it cannot be."""
         if entry.study is None or entry.dataset is None:
             raise ValueError("an entry about a budget must name a study and its dataset")
@@ -467,10 +467,10 @@ class Replay:
         if entry.kind == "join":
             account = StudyBudget.of(entry.study, entry.dataset, body["account"])
             # The policy is not in the ledger, so the total budget is taken as stated. `_add` checks that it held.
-            life = Standing.of(body["standing"]).life
+            life = StudyBalance.of(body["standing"]).life
             require(current is None, "joined twice")
             require(account.unit is not None or not account.names_unit, "of no kind")
-            standing = Standing.new(account, life)
+            standing = StudyBalance.new(account, life)
             # One kind of guarantee for each dataset, or their sum would mean nothing.
             units = {account.unit} if standing.guarantees and account.unit is not None else set()
             require(len(self.units(entry.dataset) | units) <= 1, "of another kind")
@@ -481,7 +481,7 @@ class Replay:
         if current is None or current.state != "open" or self._accounts[entry.study].dataset != entry.dataset:
             raise ValueError("not an open study of this dataset")
         if entry.kind == "life":
-            return replace(current, life=Standing.of(body["standing"]).life)
+            return replace(current, life=StudyBalance.of(body["standing"]).life)
         if entry.kind in _ENDS:
             return current.closed(_ENDS[entry.kind])
         # Steps are numbered without gaps, so a removed commit cannot hide.

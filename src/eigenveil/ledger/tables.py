@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from eigenveil.core.ledger import Charge
-from eigenveil.ledger.budget import Standing, StudyStep, Together
+from eigenveil.ledger.budget import OtherStudies, StudyBalance, StudyStep
 from eigenveil.ledger.file import LAST, add_entry
 from eigenveil.ledger.replay import FIRST, Entry, LedgerError, Mark, Replay, canonical, charges_in, is_mark_of, seal
 
@@ -121,8 +121,8 @@ def append_balance(
     tables: Tables,
     kind: str,
     account: tuple[str, str],
-    standing: Standing,
-    together: Together,
+    standing: StudyBalance,
+    together: OtherStudies,
     body: Mapping[str, Any],
 ) -> Entry:
     """Write an entry after which a study stands as `standing` says; `account` is the study and its dataset.

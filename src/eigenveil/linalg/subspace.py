@@ -28,7 +28,7 @@ __all__ = [
     "align_signs",
     "captured_variance",
     "check_merge",
-    "found_share",
+    "expected_captured_variance",
     "merge",
     "merge_all",
     "merged_edge",
@@ -90,7 +90,7 @@ def align_signs(basis: Array, target: Array) -> Array:
     return basis * np.where(np.einsum("ij,ij->j", basis, target) < 0, -1.0, 1.0)
 
 
-def found_share(eigenvalues: Array, *, entry: float, dim: int) -> float:
+def expected_captured_variance(eigenvalues: Array, *, entry: float, dim: int) -> float:
     """The share of the sum of leading Gram `eigenvalues`, (k,), that a fit captures, to first order.
 
     Under noise with entries of size `entry` on `dim` columns, a direction of eigenvalue v keeps 1 - dim entry^2 / v^2

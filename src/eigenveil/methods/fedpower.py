@@ -172,7 +172,7 @@ class LocalPower(Task[LocalState, LocalPart, Subspace]):
         # Unlike `max`, `np.maximum` keeps NaN: one hidden spread hides that of the whole.
         return LocalPart(np.add(left.product, right.product), float(np.maximum(left.spread, right.spread)))
 
-    def gridded(self, question: Question, part: LocalPart, *, parts: int) -> LocalPart:
+    def rounded_to_grid(self, question: Question, part: LocalPart, *, parts: int) -> LocalPart:
         """The product rounded to the grid of this round's sensitivity."""
         return LocalPart(on_grid(part.product, self.sensitivity(question), parts=parts), part.spread)
 
@@ -218,7 +218,7 @@ class LocalPower(Task[LocalState, LocalPart, Subspace]):
         """The leading left singular vectors of the last total, whose singular values estimate eigenvalues."""
         return state.space
 
-    def at_rest(self, state: LocalState) -> bool | None:
+    def has_converged(self, state: LocalState) -> bool | None:
         """Whether the last round moved the estimate by no more than the tolerance."""
         return state.movement <= self.tolerance if self.tolerance > 0 else None
 

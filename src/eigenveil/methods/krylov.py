@@ -196,7 +196,7 @@ class KrylovSum(ProductTask[KrylovState]):
             return state.residual <= _ROUNDING * float(state.values[0])
         return state.residual <= max(self.tolerance, TOLD_APART) * gap
 
-    def at_rest(self, state: KrylovState) -> bool | None:
+    def has_converged(self, state: KrylovState) -> bool | None:
         """Whether it has converged, and rounding of the largest value does not hide the difference."""
         if not self.converged(state):
             return False
@@ -367,7 +367,7 @@ class KeptProducts(ProductTask[KeptState]):
         """The estimate from all products, after the last round."""
         return state.space if state.done else None
 
-    def at_rest(self, state: KeptState) -> bool | None:
+    def has_converged(self, state: KeptState) -> bool | None:
         """Not claimed under noise."""
         return None
 

@@ -118,7 +118,7 @@ class PowerIteration(ProductTask[PowerState]):
             return None
         return ritz(state.basis, state.product, rank=self.rank or self.begin.shape[1])
 
-    def at_rest(self, state: PowerState) -> bool | None:
+    def has_converged(self, state: PowerState) -> bool | None:
         """Whether the last round moved the directions by no more than the tolerance."""
         return state.movement is not None and state.movement <= self.tolerance if self.tolerance > 0 else None
 

@@ -18,7 +18,7 @@ from eigenveil.core.accounting import Budget
 from eigenveil.core.domain import SHIFT, Domain
 from eigenveil.core.exact import minus_outer
 from eigenveil.core.mechanism import Bounded
-from eigenveil.core.noise import LARGEST_SCALE, Noise, Rounded
+from eigenveil.core.noise import LARGEST_SCALE, Noise, RoundedGaussian
 from eigenveil.core.rows import Block, Rows, block_size
 from eigenveil.core.sums import CONTRACTION, require_contraction
 from eigenveil.core.unit import Neighbours
@@ -216,7 +216,7 @@ class Segments(SumTask[SegmentsState, Subspace]):
 
     def _drawn(self, count: int) -> NDArray[np.int64]:
         # With a deviation that far beyond the clip, every score is plus or minus the clip anyway.
-        return Rounded(min(self.deviation / self._score_unit, LARGEST_SCALE)).draw(self.noise, count)
+        return RoundedGaussian(min(self.deviation / self._score_unit, LARGEST_SCALE)).draw(self.noise, count)
 
     def sensitivity(self, question: Question) -> float:
         """B clip or 2 B clip at a start, and that of one product after it."""
@@ -292,7 +292,7 @@ class Segments(SumTask[SegmentsState, Subspace]):
             return None
         return _ordered(directions, np.append(state.values, [state.value] * state.current.shape[1]))
 
-    def at_rest(self, state: SegmentsState) -> bool | None:
+    def has_converged(self, state: SegmentsState) -> bool | None:
         """Whether no finished component moved by more than the tolerance in its last round."""
         return state.movement is not None and state.movement <= self.tolerance if self.tolerance > 0 else None
 
@@ -321,7 +321,7 @@ class _WholeStart:
                 rows = self._domain.whole(block.piece(start, _AT_ONCE), unit=self._unit)
                 self._total.add(scores[start : start + _AT_ONCE].astype(np.float64) @ rows, len(rows))
             return
-        part = self._domain.whole_sparse(block, unit=self._unit)
+        part = self._domain.to_grid_sparse(block, unit=self._unit)
         stored, shift = part.rows.astype(np.int64), part.shift.astype(np.int64)
         # Products of this many rows and scores add up below 2^62, so int64 does not overflow.
         for start in range(0, len(block), self._most):

@@ -16,7 +16,7 @@ import numpy as np
 from eigenveil.core.domain import Domain
 from eigenveil.core.mechanism import Bounded, Exact, Mechanism
 from eigenveil.core.noise import Noise
-from eigenveil.core.rows import Rows, block_size, is_elsewhere
+from eigenveil.core.rows import Rows, block_size, is_remote
 from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import Symmetric
 from eigenveil.errors import require
@@ -196,7 +196,7 @@ class SiteSpaces(Task[Subspace | None, tuple[SiteSpace, ...], Subspace]):
     def _space(self, rows: Rows, mechanism: Mechanism) -> Subspace:
         """At most as many directions of these rows as are sent, without those of zero weight."""
         count, dim = rows.shape[0], self.domain.dim
-        if mechanism.scale(1.0) == 0 and not rows.sparse and count < dim and not is_elsewhere(rows):
+        if mechanism.scale(1.0) == 0 and not rows.sparse and count < dim and not is_remote(rows):
             # Fewer numbers than the Gram matrix has. The infinite sensitivity makes every noise mechanism refuse the rows.
             blocks = [dense(self.domain, block, squared=True) for block in rows.blocks(block_size(rows))]
             bounded = Bounded(np.concatenate([np.empty((0, dim)), *blocks]), math.inf)

@@ -12,7 +12,7 @@ import numpy as np
 
 from eigenveil.core.domain import Domain
 from eigenveil.core.mechanism import Bounded
-from eigenveil.core.noise import Noise, Rounded
+from eigenveil.core.noise import Noise, RoundedGaussian
 from eigenveil.core.rows import Rows, block_size
 from eigenveil.data.rows import Symmetric
 from eigenveil.errors import require
@@ -218,7 +218,7 @@ class PublishedSegments(SumTask[PublishedState, Subspace]):
         step = 2.0 ** (math.frexp(sigma)[1] - _STEP_BITS)
         # Without a guarantee nothing is clipped: sigma does not hide scores so large that they lose steps.
         noisy = np.rint(scores / step)
-        noisy += Rounded(sigma / step).draw(self.noise, len(scores))
+        noisy += RoundedGaussian(sigma / step).draw(self.noise, len(scores))
         return np.multiply(noisy, step)
 
     @property

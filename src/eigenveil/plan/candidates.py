@@ -18,7 +18,7 @@ from eigenveil.plan.streams import StreamPlan, plan_stream, stream_split
 from eigenveil.protocols.masked.terms import require_survivors
 from eigenveil.tasks.fit.gaps import Extent, Split, split_budget
 from eigenveil.tasks.fit.search import NORMS, least_for_a_bound
-from eigenveil.tasks.fit.units import ENTRIES, least_for_units
+from eigenveil.tasks.fit.units import ENTRIES, min_people_for_scale
 from eigenveil.trackers import published_as
 from eigenveil.trackers.sums import MEAN_SHARE
 
@@ -47,7 +47,7 @@ class Candidate:
     """A method as it would be run.
 
     - `split` divides the budget.
-    - `louder` is the noise on the components over that of one curator with the same budget, and `mean_louder` the same
+    - `noise_inflation` is the noise on the components over that of one curator with the same budget, and `mean_louder` the same
       for the search before them.
     - `min_people` is the number of people that the search for a bound or units needs, 0 where there is none.
     - `neighbours` is the relation of its guarantee.
@@ -59,7 +59,7 @@ class Candidate:
     unknown: tuple[str, ...]
     plan: MethodPlan | StreamPlan
     split: Split
-    louder: float
+    noise_inflation: float
     neighbours: Neighbours
     mean_louder: float = 1.0
     min_people: int = 0
@@ -74,7 +74,7 @@ class Candidate:
 
     def multiplier(self, mu: float, steps: int) -> float:
         """The noise on a sum over its sensitivity, if components get all of `mu` that `steps` for the mean leave."""
-        return self.louder / (mu * math.sqrt(self.split.main(steps)))
+        return self.noise_inflation / (mu * math.sqrt(self.split.main(steps)))
 
 
 def candidate_of(facts: Facts, method: str) -> Candidate:
@@ -121,7 +121,7 @@ def _sums(facts: Facts, setting: Setting, name: str) -> Candidate:
     if setting in ("peers", "peers-independent"):
         # Parts go up a spanning tree, and the sum comes down again.
         sent *= 2
-    louder, refused = _louder(
+    noise_inflation, refused = _louder(
         facts,
         setting,
         leaf,
@@ -135,10 +135,10 @@ def _sums(facts: Facts, setting: Setting, name: str) -> Candidate:
         unknown=unknown_of(facts, params),
         plan=plan,
         split=split,
-        louder=louder,
+        noise_inflation=noise_inflation,
         neighbours=facts.neighbours,
         # Sites that merge their own matrices still search together, each with a curator's noise.
-        mean_louder=math.sqrt(facts.sites) if leaf.averages_subspaces else louder,
+        mean_louder=math.sqrt(facts.sites) if leaf.averages_subspaces else noise_inflation,
         memory=8 * held,
         rounds=rounds + around if setting != "curator" else 0,
         traffic=sent,
@@ -165,7 +165,7 @@ def _least(candidate: Candidate, facts: Facts) -> int:
     noise = candidate.mean_louder / facts.budget.mu
     match facts.seeks:
         case "units":
-            return math.ceil(least_for_units(facts.dim, noise))
+            return math.ceil(min_people_for_scale(facts.dim, noise))
         case "bound":
             return math.ceil(least_for_a_bound(noise))
     return 0
@@ -255,9 +255,9 @@ def _stream(facts: Facts, name: str) -> Candidate:
     plan, refused = _attempt(planned, None if facts.memory_limit == MEMORY_LIMIT else facts.memory_limit)
     blocks = -(-facts.people // plan.block) if plan.kind.every_block else 1
     # Part of each release goes to the sum of rows, from which the mean comes.
-    louder = 1.0 / math.sqrt(1 - MEAN_SHARE) if facts.center == "private" else 1.0
+    noise_inflation = 1.0 / math.sqrt(1 - MEAN_SHARE) if facts.center == "private" else 1.0
     if not plan.kind.apart:
-        louder *= math.sqrt(plan.kind.noise_variance(blocks))
+        noise_inflation *= math.sqrt(plan.kind.noise_variance(blocks))
     if plan.kind.publishes != name:
         refused = refused or f"{published_as(name).too_large}: use stream/{plan.kind.publishes}"
     params = params_of(facts, f"stream/{name}", plan, near)
@@ -267,7 +267,7 @@ def _stream(facts: Facts, name: str) -> Candidate:
         unknown=unknown_of(facts, params),
         plan=plan,
         split=split,
-        louder=louder,
+        noise_inflation=noise_inflation,
         neighbours=near,
         oversample=oversample,
         blocks=blocks,

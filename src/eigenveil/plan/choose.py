@@ -10,7 +10,7 @@ from typing import Final, final
 from eigenveil.core.accounting import Budget
 from eigenveil.core.unit import Neighbours, gram_sensitivity
 from eigenveil.errors import ParameterError, require, require_param
-from eigenveil.linalg import Array, found_share
+from eigenveil.linalg import Array, expected_captured_variance
 from eigenveil.methods import METHODS, Method, MethodPlan, PlanRequest, method_of, methods_in
 from eigenveil.methods.base import LocalSteps
 from eigenveil.plan.spectrum import Spectrum, guessed_eigenvalues, require_rank
@@ -176,7 +176,7 @@ def _captured(spectrum: Spectrum, people: int | None, rank: int, entry: float) -
         return None
     require(people >= 1, f"people must be at least 1, got {people}")
     top = people * spectrum.values[:rank]
-    return max(found_share(top, entry=entry, dim=spectrum.dim), spectrum.at_random(rank))
+    return max(expected_captured_variance(top, entry=entry, dim=spectrum.dim), spectrum.at_random(rank))
 
 
 def plan_sites(

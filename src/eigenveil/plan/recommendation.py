@@ -9,7 +9,7 @@ from typing import Final, Literal, TypeVar, final
 
 from eigenveil.core.accounting import Budget
 from eigenveil.errors import ParameterError, require_param
-from eigenveil.linalg import found_share
+from eigenveil.linalg import expected_captured_variance
 from eigenveil.params.declarations.streaming import StreamingParams
 from eigenveil.params.declare import declared
 from eigenveil.plan.candidates import candidate_of
@@ -159,7 +159,9 @@ def hopeless(facts: Facts, method: str) -> tuple[float, float] | None:
     # The norm of symmetric noise is 2 sqrt(d) of its entries.
     candidate = candidate_of(facts, method)
     entry = candidate.noise / (2 * math.sqrt(facts.dim))
-    if found_share(facts.people * values, entry=entry, dim=facts.dim) - nothing >= 3 * _CLEAR * (1 - nothing):
+    if expected_captured_variance(facts.people * values, entry=entry, dim=facts.dim) - nothing >= 3 * _CLEAR * (
+        1 - nothing
+    ):
         return None
     if facts.dim >= _WIDE and facts.people * values[0] * _HIDDEN < math.sqrt(facts.dim) * entry:
         return nothing, nothing

@@ -210,7 +210,7 @@ _ONE_RELEASE: Final = MethodPlan(method=covariance.METHOD.name, width=0, rounds=
 class RehearsalTrial:
     """All that a rehearsed fit depends on and nothing else, so that equal trials have equal outcomes.
 
-    `louder` is the noise on the components over a curator's, and `mean_louder` the same for the search before them.
+    `noise_inflation` is the noise on the components over a curator's, and `mean_louder` the same for the search before them.
     `means` are the steps of the search that release a mean inside a bound or units found by the others. It is None
     where nothing but the mean is searched for.
     """
@@ -222,7 +222,7 @@ class RehearsalTrial:
     plan: MethodPlan | StreamPlan
     split: Split
     neighbours: Neighbours
-    louder: float
+    noise_inflation: float
     mean_louder: float
     sites: int
     oversample: int
@@ -242,7 +242,7 @@ class RehearsalTrial:
             merges = method_of(plan.method).averages_subspaces
             plan = replace(plan, reason="")
         # Rounded, so that settings with almost the same noise are equal trials and hit the cache.
-        louder = math.exp(round(math.log(candidate.louder) / _ALIKE) * _ALIKE)
+        noise_inflation = math.exp(round(math.log(candidate.noise_inflation) / _ALIKE) * _ALIKE)
         spectrum = facts.spectrum
         if facts.seeks == "bound":
             spectrum = spectrum.in_found_bound(facts.people, facts.budget.mu / candidate.mean_louder)
@@ -255,8 +255,8 @@ class RehearsalTrial:
             split=split,
             # Blanking a row changes a sum as much as adding one does: both relations share a rehearsal.
             neighbours=Neighbours.ZERO_OUT if candidate.neighbours is Neighbours.ADD_REMOVE else candidate.neighbours,
-            louder=louder,
-            mean_louder=candidate.mean_louder if merges else louder,
+            noise_inflation=noise_inflation,
+            mean_louder=candidate.mean_louder if merges else noise_inflation,
             sites=facts.sites if merges else 1,
             oversample=candidate.oversample if isinstance(plan, StreamPlan) else 0,
             means=_means(facts, split),
@@ -350,14 +350,14 @@ def _fit(trial: RehearsalTrial, values: Array, seed: int, *, columns: int) -> tu
         max_columns = max(columns, 2 * trial.rank)
         if len(values) > max_columns:
             fewer = condensed(values, max_columns, rank=trial.rank)
-            captured, sine = _outcome(trial, fewer, seed, louder=math.sqrt(len(values) / max_columns))
+            captured, sine = _outcome(trial, fewer, seed, noise_inflation=math.sqrt(len(values) / max_columns))
             base, floor = (Spectrum(values=drawn, source="").at_random(trial.rank) for drawn in (fewer, values))
             beyond = (captured - base) / (1 - base) if base < 1 else 1.0
             return min(1.0, max(0.0, floor + beyond * (1 - floor))), sine
-    return _outcome(trial, values, seed, louder=1.0)
+    return _outcome(trial, values, seed, noise_inflation=1.0)
 
 
-def _outcome(trial: RehearsalTrial, values: Array, seed: int, *, louder: float) -> tuple[float, float]:
+def _outcome(trial: RehearsalTrial, values: Array, seed: int, *, noise_inflation: float) -> tuple[float, float]:
     plan = trial.plan
     shift, steps = None, 0
     if trial.split.mean and trial.means == ():
@@ -369,14 +369,14 @@ def _outcome(trial: RehearsalTrial, values: Array, seed: int, *, louder: float) 
             len(values),
             people=trial.people,
             shares=trial.split.mean,
-            multiplier=louder * trial.mean_louder / trial.mu,
+            multiplier=noise_inflation * trial.mean_louder / trial.mu,
             neighbours=trial.neighbours,
             # Nobody knows how far out the mean is, so every other fit has it far out.
             far=seed % 2 == 1,
             rng=np.random.default_rng([seed, 1]),
         )
         shift = math.sqrt(trial.people) * error
-    multiplier = louder * trial.louder / (trial.mu * math.sqrt(trial.split.main(steps)))
+    multiplier = noise_inflation * trial.noise_inflation / (trial.mu * math.sqrt(trial.split.main(steps)))
     scene = Scene(
         gram=trial.people * values,
         shift=shift,

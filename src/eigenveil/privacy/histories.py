@@ -133,7 +133,7 @@ class Histories(FloatRegion):
         rows /= unit
         return np.floor(rows, out=rows)
 
-    def whole_sparse(self, block: Block, *, unit: float, squared: bool = False) -> SparseBlock:
+    def to_grid_sparse(self, block: Block, *, unit: float, squared: bool = False) -> SparseBlock:
         """The rows of a sparse block in whole numbers of `unit`, rounded down."""
         part = self.sparse(block, squared=squared)
         part.rows.data = np.floor(part.rows.data / unit)
@@ -171,7 +171,7 @@ class Histories(FloatRegion):
         """
         items, degrees = self._items(block)
         if self.weights is not None:
-            rows = self.whole_sparse(block, unit=_UNIT).rows if block.sparse else self.whole(block, unit=_UNIT)
+            rows = self.to_grid_sparse(block, unit=_UNIT).rows if block.sparse else self.whole(block, unit=_UNIT)
             scores = np.trunc((rows @ basis) * (_UNIT / _WEIGHTED_SCORE))
             return Scored(rows=rows, scores=scores, unit=_UNIT * _WEIGHTED_SCORE, largest=1 / _WEIGHTED_SCORE)
         scores = (items @ basis) * (self._shares(degrees) / _SCORE)[:, None]

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from eigenveil.core.ledger import Slot
 from eigenveil.core.mechanism import STRIP, Bounded, Calibrated, Mechanism, symmetric_noise
-from eigenveil.core.noise import ROOT_HALF, Noise, Rounded, steps_of, values_of
+from eigenveil.core.noise import ROOT_HALF, Noise, RoundedGaussian, steps_of, values_of
 from eigenveil.core.threads import Array
 from eigenveil.errors import require
 
@@ -94,12 +94,12 @@ def packed_noise(noise: Noise, deviation: float, shape: tuple[int, ...], *, symm
     """
     size = packed_size(shape, symmetric=symmetric)
     if not symmetric:
-        return Rounded(deviation).draw(noise, size)
-    drawn = Rounded(deviation * ROOT_HALF).draw(noise, size)
+        return RoundedGaussian(deviation).draw(noise, size)
+    drawn = RoundedGaussian(deviation * ROOT_HALF).draw(noise, size)
     dim = shape[0]
     # Row i of the triangle begins with its diagonal entry, after rows of dim, dim - 1, ... entries.
     diagonal = np.cumsum(np.arange(dim, 0, -1)) - np.arange(dim, 0, -1)
-    drawn[diagonal] = Rounded(deviation).draw(noise, dim)
+    drawn[diagonal] = RoundedGaussian(deviation).draw(noise, dim)
     return drawn
 
 
@@ -136,7 +136,7 @@ def release_packed(
         return pack(mechanism.release(private, label=label, share=share, slot=slot), symmetric=True)
     # Step and noise are those of the whole matrix: half of it determines the rest.
     drawn = mechanism.charged(sensitivity, side * side, label=label, share=share, slot=slot)
-    return packed if drawn is None else _plus_packed(packed, side, drawn)
+    return packed if drawn is None else _add_packed_noise(packed, side, drawn)
 
 
 def release_columns(
@@ -164,7 +164,7 @@ def release_columns(
     return columns_released(slices, dim=dim, step=drawn.step, deviation=drawn.deviation, noise=drawn.noise)
 
 
-def _plus_packed(packed: Array, side: int, drawn: Calibrated) -> Array:
+def _add_packed_noise(packed: Array, side: int, drawn: Calibrated) -> Array:
     """The matrix in whole steps plus symmetric noise, in its own memory and a row at a time."""
     offset = 0
     for start, stop, more, diagonal in symmetric_noise(side, drawn.deviation, drawn.noise):
@@ -231,12 +231,12 @@ class _Tiles:
     reproducible: bool
     dim: int
     deviation: float
-    _on: Rounded = field(init=False)
-    _off: Rounded = field(init=False)
+    _on: RoundedGaussian = field(init=False)
+    _off: RoundedGaussian = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_on", Rounded(self.deviation))
-        object.__setattr__(self, "_off", Rounded(self.deviation * ROOT_HALF))
+        object.__setattr__(self, "_on", RoundedGaussian(self.deviation))
+        object.__setattr__(self, "_off", RoundedGaussian(self.deviation * ROOT_HALF))
 
     def __repr__(self) -> str:
         # The key is not shown: with it, anyone could subtract the noise.

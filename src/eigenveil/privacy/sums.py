@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eigenveil.core import sums as exact
-from eigenveil.core.domain import FARTHEST, SHIFT, Domain, Gaps, Region, center_scores, unit_of
+from eigenveil.core.domain import FARTHEST, SHIFT, Domain, MissingPolicy, Region, center_scores, unit_of
 from eigenveil.core.exact import exact_product
 from eigenveil.core.mechanism import Bounded
 from eigenveil.core.noise import step_of, steps_of
@@ -275,7 +275,7 @@ def whole_scores(rows: Rows, *, basis: Array, domain: Domain) -> Array:
             block.weights is None, "scores need one row for each person: a table with several rows per person has none"
         )
         if block.sparse:
-            part = domain.whole_sparse(block, unit=unit)
+            part = domain.to_grid_sparse(block, unit=unit)
             scores = part.rows @ basis
             if center is not None:
                 scores -= np.outer(part.shift * (SHIFT / unit), center_scores(center, basis))
@@ -312,13 +312,13 @@ def bounded_count(rows: Rows, *, neighbours: Neighbours) -> Bounded:
     return exact.bounded_count(rows, neighbours=neighbours)
 
 
-def bounded_kept(rows: Rows, *, gaps: Gaps) -> Bounded:
+def bounded_kept(rows: Rows, *, gaps: MissingPolicy) -> Bounded:
     """The number of people whose rows are complete, a scalar."""
     _require_rows(rows)
     return exact.bounded_kept(rows, gaps=gaps)
 
 
-def bounded_observed(rows: Rows, *, gaps: Gaps) -> Bounded:
+def bounded_observed(rows: Rows, *, gaps: MissingPolicy) -> Bounded:
     """How many people have each entry, (c,)."""
     _require_rows(rows)
     return exact.bounded_observed(rows, gaps=gaps)

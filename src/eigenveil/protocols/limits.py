@@ -15,19 +15,19 @@ from eigenveil.protocols.masked.session import bundle_size
 from eigenveil.protocols.masked.shamir import SHARE_BYTES
 from eigenveil.protocols.masked.terms import DECLINED, MaskedTerms
 from eigenveil.protocols.messages import (
-    Again,
     Ask,
     Body,
-    Brief,
+    Contribution,
     Decline,
     Done,
-    Give,
-    Here,
-    Leave,
+    KeepAlive,
     Masked,
-    Pass,
+    PartialSum,
     PeerKey,
-    Return,
+    PeersDropped,
+    ResendRequest,
+    StepReply,
+    StepRequest,
 )
 from eigenveil.protocols.wire import KindLimit, MessageLimits, name_bytes
 
@@ -69,10 +69,10 @@ def limits_for(role: Role, size: FitSize, names: Iterable[str], masked: MaskedTe
 
 def _between_peers(size: FitSize, names: int) -> Kinds:
     return {
-        (Pass, ""): KindLimit(numbers=size.part, arrays=1, data=_TERMS, names=names),
-        (Again, ""): KindLimit(data=_TERMS, names=names),
-        (Here, ""): KindLimit(names=names),
-        (Leave, ""): KindLimit(data=_TERMS, names=names),
+        (PartialSum, ""): KindLimit(numbers=size.part, arrays=1, data=_TERMS, names=names),
+        (ResendRequest, ""): KindLimit(data=_TERMS, names=names),
+        (KeepAlive, ""): KindLimit(names=names),
+        (PeersDropped, ""): KindLimit(data=_TERMS, names=names),
         (PeerKey, ""): KindLimit(data=POINT + SIGNATURE + _TERMS, names=names),
     }
 
@@ -93,13 +93,13 @@ def _questions(size: FitSize, names: int) -> Kinds:
 
 def _parts(size: FitSize, names: int) -> Kinds:
     return {
-        (Give, ""): KindLimit(numbers=size.part, arrays=_ARRAYS, names=names),
+        (Contribution, ""): KindLimit(numbers=size.part, arrays=_ARRAYS, names=names),
         (Decline, ""): KindLimit(names=names),
     }
 
 
 # Of the masked steps, the bytes besides the table, the entries of the table, and the bytes of each. `protocols.masked` has what
-# they are: docstrings of `MaskedMember` and `MaskedExchange`.
+# they are: docstrings of `MaskedMember` and `SecureAggregationRound`.
 
 
 def _briefs(terms: MaskedTerms, names: int) -> Kinds:
@@ -120,7 +120,7 @@ def _briefs(terms: MaskedTerms, names: int) -> Kinds:
         "open": (0, *signed),
         **(dict.fromkeys(("roster claim", "list claim"), (bits + KEY, 0, 0)) if terms.checks else {}),
     }
-    return _steps(Brief, steps, names)
+    return _steps(StepRequest, steps, names)
 
 
 def _masked_parts(size: FitSize, terms: MaskedTerms, names: int) -> Kinds:
@@ -140,7 +140,7 @@ def _masked_parts(size: FitSize, terms: MaskedTerms, names: int) -> Kinds:
     signed = {step: (max(data, len(DECLINED)) + SIGNATURE, *table) for step, (data, *table) in steps.items()}
     return {
         (Masked, ""): KindLimit(numbers=size.part, arrays=1, data=SIGNATURE, names=names),
-        **_steps(Return, signed, names),
+        **_steps(StepReply, signed, names),
     }
 
 

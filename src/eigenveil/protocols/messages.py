@@ -12,20 +12,20 @@ from eigenveil.tasks.base import Question
 
 __all__ = [
     "LONGEST_NAME",
-    "Again",
     "Ask",
     "Body",
-    "Brief",
+    "Contribution",
     "Decline",
     "Done",
-    "Give",
-    "Here",
-    "Leave",
+    "KeepAlive",
     "Masked",
     "Message",
-    "Pass",
+    "PartialSum",
     "PeerKey",
-    "Return",
+    "PeersDropped",
+    "ResendRequest",
+    "StepReply",
+    "StepRequest",
     "Table",
 ]
 
@@ -60,7 +60,7 @@ class Ask(_InRound):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Give(_InRound):
+class Contribution(_InRound):
     """Site to hub: its part of a round. An inner node of a tree names the sites below it that are `missing` from the part.
 
     `half` says that the arrays are symmetric matrices, of which half is sent: whole matrices, or flat and packed already.
@@ -87,7 +87,7 @@ class Done(_InRound):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Brief(_InRound):
+class StepRequest(_InRound):
     """Hub to site, for masked sums: one `step` between two questions, with its `data` and an entry from each other site."""
 
     step: str
@@ -102,8 +102,8 @@ class Brief(_InRound):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Return(_InRound):
-    """Site to hub: its answer to a `Brief`, with an entry for each other site and the site's signature."""
+class StepReply(_InRound):
+    """Site to hub: its answer to a `StepRequest`, with an entry for each other site and the site's signature."""
 
     step: str
     data: bytes
@@ -128,7 +128,7 @@ class Masked(_InRound):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Pass(_InRound):
+class PartialSum(_InRound):
     """Peer to neighbour: its numbers, (n,), in one `step` of summing a round.
 
     The task is at `stage`. Peers in `without` are left behind, and round `base` began again without them. All that the peers
@@ -150,7 +150,7 @@ class Pass(_InRound):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Again(_InRound):
+class ResendRequest(_InRound):
     """Peer to neighbour: your numbers of this step have not arrived, send them again."""
 
     step: int
@@ -164,13 +164,13 @@ class Again(_InRound):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Here(_InRound):
+class KeepAlive(_InRound):
     """Peer to neighbour: I am alive and have nothing to send yet, because I wait for others."""
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Leave(_InRound):
+class PeersDropped(_InRound):
     """Peer to neighbour: the peers `gone` are left behind, and round `round` begins again without them."""
 
     # All peers left behind so far, because an earlier message may have been lost.
@@ -193,7 +193,20 @@ class PeerKey(_InRound):
     again: bool = False
 
 
-Body: TypeAlias = Ask | Give | Decline | Done | Brief | Return | Masked | Pass | Again | Here | Leave | PeerKey
+Body: TypeAlias = (
+    Ask
+    | Contribution
+    | Decline
+    | Done
+    | StepRequest
+    | StepReply
+    | Masked
+    | PartialSum
+    | ResendRequest
+    | KeepAlive
+    | PeersDropped
+    | PeerKey
+)
 
 
 @final

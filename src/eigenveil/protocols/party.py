@@ -52,7 +52,7 @@ class Party(ABC):
         """The messages to send when the wait is over."""
         return []
 
-    def rejoined(self, other: str) -> list[Message]:
+    def on_reconnect(self, other: str) -> list[Message]:
         """The messages to a party that can be reached again. Messages between the two may have been lost both ways."""
         return []
 

@@ -239,7 +239,7 @@ class SlotHub(Asker):
         self._now.receive(message.sender, message.body)
         return self._close(self._now) if self._now.complete else []
 
-    def rejoined(self, other: str) -> list[Message]:
+    def on_reconnect(self, other: str) -> list[Message]:
         """The result, or what is still awaited from this one. Under masks it may be in the next exchange of keys."""
         if self._back is not None:
             self._back(other)
@@ -247,7 +247,7 @@ class SlotHub(Asker):
 
     def owed(self, other: str) -> list[Message]:
         """The result, or what is still awaited from this one."""
-        return super().rejoined(other)
+        return super().on_reconnect(other)
 
     @property
     def _most_tries(self) -> int:

@@ -22,7 +22,7 @@ from eigenveil.errors import BudgetExceeded, PeerError, require
 from eigenveil.linalg import Array
 from eigenveil.privacy.lattice import Share
 from eigenveil.protocols.masked.member import MaskedMember
-from eigenveil.protocols.messages import Ask, Decline, Done, Give, Masked, Message
+from eigenveil.protocols.messages import Ask, Contribution, Decline, Done, Masked, Message
 from eigenveil.protocols.party import Party, require_asked
 from eigenveil.tasks.base import Question
 from eigenveil.tasks.slot_sums import SlotSums
@@ -118,9 +118,9 @@ class SlotMember(SlotParty[tuple[Array, ...]]):
         """
         return self._kept_once(slot, lambda: self._task.sent(Question(slot), closed, self._mechanism(slot)))
 
-    def halved(self, slot: int) -> bool:
+    def has_symmetric_parts(self, slot: int) -> bool:
         """Whether the part of a slot is a symmetric matrix, so that half of it is enough."""
-        return self._task.halved(Question(slot))
+        return self._task.has_symmetric_parts(Question(slot))
 
     def receive(self, message: Message) -> list[Message]:
         """The part of the slot asked for, or that there is none."""
@@ -139,7 +139,7 @@ class SlotMember(SlotParty[tuple[Array, ...]]):
         """Restore which round this site has answered; what it said is in `kept`."""
         self.receive(message)
 
-    def _on_ask(self, round_: int, question: Question) -> Give | Decline:
+    def _on_ask(self, round_: int, question: Question) -> Contribution | Decline:
         if self.result is not None:
             raise PeerError(self._hub, "asked again after the result")
         # The hub has closed an older round, so an answer to it would count nowhere.
@@ -157,7 +157,7 @@ class SlotMember(SlotParty[tuple[Array, ...]]):
         # The hub is not told why: the slot may be open, or left out, or its charge was refused.
         if slot not in self._kept:
             return Decline(round_)
-        return Give(round=round_, arrays=self._kept[slot], half=self._task.halved(question))
+        return Contribution(round=round_, arrays=self._kept[slot], half=self._task.has_symmetric_parts(question))
 
 
 Words = NDArray[np.uint64]

@@ -22,20 +22,20 @@ from eigenveil.linalg import Array
 from eigenveil.privacy.released import packed_side
 from eigenveil.protocols.messages import (
     LONGEST_NAME,
-    Again,
     Ask,
     Body,
-    Brief,
+    Contribution,
     Decline,
     Done,
-    Give,
-    Here,
-    Leave,
+    KeepAlive,
     Masked,
     Message,
-    Pass,
+    PartialSum,
     PeerKey,
-    Return,
+    PeersDropped,
+    ResendRequest,
+    StepReply,
+    StepRequest,
 )
 from eigenveil.tasks.base import Question
 
@@ -120,7 +120,7 @@ def encode(message: Message) -> bytes:
     """
     head, arrays = _head(message)
     text = _text(head)
-    half = isinstance(message.body, Give) and message.body.half
+    half = isinstance(message.body, Contribution) and message.body.half
     numbers = [_triangle(array) if half and array.ndim == 2 else array for array in arrays]
     kind = _NUMBERS[isinstance(message.body, Masked)]
     raw = (np.ascontiguousarray(array, dtype=kind).reshape(-1).view(np.uint8).data for array in numbers)
@@ -149,7 +149,7 @@ def in_round(pieces: Iterable[bytes], round_: int) -> bytes:
 def size(message: Message) -> int:
     """The number of bytes that `encode` would make, without making them."""
     head, arrays = _head(message)
-    half = isinstance(message.body, Give) and message.body.half
+    half = isinstance(message.body, Contribution) and message.body.half
     numbers = sum(8 * (_half(len(a)) if half and a.ndim == 2 else a.size) for a in arrays)
     return _FRAME.size + _head_size(tuple(head.items())) + sum(map(len, _pieces(message.body))) + numbers
 
@@ -234,7 +234,7 @@ def _text(head: Any) -> bytes:
 def _pieces(body: Body) -> list[bytes]:
     """What is already bytes, in the order sent."""
     pieces = [getattr(body, name) for name in _FORMS[type(body)].pieces]
-    return [*pieces, *(piece for _, piece in body.table)] if isinstance(body, Brief | Return) else pieces
+    return [*pieces, *(piece for _, piece in body.table)] if isinstance(body, StepRequest | StepReply) else pieces
 
 
 def _head(message: Message) -> tuple[dict[str, Any], tuple[NDArray[Any], ...]]:
@@ -246,7 +246,7 @@ def _head(message: Message) -> tuple[dict[str, Any], tuple[NDArray[Any], ...]]:
         head["lengths"] = tuple(map(len, pieces))
     arrays = (getattr(body, form.vector),) if form.vector else getattr(_with_field(body, "arrays"), "arrays", ())
     # The shape of a packed matrix is that of the whole one: how much of it is sent is said by `half`.
-    packed = isinstance(body, Give) and body.half
+    packed = isinstance(body, Contribution) and body.half
     head["shapes"] = tuple((packed_side(len(a)),) * 2 if packed and a.ndim == 1 else a.shape for a in arrays)
     return head, arrays
 
@@ -386,21 +386,23 @@ class _Form:
 # change them.
 _FORMS: Final[Mapping[type[Body], _Form]] = {
     Ask: _Form(kind="ask", head={"step": _whole, "stage": _stage, "without": _names}, has_arrays=True),
-    Give: _Form(kind="give", head={"missing": _names, "half": _flag}, has_arrays=True),
+    Contribution: _Form(kind="give", head={"missing": _names, "half": _flag}, has_arrays=True),
     Decline: _Form(kind="decline"),
     Done: _Form(kind="done", has_arrays=True),
-    Brief: _Form(kind="brief", head={"step": _name, "names": _names}, pieces=("data",), has_table=True),
-    Return: _Form(kind="return", head={"step": _name, "names": _names}, pieces=("signature", "data"), has_table=True),
+    StepRequest: _Form(kind="brief", head={"step": _name, "names": _names}, pieces=("data",), has_table=True),
+    StepReply: _Form(
+        kind="return", head={"step": _name, "names": _names}, pieces=("signature", "data"), has_table=True
+    ),
     Masked: _Form(kind="masked", vector="limbs", pieces=("signature",)),
-    Pass: _Form(
+    PartialSum: _Form(
         kind="pass",
         head={"step": _whole, "stage": _stage, "without": _names, "base": _whole},
         vector="values",
         pieces=("terms",),
     ),
-    Again: _Form(kind="again", head={"step": _whole, "without": _names, "base": _whole}, pieces=("terms",)),
-    Here: _Form(kind="here"),
-    Leave: _Form(kind="leave", head={"gone": _names}, pieces=("terms",)),
+    ResendRequest: _Form(kind="again", head={"step": _whole, "without": _names, "base": _whole}, pieces=("terms",)),
+    KeepAlive: _Form(kind="here"),
+    PeersDropped: _Form(kind="leave", head={"gone": _names}, pieces=("terms",)),
     PeerKey: _Form(
         kind="key",
         head={"origin": _name, "target": _name, "again": _flag},

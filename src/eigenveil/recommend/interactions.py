@@ -18,7 +18,7 @@ from eigenveil.core.rows import require_real
 from eigenveil.data.columns import as_numbers, require_numbers
 from eigenveil.data.frames import as_arrow, is_arrow_like
 from eigenveil.data.people import require_ids
-from eigenveil.errors import ColumnsError, listed, require, require_param
+from eigenveil.errors import ColumnsError, join_names, require, require_param
 from eigenveil.estimators.checks import is_real
 
 __all__ = ["Interactions", "checked_interactions", "is_whole", "ones_at", "require_names_of_one_line"]
@@ -245,7 +245,7 @@ def _from_pandas(frame: Any, name: str) -> Any:
     bad = [f"{column} ({kind})" for column, kind in frame.dtypes.items() if kind.kind not in "biuf"]
     require(
         not bad,
-        f"{name}: these columns are not numbers: {listed(bad)}. Leave them out or code them as numbers",
+        f"{name}: these columns are not numbers: {join_names(bad)}. Leave them out or code them as numbers",
     )
     if frame.shape[1] and all(getattr(kind, "fill_value", None) == 0 for kind in frame.dtypes):
         return frame.sparse.to_coo()

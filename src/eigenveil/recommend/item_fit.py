@@ -1,6 +1,6 @@
 """`ItemFit`: a private recommender's fit as one task. It finds item degrees, if requested, and then the item space.
 
-Like every `WholeFit` it is written once, and runs at a single curator, at sites around a hub, or under masks.
+Like every `FitTask` it is written once, and runs at a single curator, at sites around a hub, or under masks.
 """
 
 import math
@@ -23,8 +23,8 @@ from eigenveil.privacy.facts import NO_PRIVACY, GuaranteeFacts, OneHolder, User,
 from eigenveil.privacy.guarantee import Guarantee
 from eigenveil.privacy.histories import Histories
 from eigenveil.tasks.base import Question, SumTask
-from eigenveil.tasks.fit.gaps import Extent, Portion
-from eigenveil.tasks.fit.task import WholeFit
+from eigenveil.tasks.fit.gaps import Extent, PartialBudget
+from eigenveil.tasks.fit.task import FitTask
 from eigenveil.tasks.totals import Totals
 
 __all__ = ["FoundItems", "ItemFit", "ItemState", "Items", "most_popular", "recommender_guarantee", "users_of"]
@@ -68,7 +68,7 @@ class ItemState:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class ItemFit(WholeFit[ItemState, Array, FoundItems]):
+class ItemFit(FitTask[ItemState, Array, FoundItems]):
     """Finds the leading directions of histories of `dim` items, each divided by sqrt(max(degree, least)).
 
     States: degrees (only if `degrees_share` > 0) -> components -> done.
@@ -178,12 +178,12 @@ class ItemFit(WholeFit[ItemState, Array, FoundItems]):
         part = task.part(inner, arrays)
         # Otherwise lying sites could make the rounding of the sum depend on one person
         # (docs/decisions/0008-parties.md).
-        return part if self.grid == 0 else task.gridded(inner, part, parts=self.grid)
+        return part if self.grid == 0 else task.rounded_to_grid(inner, part, parts=self.grid)
 
-    def halved(self, question: Question) -> bool:
+    def has_symmetric_parts(self, question: Question) -> bool:
         """As for the stage's task."""
         task, inner = self._asked(question)
-        return task.halved(inner)
+        return task.has_symmetric_parts(inner)
 
     def as_sum(self, question: Question) -> tuple[AnySum, Question, float]:
         """The stage's task, with the stage's portion of the budget."""
@@ -264,7 +264,7 @@ class ItemFit(WholeFit[ItemState, Array, FoundItems]):
         return entry * product_edge(self._used, len(basis.T))
 
     def _portion(self, stage: str, mechanism: Mechanism) -> Mechanism:
-        return mechanism if isinstance(mechanism, Exact) else Portion(mechanism, self._fraction(stage))
+        return mechanism if isinstance(mechanism, Exact) else PartialBudget(mechanism, self._fraction(stage))
 
     def _fraction(self, stage: str) -> float:
         return self.degrees_share if stage == "degrees" else 1.0 - self.degrees_share

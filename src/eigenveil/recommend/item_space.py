@@ -16,7 +16,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from eigenveil.data.archive import ITEMS_FORMAT, ArchiveKind
-from eigenveil.data.engines import require_here
+from eigenveil.data.engines import require_local
 from eigenveil.errors import ModelFileError, require, require_param
 from eigenveil.estimators.checks import require_integer
 from eigenveil.linalg import Array, Subspace
@@ -313,7 +313,7 @@ class ItemSpace:
 
     def rows(self, rows: Any) -> Any:
         """Histories as a CSR matrix, (b, dim), from one row or several, dense or sparse."""
-        require_here(rows, "row")
+        require_local(rows, "row")
         # One history as a pandas series has the item names in its index.
         alone = hasattr(rows, "iloc") and rows.ndim == 1
         names = tuple(map(str, rows.index)) if alone else names_of(rows)

@@ -17,7 +17,7 @@ from scipy.special import ndtr
 from eigenveil.core.accounting import Budget
 from eigenveil.core.unit import Neighbours
 from eigenveil.errors import ParameterWarning, require_param
-from eigenveil.linalg import Array, found_share, orthonormal
+from eigenveil.linalg import Array, expected_captured_variance, orthonormal
 from eigenveil.methods import MethodPlan, TaskContext, covariance, krylov, method_of, power
 from eigenveil.methods.base import TOLERANCE, geometric_shares
 from eigenveil.methods.krylov import KeptProducts
@@ -96,7 +96,7 @@ class ItemTerms:
     - `users` is None where their number is private and nothing is claimed about it.
     - `degrees`: item degrees are released. `chosen`: they decide which items are kept.
     - `history` is roughly how many items a user has, if the caller knows.
-    - `louder` is the noise over a curator's, where sites add it.
+    - `noise_inflation` is the noise over a curator's, where sites add it.
     - `fixed`: advice must not suggest another unit of protection.
     """
 
@@ -111,7 +111,7 @@ class ItemTerms:
     degrees: bool
     history: float | None = None
     chosen: bool = False
-    louder: float = 1.0
+    noise_inflation: float = 1.0
     fixed: bool = False
 
 
@@ -287,8 +287,8 @@ def _expected(terms: ItemTerms, plan: ItemPlan) -> Outcome | None:
         return None
     guess = _eigenvalues(terms)
     entry = _entry_noise(terms, plan)
-    share = found_share(guess, entry=entry, dim=terms.n_kept)
-    beyond = found_share(guess[1:], entry=entry, dim=terms.n_kept) if terms.rank > 1 else share
+    share = expected_captured_variance(guess, entry=entry, dim=terms.n_kept)
+    beyond = expected_captured_variance(guess[1:], entry=entry, dim=terms.n_kept) if terms.rank > 1 else share
     above = int((guess**2 > terms.n_kept * entry**2).sum())
     return Outcome(share, beyond, above)
 
@@ -323,7 +323,9 @@ def _agreement(terms: ItemTerms, expected: Outcome) -> float:
     # A user with n items gives n / sqrt(n) votes in all.
     votes = terms.users * math.sqrt(_history(terms)) * shares / sizes
     near = Histories(dim=terms.dim, min_degree=terms.min_degree)
-    noise = near.sum_sensitivity(terms.neighbours) * terms.louder / (terms.budget.mu * math.sqrt(_CHOICE_SHARE))
+    noise = (
+        near.sum_sensitivity(terms.neighbours) * terms.noise_inflation / (terms.budget.mu * math.sqrt(_CHOICE_SHARE))
+    )
     # The noisy count from which on about `kept` items are kept.
     low, high = votes[-1] - 10 * noise, votes[0] + 10 * noise
     for _ in range(60):
@@ -336,7 +338,7 @@ def _agreement(terms: ItemTerms, expected: Outcome) -> float:
 def _entry_noise(terms: ItemTerms, plan: ItemPlan) -> float:
     """The standard deviation of the noise on an entry of the item-item matrix, or of the last product."""
     assert terms.budget is not None
-    sigma = terms.louder / (terms.budget.mu * math.sqrt(1 - plan.degrees_share))
+    sigma = terms.noise_inflation / (terms.budget.mu * math.sqrt(1 - plan.degrees_share))
     near = Histories(dim=terms.n_kept, min_degree=terms.min_degree)
     if plan.releases_pairs:
         return sigma * near.gram_sensitivity(terms.neighbours) / math.sqrt(2)

@@ -32,7 +32,7 @@ from eigenveil.data.number_texts import MissingMarks
 from eigenveil.data.people import require_ids
 from eigenveil.data.rows import SparseRows
 from eigenveil.data.tables import with_gaps
-from eigenveil.errors import ColumnsError, ParameterError, listed, require, require_param, verbatim
+from eigenveil.errors import ColumnsError, ParameterError, join_names, require, require_param, verbatim
 from eigenveil.estimators.checks import is_real
 from eigenveil.estimators.reading import column_names
 from eigenveil.linalg import Array
@@ -116,14 +116,14 @@ def interactions_in(source: Any, params: InteractionsParams, how: FileParams) ->
     require(not isinstance(source, Path) or path.exists(), f"{path} does not exist or is not a file")
     format_ = format_of_histories(source, how)
     user, item, value, at_least = params.user, params.item, params.value, params.at_least
-    listed = None if params.items is None else _listed(params.items, item)
+    join_names = None if params.items is None else _listed(params.items, item)
     if not format_.has_names:
         named = (user, item, value) != ("user", "item", None)
         require(
             not named,
             f"{format_.word} files have no named columns: leave these options out, or use {_NAMED}",
         )
-        return _read_matrix(path, format_, how, at_least, listed)
+        return _read_matrix(path, format_, how, at_least, join_names)
     opened = open_named(source, how)
     names = opened.names
     value = "value" if value is None and "value" in names else value
@@ -140,11 +140,11 @@ def interactions_in(source: Any, params: InteractionsParams, how: FileParams) ->
     rows, users = _coded(table[user], user, named=False)
     columns, item_names = _coded(table[item], item, named=True)
     mask = np.ones(table.num_rows, dtype=bool) if value is None else _kept(table.select([value]), value, at_least)
-    if listed is not None:
-        positions = {name: index for index, name in enumerate(listed)}
+    if join_names is not None:
+        positions = {name: index for index, name in enumerate(join_names)}
         columns = np.array([positions.get(name, -1) for name in item_names], dtype=np.intp)[columns]
         # Items outside the public list are dropped silently, because how many there are is private.
-        item_names, mask = listed, mask & (columns >= 0)
+        item_names, mask = join_names, mask & (columns >= 0)
     return Interactions(ones_at(rows[mask], columns[mask], (len(users), len(item_names))), users, item_names)
 
 
@@ -205,9 +205,11 @@ def _require_columns(path: Path, names: Sequence[str], wanted: Sequence[str], *,
     if missing:
         shown = not header or all(_NAME.fullmatch(name) for name in names)
         has = (
-            f"it has {listed(names)}" if shown else "its first line may not be a header, or is not separated by commas"
+            f"it has {join_names(names)}"
+            if shown
+            else "its first line may not be a header, or is not separated by commas"
         )
-        text = verbatim(f"{path} has no column {listed(map(repr, missing))}; {has}")
+        text = verbatim(f"{path} has no column {join_names(map(repr, missing))}; {has}")
         raise ParameterError(f"{text}. Name the columns to read with {{user}}, {{item}} and {{value}}")
     require_names(path, names, wanted)
 
@@ -341,7 +343,7 @@ def read_histories(R: Any) -> tuple[dict[str, Rows], int, Names]:
     rows: dict[str, Rows] = {}
     dim, items, first, unnamed = 0, None, "", ""
     for name, X in named.items():
-        matrix, listed = _histories(X, name)
+        matrix, join_names = _histories(X, name)
         if not first:
             dim, first = matrix.shape[1], name
             require(dim >= 2, f"{name} has {dim} item: a recommender needs at least 2")
@@ -350,12 +352,12 @@ def read_histories(R: Any) -> tuple[dict[str, Rows], int, Names]:
             f"{name} has {matrix.shape[1]} items, but {first} has {dim}: all sites need the same columns",
         )
         require(
-            items is None or listed is None or items == listed,
+            items is None or join_names is None or items == join_names,
             f"{name} has other items than {first}, or another order. Read all sites with the same list of items",
         )
         # One site with names and one without cannot be compared, so the last unnamed site is remembered.
-        unnamed = unnamed if listed is not None else name
-        items = items if items is not None else listed
+        unnamed = unnamed if join_names is not None else name
+        items = items if items is not None else join_names
         rows[name] = SparseRows(matrix) if sp.issparse(matrix) else matrix
     require(items is None or len(set(items)) == dim, "two items have the same name")
     require(
@@ -390,9 +392,9 @@ def items_of(items: Any, dim: int, names: Names) -> tuple[Items | None, int | No
             given=items,
         )
         return None, int(items)
-    listed = isinstance(items, Sequence | np.ndarray) and not isinstance(items, str | bytes)
+    join_names = isinstance(items, Sequence | np.ndarray) and not isinstance(items, str | bytes)
     kind = type(items).__name__
-    require_param(listed, f"{{items}} must be None, a list of items or how many to keep, got {kind}")
+    require_param(join_names, f"{{items}} must be None, a list of items or how many to keep, got {kind}")
     places = Interactions(sp.csr_array((0, dim)), items=names).columns(list(items))
     columns = np.unique(np.asarray(places, dtype=np.int64))
     require_param(len(columns) == len(places), "{items} lists an item twice")

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from eigenveil.core.accounting import Budget
-from eigenveil.core.rows import Rows, in_silence
+from eigenveil.core.rows import Rows, ignore_float_errors
 from eigenveil.core.unit import Neighbours
 from eigenveil.errors import (
     HopelessBudget,
@@ -51,7 +51,7 @@ from eigenveil.recommend.plan import (
 from eigenveil.recommend.reading import degrees_of, items_of, read_histories
 from eigenveil.runtimes.local import Faults
 from eigenveil.tasks.fit.bounds import RowBounds
-from eigenveil.tasks.fit.task import Setting
+from eigenveil.tasks.fit.task import ProtocolNoise
 
 __all__ = ["PrivateRecommender"]
 
@@ -165,7 +165,7 @@ class PrivateRecommender(PartiesLedger, RecommenderParams, BaseEstimator):
         surfaces=HERE,
     )
 
-    @in_silence
+    @ignore_float_errors
     def fit(self, R: Any, y: Any = None, *, watch: Watch | None = None) -> "PrivateRecommender":
         """Fit on `R`, a binary matrix of users x items: sparse, dense or `Interactions`. Or a list or mapping of
         them, one per site.
@@ -191,7 +191,7 @@ class PrivateRecommender(PartiesLedger, RecommenderParams, BaseEstimator):
         del self.unfinished_
         return self._show(fit, result)
 
-    @in_silence
+    @ignore_float_errors
     def recommend(self, row: Any, n: int = 20) -> Any:
         """The numbers of the `n` best new items for the user whose history is `row`, (d,), best first.
 
@@ -236,7 +236,7 @@ class PrivateRecommender(PartiesLedger, RecommenderParams, BaseEstimator):
         # The first basis is public and no privacy rests on it, so an ordinary generator will do.
         begin = np.random.default_rng(seed).standard_normal((n_kept, plan.width))
 
-        def design(spec: FederatedSpec, setting: Setting, start: Any) -> ItemFit:
+        def design(spec: FederatedSpec, setting: ProtocolNoise, start: Any) -> ItemFit:
             return ItemFit(
                 dim=dim,
                 min_degree=terms.min_degree,
@@ -308,7 +308,7 @@ class PrivateRecommender(PartiesLedger, RecommenderParams, BaseEstimator):
             method=self.method,
             degrees=isinstance(self.item_degrees, str),
             history=self.history,
-            louder=self._louder(len(sites), masks),
+            noise_inflation=self._louder(len(sites), masks),
             fixed=self.normalise == "both" or self.neighbours != "zero-out",
         )
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from eigenveil.errors import PeerError, PeersLost, ProtocolError, require, require_param
 from eigenveil.protocols.gossip.peer import Peer
-from eigenveil.protocols.messages import Ask, Body, Brief, Done, Message
+from eigenveil.protocols.messages import Ask, Body, Done, Message, StepRequest
 from eigenveil.protocols.party import Party
 from eigenveil.protocols.star.hub import Hub
 from eigenveil.protocols.wire import size
@@ -272,7 +272,7 @@ class LocalStar:
 
     def _count(self, message: Message) -> None:
         traffic = self.traffic[message.body.round]
-        if isinstance(message.body, Ask | Done | Brief):
+        if isinstance(message.body, Ask | Done | StepRequest):
             traffic.down += self._sizes.of(message)
         else:
             traffic.up += self._sizes.of(message)

@@ -13,9 +13,9 @@ from rich.text import Text
 
 from eigenveil.core.accounting import Budget
 from eigenveil.core.unit import PrivacyUnit
-from eigenveil.errors import listed
-from eigenveil.estimators.bounds.columns import FoundColumnBounds
-from eigenveil.estimators.bounds.rows import FoundBounds
+from eigenveil.errors import join_names
+from eigenveil.estimators.bounds.columns import ColumnBoundsResult
+from eigenveil.estimators.bounds.rows import BoundsResult
 from eigenveil.estimators.bounds.saved import FORMAT, BoundsFile, guarantee_in, reach_of_ranges
 from eigenveil.estimators.bounds.spectrum import ReleasedSpectrum
 from eigenveil.params.declarations.groups import MissingParams
@@ -150,10 +150,10 @@ class BoundsAnswer:
     steps: tuple[Step, ...]
 
     @classmethod
-    def of(cls, bounds: FoundBounds | FoundColumnBounds, query: Asked) -> "BoundsAnswer":
+    def of(cls, bounds: BoundsResult | ColumnBoundsResult, query: Asked) -> "BoundsAnswer":
         """The answer for a bound on rows, or for ranges of columns."""
         # Both answers have the same parts, so the command prints them alike.
-        if isinstance(bounds, FoundBounds):
+        if isinstance(bounds, BoundsResult):
             kind, dim, named = "rows", bounds.dim, bounds.row_bound is not None
             values, body, steps = (
                 _rows_values(bounds),
@@ -188,7 +188,7 @@ def _cost(guarantee: Guarantee) -> dict[str, Any]:
     }
 
 
-def _rows_values(bounds: FoundBounds) -> dict[str, Any]:
+def _rows_values(bounds: BoundsResult) -> dict[str, Any]:
     return {
         "row_bound": bounds.row_bound,
         "mean_bound": bounds.mean_bound,
@@ -205,7 +205,7 @@ def _rows_values(bounds: FoundBounds) -> dict[str, Any]:
     }
 
 
-def _rows_view(bounds: FoundBounds, query: Asked) -> Iterator[RenderableType]:
+def _rows_view(bounds: BoundsResult, query: Asked) -> Iterator[RenderableType]:
     chosen = bounds.chosen
     if chosen is None:
         yield Text(f"No bound was found: {bounds.why}.", style="bold red")
@@ -227,7 +227,7 @@ def _rows_view(bounds: FoundBounds, query: Asked) -> Iterator[RenderableType]:
     yield Text(_TRADE, style="dim")
 
 
-def _trade(bounds: FoundBounds, query: Asked) -> Table:
+def _trade(bounds: BoundsResult, query: Asked) -> Table:
     # What each bound would capture needs the number of components and what is left of the budget.
     captured: tuple[float | None, ...] = (None,) * len(bounds.candidates)
     names = ["bound", "people clipped", "noise", "fill"]
@@ -255,7 +255,7 @@ def _share(share: float) -> str:
     return f"{share:.1%}"
 
 
-def _rows_steps(bounds: FoundBounds, query: Asked) -> Iterator[Step]:
+def _rows_steps(bounds: BoundsResult, query: Asked) -> Iterator[Step]:
     if bounds.row_bound is None:
         return
     bound = float(f"{bounds.row_bound:.6g}")
@@ -289,7 +289,7 @@ def _rounded(numbers: Any, *, unit: float) -> list[float]:
     return [float(f"{round(float(number) / step) * step:.12g}") for number in numbers]
 
 
-def _columns_values(bounds: FoundColumnBounds) -> dict[str, Any]:
+def _columns_values(bounds: ColumnBoundsResult) -> dict[str, Any]:
     named = bounds.low is not None and bounds.high is not None
     return {
         "low": None if bounds.low is None else bounds.low.tolist(),
@@ -305,7 +305,7 @@ def _columns_values(bounds: FoundColumnBounds) -> dict[str, Any]:
     }
 
 
-def _columns_view(bounds: FoundColumnBounds) -> Iterator[RenderableType]:
+def _columns_view(bounds: ColumnBoundsResult) -> Iterator[RenderableType]:
     if bounds.low is None or bounds.high is None:
         yield Text(f"No bounds were found: {bounds.why}.", style="bold red")
         yield Text(_SQRT, style="dim")
@@ -328,7 +328,7 @@ def _columns_view(bounds: FoundColumnBounds) -> Iterator[RenderableType]:
     yield Text(_SQRT, style="dim")
 
 
-def _columns_steps(bounds: FoundColumnBounds, query: Asked) -> Iterator[Step]:
+def _columns_steps(bounds: ColumnBoundsResult, query: Asked) -> Iterator[Step]:
     if bounds.low is None or bounds.high is None:
         return
     if len(bounds.low) > WIDEST and query.target is None:
@@ -361,25 +361,27 @@ def saved_view(path: Path, plain: Mapping[str, Any]) -> "View":
 
 def _bounds_facts(plain: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     names = plain.get("columns") or [f"column {i}" for i in range(1, plain["dim"] + 1)]
-    yield "columns", listed(names)
+    yield "columns", join_names(names)
     for name in ("row_bound", "mean_bound"):
         yield from _number(plain, name)
     low, high = plain.get("low"), plain.get("high")
     if low is not None and high is not None:
         yield (
             "ranges",
-            listed(f"{name} {lower:.4g} to {upper:.4g}" for name, lower, upper in zip(names, low, high, strict=True)),
+            join_names(
+                f"{name} {lower:.4g} to {upper:.4g}" for name, lower, upper in zip(names, low, high, strict=True)
+            ),
         )
     for name, word in (("center", "mean"), ("scale", "units")):
         if plain.get(name) is not None:
-            yield word, listed(f"{column} {value:.4g}" for column, value in zip(names, plain[name], strict=True))
+            yield word, join_names(f"{column} {value:.4g}" for column, value in zip(names, plain[name], strict=True))
     yield from _number(plain, "people", off="people_error", digits=".0f")
 
 
 def _spectrum_facts(plain: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     spectrum = Spectrum.from_json(plain)
     yield "columns", str(spectrum.dim)
-    yield "variances", f"{listed(f'{value:.4g}' for value in spectrum.values)}, over the square of the row bound"
+    yield "variances", f"{join_names(f'{value:.4g}' for value in spectrum.values)}, over the square of the row bound"
     yield "error of each", f"{spectrum.error:.2g}"
     yield "fill", f"{spectrum.fill:.2g}, the mean squared norm over the square of the row bound"
 

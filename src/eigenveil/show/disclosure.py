@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 from eigenveil.errors import require
 from eigenveil.show.agreement import Fact, facts_of, listed_columns, who_learns
-from eigenveil.show.progress import Voice
+from eigenveil.show.progress import StatusWriter
 
 if TYPE_CHECKING:
     from eigenveil.core.accounting import Budget
@@ -34,11 +34,11 @@ __all__ = [
     "disclose",
     "disclose_stream",
     "leaving_peer",
-    "leaving_site",
-    "left_words",
     "listed",
     "party_words",
+    "remaining_budget_text",
     "rounded",
+    "site_disclosures",
     "title_words",
 ]
 
@@ -50,7 +50,7 @@ _REHEARSAL: Final = (
 
 
 def disclose(
-    voice: Voice,
+    voice: StatusWriter,
     agent: "SiteAgent | PeerAgent",
     holding: "SiteData",
     accounts: "DurableLedger",
@@ -98,7 +98,13 @@ def disclose(
 
 
 def disclose_stream(
-    voice: Voice, agent: "SlotSiteAgent", ledger: "DurableLedger", *, source: Path, ledger_path: Path, joined: bool
+    voice: StatusWriter,
+    agent: "SlotSiteAgent",
+    ledger: "DurableLedger",
+    *,
+    source: Path,
+    ledger_path: Path,
+    joined: bool,
 ) -> None:
     """What the study would learn from this stream, and at what cost, before anything is connected or spent."""
     study, account = agent.study, agent.account
@@ -128,7 +134,7 @@ def _style(fact: Fact) -> str | None:
     return "bold red" if fact.alarming else None
 
 
-def _show(voice: Voice, facts: Iterable[Fact]) -> None:
+def _show(voice: StatusWriter, facts: Iterable[Fact]) -> None:
     for fact in facts:
         voice.item(fact.label, fact.text, style=_style(fact))
 
@@ -148,7 +154,7 @@ def _rows(study: "StudyFile", holding: "SiteData") -> str:
     return f"{holding.rows.shape[0]:,}, {whose}"
 
 
-def _show_parties(voice: Voice, agent: "SiteAgent | PeerAgent") -> None:
+def _show_parties(voice: StatusWriter, agent: "SiteAgent | PeerAgent") -> None:
     for who, pin, style in party_words(agent.study, agent.place, agent.policy):
         if not voice.terminal:
             voice.say(f"{who}: {pin}")
@@ -169,7 +175,7 @@ def title_words(study: "StudyFile") -> str:
     return f'Study "{study.name}" with the digest {study.digest}.'
 
 
-def leaving_site(study: "StudyFile", parties: "Parties", *, above: "Place", address: str | None) -> Iterator[Fact]:
+def site_disclosures(study: "StudyFile", parties: "Parties", *, above: "Place", address: str | None) -> Iterator[Fact]:
     """What leaves a site, in how many rounds and to whom, from the terms that the site itself has worked out."""
     from eigenveil.tasks.fit.task import Fit
 
@@ -364,7 +370,7 @@ def _with_this_study(
     return rounded(_epsilon(counted, delta - beyond))
 
 
-def left_words(state: "DatasetState", life: "Budget | None") -> str:
+def remaining_budget_text(state: "DatasetState", life: "Budget | None") -> str:
     """What is left of a dataset's total budget."""
     if life is None:
         return "no total budget is set, so nothing limits further studies"

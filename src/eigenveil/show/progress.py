@@ -15,7 +15,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol, assert_never, final
 
-from eigenveil.errors import EigenveilError, listed
+from eigenveil.errors import EigenveilError, join_names
 from eigenveil.show.console import is_seen, output
 from eigenveil.show.live import PageBudget, PageState, live_page, scree_words
 
@@ -36,7 +36,7 @@ __all__ = [
     "HubView",
     "LiveView",
     "PartyView",
-    "Voice",
+    "StatusWriter",
     "live_view",
     "round_name",
     "round_words",
@@ -64,7 +64,7 @@ class Connected(Protocol):
 
 
 @final
-class Voice:
+class StatusWriter:
     """Writes to the person who runs the command, from any thread. `terminal` says whether it is one. Changes in place.
 
     Private numbers may be shown on a terminal only: a log may go further.
@@ -201,7 +201,7 @@ def shown_names(names: Sequence[str]) -> str:
     >>> shown_names([]), shown_names(["north", "south"])
     ('nobody', 'north, south')
     """
-    return listed(names, max_count=_NAMED) or "nobody"
+    return join_names(names, max_count=_NAMED) or "nobody"
 
 
 def round_name(done: "Round") -> str:
@@ -273,7 +273,7 @@ class PartyView:
     `began` says that a peer has begun with all the others; before that it sends nothing of its own.
     """
 
-    def __init__(self, voice: Voice) -> None:
+    def __init__(self, voice: StatusWriter) -> None:
         self._voice, self._connections = voice, _Connections()
         self._agent: Connected | None = None
         self._calls: Collection[str] = ()
@@ -371,7 +371,7 @@ class HubView:
     Another thread draws it. That one reads only values that are replaced as a whole, so it needs no lock.
     """
 
-    def __init__(self, voice: Voice, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, voice: StatusWriter, clock: Callable[[], float] = time.monotonic) -> None:
         self._voice, self._clock = voice, clock
         self._agent: HubAgent | None = None
         self._here: frozenset[str] = frozenset()

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from eigenveil.core.accounting import Budget
-from eigenveil.core.rows import in_silence
+from eigenveil.core.rows import ignore_float_errors
 from eigenveil.core.unit import Neighbours
-from eigenveil.errors import listed, shown
+from eigenveil.errors import join_names, shown
 from eigenveil.methods import METHODS
 from eigenveil.model import Model
 from eigenveil.privacy.guarantee import Guarantee
@@ -69,7 +69,7 @@ _LARGE: Final = 20_000
 _UNKNOWN: Final = "What this fit itself captured is private, and nobody computed it."
 
 
-@in_silence
+@ignore_float_errors
 def model_report(
     model: Model,
     *,
@@ -547,5 +547,5 @@ def _text_of(name: str, value: Any, settings: Mapping[str, Any]) -> str:
         # Public levels by column.
         return "; ".join(f"{column}: {_text_of('', levels, {})}" for column, levels in value.items())
     if isinstance(value, list) and all(isinstance(part, str) for part in value):
-        return listed(value)
+        return join_names(value)
     return f"{value:.6g}" if isinstance(value, float) else shown(value)

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from eigenveil.core.ledger import Charge
-from eigenveil.errors import listed, plain, shown
+from eigenveil.errors import join_names, plain, shown
 from eigenveil.model import SCORES_ARE_RAW, Model
 from eigenveil.privacy.guarantee import Guarantee
 from eigenveil.show.charts import Point
@@ -352,7 +352,7 @@ def _around(model: Model, largest: int) -> Iterator[tuple[str, str]]:
 
     def by_column(values: "Array") -> str:
         pairs = (f"{plain(name)} {value:.4g}" for name, value in zip(names, values, strict=True))
-        return listed(pairs, max_count=2 * largest)
+        return join_names(pairs, max_count=2 * largest)
 
     yield "scale", "none" if model.scale is None else f"{by_column(model.scale)}; {_origin(model, 'scale_from')}"
     if model.settings.get("center") == "none":

@@ -91,7 +91,7 @@ class Task(ABC, Generic[State, Part, Result]):
         """What an inner node of a tree sends upwards for all sites below it."""
         return part
 
-    def gridded(self, question: Question, part: Part, *, parts: int) -> Part:
+    def rounded_to_grid(self, question: Question, part: Part, *, parts: int) -> Part:
         """One of at most `parts` parts, rounded so that their sum is exact: see `on_grid`."""
         raise ValueError(f"parts of {type(self).__name__} are not sums, so noise cannot be added to them")
 
@@ -113,7 +113,7 @@ class Task(ABC, Generic[State, Part, Result]):
         """Whether eigenvalues tie at the rank, so that the answer is not unique; None where that was not checked."""
         return None
 
-    def at_rest(self, state: State) -> bool | None:
+    def has_converged(self, state: State) -> bool | None:
         """Whether more rounds would change the answer by no more than the tolerance; None without a tolerance."""
         return None
 
@@ -129,7 +129,7 @@ class Task(ABC, Generic[State, Part, Result]):
         """The state to continue from when sites whose parts are in `state` have left; None to continue unchanged."""
         return None
 
-    def halved(self, question: Question) -> bool:
+    def has_symmetric_parts(self, question: Question) -> bool:
         """Whether parts of this round are symmetric matrices, so that only half of each is sent."""
         return False
 
@@ -185,7 +185,7 @@ class SumTask(Task[State, Array, Result]):
         """Whether parts are symmetric matrices."""
         return False
 
-    def halved(self, question: Question) -> bool:
+    def has_symmetric_parts(self, question: Question) -> bool:
         """If parts are symmetric."""
         return self.symmetric
 
@@ -207,7 +207,7 @@ class SumTask(Task[State, Array, Result]):
         # Protocols add in the order of sites, so a study and its simulation agree to the last bit.
         return np.add(left, right)
 
-    def gridded(self, question: Question, part: Array, *, parts: int) -> Array:
+    def rounded_to_grid(self, question: Question, part: Array, *, parts: int) -> Array:
         """Entries rounded to the grid of this round's sensitivity."""
         return on_grid(part, self.sensitivity(question), parts=parts)
 

@@ -8,7 +8,7 @@ from typing import Final, Literal, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from eigenveil.core.counts import Cells, root_columns
+from eigenveil.core.counts import Bins, root_columns
 from eigenveil.core.domain import LARGEST, SMALLEST
 from eigenveil.core.exact import toeplitz_times
 from eigenveil.errors import require
@@ -18,7 +18,7 @@ __all__ = [
     "BEYOND",
     "Change",
     "Levels",
-    "Tails",
+    "TailCounts",
     "cells_in_any_unit",
     "extended",
     "mirrored",
@@ -290,7 +290,7 @@ _SEEN: Final = 2.5
 _ROUNDING: Final = 1e-9
 
 
-def norm_cells(lowest: float, highest: float, *, per_doubling: int) -> Cells:
+def norm_cells(lowest: float, highest: float, *, per_doubling: int) -> Bins:
     """For norms from `lowest` to `highest`, with `per_doubling` cells for each factor of two; zero is in the first.
 
     >>> norm_cells(1.0, 4.0, per_doubling=1).edges.tolist()
@@ -302,10 +302,10 @@ def norm_cells(lowest: float, highest: float, *, per_doubling: int) -> Cells:
         f"{lowest:g} and {highest:g}",
     )
     first, last = math.floor(per_doubling * math.log2(lowest)), math.ceil(per_doubling * math.log2(highest))
-    return Cells(2.0 ** (np.arange(first, last + 1) / per_doubling))
+    return Bins(2.0 ** (np.arange(first, last + 1) / per_doubling))
 
 
-def cells_in_any_unit() -> Cells:
+def cells_in_any_unit() -> Bins:
     """For norms of rows in any unit: in steps of 4.4%, and of 19% below 1e-6 and beyond 1e9.
 
     Finer cells would cost more noise than they are worth. Units that hardly anybody has get coarse ones, so that a table in
@@ -314,12 +314,12 @@ def cells_in_any_unit() -> Cells:
     return extended(norm_cells(1e-6, 1e9, per_doubling=16), 1e-18, 1e18, per_doubling=4)
 
 
-def signed_cells(lowest: float, highest: float, *, per_doubling: int) -> Cells:
+def signed_cells(lowest: float, highest: float, *, per_doubling: int) -> Bins:
     """For numbers of either sign and of these sizes; numbers smaller than `lowest` share one cell with zero."""
     return mirrored(norm_cells(lowest, highest, per_doubling=per_doubling))
 
 
-def extended(cells: Cells, lowest: float, highest: float, *, per_doubling: int) -> Cells:
+def extended(cells: Bins, lowest: float, highest: float, *, per_doubling: int) -> Bins:
     """These cells of norms, and further ones from `lowest` and up to `highest`, with `per_doubling` for each factor of two.
 
     >>> extended(norm_cells(1.0, 2.0, per_doubling=2), 0.25, 4.0, per_doubling=1).edges.round(2).tolist()
@@ -328,24 +328,24 @@ def extended(cells: Cells, lowest: float, highest: float, *, per_doubling: int) 
     wide, first, last = norm_cells(lowest, highest, per_doubling=per_doubling).edges, cells.edges[0], cells.edges[-1]
     # An edge that is nearly one of ours would make a cell of almost no width.
     near = 2.0 ** (0.5 / per_doubling)
-    return Cells(np.concatenate([wide[wide < first / near], cells.edges, wide[wide > last * near]]))
+    return Bins(np.concatenate([wide[wide < first / near], cells.edges, wide[wide > last * near]]))
 
 
-def mirrored(cells: Cells) -> Cells:
+def mirrored(cells: Bins) -> Bins:
     """These cells of norms for numbers of either sign; the first ones of both signs share one cell with zero."""
-    return Cells(np.concatenate([-cells.edges[::-1], cells.edges]))
+    return Bins(np.concatenate([-cells.edges[::-1], cells.edges]))
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Tails:
+class TailCounts:
     """Released counts: how many `people` there are, and how many of them are `beyond` each edge of the `cells`, (m - 1,).
 
     `error`, (m - 1,), is the standard deviation of each count before isotonic regression. `people_error` is that of the number
     of people, zero where it is public. A person with several rows counts as fractions that add up to one.
     """
 
-    cells: Cells
+    cells: Bins
     beyond: Array
     error: Array
     people: float
@@ -405,8 +405,8 @@ class Tails:
 
 
 def read_tails(
-    released: Array, *, noise: float, cells: Cells, people: float | None, apart: bool = False
-) -> tuple[Tails, ...]:
+    released: Array, *, noise: float, cells: Bins, people: float | None, apart: bool = False
+) -> tuple[TailCounts, ...]:
     """The tails of each column, from a release of A h, (m,) or (m, d), with `noise` on each entry: free post-processing.
 
     `people` is their number where it is public. The release is multiplied by A again. Isotonic regression then makes the counts
@@ -435,7 +435,7 @@ def read_tails(
         each = ((isotonic_regression(column).x, total) for column, total in zip(sums[:-1].T, totals, strict=True))
         off = float(error[-1])
         return tuple(
-            Tails(
+            TailCounts(
                 cells=cells,
                 beyond=np.clip(column, 0.0, total)[::-1],
                 error=error[:-1][::-1],
@@ -455,7 +455,8 @@ def read_tails(
     # From the top down counts increase; reversed, they decrease with the edges.
     falling = (np.clip(isotonic_regression(column).x, 0.0, number)[::-1] for column in sums[:-1].T)
     return tuple(
-        Tails(cells=cells, beyond=beyond, error=error[:-1][::-1], people=number, people_error=off) for beyond in falling
+        TailCounts(cells=cells, beyond=beyond, error=error[:-1][::-1], people=number, people_error=off)
+        for beyond in falling
     )
 
 

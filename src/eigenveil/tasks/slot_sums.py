@@ -12,7 +12,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from eigenveil.core.domain import Domain, Gaps
+from eigenveil.core.domain import Domain, MissingPolicy
 from eigenveil.core.ledger import Slot
 from eigenveil.core.mechanism import Bounded, Mechanism
 from eigenveil.core.noise import ROUNDING_COST
@@ -110,7 +110,7 @@ class SlotSums(SlotTask[Array], SumTask[SlotState, SlotState]):
         return 2.0 ** round(math.log2(self.domain.radius * math.sqrt(_SHARE)))
 
     @property
-    def gaps(self) -> Gaps | None:
+    def gaps(self) -> MissingPolicy | None:
         """Which entries of rows may be missing."""
         return self.domain.gaps
 
@@ -230,7 +230,7 @@ class SlotSums(SlotTask[Array], SumTask[SlotState, SlotState]):
         if len(arrays) == 1 and np.ndim(arrays[0]) == 1:
             arrays = (self._whole(require_array(arrays[0], (packed_size(self.shape(question), symmetric=True),))),)
         matrix = SumTask.part(self, question, arrays)
-        return matrix if self.grid == 0 else self.gridded(question, matrix, parts=self.grid)
+        return matrix if self.grid == 0 else self.rounded_to_grid(question, matrix, parts=self.grid)
 
     def update(self, state: SlotState, released: Array) -> SlotState:
         """For a run in order: the next slot."""

@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn, TypeVar, final
 
 import numpy as np
 
-from eigenveil.core.domain import Gaps
+from eigenveil.core.domain import MissingPolicy
 from eigenveil.core.mechanism import Bounded, Mechanism
 from eigenveil.core.rows import Block, Rows
 from eigenveil.errors import require
@@ -199,7 +199,7 @@ class SlotSketches(SlotTask[Sketches]):
     forget: float = 1.0
     center: bool = False
     # Which entries may be missing: incomplete rows are left out, or public values fill them. Sketches cannot be divided.
-    gaps: Gaps | None = None
+    gaps: MissingPolicy | None = None
 
     def __post_init__(self) -> None:
         require(1 <= self.width <= self.dim, f"width must lie in 1..{self.dim}, got {self.width}")

@@ -124,11 +124,11 @@ class SlicedTracker(SketchTracker[SlicedState]):
             share=share,
             slot=slot,
         )
-        louder = 1.0
+        noise_inflation = 1.0
         if terms.rates is not None:
-            total, total_noise = terms.rates.whole_sum(total), total_noise * terms.rates.sum_noise**2
+            total, total_noise = terms.rates.integer_sum(total), total_noise * terms.rates.sum_noise**2
             # A slice of the rates at a time: all of them would be the matrix that does not fit.
-            rates, louder = terms.rates, 1 / terms.rates.rarest
+            rates, noise_inflation = terms.rates, 1 / terms.rates.rarest
             parts = (part / rates.of_pairs(slice(at, at + part.shape[1])) for at, part in _placed(parts))
         # Up to twice as many directions as are kept at the end, because a later slice may make them leading.
         max_rank = max(width, min(2 * width, columns))
@@ -138,7 +138,7 @@ class SlicedTracker(SketchTracker[SlicedState]):
         joint = merge(state.space, space, rank=width, forget=terms.forget) if state.space.rank else space
         rank = state.rank if terms.adapt is None else terms.adapt.adjusted(state.rank, joint.values)
         # Symmetric noise has half the variance off the diagonal.
-        gram_noise, count = (louder * mechanism.scale(by_gram, share=share)) ** 2 / 2, float(rows.shape[0])
+        gram_noise, count = (noise_inflation * mechanism.scale(by_gram, share=share)) ** 2 / 2, float(rows.shape[0])
         levels = Levels.of(
             state.blocks,
             total,

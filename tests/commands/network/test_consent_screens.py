@@ -30,7 +30,7 @@ from eigenveil.network.certificates import Keys
 from eigenveil.network.policy import Policy
 from eigenveil.network.study import StudyFile
 from eigenveil.show.disclosure import disclose
-from eigenveil.show.progress import Voice
+from eigenveil.show.progress import StatusWriter
 
 GOLDEN: Final = Path(__file__).with_name("consent_screens.txt")
 WIDTH: Final = 80
@@ -127,7 +127,7 @@ def screen(
         if again:
             ledger.join(agent.account, life=LIFE)
         joined = kind.joined(ledger.studies()[-1]) if again else None
-        voice, shown = Voice(), io.StringIO()
+        voice, shown = StatusWriter(), io.StringIO()
         voice.terminal = terminal
         voice._console = Console(file=shown, width=WIDTH, highlight=False, markup=False, emoji=False)
         where = {"data": table, "ledger": Path("/srv/ledger.db")}

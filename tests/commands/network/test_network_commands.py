@@ -16,7 +16,7 @@ from eigenveil.ledger.durable import DurableLedger, StudyBudget
 from eigenveil.network.agents.star import HubAgent, SiteAgent
 from eigenveil.network.certificates import pin_words
 from eigenveil.show.agreement import facts_of, who_learns
-from eigenveil.show.progress import Voice
+from eigenveil.show.progress import StatusWriter
 
 ME = "site 0"
 REAL_RUN, REAL_HUB_RUN = SiteAgent.run, HubAgent.run
@@ -174,13 +174,13 @@ def test_what_was_joined_is_gone_on_with_unasked_though_the_rows_have_changed(
         asked.append(text)
         return typed.pop(0)
 
-    begin = Voice.__init__
+    begin = StatusWriter.__init__
 
-    def at_terminal(self: Voice) -> None:
+    def at_terminal(self: StatusWriter) -> None:
         begin(self)
         self.terminal = True
 
-    monkeypatch.setattr(Voice, "__init__", at_terminal)
+    monkeypatch.setattr(StatusWriter, "__init__", at_terminal)
     monkeypatch.setattr(network_consent, "at_terminal", lambda: True)
     monkeypatch.setattr(network_consent, "_forget_typed", lambda: None)
     monkeypatch.setattr("typer.prompt", prompt)

@@ -15,7 +15,7 @@ from eigenveil.commands._network import Results, of_this_study
 from eigenveil.commands.transform import require_own_names
 from eigenveil.data.rows import DenseRows
 from eigenveil.network.agents.site_data import SiteData
-from eigenveil.show.progress import Voice
+from eigenveil.show.progress import StatusWriter
 
 ME = "site 0"
 
@@ -132,7 +132,7 @@ def test_a_party_reads_what_its_model_says_of_itself(capsys: pytest.CaptureFixtu
     """Peers have no hub that would say it, and a site cannot see the hub's terminal."""
     warned = "The search for the mean ended at its edge."
     model = replace(a_model({"noise_floor": 9.0, "fill": 0.25, "clipped": 0.5}), warnings=(warned,))
-    Results.named(Path("heart.toml"), ME, None, None).show(Voice(), model, role="peer")
+    Results.named(Path("heart.toml"), ME, None, None).show(StatusWriter(), model, role="peer")
     said = capsys.readouterr().out
     places = [
         said.index(words) for words in ("Nothing stands out", "bound usage: 0.25", "clipped share: about 50%", warned)

@@ -16,7 +16,7 @@ from eigenveil.commands import _consent as network_consent
 from eigenveil.core.unit import Neighbours, PrivacyUnit
 from eigenveil.ledger.durable import DurableLedger
 from eigenveil.network.agents.star import SiteAgent
-from eigenveil.show.progress import Voice
+from eigenveil.show.progress import StatusWriter
 from ledger.ledger_children import LIFE, account
 
 ME = "site 0"
@@ -56,13 +56,13 @@ def typed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         answers[:] = asked
         raise ValueError("as far as this goes")
 
-    begin = Voice.__init__
+    begin = StatusWriter.__init__
 
-    def at_terminal(self: Voice) -> None:
+    def at_terminal(self: StatusWriter) -> None:
         begin(self)
         self.terminal = True
 
-    monkeypatch.setattr(Voice, "__init__", at_terminal)
+    monkeypatch.setattr(StatusWriter, "__init__", at_terminal)
     monkeypatch.setattr(network_consent, "at_terminal", lambda: True)
     monkeypatch.setattr(network_consent, "_forget_typed", lambda: None)
     monkeypatch.setattr("typer.prompt", prompt)

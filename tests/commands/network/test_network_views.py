@@ -16,7 +16,7 @@ from eigenveil.network.agents.star import HubAgent
 from eigenveil.network.agents.steps import Event
 from eigenveil.network.certificates import Keys
 from eigenveil.runtimes.grpc import Transport
-from eigenveil.show.progress import HubView, PartyView, Voice, traffic_of
+from eigenveil.show.progress import HubView, PartyView, StatusWriter, traffic_of
 
 
 def done_round(number: int, **more: Any) -> Round:
@@ -30,7 +30,7 @@ def test_a_hub_shows_who_is_there_what_was_done_and_how_long_it_waits(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folders, now = Folders(tmp_path), [100.0]
-    view = HubView(Voice(), clock=lambda: now[0])
+    view = HubView(StatusWriter(), clock=lambda: now[0])
     keys = Keys.load(folders.of("hub") / "hub.key")
     with HubAgent.transcript_for(folders.of("hub") / "heart.transcript", folders.study) as transcript:
         agent = HubAgent(folders.study, keys=keys, transcript=transcript, on_event=view.on_event)
@@ -99,7 +99,7 @@ def drawn(view: object) -> str:
 def test_a_site_says_what_was_asked_and_said_and_when_the_hub_is_gone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    view = PartyView(Voice())
+    view = PartyView(StatusWriter())
     view.of(Agent(a_transport(Folders(tmp_path))), calls={"hub"})
     for event in (
         Event("waiting", "hub", "for hub at 10.0.0.1:7443"),
@@ -139,7 +139,7 @@ def test_a_reader_that_is_gone_does_not_end_a_study(monkeypatch: pytest.MonkeyPa
 
     replaced: list[int] = []
     monkeypatch.setattr("os.dup2", lambda _, number: replaced.append(number))
-    voice = Voice()
+    voice = StatusWriter()
     monkeypatch.setattr(sys, "stdout", Closed())
     voice.happen("nobody hears this")
     voice.happen("nor this")
@@ -149,7 +149,7 @@ def test_a_reader_that_is_gone_does_not_end_a_study(monkeypatch: pytest.MonkeyPa
 def test_parties_that_cannot_be_reached_and_refused_callers_are_reported_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    agent, view = Agent(a_transport(Folders(tmp_path))), PartyView(Voice())
+    agent, view = Agent(a_transport(Folders(tmp_path))), PartyView(StatusWriter())
     view.look()
     view.of(agent, calls={"hub"})
     agent.transport.trouble |= {"hub": "connection refused", "site 1": "no answer within 20 s"}
@@ -171,7 +171,7 @@ def test_parties_that_cannot_be_reached_and_refused_callers_are_reported_once(
 def test_what_was_told_as_it_happened_is_not_told_again_until_it_happens_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    agent, view = Agent(a_transport(Folders(tmp_path))), PartyView(Voice())
+    agent, view = Agent(a_transport(Folders(tmp_path))), PartyView(StatusWriter())
     view.of(agent, calls={"hub"})
     for _ in range(2):
         view.on_event(Event("joined", "hub"))
@@ -189,7 +189,7 @@ def test_what_was_told_as_it_happened_is_not_told_again_until_it_happens_again(
 def test_a_hub_says_which_callers_it_refused_and_whom_it_could_not_talk_to(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folders, view = Folders(tmp_path), HubView(Voice())
+    folders, view = Folders(tmp_path), HubView(StatusWriter())
     transport = a_transport(folders)
     keys = Keys.load(folders.of("hub") / "hub.key")
     with HubAgent.transcript_for(folders.of("hub") / "heart.transcript", folders.study) as transcript:
@@ -217,7 +217,7 @@ def test_a_hub_says_which_callers_it_refused_and_whom_it_could_not_talk_to(
 
 
 def test_a_name_with_brackets_is_shown_as_it_is() -> None:
-    view = PartyView(Voice())
+    view = PartyView(StatusWriter())
     view.on_event(Event("joined", "[/red] ward"))
     assert "[/red] ward has joined" in drawn(view)
 
@@ -225,7 +225,7 @@ def test_a_name_with_brackets_is_shown_as_it_is() -> None:
 def test_a_party_that_is_refused_again_and_again_does_not_fill_a_log(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    view = PartyView(Voice())
+    view = PartyView(StatusWriter())
     view.of(Agent(a_transport(Folders(tmp_path))), calls={"hub"})
     for number in range(1000):
         view.on_event(Event("refused", "hub", f"junk {number}"))

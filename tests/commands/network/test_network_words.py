@@ -17,7 +17,7 @@ from eigenveil.methods import MethodPlan
 from eigenveil.network.parties import parties_of, peer_parties_of
 from eigenveil.network.study import StudyFile
 from eigenveil.show.agreement import facts_of, who_learns
-from eigenveil.show.disclosure import _sums, cost_fact, leaving_peer, leaving_site, left_words, rounded
+from eigenveil.show.disclosure import _sums, cost_fact, leaving_peer, remaining_budget_text, rounded, site_disclosures
 from eigenveil.tasks.fit.bounds import RowBounds
 
 ROW = PrivacyUnit("row", Neighbours.ADD_REMOVE)
@@ -29,7 +29,7 @@ def leaving(study: StudyFile) -> dict[str, str]:
         near = study.peers[1:3]
         return dict(leaving_peer(study, peer_parties_of(study), near=near, listens="127.0.0.1:7443"))
     assert study.hub is not None
-    return dict(leaving_site(study, parties_of(study), above=study.hub, address=None))
+    return dict(site_disclosures(study, parties_of(study), above=study.hub, address=None))
 
 
 @pytest.mark.parametrize(
@@ -188,10 +188,10 @@ def test_costs_add_up_in_squares_and_are_rounded_against_the_reader(tmp_path: Pa
         )
         ledger.finish("1" * 64)
         (state,) = ledger.datasets()
-    left = left_words(state, life)
+    left = remaining_budget_text(state, life)
     found = re.search(r"another study of epsilon ([0-9.]+) at", left)
     assert found is not None
     # Another study of that much fits, and one a little larger does not.
     fits = math.hypot(0.3, Budget(float(found[1]), 1e-5).mu)
     assert fits <= life.mu < math.hypot(0.3, Budget(float(found[1]) * 1.001, 1e-5).mu)
-    assert left_words(state, None).startswith("no total budget is set")
+    assert remaining_budget_text(state, None).startswith("no total budget is set")

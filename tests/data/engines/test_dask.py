@@ -33,7 +33,7 @@ from eigenveil import (
     find_bounds,
 )
 from eigenveil.core.domain import Domain
-from eigenveil.core.rows import innermost, is_elsewhere
+from eigenveil.core.rows import innermost, is_remote
 from eigenveil.core.unit import Neighbours
 from eigenveil.core.whole import GramWork
 from eigenveil.data.columns import ColumnChoice
@@ -539,7 +539,7 @@ def test_a_site_of_a_network_study_may_have_its_table_on_a_cluster(tmp_path: Pat
     # With a column that the study does not name, and that must not be read.
     pd.DataFrame(company.tables["site 0"], columns=STUDIED).assign(name="x").to_parquet(path, row_group_size=100)
     holding = SiteData.read(path, company.study, dask=True)
-    assert is_elsewhere(holding.rows) and holding.columns == 6
+    assert is_remote(holding.rows) and holding.columns == 6
     site = company.site
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(

@@ -11,7 +11,7 @@ from scipy.stats import chi2
 
 from eigenveil import BudgetExceeded, Ledger, PrivatePCA
 from eigenveil.core.accounting import Budget
-from eigenveil.estimators.bounds.rows import FoundBounds, find_bounds
+from eigenveil.estimators.bounds.rows import BoundsResult, find_bounds
 from eigenveil.linalg import Array
 
 COUNT = 10_007
@@ -269,7 +269,7 @@ def test_rows_beyond_the_range_or_all_at_the_origin_have_no_bound() -> None:
 
 
 def test_printing_shows_the_answer_first() -> None:
-    found: FoundBounds = find_bounds(normal(), epsilon=0.5, delta=1e-6, random_state=0)
+    found: BoundsResult = find_bounds(normal(), epsilon=0.5, delta=1e-6, random_state=0)
     first, *rest = str(found).splitlines()
     assert first.startswith(f"row_bound = {found.row_bound:.4g}: it clips the rows of about ")
     assert sum(line.endswith("<-") for line in rest) == 1

@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from eigenveil import FederatedPCA, GossipPCA, Ledger, Model, PrivatePCA, StreamingPCA
 from eigenveil.linalg import Array
 from eigenveil.tasks.fit.units import spread_of
-from eigenveil.tasks.levels import Tails, signed_cells
+from eigenveil.tasks.levels import TailCounts, signed_cells
 
 RNG = np.random.default_rng(6)
 UNITS = np.array([1e-3, 1.0, 50.0, 1e4, 0.02, 7.0])
@@ -185,16 +185,16 @@ def test_a_column_that_few_people_differ_in_gets_a_unit_of_their_size() -> None:
     # One standard deviation is 1.1% of the people, so 2.5 of them on both sides are 3.9%.
     beyond = np.where(cells.edges < 0, 1000.0, np.where(cells.edges < 1e-3, 42.0, np.where(cells.edges < 1, 36.0, 0.0)))
     median, spread, _ = spread_of(
-        Tails(cells=cells, beyond=beyond, error=np.full(len(beyond), 11.0), people=1000.0, people_error=0.0)
+        TailCounts(cells=cells, beyond=beyond, error=np.full(len(beyond), 11.0), people=1000.0, people_error=0.0)
     )
     assert abs(median) < 1e-5
     # 4% of ones have a standard deviation of 0.19.
     assert 0.05 < spread < 1.0
     # Where noise could pass for all of them, nothing is known.
     assert (
-        spread_of(Tails(cells=cells, beyond=beyond, error=np.full(len(beyond), 15.0), people=1000.0, people_error=0.0))[
-            1
-        ]
+        spread_of(
+            TailCounts(cells=cells, beyond=beyond, error=np.full(len(beyond), 15.0), people=1000.0, people_error=0.0)
+        )[1]
         == 0.0
     )
 

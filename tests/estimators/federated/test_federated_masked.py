@@ -15,7 +15,7 @@ from eigenveil.data.rows import DenseRows
 from eigenveil.errors import BudgetExceeded, ProtocolError, QuorumLost
 from eigenveil.linalg import sines
 from eigenveil.protocols.masked.session import Session
-from eigenveil.protocols.messages import Message, Return
+from eigenveil.protocols.messages import Message, StepReply
 from eigenveil.runtimes.local import Faults
 from estimators.sites_of_rows import (
     DIM,
@@ -450,7 +450,7 @@ def test_a_site_that_was_late_for_the_keys_is_asked_again() -> None:
 
     def silent(late: bool) -> Faults:
         def change(message: Message) -> list[Message]:
-            first = isinstance(message.body, Return) and message.body.step == "keys"
+            first = isinstance(message.body, StepReply) and message.body.step == "keys"
             if message.sender in ("site 1", "site 2") and not first:
                 return []
             return [] if late and message.sender == "site 0" else [message]

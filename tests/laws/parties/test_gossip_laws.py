@@ -26,7 +26,7 @@ from eigenveil.privacy.paired import PairedSteps
 from eigenveil.privacy.released import unpack
 from eigenveil.protocols.gossip.averaging import Outgoing, Paired, PairKeys, Plain
 from eigenveil.protocols.gossip.terms import PeerNoise
-from eigenveil.protocols.messages import Message, Pass
+from eigenveil.protocols.messages import Message, PartialSum
 from eigenveil.runtimes.local import Faults
 from protocols.gossip.gossip_circles import BUDGET, circle, names_of, run
 from protocols.star.companies import NEAR
@@ -51,7 +51,7 @@ def test_what_leaves_a_peer_has_a_line_in_its_ledger_and_lines_never_add_up_to_m
     sent: defaultdict[str, set[bytes]] = defaultdict(set)
 
     def see(message: Message) -> Iterable[Message]:
-        if isinstance(message.body, Pass) and message.body.step == 0:
+        if isinstance(message.body, PartialSum) and message.body.step == 0:
             # Before the first step a peer sends its part as it let it out.
             sent[message.sender].add(message.body.values.tobytes())
         return [message]
@@ -82,7 +82,7 @@ def view(kind: str, *, own: float = 1.0, between: float = 1.0) -> tuple[Array, A
     stream = PairKeys.stream
 
     def see(message: Message) -> Iterable[Message]:
-        if isinstance(message.body, Pass) and message.body.step == 0:
+        if isinstance(message.body, PartialSum) and message.body.step == 0:
             parts[message.sender] = message.body.values
         return [message]
 

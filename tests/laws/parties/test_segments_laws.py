@@ -234,7 +234,7 @@ def test_an_exact_start_of_very_many_rows_is_right(far: float | None) -> None:
     nothing = np.zeros((3, 0))
     found = task.private(Question(0, (nothing, nothing)), SparseRows(rows)).value[:, 0]
     unit = 2.0**-16 * 2.0**-10
-    part = domain.whole_sparse(Block(rows), unit=unit)
+    part = domain.to_grid_sparse(Block(rows), unit=unit)
     score = Fraction(math.floor(0.7 / task._score_unit)) * Fraction(task._score_unit)
     for column in range(3):
         stored = sum(int(entry) for entry in part.rows[:, [column]].toarray().ravel()) * Fraction(unit)

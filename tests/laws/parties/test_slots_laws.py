@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eigenveil.core.domain import Domain, Gaps
+from eigenveil.core.domain import Domain, MissingPolicy
 from eigenveil.core.ledger import Ledger
 from eigenveil.core.mechanism import Gaussian
 from eigenveil.core.noise import Noise
@@ -59,7 +59,11 @@ def test_gaps_of_one_person_move_a_slot_by_no_more_than_is_stated(
     seed: int, size: float, neighbours: Neighbours, rule: str, device: bool
 ) -> None:
     rng = np.random.default_rng(seed)
-    gaps = {"counts": Gaps.counted(4), "groups": Gaps.grouped(np.array([0, 0, 1, 2])), "drop": Gaps.dropped(4)}[rule]
+    gaps = {
+        "counts": MissingPolicy.counted(4),
+        "groups": MissingPolicy.grouped(np.array([0, 0, 1, 2])),
+        "drop": MissingPolicy.dropped(4),
+    }[rule]
     task = SlotSums(
         domain=Domain(dim=4, radius=2.0, gaps=gaps),
         neighbours=neighbours,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from eigenveil import FederatedPCA
 from eigenveil.core.noise import ROUNDING_COST
 from eigenveil.linalg import Array
-from eigenveil.protocols.messages import Give, Message
+from eigenveil.protocols.messages import Contribution, Message
 from eigenveil.runtimes.local import Faults
 from eigenveil.tasks.base import on_grid
 from eigenveil.tasks.fit.task import Fit
@@ -51,7 +51,7 @@ def lies(entries: dict[str, float]) -> Faults:
 
     def meddle(message: Message) -> list[Message]:
         body = message.body
-        if not isinstance(body, Give) or message.sender not in entries or body.arrays[0].ndim != 2:
+        if not isinstance(body, Contribution) or message.sender not in entries or body.arrays[0].ndim != 2:
             return [message]
         made = np.zeros((3, 3))
         made[0, 1] = made[1, 0] = entries[message.sender]
@@ -59,7 +59,7 @@ def lies(entries: dict[str, float]) -> Faults:
             Message(
                 message.sender,
                 message.receiver,
-                Give(round=body.round, arrays=(made,), missing=body.missing, half=body.half),
+                Contribution(round=body.round, arrays=(made,), missing=body.missing, half=body.half),
             )
         ]
 

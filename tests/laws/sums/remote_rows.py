@@ -9,7 +9,7 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 import scipy.sparse as sp
 
-from eigenveil.core.rows import Progress, Rows, Work
+from eigenveil.core.rows import Progress, Rows, RowSum
 from eigenveil.data.engines.base import answer_of, attempted
 from eigenveil.data.rows import DenseRows, SparseRows, WeightedRows, person_weights, refuse_to_copy
 
@@ -57,7 +57,7 @@ class RemoteRows:
         weighted = (WeightedRows(rows, mine) for rows, mine in zip(self.pieces, weights, strict=True))
         return replace(self, pieces=tuple(weighted))
 
-    def total(self, work: Work[Made], *, progress: Progress | None = None) -> Made:
+    def total(self, work: RowSum[Made], *, progress: Progress | None = None) -> Made:
         found = [_posted(answer_of(attempted(_posted(work).of, piece))) for piece in self.pieces]
         first, *others = (found[at] for at in self.order)
         for piece, other in zip(self.pieces, others, strict=False):

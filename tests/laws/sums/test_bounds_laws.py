@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eigenveil.core.counts import _root, bounded_column_tails, bounded_tails, tails_sensitivity
-from eigenveil.core.domain import Domain, Gaps
+from eigenveil.core.domain import Domain, MissingPolicy
 from eigenveil.core.mechanism import Bounded, Mechanism
 from eigenveil.core.rows import Rows
 from eigenveil.core.unit import Neighbours
@@ -162,7 +162,7 @@ SEARCHES: dict[str, Callable[..., Any]] = {
 }
 
 
-def rule_for(gaps: Gaps | None) -> dict[str, Any]:
+def rule_for(gaps: MissingPolicy | None) -> dict[str, Any]:
     """The parameters that declare these gaps."""
     if gaps is None:
         return {}
@@ -210,7 +210,7 @@ def test_the_searches_that_are_attacked_take_all_of_their_steps() -> None:
     ]
     assert [label for label, _, _ in transcripts("columns", case)[0]] == ["columns"]
     assert transcripts("spectrum", case)[0][-1][0] == "spectrum"
-    torn = Case(rows, rows, Domain(dim=3, radius=1.0, gaps=Gaps.counted(3)), Neighbours.ADD_REMOVE)
+    torn = Case(rows, rows, Domain(dim=3, radius=1.0, gaps=MissingPolicy.counted(3)), Neighbours.ADD_REMOVE)
     assert transcripts("bounds", torn)[0][1][0] == "mean and observed entries"
     assert [label for label, _, _ in transcripts("spectrum around numbers", torn)[0]] == [
         "observed entries",

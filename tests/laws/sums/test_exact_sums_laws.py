@@ -20,7 +20,7 @@ from eigenveil.core import domain as domain_module
 from eigenveil.core import rows as rows_module
 from eigenveil.core import whole
 from eigenveil.core.counts import _norms, _root, bounded_column_tails, bounded_tails
-from eigenveil.core.domain import SHIFT, Domain, Gaps
+from eigenveil.core.domain import SHIFT, Domain, MissingPolicy
 from eigenveil.core.exact import (
     TOEPLITZ_COLUMNS,
     exact_product,
@@ -536,7 +536,7 @@ def pictures(domain: Domain, block: Block, at: int) -> list[Array]:
             found.append(domain.whole(block, unit=size, squared=product, out=out[3:])[at])
         return found
     for product, size in ((False, unit * 2.0**-17), (True, unit)):
-        part = domain.whole_sparse(block, unit=size, squared=product)
+        part = domain.to_grid_sparse(block, unit=size, squared=product)
         found += [part.rows[[at]].toarray(), part.shift[at : at + 1]]
     return found
 
@@ -605,7 +605,7 @@ def test_a_user_becomes_the_same_whatever_is_beside_them(dim: int, weighted: boo
             pair, scored = region.pair(block), region.scored(block, basis=basis)
             left = pair.left[[before]].toarray()[0] if sparse else pair.left[before]
             total = (
-                region.whole_sparse(block, unit=2.0**-33).rows[[before]].toarray()[0]
+                region.to_grid_sparse(block, unit=2.0**-33).rows[[before]].toarray()[0]
                 if sparse
                 else region.whole(block, unit=2.0**-33)[before]
             )
@@ -642,11 +642,11 @@ RELEASES: dict[str, Callable[[Rows, Domain, Neighbours], Bounded]] = {
     ),
     "lengths": lambda rows, domain, near: bounded_tails(rows, domain=domain, cells=LENGTHS, neighbours=near),
     "columns": lambda rows, domain, near: bounded_column_tails(rows, domain=domain, cells=SIGNED, neighbours=near),
-    "entries there": lambda rows, domain, near: bounded_observed(rows, gaps=Gaps.counted(domain.dim)),
+    "entries there": lambda rows, domain, near: bounded_observed(rows, gaps=MissingPolicy.counted(domain.dim)),
     "entries there, for the relation": lambda rows, domain, near: bounded_observed(
-        rows, gaps=Gaps.counted(domain.dim).under(near)
+        rows, gaps=MissingPolicy.counted(domain.dim).under(near)
     ),
-    "complete rows": lambda rows, domain, near: bounded_kept(rows, gaps=Gaps.dropped(domain.dim)),
+    "complete rows": lambda rows, domain, near: bounded_kept(rows, gaps=MissingPolicy.dropped(domain.dim)),
 }
 
 

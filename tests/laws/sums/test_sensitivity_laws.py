@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eigenveil.core.domain import Domain, Gaps
+from eigenveil.core.domain import Domain, MissingPolicy
 from eigenveil.core.mechanism import Bounded
 from eigenveil.core.rows import Block, Rows
 from eigenveil.core.unit import Neighbours, gram_sensitivity
@@ -47,7 +47,7 @@ RELEASES: dict[str, Release] = {
     ),
 }
 # These are of rows with gaps only.
-OF_GAPS: dict[str, Callable[[Rows, Gaps], Bounded]] = {
+OF_GAPS: dict[str, Callable[[Rows, MissingPolicy], Bounded]] = {
     "kept": lambda rows, gaps: bounded_kept(rows, gaps=gaps),
     "observed": lambda rows, gaps: bounded_observed(rows, gaps=gaps),
 }
@@ -115,7 +115,7 @@ def test_counts_of_entries_are_those_of_one_row_after_the_other(case: Case) -> N
 
 def test_counts_of_entries_reach_their_sensitivity() -> None:
     there, nobody = DenseRows(np.ones((1, 9))), DenseRows(np.full((1, 9), np.nan))
-    for gaps in (Gaps.counted(9), Gaps.grouped(np.arange(9) // 3)):
+    for gaps in (MissingPolicy.counted(9), MissingPolicy.grouped(np.arange(9) // 3)):
         one, other = (bounded_observed(rows, gaps=gaps) for rows in (there, nobody))
         assert gap(one, other) == pytest.approx(one.sensitivity, rel=1e-12)
         # Less half of the people, somebody with every entry moves them as far as somebody with none: half as far.
@@ -127,7 +127,7 @@ def test_counts_of_entries_reach_their_sensitivity() -> None:
 
 @pytest.mark.parametrize("near", [Neighbours.ZERO_OUT, Neighbours.REPLACE_ONE])
 def test_counts_less_half_of_the_people_are_refused_where_they_would_be_worth_less(near: Neighbours) -> None:
-    domain = Domain(dim=9, radius=1.0, gaps=Gaps.counted(9).under(Neighbours.ADD_REMOVE))
+    domain = Domain(dim=9, radius=1.0, gaps=MissingPolicy.counted(9).under(Neighbours.ADD_REMOVE))
     with pytest.raises(ValueError, match="for add/remove"):
         Totals(domain=domain, neighbours=near, observed_weight=1.0)
     with pytest.raises(ValueError, match="plain counts"):

@@ -30,7 +30,7 @@ from eigenveil.privacy import released
 from eigenveil.privacy.floating import dense, float_gram, float_sum
 from eigenveil.privacy.released import release_columns
 from eigenveil.privacy.sums import bounded_gram, bounded_sum
-from eigenveil.tasks.fit.gaps import Portion
+from eigenveil.tasks.fit.gaps import PartialBudget
 from laws.strategies import Case, cases
 from laws.sums.test_exact_sums_laws import SUMS, Table, alike
 
@@ -68,7 +68,7 @@ def through(make: Callable[[], Mechanism], private: Bounded) -> Array:
 MECHANISMS: dict[str, tuple[Release, float]] = {
     "plain": (lambda private: through(gaussian, private), MULTIPLIER / math.sqrt(SHARE)),
     "portion": (
-        lambda private: through(lambda: Portion(gaussian(), PART), private),
+        lambda private: through(lambda: PartialBudget(gaussian(), PART), private),
         MULTIPLIER / math.sqrt(SHARE * PART),
     ),
     "carried": (lambda private: through(lambda: gaussian(carried=CARRIED), private), MULTIPLIER / math.sqrt(SHARE)),
@@ -184,7 +184,8 @@ def test_numbers_that_are_clipped_or_none_move_no_further_than_others() -> None:
 
 
 class Still:
-    """Takes the place of `Rounded`: draws nothing but zeros, so that K itself is seen, and keeps the scale. Changes in place."""
+    """Takes the place of `RoundedGaussian`: draws nothing but zeros, so that K itself is seen, and keeps the scale. Changes "
+    "in place."""
 
     scales: list[float]
 
@@ -201,7 +202,7 @@ def distance_and_room(one: Bounded, other: Bounded, name: str) -> tuple[float, f
     step = step_of(one.sensitivity, int(np.size(one.value)), multiplier=multiplier)
     with pytest.MonkeyPatch.context() as patch:
         for module in (mechanism, released):
-            patch.setattr(module, "Rounded", Still)
+            patch.setattr(module, "RoundedGaussian", Still)
         Still.scales = []
         here, there = (np.asarray(release(side)) / step for side in (one, other))
     left = math.sqrt(1 - (CARRIED / MULTIPLIER) ** 2) if name == "carried" else 1.0
@@ -278,7 +279,7 @@ def test_noise_added_in_floating_point_is_convicted(name: str, monkeypatch: pyte
 @pytest.mark.parametrize("finer", [-3, 1])
 def test_a_step_read_from_the_data_is_convicted(finer: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """As large as it may be for the largest entry, say: a power of two, but not a public one."""
-    honest = mechanism._plus_symmetric
+    honest = mechanism._add_symmetric_noise
 
     def by_size(value: Array, of: Calibrated) -> Array:
         read = 2.0 ** (math.frexp(float(np.abs(value).max()))[1] + finer - 20)

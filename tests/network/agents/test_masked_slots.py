@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from eigenveil.network.agents.steps import Event
-from eigenveil.protocols.messages import Ask, Brief, Decline, Done, Give, Masked, Message, Return
+from eigenveil.protocols.messages import Ask, Contribution, Decline, Done, Masked, Message, StepReply, StepRequest
 from eigenveil.protocols.wire import decode, encode
 from eigenveil.tasks.base import Question
 from network.agents.test_slot_durable import World
@@ -37,7 +37,7 @@ class MaskedWorld(World):
         body = decode(data).body
         if isinstance(body, Ask):
             self.rounds[body.round] = body.question.step
-        if isinstance(body, Brief) and body.step == "survivors" and answers:
+        if isinstance(body, StepRequest) and body.step == "survivors" and answers:
             self.lists[self.rounds[body.round]].add(body.data)
         return answers
 
@@ -156,7 +156,7 @@ def test_a_site_that_was_away_when_keys_were_exchanged_takes_part_once_it_is_bac
     world.slot(0, away=NAMES[:1])
     world.slot(1, away=NAMES[:1])
     # The hub is stopped after it has seen the site come back, and before it asks.
-    world.hub.rejoined(NAMES[0])
+    world.hub.on_reconnect(NAMES[0])
     world.start_hub()
     world.slot(2)
     world.slot(3)
@@ -184,7 +184,7 @@ def test_a_hub_whose_log_was_put_back_gets_no_second_list_for_a_slot(tmp_path: P
     site = world.sites[NAMES[1]]
     asked = encode(Message("hub", NAMES[1], Ask(world.hub.party.round + 1, Question(1))))
     ((_, answer),) = site.take("hub", asked)
-    assert isinstance(decode(answer).body, Return)
+    assert isinstance(decode(answer).body, StepReply)
     for slot in (2, 3, 4):
         world.slot(slot)
     # The study goes on. The site that was asked for two slots in one round is missing from the second of them.
@@ -200,7 +200,7 @@ def until_signed(world: MaskedWorld, slot: int) -> None:
         receiver, data = waiting.pop(0)
         answers = world.said(receiver, data)
         body = decode(data).body
-        if isinstance(body, Brief) and body.step == "survivors":
+        if isinstance(body, StepRequest) and body.step == "survivors":
             world.signed.add(receiver)
         for answer in answers:
             waiting += world.hub.take(receiver, answer)
@@ -217,19 +217,23 @@ def test_a_hub_that_repeats_itself_and_waits_for_a_restart_gets_no_second_list(
     round_, asked = world.hub.party.round, world.came[me]
     # The same questions, in other bytes where that is possible, so often that none is repeated from memory.
     again = [encode(Message("hub", me, Ask(round_, Question(slot), NAMES[:count]))) for count in range(6)]
-    keys = [data for data in asked if isinstance(body := decode(data).body, Brief) and body.step == "keys"]
+    keys = [data for data in asked if isinstance(body := decode(data).body, StepRequest) and body.step == "keys"]
     for data in [*asked, *again, *(keys if last == "keys" else again[:1])]:
         world.sites[me].take("hub", data)
     world.start_site(me)
-    other = encode(Message("hub", me, Brief(round=round_, step="survivors", data=b"\xf8\x04")))
-    cards = encode(Message("hub", me, Brief(round=0, step="packets", data=b"", table=())))
+    other = encode(Message("hub", me, StepRequest(round=round_, step="survivors", data=b"\xf8\x04")))
+    cards = encode(Message("hub", me, StepRequest(round=0, step="packets", data=b"", table=())))
     assert world.sites[me].take("hub", other) == []
     assert world.sites[me].take("hub", cards) == []
     # What it has signed, it repeats.
     assert len(world.lists[slot]) == 1
     (listed,) = world.lists[slot]
     assert (
-        len(world.sites[me].take("hub", encode(Message("hub", me, Brief(round=round_, step="survivors", data=listed)))))
+        len(
+            world.sites[me].take(
+                "hub", encode(Message("hub", me, StepRequest(round=round_, step="survivors", data=listed)))
+            )
+        )
         == 1
     )
 
@@ -243,7 +247,7 @@ def test_a_long_outage_does_not_use_up_the_exchanges_of_keys(tmp_path: Path) -> 
     world.start_hub()
     # One more is still too few, unless all are back.
     for name in NAMES[:3]:
-        world.hub.rejoined(name)
+        world.hub.on_reconnect(name)
     world.slot(28)
     assert world.hub.party.counted(28) == NAMES
 
@@ -251,7 +255,7 @@ def test_a_long_outage_does_not_use_up_the_exchanges_of_keys(tmp_path: Path) -> 
 def test_a_site_that_comes_back_again_and_again_and_says_nothing_costs_two_exchanges_of_keys(tmp_path: Path) -> None:
     world = MaskedWorld(tmp_path, replace(SPEC, slots=12))
     for slot in range(8):
-        world.hub.rejoined(NAMES[0])
+        world.hub.on_reconnect(NAMES[0])
         world.slot(slot, away=NAMES[:1])
         world.start_hub()
     assert world.hub._masking.facts()["sessions"] <= 3
@@ -322,13 +326,13 @@ TO_SITE: list[tuple[str, Any]] = [
     ("hub", replace(ASKED, round=99)),
     ("hub", Ask(1, Question(SLOTS))),
     ("hub", Ask(1, Question(1, (np.zeros(3),)))),
-    ("hub", Brief(round=1, step="survivors", data=b"\xff\x00")),
-    ("hub", Brief(round=1, step="open", data=b"", table=())),
-    ("hub", Brief(round=0, step="survivors", data=b"\xf0\x0c")),
-    ("hub", Brief(round=2, step="keys", data=b"short")),
-    ("hub", Brief(round=0, step="keys", data=b"k" * 32)),
-    ("hub", Brief(round=1, step="nonsense")),
-    ("hub", Give(round=1, arrays=(np.zeros(2),))),
+    ("hub", StepRequest(round=1, step="survivors", data=b"\xff\x00")),
+    ("hub", StepRequest(round=1, step="open", data=b"", table=())),
+    ("hub", StepRequest(round=0, step="survivors", data=b"\xf0\x0c")),
+    ("hub", StepRequest(round=2, step="keys", data=b"short")),
+    ("hub", StepRequest(round=0, step="keys", data=b"k" * 32)),
+    ("hub", StepRequest(round=1, step="nonsense")),
+    ("hub", Contribution(round=1, arrays=(np.zeros(2),))),
     ("hub", Decline(1)),
 ]
 
@@ -353,9 +357,9 @@ TO_HUB: list[Any] = [
     Masked(1, np.zeros(3, dtype=np.uint64), bytes(64)),
     Masked(1, np.zeros(15, dtype=np.uint64), bytes(64)),
     Masked(0, np.zeros(15, dtype=np.uint64), bytes(64)),
-    Return(round=1, step="mask", data=b"declined", table=(), signature=bytes(64)),
-    Return(round=1, step="open", data=b"", table=(), signature=bytes(64)),
-    Give(round=1, arrays=(np.eye(5),), half=True),
+    StepReply(round=1, step="mask", data=b"declined", table=(), signature=bytes(64)),
+    StepReply(round=1, step="open", data=b"", table=(), signature=bytes(64)),
+    Contribution(round=1, arrays=(np.eye(5),), half=True),
     Decline(1),
     Done(1, ()),
 ]

@@ -17,11 +17,11 @@ from eigenveil.estimators.slots.spec import SlotSpec
 from eigenveil.ledger.durable import DurableLedger, LedgerError, StudyBudget
 from eigenveil.network.agents.hub_log import HubLog
 from eigenveil.network.agents.slot_hub import DurableSlotHub
-from eigenveil.network.agents.slot_steps import DurableSlotSite, SlotsBefore, StoredParts
+from eigenveil.network.agents.slot_steps import DurableSlotSite, StoredParts, StreamCheckpoint
 from eigenveil.privacy.released import packed_size
 from eigenveil.protocols.keys import Identity
 from eigenveil.protocols.limits import FitSize, limits_for
-from eigenveil.protocols.messages import Ask, Decline, Give, Message
+from eigenveil.protocols.messages import Ask, Contribution, Decline, Message
 from eigenveil.protocols.wire import decode, encode
 from eigenveil.tasks.base import Question
 from protocols.slots.test_slot_parties import BASE, DIM, NAMES, SLOTS, SPECS, matrix, rows, run
@@ -39,7 +39,7 @@ class World:
         self.sites: dict[str, Any] = {}
         self.ledgers: dict[str, DurableLedger] = {}
         self.log: HubLog | None = None
-        self.before: dict[str, SlotsBefore] = {}
+        self.before: dict[str, StreamCheckpoint] = {}
         # Identities are made once: signatures are checked against them.
         masked = spec.trust == "masked"
         self.accounts: dict[str, StudyBudget] = {}
@@ -81,7 +81,7 @@ class World:
         parties = self.parties()
         at_site, masked = self.spec.trust != "hub", parties.masked
         spends = budget if masked is None else masked.lattice.gaussian
-        before = SlotsBefore.read(joined.steps, spends if at_site else None, self.spec.unit)
+        before = StreamCheckpoint.read(joined.steps, spends if at_site else None, self.spec.unit)
         self.before[name] = before
         parts = StoredParts(ledger, STUDY, masked=masked is not None)
         party: Any
@@ -220,7 +220,7 @@ def test_by_the_clock_a_question_waits_until_its_slot_is_due_closed_or_not(tmp_p
 
     world.close(0, name)
     # A slot that is closed, one that is open, one that was skipped, and one after the source has ended.
-    for round_, (slot, expected) in enumerate([(0, Give), (1, Decline), (2, Decline), (3, Decline)]):
+    for round_, (slot, expected) in enumerate([(0, Contribution), (1, Decline), (2, Decline), (3, Decline)]):
         if slot == 2:
             site.party.skip(3)
         if slot == 3:
@@ -240,7 +240,7 @@ def test_asked_in_a_later_round_a_site_says_the_same_numbers_from_its_ledger(tmp
     for round_ in (0, 7, 1234):
         ((_, answer),) = site.take("hub", encode(Message("hub", NAMES[0], Ask(round_, Question(0)))))
         body = decode(answer).body
-        assert isinstance(body, Give)
+        assert isinstance(body, Contribution)
         assert body.round == round_
         said.append(np.asarray(task.part(Question(0), body.arrays)).tobytes())
     assert len(set(said)) == 1

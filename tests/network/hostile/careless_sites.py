@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from eigenveil.ledger.durable import DurableLedger, Opened
+from eigenveil.ledger.durable import DurableLedger, StudyRecord
 from eigenveil.runtimes.grpc import Transport
 
 __all__ = ["CARELESS"]
@@ -32,7 +32,7 @@ def forgets() -> None:
     """Keeps the charges and not the bytes, and makes new ones when asked again."""
     join, commit = DurableLedger.join, DurableLedger.commit
 
-    def empty(ledger: DurableLedger, *given: Any, **named: Any) -> Opened:
+    def empty(ledger: DurableLedger, *given: Any, **named: Any) -> StudyRecord:
         return replace(join(ledger, *given, **named), steps=())
 
     def whatever(ledger: DurableLedger, study: str, number: int, **named: Any) -> None:

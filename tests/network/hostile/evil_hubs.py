@@ -14,7 +14,7 @@ from eigenveil.network.agents.steps import DurableParty, Outgoing
 from eigenveil.network.certificates import recogniser
 from eigenveil.network.parties import parties_of
 from eigenveil.protocols import wire
-from eigenveil.protocols.messages import Ask, Body, Brief, Done, Masked, Message, Return
+from eigenveil.protocols.messages import Ask, Body, Done, Masked, Message, StepReply, StepRequest
 from eigenveil.protocols.wire import decode, encode
 from eigenveil.runtimes.grpc import Got, Joined, Left, Transport
 from eigenveil.tasks.base import Question
@@ -30,7 +30,7 @@ def about(data: bytes) -> tuple[int, str]:
     """The round and the step that a question or an answer is about; of all parts of a round there is one step."""
     body = decode(data).body
     match body:
-        case Brief(step=step) | Return(step=step):
+        case StepRequest(step=step) | StepReply(step=step):
             return body.round, "part" if step == "mask" else step
         case Done():
             return body.round, "answer"
@@ -68,8 +68,8 @@ class WatchedParty(DurableParty):
     def wait_over(self) -> list[Outgoing]:
         return self._out(self._durable.wait_over())
 
-    def rejoined(self, other: str) -> list[Outgoing]:
-        return self._out(self._durable.rejoined(other))
+    def on_reconnect(self, other: str) -> list[Outgoing]:
+        return self._out(self._durable.on_reconnect(other))
 
     def _out(self, outgoing: list[Outgoing]) -> list[Outgoing]:
         outgoing = self._twist(outgoing)

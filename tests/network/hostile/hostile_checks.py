@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from eigenveil.ledger.durable import DurableLedger, Entry
-from eigenveil.protocols.messages import Body, Decline, Give, Masked, Message, Return
+from eigenveil.protocols.messages import Body, Contribution, Decline, Masked, Message, StepReply
 from eigenveil.protocols.wire import decode, encode
 from network.hostile.evil_hubs import EvilHub
 from network.kills.kill_counts import charges_in, lines_at, numbers_in, unpaid_in
@@ -60,7 +60,7 @@ def require_paid(company: Company, came: list[bytes], *, once: bool = False) -> 
         (study,) = ledger.studies()
     assert math.hypot(*(mu for _, mu in charges_in(lines))) <= study.account.mu * (1 + 1e-9)
     for data in came:
-        assert isinstance(decode(data).body, Give | Decline | Masked | Return)
+        assert isinstance(decode(data).body, Contribution | Decline | Masked | StepReply)
     reasons = {reason.encode() for reason in refusals(company)}
     assert not any(reason in data for reason in reasons for data in came)
 

@@ -18,7 +18,7 @@ from eigenveil.network.authority import new_request, write_new
 from eigenveil.network.certificates import Keys, recogniser
 from eigenveil.network.policy import PolicyRefusal
 from eigenveil.network.study import StudyFile
-from eigenveil.protocols.messages import Ask, Give, Message
+from eigenveil.protocols.messages import Ask, Contribution, Message
 from eigenveil.protocols.wire import encode
 from eigenveil.runtimes.grpc import Transport
 from network.hostile.hostile_checks import (
@@ -51,7 +51,7 @@ def test_a_flood_of_junk_fills_neither_the_ledger_nor_the_memory(tmp_path: Path)
         async with alone(company) as hub:
             first = await hub.ask(Ask(0, hub.question()))
             before = resident()
-            junk = encode(Message("hub", "site 0", Give(round=0, arrays=(np.ones(size // 8),))))
+            junk = encode(Message("hub", "site 0", Contribution(round=0, arrays=(np.ones(size // 8),))))
             for number in range(count):
                 # Each another one, half of them well formed.
                 await hub.say(junk[:-8] + number.to_bytes(8, "little") if number % 2 else b"%d" % number + bytes(size))

@@ -15,7 +15,7 @@ from eigenveil.ledger.durable import DurableLedger, StudyBudget
 from eigenveil.network.agents.runner import MESSAGE, Agent, Runner, credentials_of
 from eigenveil.network.agents.star import HubAgent
 from eigenveil.network.agents.steps import DurableParty
-from eigenveil.protocols.messages import Brief, Decline, Message
+from eigenveil.protocols.messages import Decline, Message, StepRequest
 from eigenveil.protocols.wire import encode
 from eigenveil.runtimes.grpc import Got, Inbox, Joined, Left, Transport
 from ledger.ledger_children import ROW
@@ -133,13 +133,13 @@ def test_tables_that_a_step_does_not_use_are_refused_and_not_stored(tmp_path: Pa
         async with alone(company) as hub:
             for number in range(count):
                 table = ((f"site {1 + number % 2}", os.urandom(LIMIT // 2)),)
-                await hub.say(Brief(round=number % 4, step="keys", data=os.urandom(32), table=table))
+                await hub.say(StepRequest(round=number % 4, step="keys", data=os.urandom(32), table=table))
             await hub.say(
-                Brief(round=0, step="keys", data=os.urandom(32), table=tuple((f"x{at}", b"") for at in range(50)))
+                StepRequest(round=0, step="keys", data=os.urandom(32), table=tuple((f"x{at}", b"") for at in range(50)))
             )
-            await hub.say(Brief(round=0, step="packets", data=bytes(1000)))
+            await hub.say(StepRequest(round=0, step="packets", data=bytes(1000)))
             # A step as it should be is answered.
-            await hub.ask(Brief(round=0, step="keys", data=bytes(32)))
+            await hub.ask(StepRequest(round=0, step="keys", data=bytes(32)))
 
     asyncio.run(storing())
     assert len(refusals(company)) == count + 2
@@ -155,7 +155,7 @@ def test_a_message_of_a_megabyte_ends_the_connection_before_it_is_read(tmp_path:
             before = resident()
             for number in range(3):
                 await hub.say(
-                    Brief(round=number, step="keys", data=os.urandom(32), table=(("site 1", bytes(32 << 20)),))
+                    StepRequest(round=number, step="keys", data=os.urandom(32), table=(("site 1", bytes(32 << 20)),))
                 )
                 await hub.left()
                 await hub.joined()

@@ -13,7 +13,7 @@ import pytest
 from eigenveil.ledger.durable import DurableLedger
 from eigenveil.network.agents.star import HubAgent
 from eigenveil.network.agents.steps import Outgoing
-from eigenveil.protocols.messages import Ask, Body, Brief, Decline, Done, Give, Masked, Message, Return
+from eigenveil.protocols.messages import Ask, Body, Contribution, Decline, Done, Masked, Message, StepReply, StepRequest
 from eigenveil.protocols.wire import VERSION, decode, encode
 from eigenveil.tasks.base import Question
 from network.hostile.evil_hubs import EvilHub, Puppets, WatchedParty, about, watched_hub
@@ -71,11 +71,11 @@ ANYTIME: dict[str, tuple[Lie, str]] = {
     ),
     "for another": (lambda message, data: encode(replace(message, receiver="site 1")), "for another party"),
     "a part": (
-        lambda message, data: encode(replace(message, body=Give(round=0, arrays=(np.zeros(3),)))),
+        lambda message, data: encode(replace(message, body=Contribution(round=0, arrays=(np.zeros(3),)))),
         "no message of the kind 'give'",
     ),
     "a step of no kind": (
-        lambda message, data: encode(replace(message, body=Brief(round=0, step="tell all"))),
+        lambda message, data: encode(replace(message, body=StepRequest(round=0, step="tell all"))),
         "no message of the kind 'brief'",
     ),
     "no answer": (lambda message, data: encode(replace(message, body=Done(99, ()))), "an invalid result"),
@@ -184,7 +184,7 @@ def test_the_same_step_with_other_directions_is_charged_each_time_until_nothing_
             return said
 
     said = asyncio.run(greedy())
-    gave = [answer for answer in said if isinstance(answer, Give)]
+    gave = [answer for answer in said if isinstance(answer, Contribution)]
     assert len({answer.arrays[0].tobytes() for answer in gave}) == len(gave) == len(charges_in(written(company))) == 3
     # A site that cannot pay says that there is no part, and nothing of why.
     assert isinstance(said[-1], Decline)
@@ -208,7 +208,7 @@ def test_there_are_no_more_questions_than_the_study_has_however_cheap_they_are(t
             return said
 
     said = asyncio.run(greedy())
-    assert all(isinstance(answer, Give) for answer in said)
+    assert all(isinstance(answer, Contribution) for answer in said)
     assert len(charges_in(written(company))) == len(said)
     (reason,) = refusals(company)
     assert f"asked more than the {len(said)} questions that this study has" in reason
@@ -231,7 +231,7 @@ def test_under_masks_the_same_step_with_other_directions_is_charged_until_nothin
     said = asyncio.run(greedy())
     gave = [answer for answer in said if isinstance(answer, Masked)]
     assert len(gave) == len(charges_in(written(company))) == 3
-    assert isinstance(said[-1], Return) and said[-1].table == ()
+    assert isinstance(said[-1], StepReply) and said[-1].table == ()
     assert any("the ledger has mu" in words for words in declined(company))
 
 
@@ -295,10 +295,10 @@ def test_under_masks_no_round_is_answered_but_those_that_were_agreed_on(tmp_path
             for lie in (
                 Ask(0, hub.question(product=0)),
                 Ask(most, hub.question(product=0)),
-                Brief(round=most, step="keys", data=bytes(32)),
+                StepRequest(round=most, step="keys", data=bytes(32)),
                 # Another list of survivors, which would take off another site's mask.
-                Brief(round=0, step="survivors", data=b"\xc0\x20"),
-                Brief(round=0, step="survivors", data=b"\x80\x60"),
+                StepRequest(round=0, step="survivors", data=b"\xc0\x20"),
+                StepRequest(round=0, step="survivors", data=b"\x80\x60"),
             ):
                 await nothing_comes(hub, lie, known, first)
             require_paid(company, hub.got)

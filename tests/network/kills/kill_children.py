@@ -26,7 +26,7 @@ from typing import Any, Final, cast, final
 import numpy as np
 import scipy.special  # noqa: F401  What the verdict of every fit loads.
 
-from eigenveil.core.noise import Rounded
+from eigenveil.core.noise import RoundedGaussian
 from eigenveil.data.rows import DenseRows
 from eigenveil.ledger.durable import DurableLedger
 from eigenveil.model import Model
@@ -212,7 +212,7 @@ def serve() -> None:
     alive: dict[int, int] = {}
     rest = b""
     # The table that all draws share takes a tenth of a second.
-    Rounded(1.0)
+    RoundedGaussian(1.0)
     # Children share what is loaded: a collection in each of them would copy the memory of all of it.
     gc.collect()
     gc.freeze()

@@ -13,7 +13,7 @@ import numpy as np
 
 from eigenveil.ledger.durable import DurableLedger, Entry
 from eigenveil.protocols.masked.member import words_digest
-from eigenveil.protocols.messages import Give, Masked
+from eigenveil.protocols.messages import Contribution, Masked
 from eigenveil.protocols.wire import decode
 from network.hostile.evil_hubs import about
 from network.network_studies import Company
@@ -83,7 +83,7 @@ def charges_in(lines: Iterable[Entry]) -> list[tuple[str, float]]:
 def numbers_in(data: bytes) -> bytes | None:
     """The numbers of a part, whatever round it claims; None for messages that are not parts."""
     match decode(data).body:
-        case Give(arrays=arrays):
+        case Contribution(arrays=arrays):
             return b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
         case Masked(limbs=limbs):
             return words_digest(b"", limbs)

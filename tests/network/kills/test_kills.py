@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from eigenveil.ledger.durable import DurableLedger, LedgerError
-from eigenveil.protocols.messages import Give, Message
+from eigenveil.protocols.messages import Contribution, Message
 from eigenveil.protocols.wire import encode
 from ledger.ledger_children import LIFE, account
 from network.kills.kill_children import Child, Nursery, as_text, nursery
@@ -90,7 +90,9 @@ def test_a_site_that_makes_new_noise_is_found_out(tmp_path: Path, children: Nurs
     counts = asyncio.run(killing.run(partial(careless, kill=4), careless))
     assert killing.codes[0] == -9
     assert counts.double > 0
-    first, second = (encode(Message(VICTIM, "hub", Give(round=3, arrays=(np.full(2, noise),)))) for noise in (0.1, 0.2))
+    first, second = (
+        encode(Message(VICTIM, "hub", Contribution(round=3, arrays=(np.full(2, noise),)))) for noise in (0.1, 0.2)
+    )
     assert renoised_in([first, first]) == 0
     assert renoised_in([first, first, second]) == 1
 

@@ -18,7 +18,7 @@ from eigenveil.network.parties import parties_of, peer_parties_of
 from eigenveil.network.rules import MEMORY, limits_of
 from eigenveil.network.study import StudyFile
 from eigenveil.protocols.limits import Role
-from eigenveil.protocols.messages import Brief, Done, Give, Message, Return
+from eigenveil.protocols.messages import Contribution, Done, Message, StepReply, StepRequest
 from eigenveil.protocols.party import Party
 from eigenveil.protocols.wire import KindLimit, MessageLimits, decode, encode
 from network.network_studies import Company, PeerCompany, keys_of
@@ -101,7 +101,7 @@ def compared(parties: dict[str, Party], limits: dict[str, MessageLimits]) -> dic
     for message in carried(parties):
         raw, allowed, body = encode(message), limits[message.receiver], message.body
         opened(raw, sender=message.sender, me=message.receiver, limits=allowed)
-        key = (type(body), body.step if isinstance(body, Brief | Return) else "")
+        key = (type(body), body.step if isinstance(body, StepRequest | StepReply) else "")
         longest[key] = (max(len(raw), longest[key][0]), allowed.kinds[key].size)
     return dict(longest)
 
@@ -135,7 +135,7 @@ def test_the_same_among_so_many_masked_sites_that_each_draws_its_holders(tmp_pat
 
 
 def limit_of(**more: int) -> MessageLimits:
-    return MessageLimits({(Give, ""): KindLimit(**{"numbers": 100, "arrays": 1, "names": 20, **more})})
+    return MessageLimits({(Contribution, ""): KindLimit(**{"numbers": 100, "arrays": 1, "names": 20, **more})})
 
 
 def head_of(raw: bytes, **changes: Any) -> bytes:
@@ -145,26 +145,29 @@ def head_of(raw: bytes, **changes: Any) -> bytes:
     return raw[:5] + len(head).to_bytes(4, "little") + head + raw[9 + length :]
 
 
-GIVE = encode(Message("a", "hub", Give(round=0, arrays=(np.zeros(100),))))
-BRIEF = encode(Message("hub", "a", Brief(round=0, step="keys", data=bytes(32), table=(("b", bytes(1000)),))))
-SYMMETRIC = encode(Message("a", "hub", Give(round=0, arrays=(np.zeros((13, 13)),), half=True)))
+GIVE = encode(Message("a", "hub", Contribution(round=0, arrays=(np.zeros(100),))))
+BRIEF = encode(Message("hub", "a", StepRequest(round=0, step="keys", data=bytes(32), table=(("b", bytes(1000)),))))
+SYMMETRIC = encode(Message("a", "hub", Contribution(round=0, arrays=(np.zeros((13, 13)),), half=True)))
 TOO_MUCH: dict[str, tuple[bytes, MessageLimits]] = {
-    "one number more": (encode(Message("a", "hub", Give(round=0, arrays=(np.zeros(101),)))), limit_of()),
-    "an array more": (encode(Message("a", "hub", Give(round=0, arrays=(np.zeros(50), np.zeros(50))))), limit_of()),
+    "one number more": (encode(Message("a", "hub", Contribution(round=0, arrays=(np.zeros(101),)))), limit_of()),
+    "an array more": (
+        encode(Message("a", "hub", Contribution(round=0, arrays=(np.zeros(50), np.zeros(50))))),
+        limit_of(),
+    ),
     "announced numbers": (head_of(GIVE, shapes=[[1 << 26, 1 << 26]]), limit_of()),
     "half of a large matrix": (SYMMETRIC, limit_of(numbers=90)),
     "a nested shape": (head_of(GIVE, shapes=[[[100]]]), limit_of()),
     "a shape without sides": (head_of(SYMMETRIC, shapes=[[]]), limit_of()),
     "names": (head_of(GIVE, missing=["x" * 100] * 5), limit_of()),
     "another kind": (GIVE, MessageLimits({(Done, ""): KindLimit(numbers=100, arrays=1, names=20)})),
-    "a table that the step does not use": (BRIEF, MessageLimits({(Brief, "keys"): KindLimit(data=32, names=20)})),
+    "a table that the step does not use": (BRIEF, MessageLimits({(StepRequest, "keys"): KindLimit(data=32, names=20)})),
     "an entry that is too long": (
         BRIEF,
-        MessageLimits({(Brief, "keys"): KindLimit(data=32, entries=1, entry=999, names=20)}),
+        MessageLimits({(StepRequest, "keys"): KindLimit(data=32, entries=1, entry=999, names=20)}),
     ),
     "a step that the study does not have": (
         BRIEF,
-        MessageLimits({(Brief, "seal"): KindLimit(data=32, entries=1, entry=1000, names=20)}),
+        MessageLimits({(StepRequest, "seal"): KindLimit(data=32, entries=1, entry=1000, names=20)}),
     ),
 }
 
@@ -181,10 +184,10 @@ def test_what_a_study_does_not_need_is_refused_by_its_head(raw: bytes, limits: M
 
 
 def test_what_it_needs_is_read() -> None:
-    assert isinstance(decode(GIVE, limits=limit_of()).body, Give)
-    assert isinstance(decode(SYMMETRIC, limits=limit_of()).body, Give)
-    wide = MessageLimits({(Brief, "keys"): KindLimit(data=32, entries=1, entry=1000, names=20)})
-    assert isinstance(decode(BRIEF, limits=wide).body, Brief)
+    assert isinstance(decode(GIVE, limits=limit_of()).body, Contribution)
+    assert isinstance(decode(SYMMETRIC, limits=limit_of()).body, Contribution)
+    wide = MessageLimits({(StepRequest, "keys"): KindLimit(data=32, entries=1, entry=1000, names=20)})
+    assert isinstance(decode(BRIEF, limits=wide).body, StepRequest)
 
 
 HOSTILE: dict[str, dict[str, Any]] = {

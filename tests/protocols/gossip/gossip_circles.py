@@ -24,7 +24,7 @@ from eigenveil.protocols.gossip.averaging import Outgoing, Paired, PairKeys, Pla
 from eigenveil.protocols.gossip.peer import Peer
 from eigenveil.protocols.gossip.terms import GossipTerms, PeerNoise
 from eigenveil.protocols.keys import Identity
-from eigenveil.protocols.messages import Again, Body, Leave, Message, Pass, PeerKey
+from eigenveil.protocols.messages import Body, Message, PartialSum, PeerKey, PeersDropped, ResendRequest
 from eigenveil.runtimes.local import Faults, LocalPeers, Refusal
 from protocols.star.companies import DOMAIN, NEAR, RANK, AnyTask, begin, picture, study, table
 
@@ -168,7 +168,7 @@ def run(these: Circle, faults: Faults | None = None, *, seed: int = 0, most: int
 
 def spoil(body: Body, terms: GossipTerms) -> Iterator[tuple[str, Any]]:
     """The same message with one thing wrong with it, and what that is. Each must be refused and leave no trace."""
-    if isinstance(body, Pass):
+    if isinstance(body, PartialSum):
         values = body.values
         lies: dict[str, Any] = {
             "not a number": np.full_like(values, np.nan),
@@ -185,7 +185,7 @@ def spoil(body: Body, terms: GossipTerms) -> Iterator[tuple[str, Any]]:
         for what, lie in lies.items():
             yield (
                 what,
-                Pass(
+                PartialSum(
                     round=body.round,
                     step=body.step,
                     values=lie,
@@ -196,11 +196,13 @@ def spoil(body: Body, terms: GossipTerms) -> Iterator[tuple[str, Any]]:
             )
         yield (
             "a round to come",
-            Pass(round=body.round + 2, step=0, values=values, stage=body.stage, without=body.without, terms=body.terms),
+            PartialSum(
+                round=body.round + 2, step=0, values=values, stage=body.stage, without=body.without, terms=body.terms
+            ),
         )
         yield (
             "another step",
-            Pass(
+            PartialSum(
                 round=body.round,
                 step=body.step + 1000,
                 values=values,
@@ -211,7 +213,7 @@ def spoil(body: Body, terms: GossipTerms) -> Iterator[tuple[str, Any]]:
         )
         yield (
             "another stage",
-            Pass(
+            PartialSum(
                 round=body.round,
                 step=body.step,
                 values=values,
@@ -222,20 +224,20 @@ def spoil(body: Body, terms: GossipTerms) -> Iterator[tuple[str, Any]]:
         )
         yield (
             "other terms",
-            Pass(
+            PartialSum(
                 round=body.round, step=body.step, values=values, stage=body.stage, without=body.without, terms=bytes(16)
             ),
         )
         yield (
             "nobody gone",
-            Pass(
+            PartialSum(
                 round=body.round, step=body.step, values=values, stage=body.stage, without=("nobody",), terms=body.terms
             ),
         )
-    yield "a question for a round to come", Again(round=body.round + 7, step=0, without=(), terms=terms.digest)
-    yield "a question under other terms", Again(round=body.round, step=0, without=(), terms=b"")
-    yield "farewell to nobody", Leave(0, ("nobody",), terms.digest)
-    yield "farewell under other terms", Leave(0, (), bytes(16))
+    yield "a question for a round to come", ResendRequest(round=body.round + 7, step=0, without=(), terms=terms.digest)
+    yield "a question under other terms", ResendRequest(round=body.round, step=0, without=(), terms=b"")
+    yield "farewell to nobody", PeersDropped(0, ("nobody",), terms.digest)
+    yield "farewell under other terms", PeersDropped(0, (), bytes(16))
     yield (
         "a key for nobody",
         PeerKey(

@@ -12,7 +12,18 @@ from eigenveil.errors import PeerError, PeersLost
 from eigenveil.protocols.gossip.averaging import _Agreed
 from eigenveil.protocols.gossip.peer import Peer
 from eigenveil.protocols.gossip.terms import PeerNoise
-from eigenveil.protocols.messages import Again, Ask, Decline, Done, Give, Here, Leave, Message, Pass, PeerKey
+from eigenveil.protocols.messages import (
+    Ask,
+    Contribution,
+    Decline,
+    Done,
+    KeepAlive,
+    Message,
+    PartialSum,
+    PeerKey,
+    PeersDropped,
+    ResendRequest,
+)
 from eigenveil.protocols.party import Party, Wait
 from eigenveil.runtimes.local import Faults, LocalNetwork, LocalPeers
 from eigenveil.tasks.base import Question
@@ -43,7 +54,9 @@ def test_bad_message_names_its_sender_and_changes_nothing(noise: PeerNoise, task
             places += 1
             held = look(peer)
             for what, bad in spoil(message.body, disturbed.terms):
-                early = isinstance(message.body, Pass) and (peer._phase != "sum" or message.body.round != peer._round)
+                early = isinstance(message.body, PartialSum) and (
+                    peer._phase != "sum" or message.body.round != peer._round
+                )
                 if early and what in ("one number too many", "no numbers", "another step", "another stage"):
                     # What comes before its time is kept, and looked at when its time comes.
                     continue
@@ -55,7 +68,7 @@ def test_bad_message_names_its_sender_and_changes_nothing(noise: PeerNoise, task
                 require_refused(peer, replace(message, body=bad), what, held)
             for stranger in ("nobody", peer.name):
                 require_refused(peer, replace(message, sender=stranger), "messages of a stranger", held)
-            for body in (Ask(0, Question(0, ())), Give(round=0, arrays=()), Decline(0), Done(0, ())):
+            for body in (Ask(0, Question(0, ())), Contribution(round=0, arrays=()), Decline(0), Done(0, ())):
                 require_refused(peer, replace(message, body=body), "messages of another protocol", held)
     assert places > 15
     for _ in deliveries(plain):
@@ -65,7 +78,7 @@ def test_bad_message_names_its_sender_and_changes_nothing(noise: PeerNoise, task
         assert look(peer) == look(plain.peers[name])
 
 
-LIES: dict[str, Callable[[Pass], Any]] = {
+LIES: dict[str, Callable[[PartialSum], Any]] = {
     "not a number": lambda body: replace(body, values=np.full_like(body.values, np.nan)),
     "infinity": lambda body: replace(body, values=np.full_like(body.values, np.inf)),
     "huge": lambda body: replace(body, values=np.full_like(body.values, 1e300)),
@@ -79,13 +92,13 @@ LIES: dict[str, Callable[[Pass], Any]] = {
     "nobody is gone": lambda body: replace(body, without=("nobody",)),
     "a third is gone": lambda body: replace(body, without=("p3",)),
     "silence": lambda body: None,
-    "here": lambda body: Here(body.round),
+    "here": lambda body: KeepAlive(body.round),
     "a question": lambda body: Ask(body.round, Question(0, (np.full((5, 3), 2.0),))),
-    "an answer": lambda body: Give(round=body.round, arrays=(np.full((5, 3), 2.0),)),
-    "farewell to all": lambda body: Leave(body.round, ("p0", "p1", "p2", "p3", "p4"), body.terms),
-    "farewell of itself": lambda body: Leave(body.round, (LIAR,), body.terms),
-    "farewell to nobody": lambda body: Leave(body.round, ("nobody",), body.terms),
-    "back to the beginning": lambda body: Leave(0, (), body.terms),
+    "an answer": lambda body: Contribution(round=body.round, arrays=(np.full((5, 3), 2.0),)),
+    "farewell to all": lambda body: PeersDropped(body.round, ("p0", "p1", "p2", "p3", "p4"), body.terms),
+    "farewell of itself": lambda body: PeersDropped(body.round, (LIAR,), body.terms),
+    "farewell to nobody": lambda body: PeersDropped(body.round, ("nobody",), body.terms),
+    "back to the beginning": lambda body: PeersDropped(0, (), body.terms),
 }
 
 
@@ -99,7 +112,7 @@ def test_with_a_liar_the_answer_is_that_of_those_who_count_or_there_is_a_named_e
 
     def meddle(message: Message) -> Iterable[Message]:
         nonlocal told
-        if message.sender != LIAR or not isinstance(message.body, Pass):
+        if message.sender != LIAR or not isinstance(message.body, PartialSum):
             return [message]
         told += 1
         lie = LIES[what](message.body) if told % often == 0 else message.body
@@ -132,13 +145,17 @@ class Stubborn(Party):
             first = [
                 replace(message, body=replace(body, step=1))
                 for message, body in zip(first, bodies, strict=True)
-                if isinstance(body, Pass)
+                if isinstance(body, PartialSum)
             ]
         self._said = {message.receiver: message for message in first}
         return first
 
     def receive(self, message: Message) -> list[Message]:
-        return [self._said[message.sender]] if isinstance(message.body, Again) and message.sender in self._said else []
+        return (
+            [self._said[message.sender]]
+            if isinstance(message.body, ResendRequest) and message.sender in self._said
+            else []
+        )
 
 
 @pytest.mark.parametrize("consensus", ["metropolis", "chebyshev"])
@@ -168,7 +185,7 @@ def test_who_says_the_same_old_numbers_for_ever_is_left_behind(kind: str, ahead:
 def test_here_for_ever_ends_too() -> None:
     class Waits(Stubborn):
         def receive(self, message: Message) -> list[Message]:
-            return [Message(LIAR, message.sender, Here(0))] if isinstance(message.body, Again) else []
+            return [Message(LIAR, message.sender, KeepAlive(0))] if isinstance(message.body, ResendRequest) else []
 
     these = circle("complete", 5, consensus="metropolis", task="study")
     parties: dict[str, Party] = {**these.peers, LIAR: Waits(these.peers[LIAR], ahead=False)}
@@ -193,17 +210,23 @@ def test_a_flood_of_early_message_takes_no_more_room_than_two_messages_of_each_n
     stage, terms = "mean 1", these.terms.digest
     for step in range(2000):
         peer.receive(
-            Message("p1", "p0", Pass(round=1, step=step, values=np.zeros(4), stage=stage, without=(), terms=terms))
+            Message(
+                "p1", "p0", PartialSum(round=1, step=step, values=np.zeros(4), stage=stage, without=(), terms=terms)
+            )
         )
         peer.receive(
             Message(
-                "p2", "p0", Pass(round=1, step=0, values=np.full(3, float(step)), stage=stage, without=(), terms=terms)
+                "p2",
+                "p0",
+                PartialSum(round=1, step=0, values=np.full(3, float(step)), stage=stage, without=(), terms=terms),
             )
         )
         with pytest.raises(PeerError, match="sent numbers of round"):
             peer.receive(
                 Message(
-                    "p3", "p0", Pass(round=2 + step, step=0, values=np.zeros(3), stage=stage, without=(), terms=terms)
+                    "p3",
+                    "p0",
+                    PartialSum(round=2 + step, step=0, values=np.zeros(3), stage=stage, without=(), terms=terms),
                 )
             )
     assert {name: len(kept) for name, kept in peer._early.items()} == {"p1": 2, "p2": 1}
@@ -214,7 +237,7 @@ def test_a_flood_of_early_message_takes_no_more_room_than_two_messages_of_each_n
                 Message(
                     "p3",
                     "p0",
-                    Pass(
+                    PartialSum(
                         round=0,
                         step=step,
                         values=np.zeros(peer._size()),
@@ -230,14 +253,14 @@ def test_a_flood_of_early_message_takes_no_more_room_than_two_messages_of_each_n
 
 
 def test_nobody_is_made_to_go_back_more_often_than_there_are_rounds() -> None:
-    """Each `Leave` with the same peers must name an earlier round than the one before it; so a liar runs out of them."""
+    """Each `PeersDropped` with the same peers must name an earlier round than the one before it; so a liar runs out of them."""
     these = circle("complete", 5, consensus="metropolis", noise="independent", task="power", restarts=9)
     peer, terms = these.peers["p0"], these.terms.digest
     peer.start()
     before = len(these.ledgers["p0"].charges)
     for _ in range(50):
         for round_ in (5, 3, 1, 0):
-            peer.receive(Message(LIAR, "p0", Leave(round_, ("p4",), terms)))
+            peer.receive(Message(LIAR, "p0", PeersDropped(round_, ("p4",), terms)))
             peer.timeout() if peer._phase == "settling" else None
     assert len(these.ledgers["p0"].charges) == before + 1
 
@@ -251,7 +274,7 @@ def test_the_liar_can_take_away_no_more_than_the_budget(noise: PeerNoise) -> Non
     def meddle(message: Message) -> Iterable[Message]:
         if message.sender != LIAR:
             return [message]
-        return [message, replace(message, body=Leave(0, (next(told, "p6"),), these.terms.digest))]
+        return [message, replace(message, body=PeersDropped(0, (next(told, "p6"),), these.terms.digest))]
 
     ending = run(these, Faults(meddle=meddle))
     require_right(ending, exact=False)
@@ -331,7 +354,7 @@ def test_no_number_of_anybody_is_in_what_is_said_about_refused_message() -> None
     secret = 8675309.125
 
     def meddle(message: Message) -> Iterable[Message]:
-        if message.sender != LIAR or not isinstance(message.body, Pass):
+        if message.sender != LIAR or not isinstance(message.body, PartialSum):
             return [message]
         values = np.full(len(message.body.values), secret)
         values[0] = np.nan
@@ -360,7 +383,7 @@ def test_a_root_that_passes_on_another_sum_is_left_behind(graph: str, consensus:
         if (
             message.sender != root
             or not told
-            or not isinstance(body, Pass)
+            or not isinstance(body, PartialSum)
             or body.step != mixing.steps
             or body.without
         ):

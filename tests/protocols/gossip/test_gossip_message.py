@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from eigenveil.errors import PeerError, ProtocolError
-from eigenveil.protocols.messages import Again, Body, Here, Leave, Message, Pass, PeerKey
+from eigenveil.protocols.messages import Body, KeepAlive, Message, PartialSum, PeerKey, PeersDropped, ResendRequest
 from eigenveil.protocols.wire import VERSION, decode, encode, size
 from protocols.gossip.gossip_circles import circle, look
 from protocols.star.companies import picture
@@ -26,7 +26,7 @@ ROW = hnp.arrays(
 )
 BODIES = st.one_of(
     st.builds(
-        Pass,
+        PartialSum,
         round=WHOLE,
         step=WHOLE,
         values=ROW,
@@ -34,9 +34,9 @@ BODIES = st.one_of(
         without=MANY,
         terms=st.binary(max_size=40),
     ),
-    st.builds(Again, round=WHOLE, step=WHOLE, without=MANY, terms=st.binary(max_size=40)),
-    st.builds(Here, WHOLE),
-    st.builds(Leave, WHOLE, MANY, st.binary(max_size=40)),
+    st.builds(ResendRequest, round=WHOLE, step=WHOLE, without=MANY, terms=st.binary(max_size=40)),
+    st.builds(KeepAlive, WHOLE),
+    st.builds(PeersDropped, WHOLE, MANY, st.binary(max_size=40)),
     st.builds(
         PeerKey,
         round=WHOLE,
@@ -50,10 +50,12 @@ BODIES = st.one_of(
 )
 MESSAGE = st.builds(Message, NAMES, NAMES, BODIES)
 EXAMPLES: dict[str, Body] = {
-    "pass": Pass(round=3, step=1, values=np.array([1.0, -0.0]), stage="components 2", without=("p4",), terms=bytes(16)),
-    "again": Again(round=3, step=1, without=("p4",), terms=bytes(16)),
-    "here": Here(3),
-    "leave": Leave(3, ("p4",), bytes(16)),
+    "pass": PartialSum(
+        round=3, step=1, values=np.array([1.0, -0.0]), stage="components 2", without=("p4",), terms=bytes(16)
+    ),
+    "again": ResendRequest(round=3, step=1, without=("p4",), terms=bytes(16)),
+    "here": KeepAlive(3),
+    "leave": PeersDropped(3, ("p4",), bytes(16)),
     "key": PeerKey(round=0, origin="p1", target="p3", key=bytes(32), signature=bytes(64), terms=bytes(16), again=True),
 }
 
@@ -137,7 +139,7 @@ def test_a_head_that_no_peer_writes_is_refused(what: str) -> None:
 
 
 @settings(max_examples=100)
-@given(st.lists(st.builds(replace, st.just(Message("p1", "p0", Here(0))), body=BODIES), min_size=1, max_size=8))
+@given(st.lists(st.builds(replace, st.just(Message("p1", "p0", KeepAlive(0))), body=BODIES), min_size=1, max_size=8))
 def test_whatever_comes_over_the_wire_a_peer_takes_it_or_names_its_sender(messages: list[Message]) -> None:
     """Any messages at all, most of them of other studies: nothing but a `PeerError`, and then no trace."""
     these = circle("complete", 4, consensus="metropolis")
@@ -145,7 +147,7 @@ def test_whatever_comes_over_the_wire_a_peer_takes_it_or_names_its_sender(messag
     peer.start()
     for message in messages:
         bodies = [message.body]
-        if isinstance(message.body, Pass | Again | Leave | PeerKey):
+        if isinstance(message.body, PartialSum | ResendRequest | PeersDropped | PeerKey):
             # And the same as one of this study.
             bodies.append(replace(message.body, terms=these.terms.digest))
         for body in bodies:

@@ -25,7 +25,7 @@ from eigenveil.privacy.paired import PairedSteps
 from eigenveil.protocols.gossip.averaging import PairKeys, Plain
 from eigenveil.protocols.gossip.peer import Peer
 from eigenveil.protocols.gossip.terms import GossipTerms, PeerNoise
-from eigenveil.protocols.messages import Again, Leave, Message, Pass
+from eigenveil.protocols.messages import Message, PartialSum, PeersDropped, ResendRequest
 from eigenveil.runtimes.local import Faults, LocalPeers
 from protocols.gossip.gossip_circles import BUDGET, Circle, circle, names_of, run
 from protocols.star.companies import DIM, NEAR, table
@@ -106,16 +106,18 @@ def test_a_peer_that_goes_back_lets_out_no_part_for_a_question_that_it_no_longer
                     Message(
                         other,
                         "p0",
-                        Pass(round=round_, step=0, values=values, stage=str(round_), without=without, terms=terms),
+                        PartialSum(
+                            round=round_, step=0, values=values, stage=str(round_), without=without, terms=terms
+                        ),
                     )
                 )
 
     with watched() as seen:
         give(0, (), 100.0)
         assert p0._round == 1
-        p0.receive(Message("p1", "p0", Leave(1, gone, terms)))
+        p0.receive(Message("p1", "p0", PeersDropped(1, gone, terms)))
         p0.timeout()
-        p0.receive(Message("p2", "p0", Leave(0, gone, terms)))
+        p0.receive(Message("p2", "p0", PeersDropped(0, gone, terms)))
         p0.timeout()
         give(0, gone, 1000.0)
         assert p0._round == 1
@@ -133,8 +135,8 @@ def test_a_peer_that_goes_back_lets_out_no_part_for_a_question_that_it_no_longer
 def test_who_has_a_result_begins_no_round_after_the_last(
     seed: int, kind: str, dies: int, faults: dict[str, Any]
 ) -> None:
-    # Regression: a peer with a result that was told to stop sent a `Leave` of the round after the last. Another with a result
-    # then began that round, which does not exist: "the question is for step 3, and the task has steps 0 to 2".
+    # Regression: a peer with a result that was told to stop sent a `PeersDropped` of the round after the last. Another with a
+    # result then began that round, which does not exist: "the question is for step 3, and the task has steps 0 to 2".
     these = circle(kind, task="power", noise="independent", consensus="tree", restarts=40, quorum=3)
     ending = run(these, Faults(dies={"p2": dies}, **faults), seed=seed, most=60_000)
     for error in ending.errors.values():
@@ -146,7 +148,7 @@ def test_the_smallest_case_of_a_round_after_the_last() -> None:
     these = circle("complete", 4, task="power", noise="independent", consensus="tree", restarts=3)
     ending = run(these)
     p0 = ending.done[0]
-    p0.receive(Message("p1", "p0", Leave(p0._round, ("p1",), these.terms.digest)))
+    p0.receive(Message("p1", "p0", PeersDropped(p0._round, ("p1",), these.terms.digest)))
     p0.timeout()
     assert p0.error is None or isinstance(p0.error, PeersLost | BudgetExceeded)
 
@@ -200,7 +202,7 @@ def test_a_round_that_is_begun_again_costs_again_and_ledgers_show_it() -> None:
 
 def mute(message: Message) -> list[Message]:
     """p4 gives its key, and no numbers."""
-    return [] if message.sender == "p4" and isinstance(message.body, Pass) else [message]
+    return [] if message.sender == "p4" and isinstance(message.body, PartialSum) else [message]
 
 
 @pytest.mark.parametrize("noise", ["independent", "pairwise"])
@@ -266,12 +268,12 @@ def counted_streams() -> Iterator[Streams]:
 def attacks(these: Circle) -> dict[str, Callable[[int, tuple[str, ...]], Any]]:
     terms = these.terms.digest
     return {
-        "leave": lambda round_, names: Leave(round_, names, terms),
-        "again": lambda round_, names: Again(round=round_, step=0, without=names, terms=terms),
-        "pass": lambda round_, names: Pass(
+        "leave": lambda round_, names: PeersDropped(round_, names, terms),
+        "again": lambda round_, names: ResendRequest(round=round_, step=0, without=names, terms=terms),
+        "pass": lambda round_, names: PartialSum(
             round=round_, step=0, values=np.full(15, 0.5), stage=str(round_), without=names, terms=terms
         ),
-        "step": lambda round_, names: Pass(
+        "step": lambda round_, names: PartialSum(
             round=round_, step=1, values=np.full(15, 0.25), stage=str(round_), without=names, terms=terms
         ),
     }
@@ -321,7 +323,7 @@ def test_no_message_makes_a_peer_use_the_same_pair_noise_for_two_parts(
                 except PeerError:
                     continue
             for answer in answers:
-                if isinstance(answer.body, Pass) and answer.body.step == 0:
+                if isinstance(answer.body, PartialSum) and answer.body.step == 0:
                     sent.add(answer.body.values.tobytes())
     assert all(times == 1 for times in streams.asked.values())
     charges = these.ledgers["p0"].charges
@@ -353,7 +355,12 @@ def test_two_groups_that_end_apart_are_told_apart() -> None:
 
     def fails(message: Message) -> list[Message]:
         body, between = message.body, (message.sender, message.receiver)
-        if isinstance(body, Pass) and body.stage.startswith("totals") and body.step == 1 and between == ("r", "l"):
+        if (
+            isinstance(body, PartialSum)
+            and body.stage.startswith("totals")
+            and body.step == 1
+            and between == ("r", "l")
+        ):
             cut.append(True)
         return [] if cut and {message.sender, message.receiver} == {"r", "l"} else [message]
 

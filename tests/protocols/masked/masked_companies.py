@@ -29,12 +29,12 @@ from eigenveil.privacy.lattice import Lattice, Share
 from eigenveil.protocols.keys import KEY, SIGNATURE, Identity, agree, digest, private_key, public_of
 from eigenveil.protocols.masked.dealing import HashTree, drawn
 from eigenveil.protocols.masked.graph import MaskGraph, add_masks, mask_graph
-from eigenveil.protocols.masked.hub import MaskedExchange, Masking
+from eigenveil.protocols.masked.hub import SecureAggregationRound, SecureAggregator
 from eigenveil.protocols.masked.member import MaskedMember
 from eigenveil.protocols.masked.session import Keyring, SharePool, pair_purpose, roster_of
 from eigenveil.protocols.masked.shamir import PRIME, SHARE_BYTES, Joiner
 from eigenveil.protocols.masked.terms import DECLINED, MaskedTerms, PublicKeys, question_digest
-from eigenveil.protocols.messages import Ask, Body, Brief, Masked, Message, Return, Table
+from eigenveil.protocols.messages import Ask, Body, Masked, Message, StepReply, StepRequest, Table
 from eigenveil.protocols.party import Party
 from eigenveil.protocols.star.hub import Hub
 from eigenveil.protocols.star.rounds import Terms, star
@@ -64,7 +64,7 @@ class MaskedCompany:
 
     task: AnyTask
     hub: Hub[Any]
-    masking: Masking
+    masking: SecureAggregator
     members: dict[str, MaskedMember]
     ledgers: dict[str, Ledger]
     terms: MaskedTerms
@@ -192,7 +192,7 @@ def masked_company(
         )
         for place, name in enumerate(names)
     }
-    masking = Masking(terms, task)
+    masking = SecureAggregator(terms, task)
     hub: Hub[Any] = Hub(
         task, star(names).below["hub"], EXACT, terms=Terms(quorum=survivors, retries=retries), exchanges=masking
     )
@@ -248,11 +248,11 @@ class EvilHub:
             self.refused[name] = "; ".join(filter(None, [self.refused.get(name), error.why]))
             return None
         body = answer.body
-        return None if isinstance(body, Return) and body.data == DECLINED else body
+        return None if isinstance(body, StepReply) and body.data == DECLINED else body
 
-    def said(self, name: str, round_: int, step: str, data: bytes = b"", table: Table = ()) -> Return | None:
-        answer = self.say(name, Brief(round=round_, step=step, data=data, table=table))
-        assert answer is None or isinstance(answer, Return)
+    def said(self, name: str, round_: int, step: str, data: bytes = b"", table: Table = ()) -> StepReply | None:
+        answer = self.say(name, StepRequest(round=round_, step=step, data=data, table=table))
+        assert answer is None or isinstance(answer, StepReply)
         return answer
 
     # The exchange of keys.
@@ -323,7 +323,7 @@ class EvilHub:
 
     def evidence(
         self, name: str, round_: int, claim: str, step: str, signatures: Mapping[str, bytes], among: Collection[str]
-    ) -> Return | None:
+    ) -> StepReply | None:
         """Show that enough have signed; where a site looks at some only, claim as many signatures as it takes and hope."""
         if self.terms.checks == 0:
             return self.said(name, round_, step, b"", tuple(signatures.items()))
@@ -523,7 +523,7 @@ def pieces_of(bundle: bytes) -> list[bytes]:
     return [bundle[at : at + SHARE_BYTES] for at in range(0, len(bundle), SHARE_BYTES)]
 
 
-def take_every_share(now: MaskedExchange, revealed: dict[str, bytes], alive: Any) -> SharePool:
+def take_every_share(now: SecureAggregationRound, revealed: dict[str, bytes], alive: Any) -> SharePool:
     """In the place of `_pooled`: nobody compares a share with its digest."""
     keys, pool = now._keys, SharePool(now._terms.graph.threshold, now._keys.id)
     for holder, data in revealed.items():
@@ -538,7 +538,7 @@ def confirm_everything(keys: Keyring, name: str, receipts: bytes) -> None:
         keys.confirmed.setdefault(dealer, set()).add(name)
 
 
-def join_anything(now: MaskedExchange, pool: SharePool, name: str, expected: bytes) -> bytes:
+def join_anything(now: SecureAggregationRound, pool: SharePool, name: str, expected: bytes) -> bytes:
     """In the place of `_joined`: nobody compares a secret with its public key."""
     return next(pool.secrets(name))
 
@@ -546,7 +546,7 @@ def join_anything(now: MaskedExchange, pool: SharePool, name: str, expected: byt
 def deep(thing: Any) -> Any:
     """`companies.picture` for masked members: keys, shares and all, but for what never changes."""
     if isinstance(thing, Hub):
-        if isinstance(thing._now, MaskedExchange) and thing._now._keys.roster:
+        if isinstance(thing._now, SecureAggregationRound) and thing._now._keys.roster:
             # Found out when it is first wanted, from the roster alone: so that it has been.
             thing._now._keys.dealers(thing._now._keys.roster[0])
         # What makes its rounds can be called, and a picture has nothing of what can be called.

@@ -13,7 +13,7 @@ from eigenveil.errors import ProtocolError, QuorumLost
 from eigenveil.protocols.masked.graph import MaskGraph
 from eigenveil.protocols.masked.member import MaskedMember
 from eigenveil.protocols.masked.session import Keyring, Session
-from eigenveil.protocols.messages import Brief, Masked, Message, Return
+from eigenveil.protocols.messages import Masked, Message, StepReply, StepRequest
 from eigenveil.runtimes.local import Faults, LocalStar
 from protocols.masked.masked_companies import MaskedCompany, drawn_from, masked_company, power, sparse_company
 
@@ -129,7 +129,9 @@ def test_when_two_thirds_drop_out_nothing_is_revealed_and_the_ledgers_show_the_c
     assert set(caught.value.missing) == set(lost)
     assert "masked parts" in caught.value.stage
     assert revealed(them) == []
-    assert not any(isinstance(message.body, Brief) and message.body.step in ("survivors", "open") for message in sent)
+    assert not any(
+        isinstance(message.body, StepRequest) and message.body.step in ("survivors", "open") for message in sent
+    )
     assert {name for name, ledger in them.ledgers.items() if ledger.charges} == set(them.names) - set(lost)
 
 
@@ -214,7 +216,7 @@ def test_one_exchange_of_keys_serves_all_rounds_of_a_run() -> None:
     them = masked_company(7, 5, task=power(4))
     sent: list[Message] = []
     in_process(them, Faults(meddle=noted(sent))).run()
-    steps = [(message.body.round, message.body.step) for message in sent if isinstance(message.body, Return)]
+    steps = [(message.body.round, message.body.step) for message in sent if isinstance(message.body, StepReply)]
     for step in ("keys", "packets", "roster", "seal"):
         assert steps.count((0, step)) == 7
         assert not any((round_, step) in steps for round_ in (1, 2, 3))

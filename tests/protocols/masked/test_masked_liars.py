@@ -18,10 +18,10 @@ from eigenveil.errors import ProtocolError, QuorumLost
 from eigenveil.protocols.keys import KEY
 from eigenveil.protocols.masked.dealing import MARK, Dealing, ShareDigests, receipt
 from eigenveil.protocols.masked.graph import MaskGraph
-from eigenveil.protocols.masked.hub import MaskedExchange
+from eigenveil.protocols.masked.hub import SecureAggregationRound
 from eigenveil.protocols.masked.session import Keyring, Session, SharePool
 from eigenveil.protocols.masked.shamir import PRIME, SHARE_BYTES, value_at
-from eigenveil.protocols.messages import Brief, Message, Table
+from eigenveil.protocols.messages import Message, StepRequest, Table
 from eigenveil.runtimes.local import Faults, LocalStar
 from protocols.masked.masked_companies import (
     MaskedCompany,
@@ -193,7 +193,7 @@ def test_holders_that_lie_change_nothing_and_each_of_them_is_named(
 
 def test_where_shares_are_not_compared_a_holder_frames_a_dealer_and_then_spoils_the_sum(monkeypatch: Patch) -> None:
     false_shares(monkeypatch, ["site 0"])
-    monkeypatch.setattr(MaskedExchange, "_pooled", take_every_share)
+    monkeypatch.setattr(SecureAggregationRound, "_pooled", take_every_share)
     them = masked_company(9, 6)
     # Other sets of shares still fit the public keys. But every dealer is named, and all are honest but the holder.
     require_right(them, process_of(them).run())
@@ -203,7 +203,7 @@ def test_where_shares_are_not_compared_a_holder_frames_a_dealer_and_then_spoils_
         them = masked_company(9, 6)
         with pytest.raises(ProtocolError, match="is not the one of its signed keys"):
             process_of(them).run()
-    monkeypatch.setattr(MaskedExchange, "_joined", join_anything)
+    monkeypatch.setattr(SecureAggregationRound, "_joined", join_anything)
     them = masked_company(9, 6)
     with pytest.raises(AssertionError):
         require_right(them, process_of(them).run())
@@ -372,7 +372,9 @@ def test_a_round_opened_again_for_its_parts_is_opened_again_for_its_shares(monke
 
     def drop(message: Message) -> list[Message]:
         lost = (
-            isinstance(message.body, Brief) and message.body.step == "open" and message.receiver in ("site 5", "site 6")
+            isinstance(message.body, StepRequest)
+            and message.body.step == "open"
+            and message.receiver in ("site 5", "site 6")
         )
         return [] if lost else [message]
 
@@ -421,7 +423,7 @@ def test_bundles_that_nobody_complains_about_cost_everybody_a_charge_and_honest_
 ) -> None:
     names = [f"site {at}" for at in range(9)]
     junk_bundles(monkeypatch, DEALER, names)
-    monkeypatch.setattr(MaskedExchange, "_require_bundles", nothing)
+    monkeypatch.setattr(SecureAggregationRound, "_require_bundles", nothing)
     them = masked_company(9, 6, private=True, retries=0)
     with pytest.raises(ProtocolError, match=f"1 shares of the secret of {DEALER} are valid"):
         process_of(them).run()
@@ -527,7 +529,7 @@ def test_without_the_checks_of_dealings_a_liar_burns_what_everybody_has_paid(way
     """As it was before them: it is found when all are charged, or never."""
     way(monkeypatch, DEALER)
     monkeypatch.setattr(Keyring, "proves", lambda *_: True)
-    monkeypatch.setattr(MaskedExchange, "_require_bundles", nothing)
+    monkeypatch.setattr(SecureAggregationRound, "_require_bundles", nothing)
     them = masked_company(9, 6, private=True, retries=0)
     process = process_of(them)
     if way in (other_blend, other_commitment):
@@ -590,8 +592,8 @@ def _lowered(numbers: tuple[int, ...]) -> tuple[int, ...]:
 def test_a_secret_that_nobody_compares_with_its_public_key_ends_in_a_wrong_sum(way: Any, monkeypatch: Patch) -> None:
     way(monkeypatch, DEALER)
     monkeypatch.setattr(Keyring, "proves", lambda *_: True)
-    monkeypatch.setattr(MaskedExchange, "_require_bundles", nothing)
-    monkeypatch.setattr(MaskedExchange, "_joined", join_anything)
+    monkeypatch.setattr(SecureAggregationRound, "_require_bundles", nothing)
+    monkeypatch.setattr(SecureAggregationRound, "_joined", join_anything)
     them = masked_company(9, 6)
     with pytest.raises(AssertionError):
         require_right(them, process_of(them).run())
@@ -844,13 +846,13 @@ def test_whoever_lies_and_whoever_dies_nobody_honest_is_named_and_no_wrong_sum_c
 def test_a_network_that_changes_bundles_of_one_site_to_as_many_as_may_collude_frames_nobody() -> None:
     def meddle(message: Message) -> Iterable[Message]:
         body = message.body
-        if isinstance(body, Brief) and body.step == "roster" and message.receiver == "site 0":
+        if isinstance(body, StepRequest) and body.step == "roster" and message.receiver == "site 0":
             table = tuple((name, bytes(len(raw)) if name == DEALER else raw) for name, raw in body.table)
             return [
                 Message(
                     message.sender,
                     message.receiver,
-                    Brief(round=body.round, step=body.step, data=body.data, table=table),
+                    StepRequest(round=body.round, step=body.step, data=body.data, table=table),
                 )
             ]
         return [message]
@@ -865,14 +867,16 @@ def test_bundles_changed_on_the_way_from_the_hub_frame_nobody(monkeypatch: Patch
 
     def change(message: Message) -> list[Message]:
         body = message.body
-        if not isinstance(body, Brief) or body.step != "roster" or message.receiver not in ("site 3", "site 4"):
+        if not isinstance(body, StepRequest) or body.step != "roster" or message.receiver not in ("site 3", "site 4"):
             return [message]
         table = tuple(
             (name, piece[:-1] + bytes([piece[-1] ^ 1]) if name == DEALER else piece) for name, piece in body.table
         )
         return [
             Message(
-                message.sender, message.receiver, Brief(round=body.round, step=body.step, data=body.data, table=table)
+                message.sender,
+                message.receiver,
+                StepRequest(round=body.round, step=body.step, data=body.data, table=table),
             )
         ]
 

@@ -20,11 +20,11 @@ from eigenveil.data.rows import DenseRows
 from eigenveil.errors import PeerError, ProtocolError, QuorumLost
 from eigenveil.protocols.keys import KEY, POINT, Identity
 from eigenveil.protocols.masked.dealing import MARK
-from eigenveil.protocols.masked.hub import MaskedExchange
+from eigenveil.protocols.masked.hub import SecureAggregationRound
 from eigenveil.protocols.masked.member import MaskedMember, _SiteRound, words_digest
 from eigenveil.protocols.masked.session import Keyring, Session
 from eigenveil.protocols.masked.terms import DECLINED, question_digest
-from eigenveil.protocols.messages import Ask, Body, Brief, Decline, Done, Give, Masked, Message, Return
+from eigenveil.protocols.messages import Ask, Body, Contribution, Decline, Done, Masked, Message, StepReply, StepRequest
 from eigenveil.protocols.wire import decode, encode, size
 from eigenveil.runtimes.local import Faults, LocalStar
 from eigenveil.tasks.base import Question
@@ -83,7 +83,7 @@ def only(change: Callable[[Any], Body | None], kind: type, step: str | None = No
 # What a site sends, spoiled in each step.
 
 
-def spoiled_returns() -> Iterator[tuple[str, Callable[[Return], Return]]]:
+def spoiled_returns() -> Iterator[tuple[str, Callable[[StepReply], StepReply]]]:
     yield "signature flipped", lambda body: replace(body, signature=flipped(body.signature, 40))
     yield "signature cut", lambda body: replace(body, signature=body.signature[:-1])
     yield "no signature", lambda body: replace(body, signature=b"")
@@ -108,7 +108,7 @@ RETURNS = dict(spoiled_returns())
 @pytest.mark.parametrize("step", CLAIMS)
 def test_a_spoiled_answer_is_refused_and_its_sender_left_out(step: str, how: str) -> None:
     them = sparse_company(sites=8, survivors=6, retries=0) if "claim" in step else masked_company(5, 4, retries=0)
-    result, process = run(them, only(RETURNS[how], Return, step))
+    result, process = run(them, only(RETURNS[how], StepReply, step))
     assert {refusal.peer for refusal in process.refused} == {BAD}
     assert right(them, result)
     # It is in the sum where its part had come by then.
@@ -125,7 +125,7 @@ def test_a_changed_part_is_refused_and_without_the_check_it_gets_into_the_sum(mo
     assert {refusal.peer for refusal in process.refused} == {BAD}
     assert BAD not in them.hub.rounds[-1].answered
     assert right(them, result)
-    monkeypatch.setattr(MaskedExchange, "_require_signed", nothing)
+    monkeypatch.setattr(SecureAggregationRound, "_require_signed", nothing)
     them = masked_company()
     result, process = run(them, only(change, Masked))
     assert process.refused == []
@@ -148,7 +148,7 @@ def test_a_part_that_another_site_signed_is_refused(monkeypatch: Patch) -> None:
     them, result = attack()
     assert BAD not in them.hub.rounds[-1].answered
     assert right(them, result)
-    monkeypatch.setattr(MaskedExchange, "_require_signed", nothing)
+    monkeypatch.setattr(SecureAggregationRound, "_require_signed", nothing)
     assert not right(*attack())
 
 
@@ -164,8 +164,8 @@ def test_a_part_of_the_wrong_length_or_kind_is_refused(words: Any, monkeypatch: 
     assert right(them, result)
     if words.shape == (1,) and words.dtype == np.uint64:
         # One number, signed or not, would be added to all of them, and nobody would notice.
-        monkeypatch.setattr(MaskedExchange, "_require_size", nothing)
-        monkeypatch.setattr(MaskedExchange, "_require_signed", nothing)
+        monkeypatch.setattr(SecureAggregationRound, "_require_size", nothing)
+        monkeypatch.setattr(SecureAggregationRound, "_require_signed", nothing)
         them = masked_company()
         result, process = run(them, only(change, Masked))
         assert process.refused == []
@@ -203,9 +203,9 @@ def test_a_part_of_an_earlier_round_is_not_taken_for_another(fresh_label: bool, 
     them, result, process = attack()
     assert {refusal.peer for refusal in process.refused} == {BAD}
     assert BAD not in them.hub.rounds[-1].answered
-    monkeypatch.setattr(MaskedExchange, "_require_signed", nothing)
+    monkeypatch.setattr(SecureAggregationRound, "_require_signed", nothing)
     if not fresh_label:
-        monkeypatch.setattr(MaskedExchange, "_require_round", nothing)
+        monkeypatch.setattr(SecureAggregationRound, "_require_round", nothing)
     them, result, process = attack()
     assert process.refused == []
     assert estimate(them, result) > 1
@@ -252,7 +252,7 @@ def test_undisturbed_the_power_method_gives_what_it_would_without_masks() -> Non
 # What the hub sends, changed on the way to one site.
 
 
-def spoiled_briefs() -> Iterator[tuple[str, Callable[[Brief], Brief]]]:
+def spoiled_briefs() -> Iterator[tuple[str, Callable[[StepRequest], StepRequest]]]:
     yield "table flipped", lambda body: replace(body, table=tuple((name, flipped(raw)) for name, raw in body.table))
     yield "table cut", lambda body: replace(body, table=tuple((name, raw[:-1]) for name, raw in body.table))
     yield "table empty", lambda body: replace(body, table=())
@@ -268,7 +268,7 @@ def test_a_spoiled_step_keeps_at_most_one_site_out(step: str, how: str) -> None:
 
     def spoil_one(message: Message) -> list[Message]:
         body = message.body
-        if isinstance(body, Brief) and body.step == step and message.receiver == BAD:
+        if isinstance(body, StepRequest) and body.step == step and message.receiver == BAD:
             return [replace(message, body=change(body))]
         return [message]
 
@@ -286,7 +286,7 @@ def open_without_looking(key: bytes, sealed: bytes, *, about: bytes) -> bytes:
 
 def spoil_bundles(message: Message) -> list[Message]:
     body = message.body
-    if isinstance(body, Brief) and body.step == "roster" and message.receiver == BAD:
+    if isinstance(body, StepRequest) and body.step == "roster" and message.receiver == BAD:
         return [
             replace(
                 message, body=replace(body, table=tuple((name, flipped(raw, KEY + 20)) for name, raw in body.table))
@@ -315,18 +315,18 @@ def test_bundles_changed_on_the_way_are_not_read(monkeypatch: Patch) -> None:
 
 
 def test_a_changed_key_ends_in_a_wrong_sum_only_past_five_checks(monkeypatch: Patch) -> None:
-    def change(body: Return) -> Return:
+    def change(body: StepReply) -> StepReply:
         """The mask key of the second round in the place of that of the first."""
         return replace(body, data=body.data[:POINT] + body.data[2 * POINT : 3 * POINT] + body.data[2 * POINT :])
 
     def attack() -> tuple[MaskedCompany, Any]:
         them = masked_company(retries=0)
-        return them, run(them, only(change, Return, "keys"))[0]
+        return them, run(them, only(change, StepReply, "keys"))[0]
 
     them, result = attack()
     assert right(them, result)
     assert BAD not in them.hub.rounds[-1].answered
-    monkeypatch.setattr(MaskedExchange, "_require_signed", nothing)
+    monkeypatch.setattr(SecureAggregationRound, "_require_signed", nothing)
     # Nobody takes the keys from the hub.
     with pytest.raises(QuorumLost):
         attack()
@@ -347,26 +347,26 @@ def test_a_changed_key_ends_in_a_wrong_sum_only_past_five_checks(monkeypatch: Pa
 
 
 def test_a_changed_share_ends_in_a_wrong_sum_only_past_three_checks(monkeypatch: Patch) -> None:
-    def change(body: Return) -> Return:
+    def change(body: StepReply) -> StepReply:
         return replace(body, data=flipped(body.data, 20))
 
     def attack() -> tuple[MaskedCompany, Any]:
         them = masked_company()
-        return them, run(them, only(change, Return, "open"))[0]
+        return them, run(them, only(change, StepReply, "open"))[0]
 
     them, result = attack()
     assert right(them, result)
     assert them.masking.liars == {}
-    monkeypatch.setattr(MaskedExchange, "_require_signed", nothing)
+    monkeypatch.setattr(SecureAggregationRound, "_require_signed", nothing)
     them, result = attack()
     assert right(them, result)
     assert set(them.masking.liars) == {BAD}
     # Other shares join to the secret of the public key; yet the dealer is taken for a liar.
-    monkeypatch.setattr(MaskedExchange, "_pooled", take_every_share)
+    monkeypatch.setattr(SecureAggregationRound, "_pooled", take_every_share)
     them, result = attack()
     assert right(them, result)
     assert set(them.masking.liars) == {"site 0"}
-    monkeypatch.setattr(MaskedExchange, "_joined", join_anything)
+    monkeypatch.setattr(SecureAggregationRound, "_joined", join_anything)
     assert not right(*attack())
 
 
@@ -375,19 +375,19 @@ def test_digests_of_shares_changed_on_the_way_frame_a_dealer_only_where_nobody_a
 ) -> None:
     """Of two bundles, one more than may be denied."""
 
-    def change(body: Return) -> Return:
+    def change(body: StepReply) -> StepReply:
         each = (2 * 4 + 1) * MARK + KEY
         return replace(body, data=flipped(flipped(body.data, each), 2 * each))
 
     def attack() -> tuple[MaskedCompany, Any]:
         them = masked_company(retries=0)
-        return them, run(them, only(change, Return, "packets"))[0]
+        return them, run(them, only(change, StepReply, "packets"))[0]
 
     them, result = attack()
     assert right(them, result)
     assert BAD not in them.hub.rounds[-1].answered
     assert them.masking.liars == {}
-    monkeypatch.setattr(MaskedExchange, "_require_signed", nothing)
+    monkeypatch.setattr(SecureAggregationRound, "_require_signed", nothing)
     them, result = attack()
     assert right(them, result)
     assert set(them.masking.liars) == {BAD}
@@ -421,7 +421,7 @@ def bad_message(message: Message) -> Iterator[tuple[str, Body]]:
     """What is refused in place of a good message, for any receiver."""
     body = message.body
     match body:
-        case Return():
+        case StepReply():
             for what, change in RETURNS.items():
                 yield what, change(body)
             yield "declined, unsigned", Decline(body.round)
@@ -435,14 +435,14 @@ def bad_message(message: Message) -> Iterator[tuple[str, Body]]:
             yield "next round", replace(body, round=body.round + 1)
             yield (
                 "an answer out of place",
-                Return(round=body.round, step="open", data=b"", table=(), signature=body.signature),
+                StepReply(round=body.round, step="open", data=b"", table=(), signature=body.signature),
             )
             yield "declined, unsigned", Decline(body.round)
             yield (
                 "declined, signed for something else",
-                Return(round=body.round, step="mask", data=DECLINED, table=(), signature=body.signature),
+                StepReply(round=body.round, step="mask", data=DECLINED, table=(), signature=body.signature),
             )
-        case Brief():
+        case StepRequest():
             yield "a step that there is not", replace(body, step="mask")
             yield "a round that there is not", replace(body, round=1000)
             if body.step not in ("keys",):
@@ -472,8 +472,8 @@ def bad_message(message: Message) -> Iterator[tuple[str, Body]]:
         case Ask():
             yield "a round that there is not", replace(body, round=7)
             yield "another question", replace(body, question=Question(99))
-    if not isinstance(body, Give | Done):
-        yield "a plain part", Give(round=body.round, arrays=(np.zeros((5, 5)),))
+    if not isinstance(body, Contribution | Done):
+        yield "a plain part", Contribution(round=body.round, arrays=(np.zeros((5, 5)),))
 
 
 @pytest.mark.parametrize("make", [masked_company, sparse_company])
@@ -485,7 +485,7 @@ def test_bad_message_is_refused_by_name_and_leaves_no_trace(make: Callable[..., 
         kind = getattr(message.body, "step", type(message.body).__name__)
         if isinstance(message.body, Ask):
             kind = "Ask"
-        if message.receiver == "hub" and isinstance(message.body, Return | Masked):
+        if message.receiver == "hub" and isinstance(message.body, StepReply | Masked):
             for old in taken[-6:]:
                 require_refused(them, old, "what came before")
             taken.append(message)
@@ -535,7 +535,7 @@ def test_asked_again_in_any_step_a_site_sends_the_same_bytes(
 
 def test_a_site_that_was_told_the_answer_says_no_more() -> None:
     them = masked_company()
-    asks = [message for message in deliveries(them) if isinstance(message.body, Ask | Brief)]
+    asks = [message for message in deliveries(them) if isinstance(message.body, Ask | StepRequest)]
     for message in asks[-20:]:
         require_refused(them, message, "a question after the answer")
 
@@ -586,9 +586,9 @@ names = st.text(min_size=1, max_size=12)
 tables = st.lists(st.tuples(names, st.binary(max_size=40)), max_size=4, unique_by=lambda entry: entry[0]).map(tuple)
 rounds = st.integers(0, 2**53 - 1)
 bodies: st.SearchStrategy[Body] = st.one_of(
-    st.builds(Brief, round=rounds, step=names, data=st.binary(max_size=60), table=tables),
+    st.builds(StepRequest, round=rounds, step=names, data=st.binary(max_size=60), table=tables),
     st.builds(
-        Return, round=rounds, step=names, data=st.binary(max_size=60), table=tables, signature=st.binary(max_size=64)
+        StepReply, round=rounds, step=names, data=st.binary(max_size=60), table=tables, signature=st.binary(max_size=64)
     ),
     st.builds(
         Masked,
@@ -655,8 +655,8 @@ def declined_before(forged: Callable[[Masked], Body]) -> Meddle:
 
 FORGED: dict[str, Callable[[Masked], Body]] = {
     "unsigned": lambda body: Decline(body.round),
-    "badly signed": lambda body: Return(round=body.round, step="mask", data=DECLINED, table=(), signature=bytes(64)),
-    "with the signature of the part": lambda body: Return(
+    "badly signed": lambda body: StepReply(round=body.round, step="mask", data=DECLINED, table=(), signature=bytes(64)),
+    "with the signature of the part": lambda body: StepReply(
         round=body.round, step="mask", data=DECLINED, table=(), signature=body.signature
     ),
 }
@@ -675,10 +675,12 @@ def test_nobody_can_decline_for_a_site(how: str, monkeypatch: Patch) -> None:
     assert {refusal.peer for refusal in process.refused} == {BAD}
     assert right(them, result)
     assert BAD in them.hub.rounds[-1].answered
-    sound = MaskedExchange._require_sound
-    monkeypatch.setattr(MaskedExchange, "_require_signed", nothing)
+    sound = SecureAggregationRound._require_sound
+    monkeypatch.setattr(SecureAggregationRound, "_require_signed", nothing)
     monkeypatch.setattr(
-        MaskedExchange, "_require_sound", lambda now, who, body: isinstance(body, Decline) or sound(now, who, body)
+        SecureAggregationRound,
+        "_require_sound",
+        lambda now, who, body: isinstance(body, Decline) or sound(now, who, body),
     )
     them, result, process = attack()
     assert BAD not in them.hub.rounds[-1].answered
@@ -698,8 +700,8 @@ def test_a_site_that_declines_is_left_out() -> None:
     assert process.refused == []
     assert BAD not in them.hub.rounds[-1].answered
     assert right(them, result)
-    (declined,) = [m.body for m in sent if isinstance(m.body, Return) and m.body.data == DECLINED]
-    assert isinstance(declined, Return) and len(declined.signature) == 64
+    (declined,) = [m.body for m in sent if isinstance(m.body, StepReply) and m.body.data == DECLINED]
+    assert isinstance(declined, StepReply) and len(declined.signature) == 64
 
 
 # Bundles of another length.
@@ -718,7 +720,7 @@ def test_bundles_of_another_length_are_refused_by_the_hub(more: int, monkeypatch
         them, longest = masked_company(retries=0), [0]
 
         def measure(message: Message) -> list[Message]:
-            if isinstance(message.body, Brief) and message.body.step == "roster":
+            if isinstance(message.body, StepRequest) and message.body.step == "roster":
                 longest[0] = max(longest[0], size(message))
             return [message]
 
@@ -733,13 +735,13 @@ def test_bundles_of_another_length_are_refused_by_the_hub(more: int, monkeypatch
     assert BAD not in them.hub.rounds[-1].answered
     assert longest < 1 << 14
     if more > 1:
-        monkeypatch.setattr(MaskedExchange, "_read", nothing)
-        monkeypatch.setattr(MaskedExchange, "_require_bundles", nothing)
+        monkeypatch.setattr(SecureAggregationRound, "_read", nothing)
+        monkeypatch.setattr(SecureAggregationRound, "_require_bundles", nothing)
         them = masked_company(retries=0)
         sent: list[int] = []
 
         def noted(message: Message) -> list[Message]:
-            if isinstance(message.body, Brief) and message.body.step == "roster":
+            if isinstance(message.body, StepRequest) and message.body.step == "roster":
                 sent.append(size(message))
             return [message]
 
@@ -754,9 +756,9 @@ def test_bundles_of_another_length_are_refused_by_the_hub(more: int, monkeypatch
 @pytest.mark.parametrize(
     "body",
     [
-        Return(round=0, step="packets", data=b"", table=(("\ud800", b""),), signature=bytes(64)),
-        Return(round=0, step="\udfff", data=b"", table=(), signature=bytes(64)),
-        Brief(round=0, step="roster", data=b"", table=(("\ud83d", b""),)),
+        StepReply(round=0, step="packets", data=b"", table=(("\ud800", b""),), signature=bytes(64)),
+        StepReply(round=0, step="\udfff", data=b"", table=(), signature=bytes(64)),
+        StepRequest(round=0, step="roster", data=b"", table=(("\ud83d", b""),)),
         Ask(0, Question(0), ("\ud800",)),
     ],
 )
@@ -787,7 +789,7 @@ def test_a_stage_that_is_no_text_is_refused_by_name() -> None:
 
 def repr_of(body: Body) -> str:
     match body:
-        case Return() | Brief():
+        case StepReply() | StepRequest():
             return body.step + "".join(name for name, _ in body.table)
         case Ask():
             return "".join(body.without)

@@ -13,7 +13,7 @@ from eigenveil.estimators.slots.answer import SlotSimulation
 from eigenveil.estimators.slots.parties import SlotParties
 from eigenveil.estimators.slots.spec import SlotSpec
 from eigenveil.linalg import Array
-from eigenveil.protocols.messages import Ask, Decline, Done, Give, Message
+from eigenveil.protocols.messages import Ask, Contribution, Decline, Done, Message
 from eigenveil.protocols.star.rounds import Terms
 from eigenveil.runtimes.local import Faults
 from eigenveil.tasks.base import Question
@@ -227,7 +227,7 @@ def ask(member: Any, round_: int, slot: int, sender: str = "hub") -> Any:
 def test_a_site_says_the_same_for_a_slot_however_often_it_is_asked() -> None:
     member = member_with(2)
     first = ask(member, 0, 0)
-    assert isinstance(first, Give)
+    assert isinstance(first, Contribution)
     other = ask(member, 1, 1)
     assert not np.array_equal(other.arrays[0], first.arrays[0])
     for round_ in (2, 2, 9):
@@ -239,7 +239,7 @@ def test_a_site_says_the_same_for_a_slot_however_often_it_is_asked() -> None:
 def test_a_slot_that_is_open_or_too_old_is_declined() -> None:
     member = member_with(3)
     assert isinstance(ask(member, 0, 3), Decline)
-    assert isinstance(ask(member, 1, 2), Give)
+    assert isinstance(ask(member, 1, 2), Contribution)
     # The newest slot asked for was the fourth, so the window of one begins at the third.
     assert isinstance(ask(member, 2, 1), Decline)
 
@@ -252,7 +252,7 @@ def test_a_slot_that_is_open_or_too_old_is_declined() -> None:
         (Message("hub", NAMES[0], Ask(6, Question(SLOTS))), "what this study does not ask"),
         (Message("hub", NAMES[0], Ask(6, Question(0, (np.zeros(1),)))), "what this study does not ask"),
         (Message("another hub", NAMES[0], Ask(6, Question(0))), "not the hub of this site"),
-        (Message("hub", NAMES[0], Give(round=6, arrays=(np.zeros(1),))), "sent Give to a site"),
+        (Message("hub", NAMES[0], Contribution(round=6, arrays=(np.zeros(1),))), "sent Give to a site"),
     ],
 )
 def test_a_bad_question_is_refused_and_changes_nothing(message: Message, why: str) -> None:
@@ -281,7 +281,7 @@ def asking() -> Any:
     return hub
 
 
-GOOD = Give(round=0, arrays=(np.eye(DIM + 1),), half=True)
+GOOD = Contribution(round=0, arrays=(np.eye(DIM + 1),), half=True)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from sklearn.base import clone
 from eigenveil import FederatedPCA
 from eigenveil.errors import EigenveilError, QuorumLost
 from eigenveil.linalg import Array, sines
-from eigenveil.protocols.messages import Give, Message
+from eigenveil.protocols.messages import Contribution, Message
 from eigenveil.protocols.star.rounds import tree
 from eigenveil.runtimes.local import Faults
 from protocols.star.companies import DIM, RANK, table
@@ -67,7 +67,7 @@ class Liar:
     told: Counter[str] = field(default_factory=Counter)
 
     def __call__(self, message: Message) -> Iterator[Message]:
-        if message.sender != self.name or not isinstance(message.body, Give) or self.rng.random() >= self.often:
+        if message.sender != self.name or not isinstance(message.body, Contribution) or self.rng.random() >= self.often:
             yield message
             return
         lie = LIES[self.rng.integers(len(LIES))]
@@ -76,7 +76,7 @@ class Liar:
         if self.rng.random() < 0.2:
             yield message
 
-    def _lies(self, message: Message, give: Give, lie: Lie) -> Iterator[Message]:
+    def _lies(self, message: Message, give: Contribution, lie: Lie) -> Iterator[Message]:
         first, *rest = give.arrays
         match lie:
             case "shape":

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from eigenveil.linalg import Array
-from eigenveil.protocols.messages import Ask, Decline, Done, Give, Message
+from eigenveil.protocols.messages import Ask, Contribution, Decline, Done, Message
 from eigenveil.protocols.star.rounds import Layout
 from eigenveil.tasks.base import Question
 
@@ -25,10 +25,10 @@ def spoiled(message: Message, layout: Layout) -> Spoiled:
     match message.body:
         case Ask() as ask:
             yield from _spoiled_ask(message, ask)
-        case Give() as give:
+        case Contribution() as give:
             yield from _spoiled_give(message, give, behind=layout.below[message.receiver][message.sender])
         case Done() as done:
-            yield from _wrong_types(message, (Give(round=done.round, arrays=()), Decline(done.round)))
+            yield from _wrong_types(message, (Contribution(round=done.round, arrays=()), Decline(done.round)))
             if done.round > 0:
                 yield "old round", replace(message, body=replace(done, round=done.round - 1))
 
@@ -39,7 +39,7 @@ def _wrong_types(message: Message, bodies: tuple[Any, ...]) -> Spoiled:
 
 
 def _spoiled_ask(message: Message, ask: Ask) -> Spoiled:
-    yield from _wrong_types(message, (Give(round=ask.round, arrays=ask.question.arrays), Decline(ask.round)))
+    yield from _wrong_types(message, (Contribution(round=ask.round, arrays=ask.question.arrays), Decline(ask.round)))
     for name, question in spoiled_questions(ask.question):
         yield f"question: {name}", replace(message, body=replace(ask, question=question))
     if ask.round > 0:
@@ -79,7 +79,7 @@ def _never_a_question(array: Array) -> Iterator[tuple[str, Any]]:
         yield "turned on its side", array.T
 
 
-def _spoiled_give(message: Message, give: Give, *, behind: tuple[str, ...]) -> Spoiled:
+def _spoiled_give(message: Message, give: Contribution, *, behind: tuple[str, ...]) -> Spoiled:
     yield from _wrong_types(message, (Ask(give.round, Question()), Done(give.round, give.arrays)))
     for name, round_ in (("next round", give.round + 1), ("old round", give.round - 1)):
         if round_ >= 0:

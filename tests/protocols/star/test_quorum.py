@@ -9,7 +9,7 @@ import pytest
 from eigenveil import FederatedPCA
 from eigenveil.errors import ProtocolError, QuorumLost
 from eigenveil.linalg import Array
-from eigenveil.protocols.messages import Give, Message
+from eigenveil.protocols.messages import Contribution, Message
 from eigenveil.protocols.star.rounds import Sampling, Terms
 from eigenveil.runtimes.local import Faults, LocalStar
 from protocols.star.companies import PLACES as KINDS_IN_PLACES
@@ -168,7 +168,7 @@ def test_there_is_nothing_to_resume_while_nothing_is_lost() -> None:
         them.hub.resume()
     with pytest.raises(QuorumLost):
         them.hub.timeout()
-    late = Message("site 0", "hub", Give(round=0, arrays=(np.eye(5),)))
+    late = Message("site 0", "hub", Contribution(round=0, arrays=(np.eye(5),)))
     with pytest.raises(Exception, match="after it had lost its quorum"):
         them.hub.receive(late)
     assert len(them.hub.resume()) == 3

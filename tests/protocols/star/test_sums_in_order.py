@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from eigenveil.errors import PeerError
 from eigenveil.linalg import Array
-from eigenveil.protocols.messages import Decline, Give, Message
+from eigenveil.protocols.messages import Contribution, Decline, Message
 from eigenveil.protocols.star.rounds import Gathering, Terms, star
 from protocols.star.companies import IN_TREES, TASKS, AnyTask, company, layouts, tables
 
@@ -45,7 +45,7 @@ def require_folded_in_site_order(seed: int, order: Sequence[str], silent: set[st
         if site in refusing:
             now.receive(site, Decline(0))
         elif site not in silent:
-            now.receive(site, Give(round=0, arrays=(found[site],)))
+            now.receive(site, Contribution(round=0, arrays=(found[site],)))
     gave = [site for site in SITES if site not in silent | refusing]
     assert now.complete == (not silent - refusing)
     assert now.sites() == (tuple(gave), tuple(site for site in SITES if site not in gave))
@@ -67,7 +67,7 @@ def test_weights_count_before_the_sum(seed: int, order: list[str]) -> None:
     found, weights = parts(seed), {site: 1.0 / (2 + place) for place, site in enumerate(SITES)}
     now = gathering(TASKS["covariance"](), weights=weights)
     for site in order:
-        now.receive(site, Give(round=0, arrays=(found[site],)))
+        now.receive(site, Contribution(round=0, arrays=(found[site],)))
     assert now.total().tobytes() == folded({s: found[s] * weights[s] for s in SITES}, SITES).tobytes()
 
 
@@ -77,7 +77,7 @@ def test_the_hub_of_a_star_adds_in_site_order(seed: int, order: list[str], count
     hub = company(TASKS["covariance"](), star(SITES), {}, terms=Terms(quorum=1, retries=0)).hub
     hub.start()
     for site in order[:count]:
-        hub.receive(Message(site, "hub", Give(round=0, arrays=(found[site],))))
+        hub.receive(Message(site, "hub", Contribution(round=0, arrays=(found[site],))))
     if count < len(SITES):
         hub.timeout()
     assert np.asarray(hub.result).tobytes() == folded(found, order[:count]).tobytes()
@@ -113,7 +113,7 @@ def held(order: Sequence[str]) -> int:
     for site in order[:-1]:
         part = np.random.default_rng(len(alive)).standard_normal((5, 5))
         alive.append(weakref.ref(part))
-        now.receive(site, Give(round=0, arrays=(part,)))
+        now.receive(site, Contribution(round=0, arrays=(part,)))
         del part
     gc.collect()
     return sum(reference() is not None for reference in alive)

@@ -22,15 +22,15 @@ from eigenveil.audit.case import Trial, mu_of, usual_case
 from eigenveil.audit.cases.curator import fitted, unshrunk
 from eigenveil.audit.cases.peers import WatchedGossip
 from eigenveil.audit.cases.seen import (
-    Standing,
+    StudyBalance,
     Tap,
     announced,
     as_member,
     enough_people,
     exact,
+    flip_coins,
     gram_of,
     require_guarantee,
-    tossed,
 )
 from eigenveil.audit.low_bits import Candidates, on_steps, told
 from eigenveil.core.accounting import Budget
@@ -44,7 +44,7 @@ from eigenveil.model import Model
 from eigenveil.privacy.histories import Histories
 from eigenveil.privacy.released import unpack
 from eigenveil.privacy.sums import bounded_gram, bounded_sum
-from eigenveil.protocols.messages import Pass
+from eigenveil.protocols.messages import PartialSum
 from eigenveil.recommend import PrivateRecommender
 from eigenveil.tasks.base import Question, Task
 from eigenveil.trackers import published_as
@@ -100,9 +100,9 @@ def _enough(dim: int, *, deviation: float) -> int:
     return max(100, math.ceil(1.5 * enough_people(dim, deviation=deviation) / _SPREAD**2))
 
 
-def site_parts(budget: Budget, rng: Generator, state: int | None, *, standing: Standing = as_member) -> Trial:
+def site_parts(budget: Budget, rng: Generator, state: int | None, *, standing: StudyBalance = as_member) -> Trial:
     """Each site's covariance and count, as the hub receives them: a guess for each site. `standing` may change a site."""
-    present, tap = tossed(len(_SITES), rng), Tap()
+    present, tap = flip_coins(len(_SITES), rng), Tap()
     tables = {
         name: _Tables.of(rng, people=60, dim=_DIM, present=is_present)
         for name, is_present in zip(_SITES, present, strict=True)
@@ -131,7 +131,7 @@ def site_parts(budget: Budget, rng: Generator, state: int | None, *, standing: S
 
 def _hub_release(budget: Budget, rng: Generator, state: int | None, *, trust: Literal["hub", "masked"]) -> Trial:
     """What the hub publishes, or learns under masks: sums over all sites. The canary is at the last of them."""
-    present, tap, masked = tossed(1, rng), Tap(), trust == "masked"
+    present, tap, masked = flip_coins(1, rng), Tap(), trust == "masked"
     table = _Tables.of(rng, people=60, dim=_DIM, present=present[0], blank=masked)
     others = {name: _SPREAD * rng.standard_normal((60, _DIM)) for name in _SITES[:-1]}
     options = {"neighbours": "zero-out", "colluders": 1} if masked else {}
@@ -159,7 +159,7 @@ def _saved_model(budget: Budget, rng: Generator, state: int | None) -> Trial:
     to a few last digits, which the steps of a lattice restore.
     """
     dim, near = _DIM // 2, Neighbours.ZERO_OUT
-    present = tossed(1, rng)
+    present = flip_coins(1, rng)
     people = _enough(dim, deviation=1.2 / mu_of(budget))
     table = _Tables.of(rng, people=people, dim=dim, present=present[0], around=0.25 / math.sqrt(dim), blank=True)
     pca = fitted(table.true, budget, state, center="private", mean_bound=1.0)
@@ -193,7 +193,7 @@ def _saved_model(budget: Budget, rng: Generator, state: int | None) -> Trial:
 def _item_degrees(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """How popular each item is, and all pairs of items. The canary is a user of half of the items, present or not."""
     near, domain = Neighbours.ADD_REMOVE, Histories(dim=_ITEMS)
-    present = tossed(1, rng)
+    present = flip_coins(1, rng)
     # Users of one item each lift the spectrum above the noise; users of several do not.
     users = np.vstack([rng.random((200, _ITEMS)) < 0.3, np.repeat(np.eye(_ITEMS), 60, axis=0)]).astype(np.float64)
     user = (rng.permutation(_ITEMS) < _ITEMS // 2).astype(np.float64)
@@ -231,7 +231,7 @@ _STRETCHES: Final[dict[str, tuple[tuple[tuple[int, int], ...], float]]] = {
 
 def _stream(budget: Budget, rng: Generator, state: int | None, *, publish: str) -> Trial:
     """Every stretch of blocks that a stream releases, as views of its whole spectrum show it. The canary is in the first."""
-    dim, present, (stretches, deviation) = _DIM // 2, tossed(1, rng), _STRETCHES[publish]
+    dim, present, (stretches, deviation) = _DIM // 2, flip_coins(1, rng), _STRETCHES[publish]
     # All noise together, because views are added up from several releases.
     people = _enough(dim, deviation=math.sqrt(len(stretches)) * deviation / mu_of(budget))
     table = _Tables.of(rng, people=people, dim=dim, present=present[0], blank=True)
@@ -267,7 +267,7 @@ def _stream(budget: Budget, rng: Generator, state: int | None, *, publish: str) 
 
 def _peers(budget: Budget, rng: Generator, state: int | None, *, noise: Literal["pairwise", "independent"]) -> Trial:
     """What each of three peers sends, before any of it is mixed; and with pair noise also their sum, where that noise cancels."""
-    present, tap = tossed(1, rng), Tap()
+    present, tap = flip_coins(1, rng), Tap()
     table = _Tables.of(rng, people=60, dim=_DIM, present=present[0], blank=True)
     others = {name: _SPREAD * rng.standard_normal((60, _DIM)) for name in _PEERS[:-1]}
     pca = WatchedGossip(
@@ -292,7 +292,7 @@ def _peers(budget: Budget, rng: Generator, state: int | None, *, noise: Literal[
     sent = {
         message.sender: message.body.values
         for message in tap.messages
-        if isinstance(message.body, Pass) and message.body.step == 0
+        if isinstance(message.body, PartialSum) and message.body.step == 0
     }
     parts = {name: unpack(values, (_DIM, _DIM), symmetric=True) for name, values in sent.items()}
 

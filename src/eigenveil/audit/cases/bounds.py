@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular, toeplitz
 
 from eigenveil.audit.case import Trial, mu_of, usual_case
-from eigenveil.audit.cases.seen import moved_by_one, require_guarantee, tossed
+from eigenveil.audit.cases.seen import flip_coins, moved_by_one, require_guarantee
 from eigenveil.core.accounting import Budget
 from eigenveil.errors import require
 from eigenveil.estimators.bounds.columns import find_column_bounds
@@ -45,7 +45,7 @@ def _lengths(budget: Budget, rng: Generator, state: int | None, *, rule: str | N
     A h is released with noise of deviation ||A e_0|| / mu. Here h are the counts from the largest norm down and A is the root of
     the triangle of ones; A times the release is shown. The canary, larger than all others, moves each of the sums by one.
     """
-    present = tossed(1, rng)
+    present = flip_coins(1, rng)
     # The square root of the triangle of ones: coefficients of (1 - x)^(-1/2).
     root = toeplitz([1.0, 1 / 2, 3 / 8, 5 / 16], np.zeros(4))
     deviation = float(np.linalg.norm(root[:, 0])) / mu_of(budget)
@@ -88,7 +88,7 @@ def _columns(budget: Budget, rng: Generator, state: int | None, *, rule: str | N
     as much in its last entry. The average of d of them has ||A e_0||^2 / mu. A canary far out in every column adds one. Where
     entries may be missing, each column is read by itself: then there is one.
     """
-    present, columns = tossed(1, rng), _FEW if rule is None else 1
+    present, columns = flip_coins(1, rng), _FEW if rule is None else 1
     # One cell for each sign beyond the range, and what is in it: as many as the edges make.
     cells = 2 * len(_edges(*_RANGE)) + 1
     root = toeplitz(np.cumprod([1.0, *((2 * at - 1) / (2 * at) for at in range(1, cells))]), np.zeros(cells))
@@ -127,7 +127,7 @@ def _spectrum(budget: Budget, rng: Generator, state: int | None, *, rule: str | 
     Where entries may be missing, nearly all are. Every rate is then below the least that anything is divided by. So the
     matrix and its noise are `_LOUDER` times as large, whatever the noise on the counts was.
     """
-    present = tossed(_COLUMNS, rng)
+    present = flip_coins(_COLUMNS, rng)
     left = 1.0 if rule is None else 1 - _COUNTS_SHARE
     variance, of_sum = (1 / (mu_of(budget) ** 2 * left * share) for share in (1 - _SUM_SHARE, _SUM_SHARE))
     # Rows of norm 0.7, so that no eigenvalue is reduced to what the bound allows; steps far larger than the noise.

@@ -18,12 +18,12 @@ from scipy.linalg import hadamard
 from eigenveil.audit.case import Claim, Trial, mu_of, usual_case
 from eigenveil.audit.cases.seen import (
     enough_people,
+    flip_coins,
     gram_of,
     lifted,
     moved_by_one,
     require_guarantee,
     symmetric_noise,
-    tossed,
 )
 from eigenveil.core.accounting import Budget, epsilon_of
 from eigenveil.core.ledger import Ledger
@@ -89,7 +89,7 @@ def blanked(
     dim = canaries.shape[1]
     squares = np.square(bounded).sum(axis=1)
     noise = float(squares.max()) / mu_of(budget) if deviation is None else deviation
-    present = tossed(len(canaries), rng)
+    present = flip_coins(len(canaries), rng)
     base = lifted(dim, length=1.0, people=enough_people(dim, deviation=noise))
     people = np.repeat(np.arange(len(canaries)), rows_each)
     if len(people) > len(canaries):
@@ -128,7 +128,7 @@ def joined(
         name: 1 / (mu_of(budget) * math.sqrt(share)) for name, share in (("gram", by_gram), ("count", by_count))
     }
     size = 1 / (mu_of(budget) * math.sqrt(by_sum)) if searched else 1.0
-    present = tossed(DIM, rng)
+    present = flip_coins(DIM, rng)
     # Around a point that is far enough from zero to be found, and near enough for one step and for no row to be clipped.
     middle = np.full(DIM, 0.2 / math.sqrt(DIM)) if center is not None else np.zeros(DIM)
     arms = lifted(DIM, length=0.75, people=enough_people(DIM, deviation=deviation["gram"]))
@@ -174,7 +174,7 @@ def joined(
 
 def replaced(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """Each canary has one axis or the next: a shift of sqrt(2) in the Gram matrix, with the same number of people."""
-    present = tossed(DIM // 2, rng)
+    present = flip_coins(DIM // 2, rng)
     deviation = math.sqrt(2) / mu_of(budget)
     base = lifted(DIM, length=1.0, people=enough_people(DIM, deviation=deviation))
 
@@ -215,7 +215,7 @@ _MANY_FOR_UNITS: Final = 2000
 
 def _tied(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """Components only: each canary decides which of two tied axes comes first. Pairs of axes lie far apart."""
-    present = tossed(DIM // 2, rng)
+    present = flip_coins(DIM // 2, rng)
     people = enough_people(DIM, deviation=math.sqrt(2) / mu_of(budget))
     # Two axes of a pair have the same number of people, and different pairs differ by more than the noise.
     base = np.repeat(AXES, people * (1 + np.arange(DIM) // 2), axis=0)
@@ -229,7 +229,7 @@ def _tied(budget: Budget, rng: Generator, state: int | None) -> Trial:
 
 def _alone(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """Components only: half of the axes have nobody but a canary each, and half of those directions are shown."""
-    present = tossed(DIM // 2, rng)
+    present = flip_coins(DIM // 2, rng)
     used, unused = AXES[: DIM // 2], AXES[DIM // 2 :]
     base = np.repeat(used, 2 * enough_people(DIM, deviation=1 / mu_of(budget)), axis=0)
     table = np.vstack([base, np.where(present[:, None], unused, 0.0)])
@@ -240,7 +240,7 @@ def _alone(budget: Budget, rng: Generator, state: int | None) -> Trial:
 def _power(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """The end of a power method with a block as wide as the table: its last product, symmetrised."""
     dim = DIM // 2
-    present = tossed(dim, rng)
+    present = flip_coins(dim, rng)
     # More than enough people: the noise of the last product is not known before the fit has chosen its rounds.
     base = lifted(dim, length=1.0, people=2 * enough_people(dim, deviation=1 / mu_of(budget)))
     table = np.vstack([base, np.where(present[:, None], np.eye(dim), 0.0)])
@@ -256,7 +256,7 @@ def _power(budget: Budget, rng: Generator, state: int | None) -> Trial:
 def _trace(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """Only the total variance of a power method: a variance over its ratio to the total. All canaries add to it."""
     dim = DIM // 2
-    present = tossed(dim, rng)
+    present = flip_coins(dim, rng)
     base = lifted(dim, length=1.0, people=2 * enough_people(dim, deviation=1 / mu_of(budget)))
     table = np.vstack([base, np.where(present[:, None], 1000 * np.eye(dim), 0.0)])
     # Half of the components have far less than the total variance, by more than noise can make up.
@@ -269,7 +269,7 @@ def _trace(budget: Budget, rng: Generator, state: int | None) -> Trial:
 
 def two_fits(budget: Budget, rng: Generator, state: int | None, *, ledger: Ledger, each: Budget) -> Trial:
     """Two fits of the same people, at the budget `each`, charged to one ledger, which must state what both show together."""
-    present = tossed(DIM, rng)
+    present = flip_coins(DIM, rng)
     deviation = 1 / mu_of(each)
     base = lifted(DIM, length=1.0, people=enough_people(DIM, deviation=deviation))
     table = np.vstack([base, np.where(present[:, None], AXES, 0.0)])
@@ -320,7 +320,7 @@ def _torn(budget: Budget, rng: Generator, state: int | None, *, rule: str, find:
 
     With `find`, entries are counted with the first mean of the search for a bound, and the fit shows the same rates.
     """
-    present = tossed(1, rng)
+    present = flip_coins(1, rng)
     settings: dict[str, Any] = {"missing": rule}
     shown, number = np.arange(_FEW), _FEW
     if rule == "groups":
@@ -361,7 +361,7 @@ def _torn(budget: Budget, rng: Generator, state: int | None, *, rule: str, find:
 
 def _counted_less_half(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """Counts of each column under add/remove, less half of the people: a canary with every entry adds a half to each."""
-    present = tossed(1, rng)
+    present = flip_coins(1, rng)
     half = max(_HALF, math.ceil(_PEOPLE / mu_of(budget)))
     base = np.vstack([np.ones((half, _FEW)), np.full((half, _FEW), np.nan)])
     split = split_budget(mean=False, search=False, count=True, trace=False, observed=True)
@@ -393,7 +393,7 @@ def _in_found_units(budget: Budget, rng: Generator, state: int | None) -> Trial:
     matrix was divided by the variances that it released, and these are in its scale. A canary a thousand units out along an axis
     is clipped to a norm of the root of the number of columns.
     """
-    present = tossed(_AXES_FOUND, rng)
+    present = flip_coins(_AXES_FOUND, rng)
     signs, count = np.array(hadamard(_AXES_FOUND), dtype=np.float64), math.ceil(_MANY_FOR_UNITS / mu_of(budget))
     # Of two lengths and both signs, so that a column has a spread.
     corners = np.vstack([signs, -signs, signs / 2, -signs / 2]) * _RAW
@@ -430,7 +430,7 @@ def _in_found_units(budget: Budget, rng: Generator, state: int | None) -> Trial:
 
 def _many(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """One fit of a wide sparse table, with a canary along every axis."""
-    present = tossed(_MANY, rng)
+    present = flip_coins(_MANY, rng)
     people = enough_people(_MANY, deviation=1 / mu_of(budget))
     base = sp.csr_array(sp.vstack([sp.eye_array(_MANY)] * people))
     pca = fitted(sp.csr_array(sp.vstack([base, sp.diags_array(present.astype(float))])), budget, state)

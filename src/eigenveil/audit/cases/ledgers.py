@@ -21,7 +21,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from eigenveil.audit.case import Trial, usual_case
-from eigenveil.audit.cases.seen import tossed
+from eigenveil.audit.cases.seen import flip_coins
 from eigenveil.core.accounting import Budget
 from eigenveil.core.ledger import Charge
 from eigenveil.core.unit import Neighbours, PrivacyUnit
@@ -67,7 +67,7 @@ def _shape(workload: Kept, tosses: NDArray[np.bool_], budget: Budget) -> str:
 
 def seen_in_export(budget: Budget, rng: Generator, state: int | None, *, workload: Kept, canaries: int) -> Trial:
     """One export, scored for each canary by an adversary who knows whether the others were there."""
-    present = tossed(canaries, rng)
+    present = flip_coins(canaries, rng)
     shape, scores = _shape(workload, present, budget), np.zeros(canaries)
     for canary in range(canaries):
         for is_present, sign in ((True, 1.0), (False, -1.0)):

@@ -15,7 +15,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from eigenveil.audit.case import Case, Claim, Trial, mu_of, usual_case
-from eigenveil.audit.cases.seen import Look, Tap, evened, gram_of, lifted, require_guarantee, scored, tossed
+from eigenveil.audit.cases.seen import Look, Tap, evened, flip_coins, gram_of, lifted, require_guarantee, scored
 from eigenveil.core.accounting import Budget, epsilon_of
 from eigenveil.core.mechanism import Exact
 from eigenveil.core.noise import distance_in_steps, step_of, values_of
@@ -30,7 +30,7 @@ from eigenveil.methods.segments import Segments
 from eigenveil.privacy.paired import PairedSteps
 from eigenveil.privacy.released import pack, unpack
 from eigenveil.protocols.gossip.terms import Among
-from eigenveil.protocols.messages import Pass
+from eigenveil.protocols.messages import PartialSum
 from eigenveil.tasks.base import Question, SumTask
 
 __all__ = ["CASES", "NAMES", "Canary", "WatchedGossip", "along", "few_rows", "seen", "tables_of", "watched"]
@@ -140,7 +140,7 @@ def _rounds(tap: Tap) -> dict[_SeenRound, dict[tuple[str, int], Array]]:
     rounds: dict[_SeenRound, dict[tuple[str, int], Array]] = {}
     for message in tap.messages:
         body = message.body
-        if isinstance(body, Pass):
+        if isinstance(body, PartialSum):
             round_ = _SeenRound(body.round, body.base, frozenset(body.without))
             # The same numbers go to several neighbours, and count once.
             rounds.setdefault(round_, {}).setdefault((message.sender, body.step), body.values)
@@ -316,7 +316,7 @@ def watched(
     **options: Any,
 ) -> Trial:
     """All messages of one fit, scored by an adversary who knows all but the tosses, and the keys of a `colluder` if given."""
-    present = tossed(len(canaries), rng)
+    present = flip_coins(len(canaries), rng)
     pca, tap = _fitted(budget, state, tables_of(base, canaries, present), dies=dies, **options)
     # The case tests nothing if the round that it is about did not begin again.
     again = any(round_.restarted for round_ in pca.transcript_)
@@ -329,7 +329,7 @@ def _outside(budget: Budget, rng: Generator, state: int | None) -> Trial:
     # A released matrix is shown as components, which lose negative eigenvalues. These people keep them positive.
     base = dict.fromkeys(NAMES, lifted(_DIM, length=1.0, people=_LIFT))
     canaries = along(_LAST, instead=np.zeros(_DIM))
-    present = tossed(_DIM, rng)
+    present = flip_coins(_DIM, rng)
     tables = tables_of(base, canaries, present)
     pca, _ = _fitted(budget, state, tables, method="covariance", graph="ring", consensus="tree")
     pairing = pca.gossip.terms.among(()).pairing
@@ -355,7 +355,7 @@ def _outside(budget: Budget, rng: Generator, state: int | None) -> Trial:
 def _scores(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """The messages of a fit, and then everybody's scores for as much again. Both are about the same people."""
     base, canaries = few_rows(_THREE), along(_THREE[-1], instead=np.zeros(_DIM))
-    present = tossed(_DIM, rng)
+    present = flip_coins(_DIM, rng)
     tables = tables_of(base, canaries, present)
     pca, tap = _fitted(budget, state, tables, method="covariance", noise="independent", consensus="tree")
     looks = seen(pca.gossip, tap, base, canaries)

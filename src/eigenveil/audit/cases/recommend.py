@@ -9,7 +9,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from eigenveil.audit.case import Trial, usual_case
-from eigenveil.audit.cases.seen import Look, Tap, gram_of, require_guarantee, scored, tossed
+from eigenveil.audit.cases.seen import Look, Tap, flip_coins, gram_of, require_guarantee, scored
 from eigenveil.core.accounting import Budget
 from eigenveil.core.rows import Block
 from eigenveil.core.sums import CONTRACTION
@@ -100,7 +100,7 @@ def _user(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """All pairs of the items in use, and how popular each is. Canaries have one of them, or all, and all items not in use."""
     base, domain = np.repeat(np.eye(_ITEMS), _USERS, axis=0), Histories(dim=_ITEMS)
     canaries = np.vstack([np.eye(_ITEMS), np.ones(_ITEMS)])
-    present = tossed(len(canaries), rng)
+    present = flip_coins(len(canaries), rng)
     rest = np.zeros((len(base) + present.sum(), _CATALOGUE - _ITEMS))
     # Only canaries have items that are not in use: these must not count.
     rest[len(base) :] = 1.0
@@ -141,7 +141,7 @@ def _item(budget: Budget, rng: Generator, state: int | None) -> Trial:
     np.put_along_axis(canaries, ends, 1.0, axis=1)
     # Row i has item i and the next ones, so this takes one item from each.
     without = canaries - np.eye(_ITEMS)
-    present = tossed(_ITEMS, rng)
+    present = flip_coins(_ITEMS, rng)
     histories = _histories(base, canaries, present, without)
     fitted, _ = _fitted(budget, state, histories, _ITEMS, method="covariance", unit="item", min_degree=_LEAST)
     less = _gram(without, domain)
@@ -163,7 +163,7 @@ def _products(
     **options: Any,
 ) -> Trial:
     """Each product that the last of two sites sends. It has all canaries, present or blank, and only one other user."""
-    dim, present = base.shape[1], tossed(len(canaries), rng)
+    dim, present = base.shape[1], flip_coins(len(canaries), rng)
     other, last = sp.csr_array(base), _histories(base[:1], canaries, present, np.zeros_like(canaries))
     fitted, tap = _fitted(budget, state, [other, last], rank, method="power", trust="site", **options)
     domain = Histories(dim=dim)
@@ -182,7 +182,7 @@ def _products(
 
 def _many(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """All pairs of many items: a canary for each, whose score is its entry of the diagonal less the other users."""
-    present = tossed(_MANY, rng)
+    present = flip_coins(_MANY, rng)
     axes = sp.eye_array(_MANY, format="csr")
     histories = sp.csr_array(sp.vstack([*[axes] * _MANY, axes[present]]))
     fitted, _ = _fitted(budget, state, histories, _MANY, method="covariance", neighbours="add-remove")

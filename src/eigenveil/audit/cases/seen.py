@@ -21,24 +21,25 @@ from eigenveil.linalg import Array, Subspace
 from eigenveil.privacy.guarantee import Guarantee
 from eigenveil.privacy.released import pack
 from eigenveil.protocols.keys import Identity
-from eigenveil.protocols.messages import Ask, Give, Message
+from eigenveil.protocols.messages import Ask, Contribution, Message
 from eigenveil.protocols.party import Party
 from eigenveil.runtimes.local import Faults, LocalStar
 from eigenveil.tasks.base import Question, Task
 
 __all__ = [
     "Announced",
-    "Crowd",
+    "CanaryPopulation",
     "CrowdKnows",
     "Look",
     "Part",
-    "Standing",
+    "StudyBalance",
     "Tap",
     "announced",
     "as_member",
     "enough_people",
     "evened",
     "exact",
+    "flip_coins",
     "gram_of",
     "lifted",
     "moved_by_one",
@@ -46,7 +47,6 @@ __all__ = [
     "scored",
     "shown",
     "symmetric_noise",
-    "tossed",
 ]
 
 # This many people along each axis keep all eigenvalues of a released matrix above zero, so that they are released unclipped.
@@ -59,7 +59,7 @@ _SELDOM: Final = 8
 _A_HAIR: Final = 1e-3
 
 
-def tossed(count: int, rng: Generator) -> NDArray[np.bool_]:
+def flip_coins(count: int, rng: Generator) -> NDArray[np.bool_]:
     """Which of `count` canaries are present, by one toss of a fair coin for each."""
     return np.asarray(rng.integers(2, size=count), dtype=bool)
 
@@ -187,7 +187,7 @@ class Tap:
         # A part is read with its question, because what a canary would add depends on the basis that was asked for.
         questions, distinct = self.questions(), list[Part]()
         for message in self.messages:
-            if message.receiver != to or by not in (None, message.sender) or not isinstance(message.body, Give):
+            if message.receiver != to or by not in (None, message.sender) or not isinstance(message.body, Contribution):
                 continue
             part = Part(
                 sender=message.sender,
@@ -293,7 +293,7 @@ _HEAVY: Final = 1000.0
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Crowd:
+class CanaryPopulation:
     """People at `names`, (people, d) the same `base` at each, and canaries: one along each axis for each site, present or not.
 
     Their `rows`, (m, d), have norm one, the bound, or for every other one a thousand times that, to be clipped. Each is at the
@@ -319,7 +319,7 @@ class Crowd:
         at: Sequence[str] | None = None,
         several: int = 1,
         blank: bool = False,
-    ) -> "Crowd":
+    ) -> "CanaryPopulation":
         """Canaries of each of the sites `at`, all sites unless given; they are also at the sites after it, `several` in all.
 
         The number of people keeps a site's Gram matrix above zero under the noise for `mu`.
@@ -337,7 +337,7 @@ class Crowd:
             base=np.vstack([half, -half]),
             rows=np.tile(lengths[:, None] * np.eye(dim), (len(homes), 1)),
             places=places,
-            present=tossed(len(places), rng),
+            present=flip_coins(len(places), rng),
             blank=blank,
         )
 
@@ -430,7 +430,7 @@ class Announced:
 
 
 # Makes the party of a site from the parties, the site's name, its rows, and its identity where there are masks.
-Standing = Callable[[Parties, str, DenseRows, Identity | None], Party]
+StudyBalance = Callable[[Parties, str, DenseRows, Identity | None], Party]
 
 
 def as_member(parties: Parties, name: str, rows: DenseRows, identity: Identity | None) -> Party:
@@ -444,7 +444,7 @@ def announced(
     tap: Tap,
     *,
     dies: Mapping[str, int] | None = None,
-    standing: Standing = as_member,
+    standing: StudyBalance = as_member,
 ) -> Announced:
     """Run the fit of `pca` with its own parties, as separate sites do, and keep what its hub releases.
 

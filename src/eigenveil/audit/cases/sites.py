@@ -20,16 +20,16 @@ from numpy.random import Generator
 
 from eigenveil.audit.case import Case, Trial, mu_of, usual_case
 from eigenveil.audit.cases.seen import (
-    Crowd,
+    CanaryPopulation,
     Look,
     Tap,
     announced,
     enough_people,
+    flip_coins,
     gram_of,
     require_guarantee,
     scored,
     shown,
-    tossed,
 )
 from eigenveil.core.accounting import Budget
 from eigenveil.core.ledger import Charge, Ledger
@@ -93,7 +93,7 @@ def _seen_from_sites(
     **options: Any,
 ) -> Trial:
     """Each part that is sent to the party `by`, which looks at it. The canary moves it by a row that is clipped to the bound."""
-    crowd = Crowd.of(names, dim=_DIM, mu=budget.mu, rng=rng, at=at, several=person_sites)
+    crowd = CanaryPopulation.of(names, dim=_DIM, mu=budget.mu, rng=rng, at=at, several=person_sites)
     options["person_sites"] = person_sites
     both = options["trust"] == "both"
     pca = _pca((budget.epsilon, budget.epsilon / _OTHER) if both else budget.epsilon, budget.delta, state, options)
@@ -153,7 +153,7 @@ def _charges(pca: FederatedPCA, site: str) -> list[Charge]:
 def _seen_from_hub(budget: Budget, rng: Generator, state: int | None, **options: Any) -> Trial:
     """Every number that the hub releases, as other sites see it, which know what noise they have added themselves."""
     home = _SITES[-1]
-    crowd, tap = Crowd.of(_SITES, dim=_DIM, mu=budget.mu, rng=rng, at=(home,)), Tap()
+    crowd, tap = CanaryPopulation.of(_SITES, dim=_DIM, mu=budget.mu, rng=rng, at=(home,)), Tap()
     # The claim here is about what the hub releases, so the sites get the larger of the two epsilons.
     both = options["trust"] == "both"
     pca = _pca((_OTHER * budget.epsilon, budget.epsilon) if both else budget.epsilon, budget.delta, state, options)
@@ -171,7 +171,7 @@ def _seen_from_hub(budget: Budget, rng: Generator, state: int | None, **options:
 
 def _seen_in_result(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """All components and variances and the number of people, which come from a noisy Gram matrix and a noisy count."""
-    crowd, tap = Crowd.of(_SITES, dim=_DIM, mu=budget.mu, rng=rng, at=_SITES[-1:]), Tap()
+    crowd, tap = CanaryPopulation.of(_SITES, dim=_DIM, mu=budget.mu, rng=rng, at=_SITES[-1:]), Tap()
     options = {"trust": "hub", "method": "covariance"}
     pca = _pca(budget.epsilon, budget.delta, state, options)
     _fit(pca, crowd.tables(), tap, lost=False)
@@ -190,7 +190,7 @@ def _seen_in_result(budget: Budget, rng: Generator, state: int | None) -> Trial:
 
 def _swapped(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """Only directions, of a Gram matrix whose eigenvalues are near-tied in pairs: the canary puts the second of a pair first."""
-    present = tossed(len(_PAIRS), rng)
+    present = flip_coins(len(_PAIRS), rng)
     people = enough_people(_DIM, deviation=1 / budget.mu) * np.repeat(_PAIRS, 2)
     base = np.repeat(np.eye(_DIM), people, axis=0)
     # Half a person along the first axis of each pair; a canary is one along the second.
@@ -229,7 +229,7 @@ def seen_by_hub_and_colluder(
     names = _names(sites)
     # Where the number of people is public, an absent canary must leave a blank row behind.
     blank = options.get("neighbours") == "zero-out"
-    crowd = Crowd.of(names, dim=_DIM, mu=mu_of(budget), rng=rng, at=names[1:2], blank=blank)
+    crowd = CanaryPopulation.of(names, dim=_DIM, mu=mu_of(budget), rng=rng, at=names[1:2], blank=blank)
     tap, seed = Tap(), int(rng.integers(2**31))
     # The colluder's noise comes from a seed that the hub knows, and its twin below draws the same.
     noises = {names[0]: Noise.seeded(seed)} | dict(sources or {})
@@ -274,7 +274,7 @@ def _seen_before_unmasking(budget: Budget, rng: Generator, state: int | None, *,
     every word is uniform: the rest is far larger than noise, and has either sign equally often.
     """
     names, members = _names(sites), dict[str, MaskedMember]()
-    crowd, tap = Crowd.of(names, dim=_DIM, mu=mu_of(budget), rng=rng, at=names[-1:], blank=True), Tap()
+    crowd, tap = CanaryPopulation.of(names, dim=_DIM, mu=mu_of(budget), rng=rng, at=names[-1:], blank=True), Tap()
 
     def standing(parties: Parties, name: str, rows: DenseRows, identity: Identity | None) -> Party:
         member = parties.member(name, rows, identity=identity)

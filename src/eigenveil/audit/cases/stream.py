@@ -27,12 +27,12 @@ from eigenveil.audit.case import Trial, mu_of, usual_case
 from eigenveil.audit.cases.seen import (
     Tap,
     enough_people,
+    flip_coins,
     gram_of,
     lifted,
     moved_by_one,
     require_guarantee,
     symmetric_noise,
-    tossed,
 )
 from eigenveil.core.accounting import Budget
 from eigenveil.core.unit import Neighbours
@@ -104,7 +104,7 @@ def _begun(budget: Budget, state: int | None, **settings: Any) -> StreamingPCA:
 def _followed(budget: Budget, rng: Generator, state: int | None, *, course: _Course) -> Trial:
     """All releases of a stream. A canary is scored by those it has rows in, weighted by how many rows and how much noise."""
     kinds = len(course.people)
-    present = tossed(kinds * _DIM, rng).reshape(kinds, _DIM)
+    present = flip_coins(kinds * _DIM, rng).reshape(kinds, _DIM)
     # By the second account, `mu_of`: measured by the package's own numbers, a wrong calibration would confirm itself.
     deviations = np.array(course.deviations) / mu_of(budget)
     # The noise of all releases together, because a view is their sum.
@@ -162,7 +162,7 @@ def _followed(budget: Budget, rng: Generator, state: int | None, *, course: _Cou
 
 def _centered(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """The mean and the scatter around it. Neither shows where rows were clipped around in the end, so no score is exact."""
-    present = tossed(_DIM, rng)
+    present = flip_coins(_DIM, rng)
     arms = lifted(_DIM, length=0.75, people=enough_people(_DIM, deviation=1.25 / mu_of(budget)))
     # In both directions, so that the mean of everybody else is zero.
     base = np.vstack([arms, -arms])
@@ -184,7 +184,7 @@ def _slots(
 ) -> Trial:
     """Every slot that is released: over all sites, or of the site with the canaries, where sites add the noise."""
     kinds = 1 if device else slots
-    present = tossed(kinds * _DIM, rng).reshape(kinds, _DIM)
+    present = flip_coins(kinds * _DIM, rng).reshape(kinds, _DIM)
     # By the second account, as above. A device is in every slot, and each costs its part.
     deviation = _WIDE * math.sqrt(slots if device else 1) / mu_of(budget)
     if trust == "masked":
@@ -240,7 +240,7 @@ def _slots(
 
 def _torn_slot(budget: Budget, rng: Generator, state: int | None, *, rule: str) -> Trial:
     """All of the matrix that a site sends of a slot whose rows have gaps: products, sum, number and counts of entries."""
-    present = tossed(1, rng)
+    present = flip_coins(1, rng)
     each, number = _COUNTS[rule]
     deviation = math.hypot(_WIDE, each * math.sqrt(2 * number)) / mu_of(budget)
     gaps: dict[str, Any] = {"missing": rule}
@@ -353,7 +353,7 @@ def followed_file(
 ) -> Trial:
     """All matrices that a site sends, and the counts if they are public, where a canary is the first row of its file, or there is
     none or a long row of zeros in its place, and a `reader` reads it."""
-    present = tossed(1, rng)
+    present = flip_coins(1, rng)
     # By the second account: measured by the package's own numbers, a wrong calibration would confirm itself.
     deviation = _WIDE / mu_of(budget)
 

@@ -1,4 +1,4 @@
-"""Engines: where rows can be that are not in this process, each an implementation of `eigenveil.core.rows.RowsElsewhere`.
+"""Engines: where rows can be that are not in this process, each an implementation of `eigenveil.core.rows.RemoteRows`.
 
 `pieces.py` is what happens at a piece of a table, on every engine that splits tables into pieces. `pool.py` reads ranges of
 files in several processes of this machine. Of collections that other libraries hold, `engine_of` tells the engine: a new one is a
@@ -13,7 +13,7 @@ from eigenveil.data.engines.dask import DASK
 from eigenveil.data.engines.torch import GPU
 from eigenveil.errors import require
 
-__all__ = ["ENGINES", "Engine", "engine_of", "require_here", "stays_there"]
+__all__ = ["ENGINES", "Engine", "engine_of", "require_local", "stays_there"]
 
 ENGINES: Final = (DASK, GPU)
 
@@ -32,7 +32,7 @@ def stays_there(X: Any) -> bool:
     return engine is not None and engine.stays
 
 
-def require_here(X: Any, name: str) -> None:
+def require_local(X: Any, name: str) -> None:
     """Refuse a collection where numbers of this process are needed: `numpy.asarray` would copy all of it, silently.
 
     >>> require_here([1, 2], "rows")

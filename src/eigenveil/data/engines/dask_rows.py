@@ -20,7 +20,7 @@ import distributed
 import numpy as np
 from distributed.diagnostics.plugin import WorkerPlugin
 
-from eigenveil.core.rows import Block, Progress, Work
+from eigenveil.core.rows import Block, Progress, RowSum
 from eigenveil.data.columns import ColumnChoice, ColumnLayout, kinds_of
 from eigenveil.data.engines import partitions as there
 from eigenveil.data.engines.base import answer_of, attempted
@@ -113,7 +113,7 @@ class DaskRows:
         for future in self.futures:
             yield self._answers([self._submit(there.values_of, future)])[0]
 
-    def total(self, work: Work[_Sums], *, progress: Progress | None = None) -> _Sums:
+    def total(self, work: RowSum[_Sums], *, progress: Progress | None = None) -> _Sums:
         """`work` over all partitions, in their order. A worker that dies costs only time."""
         with _words_for_the_cluster():
             sums = self._total(work, progress)
@@ -122,7 +122,7 @@ class DaskRows:
                 _agreed(self.client)
             return sums
 
-    def _total(self, work: Work[_Sums], progress: Progress | None) -> _Sums:
+    def _total(self, work: RowSum[_Sums], progress: Progress | None) -> _Sums:
         # A task and not data that is sent out: what a lost worker had of it can be made again.
         described = self.client.submit(_same, work, pure=False)
         level = [

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from eigenveil.core.rows import Rows, Work, block_size, innermost, require_real
+from eigenveil.core.rows import Rows, RowSum, block_size, innermost, require_real
 from eigenveil.data.columns import ColumnLayout, kinds_of, require_kinds
 from eigenveil.data.engines.base import PieceRefusal, attempted
 from eigenveil.data.frames import distinct_ids
@@ -250,7 +250,7 @@ def weighted_by(partition: Partition, weights: Array) -> Partition:
     return partition.weighted(weights)
 
 
-def summed(work: Work[_Sums], partition: Partition, expected: bytes, number: int) -> _Sums:
+def summed(work: RowSum[_Sums], partition: Partition, expected: bytes, number: int) -> _Sums:
     """The sum over one partition, if it is the one that the fit began with."""
     require(partition.digest == expected, changed(number))
     return work.of(partition.rows)
@@ -264,7 +264,7 @@ def changed(number: int) -> str:
     )
 
 
-def joined(work: Work[_Sums], sums: list[_Sums]) -> _Sums:
+def joined(work: RowSum[_Sums], sums: list[_Sums]) -> _Sums:
     """Several sums as one, in their order."""
     first, *others = sums
     for other in others:

@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn, TypeVar, final
 
 import numpy as np
 
-from eigenveil.core.rows import Progress, Rows, Work
+from eigenveil.core.rows import Progress, Rows, RowSum
 from eigenveil.core.threads import cores
 from eigenveil.data.columns import ColumnChoice, ColumnLayout
 from eigenveil.data.engines.base import PieceRefusal, answer_of, attempted
@@ -144,7 +144,7 @@ class PoolRows:
         # Cut along with the pieces: a weight beside another row would let a person count more than once, without an error.
         return replace(self, weights=tuple(np.split(person_weights(person, self.shape[0]), ends[:-1])))
 
-    def total(self, work: Work[_Sums], *, progress: Progress | None = None) -> _Sums:
+    def total(self, work: RowSum[_Sums], *, progress: Progress | None = None) -> _Sums:
         """`work` over all pieces, in their order. A process that dies costs only time: its pieces go to new processes."""
         done, combined, lost = 0, None, 0
         while done < len(self.pieces):
@@ -165,7 +165,7 @@ class PoolRows:
         assert combined is not None
         return combined
 
-    def _answers(self, work: Work[_Sums], first: int) -> Iterator[_Sums]:
+    def _answers(self, work: RowSum[_Sums], first: int) -> Iterator[_Sums]:
         """The sums over the pieces from `first` on, in order, a few of them in memory at a time."""
         from joblib import Parallel, delayed, parallel_config
 
@@ -190,7 +190,7 @@ class PoolRows:
             answer_of(refused[0])
 
 
-def _summed(work: Work[_Sums], piece: FilePiece, weights: Array | None, gaps: bool) -> _Sums:
+def _summed(work: RowSum[_Sums], piece: FilePiece, weights: Array | None, gaps: bool) -> _Sums:
     """In another process: the sum over one piece."""
     # This is checked where the piece is read and at every sum, since a file may change during a fit.
     piece.mark.require_same()

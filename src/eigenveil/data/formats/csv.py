@@ -24,7 +24,7 @@ from eigenveil.data.formats.base import Format, Output, write_tables
 from eigenveil.data.formats.text import BOM, BYTES_OF_FILE, LONGEST_LINE, below, chunks_of, whole_lines
 from eigenveil.data.formats.unpacked import PACKED, require_bearable, require_names_borne
 from eigenveil.data.number_texts import NumberFormat, could_be_names, could_be_number, texts_are_numbers
-from eigenveil.errors import ColumnsError, ParameterError, listed, require, verbatim
+from eigenveil.errors import ColumnsError, ParameterError, join_names, require, verbatim
 
 if TYPE_CHECKING:
     from eigenveil.data.formats.registry import FileParams
@@ -522,7 +522,7 @@ class _Blocks:
                 f"Remove that line, or correct it{comma}{above}"
             )
         bad = self.bad or self.numbers
-        which = f"column{'s' * (len(bad) > 1)} {listed(map(repr, bad))}"
+        which = f"column{'s' * (len(bad) > 1)} {join_names(map(repr, bad))}"
         advice = advice_for(dict.fromkeys(bad, "untyped"))
         wrong = [text for name in self.numbers if self.form.number(text := line_of[name]) is None]
         if comma and all(could_be_number(text) is not None for text in wrong):
@@ -696,7 +696,7 @@ class TextRows:
             )
         read = zip(self.names, self.places, strict=True)
         bad = tuple(name for name, index in read if self.form.number(fields[index]) is None)
-        which = f"column{'s' * (len(bad) > 1)} {listed(map(repr, bad))}"
+        which = f"column{'s' * (len(bad) > 1)} {join_names(map(repr, bad))}"
         comma = any("," in fields[index] for index in self.places) or header.separator != ","
         advice = advice_for(dict.fromkeys(bad, "text")) + (self.form.advice if comma else "")
         return ColumnsError(f"{where}: not a number in {which}", bad, advice=advice)

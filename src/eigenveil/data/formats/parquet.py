@@ -10,7 +10,7 @@ from eigenveil.data.columns import ColumnFaults, kinds_of, require_names
 from eigenveil.data.formats.base import AT_ONCE, Format, Output, matching, reading, require_readable, write_tables
 from eigenveil.data.formats.unpacked import require_groups
 from eigenveil.data.number_texts import NO_MARKS, MissingMarks
-from eigenveil.errors import listed, require
+from eigenveil.errors import join_names, require
 
 if TYPE_CHECKING:
     from eigenveil.data.formats.registry import FileParams
@@ -131,7 +131,7 @@ def _parts(path: Path) -> tuple[Path, ...]:
     folders = [entry.name for entry in inside if entry.is_dir()]
     require(
         not folders,
-        f"{path} has folders in it: {listed(folders, max_count=5)}. Give one of them, or move their files together",
+        f"{path} has folders in it: {join_names(folders, max_count=5)}. Give one of them, or move their files together",
     )
     require(len(files) > 0, f"{path} is a folder without Parquet files. Give a file in it")
     return files
@@ -143,15 +143,16 @@ def _require_same(part: Path, kinds: dict[str, str], first: Path, expected: dict
     extra = [name for name in kinds if name not in expected]
     require(
         not lacking,
-        f"{part} lacks columns that {first.name} has: {listed(lacking)}. Files of a folder need the same ones",
+        f"{part} lacks columns that {first.name} has: {join_names(lacking)}. Files of a folder need the same ones",
     )
     require(
         not extra,
-        f"{part} has columns that {first.name} lacks: {listed(extra)}. Files of a folder need the same ones",
+        f"{part} has columns that {first.name} lacks: {join_names(extra)}. Files of a folder need the same ones",
     )
     other = [f"{name} ({kinds[name]}, there {kind})" for name, kind in expected.items() if kinds[name] != kind]
     require(
-        not other, f"{part} has columns of another type than {first.name}: {listed(other)}. Write them with one type"
+        not other,
+        f"{part} has columns of another type than {first.name}: {join_names(other)}. Write them with one type",
     )
 
 

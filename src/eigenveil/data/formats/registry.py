@@ -17,7 +17,7 @@ from eigenveil.data.formats.jsonl import JSONL
 from eigenveil.data.formats.parquet import PARQUET
 from eigenveil.data.formats.svm import SVM
 from eigenveil.data.formats.xlsx import XLSX
-from eigenveil.errors import ParameterError, listed, require, verbatim
+from eigenveil.errors import ParameterError, join_names, require, verbatim
 
 if TYPE_CHECKING:
     pass
@@ -165,7 +165,7 @@ def require_carried(ending: str, schema: Any = None, *, option: str) -> None:
     fitting = [other for other, each in OUTPUTS.items() if each.has_nested]
     require(
         not nested,
-        f"--carry {listed(nested)}: {ending} has no cells for lists or tables. Write the scores to {' or '.join(fitting)}",
+        f"--carry {join_names(nested)}: {ending} has no cells for lists or tables. Write the scores to {' or '.join(fitting)}",
     )
 
 

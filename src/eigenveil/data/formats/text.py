@@ -18,7 +18,7 @@ from typing import Protocol, final
 
 from eigenveil.data.columns import ColumnFaults, advice_for, to_drop
 from eigenveil.data.number_texts import GAPS, MissingMarks, texts_are_numbers
-from eigenveil.errors import ColumnsError, listed
+from eigenveil.errors import ColumnsError, join_names
 
 __all__ = [
     "BOM",
@@ -193,7 +193,7 @@ def cell_batches(
         kinds = {name: _kind_of(cells[name], gap_texts) for name in numbers}
         bad = {name: kind for name, kind in kinds.items() if kind != "number"}
         if bad:
-            shown = listed(f"{name} ({kind})" for name, kind in bad.items())
+            shown = join_names(f"{name} ({kind})" for name, kind in bad.items())
             where = (
                 f"{table.source} cannot be read after row {n_read}: columns must hold numbers; these do not: {shown}"
             )

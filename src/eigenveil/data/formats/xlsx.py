@@ -22,7 +22,7 @@ from eigenveil.data.formats.base import AT_ONCE, Format, Output, Scored, lines_i
 from eigenveil.data.formats.text import CellDate, CellError, cell_batches, cell_faults, text_in
 from eigenveil.data.formats.unpacked import Padding, UnpacksTooMuch, require_members
 from eigenveil.data.number_texts import MissingMarks, could_be_names
-from eigenveil.errors import ParameterError, listed, require, verbatim
+from eigenveil.errors import ParameterError, join_names, require, verbatim
 
 if TYPE_CHECKING:
     from eigenveil.data.formats.registry import FileParams
@@ -615,12 +615,12 @@ def _sheet(book: Workbook, name: str | None) -> str:
     sheets = list(book.sheets)
     if name is None and len(sheets) > 1:
         raise ParameterError(
-            f"{verbatim(f'{book.path} has several sheets: {listed(sheets)}')}. Say which with {{sheet}}"
+            f"{verbatim(f'{book.path} has several sheets: {join_names(sheets)}')}. Say which with {{sheet}}"
         )
     sheet = sheets[0] if name is None else name
     if sheet not in sheets:
         raise ParameterError(
-            f"{verbatim(f'{book.path} has no sheet {sheet!r}; it has {listed(sheets)}')}. Check {{sheet}}"
+            f"{verbatim(f'{book.path} has no sheet {sheet!r}; it has {join_names(sheets)}')}. Check {{sheet}}"
         )
     return sheet
 

@@ -14,9 +14,9 @@ import numpy as np
 from eigenveil.core.counts import bounded_column_tails, tails_sensitivity
 from eigenveil.core.domain import Domain
 from eigenveil.core.ledger import Ledger
-from eigenveil.core.rows import in_silence
+from eigenveil.core.rows import ignore_float_errors
 from eigenveil.core.unit import Neighbours
-from eigenveil.errors import listed, require, require_param
+from eigenveil.errors import join_names, require, require_param
 from eigenveil.estimators.bounds.release import AskedOfRows, SmallRelease
 from eigenveil.estimators.bounds.rows import SURE, place_of
 from eigenveil.linalg import Array
@@ -24,9 +24,9 @@ from eigenveil.params.declarations.private import ColumnBoundsParams
 from eigenveil.params.declare import parameters, with_params
 from eigenveil.privacy.facts import COLUMN_TAILS, TableRows
 from eigenveil.privacy.guarantee import Guarantee
-from eigenveil.tasks.levels import Tails, read_tails, signed_cells
+from eigenveil.tasks.levels import TailCounts, read_tails, signed_cells
 
-__all__ = ["FindColumnBounds", "FoundColumnBounds", "find_column_bounds"]
+__all__ = ["ColumnBoundsResult", "FindColumnBounds", "find_column_bounds"]
 
 # The range of sizes to search.
 _WITHIN: Final = (1e-6, 1e9)
@@ -38,7 +38,7 @@ _MOST_COLUMNS: Final = 20_000
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class FoundColumnBounds:
+class ColumnBoundsResult:
     """What `find_column_bounds` found: `low` and `high`, (d,), in the units of the columns, None where noise hides
     them.
 
@@ -120,8 +120,8 @@ class FindColumnBounds(AskedOfRows, ColumnBoundsParams):
 
 
 @with_params(FindColumnBounds)
-@in_silence
-def find_column_bounds(X: Any, params: FindColumnBounds) -> FoundColumnBounds:
+@ignore_float_errors
+def find_column_bounds(X: Any, params: FindColumnBounds) -> ColumnBoundsResult:
     """Find a range for each column of `X`, (n, d), privately: it contains `quantile` of the entries, with equal
     tails.
 
@@ -226,8 +226,8 @@ def find_column_bounds(X: Any, params: FindColumnBounds) -> FoundColumnBounds:
 
 
 def _found(
-    release: SmallRelease, tails: tuple[Tails, ...], quantile: float, min_clipped: float, domain: Domain
-) -> FoundColumnBounds:
+    release: SmallRelease, tails: tuple[TailCounts, ...], quantile: float, min_clipped: float, domain: Domain
+) -> ColumnBoundsResult:
     """The result that follows from the counts of all columns."""
     first = tails[0]
     # All columns count the same people, except where entries are missing. Then the most that any of them has count.
@@ -245,7 +245,7 @@ def _found(
     elif hidden:
         names = release.columns or tuple(f"column {index}" for index in range(1, len(tails) + 1))
         why = (
-            f"too few people have an entry in {listed(names[index] for index in hidden)}: ranges for {len(tails)} columns "
+            f"too few people have an entry in {join_names(names[index] for index in hidden)}: ranges for {len(tails)} columns "
             f"need about {4 * min_clipped:.0f} in each. Raise epsilon, leave them out, or use a bound on rows"
         )
     else:
@@ -255,7 +255,7 @@ def _found(
                 f"at this budget noise hides the few people outside the {quantile:g} quantile, so these ranges "
                 f"contain about {1 - 2 * min_clipped / people:.2g} of each column"
             )
-    return FoundColumnBounds(
+    return ColumnBoundsResult(
         low=low,
         high=high,
         flat=flat,
@@ -277,7 +277,7 @@ def _found(
 
 
 def _ranges(
-    tails: tuple[Tails, ...], max_beyond: Sequence[float], domain: Domain, *, sparse: bool
+    tails: tuple[TailCounts, ...], max_beyond: Sequence[float], domain: Domain, *, sparse: bool
 ) -> tuple[Array, Array, Any]:
     """The lowest and the highest edge of each column, in its own units, and which columns are flat.
 

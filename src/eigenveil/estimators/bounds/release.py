@@ -9,7 +9,7 @@ from typing import Any, final
 from sklearn.base import BaseEstimator
 
 from eigenveil.core.accounting import Budget
-from eigenveil.core.domain import Gaps
+from eigenveil.core.domain import MissingPolicy
 from eigenveil.core.ledger import Ledger, Reserve
 from eigenveil.core.mechanism import Exact, Gaussian, Mechanism
 from eigenveil.core.noise import Noise
@@ -57,7 +57,7 @@ class SmallRelease:
     budget: Budget | None
     ledger: Ledger | None
     noise: Noise
-    gaps: Gaps | None = None
+    gaps: MissingPolicy | None = None
     reserve: Reserve | None = None
 
     @classmethod

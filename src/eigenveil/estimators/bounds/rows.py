@@ -12,10 +12,10 @@ from typing import Any, Final, final
 import numpy as np
 
 from eigenveil.core.accounting import Budget
-from eigenveil.core.counts import Cells, bounded_tails, tails_sensitivity
+from eigenveil.core.counts import Bins, bounded_tails, tails_sensitivity
 from eigenveil.core.domain import FARTHEST, Domain
 from eigenveil.core.ledger import Ledger
-from eigenveil.core.rows import in_silence
+from eigenveil.core.rows import ignore_float_errors
 from eigenveil.core.unit import Neighbours
 from eigenveil.errors import require, require_param
 from eigenveil.estimators.bounds.release import AskedOfRows, SmallRelease
@@ -29,10 +29,10 @@ from eigenveil.privacy.facts import ROW_TAILS, TableRows
 from eigenveil.privacy.guarantee import Guarantee
 from eigenveil.tasks.fit.bounds import Outliers, RowBounds, outliers_in
 from eigenveil.tasks.fit.gaps import Rates, observed_noise
-from eigenveil.tasks.levels import Tails, norm_cells, read_tails
+from eigenveil.tasks.levels import TailCounts, norm_cells, read_tails
 from eigenveil.tasks.totals import Totals
 
-__all__ = ["Candidate", "FindBounds", "FoundBounds", "find_bounds", "norms_of", "place_of"]
+__all__ = ["BoundsResult", "Candidate", "FindBounds", "find_bounds", "norms_of", "place_of"]
 
 # A share of people that is less than so many of its deviations may be noise alone.
 _FOUND_SEEN: Final = 2.5
@@ -59,7 +59,7 @@ class Candidate:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class FoundBounds:
+class BoundsResult:
     """What `find_bounds` found. Printing it shows the answer, the trade-off and the cost.
 
     - `row_bound` is None where noise hides the answer. `why` then says why; otherwise it has remarks on the answer,
@@ -209,8 +209,8 @@ class FindBounds(AskedOfRows, BoundsParams):
 
 
 @with_params(FindBounds)
-@in_silence
-def find_bounds(X: Any, params: FindBounds) -> FoundBounds:
+@ignore_float_errors
+def find_bounds(X: Any, params: FindBounds) -> BoundsResult:
     """Find a bound on the norms of rows `X`, (n, d), privately: the norm that `quantile` of people stay within.
 
     With `center="private"`, a fit will clip rows around their mean, so the mean is found first. That takes three
@@ -334,7 +334,7 @@ class _Search:
     """One search for a bound: its releases, and how they are read."""
 
     release: SmallRelease
-    cells: Cells
+    cells: Bins
     quantile: float
     scale: Array | None
     people: float | None
@@ -348,7 +348,7 @@ class _Search:
         private = bounded_tails(rows, domain=domain, cells=self.cells, neighbours=near)
         return self.release.mechanism().release(private, label=label, share=share)
 
-    def read(self, released: Array, *, share: float) -> Tails:
+    def read(self, released: Array, *, share: float) -> TailCounts:
         """The tails in counts that were released for this share."""
         return read_tails(released, noise=self._noise(share), cells=self.cells, people=self.people)[0]
 
@@ -372,7 +372,7 @@ class _Search:
             epsilon=self.release.budget.epsilon,
         )
 
-    def around_the_mean(self, origin: Array | None) -> FoundBounds:
+    def around_the_mean(self, origin: Array | None) -> BoundsResult:
         """Norms around the origin, the mean of rows clipped to their quantile, norms around it; repeated if the mean
         is poor."""
         first, second, _ = _FIRST
@@ -389,7 +389,7 @@ class _Search:
         search, center, doubt = self._mean(origin, reach, tails.people, share=second, label="mean")
         return search._around(center, doubt, reach)
 
-    def _around(self, center: Array, doubt: float, reach: float) -> FoundBounds:
+    def _around(self, center: Array, doubt: float, reach: float) -> BoundsResult:
         """Norms around a mean that was found within `reach` of the origin, with its likely error `doubt`."""
         third = _FIRST[2]
         left = 1.0 - sum(_FIRST)
@@ -461,17 +461,19 @@ class _Search:
             error = observed_noise(gaps, multiplier=release.multiplier, share=observed_share * share)
             search = replace(self, rates=Rates.of(gaps, totals.observed, people=people, noise=error))
         rates = search.rates
-        total, louder = (totals.sum, 1.0) if rates is None else (rates.whole_sum(totals.sum), rates.sum_noise)
+        total, noise_inflation = (
+            (totals.sum, 1.0) if rates is None else (rates.integer_sum(totals.sum), rates.sum_noise)
+        )
         entry = mechanism.scale(
             bounds.around_start(start).sum_sensitivity(release.neighbours), share=(1 - observed_share) * share
         )
-        noise = entry * math.sqrt(dim) * louder
+        noise = entry * math.sqrt(dim) * noise_inflation
         # Where noise is as large as the ball, the mean stays at the start, which is off by `reach` at most.
         return search, bounds.center_from(start, total, people, noise=noise)[0], min(reach, noise / max(people, 1.0))
 
     def found(
         self,
-        tails: Tails,
+        tails: TailCounts,
         answer: _Answer,
         *,
         mean_bound: float | None = None,
@@ -479,7 +481,7 @@ class _Search:
         doubt: float = 0.0,
         searched: bool = False,
         released: tuple[Array, float] | None = None,
-    ) -> FoundBounds:
+    ) -> BoundsResult:
         """The result that follows from these releases. The last counts were `released` for a share of the budget."""
         chosen = None if answer.edge is None else float(self.cells.edges[answer.edge])
         candidates = () if answer.edge is None else tuple(_candidates(tails, answer.edge))
@@ -497,7 +499,7 @@ class _Search:
             norms = norms_of(candidates, outliers)
             long = None if norms is None else norms.longest(chosen)
             remarks += [] if long is None else [_LONG.format(long.words(chosen, times="times as long as this bound"))]
-        return FoundBounds(
+        return BoundsResult(
             dim=self.release.dim,
             row_bound=chosen,
             mean_bound=mean_bound,
@@ -522,7 +524,7 @@ class _Search:
         )
 
 
-def _read(tails: Tails, quantile: float) -> _Answer:
+def _read(tails: TailCounts, quantile: float) -> _Answer:
     """The first edge beyond which no more people lie than the quantile allows, or than noise alone can show."""
     error = float(tails.error.max())
     min_beyond = SURE * error
@@ -557,7 +559,7 @@ def _read(tails: Tails, quantile: float) -> _Answer:
     )
 
 
-def _candidates(tails: Tails, chosen: int) -> Iterator[Candidate]:
+def _candidates(tails: TailCounts, chosen: int) -> Iterator[Candidate]:
     """Bounds at the usual quantiles, where noise can resolve them, and the chosen one; smallest first."""
     min_beyond = SURE * float(tails.error.max())
     wanted = [(1 - share) * tails.people for share in _SHOWN]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
 from eigenveil.data.archive import whole_number
-from eigenveil.errors import listed, require
+from eigenveil.errors import join_names, require
 from eigenveil.params.declarations.private import PrivateParams
 from eigenveil.params.declare import declared, flag
 
@@ -136,7 +136,7 @@ class BoundsFile:
         other = [f"{new!r} where {old!r} was" for old, new in zip(self.columns, columns, strict=True) if old != new]
         require(
             not other,
-            f"--bounds {self.path} is for other columns: {listed(other)}. Run `eigenveil bounds` on this table",
+            f"--bounds {self.path} is for other columns: {join_names(other)}. Run `eigenveil bounds` on this table",
         )
 
     @property

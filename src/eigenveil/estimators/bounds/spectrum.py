@@ -15,7 +15,7 @@ from scipy.optimize import isotonic_regression
 from eigenveil.core.domain import Domain
 from eigenveil.core.ledger import Ledger
 from eigenveil.core.mechanism import Bounded
-from eigenveil.core.rows import Rows, in_silence
+from eigenveil.core.rows import Rows, ignore_float_errors
 from eigenveil.core.unit import Neighbours, sum_sensitivity
 from eigenveil.errors import require_param
 from eigenveil.estimators.bounds.release import AskedOfRows, SmallRelease
@@ -106,7 +106,7 @@ class ReleaseSpectrum(AskedOfRows, SpectrumParams):
 
 
 @with_params(ReleaseSpectrum)
-@in_silence
+@ignore_float_errors
 def released_spectrum(X: Any, params: ReleaseSpectrum) -> ReleasedSpectrum:
     """Release the spectrum of rows `X`, (n, d), clipped as a fit would clip them, for `eigenveil.plan`.
 
@@ -203,7 +203,7 @@ def released_spectrum(X: Any, params: ReleaseSpectrum) -> ReleasedSpectrum:
         domain,
         released,
         center.people,
-        louder=1.0 if factors is None else float(factors.max()),
+        noise_inflation=1.0 if factors is None else float(factors.max()),
         noise=release.scale(1.0, share=left),
         doubt=doubt,
         # With a bound on the mean there is one step only, and a mean far out in it means nothing.
@@ -247,12 +247,12 @@ def bounded_spectrum(
     Bounded(shape=(5,), sensitivity=1.000244140625)
     """
     gram = bounded_gram(rows, domain=domain, neighbours=neighbours)
-    louder = 1.0 if factors is None else float(factors.max())
+    noise_inflation = 1.0 if factors is None else float(factors.max())
     matrix = gram.value if factors is None else gram.value * factors
-    values = np.linalg.eigvalsh(_projected(matrix, _room(domain.dim) * gram.sensitivity * louder))[::-1]
+    values = np.linalg.eigvalsh(_projected(matrix, _room(domain.dim) * gram.sensitivity * noise_inflation))[::-1]
     # No diagonal entry is negative, so the sum is as exact as its terms.
-    trace = min(math.fsum(matrix.diagonal()), _MOST_PEOPLE * domain.trace_sensitivity(neighbours) * louder)
-    by_value, by_trace, by_count = _factors(domain, neighbours, counted=counted, louder=louder)
+    trace = min(math.fsum(matrix.diagonal()), _MOST_PEOPLE * domain.trace_sensitivity(neighbours) * noise_inflation)
+    by_value, by_trace, by_count = _factors(domain, neighbours, counted=counted, noise_inflation=noise_inflation)
     # Scaled by their sensitivities and shares, so that one release with unit noise serves all three.
     parts = [values * by_value, np.array([trace * by_trace])]
     if counted:
@@ -310,18 +310,18 @@ def denoised(values: Array, *, noise: float, total: float, total_noise: float) -
 
 
 def _factors(
-    domain: Domain, neighbours: Neighbours, *, counted: bool, louder: float = 1.0
+    domain: Domain, neighbours: Neighbours, *, counted: bool, noise_inflation: float = 1.0
 ) -> tuple[float, float, float]:
     """Factors of eigenvalues, trace and count; all 1 where no sensitivity is claimed.
 
-    By dividing entries, the first two sensitivities may have become so much larger, `louder`.
+    By dividing entries, the first two sensitivities may have become so much larger, `noise_inflation`.
     """
     if not math.isfinite(domain.radius):
         return 1.0, 1.0, 1.0
     count = _COUNT_SHARE if counted else 0.0
     return (
-        math.sqrt(1 - _TRACE_SHARE - count) / (domain.gram_sensitivity(neighbours) * louder),
-        math.sqrt(_TRACE_SHARE) / (domain.trace_sensitivity(neighbours) * louder),
+        math.sqrt(1 - _TRACE_SHARE - count) / (domain.gram_sensitivity(neighbours) * noise_inflation),
+        math.sqrt(_TRACE_SHARE) / (domain.trace_sensitivity(neighbours) * noise_inflation),
         math.sqrt(count),
     )
 
@@ -383,7 +383,7 @@ def _read(
     released: Array,
     people: float | None,
     *,
-    louder: float,
+    noise_inflation: float,
     noise: float,
     doubt: float,
     lost: bool,
@@ -391,13 +391,15 @@ def _read(
 ) -> ReleasedSpectrum:
     """The spectrum in units of the bound, from a release with this `noise` on a sensitivity of one.
 
-    - `louder`: the eigenvalues are of a matrix whose sensitivity is so much larger, because entries were divided.
+    - `noise_inflation`: the eigenvalues are of a matrix whose sensitivity is so much larger, because entries were divided.
     - `doubt` is the noise on the sum of rows that gave the center.
     - `lost`: the search ended before it reached the mean.
     - `rows` is what the guarantee says of the rows.
     """
     dim, square = release.dim, domain.radius**2
-    by_value, by_trace, by_count = _factors(domain, release.neighbours, counted=people is None, louder=louder)
+    by_value, by_trace, by_count = _factors(
+        domain, release.neighbours, counted=people is None, noise_inflation=noise_inflation
+    )
     values, trace = released[:dim] / by_value, float(released[dim] / by_trace)
     number = float(released[dim + 1] / by_count) if people is None else people
     off = noise / by_count if people is None else 0.0

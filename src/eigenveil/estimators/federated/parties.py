@@ -23,7 +23,7 @@ from eigenveil.estimators.checks import WholeCharge
 from eigenveil.estimators.federated.spec import DeclaredBounds, FederatedSpec
 from eigenveil.estimators.reading import Columns
 from eigenveil.estimators.terms import Round, Watch, bound_settings, round_of, settings_of
-from eigenveil.estimators.verdict import FitVerdict, forewarned, noise_floor, released_of, verdict_of
+from eigenveil.estimators.verdict import FitVerdict, assess_fit, noise_floor, released_quantities, warnings_before_fit
 from eigenveil.methods import method_of
 from eigenveil.papers.noise_scales import fedpower_multiplier
 from eigenveil.plan.masks import masked_terms
@@ -31,7 +31,7 @@ from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, GuaranteeFacts, HubA
 from eigenveil.privacy.guarantee import Guarantee
 from eigenveil.privacy.lattice import Share
 from eigenveil.protocols.keys import Identity
-from eigenveil.protocols.masked.hub import Masking
+from eigenveil.protocols.masked.hub import SecureAggregator
 from eigenveil.protocols.masked.member import MaskedMember
 from eigenveil.protocols.masked.terms import MaskedTerms
 from eigenveil.protocols.party import Party
@@ -40,7 +40,7 @@ from eigenveil.protocols.star.rounds import Sampling, Terms, star, tree
 from eigenveil.protocols.star.site import Member
 from eigenveil.runtimes.local import Faults, LocalStar, Refusal
 from eigenveil.tasks.base import Question
-from eigenveil.tasks.fit.task import Fit, FitResult, Setting, WholeFit
+from eigenveil.tasks.fit.task import Fit, FitResult, FitTask, ProtocolNoise
 
 __all__ = [
     "NOTHING_ASKED",
@@ -94,7 +94,7 @@ class Parties:
         self.above = self.layout.above()
         self.masked: MaskedTerms | None = None
         begin = spec.seed if start is None else start
-        self.study: WholeFit[Any, Any, Any] = spec.design(spec, self._setting(), begin)
+        self.study: FitTask[Any, Any, Any] = spec.design(spec, self._setting(), begin)
         if spec.masks is not None:
             self.masked = self._masked_terms(*spec.masks, roster=roster, title=title)
             # Only now: the terms are planned from the extent of the fit, and only they fix the noise of a sum.
@@ -152,14 +152,14 @@ class Parties:
             name, above=self.above[name], below=self.layout.below[name], task=self.study, terms=self._patience(name)
         )
 
-    def masking(self, *, secret: bytes | None = None) -> Masking | None:
+    def masking(self, *, secret: bytes | None = None) -> SecureAggregator | None:
         """The hub's side of the masks, None without masks."""
-        return None if self.masked is None else Masking(self.masked, self.study, secret=secret)
+        return None if self.masked is None else SecureAggregator(self.masked, self.study, secret=secret)
 
     def hub(
         self,
         *,
-        masking: Masking | None,
+        masking: SecureAggregator | None,
         watch: Callable[[HubRound], None] | None,
         through: Callable[[Mechanism], Mechanism] = lambda mechanism: mechanism,
         asking: Callable[[Question], Question] | None = None,
@@ -190,7 +190,7 @@ class Parties:
         study, (survivors, colluders) = self.study, self.request.masks or (None, 1)
         if not isinstance(study, Fit) or study.rank is None:
             return ()
-        return forewarned(
+        return warnings_before_fit(
             self.planned,
             dim=study.bounds.dim,
             rank=study.rank,
@@ -219,8 +219,8 @@ class Parties:
         if result.scale == 0 or not isinstance(study, Fit):
             return FitVerdict(warned=before, n_before=len(before))
         floor = self.noise_floor(result, sites=sites, weights=weights)
-        return verdict_of(
-            released_of(study, result, space=result.subspace, floor=floor),
+        return assess_fit(
+            released_quantities(study, result, space=result.subspace, floor=floor),
             settings=self.request.fit.settings,
             budget=self._budget,
             method=self.planned,
@@ -256,10 +256,10 @@ class Parties:
         levels, terms = self.layout.levels, self.request.patience
         return replace(terms, deadline=terms.deadline * 2 ** (max(levels.values()) - levels[name]))
 
-    def _setting(self) -> Setting:
+    def _setting(self) -> ProtocolNoise:
         spec = self.request
         parts = max(len(children) for children in self.layout.below.values())
-        return Setting(
+        return ProtocolNoise(
             multiplier=self._total_noise(1.0, math.sqrt(len(self.names))),
             # Lying sites could raise a sum and lower it again, so that its rounding tells of one person. On a grid sums
             # are exact (decision 8). Where sites add the noise, the sum is post-processing and needs none.
@@ -574,7 +574,7 @@ class FederatedSimulation:
         self.refused: tuple[Refusal, ...] = ()
 
     @property
-    def study(self) -> WholeFit[Any, Any, Any]:
+    def study(self) -> FitTask[Any, Any, Any]:
         """The whole fit as one task."""
         return self.parties.study
 

@@ -8,7 +8,7 @@ from typing import Any
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from eigenveil.core.rows import in_silence
+from eigenveil.core.rows import ignore_float_errors
 from eigenveil.errors import ProtocolError, TooFewPeople, require, require_param
 from eigenveil.estimators.checks import PartiesLedger
 from eigenveil.estimators.federated.parties import FederatedSimulation, federated_guarantee, sites_settings
@@ -193,7 +193,7 @@ class FederatedPCA(PartiesLedger, ColumnsParams, FederatedParams, FittedPCA):
         surfaces=HERE,
     )
 
-    @in_silence
+    @ignore_float_errors
     def fit(self, sites: Any, y: Any = None, *, watch: Watch | None = None) -> "FederatedPCA":
         """Fit on the rows of `sites`: a list, or a mapping of names, of arrays, sparse matrices, tables or `Rows`.
 
@@ -248,7 +248,7 @@ class FederatedPCA(PartiesLedger, ColumnsParams, FederatedParams, FittedPCA):
         params = validate_params(FederatedPCA, self)
         return request_of(params, SiteInfo.declared(dim, sites, sizes=sizes, grouped=grouped, columns=columns))
 
-    @in_silence
+    @ignore_float_errors
     def resume(self, sites: Mapping[str, Any] | None = None) -> "FederatedPCA":
         """Continue after a lost quorum. `sites` gives new rows for sites that were repaired. No answer is charged twice.
 
@@ -308,7 +308,7 @@ class FederatedPCA(PartiesLedger, ColumnsParams, FederatedParams, FittedPCA):
         self.ledgers_ = dict(federation.ledgers)
         self.refused_ = federation.refused
         self.tied_ = result.tied
-        self.converged_ = None if spec.fit.private else result.at_rest
+        self.converged_ = None if spec.fit.private else result.has_converged
         verdict = federation.verdict(result, names=self._names())
         self._show(
             result.subspace,

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, Self, cast, final
 import numpy as np
 
 from eigenveil.core.accounting import Budget
-from eigenveil.core.domain import Domain, Gaps, row_sums
+from eigenveil.core.domain import Domain, MissingPolicy, row_sums
 from eigenveil.core.rows import Block, Rows, block_size, total_of
 from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import Symmetric
@@ -32,7 +32,7 @@ from eigenveil.protocols.masked.terms import MaskedTerms, require_survivors
 from eigenveil.protocols.star.rounds import Terms as Patience
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.gaps import Rates
-from eigenveil.tasks.fit.task import Fit, Setting, WholeFit
+from eigenveil.tasks.fit.task import Fit, FitTask, ProtocolNoise
 
 __all__ = [
     "DeclaredBounds",
@@ -53,7 +53,7 @@ __all__ = [
 ]
 
 
-def masked_room(terms: MaskedTerms, study: WholeFit[Any, Any, Any]) -> float:
+def masked_room(terms: MaskedTerms, study: FitTask[Any, Any, Any]) -> float:
     """How many people at one site the largest sum has room for, all at their bound in one entry. With more it is clipped."""
     if not terms.lattice.private:
         return math.inf
@@ -83,7 +83,7 @@ class DeclaredBounds:
         origin: Any,
         center: Array | Literal["private"] | None,
         mean_bound: float | None,
-        gaps: Gaps | None = None,
+        gaps: MissingPolicy | None = None,
     ) -> Self:
         """Bounds, powers of two, that no row of these sites exceeds, even if some of the sites leave.
 
@@ -167,7 +167,7 @@ def _longest(block: Block, domain: Domain) -> float:
     return math.sqrt(float(squares.max(initial=0.0))) + float(np.linalg.norm(around))
 
 
-def _mean(sites: Mapping[str, Rows], dim: int, gaps: Gaps | None) -> Array:
+def _mean(sites: Mapping[str, Rows], dim: int, gaps: MissingPolicy | None) -> Array:
     """The mean over the people who have each column."""
     total, count = np.zeros(dim), np.zeros(dim)
     # Plain counts: nothing is released here.
@@ -184,7 +184,7 @@ def _mean(sites: Mapping[str, Rows], dim: int, gaps: Gaps | None) -> Array:
     return total / np.maximum(count, 1.0)
 
 
-def _of_columns(observed: Array, gaps: Gaps) -> Array:
+def _of_columns(observed: Array, gaps: MissingPolicy) -> Array:
     """The count of each column, (d,), from those of columns or of pairs of groups."""
     rates = Rates.of(gaps, observed, people=float(observed.max(initial=1.0)), noise=0.0)
     return rates.columns * float(observed.max(initial=1.0))
@@ -364,7 +364,7 @@ def require_enough(sizes: Mapping[str, float] | None, dim: int, rank: int, *, pr
 
 
 # Makes the fit from the spec, from what it must know of its carrier, and from the public seed of the first basis.
-Design = Callable[["FederatedSpec", Setting, Any], WholeFit[Any, Any, Any]]
+Design = Callable[["FederatedSpec", ProtocolNoise, Any], FitTask[Any, Any, Any]]
 
 
 @final
@@ -564,7 +564,9 @@ def _patience(params: FederatedParams, sites: int) -> Patience:
     return Patience(share_of(name, getattr(params, name), sites), params.deadline, params.retries)
 
 
-def pca_fit(spec: FederatedSpec, setting: Setting, start: Any, *, align: Literal["procrustes", "sign", "none"]) -> Fit:
+def pca_fit(
+    spec: FederatedSpec, setting: ProtocolNoise, start: Any, *, align: Literal["procrustes", "sign", "none"]
+) -> Fit:
     """Principal components of rows within bounds, as one task. `start` is the public seed of the first basis, None for any."""
     fit = spec.fit
     context = TaskContext(

@@ -20,7 +20,7 @@ from eigenveil.estimators.checks import WholeCharge
 from eigenveil.estimators.gossip.spec import GossipSpec, directions_of
 from eigenveil.estimators.reading import Columns
 from eigenveil.estimators.terms import Round, Watch, bound_settings, settings_of
-from eigenveil.estimators.verdict import FitVerdict, forewarned, noise_floor, released_of, verdict_of
+from eigenveil.estimators.verdict import FitVerdict, assess_fit, noise_floor, released_quantities, warnings_before_fit
 from eigenveil.linalg import Array, sines
 from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, GuaranteeFacts, PeersAlone, Person, unproven
 from eigenveil.privacy.guarantee import Guarantee
@@ -93,8 +93,8 @@ class PeerParties:
         if result.scale == 0:
             return FitVerdict(warned=before, n_before=len(before))
         floor, study = self.noise_floor(result, counted=counted), next(iter(self.studies.values()))
-        return verdict_of(
-            released_of(study, result, space=result.subspace, floor=floor),
+        return assess_fit(
+            released_quantities(study, result, space=result.subspace, floor=floor),
             settings=self.request.fit.settings,
             budget=self.request.budget,
             method=self.planned,
@@ -107,7 +107,7 @@ class PeerParties:
     def before(self) -> tuple[ParameterWarning, ...]:
         """What is to be said before anything is spent, where the number of people is public."""
         spec = self.request
-        return forewarned(
+        return warnings_before_fit(
             self.planned,
             dim=spec.fit.bounds.dim,
             rank=spec.fit.known_rank,

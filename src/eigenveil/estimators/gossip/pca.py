@@ -16,7 +16,7 @@ from eigenveil.core.accounting import Budget, epsilon_of
 from eigenveil.core.ledger import Charge, Ledger
 from eigenveil.core.mechanism import Bounded, Gaussian
 from eigenveil.core.noise import Noise
-from eigenveil.core.rows import Rows, in_silence
+from eigenveil.core.rows import Rows, ignore_float_errors
 from eigenveil.core.threads import this_process
 from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import NotCopied
@@ -315,7 +315,7 @@ class GossipPCA(PartiesLedger, ColumnsParams, GossipParams, FittedPCA):
         surfaces=HERE,
     )
 
-    @in_silence
+    @ignore_float_errors
     def fit(self, peers: Any, y: Any = None, *, watch: Watch | None = None) -> "GossipPCA":
         """Fit on the rows of `peers`: a list, or a mapping of names, of arrays, sparse matrices, tables or `Rows`.
 
@@ -386,7 +386,7 @@ class GossipPCA(PartiesLedger, ColumnsParams, GossipParams, FittedPCA):
         require_few_rounds(self.rounds, private=budget is not None)
         return budget, noise
 
-    @in_silence
+    @ignore_float_errors
     def publish_scores(self, *, epsilon: float, delta: float) -> PublishedScores:
         """Release everybody's scores with noise: an explicit choice with a budget of its own.
 
@@ -432,7 +432,7 @@ class GossipPCA(PartiesLedger, ColumnsParams, GossipParams, FittedPCA):
         self.traffic_ = dict(gossip.sent)
         self.disagreement_ = gossip.disagreement
         self.tied_ = result.tied
-        self.converged_ = None if spec.fit.private or spec.fit.published else result.at_rest
+        self.converged_ = None if spec.fit.private or spec.fit.published else result.has_converged
         verdict = gossip.verdict(result, names=self._names())
         self._show(
             result.subspace,

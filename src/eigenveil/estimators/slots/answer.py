@@ -16,7 +16,7 @@ from eigenveil.estimators.slots.parties import SlotParties
 from eigenveil.estimators.slots.spec import SlotSpec
 from eigenveil.estimators.streaming.spec import Answer
 from eigenveil.estimators.terms import settings_of
-from eigenveil.estimators.verdict import FitVerdict, unclear_columns, verdict_of
+from eigenveil.estimators.verdict import FitVerdict, assess_fit, unclear_columns
 from eigenveil.linalg import Array, Sketch, Subspace
 from eigenveil.model import Model
 from eigenveil.privacy.facts import (
@@ -135,7 +135,7 @@ def slot_verdict(
     if answer.floor > 0:
         released = answer.released(radius=spec.row_bound, scaled=None if spec.scale is None else "given")
     # No budget: a plan knows of tables, and not of slots that come one after the other.
-    return verdict_of(
+    return assess_fit(
         released,
         settings=settings,
         budget=None,
@@ -326,7 +326,7 @@ class SlotSimulation:
         self._there.update({name: party for name, party in self._everyone.items() if name not in away})
         # The hub of a network notices who connects again.
         for name in self._there.keys() - before:
-            self.hub.rejoined(name)
+            self.hub.on_reconnect(name)
         self._network.send(self.hub.name, self.hub.tick())
         self._network.watch(self.hub)
         while not self.hub.idle:

@@ -22,7 +22,7 @@ from eigenveil.privacy.facts import (
 )
 from eigenveil.privacy.lattice import Share
 from eigenveil.protocols.keys import Identity
-from eigenveil.protocols.masked.hub import Masking
+from eigenveil.protocols.masked.hub import SecureAggregator
 from eigenveil.protocols.masked.member import MaskedMember
 from eigenveil.protocols.masked.terms import MaskedTerms
 from eigenveil.protocols.slot_hub import MaskedSlotMember, SlotHub, SlotMember, SlotRound
@@ -147,14 +147,18 @@ class SlotParties:
             name, above=self.above[name], below=self.layout.below[name], task=self.task, terms=self._patience(name)
         )
 
-    def masking(self, *, secret: bytes | None = None) -> Masking | None:
+    def masking(self, *, secret: bytes | None = None) -> SecureAggregator | None:
         """The hub's side of the masks, None without masks."""
-        return None if self.masked is None else Masking(self.masked, self.task, secret=secret, slots=self.task.slots)
+        return (
+            None
+            if self.masked is None
+            else SecureAggregator(self.masked, self.task, secret=secret, slots=self.task.slots)
+        )
 
     def hub(
         self,
         *,
-        masking: Masking | None = None,
+        masking: SecureAggregator | None = None,
         watch: Callable[[SlotRound], None] | None = None,
         answer: Callable[[SlotState], tuple[Array, ...]] = lambda state: (),
         through: Callable[[Mechanism], Mechanism] = lambda mechanism: mechanism,

@@ -8,7 +8,7 @@ from typing import Any, Literal, final
 import numpy as np
 
 from eigenveil.core.accounting import Budget
-from eigenveil.core.domain import Domain, Gaps
+from eigenveil.core.domain import Domain, MissingPolicy
 from eigenveil.core.unit import Neighbours, PrivacyUnit
 from eigenveil.errors import require_param
 from eigenveil.linalg import Array
@@ -62,7 +62,7 @@ class SlotSpec:
     # Over a network: by the clock, so many seconds after the end of a slot sites answer for it.
     delay: float | None = None
     # Which entries may be missing, and what becomes of them.
-    gaps: Gaps | None = None
+    gaps: MissingPolicy | None = None
 
     @property
     def protects(self) -> Person:

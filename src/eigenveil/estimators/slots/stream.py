@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import NotFittedError
 
-from eigenveil.core.rows import Rows, block_size, in_silence
+from eigenveil.core.rows import Rows, block_size, ignore_float_errors
 from eigenveil.errors import EigenveilError, require, require_param
 from eigenveil.estimators.checks import PartiesLedger, budget_of, seed_of
 from eigenveil.estimators.fitted import FittedPCA, noise_variance, record_of
@@ -147,7 +147,7 @@ class FederatedStream(PartiesLedger, ColumnsParams, SlotStreamParams, FittedPCA)
         surfaces=HERE,
     )
 
-    @in_silence
+    @ignore_float_errors
     def partial_fit(self, sites: Mapping[str, Any], y: Any = None, *, away: Collection[str] = ()) -> "FederatedStream":
         """Close one slot with the rows of `sites`, by name, and let the hub ask for it.
 

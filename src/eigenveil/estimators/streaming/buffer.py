@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from eigenveil.core.rows import Block, Rows, innermost, is_elsewhere, require_real
+from eigenveil.core.rows import Block, Rows, innermost, is_remote, require_real
 from eigenveil.data.columns import as_numbers, require_entries, require_numbers
 from eigenveil.data.frames import as_arrow, is_arrow_like
 from eigenveil.data.people import MARK_BYTES, Marks
@@ -48,7 +48,7 @@ def checked_batch(
     if not isinstance(X, np.ndarray) and isinstance(X, Rows) and not is_arrow_like(X):
         _require_shape(X.shape, min_n=min_n)
         # Rows on a cluster were checked there.
-        if private and not is_elsewhere(X):
+        if private and not is_remote(X):
             # A first pass that only checks. The second one, below, feeds the stream.
             deque(_of_rows(estimator, X, reset=reset), maxlen=0)
         return X.shape[0], _of_rows(estimator, X, reset=reset)

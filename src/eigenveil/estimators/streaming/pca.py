@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import NotFittedError
 
 from eigenveil.core.ledger import Ledger
-from eigenveil.core.rows import in_silence
+from eigenveil.core.rows import ignore_float_errors
 from eigenveil.data.engines import stays_there
 from eigenveil.data.formats import PIPES
 from eigenveil.data.frames import person_marks
@@ -33,12 +33,12 @@ from eigenveil.estimators.streaming.stream import Stream, UnfinishedStream
 from eigenveil.estimators.terms import bound_settings, settings_of
 from eigenveil.estimators.verdict import (
     FitVerdict,
+    assess_fit,
     at_edge,
     flat_columns,
-    forewarned,
     scaled_by,
     unclear_columns,
-    verdict_of,
+    warnings_before_fit,
 )
 from eigenveil.linalg import Array, Subspace
 from eigenveil.model import Model
@@ -203,7 +203,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         surfaces=HERE,
     )
 
-    @in_silence
+    @ignore_float_errors
     def fit(self, X: Any, y: Any = None) -> "StreamingPCA":
         """Follow `X` from its start to its end, then release what is pending.
 
@@ -255,7 +255,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
             self.sync()
             stream.give_back()
 
-    @in_silence
+    @ignore_float_errors
     def partial_fit(self, X: Any, y: Any = None) -> "StreamingPCA":
         """Take any number of further rows `X`, (n, d): an array, a sparse matrix, a table or `Rows`.
 
@@ -264,7 +264,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         self._take(X, min_n=1)
         return self
 
-    @in_silence
+    @ignore_float_errors
     def sync(self) -> "StreamingPCA":
         """End the open block and release what is pending. Without privacy there is nothing to do.
 
@@ -279,7 +279,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
             self._warn()
         return self
 
-    @in_silence
+    @ignore_float_errors
     def merge(self, other: "StreamingPCA") -> "StreamingPCA":
         """Add what `other` has found in its own rows. `other` stays as it is.
 
@@ -312,7 +312,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         self._expected = rows
         return self
 
-    @in_silence
+    @ignore_float_errors
     def transform(self, X: Any, *, clip: bool = False) -> Array:
         """Scores, (n, k), of rows `X`, (n, d). Raw data: scores of people are as private as their rows.
 
@@ -345,7 +345,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
     def _covariance(self) -> RowCovariance:
         return RowCovariance.of_model(self.model_, self.noise_variance_)
 
-    @in_silence
+    @ignore_float_errors
     def inverse_transform(self, X: ArrayLike) -> Array:
         """Rows, (n, d), from scores `X`, (n, k)."""
         model = self.model_
@@ -645,7 +645,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
                 outliers=stream.place.outliers,
                 scaled=scaled_by(terms.bounds),
             )
-        return verdict_of(
+        return assess_fit(
             released,
             settings=terms.settings,
             budget=terms.budget,
@@ -680,7 +680,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
 
     def _forewarn(self, terms: StreamSpec, people: int | None) -> None:
         """Say before anything is spent that a budget is hopeless, for a public number of rows, or at most those of a horizon."""
-        self._before: tuple[ParameterWarning, ...] = forewarned(
+        self._before: tuple[ParameterWarning, ...] = warnings_before_fit(
             f"stream/{terms.plan.kind.publishes}",
             dim=terms.bounds.dim,
             rank=terms.rank,

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from eigenveil.core.accounting import Budget
-from eigenveil.core.domain import LARGEST, SMALLEST, Domain, Gaps
+from eigenveil.core.domain import LARGEST, SMALLEST, Domain, MissingPolicy
 from eigenveil.core.ledger import Charge
 from eigenveil.core.mechanism import Mechanism
 from eigenveil.core.rows import Rows
@@ -26,9 +26,9 @@ from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, GuaranteeFacts, OneD
 from eigenveil.privacy.guarantee import Guarantee
 from eigenveil.protocols.party import run_pooled
 from eigenveil.tasks.fit.bounds import Outliers, RowBounds
-from eigenveil.tasks.fit.gaps import Portion, Rates
+from eigenveil.tasks.fit.gaps import PartialBudget, Rates
 from eigenveil.tasks.fit.search import BoundSearch, Center, CenterSearch
-from eigenveil.tasks.fit.units import UnitSearch, deviations
+from eigenveil.tasks.fit.units import ScaleSearch, deviations
 from eigenveil.tasks.levels import Change
 from eigenveil.tasks.totals import Totals
 from eigenveil.trackers import EnergyBounds, merge_sketches, published_as, publishing
@@ -421,7 +421,7 @@ class Placement:
         return replace(self, bound=bound, scale=scale, rates=rates, outliers=Outliers.read(self.outliers))
 
 
-def _possible(rates: Rates, gaps: Gaps | None) -> bool:
+def _possible(rates: Rates, gaps: MissingPolicy | None) -> bool:
     assert gaps is not None
     joint = rates.joint is None if gaps.rule == "counts" else rates.joint is not None
     return (
@@ -452,9 +452,11 @@ def search(
     split = stream_split(center=terms.center, bound=bounds.find, units=bounds.units, observed=divides, count=drops)
     # The number of rows is public in a stream, so no budget goes to a count, unless incomplete rows are left out.
     people = None if drops else count
-    task: CenterSearch | BoundSearch | UnitSearch
+    task: CenterSearch | BoundSearch | ScaleSearch
     if bounds.units:
-        task = UnitSearch(bounds=bounds, neighbours=terms.neighbours, split=split, people=people, multiplier=multiplier)
+        task = ScaleSearch(
+            bounds=bounds, neighbours=terms.neighbours, split=split, people=people, multiplier=multiplier
+        )
     elif bounds.find:
         task = BoundSearch(
             bounds=bounds,
@@ -485,7 +487,7 @@ def search(
     if waits and center.poor:
         return center, None, True
     if (divides or drops) and not terms.center:
-        center = _counted(center, block, terms, Portion(mechanism(), split.extra))
+        center = _counted(center, block, terms, PartialBudget(mechanism(), split.extra))
     return center, _rates(center, count, terms, share=split.for_observed), False
 
 

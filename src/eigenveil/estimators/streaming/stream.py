@@ -20,7 +20,7 @@ from typing import IO, Any, Final, final
 import numpy as np
 import scipy.sparse as sp
 
-from eigenveil.core.domain import Domain, Gaps
+from eigenveil.core.domain import Domain, MissingPolicy
 from eigenveil.core.ledger import Charge, Ledger, Purpose, Reserve
 from eigenveil.core.mechanism import Gaussian, Mechanism
 from eigenveil.core.noise import Noise
@@ -591,12 +591,12 @@ class Stream:
         return arrays | ({"low": low, "high": high} if arrays and low is not None and high is not None else {})
 
     @property
-    def _gaps(self) -> Gaps | None:
+    def _gaps(self) -> MissingPolicy | None:
         """The rule for missing values, in the units of the stream."""
         gaps = self.terms.bounds.gaps
         if gaps is None or gaps.values is None or self.place.scale is None:
             return gaps
-        return Gaps.filled(gaps.values / self.place.scale)
+        return MissingPolicy.filled(gaps.values / self.place.scale)
 
     def _exact_center(self, rows: Any) -> Array | None:
         """A point near the rows. Squares around it lose fewer digits to rounding."""

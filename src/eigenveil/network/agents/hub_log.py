@@ -23,7 +23,7 @@ from eigenveil.linalg import Array
 from eigenveil.network.agents.steps import Cause, DurableParty, Event, OnEvent, Outgoing
 from eigenveil.network.parties import found_in
 from eigenveil.privacy.released import release_columns
-from eigenveil.protocols.messages import Ask, Done, Give, Message
+from eigenveil.protocols.messages import Ask, Contribution, Done, Message
 from eigenveil.protocols.star.hub import Hub, HubRound
 from eigenveil.protocols.wire import MessageLimits, decode, encode
 from eigenveil.runtimes.local import Traffic
@@ -246,14 +246,14 @@ class ReplayMechanism(Mechanism):
         if released is not None:
             body = decode(released).body
             # `taken` wrote it. Releases are stored in the wire format, which keeps every bit of an array.
-            assert isinstance(body, Give)
+            assert isinstance(body, Contribution)
             # Copies, because the alignment of an array in memory can change the last digit of what is computed from it.
             self._known.extend(np.array(array) for array in body.arrays)
 
     def taken(self) -> bytes | None:
         """What was released since the last call, to be written to disk; None if nothing was."""
         arrays, self._new = tuple(self._new), []
-        return encode(Message("hub", "hub", Give(round=0, arrays=arrays))) if arrays else None
+        return encode(Message("hub", "hub", Contribution(round=0, arrays=arrays))) if arrays else None
 
     def require_all_given(self) -> None:
         """Refuse to go on after a replay that did not use every release that was put back."""
@@ -368,12 +368,14 @@ class DurableHub(DurableParty):
             self.stopped = None
             return self._move(Cause(kind="resume"), self.party.resume)
         # For those who are connected already. The others get it when they join.
-        return [outgoing for name in self._parties.layout.below[self.party.name] for outgoing in self.rejoined(name)]
+        return [
+            outgoing for name in self._parties.layout.below[self.party.name] for outgoing in self.on_reconnect(name)
+        ]
 
-    def rejoined(self, other: str) -> list[Outgoing]:
+    def on_reconnect(self, other: str) -> list[Outgoing]:
         """What a party that is back still owes, or the final result."""
         # Not in the log: it repeats what the hub has said, and moves it nowhere.
-        return self._outgoing(self.party.rejoined(other))
+        return self._outgoing(self.party.on_reconnect(other))
 
     def _refuse(self, error: PeerError) -> None:
         self.refused += 1

@@ -12,7 +12,7 @@ from typing import Final, final
 from eigenveil.errors import PeerError, ProtocolError, require
 from eigenveil.estimators.gossip.parties import PeerParties, gossip_guarantee, peers_settings
 from eigenveil.estimators.terms import model_of
-from eigenveil.ledger.durable import DurableLedger, Opened
+from eigenveil.ledger.durable import DurableLedger, StudyRecord
 from eigenveil.model import Model
 from eigenveil.network.agents.runner import Runner
 from eigenveil.network.agents.site_data import Holder, SiteData, account_of
@@ -23,7 +23,7 @@ from eigenveil.network.policy import Policy
 from eigenveil.network.rules import MEMORY, limits_of
 from eigenveil.network.study import StudyFile
 from eigenveil.protocols.gossip.peer import Peer, PeerRound
-from eigenveil.protocols.messages import Message, Pass, PeerKey
+from eigenveil.protocols.messages import Message, PartialSum, PeerKey
 from eigenveil.protocols.wire import MessageLimits
 
 __all__ = ["PeerAgent"]
@@ -65,7 +65,7 @@ class _DurablePeer(DurableParty):
         outgoing = outgoing_of(messages)
         charges = () if self._ledger is None else self._ledger.charges[self._charged :]
         # Without a guarantee nothing is charged. That something left is still written once: it voids the dataset's life.
-        first = self._steps.number == 0 and any(isinstance(message.body, Pass) for message in messages)
+        first = self._steps.number == 0 and any(isinstance(message.body, PartialSum) for message in messages)
         if charges or first:
             self._steps.commit(cause.data, [raw for _, raw in outgoing], charges)
             self._charged += len(charges)
@@ -111,7 +111,7 @@ class PeerAgent(Holder):
         self.calls = tuple(name for name in self.hears if order.index(name) < order.index(me))
         self.limits, self.longest_note = limits_of(study, spec, "peer"), len(_ready_note(self.parties.names))
         # Every peer's key, and the numbers of two steps.
-        key, numbers = (self.limits.kinds[kind, ""].size for kind in (PeerKey, Pass))
+        key, numbers = (self.limits.kinds[kind, ""].size for kind in (PeerKey, PartialSum))
         self.early_bytes = len(self.parties.names) * key + 2 * numbers
         self._ready: set[str] = {me}
         self._done: set[str] = set()
@@ -165,7 +165,7 @@ class PeerAgent(Holder):
                 await runner.linger(seconds=self.study.patience, over=self._is_done)
                 return model
 
-    def require_can_go_on(self, entered: Opened) -> None:
+    def require_can_go_on(self, entered: StudyRecord) -> None:
         """A peer that was stopped in the middle of a study cannot come back."""
         if entered.steps:
             raise ProtocolError(

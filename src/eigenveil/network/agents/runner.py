@@ -23,7 +23,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final, TypeVar, assert_never, final
 
-from eigenveil.core.rows import in_silence
+from eigenveil.core.rows import ignore_float_errors
 from eigenveil.errors import OtherStudy, ProtocolError, require
 from eigenveil.network.agents.steps import DurableParty, Event, OnEvent, Outgoing
 from eigenveil.network.certificates import Keys, recogniser
@@ -327,7 +327,7 @@ class Runner:
             if isinstance(event, Joined):
                 await self._agent.on_joined(self, event.name)
                 # What was sent while it was away was dropped. This says again what it still needs.
-                await self._send(await self.do(partial(self._durable.rejoined, event.name)))
+                await self._send(await self.do(partial(self._durable.on_reconnect, event.name)))
                 self._watch()
             elif isinstance(event, Got) and event.kind == MESSAGE:
                 await self._opened(event)
@@ -353,7 +353,7 @@ class Runner:
 
         An interrupt does not stop it half-way, or the disk could lack what was said.
         """
-        future = asyncio.get_running_loop().run_in_executor(self._worker, in_silence(move))
+        future = asyncio.get_running_loop().run_in_executor(self._worker, ignore_float_errors(move))
         return await asyncio.shield(future)
 
     async def act(self, move: Callable[[], list[Outgoing]]) -> None:

@@ -19,7 +19,7 @@ from eigenveil.data.rows import CheckedRows
 from eigenveil.data.tables import read_table
 from eigenveil.errors import ColumnsError, ParameterError, ProtocolError, require
 from eigenveil.estimators.reading import people_at
-from eigenveil.ledger.durable import DurableLedger, Opened, StudyBudget
+from eigenveil.ledger.durable import DurableLedger, StudyBudget, StudyRecord
 from eigenveil.network.agents.runner import STOPPED, Agent, Runner
 from eigenveil.network.agents.steps import Event, OnEvent
 from eigenveil.network.certificates import Keys
@@ -174,11 +174,11 @@ class Holder(Agent):
         """The total budget of the dataset, which the policy sets."""
         return None if self.policy is None else self.policy.life
 
-    def require_can_go_on(self, entered: Opened) -> None:
+    def require_can_go_on(self, entered: StudyRecord) -> None:
         """Refuse to take part again in a study that this party has joined before."""
 
     @contextmanager
-    def entered(self, note: str | None) -> Iterator[Opened]:
+    def entered(self, note: str | None) -> Iterator[StudyRecord]:
         """The study in the ledger, for this process alone. `note` is for the ledger, such as who consented."""
         ledger, digest = self._durable_ledger, self.study.digest
         # Two processes of one party would answer the same question with two different noises.

@@ -32,7 +32,7 @@ from eigenveil.network.parties import study_settings
 from eigenveil.network.rules import MEMORY
 from eigenveil.network.streams import rule_of, slot_limits_of, slot_parties_of
 from eigenveil.network.study import StudyFile
-from eigenveil.protocols.messages import Give, Message, Return
+from eigenveil.protocols.messages import Contribution, Message, StepReply
 from eigenveil.protocols.slot_hub import HubSnapshot, SlotHub, SlotRound
 from eigenveil.protocols.wire import MessageLimits, decode, encode
 from eigenveil.tasks.slots import SlotState
@@ -97,12 +97,12 @@ class DurableSlotHub(DurableParty):
         """Open the next slot."""
         return self._move(Cause(kind="tick"), self.party.tick)
 
-    def rejoined(self, other: str) -> list[Outgoing]:
+    def on_reconnect(self, other: str) -> list[Outgoing]:
         """What a party that is back still owes, or the final result."""
         # In the log, because the next slot may exchange keys anew for it, and a replay must do the same.
         if self._masking is not None and not self.over and self._masking.back(other):
             self._log.add(LogEntry(kind="back", sender=other))
-        return outgoing_of(self.party.rejoined(other))
+        return outgoing_of(self.party.on_reconnect(other))
 
     def heard(self, name: str, closed: int, *, ended: bool) -> None:
         """What a site says of its stream. It is not in the log: sites say it again whenever they connect."""
@@ -135,7 +135,7 @@ class DurableSlotHub(DurableParty):
     def _store(self) -> None:
         """Replace the log by a snapshot, and by the keys of the masks where they are new."""
         text, arrays = snapshot_parts(self.party.snapshot())
-        stored = encode(Message("hub", "hub", Give(round=0, arrays=arrays)))
+        stored = encode(Message("hub", "hub", Contribution(round=0, arrays=arrays)))
         if self._masking is None:
             self._log.cut(LogEntry(kind="snapshot", data=text.encode(), released=stored))
             return
@@ -157,17 +157,17 @@ class DurableSlotHub(DurableParty):
 
     def _replay(self) -> None:
         """Bring the hub to where the log ends. Nothing leaves, and nothing is released again."""
-        keys: Return | None = None
+        keys: StepReply | None = None
         for event in self._log.events():
             if event.kind == "keys":
                 body = decode(event.data).body
-                assert isinstance(body, Return)
+                assert isinstance(body, StepReply)
                 keys, self._logged = body, body.round
                 continue
             if event.kind == "snapshot":
                 assert event.released is not None
                 body = decode(event.released).body
-                assert isinstance(body, Give)
+                assert isinstance(body, Contribution)
                 snapshot = snapshot_from(event.data.decode(), body.arrays)
                 self.party.restore(snapshot)
                 if self._masking is not None and event.outcome is not None:

@@ -34,10 +34,10 @@ from eigenveil.data.follow import (
 )
 from eigenveil.errors import ProtocolError, require
 from eigenveil.estimators.slots.parties import SlotParties
-from eigenveil.ledger.durable import DurableLedger, Opened
+from eigenveil.ledger.durable import DurableLedger, StudyRecord
 from eigenveil.network.agents.runner import Runner, progress_note
 from eigenveil.network.agents.site_data import Holder, account_of
-from eigenveil.network.agents.slot_steps import DurableSlotSite, SlotsBefore, StoredParts
+from eigenveil.network.agents.slot_steps import DurableSlotSite, StoredParts, StreamCheckpoint
 from eigenveil.network.agents.steps import Event, OnEvent, Outgoing
 from eigenveil.network.certificates import Keys
 from eigenveil.network.policy import Policy
@@ -140,12 +140,12 @@ class SlotSiteAgent(Holder):
         ledger = self._durable_ledger.path
         return ledger.with_name(f"{ledger.name}.{self.study.digest[:16]}.ends")
 
-    def _durable(self, entered: Opened) -> tuple[DurableSlotSite, SlotStart]:
+    def _durable(self, entered: StudyRecord) -> tuple[DurableSlotSite, SlotStart]:
         spec, name, masked = self.parties.spec, self.place.name, self.parties.masked
         # The account of a rehearsal protects nobody, but its ledger must still know its slots.
         at_site = spec.trust != "hub" and spec.budget is not None
         budget = spec.budget if masked is None else masked.lattice.gaussian
-        before = SlotsBefore.read(entered.steps, budget if at_site else None, spec.unit)
+        before = StreamCheckpoint.read(entered.steps, budget if at_site else None, spec.unit)
         whole = None
         if spec.budget is not None and not at_site and self.account.private:
             whole = Charge("the whole study: the hub adds the noise", spec.budget.mu)

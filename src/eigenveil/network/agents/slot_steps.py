@@ -30,14 +30,14 @@ from eigenveil.core.accounting import Budget
 from eigenveil.core.ledger import Charge, Ledger
 from eigenveil.core.unit import PrivacyUnit
 from eigenveil.errors import require
-from eigenveil.ledger.durable import DurableLedger, Opened, StudyStep
+from eigenveil.ledger.durable import DurableLedger, StudyRecord, StudyStep
 from eigenveil.network.agents.steps import Asked, Cause, Event, LedgerSteps, OnEvent, Outgoing
-from eigenveil.protocols.messages import Ask, Brief, Done, Give, Masked, Message
+from eigenveil.protocols.messages import Ask, Contribution, Done, Masked, Message, StepRequest
 from eigenveil.protocols.slot_hub import MaskedSlotMember, SlotMember
 from eigenveil.protocols.wire import MessageLimits, decode, encode, in_round
 from eigenveil.tasks.slots import OpenSlot
 
-__all__ = ["DurableSlotSite", "SlotsBefore", "StoredParts"]
+__all__ = ["DurableSlotSite", "StoredParts", "StreamCheckpoint"]
 
 # What a step of the ledger is about: a closed slot, a message under masks, or the result.
 _SLOT: Final = "slot"
@@ -58,7 +58,7 @@ def _record_in(came: bytes) -> tuple[dict[str, Any], bytes]:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class SlotsBefore:
+class StreamCheckpoint:
     """What the ledger has of a stream: the `ledger` it continues from, if the site adds noise, and `then`, where to read on.
 
     >>> SlotsBefore.read((), None, None).then == ""
@@ -69,7 +69,7 @@ class SlotsBefore:
     then: str
 
     @classmethod
-    def read(cls, steps: Iterable[StudyStep], budget: Budget | None, unit: PrivacyUnit | None) -> "SlotsBefore":
+    def read(cls, steps: Iterable[StudyStep], budget: Budget | None, unit: PrivacyUnit | None) -> "StreamCheckpoint":
         """Read it back, with the slots that were charged: without them a ledger would refuse the next one."""
         charges: list[Charge] = []
         series: dict[str, tuple[int, int, float, tuple[float, ...]]] = {}
@@ -152,7 +152,7 @@ class DurableSlotSite(Asked):
         self,
         party: SlotMember | MaskedSlotMember,
         durable_ledger: DurableLedger,
-        joined: Opened,
+        joined: StudyRecord,
         *,
         parts: StoredParts,
         ledger: Callable[[], Ledger | None],
@@ -220,12 +220,12 @@ class DurableSlotSite(Asked):
             self._in_ledger.log(text)
             self._on_event(Event("said", self._above, text))
 
-    def _stored(self, slot: int, part: Any) -> Give | Masked:
+    def _stored(self, slot: int, part: Any) -> Contribution | Masked:
         if isinstance(self.party, MaskedSlotMember):
             # Not masked yet: in a message it would need a round, whose masks are added when that is asked for.
             return Masked(0, part, b"")
         # Sums are symmetric, and half of a matrix is enough to repeat it.
-        return Give(round=0, arrays=part, half=self.party.halved(slot))
+        return Contribution(round=0, arrays=part, half=self.party.has_symmetric_parts(slot))
 
     def end(self) -> None:
         """The source has ended, so nothing is to be waited for."""
@@ -274,7 +274,7 @@ class DurableSlotSite(Asked):
 
     def _encoded(self, answer: Message) -> bytes:
         """The bytes of an answer. A part comes from the ledger: it is not in memory."""
-        if isinstance(answer.body, Give) and isinstance(self.party, SlotMember):
+        if isinstance(answer.body, Contribution) and isinstance(self.party, SlotMember):
             return self._parts.said(self.party.asked, answer.body.round)
         return encode(answer)
 
@@ -285,7 +285,7 @@ class DurableSlotSite(Asked):
         session and round would be dropped, and a restarted site could be talked into signing something else.
         """
         body = message.body
-        if isinstance(body, Brief) and body.step in _SETUP:
+        if isinstance(body, StepRequest) and body.step in _SETUP:
             if keys:
                 # Of the last round only its question remains, so that older rounds stay older.
                 self._setup, self._round = [], self._round[:1]

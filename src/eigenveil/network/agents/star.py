@@ -12,7 +12,7 @@ from eigenveil.core.ledger import Charge
 from eigenveil.errors import PeerError, ProtocolError, require
 from eigenveil.estimators.federated.parties import Parties
 from eigenveil.estimators.slots.parties import SlotParties
-from eigenveil.ledger.durable import DurableLedger, Opened, StudyBudget
+from eigenveil.ledger.durable import DurableLedger, StudyBudget, StudyRecord
 from eigenveil.model import Model
 from eigenveil.network.agents.hub_log import DurableHub, HubLog
 from eigenveil.network.agents.runner import READY, STOPPED, THANKS, Agent, Runner, progress_in, progress_note
@@ -25,7 +25,7 @@ from eigenveil.network.rules import MEMORY, limits_of
 from eigenveil.network.streams import slot_limits_of, slot_parties_of
 from eigenveil.network.study import StudyFile
 from eigenveil.protocols.masked.member import MaskedMember
-from eigenveil.protocols.messages import Ask, Brief, Done, Give, Message
+from eigenveil.protocols.messages import Ask, Contribution, Done, Message, StepRequest
 from eigenveil.protocols.party import require_plain
 from eigenveil.protocols.star.hub import Node
 from eigenveil.protocols.star.site import Member
@@ -48,7 +48,7 @@ class DurableSite(Asked):
         party: Member | MaskedMember,
         parties: Parties,
         ledger: DurableLedger,
-        joined: Opened,
+        joined: StudyRecord,
         *,
         study: str,
         above: str,
@@ -69,7 +69,7 @@ class DurableSite(Asked):
         self._last_step = ""
         self._read_back(joined)
 
-    def _read_back(self, joined: Opened) -> None:
+    def _read_back(self, joined: StudyRecord) -> None:
         """Bring the party to where the ledger ends, without computing or charging anything again."""
         for step in joined.steps:
             replies = [decode(raw) for raw in step.replies]
@@ -113,8 +113,8 @@ class DurableSite(Asked):
         """What these answers cost: new charges of the party, or all of the study where the hub adds the noise."""
         charged = () if self._ledger is None else self._ledger.charges[before:]
         new = tuple(Charge(charge.label, charge.mu * self._stretch) for charge in charged)
-        # Only a `Give` carries sums. Keys and refusals are not charged.
-        if self._whole is not None and any(isinstance(answer.body, Give) for answer in answers):
+        # Only a `Contribution` carries sums. Keys and refusals are not charged.
+        if self._whole is not None and any(isinstance(answer.body, Contribution) for answer in answers):
             new, self._whole = (*new, self._whole), None
         return new
 
@@ -122,7 +122,7 @@ class DurableSite(Asked):
         body = message.body
         if isinstance(body, Done):
             self._on_event(Event("over", self._above, "the result is here"))
-        elif isinstance(body, Brief) and body.step != self._last_step:
+        elif isinstance(body, StepRequest) and body.step != self._last_step:
             self._last_step = body.step
             self._on_event(Event("asked", self._above, f"masks: {body.step}"))
         elif isinstance(body, Ask) and self.party.error is not None:
@@ -408,7 +408,7 @@ class SiteAgent(Holder):
             self._durable_ledger.finish(self.study.digest)
             return model
 
-    def _durable(self, entered: Opened) -> DurableSite:
+    def _durable(self, entered: StudyRecord) -> DurableSite:
         whole, spec, study = self._whole, self.parties.request, self.study
         # A share under masks is charged for the whole sum, which counts a person's rows at all their sites. A part with the
         # site's own noise is charged for this site alone, so it is multiplied.

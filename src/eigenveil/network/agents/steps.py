@@ -14,7 +14,7 @@ from eigenveil.core.ledger import Charge
 from eigenveil.errors import PeerError, ProtocolError
 from eigenveil.ledger.durable import DurableLedger
 from eigenveil.protocols.masked.terms import DECLINED
-from eigenveil.protocols.messages import Decline, Done, Message, Return
+from eigenveil.protocols.messages import Decline, Done, Message, StepReply
 from eigenveil.protocols.party import Party
 from eigenveil.protocols.wire import MessageLimits, decode, encode
 
@@ -76,9 +76,9 @@ class DurableParty(ABC):
         """What the party sends when its deadline has passed."""
         return self._move(Cause(kind="timeout"), self.party.timeout)
 
-    def rejoined(self, other: str) -> list[Outgoing]:
+    def on_reconnect(self, other: str) -> list[Outgoing]:
         """What the party sends to another that has reconnected."""
-        return self._move(Cause(kind="rejoined"), lambda: self.party.rejoined(other))
+        return self._move(Cause(kind="rejoined"), lambda: self.party.on_reconnect(other))
 
     def _receive(self, sender: str, data: bytes, *, kind: Literal["message", "due"]) -> list[Outgoing]:
         try:
@@ -237,4 +237,4 @@ class Asked(DurableParty):
 
 def _is_refusal(message: Message) -> bool:
     """Whether a message says that the site has no part to give."""
-    return isinstance(message.body, Decline) or (isinstance(message.body, Return) and message.body.data == DECLINED)
+    return isinstance(message.body, Decline) or (isinstance(message.body, StepReply) and message.body.data == DECLINED)

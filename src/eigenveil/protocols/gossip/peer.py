@@ -35,7 +35,7 @@ from eigenveil.linalg import Array, Subspace, sines
 from eigenveil.privacy.released import packed_size, unpack
 from eigenveil.protocols.gossip.averaging import Averaging, Outgoing, Sends, averaging
 from eigenveil.protocols.gossip.terms import Among, GossipTerms
-from eigenveil.protocols.messages import Again, Here, Leave, Message, Pass, PeerKey
+from eigenveil.protocols.messages import KeepAlive, Message, PartialSum, PeerKey, PeersDropped, ResendRequest
 from eigenveil.protocols.party import Party, Wait
 from eigenveil.tasks.base import Question, SumTask, Task, require_array
 
@@ -97,7 +97,7 @@ class Peer(Party):
         self._sums: dict[int, Averaging] = {}
         self._stages: dict[int, str] = {}
         # Numbers that came before this peer was ready for them, at most two messages for each neighbour.
-        self._early: dict[str, list[Pass]] = {}
+        self._early: dict[str, list[PartialSum]] = {}
         # How often each was asked in vain since it was last heard from, and since it last sent what was awaited. A peer that
         # answers but never delivers is given up by the second count.
         self._silent: dict[str, int] = {}
@@ -142,28 +142,31 @@ class Peer(Party):
         if message.sender not in self._near:
             raise PeerError(message.sender, "is not a neighbour")
         body = message.body
-        if not isinstance(body, Pass | Again | Here | Leave | PeerKey):
+        if not isinstance(body, PartialSum | ResendRequest | KeepAlive | PeersDropped | PeerKey):
             raise PeerError(
                 message.sender, f"sent {type(body).__name__} to a peer, but peers ask each other no questions"
             )
         # Checked first: peers that agreed on something else would sum something else.
-        if not isinstance(body, Here) and body.terms != self._terms.digest:
+        if not isinstance(body, KeepAlive) and body.terms != self._terms.digest:
             raise PeerError(message.sender, "has other terms: another graph, weights, noise, steps or study")
         if message.sender in self._gone:
             # It may be alive but slow, and should learn that nobody waits for it. Two that gave up on each other stay silent.
-            silent = self.error is not None or isinstance(body, Leave)
+            silent = self.error is not None or isinstance(body, PeersDropped)
             return [] if silent else self._leaves((message.sender,))
         if self.error is not None:
             return []
         match body:
-            case Here():
+            case KeepAlive():
                 self._silent[message.sender] = 0
                 return []
-            case Leave(round=round_, gone=gone):
+            case PeersDropped(round=round_, gone=gone):
                 return self._on_leave(message.sender, round_, round_, gone)
             case PeerKey():
                 return self._on_peer_key(message.sender, body)
-            case Pass(round=round_, without=without, base=base) | Again(round=round_, without=without, base=base):
+            case (
+                PartialSum(round=round_, without=without, base=base)
+                | ResendRequest(round=round_, without=without, base=base)
+            ):
                 if round_ < base:
                     raise PeerError(message.sender, f"sent round {round_}, before its new start at {base}")
                 # The sender counts other peers. Its numbers have other pair noise and must not be added to ours.
@@ -171,12 +174,12 @@ class Peer(Party):
                     return self._on_leave(message.sender, round_, base, without)
                 return (
                     self._on_pass(message.sender, body)
-                    if isinstance(body, Pass)
+                    if isinstance(body, PartialSum)
                     else self._on_again(message.sender, body)
                 )
 
-    def rejoined(self, other: str) -> list[Message]:
-        """What is wanted from this neighbour, or an `Again`, which makes it ask for what it wants."""
+    def on_reconnect(self, other: str) -> list[Message]:
+        """What is wanted from this neighbour, or an `ResendRequest`, which makes it ask for what it wants."""
         if other not in self._near or other in self._gone or self.error is not None:
             return []
         if self._phase == "keys":
@@ -214,7 +217,7 @@ class Peer(Party):
 
     # What comes in.
 
-    def _on_pass(self, sender: str, body: Pass) -> list[Message]:
+    def _on_pass(self, sender: str, body: PartialSum) -> list[Message]:
         if body.round > self._round + 1:
             raise PeerError(sender, f"sent numbers of round {body.round} in round {self._round}")
         if body.round < self._round or (body.round == self._round and self.over):
@@ -245,7 +248,7 @@ class Peer(Party):
             self._late.clear()
         return [*self._messages(self._round, sends), *self._go_on()]
 
-    def _checked(self, sender: str, body: Pass) -> Array:
+    def _checked(self, sender: str, body: PartialSum) -> Array:
         values, size = body.values, self._size()
         flat = isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype == np.float64
         # What the next round asks is not known yet. No question asks for more than a product of as many numbers.
@@ -257,7 +260,7 @@ class Peer(Party):
         except ValueError as error:
             raise PeerError(sender, str(error)) from error
 
-    def _on_again(self, sender: str, body: Again) -> list[Message]:
+    def _on_again(self, sender: str, body: ResendRequest) -> list[Message]:
         if body.round > self._round + 1:
             raise PeerError(sender, f"asks for round {body.round} in round {self._round}")
         self._silent[sender] = 0
@@ -265,7 +268,7 @@ class Peer(Party):
         # The same numbers as before, never made again: a second part would need a second charge.
         values = None if round_sum is None else round_sum.sent(sender, body.step)
         if values is None:
-            return [Message(self.name, sender, Here(self._round))]
+            return [Message(self.name, sender, KeepAlive(self._round))]
         return self._messages(body.round, [(sender, body.step, values)])
 
     def _on_leave(self, sender: str, round_: int, base: int, names: tuple[str, ...]) -> list[Message]:
@@ -465,7 +468,7 @@ class Peer(Party):
         return self._leaves(self._near)
 
     def _leaves(self, to: tuple[str, ...]) -> list[Message]:
-        body = Leave(self._base, self._without, self._terms.digest)
+        body = PeersDropped(self._base, self._without, self._terms.digest)
         return [Message(self.name, other, body) for other in to]
 
     def _stop(self, error: Exception, *, gone: frozenset[str] | None = None) -> list[Message]:
@@ -476,7 +479,7 @@ class Peer(Party):
         self.error, self.result, self._phase = error, None, "over"
         # A peer that stops for its own reasons names itself, so that the others leave it behind at once.
         gone = self._gone | {self.name} if gone is None else gone
-        body = Leave(self._round, self._in_order(gone), self._terms.digest)
+        body = PeersDropped(self._round, self._in_order(gone), self._terms.digest)
         return [Message(self.name, other, body) for other in self._near if other not in self._gone]
 
     def _reason(self, error: Exception) -> Exception:
@@ -535,7 +538,9 @@ class Peer(Party):
         ]
 
     def _again(self, to: tuple[str, ...], step: int) -> list[Message]:
-        body = Again(round=self._round, step=step, without=self._without, terms=self._terms.digest, base=self._base)
+        body = ResendRequest(
+            round=self._round, step=step, without=self._without, terms=self._terms.digest, base=self._base
+        )
         return [Message(self.name, other, body) for other in to]
 
     def _hop(self, other: str) -> str:
@@ -545,14 +550,14 @@ class Peer(Party):
         return self._among.graph.distances(self.name).get(other, 1)
 
     def _messages(self, round_: int, sends: Sends) -> list[Message]:
-        bodies: dict[tuple[int, int], Pass] = {}
+        bodies: dict[tuple[int, int], PartialSum] = {}
         messages = []
         for receiver, step, values in sends:
             # The same array goes to several neighbours as one body, which is encoded and measured once.
             key = (step, id(values))
             if key not in bodies:
                 stage, digest = self._stages[round_], self._terms.digest
-                bodies[key] = Pass(
+                bodies[key] = PartialSum(
                     round=round_,
                     step=step,
                     values=values,

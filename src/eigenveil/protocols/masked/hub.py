@@ -1,4 +1,4 @@
-"""The hub's side of masked sums: `Masking` for a study, `MaskedExchange` for one round.
+"""The hub's side of masked sums: `SecureAggregator` for a study, `SecureAggregationRound` for one round.
 
 The hub forwards bundles and adds up words that it cannot read. At the end of a round, holders reveal just the shares that remove
 each site's masks from the sum. The steps, as they are called on the wire:
@@ -42,11 +42,11 @@ from eigenveil.protocols.masked.member import list_digest, return_digest, words_
 from eigenveil.protocols.masked.session import Keyring, SharePool, bundle_size, pair_purpose
 from eigenveil.protocols.masked.shamir import SHARE_BYTES, is_share
 from eigenveil.protocols.masked.terms import DECLINED, MaskedTerms, PublicKeys, question_digest
-from eigenveil.protocols.messages import Ask, Body, Brief, Decline, Masked, Message, Return, Table
+from eigenveil.protocols.messages import Ask, Body, Decline, Masked, Message, StepReply, StepRequest, Table
 from eigenveil.protocols.star.rounds import Exchange
 from eigenveil.tasks.base import Question, Task
 
-__all__ = ["MaskedExchange", "Masking"]
+__all__ = ["SecureAggregationRound", "SecureAggregator"]
 
 # These are words on the wire, which the version of the format fixes. People see those of `_WORDS`.
 Step = Literal["keys", "packets", "roster", "roster claim", "seal", "mask", "survivors", "list claim", "open", "done"]
@@ -75,7 +75,7 @@ _TRIES: Final = 2
 
 
 @final
-class Masking:
+class SecureAggregator:
     """Makes the exchanges of a study: a `NewExchange` for a hub. Changes in place: keys serve many rounds.
 
     `liars` are the sites that have certainly lied, with the reason, as long as no more collude than was agreed. A dealer says
@@ -101,7 +101,9 @@ class Masking:
         self.answered: set[str] = set()
         self._began, self._failures = 0, 0
 
-    def __call__(self, round_: int, question: Question, recipients: Sequence[str], gone: Set[str]) -> "MaskedExchange":
+    def __call__(
+        self, round_: int, question: Question, recipients: Sequence[str], gone: Set[str]
+    ) -> "SecureAggregationRound":
         """The exchange of one round."""
         if round_ >= self.terms.most_rounds:
             raise ProtocolError(
@@ -114,9 +116,9 @@ class Masking:
             for name in self.keys.roster:
                 self._tried.pop(name, None)
         # Keys serve a number of rounds, and only while enough of the sites asked have them. A failed round drops them.
-        if not self._still_good(round_, recipients):
+        if not self._keys_are_usable(round_, recipients):
             waiting = self._waiting(recipients)
-            self._require_hope(round_, waiting)
+            self._require_backoff_over(round_, waiting)
             for name in waiting:
                 self._tried[name] = self._tried.get(name, 0) + 1
             self.keys, self._back, self.answered = None, set(), set()
@@ -125,7 +127,7 @@ class Masking:
             raise ProtocolError(
                 f"all {self.terms.sessions} exchanges of keys that the study allows are used up; begin another study"
             )
-        return MaskedExchange(self, round_, question, recipients, gone)
+        return SecureAggregationRound(self, round_, question, recipients, gone)
 
     def back(self, name: str) -> bool:
         """Note that a site can be reached again: the next round may exchange keys anew, for its sake. Whether that is news."""
@@ -142,7 +144,7 @@ class Masking:
         numbers = {"sessions": self._sessions, "began": self._began, "failures": self._failures}
         return {"liars": dict(self.liars), "tried": dict(self._tried), "keys": first, **numbers, **lists}
 
-    def restore(self, facts: Mapping[str, Any], stored: Return | None) -> None:
+    def restore(self, facts: Mapping[str, Any], stored: StepReply | None) -> None:
         """Go on from these facts and the keys that were `stored`. Without those keys, new ones are exchanged."""
         self._sessions, self.liars = int(facts["sessions"]), dict(facts["liars"])
         self.banned, self._back, self.answered = (set(facts[name]) for name in ("banned", "back", "answered"))
@@ -165,7 +167,7 @@ class Masking:
                 f"{left} sites are left without {why}, and a sum needs {self.terms.survivors}; begin another study"
             )
 
-    def _still_good(self, round_: int, recipients: Sequence[str]) -> bool:
+    def _keys_are_usable(self, round_: int, recipients: Sequence[str]) -> bool:
         """Whether the present keys serve this round and enough of the sites asked."""
         keys = self.keys
         if keys is None or not keys.first <= round_ < keys.first + self.terms.rounds:
@@ -185,7 +187,7 @@ class Masking:
         able = self._back - self.banned - set(roster)
         return {name for name in recipients if name in able and self._tried.get(name, 0) < _TRIES}
 
-    def _require_hope(self, round_: int, waiting: Set[str]) -> None:
+    def _require_backoff_over(self, round_: int, waiting: Set[str]) -> None:
         """Refuse an exchange for a slot that would fail like the last one. A long outage must not use up all that are allowed.
 
         After each failure twice as many slots pass, up to those that one exchange serves: as many exchanges were planned for.
@@ -201,11 +203,11 @@ class Masking:
 
 
 @final
-class MaskedExchange(Exchange):
+class SecureAggregationRound(Exchange):
     """One round. Changes in place. Parts are added up as they come; nothing can be read until the end."""
 
     def __init__(
-        self, masking: Masking, round_: int, question: Question, recipients: Sequence[str], gone: Set[str]
+        self, masking: SecureAggregator, round_: int, question: Question, recipients: Sequence[str], gone: Set[str]
     ) -> None:
         self.round, self.question = round_, question
         self._masking, self._terms = masking, masking.terms
@@ -215,7 +217,7 @@ class MaskedExchange(Exchange):
         ready = masking.keys is not None
         self._keys = masking.keys if masking.keys is not None else masking.keyring(round_)
         self._step: Step = "mask" if ready else "keys"
-        self._common: Brief | None = None
+        self._common: StepRequest | None = None
         self._answers: dict[str, Body | None] = {}
         # Those whose dealings do not fit their public keys: their answers count as declined.
         self._liars: set[str] = set()
@@ -268,24 +270,24 @@ class MaskedExchange(Exchange):
             case "mask":
                 return self._ask
             case "packets":
-                return Brief(round=self.round, step="packets", data=b"", table=self._keys_for(name))
+                return StepRequest(round=self.round, step="packets", data=b"", table=self._keys_for(name))
             case "roster":
-                return Brief(
+                return StepRequest(
                     round=self.round, step="roster", data=self._shared_brief().data, table=self._bundles_to(name)
                 )
             # Each site drew its own places, so each gets other signatures.
             case "seal" | "open" if self._terms.checks > 0:
-                return Brief(round=self.round, step=self._step, data=b"", table=self._wanted(name))
+                return StepRequest(round=self.round, step=self._step, data=b"", table=self._wanted(name))
             case "keys" | "roster claim" | "seal" | "survivors" | "list claim" | "open" | "done":
                 return self._shared_brief()
             case _:
                 assert_never(self._step)
 
-    def _shared_brief(self) -> Brief:
+    def _shared_brief(self) -> StepRequest:
         """The message that is the same for every site in this step."""
         if self._common is None:
             data, table = self._content()
-            self._common = Brief(round=self.round, step=self._step, data=data, table=table)
+            self._common = StepRequest(round=self.round, step=self._step, data=data, table=table)
         return self._common
 
     def _content(self) -> tuple[bytes, Table]:
@@ -330,13 +332,13 @@ class MaskedExchange(Exchange):
             raise PeerError(sender, f"was not asked in round {self.round}, {self.name}")
         if self._answers[sender] is not None:
             raise PeerError(sender, f"answered round {self.round}, {self.name}, more than once")
-        if isinstance(body, Return) and body.step == self._step and body.data == DECLINED:
+        if isinstance(body, StepReply) and body.step == self._step and body.data == DECLINED:
             # A decline counts only if its site signed it. Otherwise anybody on the way could drop a site from the sum.
             self._require_signed(sender, digest("declined"), body.signature)
             body = Decline(self.round)
         else:
             self._require_sound(sender, body)
-        if self._step == "packets" and isinstance(body, Return) and not self._keys.proves(sender, body):
+        if self._step == "packets" and isinstance(body, StepReply) and not self._keys.proves(sender, body):
             # It has signed this, so nobody else can have made it up. Nothing was charged, and nobody needs it.
             self._blame(sender, "shared secrets that do not fit its signed keys")
             self._liars.add(sender)
@@ -365,7 +367,7 @@ class MaskedExchange(Exchange):
             self._require_size(sender, body)
             self._require_signed(sender, words_digest(self._digest, body.limbs), body.signature)
             return
-        if not isinstance(body, Return) or body.step != self._step:
+        if not isinstance(body, StepReply) or body.step != self._step:
             raise PeerError(sender, f"sent {type(body).__name__} where an answer was due: {self.name}")
         try:
             self._read(sender, body)
@@ -373,7 +375,7 @@ class MaskedExchange(Exchange):
             raise PeerError(sender, f"{self.name}: {error}") from error
         self._require_signed(sender, self._what(body), body.signature)
 
-    def _what(self, body: Return) -> bytes:
+    def _what(self, body: StepReply) -> bytes:
         """The digest that a site signs in this step."""
         match self._step:
             case "roster":
@@ -391,7 +393,7 @@ class MaskedExchange(Exchange):
         if not self._terms.signed(sender, self._keys.said(self.round, self._step, what), signature):
             raise PeerError(sender, f"sent an answer without its valid signature: round {self.round}, {self.name}")
 
-    def _read(self, sender: str, body: Return) -> None:
+    def _read(self, sender: str, body: StepReply) -> None:
         """Refuse, with a `ValueError`, an answer with other contents than this step asks for."""
         keys, due, bundle = self._keys, 0, 0
         holders: list[str] = []
@@ -427,7 +429,7 @@ class MaskedExchange(Exchange):
     def onward(self) -> bool:
         """Go to the next step. After `open` the sum is there."""
         present, _ = self.sites()
-        returns = {name: answer for name in present if isinstance(answer := self._answers[name], Return)}
+        returns = {name: answer for name in present if isinstance(answer := self._answers[name], StepReply)}
         match self._step:
             case "keys":
                 for name, answer in returns.items():

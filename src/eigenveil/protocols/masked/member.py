@@ -36,7 +36,7 @@ from eigenveil.protocols.masked.dealing import SignatureCheck
 from eigenveil.protocols.masked.graph import add_masks
 from eigenveil.protocols.masked.session import Session
 from eigenveil.protocols.masked.terms import DECLINED, MaskedTerms, question_digest
-from eigenveil.protocols.messages import Ask, Body, Brief, Done, Masked, Message, Return, Table
+from eigenveil.protocols.messages import Ask, Body, Done, Masked, Message, StepReply, StepRequest, Table
 from eigenveil.protocols.party import Party, require_asked
 from eigenveil.tasks.base import Question, Task
 
@@ -65,7 +65,7 @@ class _SiteRound:
     masked: Masked | None = None
     alive: frozenset[str] = frozenset()
     listed: bytes = b""
-    revealed: Return | None = None
+    revealed: StepReply | None = None
 
 
 @final
@@ -142,7 +142,7 @@ class MaskedMember(Party):
                 return []
             case Ask() as ask:
                 answer = self._on_ask(ask)
-            case Brief() as brief if brief.step in _STEPS:
+            case StepRequest() as brief if brief.step in _STEPS:
                 answer = self._on_brief(brief)
             case body:
                 raise PeerError(message.sender, f"sent {type(body).__name__} to a site in round {self._round}")
@@ -181,7 +181,7 @@ class MaskedMember(Party):
     def recall(self, message: Message, replies: list[Message]) -> None:
         """Take the steps again, with the same secrets. A part is restored, not made again."""
         ask, answers = message.body, [answer.body for answer in replies]
-        if not isinstance(ask, Ask) or len(answers) != 1 or not isinstance(answers[0], Masked | Return):
+        if not isinstance(ask, Ask) or len(answers) != 1 or not isinstance(answers[0], Masked | StepReply):
             self.receive(message)
             return
         if self._now is None or self._now.number != ask.round:
@@ -189,9 +189,9 @@ class MaskedMember(Party):
         if isinstance(answers[0], Masked) and self._now.masked is None:
             self._now.masked = answers[0]
 
-    def _declined(self, session: Session, round_: int, step: str) -> Return:
+    def _declined(self, session: Session, round_: int, step: str) -> StepReply:
         """Signed, so that nobody on the way can decline for this site."""
-        return Return(
+        return StepReply(
             round=round_, step=step, data=DECLINED, table=(), signature=session.sign(round_, step, digest("declined"))
         )
 
@@ -221,7 +221,7 @@ class MaskedMember(Party):
             private, label=task.label(question), share=task.share(question) * fraction, slot=task.slot(question)
         )
 
-    def _on_brief(self, brief: Brief) -> Body:
+    def _on_brief(self, brief: StepRequest) -> Body:
         if brief.round >= self._terms.most_rounds:
             raise PeerError(
                 self._hub, f"spoke of round {brief.round}, but the study has {self._terms.most_rounds} rounds"
@@ -234,7 +234,7 @@ class MaskedMember(Party):
 
     # The exchange of keys.
 
-    def _keys(self, brief: Brief) -> Body:
+    def _keys(self, brief: StepRequest) -> Body:
         session = self._session
         # The same nonce again is the hub asking again, and gets the same keys.
         if session is None or (session.first, session.nonce) != (brief.round, brief.data):
@@ -251,44 +251,44 @@ class MaskedMember(Party):
             self._setup = {}
         return self._returned(session, brief, session.introduce())
 
-    def _packets(self, brief: Brief) -> Body:
+    def _packets(self, brief: StepRequest) -> Body:
         session = self._begun(brief)
         return self._once(brief, lambda: self._shared_out(session, brief))
 
-    def _shared_out(self, session: Session, brief: Brief) -> Body:
+    def _shared_out(self, session: Session, brief: StepRequest) -> Body:
         shared = session.share_out(brief.table)
         if shared is None:
             return self._declined(session, brief.round, brief.step)
         return self._returned(session, brief, *shared)
 
-    def _roster(self, brief: Brief) -> Body:
+    def _roster(self, brief: StepRequest) -> Body:
         session = self._begun(brief)
         return self._once(brief, lambda: self._enrolled(session, brief))
 
-    def _enrolled(self, session: Session, brief: Brief) -> Body:
+    def _enrolled(self, session: Session, brief: StepRequest) -> Body:
         what = session.enrol(brief.data, brief.table)
         if what is None:
             return self._declined(session, brief.round, brief.step)
         return self._returned(session, brief, what=what)
 
-    def _roster_claim(self, brief: Brief) -> Body:
+    def _roster_claim(self, brief: StepRequest) -> Body:
         session = self._begun(brief)
         require(len(session.roster) > 0, "no roster has been signed yet")
         return self._returned(session, brief, session.check.challenge(brief.data))
 
-    def _seal(self, brief: Brief) -> Body:
+    def _seal(self, brief: StepRequest) -> Body:
         session = self._begun(brief)
         if not session.sealed:
             session.seal(brief.table)
         return self._returned(session, brief, session.receipts())
 
-    def _begun(self, brief: Brief) -> Session:
+    def _begun(self, brief: StepRequest) -> Session:
         session = self._session
         require(session is not None and session.first == brief.round, "no exchange of keys has begun in this round")
         assert session is not None
         return session
 
-    def _once(self, brief: Brief, answer: "Callable[[], Body]") -> Body:
+    def _once(self, brief: StepRequest, answer: "Callable[[], Body]") -> Body:
         """The answer to a step of the exchange of keys. The same message gets it again; another one is an error."""
         brief_digest = return_digest(brief.data, brief.table)
         if brief.step not in self._setup:
@@ -298,15 +298,15 @@ class MaskedMember(Party):
         return reply
 
     def _returned(
-        self, session: Session, brief: Brief, data: bytes = b"", table: Table = (), *, what: bytes | None = None
-    ) -> Return:
+        self, session: Session, brief: StepRequest, data: bytes = b"", table: Table = (), *, what: bytes | None = None
+    ) -> StepReply:
         """An answer, signed: its own contents, or `what` it is about."""
         signature = session.sign(brief.round, brief.step, return_digest(data, table) if what is None else what)
-        return Return(round=brief.round, step=brief.step, data=data, table=table, signature=signature)
+        return StepReply(round=brief.round, step=brief.step, data=data, table=table, signature=signature)
 
     # The end of a round.
 
-    def _survivors(self, brief: Brief) -> Body:
+    def _survivors(self, brief: StepRequest) -> Body:
         session, now = self._given(brief)
         size = self._terms.bytes_of_bits
         alive, dead = brief.data[:size], brief.data[size:]
@@ -345,12 +345,12 @@ class MaskedMember(Party):
     def _require_me(self, alive: frozenset[str]) -> None:
         require(self.name in alive, "this site gave its part and is listed as dropped out")
 
-    def _list_claim(self, brief: Brief) -> Body:
+    def _list_claim(self, brief: StepRequest) -> Body:
         session, now = self._given(brief)
         require(now.listed != b"", "no list of survivors has been signed yet")
         return self._returned(session, brief, now.check.challenge(brief.data))
 
-    def _open(self, brief: Brief) -> Body:
+    def _open(self, brief: StepRequest) -> Body:
         session, now = self._given(brief)
         require(now.listed != b"", "this site has signed no list of survivors")
         # Revealed once. Later calls repeat the same bytes.
@@ -362,7 +362,7 @@ class MaskedMember(Party):
     def _require_list_signed(self, session: Session, now: _SiteRound, signatures: Table) -> None:
         now.check.require_signed(signatures, session.said(now.number, "survivors", now.listed), among=now.alive)
 
-    def _given(self, brief: Brief) -> tuple[Session, _SiteRound]:
+    def _given(self, brief: StepRequest) -> tuple[Session, _SiteRound]:
         session, now = self._session, self._now
         require(
             session is not None and now is not None and now.number == brief.round and now.masked is not None,

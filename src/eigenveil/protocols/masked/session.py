@@ -40,7 +40,7 @@ from eigenveil.protocols.masked.dealing import (
 )
 from eigenveil.protocols.masked.shamir import SHARE_BYTES, Joiner, blended, is_share, polynomial, share_in, split
 from eigenveil.protocols.masked.terms import MaskedTerms, PublicKeys, bound_to, said_in
-from eigenveil.protocols.messages import Return, Table
+from eigenveil.protocols.messages import StepReply, Table
 
 __all__ = ["BEFORE_ROSTER", "NO_SHARE", "Keyring", "Session", "SharePool", "bundle_size", "pair_purpose", "roster_of"]
 
@@ -325,9 +325,9 @@ class Keyring:
         self._denied: dict[str, set[str]] = {}
         self.bound = b""
 
-    def stored(self) -> Return:
+    def stored(self) -> StepReply:
         """All that later rounds need of sealed keys: each site's public keys, and what is known of the shares that it dealt."""
-        return Return(
+        return StepReply(
             round=self.first,
             step="keyring",
             data=self.nonce,
@@ -343,7 +343,7 @@ class Keyring:
         return b"".join(pieces)
 
     @classmethod
-    def from_stored(cls, terms: MaskedTerms, stored: Return) -> "Keyring":
+    def from_stored(cls, terms: MaskedTerms, stored: StepReply) -> "Keyring":
         """The keys that were stored."""
         keys = cls(terms, stored.round, stored.data)
         size = 5 + MARK * secret_count(terms)
@@ -375,17 +375,17 @@ class Keyring:
         """The statement that a site signs in one step of a round."""
         return said_in(self.id if step in BEFORE_ROSTER else self.bound, round_, step, what)
 
-    def proves(self, name: str, answer: Return) -> bool:
+    def proves(self, name: str, answer: StepReply) -> bool:
         """Whether what a dealer says of its shares fits its public keys."""
         dealing = self._dealing(answer)
         committed, public = Dealing.commitment(dealing.holders), digest("public keys", self.raw(name))
         factors = factors_of(self.terms, self.id, 1 + self.places[name], public, committed)
         return dealing.fits(self.public[name], factors)
 
-    def _dealing(self, answer: Return) -> Dealing:
+    def _dealing(self, answer: StepReply) -> Dealing:
         return Dealing.read(self.terms, 1 + len(answer.table), answer.data)
 
-    def take_dealing(self, name: str, answer: Return) -> None:
+    def take_dealing(self, name: str, answer: StepReply) -> None:
         """Take what a dealer says of the shares it has sent."""
         # A dealer holds a share of its own secrets too. It never travels, so there is no bundle to compare.
         bundles, dealing = ((name, b""), *answer.table), self._dealing(answer)

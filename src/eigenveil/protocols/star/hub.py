@@ -25,7 +25,7 @@ from typing import Any, Generic, TypeVar, final
 from eigenveil.core.mechanism import Mechanism
 from eigenveil.errors import PeerError, ProtocolError, QuorumLost, require
 from eigenveil.linalg import Subspace, sines
-from eigenveil.protocols.messages import Ask, Decline, Done, Give, Message
+from eigenveil.protocols.messages import Ask, Contribution, Decline, Done, Message
 from eigenveil.protocols.party import require_asked
 from eigenveil.protocols.star.rounds import Asker, Exchange, Gathering, NewExchange, Sampling, Terms, reachable
 from eigenveil.tasks.base import Question, Task
@@ -302,7 +302,7 @@ class Node(Asker):
         super().__init__(name, below, terms)
         self._above, self._task = above, task
         self._asked: Question | None = None
-        self._answer: Give | Decline | None = None
+        self._answer: Contribution | Decline | None = None
         self._result: Done | None = None
         self._round = -1
 
@@ -366,6 +366,8 @@ class Node(Asker):
             self._answer = Decline(now.round)
         else:
             arrays = self._task.arrays(self._task.condense(total))
-            self._answer = Give(round=now.round, arrays=arrays, missing=missing, half=self._task.halved(now.question))
+            self._answer = Contribution(
+                round=now.round, arrays=arrays, missing=missing, half=self._task.has_symmetric_parts(now.question)
+            )
         self._now = None
         return [Message(self.name, self._above, self._answer)]

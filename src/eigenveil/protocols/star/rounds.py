@@ -1,8 +1,8 @@
 """One round of a star: the question out, the answers in, until there is a total.
 
 `Exchange` is what a hub needs to know of a round. `Gathering` is the plain round, question and answer, that hubs and nodes
-share. The masked round, in several steps, is `protocols.masked.hub.MaskedExchange`. `Asker` is what hubs and nodes have in
-common: how long they wait, and whom they ask again.
+share. The masked round, in several steps, is `protocols.masked.hub.SecureAggregationRound`. `Asker` is what hubs and nodes have
+in common: how long they wait, and whom they ask again.
 """
 
 from abc import ABC, abstractmethod
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, final
 
 from eigenveil.errors import PeerError, require
-from eigenveil.protocols.messages import LONGEST_NAME, Ask, Body, Decline, Done, Give, Message
+from eigenveil.protocols.messages import LONGEST_NAME, Ask, Body, Contribution, Decline, Done, Message
 from eigenveil.protocols.party import Party, Wait, require_plain
 from eigenveil.tasks.base import Question, Task
 
@@ -141,7 +141,7 @@ class Asker(Party):
             return now.asks(self.name, again=True)
         return self._close(now)
 
-    def rejoined(self, other: str) -> list[Message]:
+    def on_reconnect(self, other: str) -> list[Message]:
         """The result, or what is still awaited from this one."""
         # A party that was away when the study ended would otherwise wait for ever.
         if self._done is not None:
@@ -205,7 +205,7 @@ class Gathering(Exchange):
 
     def receive(self, sender: str, body: Body) -> None:
         """Take an answer, or raise a `PeerError` and change nothing."""
-        if not isinstance(body, Give | Decline):
+        if not isinstance(body, Contribution | Decline):
             raise PeerError(sender, f"sent {type(body).__name__} where an answer to round {self.round} was due")
         if body.round != self.round:
             raise PeerError(sender, f"answered round {body.round} in round {self.round}")
@@ -213,11 +213,11 @@ class Gathering(Exchange):
             raise PeerError(sender, f"was not asked in round {self.round}")
         if self._answers[sender] is not None:
             raise PeerError(sender, f"answered round {self.round} more than once")
-        if isinstance(body, Give):
+        if isinstance(body, Contribution):
             # Checked before anything is noted, so that a site whose part is refused can still send a good one.
             part = self._checked(sender, body)
             self._held[sender], self._short[sender] = part, body.missing
-        self._answers[sender] = isinstance(body, Give)
+        self._answers[sender] = isinstance(body, Contribution)
         self._awaited -= 1
         self._fold()
 
@@ -241,7 +241,7 @@ class Gathering(Exchange):
         self._next = len(self._order)
         return self._total
 
-    def _checked(self, sender: str, body: Give) -> Any:
+    def _checked(self, sender: str, body: Contribution) -> Any:
         named = set(body.missing)
         # A strict subset: a part with every site missing would be nobody's, and its numbers would come from nowhere.
         if len(named) != len(body.missing) or not named < set(self._below[sender]) - self._gone:

@@ -16,7 +16,7 @@ from eigenveil.core.mechanism import Exact, Mechanism
 from eigenveil.core.rows import Rows
 from eigenveil.errors import BudgetExceeded, PeerError
 from eigenveil.linalg import Array
-from eigenveil.protocols.messages import Ask, Decline, Done, Give, Message
+from eigenveil.protocols.messages import Ask, Contribution, Decline, Done, Message
 from eigenveil.protocols.party import Party, require_asked
 from eigenveil.tasks.base import Question, Task
 
@@ -47,7 +47,7 @@ class Member(Party):
         self._rows, self._mechanism = rows, mechanism
         self._asked: Question | None = None
         self._round, self._questions = -1, 0
-        self._answer: Give | None = None
+        self._answer: Contribution | None = None
         self.error: Exception | None = None
         self.result: tuple[Array, ...] | None = None
 
@@ -68,15 +68,15 @@ class Member(Party):
     def recall(self, message: Message, replies: list[Message]) -> None:
         """Restore the question and the answer to it."""
         ask, answers = message.body, [answer.body for answer in replies]
-        if not isinstance(ask, Ask) or len(answers) != 1 or not isinstance(answers[0], Give | Decline):
+        if not isinstance(ask, Ask) or len(answers) != 1 or not isinstance(answers[0], Contribution | Decline):
             self.receive(message)
             return
         # A site that restarts must not answer more questions than the study has.
         self._questions += self._asked is None or not ask.question.same(self._asked)
         self._round, self._asked = ask.round, ask.question
-        self._answer = answers[0] if isinstance(answers[0], Give) else None
+        self._answer = answers[0] if isinstance(answers[0], Contribution) else None
 
-    def _on_ask(self, round_: int, question: Question, hub: str) -> Give | Decline:
+    def _on_ask(self, round_: int, question: Question, hub: str) -> Contribution | Decline:
         if self.result is not None:
             raise PeerError(hub, "asked again after the result")
         if round_ < self._round:
@@ -88,7 +88,9 @@ class Member(Party):
                 return replace(self._answer, round=round_)
             # The site declined before. Its rows may be readable now.
             answer = self._work(round_, question)
-            self._answer = answer if isinstance(answer, Give) and not isinstance(self._mechanism, Exact) else None
+            self._answer = (
+                answer if isinstance(answer, Contribution) and not isinstance(self._mechanism, Exact) else None
+            )
             return answer
         if self._asked is not None and round_ == self._round:
             raise PeerError(hub, f"asked two different questions in round {round_}")
@@ -98,10 +100,10 @@ class Member(Party):
         self._round, self._asked, self._questions = round_, question, self._questions + 1
         answer = self._work(round_, question)
         # Without noise the same work gives the same numbers, so thousands of sites need not keep theirs in memory.
-        self._answer = answer if isinstance(answer, Give) and not isinstance(self._mechanism, Exact) else None
+        self._answer = answer if isinstance(answer, Contribution) and not isinstance(self._mechanism, Exact) else None
         return answer
 
-    def _work(self, round_: int, question: Question) -> Give | Decline:
+    def _work(self, round_: int, question: Question) -> Contribution | Decline:
         try:
             arrays = self._task.arrays(self._task.work(question, self._rows, self._mechanism))
             # The hub makes the same check. Failing here keeps the reason at the site.
@@ -111,4 +113,4 @@ class Member(Party):
             self.error = error
             return Decline(round_)
         self.error = None
-        return Give(round=round_, arrays=arrays, half=self._task.halved(question))
+        return Contribution(round=round_, arrays=arrays, half=self._task.has_symmetric_parts(question))

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, NamedTuple, final
 
 import numpy as np
 
-from eigenveil.core.domain import FARTHEST, LARGEST, SMALLEST, Domain, Gaps
+from eigenveil.core.domain import FARTHEST, LARGEST, SMALLEST, Domain, MissingPolicy
 from eigenveil.core.threads import vector_norm
 from eigenveil.core.unit import Neighbours
 from eigenveil.errors import ParameterError, require_param
@@ -21,7 +21,7 @@ from eigenveil.params.declare import declared
 from eigenveil.params.values import LONGEST, SHORTEST
 from eigenveil.privacy.facts import FOUND_BOUND, FOUND_GAPS, FOUND_UNITS, TableRows
 from eigenveil.tasks.fit.gaps import gaps_of
-from eigenveil.tasks.levels import Tails
+from eigenveil.tasks.levels import TailCounts
 from eigenveil.tasks.totals import lies_far, shrunk
 
 __all__ = ["Outliers", "RowBounds", "outliers_in"]
@@ -55,7 +55,7 @@ class RowBounds:
     units: bool = False
     sparse: bool = False
     quantile: float | None = None
-    gaps: Gaps | None = None
+    gaps: MissingPolicy | None = None
 
     @classmethod
     def of(
@@ -393,7 +393,7 @@ class Outliers(NamedTuple):
         return self._replace(beyond=self.beyond / unit, norm=self.norm / unit)
 
 
-def outliers_in(released: Array, tails: Tails, *, noise: float, longest: float) -> Outliers | None:
+def outliers_in(released: Array, tails: TailCounts, *, noise: float, longest: float) -> Outliers | None:
     """What a release of A h, (m,), with `noise` on each entry says of rows far beyond the `longest` norm that its `tails` show.
 
     None where they show none, no cell lies beyond, or no noise could hide rows. Free post-processing.

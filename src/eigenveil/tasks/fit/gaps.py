@@ -14,13 +14,23 @@ from typing import Any, Final, Self, final
 import numpy as np
 from numpy.typing import NDArray
 
-from eigenveil.core.domain import Gaps
+from eigenveil.core.domain import MissingPolicy
 from eigenveil.core.ledger import Slot
 from eigenveil.core.mechanism import Bounded, Calibrated, Mechanism
 from eigenveil.errors import ParameterError, require, require_param, verbatim
 from eigenveil.linalg import Array, top_eigen
 
-__all__ = ["LEAST_RATE", "Extent", "Portion", "Rates", "Split", "gaps_of", "observed_noise", "rule_of", "split_budget"]
+__all__ = [
+    "LEAST_RATE",
+    "Extent",
+    "PartialBudget",
+    "Rates",
+    "Split",
+    "gaps_of",
+    "observed_noise",
+    "rule_of",
+    "split_budget",
+]
 
 # With noise, a column is divided by no less than this: hardly anything is known of one that is rarer.
 LEAST_RATE: Final = 0.02
@@ -45,7 +55,7 @@ def rule_of(params: Any) -> str:
     return str(getattr(params, "missing", "refuse"))
 
 
-def gaps_of(params: Any, dim: int, *, names: Sequence[str] | None, sparse: bool) -> Gaps | None:
+def gaps_of(params: Any, dim: int, *, names: Sequence[str] | None, sparse: bool) -> MissingPolicy | None:
     """The gaps that the parameters `missing`, `missing_groups` and `missing_fill` declare, None if there must be none.
 
     Nothing here is read from the data: whether a table may have gaps is public.
@@ -54,9 +64,9 @@ def gaps_of(params: Any, dim: int, *, names: Sequence[str] | None, sparse: bool)
     if rule == "refuse":
         return None
     if rule == "counts":
-        return Gaps.counted(dim)
+        return MissingPolicy.counted(dim)
     if rule == "drop":
-        return Gaps.dropped(dim)
+        return MissingPolicy.dropped(dim)
     if rule == "fill":
         fill = params.missing_fill
         require_param(fill is not None, "{missing=fill} needs {missing_fill}: a public value for each column")
@@ -66,12 +76,12 @@ def gaps_of(params: Any, dim: int, *, names: Sequence[str] | None, sparse: bool)
             f"{{missing_fill}} must be a number or {dim} numbers, got shape {values.shape}",
         )
         require_param(bool(np.isfinite(values).all()), "{missing_fill} must be finite")
-        return Gaps.filled(np.broadcast_to(values, (dim,)))
+        return MissingPolicy.filled(np.broadcast_to(values, (dim,)))
     require_param(
         params.missing_groups is not None, "{missing=groups} needs {missing_groups}: which columns are missing together"
     )
     require_param(not sparse, "{missing=groups} needs dense rows. Use {missing=counts} for sparse ones")
-    return Gaps.grouped(_grouped(params.missing_groups, dim, names))
+    return MissingPolicy.grouped(_grouped(params.missing_groups, dim, names))
 
 
 def _grouped(text: str, dim: int, names: Sequence[str] | None) -> NDArray[np.int64]:
@@ -99,7 +109,7 @@ def _grouped(text: str, dim: int, names: Sequence[str] | None) -> NDArray[np.int
     return np.array([order[key] for key in keys], dtype=np.int64)
 
 
-def observed_noise(gaps: Gaps | None, *, multiplier: float, share: float) -> float:
+def observed_noise(gaps: MissingPolicy | None, *, multiplier: float, share: float) -> float:
     """The noise on each observed count, if this is the noise on a total over its sensitivity at a share of one."""
     return 0.0 if gaps is None or share == 0 else multiplier * gaps.sensitivity() / math.sqrt(share)
 
@@ -121,7 +131,7 @@ class Rates:
     group: NDArray[np.int64]
 
     @classmethod
-    def of(cls, gaps: Gaps, observed: Array, *, people: float, noise: float) -> "Rates":
+    def of(cls, gaps: MissingPolicy, observed: Array, *, people: float, noise: float) -> "Rates":
         """From released counts, (c,), with `noise` on each, and the number of people.
 
         Rates of columns are moved towards their average by as much as noise spreads them, and those of pairs towards the product
@@ -151,7 +161,7 @@ class Rates:
         return cls(single[gaps.group], joint, gaps.group)
 
     @classmethod
-    def of_complete(cls, gaps: Gaps, rate: float) -> "Rates":
+    def of_complete(cls, gaps: MissingPolicy, rate: float) -> "Rates":
         """Where incomplete rows are left out: the same rate everywhere."""
         rate = min(max(rate, LEAST_RATE), 1.0)
         return cls(np.full(len(gaps.group), rate), np.full((1, 1), rate), gaps.group)
@@ -175,7 +185,7 @@ class Rates:
             return float(self.joint.min())
         return float(np.sort(self.columns)[:2].prod()) if len(self.columns) > 1 else float(self.columns[0])
 
-    def whole_sum(self, total: Array) -> Array:
+    def integer_sum(self, total: Array) -> Array:
         """The sum over all rows, (d,), from that of rows with gaps."""
         return total / self.columns
 
@@ -184,7 +194,7 @@ class Rates:
         """How much larger the norm of the noise on the sum becomes by the division."""
         return math.sqrt(float(np.mean(self.columns**-2.0)))
 
-    def whole_gram(self, gram: Array, *, noise: float) -> tuple[Array, float]:
+    def integer_gram(self, gram: Array, *, noise: float) -> tuple[Array, float]:
         """The Gram matrix of all rows, (d, d), from that of rows with gaps; and how much larger its noise becomes.
 
         Entry G_ij = p_ij A_ij + noise lacks what the rows without both columns would have added, (1 - p_ij) A_ij. Without noise
@@ -401,7 +411,7 @@ def split_budget(
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Portion(Mechanism):
+class PartialBudget(Mechanism):
     """A part of another mechanism's budget: shares of this one are shares of its `fraction` of mu^2.
 
     >>> from eigenveil.core.ledger import Ledger

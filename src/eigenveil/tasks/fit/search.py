@@ -17,11 +17,11 @@ from eigenveil.core.rows import Rows
 from eigenveil.core.threads import vector_norm
 from eigenveil.core.unit import Neighbours, gram_sensitivity, sum_sensitivity
 from eigenveil.errors import TooFewPeople, require
-from eigenveil.linalg import Array, found_share, norm_edge
+from eigenveil.linalg import Array, expected_captured_variance, norm_edge
 from eigenveil.tasks.base import Question, SumTask, require_step
 from eigenveil.tasks.fit.bounds import Outliers, RowBounds, outliers_in
 from eigenveil.tasks.fit.gaps import Rates, Split, observed_noise
-from eigenveil.tasks.levels import Tails, cells_in_any_unit, read_tails
+from eigenveil.tasks.levels import TailCounts, cells_in_any_unit, read_tails
 from eigenveil.tasks.totals import Totals
 
 __all__ = [
@@ -141,13 +141,15 @@ class CenterSearch(SumTask[Center, Center]):
         assert people is not None
         moved = replace(state, people=people, observed=state.observed if totals.observed is None else totals.observed)
         rates = moved.rates(self.bounds, multiplier=self.multiplier, share=self.observed_share)
-        total, louder = (totals.sum, 1.0) if rates is None else (rates.whole_sum(totals.sum), rates.sum_noise)
+        total, noise_inflation = (
+            (totals.sum, 1.0) if rates is None else (rates.integer_sum(totals.sum), rates.sum_noise)
+        )
         noise = 0.0
         if self.multiplier > 0:
             # In units of the sum. The share of the count cancels, because `Totals` scales each entry by the root of its
             # own share. The norm of d such entries is about sqrt(d) times one.
             entry = self.multiplier * sum_sensitivity(self.bounds.mean_bound, self.neighbours)
-            noise = entry / math.sqrt(self.shares[state.steps]) * math.sqrt(self.bounds.dim) * louder
+            noise = entry / math.sqrt(self.shares[state.steps]) * math.sqrt(self.bounds.dim) * noise_inflation
         center, far = self.bounds.center_from(state.center, total, people, noise=noise)
         return replace(moved, center=center, steps=state.steps + 1, far=far)
 
@@ -394,7 +396,7 @@ class BoundSearch(SumTask[Center, Center]):
             far=self._moves,
         )
 
-    def _edge(self, tails: Tails, step: int) -> int:
+    def _edge(self, tails: TailCounts, step: int) -> int:
         if self.bounds.quantile is not None:
             return _reach(tails, self.bounds.quantile)
         entry = self._entry(step)
@@ -416,8 +418,10 @@ class BoundSearch(SumTask[Center, Center]):
         entry = self._noise(sum_sensitivity(state.bound, self.neighbours), state.steps)
         moved = replace(state, people=people, observed=state.observed if totals.observed is None else totals.observed)
         rates = moved.rates(self.bounds, multiplier=self.multiplier, share=self.split.observed)
-        total, louder = (totals.sum, 1.0) if rates is None else (rates.whole_sum(totals.sum), rates.sum_noise)
-        noise = entry * math.sqrt(self.bounds.dim) * louder
+        total, noise_inflation = (
+            (totals.sum, 1.0) if rates is None else (rates.integer_sum(totals.sum), rates.sum_noise)
+        )
+        noise = entry * math.sqrt(self.bounds.dim) * noise_inflation
         center, _ = self.bounds.found(state.bound).center_from(state.center, total, people, noise=noise)
         # If noise is as large as the ball, the mean stays where it was, which is off by the radius at most.
         doubt = min(state.bound, noise / max(people, 1.0))
@@ -444,7 +448,7 @@ class BoundSearch(SumTask[Center, Center]):
         return vector_norm(scaled) / FARTHEST * (1 + 1e-9)
 
 
-def clip_edge(tails: Tails, *, dim: int, rank: int, entry: float, price: float = PRICE) -> int:
+def clip_edge(tails: TailCounts, *, dim: int, rank: int, entry: float, price: float = PRICE) -> int:
     """The edge of the cells at which to clip rows for the best answer, from released norms.
 
     A smaller bound b shrinks the noise with its square and keeps directions, but it takes energy from long rows, which may have
@@ -474,7 +478,7 @@ def clip_edge(tails: Tails, *, dim: int, rank: int, entry: float, price: float =
         square = tails.square(edge)
         fill = square / float(tails.cells.edges[edge]) ** 2
         lost = 1 - square / max_square if max_square > 0 else 0.0
-        missed = 1 - found_share(guess * fill, entry=entry, dim=dim) if fill > 0 else 1.0
+        missed = 1 - expected_captured_variance(guess * fill, entry=entry, dim=dim) if fill > 0 else 1.0
         loss = missed + price * lost**2
         hopeless = hopeless and missed >= 1
         # From the top down, so that of equals the largest bound wins.
@@ -501,7 +505,7 @@ def require_people(people: float, multiplier: float, *, slack: float = 0.0, spen
     )
 
 
-def _reach(tails: Tails, share: float = _HIGHEST) -> int:
+def _reach(tails: TailCounts, share: float = _HIGHEST) -> int:
     """The edge that this share of people, or nearly all of them, stay within, as far as noise lets it be seen."""
     max_people = _seen(tails, 1 - share, sure=_SURE)
     # At the lower end, noise could pass for the few people within.
@@ -509,7 +513,7 @@ def _reach(tails: Tails, share: float = _HIGHEST) -> int:
     return len(tails.cells.edges) - 1 if edge is None else edge
 
 
-def _seen(tails: Tails, share: float, *, sure: float) -> float:
+def _seen(tails: TailCounts, share: float, *, sure: float) -> float:
     """The number of people in this share of them, or as many as noise could pass for: half of them at most."""
     return max(share * tails.people, min(sure * float(tails.error.max()), tails.people / 2))
 

@@ -1,7 +1,7 @@
 """`Fit`: a whole fit as one task, from its first release to its last: the mean, the components, and small totals.
 
 It is written once and runs with all rows in one place, at sites around a hub, in a tree, or between peers. What each stage may
-spend is fixed before the first round. `WholeFit` is what protocols must know of any such task before it begins.
+spend is fixed before the first round. `FitTask` is what protocols must know of any such task before it begins.
 
 Stages: "mean" (skipped if the center is given) -> "components" -> "totals" (skipped if none are needed) -> "done". Where the row
 bound is to be found too, the first stage is "bound" instead of "mean", and where the units of columns are, it is "units". A stage
@@ -25,13 +25,13 @@ from eigenveil.linalg import Array, Subspace, top_eigen
 from eigenveil.linalg.subspace import tie_at
 from eigenveil.tasks.base import Components, Question, SumTask, Task, require_array
 from eigenveil.tasks.fit.bounds import Outliers, RowBounds
-from eigenveil.tasks.fit.gaps import Extent, Portion, Rates, Split
+from eigenveil.tasks.fit.gaps import Extent, PartialBudget, Rates, Split
 from eigenveil.tasks.fit.search import NORMS, BoundSearch, Center, CenterSearch
-from eigenveil.tasks.fit.units import ENTRIES, ExactUnits, UnitSearch, are_flat, renormalised
+from eigenveil.tasks.fit.units import ENTRIES, ExactUnits, ScaleSearch, are_flat, renormalised
 from eigenveil.tasks.levels import BEYOND
 from eigenveil.tasks.totals import Totals
 
-__all__ = ["Fit", "FitResult", "FitState", "Setting", "WholeFit", "counted_at_once"]
+__all__ = ["Fit", "FitResult", "FitState", "FitTask", "ProtocolNoise", "counted_at_once"]
 
 Stage = Literal["mean", "bound", "units", "components", "totals", "done"]
 AnyTask = Task[Any, Any, Any]
@@ -46,7 +46,7 @@ Result = TypeVar("Result")
 
 @final
 @dataclass(frozen=True, slots=True)
-class Setting:
+class ProtocolNoise:
     """What a fit must know of its protocol.
 
     The noise on totals over their sensitivity, at a share of one, is `multiplier`. Where a party adds noise to a sum of parts
@@ -58,7 +58,7 @@ class Setting:
     rounding: float
 
 
-class WholeFit(Task[State, Part, Result]):
+class FitTask(Task[State, Part, Result]):
     """A task whose rounds are everything that a fit releases. What each may spend is fixed before the first."""
 
     multiplier: float
@@ -84,13 +84,13 @@ def counted_at_once(dim: int, *, find: bool, units: bool) -> int:
 class FitResult:
     """What a fit released: directions, total sum of squares, number of people, the center and the steps it took to find it.
 
-    If `tied`, eigenvalues tie at the rank. If `at_rest`, more rounds would change little. Rows were clipped by `domain`. The size
-    of the noise on a Gram matrix there, for everything the components may spend, is `scale`. Where norms were released, about
-    `clipped` of the people have rows beyond the bound, and `norms` and `outliers` are as in `Center`. If variances were made one
-    after the release, `factors`, (d,), are the units of the directions over those of the domain. Then `energy` is the total sum
-    of squares in the domain's own units. The whole Gram matrix with its noise, (d, d), is `gram`, at whoever has it. Where
-    entries may be missing, `rates`, (d,), are the shares of people who have each column, and sums were divided by them. That
-    made the noise `louder` by this factor, which is in `scale`.
+    If `tied`, eigenvalues tie at the rank. If `has_converged`, more rounds would change little. Rows were clipped by `domain`.
+    The size of the noise on a Gram matrix there, for everything the components may spend, is `scale`. Where norms were released,
+    about `clipped` of the people have rows beyond the bound, and `norms` and `outliers` are as in `Center`. If variances were
+    made one after the release, `factors`, (d,), are the units of the directions over those of the domain. Then `energy` is the
+    total sum of squares in the domain's own units. The whole Gram matrix with its noise, (d, d), is `gram`, at whoever has it.
+    Where entries may be missing, `rates`, (d,), are the shares of people who have each column, and sums were divided by them.
+    That made the noise `noise_inflation` by this factor, which is in `scale`.
     """
 
     subspace: Subspace
@@ -101,7 +101,7 @@ class FitResult:
     domain: Domain
     scale: float
     tied: bool | None = None
-    at_rest: bool | None = None
+    has_converged: bool | None = None
     clipped: float | None = None
     norms: tuple[float, ...] | None = None
     outliers: Outliers | None = None
@@ -109,7 +109,7 @@ class FitResult:
     energy: float | None = None
     gram: Array | None = None
     rates: Array | None = None
-    louder: float = 1.0
+    noise_inflation: float = 1.0
 
     @property
     def units(self) -> Array | None:
@@ -124,7 +124,7 @@ class FitState:
     """How far a fit has come. The state of the stage's own task is `inner`.
 
     The number of people in the components, where that is public, is `people`: sites may have left before the totals. The Gram
-    matrix of rows with gaps is `raw` until it has been divided by rates, which makes its noise `louder`.
+    matrix of rows with gaps is `raw` until it has been divided by rates, which makes its noise `noise_inflation`.
     """
 
     stage: Stage
@@ -133,19 +133,19 @@ class FitState:
     subspace: Subspace | None = None
     trace: float | None = None
     tied: bool | None = None
-    at_rest: bool | None = None
+    has_converged: bool | None = None
     spread: float | None = None
     people: float | None = None
     gram: Array | None = None
     energy: float | None = None
     factors: Array | None = None
     raw: Array | None = None
-    louder: float = 1.0
+    noise_inflation: float = 1.0
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Fit(WholeFit[FitState, Any, FitResult]):
+class Fit(FitTask[FitState, Any, FitResult]):
     """A fit of rows within `bounds` around `center`; `components` makes the task that finds the directions in a domain.
 
     What each stage may spend is `split`; the components take no more than `at_most`. Where it is public, `people` is the number
@@ -271,7 +271,7 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         part = task.part(inner, arrays)
         # Before any addition. Two lying sites could otherwise raise a sum and lower it again, so that rounding shows
         # one person's presence (docs/decisions/0008).
-        return part if self.grid == 0 else task.gridded(inner, part, parts=self.grid)
+        return part if self.grid == 0 else task.rounded_to_grid(inner, part, parts=self.grid)
 
     def counted(self, state: FitState, sites: tuple[str, ...]) -> FitState:
         """The number of people at these sites, where that is public."""
@@ -282,10 +282,10 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         inner = replace(state.inner, people=people) if state.stage == self._first else state.inner
         return replace(state, inner=inner, center=replace(state.center, people=people))
 
-    def halved(self, question: Question) -> bool:
+    def has_symmetric_parts(self, question: Question) -> bool:
         """As in the stage's own task."""
         task, inner = self._asked(question)
-        return task.halved(inner)
+        return task.has_symmetric_parts(inner)
 
     def as_sum(self, question: Question) -> tuple[SumTask[Any, Any], Question, float]:
         """The stage's own task, with the stage's portion of the budget."""
@@ -309,7 +309,7 @@ class Fit(WholeFit[FitState, Any, FitResult]):
             case "mean" | "bound" | "units":
                 return self._begun("components", replace(state, center=result))
             case "components":
-                state = replace(state, tied=task.tied(inner), at_rest=task.at_rest(inner))
+                state = replace(state, tied=task.tied(inner), has_converged=task.has_converged(inner))
                 return self._after_components(state, result)
             case "totals" | "done":
                 people = state.center.people if result.count is None else result.count
@@ -336,7 +336,13 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         # Without a released trace, the values of the directions found are all we know of it.
         trace = float(np.square(state.subspace.values).sum()) if state.trace is None else state.trace
         fit_result = self._made_of(
-            state.subspace, trace, state.center, state.tied, state.at_rest, state.factors, louder=state.louder
+            state.subspace,
+            trace,
+            state.center,
+            state.tied,
+            state.has_converged,
+            state.factors,
+            noise_inflation=state.noise_inflation,
         )
         rates = self._rates(state.center)
         return replace(fit_result, energy=state.energy, gram=state.gram, rates=None if rates is None else rates.columns)
@@ -347,15 +353,15 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         trace: float,
         where: Center,
         tied: bool | None,
-        at_rest: bool | None,
+        has_converged: bool | None,
         factors: Array | None = None,
-        louder: float = 1.0,
+        noise_inflation: float = 1.0,
     ) -> FitResult:
         assert where.people is not None
         domain = self._domain(where)
         scale = 0.0
         if self.multiplier > 0:
-            scale = self._noise(where) * louder
+            scale = self._noise(where) * noise_inflation
             if factors is not None:
                 # In units of smaller variance the same noise is larger: entry (i, j) has 1 / (f_i f_j) times the noise. The norm
                 # of such a matrix is at most that of one with all rows as loud as the loudest (Bandeira and van Handel 2016).
@@ -370,12 +376,12 @@ class Fit(WholeFit[FitState, Any, FitResult]):
             domain=domain,
             scale=scale,
             tied=tied,
-            at_rest=at_rest,
+            has_converged=has_converged,
             clipped=where.clipped,
             norms=where.norms,
             outliers=where.outliers,
             factors=factors,
-            louder=louder,
+            noise_inflation=noise_inflation,
         )
 
     def encode_result(self, result: FitResult) -> tuple[Array, ...]:
@@ -386,7 +392,7 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         entries, one more array: how much louder that made the noise, the sum of squares before it, and the rates.
         """
         # Only arrays of float64 are sent, so an unknown word travels as -1.
-        flags = [-1.0 if flag is None else float(flag) for flag in (result.tied, result.at_rest)]
+        flags = [-1.0 if flag is None else float(flag) for flag in (result.tied, result.has_converged)]
         numbers = [result.trace, result.people, float(result.steps), *flags]
         if self.bounds.find:
             norms = (0.0,) * len(BEYOND) if result.norms is None else result.norms
@@ -401,7 +407,7 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         if self._divides:
             assert result.rates is not None
             energy = result.trace if result.energy is None else result.energy
-            gaps = (np.array([result.louder, energy, *result.rates]),)
+            gaps = (np.array([result.noise_inflation, energy, *result.rates]),)
         return (result.subspace.basis, result.subspace.values, result.center, np.array(numbers), *units, *gaps)
 
     def decode_result(self, arrays: tuple[Array, ...]) -> FitResult:
@@ -424,10 +430,10 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         require(basis.ndim == 2 and len(basis) == dim, f"directions must have {dim} coordinates, got {basis.shape}")
         expected = 7 + len(BEYOND) + len(Outliers._fields) if self.bounds.find else 6 if self.bounds.units else 5
         require(center.shape == (dim,) and len(numbers) == expected, f"an answer has a center and {expected} numbers")
-        trace, people, steps, tied, at_rest, *more = numbers.tolist()
+        trace, people, steps, tied, has_converged, *more = numbers.tolist()
         # A search for units replaces that for a bound, so the last numbers can only be of one of them.
         bound, energy = (more, None) if self.bounds.find else ([], more[0] if more else None)
-        require(tied in (-1, 0, 1) and at_rest in (-1, 0, 1), "the numbers of an answer are malformed")
+        require(tied in (-1, 0, 1) and has_converged in (-1, 0, 1), "the numbers of an answer are malformed")
         agreed = not isinstance(self.center, np.ndarray) or np.array_equal(center, self.center)
         require(agreed, "the center of an answer is not the agreed one")
         require(
@@ -447,10 +453,12 @@ class Fit(WholeFit[FitState, Any, FitResult]):
             where = replace(where, bound=bound[0], clipped=bound[1], norms=norms, outliers=outliers)
         if units:
             where = replace(where, scale=units[0])
-        flags = [None if flag < 0 else bool(flag) for flag in (tied, at_rest)]
+        flags = [None if flag < 0 else bool(flag) for flag in (tied, has_converged)]
         factors = units[1] if units and len(units[1]) else None
-        louder = 1.0 if gaps is None else float(gaps[0])
-        fit_result = self._made_of(Subspace(basis, values), trace, where, flags[0], flags[1], factors, louder=louder)
+        noise_inflation = 1.0 if gaps is None else float(gaps[0])
+        fit_result = self._made_of(
+            Subspace(basis, values), trace, where, flags[0], flags[1], factors, noise_inflation=noise_inflation
+        )
         if gaps is not None:
             return replace(fit_result, energy=float(gaps[1]), rates=gaps[2:])
         return replace(fit_result, energy=None if factors is None else energy)
@@ -517,8 +525,8 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         if rates is not None:
             energy = float(np.trace(gram))
             # Nearly all entries lie off the diagonal, where symmetric noise has half the variance.
-            gram, louder = rates.whole_gram(gram, noise=self._noise(state.center) * math.sqrt(0.5))
-            state = replace(state, energy=energy, louder=louder)
+            gram, noise_inflation = rates.integer_gram(gram, noise=self._noise(state.center) * math.sqrt(0.5))
+            state = replace(state, energy=energy, noise_inflation=noise_inflation)
         state = replace(state, tied=self._ties(gram))
         if self.bounds.units and (self.bounds.claimed or math.isfinite(self.bounds.row_bound)):
             energy = float(np.trace(gram)) if state.energy is None else state.energy
@@ -582,7 +590,7 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         # The search has shares of the whole budget already, and without noise there is nothing to limit.
         if question.stage == self._first or isinstance(mechanism, Exact):
             return mechanism
-        return Portion(mechanism, self._fraction(question))
+        return PartialBudget(mechanism, self._fraction(question))
 
     def _fraction(self, question: Question) -> float:
         """This stage's fraction of mu^2: the search has shares of the whole, and the components get what it does not use."""
@@ -647,11 +655,11 @@ class Fit(WholeFit[FitState, Any, FitResult]):
             name=" and ".join(word for word, is_needed in also if is_needed),
         )
 
-    def _search(self) -> CenterSearch | BoundSearch | UnitSearch | ExactUnits:
+    def _search(self) -> CenterSearch | BoundSearch | ScaleSearch | ExactUnits:
         if self.bounds.units and not self.bounds.claimed:
             return ExactUnits(bounds=self.bounds, neighbours=self.neighbours, people=self.people, split=self.split)
         if self.bounds.units:
-            return UnitSearch(
+            return ScaleSearch(
                 bounds=self.bounds,
                 neighbours=self.neighbours,
                 split=self.split,

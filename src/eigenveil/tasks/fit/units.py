@@ -23,16 +23,16 @@ from eigenveil.tasks.base import Question, SumTask, require_step
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.gaps import Split
 from eigenveil.tasks.fit.search import Center
-from eigenveil.tasks.levels import Tails, cells_in_any_unit, mirrored, read_tails
+from eigenveil.tasks.levels import TailCounts, cells_in_any_unit, mirrored, read_tails
 from eigenveil.tasks.totals import Totals
 
 __all__ = [
     "ENTRIES",
     "ExactUnits",
-    "UnitSearch",
+    "ScaleSearch",
     "are_flat",
     "deviations",
-    "least_for_units",
+    "min_people_for_scale",
     "renormalised",
     "spread_of",
 ]
@@ -60,7 +60,7 @@ _VARIANCE: Final = 3.0
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class UnitSearch(SumTask[Center, Center]):
+class ScaleSearch(SumTask[Center, Center]):
     """Find the medians and spreads of all columns in four rounds, and then the mean, in a ball in these units.
 
     `split` has the share of each step. With the mean comes the number of people, unless `people` is given. `multiplier` is the
@@ -209,8 +209,10 @@ class UnitSearch(SumTask[Center, Center]):
         entry = self._noise(sum_sensitivity(bounds.mean_bound, self.neighbours), state.steps)
         moved = replace(state, people=people, observed=totals.observed)
         rates = moved.rates(bounds, multiplier=self.multiplier, share=self.split.observed)
-        total, louder = (totals.sum, 1.0) if rates is None else (rates.whole_sum(totals.sum), rates.sum_noise)
-        noise = entry * math.sqrt(bounds.dim) * louder
+        total, noise_inflation = (
+            (totals.sum, 1.0) if rates is None else (rates.integer_sum(totals.sum), rates.sum_noise)
+        )
+        noise = entry * math.sqrt(bounds.dim) * noise_inflation
         center, _ = bounds.center_from(state.center, total, people, noise=noise)
         return replace(moved, center=center, steps=state.steps + 1, far=False)
 
@@ -218,7 +220,7 @@ class UnitSearch(SumTask[Center, Center]):
         return self.multiplier * sensitivity / math.sqrt(self.split.mean[step])
 
     def _require_people(self, people: float, *, slack: float = 0.0, spent: float = 0.0) -> None:
-        min_n = least_for_units(self.bounds.dim, self.multiplier)
+        min_n = min_people_for_scale(self.bounds.dim, self.multiplier)
         if people + slack >= min_n:
             return
         about = f"about {people:.0f} people" if people > slack else "so few people"
@@ -234,7 +236,8 @@ class UnitSearch(SumTask[Center, Center]):
 class ExactUnits(SumTask[Center, Center]):
     """The mean and the standard deviation of every column, as scikit-learn's `StandardScaler` has them. NOT PRIVATE.
 
-    It takes the place of `UnitSearch` where a fit claims no privacy: the mean in the first step, squares around it in the second.
+    It takes the place of `ScaleSearch` where a fit claims no privacy: the mean in the first step, squares around it in the
+    second.
     """
 
     bounds: RowBounds
@@ -338,7 +341,7 @@ def deviations(variances: Array, mean: Array, *, people: float) -> Array:
     return np.where(constant, 1.0, np.nextafter(spreads, np.inf))
 
 
-def least_for_units(dim: int, multiplier: float) -> float:
+def min_people_for_scale(dim: int, multiplier: float) -> float:
     """About how many people units of `dim` columns can be found among, if this is the noise on a total over its sensitivity."""
     return _ENOUGH * math.sqrt(dim) * multiplier
 
@@ -348,7 +351,7 @@ def are_flat(units: Array) -> Array:
     return np.asarray((units >= 1) & (np.frexp(units)[0] == 0.5))
 
 
-def spread_of(tails: Tails, *, sure: float = _SURE) -> tuple[float, float, float]:
+def spread_of(tails: TailCounts, *, sure: float = _SURE) -> tuple[float, float, float]:
     """The median of a column, from the center of the cells, its spread, and the size of what it cannot be told from.
 
     The spread is about a standard deviation, and zero where the column is flat, as far as can be told.

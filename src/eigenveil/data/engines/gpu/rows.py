@@ -10,7 +10,7 @@ import numpy as np
 
 from eigenveil.core.counts import ColumnTailsWork, TailsWork, counted, nobody
 from eigenveil.core.domain import SCORE, SCORE_BITS, Domain, unit_of
-from eigenveil.core.rows import Block, Progress, Rows, Work, require_real
+from eigenveil.core.rows import Block, Progress, Rows, RowSum, require_real
 from eigenveil.core.whole import (
     COUNT_UNIT,
     SUM_BITS,
@@ -365,7 +365,7 @@ class DeviceRows:
             require_param(bool(good.all()), _NOT_FINITE)
             yield Block(values, None if self.weights is None else self.weights[start : start + size])
 
-    def total(self, work: Work[_Sums], *, progress: Progress | None = None) -> _Sums:
+    def total(self, work: RowSum[_Sums], *, progress: Progress | None = None) -> _Sums:
         """`work` over all rows. `progress` is told how many rows were just done."""
         # A warning of numpy would reveal something about the row that caused it.
         with words_for_the_device(), np.errstate(all="ignore"):
