@@ -82,14 +82,14 @@ def test_what_is_saved_comes_back(changes: dict[str, Any], tmp_path: Path) -> No
     if before.scale is not None and after.scale is not None:
         assert np.array_equal(before.scale, after.scale)
     assert (after.guarantee, after.columns, after.settings) == (before.guarantee, before.columns, before.settings)
-    assert after.guarantee.words() == before.guarantee.words()
+    assert after.guarantee.to_text() == before.guarantee.to_text()
 
 
 def test_the_file_says_in_words_what_it_guarantees(path: Path) -> None:
     with safe_open(path, framework="numpy") as file:
         header = json.loads(file.metadata()["eigenveil"])
         assert sorted(file.keys()) == sorted([*ARRAYS, "scale"])
-    assert header["guarantee_in_words"] == GUARANTEE.words()
+    assert header["guarantee_in_words"] == GUARANTEE.to_text()
     assert "(1.5, 1e-06)-differential privacy for each person" in header["guarantee_in_words"]
     assert header["scores"] == SCORES_ARE_RAW
     assert "as private as they are" in SCORES_ARE_RAW
@@ -246,7 +246,7 @@ def loads_or_refuses(path: Path) -> bool:
     except ModelFileError:
         return False
     assert np.isfinite(found.transform(np.zeros((1, found.components.shape[1])))).all()
-    assert found.guarantee.words()
+    assert found.guarantee.to_text()
     return True
 
 

@@ -282,7 +282,7 @@ def in_python(name: str, value: Any) -> str:
 def join_names(names: Iterable[object], *, max_count: int = 20) -> str:
     """Names for an error message, with commas between; the first few of many, and how many more there are.
 
-    >>> listed(["age", "weight"]), listed("abcde", max_count=2)
+    >>> join_names(["age", "weight"]), join_names("abcde", max_count=2)
     ('age, weight', 'a, b and 3 more')
     """
     every = [plain(name) for name in names]

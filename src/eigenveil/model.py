@@ -292,7 +292,7 @@ class Model:
         arrays |= {f"{_CLIP}{name}": np.ascontiguousarray(array) for name, array in self.clipping.items()}
         header = {
             "guarantee": self.guarantee.to_dict(),
-            "guarantee_in_words": self.guarantee.words(),
+            "guarantee_in_words": self.guarantee.to_text(),
             "scores": SCORES_ARE_RAW,
             "columns": list(self.columns) if self.columns is not None else None,
             "settings": dict(self.settings),

@@ -27,7 +27,7 @@ def test_programs_get_the_whole_model(model: Path) -> None:
     assert values["columns"] == list(NAMES)
     assert values["private"] is True
     assert values["guarantee"]["epsilon"] == 1
-    assert values["guarantee_in_words"] == learned.guarantee.words()
+    assert values["guarantee_in_words"] == learned.guarantee.to_text()
     assert values["noise_floor"] > 0
     assert values["n_above_noise"] == learned.n_above_noise
     assert values["warnings"] == list(learned.warnings)

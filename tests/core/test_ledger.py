@@ -164,7 +164,7 @@ def test_whatever_is_asked_only_charges_of_one_kind_are_written(asked: list[tupl
 def test_a_fit_that_runs_decides_the_kind_until_it_ends_without_a_charge() -> None:
     ledger = Ledger(epsilon=1.0, delta=1e-6)
     with ledger.reserve(0.1, label="a fit", unit=UNITS[3]):
-        for refused in (ledger.spend, ledger.afford, ledger.reserve):
+        for refused in (ledger.spend, ledger.require_affordable, ledger.reserve):
             with pytest.raises(UnitMismatch, match="cannot be added up"):
                 refused(0.01, label="another", unit=ROW)
     assert ledger.unit is None

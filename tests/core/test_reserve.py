@@ -27,7 +27,7 @@ def test_what_is_reserved_cannot_be_spent_by_another() -> None:
     with ledger.reserve(0.8 * LIMIT, label="one") as one:
         assert ledger.spent_mu == 0 and ledger.epsilon() == 0 and ledger.charges == ()
         assert ledger.reserved_mu == pytest.approx(0.8 * LIMIT) and ledger.remaining_mu == pytest.approx(0.6 * LIMIT)
-        for refused in (ledger.spend, ledger.afford, ledger.reserve):
+        for refused in (ledger.spend, ledger.require_affordable, ledger.reserve):
             with pytest.raises(
                 BudgetExceeded, match=r"'other' needs .* reserved by running fits; nothing was released"
             ):
@@ -158,7 +158,7 @@ def test_a_forked_process_can_use_neither_a_reserve_nor_make_one_even_if_a_threa
     reserve = ledger.reserve(0.5 * LIMIT, label="fit")
 
     def child() -> None:
-        for act in (reserve.spend, ledger.spend, ledger.reserve, ledger.afford):
+        for act in (reserve.spend, ledger.spend, ledger.reserve, ledger.require_affordable):
             try:
                 act(0.01, label="x")
             except BudgetExceeded as error:

@@ -231,7 +231,7 @@ def test_it_fits_on_one_page_in_short_sentences(name: str) -> None:
     lines = str(guarantee).splitlines()
     assert len(lines) <= 50
     assert max(map(len, lines)) <= 80
-    assert " ".join(str(guarantee).split()) == " ".join(guarantee.words().split())
+    assert " ".join(str(guarantee).split()) == " ".join(guarantee.to_text().split())
     for sentence in sentences_of(guarantee):
         assert len(re.findall(r"[A-Za-z][\w'-]*", sentence)) <= 30, sentence
 

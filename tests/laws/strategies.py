@@ -152,7 +152,7 @@ def search_task(domain: Domain, neighbours: Neighbours, rng: np.random.Generator
         scale=domain.scale,
         low=None,
         high=None,
-        find=True,
+        finds_bound=True,
         gaps=gaps,
     )
     split = split_budget(mean=True, search=False, count=private, trace=False, bound=True, observed=seen)
@@ -177,7 +177,7 @@ def search_task(domain: Domain, neighbours: Neighbours, rng: np.random.Generator
         scale=None,
         low=None,
         high=None,
-        units=True,
+        finds_scale=True,
         gaps=gaps,
     )
     split = split_budget(mean=True, search=False, count=private, trace=False, units=True, observed=seen)

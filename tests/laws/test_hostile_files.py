@@ -65,7 +65,7 @@ def changed(value: Any, path: tuple[Any, ...], to: Any) -> Any:
 def views(model: Model) -> list[Callable[[], Any]]:
     return [
         lambda: str(model.guarantee),
-        model.guarantee.words,
+        model.guarantee.to_text,
         model.guarantee._repr_html_,
         model._repr_html_,
         lambda: model.people,

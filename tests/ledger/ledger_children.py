@@ -45,7 +45,7 @@ def account(name: str = "heart", *, mu: float = 0.2, dataset: str = "patients", 
         epsilon=epsilon,
         delta=delta,
         mu=mu,
-        beyond=beyond,
+        extra_delta=beyond,
         unit=ROW,
     )
 

@@ -41,9 +41,9 @@ def test_what_was_committed_comes_back_byte_for_byte(tmp_path: Path) -> None:
         last = ledger.verify()
     assert (again.fresh, again.secret, again.finished) == (False, first.secret, False)
     assert steps == (
-        StudyStep(number=0, came=b"ask", replies=(b"", b"\0\xff" * 40_000), charges=(SUM, Charge("count", 0.01))),
-        StudyStep(number=1, came=b"thanks", replies=(), charges=()),
-        StudyStep(number=2, came=b"", replies=(), charges=(SUM,), is_stored=False),
+        StudyStep(number=0, incoming=b"ask", replies=(b"", b"\0\xff" * 40_000), charges=(SUM, Charge("count", 0.01))),
+        StudyStep(number=1, incoming=b"thanks", replies=(), charges=()),
+        StudyStep(number=2, incoming=b"", replies=(), charges=(SUM,), is_stored=False),
     )
     assert last.number == 5
     assert b"never stored" not in path.read_bytes()

@@ -18,7 +18,7 @@ from ledger.ledger_children import LIFE, account, digits
 def squares_left(ledger: DurableLedger, life: Budget) -> float:
     """How much squared mu the rule leaves, worked out from the public states."""
     (state,) = ledger.datasets()
-    return mu_for(life.epsilon, life.delta - state.beyond) ** 2 - state.counted**2
+    return mu_for(life.epsilon, life.delta - state.extra_delta) ** 2 - state.counted**2
 
 
 def test_a_study_may_reserve_the_whole_life_and_not_more(tmp_path: Path) -> None:
@@ -211,5 +211,5 @@ def test_the_rule_for_life_holds_after_any_steps(steps: list[tuple[str, int, flo
             counts, taken = total()
             (state,) = ledger.datasets()
             assert state.counted == pytest.approx(math.sqrt(counts), abs=1e-12)
-            assert state.beyond == taken
+            assert state.extra_delta == taken
             assert counts <= mu_for(LIFE.epsilon, LIFE.delta - taken) ** 2 * (1 + 1e-12)

@@ -157,7 +157,7 @@ def test_many_processes_cannot_overspend(server: Children, tmp_path: Path) -> No
         ledger.verify()
         (state,) = ledger.datasets()
         studies = ledger.studies()
-    assert state.counted <= mu_for(LIFE.epsilon, LIFE.delta - state.beyond) * (1 + 1e-12)
+    assert state.counted <= mu_for(LIFE.epsilon, LIFE.delta - state.extra_delta) * (1 + 1e-12)
     joined = [words for words in said if words[0] == "joined"]
     assert len(studies) == len(joined) + 1
     assert len([words for words in said if words[0] == "refused"]) == 6 * 12 - len(joined) > 0

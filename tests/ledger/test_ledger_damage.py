@@ -78,7 +78,7 @@ def require_refused_or_right(
         with suppress(LedgerError):
             assert (ledger.datasets(), ledger.studies()) == truth
         with pytest.raises((BudgetExceeded, LedgerError)):
-            ledger.afford(MORE, life=LIFE)
+            ledger.require_affordable(MORE, life=LIFE)
         for use in reads(ledger):
             with suppress(LedgerError):
                 use()

@@ -191,7 +191,7 @@ def test_no_trick_changes_a_figure(tmp_path: Path, spent: tuple[Path, Path], tri
         lambda ledger: ledger.datasets() == states,
         lambda ledger: ledger.studies() == studies,
         lambda ledger: ledger.last == last,
-        lambda ledger: is_refused(lambda: ledger.afford(more, life=LIFE)),
+        lambda ledger: is_refused(lambda: ledger.require_affordable(more, life=LIFE)),
         lambda ledger: is_refused(lambda: ledger.join(more, life=LIFE)),
         lambda ledger: ledger.join(HEART, life=LIFE).finished,
         lambda ledger: [step.replies for step in ledger.join(LUNGS, life=LIFE).steps] == [(b"sum",), (b"sum",)],

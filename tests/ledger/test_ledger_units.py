@@ -31,7 +31,7 @@ def test_a_study_of_another_kind_is_refused_with_both_kinds(tmp_path: Path, unit
     with DurableLedger.open(tmp_path / "ledger.db") as ledger:
         ledger.join(of("first", ROW), life=LIFE)
         head = ledger.head
-        for ask in (ledger.join, ledger.afford):
+        for ask in (ledger.join, ledger.require_affordable):
             with pytest.raises(UnitMismatch) as refused:
                 ask(of("second", unit), life=LIFE)
             assert str(ROW) in str(refused.value) and str(unit) in str(refused.value)

@@ -157,7 +157,7 @@ def test_a_file_and_memory_mean_the_same(acts: list[tuple[str, int, float, Priva
                     elif act == "spend":
                         ledger.spend(part * LIMIT, label="x", unit=unit)
                     elif act == "afford":
-                        ledger.afford(part * LIMIT, label="x", unit=unit)
+                        ledger.require_affordable(part * LIMIT, label="x", unit=unit)
                 except (BudgetExceeded, UnitMismatch) as error:
                     outcomes.append(type(error))
                 else:

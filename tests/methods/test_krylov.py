@@ -233,11 +233,11 @@ def test_sums_over_sites_in_any_order_give_the_same_space() -> None:
 def test_restarts_without_the_sites_that_left() -> None:
     gram, vectors = spectrum(np.r_[np.linspace(9, 5, 4), np.linspace(1, 0.1, 36)])
     task = krylov(40, 6, 4)
-    assert task.without(task.start()).basis is task.begin
+    assert task.after_dropout(task.start()).basis is task.begin
     state = task.start()
     for _ in range(3):
         state = task.update(state, gram @ state.basis)
-    again = task.without(state)
+    again = task.after_dropout(state)
     assert again.round == 0
     assert again.basis.shape == (40, 6)
     assert defect(again.basis) < 1e-12

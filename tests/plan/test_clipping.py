@@ -263,7 +263,7 @@ def test_a_plan_with_bounds_allows_for_long_rows_that_no_count_shows(
     assert captured(rows, pca.components_) < 0.01
     assert honest(rows, pca.components_, pca.mean_, norms, said)
     # The answer says so where the plan does, and what to do next.
-    assert (norms.longest(found.row_bound) is not None) == (said.low < 0.1) == ("A larger epsilon" in found.why)
+    assert (norms.longest(found.row_bound) is not None) == (said.low < 0.1) == ("A larger epsilon" in found.note)
 
 
 @pytest.mark.parametrize("seed", range(4))

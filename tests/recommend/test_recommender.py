@@ -309,7 +309,7 @@ def test_before_a_fit_there_is_nothing() -> None:
 def test_the_guarantee_for_users_in_words(neighbours: str) -> None:
     claim = {"users_at_least": 100} if neighbours == "add-remove" else {}
     model = quietly(private(neighbours=neighbours, random_state=None, item_degrees="private", **claim), R)
-    guarantee, words = model.guarantee_, model.guarantee_.words()
+    guarantee, words = model.guarantee_, model.guarantee_.to_text()
     assert (guarantee.epsilon, guarantee.delta, guarantee.private) == (3.0, 1e-4, True)
     assert guarantee.unit == "each user, with their whole history"
     assert neighbours in guarantee.neighbours.replace("/", "-")
@@ -333,9 +333,9 @@ def test_a_seed_is_no_privacy_and_no_epsilon_is_none() -> None:
 
 
 def test_which_items_were_used_is_part_of_the_guarantee() -> None:
-    kept = private(items=6, random_state=None).fit(R).guarantee_.words()
+    kept = private(items=6, random_state=None).fit(R).guarantee_.to_text()
     assert "which 6 items were kept" in kept
-    listed = private(items=[0, 1, 2, 3], random_state=None).fit(R).guarantee_.words()
+    listed = private(items=[0, 1, 2, 3], random_state=None).fit(R).guarantee_.to_text()
     assert "which of them are used" in listed
 
 
@@ -389,7 +389,7 @@ def test_nothing_that_is_public_about_a_fit_quotes_the_table() -> None:
         said.append(
             (
                 repr(model),
-                model.guarantee_.words(),
+                model.guarantee_.to_text(),
                 str(model.plan_),
                 str(dict(model.space_.settings)),
                 [

@@ -47,12 +47,12 @@ def test_a_space_of_few_items_can_be_judged() -> None:
 
 def test_degrees_that_are_given_and_a_large_delta_are_said_in_the_guarantee() -> None:
     given = private(item_degrees=np.ones(ITEMS)).fit(R)
-    assert "item degrees that were given are public" in given.guarantee_.words()
+    assert "item degrees that were given are public" in given.guarantee_.to_text()
     assert given.space_.settings["item_degrees"] == "given as public"
     released = private(item_degrees="private").fit(R)
-    assert "that were given" not in released.guarantee_.words()
+    assert "that were given" not in released.guarantee_.to_text()
     assert released.space_.settings["item_degrees"] == "released"
-    assert "Delta is more than one over" in private(delta=0.5).fit(R).guarantee_.words()
+    assert "Delta is more than one over" in private(delta=0.5).fit(R).guarantee_.to_text()
 
 
 def test_nothing_is_said_of_a_guarantee_where_there_is_none() -> None:

@@ -133,7 +133,7 @@ def test_ledgers_stand_where_the_noise_does(trust: str, unit: str) -> None:
         assert epsilon_of(ledger.spent_mu, 1e-4) <= 3.0
         assert ledger.spent_mu > 0.95 * Budget(3.0, 1e-4).mu
         assert [charge.label for charge in ledger.charges] == ["item degrees", "covariance"]
-    guarantee, words = model.guarantee_, model.guarantee_.words()
+    guarantee, words = model.guarantee_, model.guarantee_.to_text()
     assert (guarantee.epsilon, guarantee.delta, guarantee.private) == (3.0, 1e-4, True)
     assert guarantee.charges == next(iter(model.ledgers_.values())).charges
     assert ("single interaction" in guarantee.unit) == (unit == "item")

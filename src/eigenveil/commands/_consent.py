@@ -114,7 +114,7 @@ def require_unit(study: "StudyFile", rules: "Policy", path: Path) -> None:
     from eigenveil.params.tables import to_toml as toml_value
 
     unit = study.unit
-    if unit.each == "row":
+    if unit.kind == "row":
         true, keys = "If no person has more than one row in your table", 'unit = "row"'
     elif unit.column is None:
         true, keys = "If that is true of your stream", 'unit = "stream"'
@@ -125,7 +125,7 @@ def require_unit(study: "StudyFile", rules: "Policy", path: Path) -> None:
         )
     require(
         rules.limits.unit is not None,
-        f"--yes needs a policy that says who is protected, and {path} does not. This study protects {unit.words}. {true}, "
+        f"--yes needs a policy that says who is protected, and {path} does not. This study protects {unit.description}. {true}, "
         f"write {keys} under [limits]",
     )
 

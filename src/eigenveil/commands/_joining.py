@@ -197,7 +197,7 @@ def opening(
             settings["withdrawn"] = partial(_withdrawn_in, options.policy)
         agent = _allowed(lambda: make(study, rows, **settings), None if options.dry_run else ledger, study, role)
         # A person should not be asked about a study that the ledger would refuse anyway.
-        ledger.afford(agent.account, life=agent.life)
+        ledger.require_affordable(agent.account, life=agent.life)
         yield Opening(agent=agent, ledger=ledger, replay=replay, rows=rows, voice=voice, view=view)
 
 
@@ -259,7 +259,7 @@ def _take_part(options: JoinOptions, kind: Kind[Agent], opened: Opening[Agent]) 
         results.write(model, holding.rows, holding.carried)
         view.found(model)
 
-    with live_page(options.page, view.page, say=voice.happen, secret=voice.terminal) as voice.page:
+    with live_page(options.page, view.page, say=voice.write_line, secret=voice.terminal) as voice.page:
         learned = _carried(kind, opened, results, deliver, note)
     results.show(voice, learned, role=kind.role)
     write(

@@ -391,11 +391,11 @@ def carried(
             # An error in a task that nobody awaits, after a signal say. asyncio would print a traceback.
             error = context.get("exception")
             if isinstance(error, Exception) and not stop.asked:
-                voice.happen(f"an error outside the study itself: {message_of(error)}", style="yellow")
+                voice.write_line(f"an error outside the study itself: {message_of(error)}", style="yellow")
 
         # Cancelling ends the waiting only: the runner shields the step that the party's thread is in.
         def ending() -> None:
-            voice.happen("ending after the current step; a second signal ends at once", style="yellow")
+            voice.write_line("ending after the current step; a second signal ends at once", style="yellow")
             task.cancel()
 
         async def looking() -> None:
@@ -541,7 +541,7 @@ class Results:
         voice.gap()
         for line in judged(model):
             voice.show(line, [line.plain])
-        voice.show(guarantee_panel(model.guarantee), model.guarantee.words().splitlines())
+        voice.show(guarantee_panel(model.guarantee), model.guarantee.to_text().splitlines())
         voice.say(f"model: {self.model}", whole=True)
         voice.say(f"look at it with: eigenveil inspect {self.model}", style="dim", whole=True)
         voice.say(f"guarantee: {self.guarantee}", whole=True)

@@ -184,7 +184,7 @@ def _found(
         else:
             result = find_bounds(named, **params)
         # The ledger keeps a digest of what was shown.
-        spending.released = result.words().encode()
+        spending.released = result.to_text().encode()
     return result, table.columns, spending
 
 

@@ -147,18 +147,18 @@ def _run(
         _opening(voice, agent, transcript)
 
         def ready(port: int) -> None:
-            voice.happen(f"listening at {listen.rpartition(':')[0]}:{port}")
+            voice.write_line(f"listening at {listen.rpartition(':')[0]}:{port}")
 
         def deliver(learned: "Model") -> None:
             # The model first: `of_this_study` tells by it that a later run may overwrite the outputs.
             learned.save(model)
             write_report(_report(agent, learned), report)
             wrote(model)
-            voice.happen(f"the model is written to {model}; now the sites fetch the result", style="green")
+            voice.write_line(f"the model is written to {model}; now the sites fetch the result", style="green")
             view.lingers(study.patience, learned)
 
         try:
-            with live_page(page, view.page, say=voice.happen, secret=voice.terminal) as live, voice.under(view):
+            with live_page(page, view.page, say=voice.write_line, secret=voice.terminal) as live, voice.under(view):
                 voice.page = live
                 learned = carried(
                     lambda: agent.run(deliver, listen=listen, ready=ready),

@@ -150,7 +150,7 @@ class _Peer(Kind["PeerAgent"]):
         where = self._where(agent)
 
         def ready(port: int) -> None:
-            voice.happen(f"listening at {where.rpartition(':')[0]}:{port}")
+            voice.write_line(f"listening at {where.rpartition(':')[0]}:{port}")
 
         return agent.run(deliver, listen=where, note=note, ready=ready)
 

@@ -115,7 +115,7 @@ def check(
 
 
 def _counted(study: "StudyFile") -> str:
-    return "people" if study.unit.each == "person" else "rows"
+    return "people" if study.unit.kind == "person" else "rows"
 
 
 COMMAND = Group(

@@ -445,7 +445,7 @@ def _lost_words(error: PeersLost, *, missing: str, ended: int) -> str:
     """Who cannot be reached, why the others cannot go on, and what to do. `ended` rounds were complete.
 
     >>> from eigenveil.errors import ParameterError
-    >>> why = ParameterError("Give {restarts} to keep some")
+    >>> why = ParameterError("Contribution {restarts} to keep some")
     >>> _lost_words(PeersLost(("b",), round_=0, why=why), missing="b", ended=0)
     'peers lost in round 1: b cannot be reached, and the others cannot go on: Give --restarts to keep some'
     """

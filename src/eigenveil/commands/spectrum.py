@@ -142,7 +142,7 @@ def _released(
     ):
         named = NamedRows(rows, table.columns, reading.person)
         result = released_spectrum(named, **settings, ledger=spending.ledger)
-        spending.released = result.words().encode()
+        spending.released = result.to_text().encode()
     return result, spending
 
 

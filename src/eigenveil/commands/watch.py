@@ -67,7 +67,7 @@ def recent(lines: list[str]) -> list[str]:
     return retained[::-1]
 
 
-def _told(line: str) -> dict[str, Any]:
+def _summary_of(line: str) -> dict[str, Any]:
     """What a line says, but for when it was written."""
     return {name: value for name, value in json.loads(line).items() if name != "at"}
 
@@ -140,7 +140,7 @@ def served(
         learned = agent.model()
         line, before = current_line(agent), lines_in(lines)
         # A hub without a clock asks every few seconds. As long as nobody has closed a slot, it has nothing new to tell.
-        if before and _told(before[-1]) == _told(line) and (learned is None or model.exists()):
+        if before and _summary_of(before[-1]) == _summary_of(line) and (learned is None or model.exists()):
             return
         if learned is not None:
             learned.save(model)
@@ -160,7 +160,7 @@ def served(
                 lambda: agent.run(
                     show,
                     listen=listen,
-                    ready=lambda port: voice.happen(f"listening at {listen.rpartition(':')[0]}:{port}"),
+                    ready=lambda port: voice.write_line(f"listening at {listen.rpartition(':')[0]}:{port}"),
                 ),
                 voice,
                 left=lambda: f"nothing is lost: the same command goes on from {log}",

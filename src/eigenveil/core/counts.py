@@ -56,7 +56,7 @@ class Bins:
 
     `edges`, (m - 1,), increase. The first cell has no lower end and the last no upper end, so every number has a cell.
 
-    >>> Cells(np.array([-1.0, 1.0, 2.0])).place(np.array([-9.0, 0.0, 1.5, 2.0, 3.0])).tolist()
+    >>> Bins(np.array([-1.0, 1.0, 2.0])).place(np.array([-9.0, 0.0, 1.5, 2.0, 3.0])).tolist()
     [0, 1, 2, 2, 3]
     """
 

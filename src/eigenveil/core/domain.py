@@ -65,7 +65,7 @@ class MissingPolicy:
     questionnaire. With "drop" all are, so that an incomplete row counts as nothing. With "fill" nothing is missing any more:
     `values`, (d,), public, take the place of missing entries. With `less_half`, counts are taken less half of the people.
 
-    >>> gaps = Gaps.grouped(np.array([0, 0, 1]))
+    >>> gaps = MissingPolicy.grouped(np.array([0, 0, 1]))
     >>> gaps.there(Block(np.array([[1.0, np.nan, 3.0], [4.0, 5.0, 6.0]]))).astype(int).tolist()
     [[0, 1], [1, 1]]
     """
@@ -112,8 +112,8 @@ class MissingPolicy:
     def under(self, neighbours: Neighbours) -> "MissingPolicy":
         """The same gaps, with the counts that have the least noise under this relation: see `sensitivity`.
 
-        >>> Gaps.counted(2).under(Neighbours.ADD_REMOVE).less_half, Gaps.counted(2).under(Neighbours.ZERO_OUT).less_half
-        (True, False)
+        >>> MissingPolicy.counted(2).under(Neighbours.ADD_REMOVE).less_half,
+        MissingPolicy.counted(2).under(Neighbours.ZERO_OUT).less_half (True, False)
         """
         return replace(self, less_half=self.divides and neighbours is Neighbours.ADD_REMOVE)
 
@@ -164,7 +164,7 @@ class MissingPolicy:
         Under add/remove the number of people may go along as one more entry. Each has a share of its own
         (`eigenveil.tasks.Totals`).
 
-        >>> Gaps.counted(9).sensitivity(), Gaps.grouped(np.array([0, 0, 1, 1, 2, 2, 2])).sensitivity() ** 2
+        >>> MissingPolicy.counted(9).sensitivity(), MissingPolicy.grouped(np.array([0, 0, 1, 1, 2, 2, 2])).sensitivity() ** 2
         (3.0, 6.0...)
         """
         root = math.sqrt(self.entries)

@@ -185,7 +185,7 @@ class Store(Protocol):
     def committed(self) -> Committed:
         """What they add up to, in all processes."""
 
-    def afford(self, mu: float, *, label: str, unit: PrivacyUnit | None, budget: Budget | None) -> None:
+    def require_affordable(self, mu: float, *, label: str, unit: PrivacyUnit | None, budget: Budget | None) -> None:
         """Raise what `reserve` would raise, and keep nothing."""
 
     def reserve(self, reserve: "Reserve", *, budget: Budget | None, name: str | None, lazy: bool) -> Account:
@@ -234,7 +234,9 @@ class Memory:
         held = (ref() for ref in self._reserves)
         return Committed(self._total.value, math.fsum(reserve.left for reserve in held if reserve is not None))
 
-    def afford(self, mu: float, *, label: str, unit: PrivacyUnit | None, budget: Budget | None = None) -> None:
+    def require_affordable(
+        self, mu: float, *, label: str, unit: PrivacyUnit | None, budget: Budget | None = None
+    ) -> None:
         """Raise unless a charge of `mu` fits next to all others."""
         committed = self.committed()
         if fits(math.fsum((committed.spent, committed.reserved, mu * mu)), self.limit):
@@ -252,7 +254,7 @@ class Memory:
         self, reserve: "Reserve", *, budget: Budget | None = None, name: str | None = None, lazy: bool = False
     ) -> "Memory":
         """Set it aside, or raise."""
-        self.afford(math.sqrt(reserve.left), label=reserve.label, unit=reserve.unit, budget=budget)
+        self.require_affordable(math.sqrt(reserve.left), label=reserve.label, unit=reserve.unit, budget=budget)
         self._reserves = (*(ref for ref in self._reserves if ref() is not None), weakref.ref(reserve))
         return self
 
@@ -405,12 +407,14 @@ delta = 1e-06; nothing was released
         """Where it is kept, for people; empty in memory."""
         return self._store.words()
 
-    def afford(self, mu: float, *, label: str, unit: PrivacyUnit | None = None, budget: Budget | None = None) -> None:
+    def require_affordable(
+        self, mu: float, *, label: str, unit: PrivacyUnit | None = None, budget: Budget | None = None
+    ) -> None:
         """Raise `BudgetExceeded` or `UnitMismatch` if a charge of `mu` cannot be paid now. Nothing is written in either case."""
         self._require_original(label)
         require(0 <= mu < math.inf, f"mu must be finite and not negative, got {mu}")
         self._require_unit(unit, label)
-        self._store.afford(mu, label=label, unit=unit or self.unit, budget=budget)
+        self._store.require_affordable(mu, label=label, unit=unit or self.unit, budget=budget)
 
     def reserve(
         self,
@@ -497,7 +501,7 @@ delta = 1e-06; nothing was released
                 )
                 extra = math.sqrt(max(series.extra(slot, mu * mu), 0.0))
             if reserve is None:
-                self._store.afford(extra, label=label, unit=unit, budget=None)
+                self._store.require_affordable(extra, label=label, unit=unit, budget=None)
             else:
                 reserve._require_room(extra, label)
             if slot is None or extra > 0:

@@ -336,7 +336,7 @@ def _in_tail(digits: int, height: int, extra: int) -> tuple[int, int] | None:
 class RoundedGaussian:
     """A sampler of round(`scale` Z), for any scale up to 2^45. It is immutable, so threads may share one.
 
-    >>> Rounded(1000.0).draw(Noise.seeded(7), 3).tolist()
+    >>> RoundedGaussian(1000.0).draw(Noise.seeded(7), 3).tolist()
     [359, -194, 401]
     """
 

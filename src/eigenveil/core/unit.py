@@ -124,7 +124,7 @@ Each = Literal["row", "person", "interaction"]
 @final
 @dataclass(frozen=True, slots=True)
 class PrivacyUnit:
-    """What a guarantee protects: `each` row, each person, or each single interaction of a user with an item.
+    """What a guarantee protects: `kind` row, each person, or each single interaction of a user with an item.
 
     Neighbouring tables differ in one of them, as `neighbours` says. People are named by a `column` of the table, if it has a
     name. Without people, each row is taken for a different person.
@@ -135,13 +135,13 @@ class PrivacyUnit:
     each person, named by the column "patient_id" (zero-out)
     """
 
-    each: Each
+    kind: Each
     neighbours: Neighbours
     column: str | None = None
 
     def __post_init__(self) -> None:
         require(
-            self.each in ("row", "person", "interaction"), f"a unit is a row, a person or an interaction: {self.each!r}"
+            self.kind in ("row", "person", "interaction"), f"a unit is a row, a person or an interaction: {self.kind!r}"
         )
         require(
             isinstance(self.neighbours, Neighbours),
@@ -149,11 +149,11 @@ class PrivacyUnit:
         )
         single = self.neighbours is Neighbours.INTERACTION
         require(
-            single if self.each == "interaction" else self.neighbours.protects_a_person,
-            f"{self.neighbours.value} is not a relation between tables that differ in one {self.each}",
+            single if self.kind == "interaction" else self.neighbours.protects_a_person,
+            f"{self.neighbours.value} is not a relation between tables that differ in one {self.kind}",
         )
         require(
-            self.column is None or (self.each == "person" and isinstance(self.column, str) and self.column != ""),
+            self.column is None or (self.kind == "person" and isinstance(self.column, str) and self.column != ""),
             "column names the people, and must be text; it is for a person",
         )
 
@@ -165,20 +165,20 @@ class PrivacyUnit:
         return cls("person", neighbours, column) if grouped else cls("row", neighbours)
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """Who or what is protected, without the neighbouring relation."""
-        if self.each == "interaction":
+        if self.kind == "interaction":
             return "each single interaction of a user with an item"
-        if self.each == "row":
+        if self.kind == "row":
             return "each row, taken for a different person"
         return "each person" if self.column is None else f'each person, named by the column "{self.column}"'
 
     def __str__(self) -> str:
-        return f"{self.words} ({self.neighbours.value})"
+        return f"{self.description} ({self.neighbours.value})"
 
     def values(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        return {"each": self.each, "column": self.column, "neighbours": self.neighbours.value}
+        return {"each": self.kind, "column": self.column, "neighbours": self.neighbours.value}
 
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> "PrivacyUnit":

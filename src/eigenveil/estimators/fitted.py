@@ -22,7 +22,7 @@ from eigenveil.data.engines import require_local, stays_there
 from eigenveil.data.people import Withheld
 from eigenveil.errors import ModelFileError, require
 from eigenveil.estimators.checks import warn_if_weak
-from eigenveil.estimators.reading import chosen, read_rows
+from eigenveil.estimators.reading import read_rows, select_columns
 from eigenveil.estimators.terms import divisor_of, model_of
 from eigenveil.estimators.verdict import FitVerdict
 from eigenveil.linalg import Array, Subspace
@@ -392,7 +392,7 @@ class FittedPCA(Likelihood, TransformerMixin, BaseEstimator):
         """Checked rows of a caller, at most `size` at a time."""
         check_is_fitted(self)
         require_local(X, "X")
-        X, _ = chosen(X, self, fitting=False, labels=getattr(self, "feature_names_in_", None))
+        X, _ = select_columns(X, self, fitting=False, labels=getattr(self, "feature_names_in_", None))
         rows = read_rows(self, X, reset=False)
         dim = self.model_.components.shape[1]
         require(rows.shape[1] == dim, f"rows must have {dim} columns, as the model does, got {rows.shape[1]}")
@@ -503,7 +503,7 @@ class FittedPCA(Likelihood, TransformerMixin, BaseEstimator):
     def _names_people(self) -> bool:
         return self.person is not None and not isinstance(self.person, str)
 
-    def _show(
+    def _set_fitted_attributes(
         self,
         subspace: Subspace,
         *,
@@ -569,7 +569,7 @@ class FittedPCA(Likelihood, TransformerMixin, BaseEstimator):
 
     def _warn(self, verdict: FitVerdict) -> None:
         """Say what is wrong with a fit, once all of its attributes are set. What was said before it is not repeated."""
-        for warning in verdict.warned[verdict.n_before :]:
+        for warning in verdict.warned[verdict.n_before_fit :]:
             warnings.warn(warning, stacklevel=4)
 
     def _names(self) -> tuple[str, ...] | None:

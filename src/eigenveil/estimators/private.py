@@ -19,7 +19,7 @@ from eigenveil.data.rows import by_person, counts_people
 from eigenveil.errors import ParameterWarning, require_param
 from eigenveil.estimators.checks import SharedLedger, budget_of, center_of, covariance_for, rank_and_fraction, seed_of
 from eigenveil.estimators.fitted import FittedPCA
-from eigenveil.estimators.reading import chosen, people_at, read_rows
+from eigenveil.estimators.reading import people_at, read_rows, select_columns
 from eigenveil.estimators.terms import Terms, asked_settings, bound_settings, settings_of
 from eigenveil.estimators.verdict import FitVerdict, assess_fit, noise_floor, released_quantities, warnings_before_fit
 from eigenveil.linalg import Array, Subspace
@@ -76,7 +76,7 @@ class Curator:
 
         What a fit does not spend, because it fails or ends early, is given back. The columns may have `names`.
         """
-        study, before = self._study(), self._before()
+        study, before = self._build_fit(), self._early_warnings()
         for warning in before:
             # Before anything is spent, so that a caller who makes an error of it spends nothing.
             warnings.warn(warning, stacklevel=5)
@@ -91,9 +91,9 @@ class Curator:
                 )
         # How much more noise a published calibration added than its share of the budget needs.
         self._overshoot = math.sqrt(study.split.main(result.steps) / study.components_share(result.steps))
-        return self._found(study, result, names, before)
+        return self._build_result(study, result, names, before)
 
-    def _study(self) -> Fit:
+    def _build_fit(self) -> Fit:
         """The whole fit as one task."""
         terms, plan = self.terms, self.terms.plan
         context = TaskContext(neighbours=terms.neighbours, rank=terms.rank, private=terms.private)
@@ -105,7 +105,7 @@ class Curator:
             at_most=self._at_most(),
         )
 
-    def _found(
+    def _build_result(
         self,
         study: Fit,
         result: FitResult,
@@ -141,7 +141,7 @@ class Curator:
             rates=result.rates,
         )
 
-    def _before(self) -> tuple[ParameterWarning, ...]:
+    def _early_warnings(self) -> tuple[ParameterWarning, ...]:
         """What is to be said before anything is spent."""
         terms = self.terms
         if terms.rank is None or self.params.calibration == "paper":
@@ -234,8 +234,8 @@ def plan_of(params: PrivateParams, *, rank: int | None, dim: int, budget: Budget
     if budget is not None and params.calibration == "paper":
         # The paper's noise is the same in every round.
         rounds = len(plan.chosen.plan.shares)
-        chosen = replace(plan.chosen, plan=replace(plan.chosen.plan, shares=(1.0 / rounds,) * rounds))
-        plan = replace(plan, chosen=chosen)
+        exact = replace(plan.chosen, plan=replace(plan.chosen.plan, shares=(1.0 / rounds,) * rounds))
+        plan = replace(plan, chosen=exact)
     return replace(plan, why=DIVIDED, is_explicit=False) if params.missing in ("counts", "groups") else plan
 
 
@@ -386,7 +386,7 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
         params = validate_params(PrivatePCA, self)
         # Before rows are read: a wrong budget is refused at once.
         budget = budget_of(params.epsilon, params.delta)
-        X, person = chosen(X, params, fitting=True)
+        X, person = select_columns(X, params, fitting=True)
         rows = read_rows(self, X, reset=True, ensure_min_samples=2, ensure_min_features=2)
         if person is not None:
             rows = by_person(rows, person)
@@ -403,7 +403,7 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
         # Results are set together, after the fit: one that fails leaves those of the fit before it.
         self.ledger_ = ledger
         self.plan_ = plan
-        self._show(
+        self._set_fitted_attributes(
             result.subspace,
             trace=result.trace,
             people=result.count,

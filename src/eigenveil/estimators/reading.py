@@ -50,13 +50,13 @@ from eigenveil.tasks.fit.gaps import rule_of
 __all__ = [
     "Columns",
     "SiteInfo",
-    "chosen",
     "column_names",
     "people_at",
     "person_in",
     "read_rows",
     "read_site",
     "read_sites",
+    "select_columns",
 ]
 
 
@@ -89,7 +89,7 @@ def read_rows(estimator: Any, X: Any, *, reset: bool, **checks: int) -> Rows:
     return as_rows(checked_array(estimator, X, reset=reset, gaps=gaps, **checks))
 
 
-def chosen(X: Any, params: Any, *, fitting: bool, labels: Any = None, alike: bool = False) -> tuple[Any, Any]:
+def select_columns(X: Any, params: Any, *, fitting: bool, labels: Any = None, alike: bool = False) -> tuple[Any, Any]:
     """The columns of a table `X` that `params` names, with its text as 0 and 1, and the identifiers of people, one per row.
 
     Only a fit needs identifiers. After it, `labels` are the names it found, and a table may have its columns in any order and
@@ -178,7 +178,7 @@ def _as_arrow_column(X: Any, name: str) -> Any:
 
 
 def _chosen_there(engine: Engine, X: Any, params: Any, *, fitting: bool, labels: Any) -> tuple[Any, Any]:
-    """As `chosen`, for a collection that stays where it is: columns are chosen, checked and weighted by person there."""
+    """As `select_columns`, for a collection that stays where it is: columns are chosen, checked and weighted by person there."""
     assert engine.columns is not None and engine.frame is not None
     names = engine.columns(X)
     gaps = getattr(params, "missing", "refuse") != "refuse"
@@ -323,7 +323,7 @@ def read_site(estimator: Any, name: str, X: Any, columns: Columns | None) -> tup
     for learnt in ("n_features_in_", "feature_names_in_"):
         reader.__dict__.pop(learnt, None)
     try:
-        X, ids = (X, None) if isinstance(X, Symmetric) else chosen(X, reader, fitting=True)
+        X, ids = (X, None) if isinstance(X, Symmetric) else select_columns(X, reader, fitting=True)
         names = None if isinstance(X, Symmetric) else column_names(X)
         if names is not None and columns is not None and columns.names is not None:
             _require_columns(names, columns.first, columns.names)

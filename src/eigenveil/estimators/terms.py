@@ -96,8 +96,8 @@ class Terms:
             search=bounds.search,
             count=self.people is None,
             trace=self.needs_trace,
-            bound=bounds.find,
-            units=bounds.units,
+            bound=bounds.finds_bound,
+            units=bounds.finds_scale,
             observed=bounds.gaps is not None and bounds.gaps.divides,
         )
 
@@ -150,9 +150,9 @@ def bound_settings(
 
     Flat columns, which are not standardised, are listed by their place from zero.
     """
-    if bounds.find:
+    if bounds.finds_bound:
         return {"row_bound": row_bound, "bound_from": "found privately"}
-    if bounds.units:
+    if bounds.finds_scale:
         flat = list(flat_columns(bounds, units))
         # Without privacy nothing is clipped unless the caller said so.
         finite = row_bound is not None and math.isfinite(row_bound)

@@ -73,7 +73,7 @@ class FitVerdict:
 
     The `fill` is the released mean squared norm of the clipped rows over the squared row bound, None if rows had no bound. About
     `clipped` of the people have rows beyond it, None if norms were not released; `norms` and `outliers` are as in `Center`. The
-    first `n_before` of the warnings were given before the fit.
+    first `n_before_fit` of the warnings were given before the fit.
     """
 
     noise_floor: float = 0.0
@@ -82,7 +82,7 @@ class FitVerdict:
     norms: tuple[float, ...] | None = None
     outliers: Outliers | None = None
     warned: tuple[ParameterWarning, ...] = ()
-    n_before: int = 0
+    n_before_fit: int = 0
 
 
 @final
@@ -157,7 +157,7 @@ def _mean_spike(study: Fit, result: FitResult) -> float:
         return 0.0
     people = max(result.people, 1.0)
     # A search for the bound, or for units, ends with the mean inside what it found.
-    searched = study.bounds.find or study.bounds.units
+    searched = study.bounds.finds_bound or study.bounds.finds_scale
     reach = result.domain.radius if searched else study.bounds.mean_bound
     sum_noise = study.multiplier * sum_sensitivity(reach, study.neighbours)
     entry = sum_noise / math.sqrt(study.split.mean[result.steps - 1])
@@ -219,12 +219,12 @@ def unclear_columns(gaps: MissingPolicy | None, rates: Array | None, *, noise: f
 
 def scaled_by(bounds: RowBounds) -> Literal["given", "private"] | None:
     """Where the units of the columns come from, None if they are left as they are."""
-    return "private" if bounds.units else None if bounds.scale is None else "given"
+    return "private" if bounds.finds_scale else None if bounds.scale is None else "given"
 
 
 def flat_columns(bounds: RowBounds, units: Array | None) -> tuple[int, ...]:
     """The places of columns, from zero, in which a private search for units found hardly any spread."""
-    if not bounds.units or units is None:
+    if not bounds.finds_scale or units is None:
         return ()
     return tuple(np.flatnonzero(are_flat(units)).tolist())
 
@@ -232,9 +232,9 @@ def flat_columns(bounds: RowBounds, units: Array | None) -> tuple[int, ...]:
 def at_edge(bounds: RowBounds, center: Array, *, steps: int, max_steps: int) -> bool:
     """Whether a mean, (d,), that was found in `steps` of `max_steps` lies where the search ends. The true one may lie beyond."""
     # In a box every mean is within reach, and a search for units takes as many steps as that needs.
-    if steps < max(max_steps, 1) or bounds.low is not None or bounds.units:
+    if steps < max(max_steps, 1) or bounds.low is not None or bounds.finds_scale:
         return False
-    if bounds.find:
+    if bounds.finds_bound:
         # A search for a bound looks everywhere and gets nearer in each step, so it ends with its steps. Around a given center
         # there is one step, and no mean to reach.
         return max_steps > 1
@@ -261,7 +261,7 @@ def assess_fit(
     Bounds and units that are found privately are recommended only if such a fit `finds` them.
     """
     if fit is None or not math.isfinite(fit.radius):
-        return FitVerdict(warned=before, n_before=len(before))
+        return FitVerdict(warned=before, n_before_fit=len(before))
     warned = (
         *before,
         *_warned(fit, settings, names, budget, finds=finds),
@@ -280,7 +280,7 @@ def assess_fit(
         norms=fit.norms,
         outliers=fit.outliers,
         warned=warned,
-        n_before=len(before),
+        n_before_fit=len(before),
     )
 
 
@@ -566,8 +566,8 @@ def warnings_before_fit(
         radius = bounds.row_bound if math.isfinite(bounds.row_bound) else 1.0
         more |= {
             "search": bounds.search,
-            "row_bound": None if bounds.find else radius,
-            "scale": "private" if bounds.units else None,
+            "row_bound": None if bounds.finds_bound else radius,
+            "scale": "private" if bounds.finds_scale else None,
         }
     facts = Facts(
         dim=dim,

@@ -91,7 +91,7 @@ class StudyBudget:
     - Budgets attach to `dataset`, a declared name, for as long as it is used.
     - `mu` is the most it may spend, in Gaussian-DP terms. It is infinite where epsilon and delta are None, which means no
       privacy: an exact result, or a rehearsal with a known seed.
-    - `beyond` is what it takes of delta on top of what mu accounts for.
+    - `extra_delta` is what it takes of delta on top of what mu accounts for.
     - `party` is who takes part: one party must not repeat what another has said.
     - `unit` is what it protects. It may be None where there is no privacy, and for a charge by hand: that is of the kind of
       the others.
@@ -104,7 +104,7 @@ class StudyBudget:
     ...     epsilon=1.0,
     ...     delta=1e-6,
     ...     mu=0.23,
-    ...     beyond=1e-9,
+    ...     extra_delta=1e-9,
     ... ).private
     True
     """
@@ -116,7 +116,7 @@ class StudyBudget:
     epsilon: float | None
     delta: float | None
     mu: float
-    beyond: float = 0.0
+    extra_delta: float = 0.0
     party: str = ""
     unit: PrivacyUnit | None = None
 
@@ -139,7 +139,7 @@ class StudyBudget:
             math.isinf(self.mu) == (self.epsilon is None),
             f"mu must be infinite exactly where epsilon is None, got mu = {self.mu} with epsilon = {self.epsilon}",
         )
-        require(0 <= self.beyond < 1, f"beyond must lie in [0, 1), got {self.beyond}")
+        require(0 <= self.extra_delta < 1, f"extra_delta must lie in [0, 1), got {self.extra_delta}")
 
     @property
     def private(self) -> bool:
@@ -154,22 +154,22 @@ class StudyBudget:
     def same(self, other: "StudyBudget") -> bool:
         """Whether these are the same terms, but for rounding: another version of a library may round differently."""
         near = all(
-            # The absolute tolerance is for `beyond`, which may be zero or as small as a probability of failure.
+            # The absolute tolerance is for `extra_delta`, which may be zero or as small as a probability of failure.
             math.isclose(left, right, rel_tol=_OTHER_MACHINES, abs_tol=1e-18)
-            for left, right in ((self.mu, other.mu), (self.beyond, other.beyond))
+            for left, right in ((self.mu, other.mu), (self.extra_delta, other.extra_delta))
         )
-        return near and replace(self, mu=other.mu, beyond=other.beyond) == other
+        return near and replace(self, mu=other.mu, extra_delta=other.extra_delta) == other
 
     def values(self) -> dict[str, Any]:
         """Plain values for an entry; an infinite mu is null."""
-        named = {name: getattr(self, name) for name in ("title", "trust", "epsilon", "delta", "beyond", "party")}
-        return {**named, "mu": _finite(self.mu), **_unit_values(self.unit)}
+        named = {name: getattr(self, name) for name in ("title", "trust", "epsilon", "delta", "party")}
+        return {**named, "beyond": self.extra_delta, "mu": _finite(self.mu), **_unit_values(self.unit)}
 
     @classmethod
     def of(cls, study: str, dataset: str, values: Mapping[str, Any]) -> "StudyBudget":
         """The account that an entry records."""
         read = {**values, "mu": _number(values["mu"]), "unit": _unit_from(values)}
-        return cls(study=study, dataset=dataset, **read)
+        return cls(study=study, dataset=dataset, extra_delta=read.pop("beyond"), **read)
 
 
 @final
@@ -177,11 +177,11 @@ class StudyBudget:
 class StudyStep:
     """One step of a study: the message that came, what was said to it, byte for byte, and what that cost.
 
-    `is_stored` is False where the bytes are no longer stored, or never were; then `came` and `replies` are empty.
+    `is_stored` is False where the bytes are no longer stored, or never were; then `incoming` and `replies` are empty.
     """
 
     number: int
-    came: bytes = field(repr=False)
+    incoming: bytes = field(repr=False)
     replies: tuple[bytes, ...] = field(repr=False)
     charges: tuple[Charge, ...]
     is_stored: bool = True
@@ -207,18 +207,18 @@ class StudyRecord:
 class StudyBalance:
     """How a study stands after an entry: what it may spend, what it has spent, and what of that counts for its dataset.
 
-    `square` is the sum of mu^2 charged; `said` whether anything has left. Every entry that changes a standing repeats it,
+    `square` is the sum of mu^2 charged; `has_released` whether anything has left. Every entry that changes a standing repeats it,
     so the last entry of a study has all of it, sealed. `exact` is that sum without rounding: it decides, and is in no entry,
     because it follows from the charges. `rounding` is the tolerance by which charges may exceed the reserve.
     """
 
     mu: float
-    beyond: float
+    extra_delta: float
     life: Budget | None
     state: State = "open"
     entries: int = 0
     square: float = 0.0
-    said: bool = False
+    has_released: bool = False
     unit: PrivacyUnit | None = None
     exact: ExactSum = field(default=ExactSum(), compare=False, repr=False)
     rounding: float = field(default=ROUNDING, compare=False, repr=False)
@@ -227,12 +227,12 @@ class StudyBalance:
     def new(cls, account: StudyBudget, life: Budget | None) -> "StudyBalance":
         """How a study stands that is joined with this account."""
         rounding = ROUNDING if account.trust == CURATOR else _OTHER_MACHINES
-        return cls(mu=account.mu, beyond=account.beyond, life=life, unit=account.unit, rounding=rounding)
+        return cls(mu=account.mu, extra_delta=account.extra_delta, life=life, unit=account.unit, rounding=rounding)
 
     @property
     def guarantees(self) -> bool:
         """Whether it has a guarantee that counts: not without privacy, and not if it ended before anything was released."""
-        return math.isfinite(self.mu) and (self.counts > 0 or self.beyond > 0)
+        return math.isfinite(self.mu) and (self.counts > 0 or self.extra_delta > 0)
 
     @property
     def counts(self) -> float:
@@ -244,7 +244,7 @@ class StudyBalance:
         if self.state == "open":
             return self.mu * self.mu
         if math.isinf(self.mu):
-            return math.inf if self.said else 0.0
+            return math.inf if self.has_released else 0.0
         # `charged` lets rounding exceed the reserve a little; that little is not counted either.
         return min(self.square, self.mu * self.mu)
 
@@ -258,7 +258,7 @@ class StudyBalance:
     @property
     def spent(self) -> float:
         """The mu of what has been released; infinite where anything left without privacy."""
-        return math.inf if math.isinf(self.mu) and self.said else math.sqrt(self.square)
+        return math.inf if math.isinf(self.mu) and self.has_released else math.sqrt(self.square)
 
     def charged(self, charges: Sequence[Charge], *, sends: bool) -> "StudyBalance":
         """After one more step; `BudgetExceeded` if its charges do not fit in what is reserved."""
@@ -275,7 +275,9 @@ class StudyBalance:
                 f"charges of mu = {mu:.4g} on top of mu = {math.sqrt(self.square):.4g} already spent exceed the "
                 f"mu = {self.mu:.4g} reserved for the study. Nothing was written and nothing may leave"
             )
-        return replace(self, entries=self.entries + 1, square=square, exact=exact, said=self.said or sends)
+        return replace(
+            self, entries=self.entries + 1, square=square, exact=exact, has_released=self.has_released or sends
+        )
 
     def closed(self, state: State) -> "StudyBalance":
         """After the study ended."""
@@ -283,14 +285,15 @@ class StudyBalance:
 
     def values(self) -> dict[str, Any]:
         """Plain values for an entry; infinite numbers are null."""
-        named = {name: getattr(self, name) for name in ("beyond", "state", "entries", "square", "said")}
-        return {**named, "mu": _finite(self.mu), "life": life_values(self.life), **_unit_values(self.unit)}
+        named = {name: getattr(self, name) for name in ("state", "entries", "square")}
+        sums = {"mu": _finite(self.mu), "beyond": self.extra_delta, "said": self.has_released}
+        return {**named, **sums, "life": life_values(self.life), **_unit_values(self.unit)}
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "StudyBalance":
         """The standing that an entry records."""
         read = {**values, "mu": _number(values["mu"]), "life": life_from(values["life"]), "unit": _unit_from(values)}
-        return cls(**read)
+        return cls(extra_delta=read.pop("beyond"), has_released=read.pop("said"), **read)
 
 
 @final
@@ -298,13 +301,13 @@ class StudyBalance:
 class OtherStudies:
     """All studies of a dataset: how many, the sum of squared mu that counts, and the sum of what goes beyond.
 
-    >>> Together.of([Standing(mu=3.0, beyond=1e-9, life=None), Standing(mu=4.0, beyond=0.0, life=None)])
-    Together(studies=2, counts=25.0, beyond=1e-09)
+    >>> OtherStudies.of([StudyBalance(mu=3.0, extra_delta=1e-9, life=None), StudyBalance(mu=4.0, extra_delta=0.0, life=None)])
+    Together(studies=2, counts=25.0, extra_delta=1e-09)
     """
 
     studies: int
     counts: float
-    beyond: float
+    extra_delta: float
     # What decides: the same sum as `counts`, of charges that were not rounded before.
     exact: float = field(default=0.0, compare=False, repr=False)
 
@@ -321,11 +324,11 @@ class OtherStudies:
         if life is None or math.isinf(life.epsilon):
             return True
         # The delta that masks may fail with is gone whatever epsilon is, so only the rest of delta is left for mu.
-        return self.beyond < life.delta and fits(self.exact, limit_of(life, self.beyond))
+        return self.extra_delta < life.delta and fits(self.exact, limit_of(life, self.extra_delta))
 
     def values(self) -> dict[str, Any]:
         """Plain values for an entry; an infinite sum is null."""
-        return {"studies": self.studies, "counts": _finite(self.counts), "beyond": self.beyond}
+        return {"studies": self.studies, "counts": _finite(self.counts), "beyond": self.extra_delta}
 
 
 @final
@@ -335,8 +338,8 @@ class RunningTotal:
     >>> from eigenveil.core.unit import Neighbours
     >>> total, row = RunningTotal(), PrivacyUnit("row", Neighbours.ADD_REMOVE)
     >>> for mu in (0.1, 0.2, 0.3):
-    ...     total.change(None, Standing(mu=mu, beyond=0.0, life=None, unit=row))
-    >>> total.together == Together.of(Standing(mu=mu, beyond=0.0, life=None, unit=row) for mu in (0.3, 0.1, 0.2))
+    ...     total.change(None, StudyBalance(mu=mu, extra_delta=0.0, life=None, unit=row))
+    >>> total.together == OtherStudies.of(StudyBalance(mu=mu, extra_delta=0.0, life=None, unit=row) for mu in (0.3, 0.1, 0.2))
     True
     """
 
@@ -359,7 +362,7 @@ class RunningTotal:
                 studies, counts, beyond = (
                     studies + sign,
                     counts.add(standing.counts, sign),
-                    beyond.add(standing.beyond, sign),
+                    beyond.add(standing.extra_delta, sign),
                 )
                 exact = ExactSum(exact.units + sign * own.units, exact.infinite + sign * own.infinite)
         return studies, counts, beyond, exact
@@ -368,13 +371,13 @@ class RunningTotal:
     def together(self) -> OtherStudies:
         """The sums over all studies."""
         return OtherStudies(
-            studies=self._studies, counts=self._counts.value, beyond=self._beyond.value, exact=self._exact.value
+            studies=self._studies, counts=self._counts.value, extra_delta=self._beyond.value, exact=self._exact.value
         )
 
     def after(self, before: StudyBalance | None, after: StudyBalance) -> OtherStudies:
         """What the sums would be after a change."""
         studies, counts, beyond, exact = self._sums(before, after)
-        return OtherStudies(studies=studies, counts=counts.value, beyond=beyond.value, exact=exact.value)
+        return OtherStudies(studies=studies, counts=counts.value, extra_delta=beyond.value, exact=exact.value)
 
     @property
     def units(self) -> set[PrivacyUnit]:
@@ -429,13 +432,13 @@ def _refuse(
         raise BudgetExceeded(
             f"{opening}: a study without privacy was joined before, so no guarantee can be kept any more. {allowed}"
         )
-    if total.beyond >= life.delta:
+    if total.extra_delta >= life.delta:
         raise BudgetExceeded(
-            f"{opening}: masks that may fail already take {total.beyond - standing.beyond:.4g} of delta, and the study asks "
-            f"for {standing.beyond:.4g} more. {allowed}"
+            f"{opening}: masks that may fail already take {total.extra_delta - standing.extra_delta:.4g} of delta, and the study "
+            f"asks for {standing.extra_delta:.4g} more. {allowed}"
         )
     # All numbers as epsilon at the same delta, so that the reader can compare them.
-    delta = life.delta - total.beyond
+    delta = life.delta - total.extra_delta
     spent = math.sqrt(math.fsum(other.square for other in others))
     reserved = math.sqrt(math.fsum(other.counts for other in others if other.state == "open"))
     numbers = ((spent, "spent"), (reserved, "reserved by open studies"), (standing.mu, "asked"))
@@ -464,9 +467,9 @@ def _unit_from(values: Mapping[str, Any]) -> PrivacyUnit | None:
     return PrivacyUnit.read(values["unit"]) if "unit" in values else None
 
 
-def limit_of(life: Budget, beyond: float) -> float:
+def limit_of(life: Budget, extra_delta: float) -> float:
     """The mu that a total budget allows, where so much of delta is taken."""
-    return _mu_for(life.epsilon, life.delta - beyond) if beyond < life.delta else 0.0
+    return _mu_for(life.epsilon, life.delta - extra_delta) if extra_delta < life.delta else 0.0
 
 
 def _finite(number: float) -> float | None:

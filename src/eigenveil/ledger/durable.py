@@ -238,7 +238,7 @@ class DurableLedger:
                 self._key = table.key_of(tables)
         return self._key
 
-    def afford(self, account: StudyBudget, *, life: Budget | None) -> None:
+    def require_affordable(self, account: StudyBudget, *, life: Budget | None) -> None:
         """Raise what `join` would raise for a study that does not fit: `UnitMismatch` or `BudgetExceeded`. Writes nothing."""
         with self._looking() as (_, books):
             self._require_fits(account, StudyBalance.new(account, life), books)

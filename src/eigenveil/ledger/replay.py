@@ -297,7 +297,7 @@ class DatasetState:
     - `spent` is the mu of everything released so far.
     - `reserved` is what open studies may spend, including what they have spent.
     - `counted` is what counts in total: the reserve of open studies and what closed ones spent.
-    - `beyond` comes on top, out of delta.
+    - `extra_delta` comes on top, out of delta.
     - `life` is the total budget that the last study was joined under.
     - `unit` is what all of this protects. None if nothing is counted yet.
     """
@@ -308,7 +308,7 @@ class DatasetState:
     spent: float
     reserved: float
     counted: float
-    beyond: float
+    extra_delta: float
     life: Budget | None
     unit: PrivacyUnit | None = None
 
@@ -327,7 +327,7 @@ class DatasetState:
             spent=math.sqrt(math.fsum(standing.spent**2 for standing in standings)),
             reserved=math.sqrt(OtherStudies.of(still).counts),
             counted=math.sqrt(total.counts),
-            beyond=total.beyond,
+            extra_delta=total.extra_delta,
             life=life,
             unit=next(iter(units), None),
         )
@@ -338,10 +338,10 @@ class DatasetState:
         return math.isinf(self.counted)
 
     def epsilon(self, delta: float, *, mu: float | None = None) -> float:
-        """The epsilon of what was spent (or of `mu`) at `delta`; infinite where `beyond` leaves nothing of delta."""
+        """The epsilon of what was spent (or of `mu`) at `delta`; infinite where `extra_delta` leaves nothing of delta."""
         require(0 < delta < 1, f"delta must lie in (0, 1), got {delta}")
-        # Masks may fail with probability `beyond` whatever epsilon is, so only the rest of delta is for the noise.
-        left = delta - self.beyond
+        # Masks may fail with probability `extra_delta` whatever epsilon is, so only the rest of delta is for the noise.
+        left = delta - self.extra_delta
         return epsilon_of(self.spent if mu is None else mu, left) if left > 0 else math.inf
 
 

@@ -200,7 +200,7 @@ class FileStore:
     @property
     def limit(self) -> float:
         """What masks of studies may fail with is gone from delta."""
-        return limit_of(self.life, self.state().beyond)
+        return limit_of(self.life, self.state().extra_delta)
 
     @property
     def unit(self) -> PrivacyUnit | None:
@@ -220,14 +220,16 @@ class FileStore:
         spent = state.spent * state.spent
         return Committed(spent, max(0.0, state.counted * state.counted - spent) if state.open else 0.0)
 
-    def afford(self, mu: float, *, label: str, unit: PrivacyUnit | None, budget: Budget | None = None) -> None:
+    def require_affordable(
+        self, mu: float, *, label: str, unit: PrivacyUnit | None, budget: Budget | None = None
+    ) -> None:
         """Raise what `reserve` would raise."""
         self.require(self._terms(mu, label, unit, budget))
 
     def require(self, terms: StudyBudget) -> None:
         """Refuse a study that `join` would refuse."""
         with self._advising(terms):
-            self.lasting().afford(terms, life=self.life)
+            self.lasting().require_affordable(terms, life=self.life)
 
     def reserve(
         self, reserve: Reserve, *, budget: Budget | None = None, name: str | None = None, lazy: bool = False
@@ -267,7 +269,7 @@ class FileStore:
         except BudgetExceeded as error:
             lasting = self.lasting()
             state = lasting.dataset(terms.dataset)
-            left = math.sqrt(max(limit_of(self.life, state.beyond) ** 2 - state.counted**2, 0.0))
+            left = math.sqrt(max(limit_of(self.life, state.extra_delta) ** 2 - state.counted**2, 0.0))
             assert terms.delta is not None
             epsilon = largest_epsilon(left, terms.delta)
             enough = "What is left is too little for another release"
@@ -275,7 +277,7 @@ class FileStore:
                 with suppress(BudgetExceeded):
                     # Tried, because nothing else says exactly what the ledger accepts.
                     smaller = replace(terms, epsilon=epsilon, mu=mu_for(epsilon, terms.delta))
-                    lasting.afford(smaller, life=self.life)
+                    lasting.require_affordable(smaller, life=self.life)
                     enough = f"What is left is enough for {self.spelling('epsilon', epsilon)}"
             if state.open:
                 command = f"eigenveil ledger close {shlex.quote(str(self.path))} NAME"

@@ -145,7 +145,7 @@ def steps_of(tables: Tables, books: Replay, study: str) -> Iterator[StudyStep]:
         _require_kept(books, entry, pruned, is_stored=is_stored)
         yield StudyStep(
             number=number,
-            came=stored[0] if is_stored else b"",
+            incoming=stored[0] if is_stored else b"",
             replies=tuple(stored[1:]),
             charges=charges_in(entry.body),
             is_stored=is_stored,

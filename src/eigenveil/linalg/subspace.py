@@ -97,7 +97,7 @@ def expected_captured_variance(eigenvalues: Array, *, entry: float, dim: int) ->
     of itself. Below v = sqrt(dim) entry it keeps nothing. These are the overlaps of spiked matrices (Benaych-Georges
     and Nadakuditi 2011).
 
-    >>> found_share(np.array([10.0, 1.0]), entry=0.5, dim=16)
+    >>> expected_captured_variance(np.array([10.0, 1.0]), entry=0.5, dim=16)
     0.87...
     """
     with np.errstate(divide="ignore", over="ignore"):

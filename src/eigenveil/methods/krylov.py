@@ -218,7 +218,7 @@ class KrylovSum(ProductTask[KrylovState]):
             return bool(state.basis.shape[1] == 0)
         return tie_at(state.values, rank=self.rank)
 
-    def without(self, state: KrylovState) -> KrylovState:
+    def after_dropout(self, state: KrylovState) -> KrylovState:
         """A new start from the Ritz vectors, with rounds counted from zero: H contains products with rows that have left.
 
         A little of `begin` is mixed in, because the start might lie in a space that only the lost rows spanned.

@@ -249,7 +249,7 @@ class Policy:
 
     def refusals_of_rows(self, count: int, unit: PrivacyUnit) -> list[str]:
         """Why a table of so many rows, or people, is too small. The number is private, so the reason does not say it."""
-        min_count, what = self.limits.rows, "people" if unit.each == "person" else "rows"
+        min_count, what = self.limits.rows, "people" if unit.kind == "person" else "rows"
         if count >= min_count:
             return []
         return [f"[limits] rows: a table must have at least {min_count} {what}, and this one has fewer"]
@@ -266,7 +266,7 @@ class Policy:
         elif unit == "row" and named is not None:
             yield f'[limits] unit = "row": the study protects people, by the column {named!r}, and not rows'
         # Only a stream has people without a column: those of a device, or of several slots.
-        people = study.unit.each == "person" and named is None
+        people = study.unit.kind == "person" and named is None
         if unit == "row" and people:
             yield '[limits] unit = "row": the study protects people in several slots. If yours are, write unit = "stream"'
         elif unit == "stream" and not people:
@@ -421,7 +421,7 @@ def _unit_lines(study: StudyFile | None) -> Iterator[str]:
         # The coordinator cannot know the table of this site, so what the study says is not taken over.
         asks = f"From the study {study.name!r}, NOT CHECKED YET."
         yield from comment(f"{asks} Remove the # if it is true of your table:")
-    if study is not None and study.unit.each == "person":
+    if study is not None and study.unit.kind == "person":
         unit = "stream" if person is None else "person"
     yield f"# unit = {toml_value(unit)}"
     if person is not None:

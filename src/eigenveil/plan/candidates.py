@@ -83,7 +83,7 @@ def candidate_of(facts: Facts, method: str) -> Candidate:
     >>> from eigenveil.plan.spectrum import Spectrum
     >>> from eigenveil.core.accounting import Budget
     >>> facts = Facts(dim=50, rank=3, people=10_000, budget=Budget(1.0, 1e-6), spectrum=Spectrum.guessed(50), sites=16)
-    >>> candidate_of(facts, "site/covariance").louder, round(candidate_of(facts, "masked/covariance").louder, 3)
+    >>> candidate_of(facts, "site/covariance").noise_inflation, round(candidate_of(facts, "masked/covariance").noise_inflation, 3)
     (4.0, 1.0...)
     """
     setting, name = parts_of(method)

@@ -49,7 +49,7 @@ class Guarantee:
     `neighbours` describes `relation`, the value of a `Neighbours`. For programs, `protects` says both. A known
     seed (`reproducible`) means that nobody is protected.
 
-    `print` shows one page, 80 columns wide. `words` is the same text, one paragraph a line.
+    `print` shows one page, 80 columns wide. `to_text` is the same text, one paragraph a line.
 
     >>> print(Guarantee.none("exact PCA was asked for"))
     No privacy: exact PCA was asked for.
@@ -125,7 +125,7 @@ class Guarantee:
             if sentences := tuple(_sentence(text) for text in texts if text):
                 yield label, sentences
 
-    def words(self) -> str:
+    def to_text(self) -> str:
         """The whole guarantee as text, one paragraph a line."""
         return self._page(_UNBROKEN)
 

@@ -220,7 +220,7 @@ class SlotHub(Asker):
             self._newest += 1
         if self._newest > self._last_tick:
             self.result = self.state
-            return self._told()
+            return self._announce_result()
         older = range(max(0, self._newest - self._window), min(self._newest, last + 1))
         # Under masks a late part is lost: masks of a round serve one list of survivors.
         again = [] if self._exchanges is not None else [slot for slot in older if self.missing(slot)]

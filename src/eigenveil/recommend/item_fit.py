@@ -155,12 +155,12 @@ class ItemFit(FitTask[ItemState, Array, FoundItems]):
                 weights.shape == ((self._used,) if self.weigh else (0,)),
                 "the question's weights do not match its items",
             )
-        task, inner = self._asked(question)
+        task, inner = self._unwrap_question(question)
         task.require_question(inner)
 
     def work(self, question: Question, rows: Rows, mechanism: Mechanism) -> Array:
         """The part of the stage's task, for the stage's portion of the budget."""
-        task, inner = self._asked(question)
+        task, inner = self._unwrap_question(question)
         return task.work(inner, rows, self._portion(question.stage, mechanism))
 
     def combine(self, left: Array, right: Array) -> Array:
@@ -174,7 +174,7 @@ class ItemFit(FitTask[ItemState, Array, FoundItems]):
     def part(self, question: Question, arrays: tuple[Array, ...]) -> Array:
         """The one array, of the right shape; rounded to the grid where noise is added to a sum of several sites'
         parts."""
-        task, inner = self._asked(question)
+        task, inner = self._unwrap_question(question)
         part = task.part(inner, arrays)
         # Otherwise lying sites could make the rounding of the sum depend on one person
         # (docs/decisions/0008-parties.md).
@@ -182,12 +182,12 @@ class ItemFit(FitTask[ItemState, Array, FoundItems]):
 
     def has_symmetric_parts(self, question: Question) -> bool:
         """As for the stage's task."""
-        task, inner = self._asked(question)
+        task, inner = self._unwrap_question(question)
         return task.has_symmetric_parts(inner)
 
     def as_sum(self, question: Question) -> tuple[AnySum, Question, float]:
         """The stage's task, with the stage's portion of the budget."""
-        task, inner = self._asked(question)
+        task, inner = self._unwrap_question(question)
         return task, inner, self._fraction(question.stage)
 
     def advance(self, state: ItemState, total: Array, mechanism: Mechanism, *, stretch: float = 1.0) -> ItemState:
@@ -232,7 +232,7 @@ class ItemFit(FitTask[ItemState, Array, FoundItems]):
         """Never: every site's users are in every round."""
         return False
 
-    def without(self, state: ItemState) -> ItemState | None:
+    def after_dropout(self, state: ItemState) -> ItemState | None:
         """Restart where no budget was spent: every product so far contains the histories of sites that have left."""
         return self.start() if self.begins_again else None
 
@@ -269,7 +269,7 @@ class ItemFit(FitTask[ItemState, Array, FoundItems]):
     def _fraction(self, stage: str) -> float:
         return self.degrees_share if stage == "degrees" else 1.0 - self.degrees_share
 
-    def _asked(self, question: Question) -> tuple[AnySum, Question]:
+    def _unwrap_question(self, question: Question) -> tuple[AnySum, Question]:
         """The stage's task and its own question."""
         if question.stage == "degrees":
             return self._degrees(), Question(question.step, question.arrays)

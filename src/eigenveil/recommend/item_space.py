@@ -398,7 +398,7 @@ class ItemSpace:
         arrays |= {name: np.ascontiguousarray(v) for name in _MORE if (v := getattr(self, name)) is not None}
         header = {
             "guarantee": self.guarantee.to_dict(),
-            "guarantee_in_words": self.guarantee.words(),
+            "guarantee_in_words": self.guarantee.to_text(),
             "recommendations": self.note,
             "dim": self.dim,
             "items": list(self.items) if self.items is not None else None,

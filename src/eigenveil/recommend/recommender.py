@@ -189,7 +189,7 @@ class PrivateRecommender(PartiesLedger, RecommenderParams, BaseEstimator):
             self.unfinished_ = Unfinished(tuple(federation.rounds), dict(federation.ledgers), federation.refused)
         # Only a fit that did not end keeps it.
         del self.unfinished_
-        return self._show(fit, result)
+        return self._set_fitted_attributes(fit, result)
 
     @ignore_float_errors
     def recommend(self, row: Any, n: int = 20) -> Any:
@@ -386,7 +386,7 @@ class PrivateRecommender(PartiesLedger, RecommenderParams, BaseEstimator):
         # The noise counts on the survivors that do not collude. If all sites are in the sum, it has more.
         return 1.0 if masks is None else math.sqrt(count / (masks[0] - masks[1]))
 
-    def _show(self, fit: "_Prepared", result: FoundItems) -> "PrivateRecommender":
+    def _set_fitted_attributes(self, fit: "_Prepared", result: FoundItems) -> "PrivateRecommender":
         federation, study = fit.federation, fit.federation.study
         assert isinstance(study, ItemFit)
         columns = np.arange(study.dim) if result.columns is None else result.columns

@@ -353,13 +353,13 @@ def _cost(study: "StudyFile") -> Iterator[Fact]:
     near = Neighbours(params.neighbours)
     against = "against the party that sees most"
     yield Fact(
-        "Cost", f"for each {study.unit.each} at most epsilon {budget.epsilon:g} at delta {budget.delta:g}, {against}."
+        "Cost", f"for each {study.unit.kind} at most epsilon {budget.epsilon:g} at delta {budget.delta:g}, {against}."
     )
     # Where a study makes numbers of people public, it does so for each party.
     each = f" How many {_counted(study)} each {_role(study)} has is public."
     # Of whole people only where a column names them, or where they may have rows at several sites.
     max_sites = 1 if isinstance(params, PeerStudy) else params.person_sites
-    who = Person(source="site", grouped=study.unit.each == "person", max_parts=max_sites)
+    who = Person(source="site", grouped=study.unit.kind == "person", max_parts=max_sites)
     relation = f"{who.relation(near)}.{each}" if near.count_is_public else f"{who.tables(near)}. {_count(study)}"
     yield Fact("Neighbouring tables", relation)
     if isinstance(params, PeerStudy):
@@ -387,7 +387,7 @@ def _count(study: "StudyFile") -> str:
 
 
 def _counted(study: "StudyFile") -> str:
-    return "people" if study.unit.each == "person" else "rows"
+    return "people" if study.unit.kind == "person" else "rows"
 
 
 def _losses(study: "StudyFile", params: PeerStudy) -> str:

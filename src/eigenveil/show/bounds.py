@@ -184,7 +184,7 @@ def _cost(guarantee: Guarantee) -> dict[str, Any]:
     return {
         "private": guarantee.private,
         "guarantee": guarantee.to_dict(),
-        "guarantee_in_words": guarantee.words(),
+        "guarantee_in_words": guarantee.to_text(),
     }
 
 
@@ -201,14 +201,14 @@ def _rows_values(bounds: BoundsResult) -> dict[str, Any]:
         "people_error": bounds.people_error,
         "candidates": [asdict(candidate) for candidate in bounds.candidates],
         "outliers": None if bounds.outliers is None else bounds.outliers._asdict(),
-        "why": bounds.why,
+        "why": bounds.note,
     }
 
 
 def _rows_view(bounds: BoundsResult, query: Asked) -> Iterator[RenderableType]:
     chosen = bounds.chosen
     if chosen is None:
-        yield Text(f"No bound was found: {bounds.why}.", style="bold red")
+        yield Text(f"No bound was found: {bounds.note}.", style="bold red")
         return
     around = "around the mean" if bounds.searched else "around zero" if bounds.center is None else "around the center"
     yield Text.assemble(
@@ -217,8 +217,8 @@ def _rows_view(bounds: BoundsResult, query: Asked) -> Iterator[RenderableType]:
         f" {around}. It clips about {_share(chosen.clipped)} of people",
         f", give or take {_share(chosen.error)}." if chosen.error else ".",
     )
-    if bounds.why:
-        yield Text(f"{bounds.why[0].upper()}{bounds.why[1:]}.", style="yellow")
+    if bounds.note:
+        yield Text(f"{bounds.note[0].upper()}{bounds.note[1:]}.", style="yellow")
     off = f", give or take {bounds.people_error:.0f}" if bounds.people_error else ""
     shift = f"; noise moved the mean by about {bounds.center_error:.2g}" if bounds.center_error else ""
     yield Text(f"people: {bounds.people:.0f}{off}{shift}", style="dim")
@@ -232,7 +232,7 @@ def _trade(bounds: BoundsResult, query: Asked) -> Table:
     captured: tuple[float | None, ...] = (None,) * len(bounds.candidates)
     names = ["bound", "people clipped", "noise", "fill"]
     if query.rank is not None and query.budget is not None:
-        captured = bounds.captured(min(query.rank, bounds.dim), query.budget)
+        captured = bounds.captured_variance(min(query.rank, bounds.dim), query.budget)
         names.append("captured of clipped, a guess")
     table = simple_table(*names, "", no_wrap=True)
     table.columns[0].justify = "right"
@@ -301,13 +301,13 @@ def _columns_values(bounds: ColumnBoundsResult) -> dict[str, Any]:
         "error": bounds.error,
         "people": bounds.people,
         "people_error": bounds.people_error,
-        "why": bounds.why,
+        "why": bounds.note,
     }
 
 
 def _columns_view(bounds: ColumnBoundsResult) -> Iterator[RenderableType]:
     if bounds.low is None or bounds.high is None:
-        yield Text(f"No bounds were found: {bounds.why}.", style="bold red")
+        yield Text(f"No bounds were found: {bounds.note}.", style="bold red")
         yield Text(_SQRT, style="dim")
         return
     off = f", give or take {_share(bounds.error)}" if bounds.error else ""
@@ -315,8 +315,8 @@ def _columns_view(bounds: ColumnBoundsResult) -> Iterator[RenderableType]:
         ("column bounds: ", "bold"),
         f"about {_share(bounds.clipped)} of people are clipped on each side of each column{off}.",
     )
-    if bounds.why:
-        yield Text(f"{bounds.why[0].upper()}{bounds.why[1:]}.", style="yellow")
+    if bounds.note:
+        yield Text(f"{bounds.note[0].upper()}{bounds.note[1:]}.", style="yellow")
     table = simple_table("column", "low", "high", "", no_wrap=True)
     names = bounds.columns or tuple(f"column {i}" for i in range(1, len(bounds.low) + 1))
     for name, low, high, flat in list(zip(names, bounds.low, bounds.high, bounds.flat, strict=True))[:_MOST_COLUMNS]:

@@ -47,7 +47,7 @@ class Release:
     def unit(self) -> str:
         """What is protected, in one word."""
         protects = None if self.guarantee is None else self.guarantee.protects
-        return "" if protects is None else protects.each
+        return "" if protects is None else protects.kind
 
     @property
     def column(self) -> str | None:
@@ -168,8 +168,8 @@ def dataset_view(state: "DatasetState", studies: "Sequence[StudyReplay]", delta:
     yield f"  spent     epsilon {rounded(state.epsilon(at))} at delta {at:g}"
     yield f"  reserved  epsilon {rounded(state.epsilon(at, mu=state.reserved))} by {open_words}"
     yield f"  counted   epsilon {rounded(state.epsilon(at, mu=state.counted))}"
-    if state.beyond > 0:
-        yield f"  of delta  {state.beyond:.3g} is taken by masks that may fail"
+    if state.extra_delta > 0:
+        yield f"  of delta  {state.extra_delta:.3g} is taken by masks that may fail"
     if not studies:
         yield "  in total  no limit is known before a study is joined under a policy"
     elif state.life is None:
@@ -239,7 +239,7 @@ def study_epsilon(study: "StudyReplay", mu: float) -> str:
         # A study without privacy that said nothing has cost nothing.
         return "nothing" if mu == 0 else "no privacy"
     # Masks take their part of delta at any epsilon, so only the rest is for mu.
-    left = account.delta - account.beyond
+    left = account.delta - account.extra_delta
     return f"epsilon {rounded(epsilon_of(mu, left) if left > 0 else math.inf)}"
 
 

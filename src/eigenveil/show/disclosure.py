@@ -213,8 +213,8 @@ def leaving_peer(
         search=bounds.search,
         count=count,
         trace=trace,
-        bound=bounds.find,
-        units=bounds.units,
+        bound=bounds.finds_bound,
+        units=bounds.finds_scale,
         observed=bounds.gaps is not None and bounds.gaps.divides,
     )
     # The search for bound and mean, the components, and one more where counts or squares are released apart.
@@ -229,7 +229,7 @@ def leaving_peer(
         if spec.restarts
         else ""
     )
-    counted = dim * ENTRIES.count if bounds.units else NORMS.count if bounds.find else 0
+    counted = dim * ENTRIES.count if bounds.finds_scale else NORMS.count if bounds.finds_bound else 0
     gap_entries = 0 if bounds.gaps is None else bounds.gaps.entries
     numbers = max(product, dim + 1 + gap_entries, counted)
     each = f"In each, the peer sends at most {_numbers(numbers)} to each neighbour, {times} times"
@@ -278,14 +278,16 @@ def _sums(
 ) -> list[str]:
     from eigenveil.methods import method_of
 
-    people, role = study.unit.each == "person", "peer" if study.carrier == "gossip" else "site"
+    people, role = study.unit.kind == "person", "peer" if study.carrier == "gossip" else "site"
     whole = "complete " * (bounds.gaps is not None and bounds.gaps.drops)
     sums = [
         f"the number of {'people with complete rows' if people and whole else 'people' if people else f'{whole}rows'}"
     ]
     sums = sums if count else []
-    sums += ["how many rows are longer than each of many norms (for the bound)"] if bounds.find else []
-    sums += ["how many entries of each column exceed each of many numbers (for its units)"] if bounds.units else []
+    sums += ["how many rows are longer than each of many norms (for the bound)"] if bounds.finds_bound else []
+    sums += (
+        ["how many entries of each column exceed each of many numbers (for its units)"] if bounds.finds_scale else []
+    )
     sums += [f"the sum of {'their' if people else 'the'} rows (for the mean)"] if isinstance(center, str) else []
     if bounds.gaps is not None and bounds.gaps.divides:
         each = "each column" if bounds.gaps.rule == "counts" else "each pair of groups of columns"
@@ -335,7 +337,7 @@ def cost_fact(account: "StudyBudget", state: "DatasetState | None", *, life: "Bu
     """
     name, label = (
         f'dataset "{account.dataset}"',
-        f"Cost to each {'person' if account.unit is None else account.unit.each}",
+        f"Cost to each {'person' if account.unit is None else account.unit.kind}",
     )
     # In capitals, so that the screen shows it in red: no number could be compared with a budget.
     if account.epsilon is None or account.delta is None:
@@ -363,10 +365,10 @@ def _with_this_study(
 ) -> str:
     assert account.delta is not None
     delta = account.delta if life is None else life.delta
-    counted, beyond = (0.0, 0.0) if state is None else (state.counted, state.beyond)
+    counted, beyond = (0.0, 0.0) if state is None else (state.counted, state.extra_delta)
     if not joined:
         # Squares of mu add up, and so do the parts of delta that masks take.
-        counted, beyond = math.hypot(counted, account.mu), beyond + account.beyond
+        counted, beyond = math.hypot(counted, account.mu), beyond + account.extra_delta
     return rounded(_epsilon(counted, delta - beyond))
 
 
@@ -374,7 +376,7 @@ def remaining_budget_text(state: "DatasetState", life: "Budget | None") -> str:
     """What is left of a dataset's total budget."""
     if life is None:
         return "no total budget is set, so nothing limits further studies"
-    room = life.delta - state.beyond
+    room = life.delta - state.extra_delta
     if state.void or room <= 0:
         return "nothing is left of the total budget"
     from eigenveil.core.accounting import Budget
@@ -410,7 +412,7 @@ def rounded(number: float, *, up: bool = True) -> str:
 def listed(texts: Sequence[str]) -> str:
     """The words with commas between them, and "and" before the last.
 
-    >>> listed(["north"]), listed(["north", "south", "west"])
+    >>> join_names(["north"]), join_names(["north", "south", "west"])
     ('north', 'north, south and west')
     """
     *others, last = texts

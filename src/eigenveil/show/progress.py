@@ -101,16 +101,16 @@ class StatusWriter:
         else:
             self._line(plain(f"- {label}: {text}"))
 
-    def tell(self, event: "Event", text: str, *, style: str | None = None) -> None:
+    def write_event(self, event: "Event", text: str, *, style: str | None = None) -> None:
         """What happened, in these words, unless one party has brought about too many such lines."""
         self._told[event.what, event.who] += event.what in _REPEATED
         count = self._told[event.what, event.who]
         if count <= _LINES:
-            self.happen(text, style=style)
+            self.write_line(text, style=style)
         elif count == _LINES + 1:
-            self.happen(f"{event.who}: more lines of this kind are not shown ({event.what})", style="yellow")
+            self.write_line(f"{event.who}: more lines of this kind are not shown ({event.what})", style="yellow")
 
-    def happen(self, text: str, *, style: str | None = None) -> None:
+    def write_line(self, text: str, *, style: str | None = None) -> None:
         """Something that happened just now, with the time."""
         from rich.text import Text
 
@@ -317,7 +317,7 @@ class PartyView:
                     return
             case "said" | "resumed" | "over":
                 self._count(at_once=event.what != "said")
-        self._voice.tell(event, text, style=style)
+        self._voice.write_event(event, text, style=style)
 
     def _count(self, *, at_once: bool) -> None:
         """Ask what was charged, where the ledger has just been written: the threads that draw never wait for a disk."""
@@ -333,7 +333,7 @@ class PartyView:
     def look(self) -> None:
         """Say who cannot be reached, once for each reason, and which callers were refused. These cause no events."""
         for line in self._connections.news(self._agent, calls=self._calls):
-            self._voice.happen(line, style="yellow")
+            self._voice.write_line(line, style="yellow")
 
     def __rich__(self) -> "RenderableType":
         from rich.spinner import Spinner
@@ -412,13 +412,13 @@ class HubView:
                 text = round_words(agent.durable.rounds[-1])
             case "refused":
                 self._refused = f"{event.who}: {event.text}"
-        self._voice.tell(event, text, style=style)
+        self._voice.write_event(event, text, style=style)
 
     def look(self) -> None:
         """Say which callers were refused, and which parties connected but could not be talked to."""
         # For those who are here, or were until just now, an event comes when they leave.
         for line in self._connections.news(self._agent, calls=(), but=self._here):
-            self._voice.happen(line, style="yellow")
+            self._voice.write_line(line, style="yellow")
 
     def lingers(self, seconds: float, model: "Model") -> None:
         """The study is over with this `model`, and the sites fetch the result."""

@@ -171,7 +171,7 @@ def space_values(space: "ItemSpace") -> dict[str, Any]:
         "degrees": None if space.degrees is None else space.degrees.tolist(),
         "private": space.guarantee.private,
         "guarantee": space.guarantee.to_dict(),
-        "guarantee_in_words": space.guarantee.words(),
+        "guarantee_in_words": space.guarantee.to_text(),
         "settings": dict(space.settings),
         "recommendations": space.note,
     }

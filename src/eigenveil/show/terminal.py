@@ -236,7 +236,7 @@ def model_values(model: Model) -> dict[str, Any]:
         "warnings": list(model.warnings),
         "private": model.guarantee.private,
         "guarantee": model.guarantee.to_dict(),
-        "guarantee_in_words": model.guarantee.words(),
+        "guarantee_in_words": model.guarantee.to_text(),
         "settings": dict(model.settings),
         "scores": SCORES_ARE_RAW,
     }

@@ -275,7 +275,7 @@ def _no_constant(name: str) -> Any:
 
 def _values(value: Any) -> Any:
     if isinstance(value, Guarantee):
-        return {**value.to_dict(), "words": value.words()}
+        return {**value.to_dict(), "words": value.to_text()}
     if is_dataclass(value):
         return {member.name: _values(getattr(value, member.name)) for member in fields(value)}
     if isinstance(value, tuple):

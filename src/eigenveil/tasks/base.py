@@ -117,7 +117,7 @@ class Task(ABC, Generic[State, Part, Result]):
         """Whether more rounds would change the answer by no more than the tolerance; None without a tolerance."""
         return None
 
-    def counted(self, state: State, sites: tuple[str, ...]) -> State:
+    def with_contributors(self, state: State, sites: tuple[str, ...]) -> State:
         """The state of a round to which these `sites` contributed, before it advances."""
         return state
 
@@ -125,7 +125,7 @@ class Task(ABC, Generic[State, Part, Result]):
         """Whether the round may use a sample of the sites, where sites are sampled."""
         return True
 
-    def without(self, state: State) -> State | None:
+    def after_dropout(self, state: State) -> State | None:
         """The state to continue from when sites whose parts are in `state` have left; None to continue unchanged."""
         return None
 

@@ -364,8 +364,8 @@ class TailCounts:
     def seen(self) -> tuple[float, ...]:
         """The norm that each share `BEYOND` of the people exceeds, zero where noise hides it: free post-processing.
 
-        >>> tails = Tails(
-        ...     cells=Cells(2.0 ** np.arange(4)),
+        >>> tails = TailCounts(
+        ...     cells=Bins(2.0 ** np.arange(4)),
         ...     beyond=np.array([900.0, 400.0, 90.0, 0.0]),
         ...     error=np.full(4, 20.0),
         ...     people=1000.0,
@@ -386,8 +386,8 @@ class TailCounts:
     def square(self, edge: int) -> float:
         """The mean squared norm if norms are clipped at this edge: the sum of d(t^2) times the share beyond t.
 
-        >>> tails = Tails(
-        ...     cells=Cells(np.array([1.0, 2.0])),
+        >>> tails = TailCounts(
+        ...     cells=Bins(np.array([1.0, 2.0])),
         ...     beyond=np.array([1.0, 0.0]),
         ...     error=np.zeros(2),
         ...     people=1.0,
@@ -420,7 +420,7 @@ def read_tails(
 
     >>> from eigenveil.core.counts import _root
     >>> released = _root(3) @ np.array([1.0, 2.0, 4.0])
-    >>> (tails,) = read_tails(released, noise=0.0, cells=Cells(np.array([1.0, 2.0])), people=None)
+    >>> (tails,) = read_tails(released, noise=0.0, cells=Bins(np.array([1.0, 2.0])), people=None)
     >>> tails.beyond.round(9).tolist(), round(tails.people, 9)
     ([3.0, 1.0], 7.0)
     """

@@ -141,8 +141,8 @@ def test_a_reader_that_is_gone_does_not_end_a_study(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("os.dup2", lambda _, number: replaced.append(number))
     voice = StatusWriter()
     monkeypatch.setattr(sys, "stdout", Closed())
-    voice.happen("nobody hears this")
-    voice.happen("nor this")
+    voice.write_line("nobody hears this")
+    voice.write_line("nor this")
     assert replaced == [77]
 
 

@@ -158,7 +158,7 @@ def test_costs_add_up_in_squares_and_are_rounded_against_the_reader(tmp_path: Pa
         epsilon=5.0,
         delta=1e-6,
         mu=1.0,
-        beyond=1e-9,
+        extra_delta=1e-9,
         unit=ROW,
     )
     life = Budget(9.0, 1e-5)

@@ -379,7 +379,7 @@ def test_inspect_shows_an_item_space(tmp_path: Path, space: Path) -> None:
     values = json.loads(eigenveil("inspect", space, "--json").stdout)
     assert np.array_equal(values["components"], known.components)
     assert values["items"] == list(known.items or ())
-    assert values["guarantee_in_words"] == known.guarantee.words()
+    assert values["guarantee_in_words"] == known.guarantee.to_text()
     cut = tmp_path / "cut.safetensors"
     cut.write_bytes(space.read_bytes()[:-9])
     assert "damaged" in refusal("inspect", cut)

@@ -105,7 +105,7 @@ def test_rows_that_lie_close_together_far_away_are_looked_at_once_more() -> None
 
 def test_doubt_about_the_mean_is_said() -> None:
     found = find_bounds(normal(4000, middle=1e6), epsilon=0.3, delta=1e-6, random_state=0)
-    assert "uncertainty about the mean" in found.why
+    assert "uncertainty about the mean" in found.note
     assert "origin" in str(found)
 
 
@@ -131,7 +131,7 @@ def _rows(count: int) -> Any:
 def test_a_quantile_that_noise_hides_is_lowered_and_said() -> None:
     found = find_bounds(normal(1500), epsilon=0.5, delta=1e-6, quantile=0.99, center=None, random_state=0)
     assert found.row_bound is not None
-    assert "noise hides the few people beyond" in found.why
+    assert "noise hides the few people beyond" in found.note
     assert found.chosen is not None
     assert found.chosen.clipped <= 2.5 * found.chosen.error * (1 + 1e-9)
     # Never a wild one, far beyond every row.
@@ -206,18 +206,18 @@ def test_sparse_rows_too_far_from_zero_to_be_centered_are_told_so_and_nothing_is
     rows = sp.csr_array(normal() * 0.01 + 10.0)
     for budget in ({"epsilon": 0.5, "delta": 1e-6}, {"epsilon": None}):
         found = find_bounds(rows, origin=origin, random_state=0, **budget)
-        assert "Make them dense" in found.why
+        assert "Make them dense" in found.note
         assert (found.row_bound is None) == (origin is not None)
         dense = find_bounds(rows.toarray(), origin=origin, random_state=0, **budget)
-        assert "dense" not in dense.why
+        assert "dense" not in dense.note
         assert dense.row_bound is not None
 
 
 def test_heavy_tails_are_said() -> None:
     rows = np.random.default_rng(0).standard_cauchy((COUNT, 4))
     found = find_bounds(rows, epsilon=0.5, delta=1e-6, quantile=0.97, random_state=0)
-    assert "times the median norm" in found.why
-    assert "heavy tails" not in find_bounds(normal(), epsilon=0.5, delta=1e-6, random_state=0).why
+    assert "times the median norm" in found.note
+    assert "heavy tails" not in find_bounds(normal(), epsilon=0.5, delta=1e-6, random_state=0).note
 
 
 def test_units_and_origin_are_those_of_a_fit() -> None:
@@ -239,7 +239,7 @@ def test_the_trade_is_read_off_the_release() -> None:
         assert one.noise == pytest.approx((one.bound / bounds[0]) ** 2)
         assert abs(one.clipped - (norms > one.bound).mean()) < 6 * one.error
         assert one.fill == pytest.approx(np.square(np.minimum(norms, one.bound)).mean() / one.bound**2, abs=0.03)
-    captured = found.captured(2, Budget(0.1, 1e-6))
+    captured = found.captured_variance(2, Budget(0.1, 1e-6))
     assert len(captured) == len(bounds)
     # More noise for a larger bound, so less is captured.
     assert captured[0] is not None
@@ -261,9 +261,9 @@ def test_the_guarantee_says_who_and_what_and_that_a_seed_undoes_it() -> None:
 
 def test_rows_beyond_the_range_or_all_at_the_origin_have_no_bound() -> None:
     far = find_bounds(normal(), epsilon=0.5, delta=1e-6, within=(1e-9, 0.5), random_state=0)
-    assert "too many rows have a norm above" in far.why
+    assert "too many rows have a norm above" in far.note
     flat = find_bounds(np.zeros((3000, 3)), epsilon=0.5, delta=1e-6, random_state=0)
-    assert "smallest norm in the search" in flat.why
+    assert "smallest norm in the search" in flat.note
     assert far.row_bound is None
     assert flat.row_bound is None
 

@@ -108,5 +108,5 @@ def test_exact_ranges_and_a_lowered_quantile() -> None:
     assert (exact.low <= low + 1e-9).all()
     np.testing.assert_allclose(exact.low, low, rtol=0.1)
     hidden = find_column_bounds(rows, epsilon=0.1, delta=1e-6, quantile=0.999, random_state=0)
-    assert "noise hides the few people outside" in hidden.why
+    assert "noise hides the few people outside" in hidden.note
     assert hidden.clipped > 0.0005

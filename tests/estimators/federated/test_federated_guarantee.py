@@ -36,7 +36,7 @@ PAIR: dict[str, Any] = {"trust": "both", "epsilon": (4.0, 0.5)}
 def test_averages_put_the_noise_at_the_sites_with_any_trust_and_say_so(method: str) -> None:
     pca = private_federated(method=method, trust="hub").fit(SITES)
     assert set(pca.ledgers_) == set(pca.sites_)
-    assert "Only the site itself sees its rows" in pca.guarantee_.words()
+    assert "Only the site itself sees its rows" in pca.guarantee_.to_text()
     assert pca.model_.settings["trust"] == "site"
 
 
@@ -45,20 +45,20 @@ def test_noise_in_both_places_makes_two_guarantees(method: str) -> None:
     pca = private_federated(method=method, random_state=None, **PAIR).fit(SITES)
     guarantee = pca.guarantee_
     assert guarantee.epsilon == 0.5
-    assert "the guarantee is (4, 1e-06)" in guarantee.words()
-    assert "Against the hub" in guarantee.words()
+    assert "the guarantee is (4, 1e-06)" in guarantee.to_text()
+    assert "Against the hub" in guarantee.to_text()
     assert (
         "Nobody but the hub reads what sites send. Against other readers, only the guarantee against"
-        in guarantee.words()
+        in guarantee.to_text()
     )
     assert set(pca.ledgers_) == {"hub", *pca.sites_}
     pair = private_federated(trust="both", epsilon=[4.0, 0.5], delta=(1e-5, 1e-7)).fit(SITES).guarantee_
     assert (pair.epsilon, pair.delta) == (0.5, 1e-7)
-    assert "the guarantee is (4, 1e-05)" in pair.words()
+    assert "the guarantee is (4, 1e-05)" in pair.to_text()
 
 
 def test_the_guarantee_against_the_hub_is_not_rounded() -> None:
-    words = private_federated(trust="both", epsilon=(4.00000001, 0.5)).fit(SITES).guarantee_.words()
+    words = private_federated(trust="both", epsilon=(4.00000001, 0.5)).fit(SITES).guarantee_.to_text()
     assert "4.00000001" in words
 
 
@@ -127,7 +127,7 @@ def test_a_known_seed_is_not_private() -> None:
         assert seeded.headline.startswith("NOT PRIVATE (known seed)")
         fresh = private_federated(random_state=None, **choices).fit(SITES).guarantee_
         assert fresh.private
-        assert "NOT PRIVATE" not in fresh.words()
+        assert "NOT PRIVATE" not in fresh.to_text()
 
 
 def test_noise_is_fresh_without_a_seed() -> None:
@@ -216,7 +216,7 @@ def test_a_model_file_keeps_the_guarantee(choices: dict[str, Any], tmp_path: Pat
     pca.save(tmp_path / "model")
     loaded = Model.load(tmp_path / "model")
     assert loaded.guarantee == pca.guarantee_
-    assert loaded.guarantee.words() == pca.guarantee_.words()
+    assert loaded.guarantee.to_text() == pca.guarantee_.to_text()
     assert np.array_equal(loaded.components, pca.components_)
     assert loaded.columns == tuple(COLUMNS)
     assert dict(loaded.settings) == dict(pca.model_.settings)

@@ -91,7 +91,7 @@ def test_matrices_given_directly_are_added_up_under_masks(method: str) -> None:
     assert off(hidden, plain.subspace_.basis) < 1e-7
     noisy = private_masked(method=method if method != "dr-svd" else "power", center=None).fit(sites)
     assert noisy.guarantee_.epsilon == 1.0
-    assert "The site vouches" in noisy.guarantee_.words()
+    assert "The site vouches" in noisy.guarantee_.to_text()
 
 
 @pytest.mark.parametrize("count", [2, 3, 12])

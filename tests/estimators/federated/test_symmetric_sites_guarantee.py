@@ -24,6 +24,6 @@ CLIPPED = "Rows were clipped to norm 12 around zero"
 )
 def test_the_guarantee_says_who_vouches_for_a_matrix(sites: list[Any], vouched: bool, clipped: bool) -> None:
     pca = private_federated(center=None).fit(sites)
-    for words in (pca.guarantee_.words(), pca.model_.guarantee.words()):
+    for words in (pca.guarantee_.to_text(), pca.model_.guarantee.to_text()):
         assert (VOUCHED in " ".join(words.split())) == vouched
         assert (CLIPPED in " ".join(words.split())) == clipped

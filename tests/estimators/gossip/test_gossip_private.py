@@ -104,7 +104,7 @@ def test_more_colluders_are_more_noise_or_a_refusal() -> None:
 def test_published_noise_guarantees_nothing_whatever_was_asked() -> None:
     found = private(method="segments", noise="published", center=None).fit(PEERS)
     assert found.guarantee_.epsilon is None
-    assert "No guarantee is established" in found.guarantee_.words()
+    assert "No guarantee is established" in found.guarantee_.to_text()
     assert found.ledgers_ == {}
     assert [segment.shape for segment in found.segments_.values()] == [(100, 2)] * 4
 
@@ -125,7 +125,7 @@ def test_a_vanished_peer_costs_its_round_again_or_ends_the_fit_with_what_was_spe
     assert len(labels) == len(set(labels)) + 1
     assert sum(done.restarted for done in found.transcript_) == 1
     assert sum(len(done.charges) for done in found.transcript_) == len(labels)
-    assert "3 of 4 peers, without peer 1" in found.guarantee_.words()
+    assert "3 of 4 peers, without peer 1" in found.guarantee_.to_text()
     assert found.guarantee_.mu <= Budget(BUDGET["epsilon"], BUDGET["delta"]).mu
 
 

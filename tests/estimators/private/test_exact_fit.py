@@ -60,7 +60,7 @@ def test_an_exact_fit_is_scikit_learns(store: Callable[[], Any]) -> None:
     theirs = PCA(3, svd_solver="full").fit(plain(data))
     agree(ours, theirs)
     assert ours.guarantee_.epsilon is None
-    assert ours.guarantee_.words() == "No privacy: exact PCA was asked for."
+    assert ours.guarantee_.to_text() == "No privacy: exact PCA was asked for."
     assert ours.ledger_ is None
     assert ours.noise_floor_ == 0.0
     signs = np.sign((ours.components_ * theirs.components_).sum(axis=1))
@@ -141,7 +141,7 @@ def test_a_person_who_repeats_a_row_changes_nothing(neighbours: str, method: str
     # Rows that share a person are shorter and rounded each for itself: as near as the grid, the row bound over 2^16.
     assert distance(private(2, **choices).fit(values), grouped) < 1e-3
     assert "with all of their rows" in grouped.guarantee_.unit
-    assert "more than one row" not in grouped.guarantee_.words()
+    assert "more than one row" not in grouped.guarantee_.to_text()
 
 
 @pytest.mark.parametrize("kind", tables(rows(20)))

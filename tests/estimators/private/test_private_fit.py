@@ -241,7 +241,7 @@ def test_published_noise_is_named_and_costs_no_more_than_was_stated(method: str,
     assert paper.noise_floor_ > exact.noise_floor_
     source = "FPCA (17)" if method == "covariance" else "PPM Alg. 1"
     assert source in paper.guarantee_.calibration
-    assert "not on the paper's proof" in paper.guarantee_.words()
+    assert "not on the paper's proof" in paper.guarantee_.to_text()
     assert "exact Gaussian composition" in exact.guarantee_.calibration
     factor = float(paper.guarantee_.calibration.split(" times")[0].split(", ")[-1])
     main = [
@@ -259,7 +259,7 @@ def test_a_seed_repeats_every_bit_and_takes_the_guarantee_away(method: str) -> N
     assert distance(one, other) > 1e-3
     assert not one.guarantee_.private
     assert one.guarantee_.headline.startswith("NOT PRIVATE (known seed)")
-    assert "Reproducible, not private" in one.guarantee_.words()
+    assert "Reproducible, not private" in one.guarantee_.to_text()
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -269,7 +269,7 @@ def test_without_a_seed_no_two_fits_are_alike(method: str) -> None:
     assert np.abs(one.mean_ - other.mean_).min() > 0
     assert np.abs(one.components_ - other.components_).min() > 0
     assert one.guarantee_.private
-    assert "NOT PRIVATE" not in one.guarantee_.words()
+    assert "NOT PRIVATE" not in one.guarantee_.to_text()
 
 
 def test_generators_are_seeds_too_and_move_on() -> None:

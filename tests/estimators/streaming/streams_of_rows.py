@@ -70,7 +70,7 @@ def shown(pca: StreamingPCA) -> list[bytes]:
         pca.explained_variance_ratio_,
         np.asarray(pca.noise_floor_),
     )
-    return [*(np.ascontiguousarray(array).tobytes() for array in arrays), pca.guarantee_.words().encode()]
+    return [*(np.ascontiguousarray(array).tobytes() for array in arrays), pca.guarantee_.to_text().encode()]
 
 
 def gap(one: StreamingPCA, other: StreamingPCA) -> float:

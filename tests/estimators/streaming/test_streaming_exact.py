@@ -93,7 +93,7 @@ def test_few_columns_give_scikit_learns_answer(store: Callable[[Array], Any]) ->
     signs = np.sign((ours.components_ * theirs.components_).sum(axis=1))
     assert np.allclose(ours.transform(data) * signs, theirs.transform(plain), atol=1e-5)
     assert ours.noise_floor_ == 0.0 and ours.ledger_ is None
-    assert ours.guarantee_.words() == "No privacy: a stream without privacy was asked for."
+    assert ours.guarantee_.to_text() == "No privacy: a stream without privacy was asked for."
 
 
 @pytest.mark.parametrize("store", [np.asarray, sp.csr_array])

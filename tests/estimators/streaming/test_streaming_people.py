@@ -27,7 +27,7 @@ def test_the_first_row_of_each_person_counts(way: str) -> None:
     assert named.n_samples_seen_ == 160
     assert np.array_equal(named.components_, plain.components_)
     assert named.guarantee_.protects is not None
-    assert (named.guarantee_.protects.each, named.guarantee_.protects.column) == ("person", "who")
+    assert (named.guarantee_.protects.kind, named.guarantee_.protects.column) == ("person", "who")
     assert named.transform(TABLE[:5]).shape == (5, named.n_components_)
 
 

@@ -110,7 +110,7 @@ def test_merged_streams_do_not_show_later_rows_either(looked: bool) -> None:
 
 @each_way
 def test_the_guarantee_says_how_and_on_what_it_rests(way: str) -> None:
-    words = real(**WAYS[way], person_blocks=3).fit(VALUES).guarantee_.words()
+    words = real(**WAYS[way], person_blocks=3).fit(VALUES).guarantee_.to_text()
     assert words.startswith("Guarantee: (1, 1e-06)-differential privacy for each person.")
     assert "Each person, with at most one row in a block and rows in at most 3 blocks" in words
     assert "rows in more than 3 blocks" in words and "60 rows each" in words and "clipped to norm 12" in words
@@ -120,11 +120,11 @@ def test_the_guarantee_says_how_and_on_what_it_rests(way: str) -> None:
     assert ("at most 480 rows, a public number" in words) == (way == "tree")
     assert "zero-out" in words and "Another stream or fit with the same people adds to the cost" in words
     one = real(**WAYS[way]).partial_fit(VALUES[:200]).sync()
-    assert "No person has more than one row" in one.guarantee_.words()
+    assert "No person has more than one row" in one.guarantee_.to_text()
     other = real(**WAYS[way], epsilon=2.0).partial_fit(VALUES[200:300]).sync()
     third = real(**WAYS[way], delta=1e-5).partial_fit(VALUES[300:]).sync()
     merged = one.merge(other.merge(third)).guarantee_
-    assert "Nobody is in two of the 3 streams that were merged" in merged.words()
+    assert "Nobody is in two of the 3 streams that were merged" in merged.to_text()
     assert (merged.epsilon, merged.delta) == (2.0, 1e-5)
 
 
@@ -144,7 +144,7 @@ def test_a_memory_limit_rounds_products_into_slices_and_says_so() -> None:
     for limit, way in ((10**8, "products"), (1_500_000, "slices")):
         pca = private(block_size=10, row_bound=30.0, memory_limit=limit).fit(values)
         assert pca.plan_.tracker == way and pca.plan_.memory <= limit
-        assert ("the d x d sum does not fit" in pca.guarantee_.words()) == (way == "slices")
+        assert ("the d x d sum does not fit" in pca.guarantee_.to_text()) == (way == "slices")
     for choices in ({}, {"publish": "block"}, {"publish": "continual", "horizon": 300}, {"epsilon": None}):
         with pytest.raises(ValueError, match=r"this stream needs about .* MiB .* and memory_limit allows .* MiB"):
             private(memory_limit=1000, row_bound=30.0, **choices).partial_fit(values)

@@ -106,7 +106,7 @@ def test_without_the_grid_they_do(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Fit.part
 
     def plain(study: Fit, question: object, arrays: tuple[Array, ...]) -> object:
-        task, inner = study._asked(question)  # type: ignore[arg-type]
+        task, inner = study._unwrap_question(question)  # type: ignore[arg-type]
         return task.part(inner, arrays)
 
     monkeypatch.setattr(Fit, "part", plain)

@@ -201,7 +201,7 @@ def test_a_site_repeats_its_bytes_after_a_restart_and_knows_where_to_read_on(tmp
     world.start_site(NAMES[0])
     assert world.sites[NAMES[0]].take("hub", asked) == first
     before = world.before[NAMES[0]]
-    assert before.then == "after slot 2"
+    assert before.resume_offset == "after slot 2"
     assert before.ledger is not None
     # Two of the three slots that a person may be in are paid, and the series goes on after the third.
     assert before.ledger.series()["slots"][:2] == (2, 3)

@@ -211,7 +211,7 @@ def test_a_study_that_is_opened_again_is_read_one_step_at_a_time(tmp_path: Path)
     try:
         with DurableLedger.open(path) as ledger:
             opened = ledger.join(account, life=None)
-            found = [(len(step.came), len(step.replies[0])) for step in opened.steps]
+            found = [(len(step.incoming), len(step.replies[0])) for step in opened.steps]
         most = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

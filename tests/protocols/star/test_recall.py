@@ -129,7 +129,7 @@ def test_a_site_made_again_without_what_it_spent_would_be_charged_twice() -> Non
     site.restart()
     assert site.ledger is not None and site.ledger.spent_mu == spent > 0
     with pytest.raises(BudgetExceeded):
-        site.ledger.afford(site.ledger.budget.mu, label="all of it again")
+        site.ledger.require_affordable(site.ledger.budget.mu, label="all of it again")
 
 
 def test_one_more_question_than_the_plan_has_is_refused_after_a_restart_as_well() -> None:

@@ -119,7 +119,7 @@ def seen(
         if set(parts) == set(among.graph.names):
             total = np.sum([parts[name] for name in among.graph.names], axis=0)
             whole = unpack(total, summed.shape(question), symmetric=summed.symmetric)
-            before = study.counted(states[round_.number], among.graph.names)
+            before = study.with_contributors(states[round_.number], among.graph.names)
             states[round_.number + 1] = study.advance(before, whole, _ADDED)
     require(study.result(states[max(states)]) is not None, "the messages of the fit are not enough to repeat it")
     return looks

@@ -296,7 +296,7 @@ def _seen_before_unmasking(budget: Budget, rng: Generator, state: int | None, *,
         alone = 1 / (charge.mu * math.sqrt(terms.lattice.honest))
         # Masks come off in place, and the words as they were sent are looked at too.
         unmasked = body.limbs.copy()
-        add_masks(unmasked, _told(members[names[-1]], members[names[0]], body.round), question_digest(question))
+        add_masks(unmasked, _pair_secrets(members[names[-1]], members[names[0]], body.round), question_digest(question))
         for limbs, looks in ((body.limbs, raw), (unmasked, less)):
             look = crowd.look(knowledge, terms.read(limbs, task, query, fraction), sites=names[-1:], scale=alone)
             looks.append(replace(look, charged=charge.mu))
@@ -306,7 +306,7 @@ def _seen_before_unmasking(budget: Budget, rng: Generator, state: int | None, *,
     return replace(second, noise=noise, parts=(*first.parts, *second.parts))
 
 
-def _told(site: MaskedMember, colluder: MaskedMember, round_: int) -> list[tuple[bytes, bool]]:
+def _pair_secrets(site: MaskedMember, colluder: MaskedMember, round_: int) -> list[tuple[bytes, bool]]:
     """The masks of a site that others know, to be subtracted: its own, and the one that it shares with the colluder."""
     assert site._session is not None and colluder._session is not None
     # `Session.masks` lists the site's own mask first.

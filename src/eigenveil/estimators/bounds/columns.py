@@ -43,7 +43,7 @@ class ColumnBoundsResult:
     them.
 
     In each column and on each side, about `clipped` of people have a clipped entry, give or take `error`. In the
-    `flat` columns, (d,), nearly all entries are at the origin. `why` says why nothing was found, or has remarks on
+    `flat` columns, (d,), nearly all entries are at the origin. `note` says why nothing was found, or has remarks on
     the answer.
     """
 
@@ -56,7 +56,7 @@ class ColumnBoundsResult:
     error: float
     people: float
     people_error: float
-    why: str
+    note: str
     guarantee: Guarantee
     ledger: Ledger | None
 
@@ -64,7 +64,7 @@ class ColumnBoundsResult:
     def settings(self) -> dict[str, Any]:
         """Parameters for a fit: `PrivatePCA(5, epsilon=0.9, delta=1e-6, **found.settings)`. A `ValueError` if nothing
         was found."""
-        require(self.low is not None, f"no bounds were found: {self.why}")
+        require(self.low is not None, f"no bounds were found: {self.note}")
         return {"column_bounds": (self.low, self.high)}
 
     @property
@@ -86,28 +86,28 @@ class ColumnBoundsResult:
         return np.where(self.flat, half[~self.flat].max(initial=0.0) or 1.0, half)
 
     def _range(self) -> tuple[Array, Array]:
-        require(self.low is not None, f"no bounds were found: {self.why}")
+        require(self.low is not None, f"no bounds were found: {self.note}")
         assert self.low is not None
         assert self.high is not None
         return self.low, self.high
 
-    def words(self) -> str:
+    def to_text(self) -> str:
         """The answer and the cost, as text."""
         return "\n".join(self._lines())
 
     def __str__(self) -> str:
-        return self.words()
+        return self.to_text()
 
     def _lines(self) -> Iterator[str]:
         if self.low is None or self.high is None:
-            yield f"No bounds were found: {self.why}."
+            yield f"No bounds were found: {self.note}."
         else:
             yield (
                 f"column_bounds: about {self.clipped:.1%} of people are clipped on each side of each column "
                 f"(give or take {self.error:.1%})."
             )
-            if self.why:
-                yield f"{self.why[0].upper()}{self.why[1:]}."
+            if self.note:
+                yield f"{self.note[0].upper()}{self.note[1:]}."
             names = self.columns or tuple(f"column {i}" for i in range(1, len(self.low) + 1))
             for name, low, high in zip(names, self.low, self.high, strict=True):
                 yield f"  {name}: {low:.4g} to {high:.4g}"
@@ -265,7 +265,7 @@ def _found(
         error=float(first.error.max()) / people if people > 0 else 0.0,
         people=people,
         people_error=first.people_error,
-        why=why,
+        note=why,
         guarantee=release.guarantee(
             COLUMN_TAILS,
             TableRows(explicit=("the origin", "the scale", "the range of sizes")),

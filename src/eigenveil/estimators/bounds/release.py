@@ -17,7 +17,7 @@ from eigenveil.core.rows import Rows
 from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import by_person
 from eigenveil.estimators.checks import SharedLedger, budget_of, seed_of, warn_if_weak
-from eigenveil.estimators.reading import chosen, column_names, person_in, read_rows
+from eigenveil.estimators.reading import column_names, person_in, read_rows, select_columns
 from eigenveil.params.declarations.private import SmallReleaseParams
 from eigenveil.params.declare import parameters
 from eigenveil.privacy.facts import FOUND_GAPS, NO_PRIVACY, GuaranteeFacts, OneHolder, Person, TableRows
@@ -64,7 +64,7 @@ class SmallRelease:
     def of(cls, X: Any, params: AskedOfRows) -> "SmallRelease":
         """Read rows `X`, (n, d). Checks only that they are finite numbers."""
         budget, ledger = budget_of(params.epsilon, params.delta), params.ledger
-        X, ids = chosen(X, params, fitting=True)
+        X, ids = select_columns(X, params, fitting=True)
         names = column_names(X)
         rows = read_rows(_Reader(params.missing), X, reset=True)
         if ids is not None:

@@ -62,7 +62,7 @@ class Candidate:
 class BoundsResult:
     """What `find_bounds` found. Printing it shows the answer, the trade-off and the cost.
 
-    - `row_bound` is None where noise hides the answer. `why` then says why; otherwise it has remarks on the answer,
+    - `row_bound` is None where noise hides the answer. `note` then says why; otherwise it has remarks on the answer,
       if any.
     - `center`, (d,), is the point that norms are taken around: the released mean, given numbers, or None for zero.
     - `center_error` is about how far noise moved a mean that was searched for. Clipping may have moved it further.
@@ -82,7 +82,7 @@ class BoundsResult:
     people: float
     people_error: float
     candidates: tuple[Candidate, ...]
-    why: str
+    note: str
     guarantee: Guarantee
     ledger: Ledger | None
     outliers: Outliers | None = None
@@ -97,14 +97,14 @@ class BoundsResult:
     def settings(self) -> dict[str, Any]:
         """Parameters for a fit: `PrivatePCA(5, epsilon=0.9, delta=1e-6, **found.settings)`. A `ValueError` if nothing
         was found."""
-        require(self.row_bound is not None, f"no bound was found: {self.why}")
+        require(self.row_bound is not None, f"no bound was found: {self.note}")
         units = {} if self.scale is None else {"scale": self.scale}
         if not self.searched:
             return {"row_bound": self.row_bound, "center": self.center, **units}
         # Rows lie within the bound around the released mean, so a fit need not search for its mean any further.
         return {"row_bound": self.row_bound, "origin": self.center, "mean_bound": self.row_bound, **units}
 
-    def captured(self, rank: int, budget: Budget) -> tuple[float | None, ...]:
+    def captured_variance(self, rank: int, budget: Budget) -> tuple[float | None, ...]:
         """The share of the clipped rows' variance that a fit of `rank` components would capture with each candidate, by
         the planner's guess."""
         shares = []
@@ -114,16 +114,16 @@ class BoundsResult:
             shares.append(predict(dim=self.dim, rank=rank, budget=budget, people=people).chosen.captured)
         return tuple(shares)
 
-    def words(self) -> str:
+    def to_text(self) -> str:
         """The answer, the trade-off and the cost, as text."""
         return "\n".join(self._lines())
 
     def __str__(self) -> str:
-        return self.words()
+        return self.to_text()
 
     def _lines(self) -> Iterator[str]:
         if self.row_bound is None:
-            yield f"No bound was found: {self.why}."
+            yield f"No bound was found: {self.note}."
         else:
             chosen = self.chosen
             assert chosen is not None
@@ -131,8 +131,8 @@ class BoundsResult:
                 f"row_bound = {self.row_bound:.4g}: it clips the rows of about {chosen.clipped:.1%} of people "
                 f"(give or take {chosen.error:.1%})."
             )
-            if self.why:
-                yield f"{self.why[0].upper()}{self.why[1:]}."
+            if self.note:
+                yield f"{self.note[0].upper()}{self.note[1:]}."
         if self.candidates:
             yield "   bound  people clipped      noise   fill"
         for case in self.candidates:
@@ -512,7 +512,7 @@ class _Search:
             people_error=tails.people_error,
             candidates=candidates,
             outliers=outliers,
-            why=". ".join([*remarks[:1], *(each[0].upper() + each[1:] for each in remarks[1:])]),
+            note=". ".join([*remarks[:1], *(each[0].upper() + each[1:] for each in remarks[1:])]),
             guarantee=self.release.guarantee(
                 (*ROW_TAILS, "the mean", *self.release.counted_entries)
                 if center is not None and searched

@@ -77,12 +77,12 @@ class ReleasedSpectrum:
     guarantee: Guarantee
     ledger: Ledger | None
 
-    def words(self) -> str:
+    def to_text(self) -> str:
         """The first eigenvalues with their error, and the cost, as text."""
         return "\n".join(self._lines())
 
     def __str__(self) -> str:
-        return self.words()
+        return self.to_text()
 
     def _lines(self) -> Iterator[str]:
         if self.spectrum is None:

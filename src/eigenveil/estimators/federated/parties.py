@@ -217,7 +217,7 @@ class Parties:
         """The verdict on a fit with so many `sites` in the sums and these `weights`."""
         study = self.study
         if result.scale == 0 or not isinstance(study, Fit):
-            return FitVerdict(warned=before, n_before=len(before))
+            return FitVerdict(warned=before, n_before_fit=len(before))
         floor = self.noise_floor(result, sites=sites, weights=weights)
         return assess_fit(
             released_quantities(study, result, space=result.subspace, floor=floor),

@@ -310,7 +310,7 @@ class FederatedPCA(PartiesLedger, ColumnsParams, FederatedParams, FittedPCA):
         self.tied_ = result.tied
         self.converged_ = None if spec.fit.private else result.has_converged
         verdict = federation.verdict(result, names=self._names())
-        self._show(
+        self._set_fitted_attributes(
             result.subspace,
             trace=result.trace,
             people=result.people,

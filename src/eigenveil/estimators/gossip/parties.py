@@ -91,7 +91,7 @@ class PeerParties:
     ) -> FitVerdict:
         """The verdict on a fit with the peers `counted`. The columns may have `names`."""
         if result.scale == 0:
-            return FitVerdict(warned=before, n_before=len(before))
+            return FitVerdict(warned=before, n_before_fit=len(before))
         floor, study = self.noise_floor(result, counted=counted), next(iter(self.studies.values()))
         return assess_fit(
             released_quantities(study, result, space=result.subspace, floor=floor),
@@ -186,8 +186,8 @@ class PeerParties:
             row_bound=bounds.row_bound,
             mean_bound=bounds.mean_bound,
             search=bounds.search,
-            find=bounds.find,
-            units=bounds.units,
+            find=bounds.finds_bound,
+            units=bounds.finds_scale,
             quantile=bounds.quantile,
             center=spec.fit.center,
             origin=bounds.origin,

@@ -434,7 +434,7 @@ class GossipPCA(PartiesLedger, ColumnsParams, GossipParams, FittedPCA):
         self.tied_ = result.tied
         self.converged_ = None if spec.fit.private or spec.fit.published else result.has_converged
         verdict = gossip.verdict(result, names=self._names())
-        self._show(
+        self._set_fitted_attributes(
             result.subspace,
             trace=result.trace,
             people=result.people,
@@ -453,7 +453,7 @@ class GossipPCA(PartiesLedger, ColumnsParams, GossipParams, FittedPCA):
                 sent=sum(self.traffic_.values()),
             ),
         )
-        # After `_show`, because scores are computed with the model that it makes.
+        # After `_set_fitted_attributes`, because scores are computed with the model that it makes.
         self._keep_scores(gossip, result)
         for message, kind in _warnings(self, gossip, result):
             warnings.warn(message, kind, stacklevel=3)

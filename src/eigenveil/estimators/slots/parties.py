@@ -177,7 +177,7 @@ class SlotParties:
             name=name,
             watch=watch,
             exchanges=masking,
-            back=None if masking is None else masking.back,
+            back=None if masking is None else masking.mark_reachable,
             survivors=self.spec.survivors if masking is not None else 1,
             answer=answer,
         )

@@ -25,7 +25,7 @@ from eigenveil.data.tables import Source, open_source
 from eigenveil.errors import EigenveilError, ParameterWarning, StateFileError, require, require_param
 from eigenveil.estimators.checks import NO_ACCOUNT, warn_if_weak
 from eigenveil.estimators.fitted import Likelihood, RowCovariance, noise_variance
-from eigenveil.estimators.reading import chosen, column_names
+from eigenveil.estimators.reading import column_names, select_columns
 from eigenveil.estimators.streaming.buffer import as_kind, checked_batch, in_units
 from eigenveil.estimators.streaming.spec import Answer, StreamSpec, require_sense, terms_of
 from eigenveil.estimators.streaming.state_file import resumed, taken_from, write_stream_file
@@ -320,7 +320,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         """
         model, view = self.model_, self._view()
         scores = []
-        X, _ = chosen(X, self, fitting=False, labels=self._known_names())
+        X, _ = select_columns(X, self, fitting=False, labels=self._known_names())
         for rows in checked_batch(self, X, reset=False, min_n=1)[1]:
             # With a rule for gaps the model knows what becomes of them.
             gaps = self.missing == "refuse" and not sp.issparse(rows) and has_gaps(rows)
@@ -333,7 +333,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
 
     def _pieces(self, X: Any, *, size: int) -> Iterator[Any]:
         """Checked rows without gaps, at most `size` at a time."""
-        X, _ = chosen(X, self, fitting=False, labels=self._known_names())
+        X, _ = select_columns(X, self, fitting=False, labels=self._known_names())
         for piece in checked_batch(self, X, reset=False, min_n=1)[1]:
             rows = piece if self.missing == "refuse" else self.model_.completed(piece)
             require_param(
@@ -635,7 +635,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         released, terms = None, stream.terms
         if view.floor > 0:
             steps = sum(charge.label.startswith(("mean", "norms")) for charge in stream.charges)
-            split = stream_split(center=terms.center, bound=terms.bounds.find)
+            split = stream_split(center=terms.center, bound=terms.bounds.finds_bound)
             released = replace(view, unclear=self._unclear()).released(
                 radius=terms.bounds.row_bound if stream.place.bound is None else stream.place.bound,
                 at_edge=at_edge(terms.bounds, view.mean(stream.place.scale), steps=steps, max_steps=len(split.mean)),
@@ -663,8 +663,8 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
             return ()
         split = stream_split(
             center=terms.center,
-            bound=terms.bounds.find,
-            units=terms.bounds.units,
+            bound=terms.bounds.finds_bound,
+            units=terms.bounds.finds_scale,
             observed=gaps.divides,
             count=gaps.drops,
         )
@@ -675,7 +675,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
     def _warn(self) -> None:
         """Say what is wrong with what was released."""
         verdict = self._judged(self._view())
-        for warning in verdict.warned[verdict.n_before :]:
+        for warning in verdict.warned[verdict.n_before_fit :]:
             warnings.warn(warning, stacklevel=4)
 
     def _forewarn(self, terms: StreamSpec, people: int | None) -> None:
@@ -743,7 +743,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
             )
             marks = person_marks(X, self.person)
         if not ready:
-            return chosen(X, self, fitting=not begun, labels=self._known_names(), alike=True)[0], marks
+            return select_columns(X, self, fitting=not begun, labels=self._known_names(), alike=True)[0], marks
         return X if marks is None else X.drop_columns([self.person]), marks
 
     def _begin(self, rows: Any, names: tuple[str, ...] | None, *, people: int | None) -> None:

@@ -299,8 +299,8 @@ def terms_of(
             noise_target=params.noise_target,
             memory_limit=params.memory_limit,
             sparse=sparse,
-            bound=bounds.find,
-            units=bounds.units,
+            bound=bounds.finds_bound,
+            units=bounds.finds_scale,
         )
     return StreamSpec(
         rank=rank,
@@ -340,8 +340,8 @@ def stream_guarantee(
         neighbours=terms.neighbours,
         rows=StreamRows(
             norm=bound,
-            finds_norm=terms.bounds.find,
-            units=terms.bounds.units,
+            finds_norm=terms.bounds.finds_bound,
+            units=terms.bounds.finds_scale,
             scale=terms.bounds.scale is not None,
             around="the mean" if terms.center else "zero",
             block=plan.block,
@@ -387,23 +387,25 @@ class Placement:
     def given(cls, terms: StreamSpec) -> "Placement":
         """What is known before the first row."""
         bounds = terms.bounds
-        return cls(bound=None if bounds.find or bounds.low is not None else bounds.row_bound, scale=bounds.scale)
+        return cls(bound=None if bounds.finds_bound or bounds.low is not None else bounds.row_bound, scale=bounds.scale)
 
     def found(self, terms: StreamSpec) -> "Placement":
         """What was found, for a state file, and nothing that was given."""
         bounds = terms.bounds
-        return replace(self, bound=self.bound if bounds.find else None, scale=self.scale if bounds.units else None)
+        return replace(
+            self, bound=self.bound if bounds.finds_bound else None, scale=self.scale if bounds.finds_scale else None
+        )
 
     def resumed(self, terms: StreamSpec) -> "Placement":
         """With what was given, after `found`. What no search can have found is refused."""
         bounds, gaps, dim, initial = terms.bounds, terms.bounds.gaps, terms.bounds.dim, Placement.given(terms)
         require(
-            not bounds.find or (self.bound is not None and SMALLEST <= self.bound <= LARGEST),
+            not bounds.finds_bound or (self.bound is not None and SMALLEST <= self.bound <= LARGEST),
             "its bound is not one that a search can find",
         )
-        scale = self.scale if bounds.units else initial.scale
+        scale = self.scale if bounds.finds_scale else initial.scale
         require(
-            not bounds.units
+            not bounds.finds_scale
             or (
                 scale is not None
                 and scale.shape == (dim,)
@@ -417,7 +419,7 @@ class Placement:
             (gaps is None or gaps.values is not None) if rates is None else _possible(rates, gaps),
             "its rates of entries are not those that a stream can have found",
         )
-        bound = self.bound if bounds.find else initial.bound
+        bound = self.bound if bounds.finds_bound else initial.bound
         return replace(self, bound=bound, scale=scale, rates=rates, outliers=Outliers.read(self.outliers))
 
 
@@ -444,20 +446,22 @@ def search(
     assert terms.budget is not None
     bounds, gaps, multiplier = terms.bounds, terms.bounds.gaps, 1.0 / terms.budget.mu
     divides, drops = gaps is not None and gaps.divides, gaps is not None and gaps.drops
-    if not (terms.center or bounds.find or divides or drops):
+    if not (terms.center or bounds.finds_bound or divides or drops):
         return Center(center=None, people=None, steps=0), None, False
     block = as_block_rows(rows)
     count = float(block.shape[0])
     waits = begun is None and not last and terms.plan.search_rows > 0
-    split = stream_split(center=terms.center, bound=bounds.find, units=bounds.units, observed=divides, count=drops)
+    split = stream_split(
+        center=terms.center, bound=bounds.finds_bound, units=bounds.finds_scale, observed=divides, count=drops
+    )
     # The number of rows is public in a stream, so no budget goes to a count, unless incomplete rows are left out.
     people = None if drops else count
     task: CenterSearch | BoundSearch | ScaleSearch
-    if bounds.units:
+    if bounds.finds_scale:
         task = ScaleSearch(
             bounds=bounds, neighbours=terms.neighbours, split=split, people=people, multiplier=multiplier
         )
-    elif bounds.find:
+    elif bounds.finds_bound:
         task = BoundSearch(
             bounds=bounds,
             neighbours=terms.neighbours,
@@ -481,7 +485,7 @@ def search(
             observed_share=split.observed,
         )
     center = Center(center=None, people=None, steps=0)
-    if terms.center or bounds.find:
+    if terms.center or bounds.finds_bound:
         earlier = None if begun is None else _of_more(begun, count / terms.plan.first_block)
         center = run_pooled(task, block, mechanism(), begun=earlier)
     if waits and center.poor:

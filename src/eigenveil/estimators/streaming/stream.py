@@ -310,7 +310,7 @@ class Stream:
         require(mine.center == theirs.center, "one of the streams is centered and the other is not")
         for stream in (self, other):
             require(
-                stream.place.scale is not None or not stream.terms.bounds.units,
+                stream.place.scale is not None or not stream.terms.bounds.finds_scale,
                 "the units of a stream are found in its first block, which is not full yet. Merge it afterwards",
             )
         ours, others = (
@@ -381,10 +381,10 @@ class Stream:
         if waits:
             return False
         self.place = replace(self.place, rates=rates)
-        if terms.bounds.find:
+        if terms.bounds.finds_bound:
             more = {name: getattr(center, name) for name in ("bound", "clipped", "norms", "outliers")}
             self.place = replace(self.place, **more)
-        if terms.bounds.units:
+        if terms.bounds.finds_scale:
             self.place = replace(self.place, scale=center.scale)
         scale = self.place.scale
         self.begin(center.center if center.center is None or scale is None else center.center / scale)
@@ -458,7 +458,7 @@ class Stream:
     def _after(self, rows: Any) -> tuple[SketchTracker[Any] | None, Any]:
         """Tracker and state after one more block, without privacy."""
         tracker, state = self.tracker, self.state
-        if tracker is None and self.terms.bounds.units:
+        if tracker is None and self.terms.bounds.finds_scale:
             # Of the first block, as in a private stream. A look at an open block is of what is there, and the next one is anew.
             self.place = replace(self.place, scale=units_in(rows))
         rows = in_units(self._boxed(rows), self.place.scale, private=False)

@@ -152,7 +152,7 @@ class Holder(Agent):
         """Refuse a study that does not fit the table, or that the policy does not allow, with all reasons at once."""
         study, policy, me = self.study, self.policy, self.place.name
         if study.sizes is not None and holding is not None:
-            what = "people" if study.unit.each == "person" else "rows"
+            what = "people" if study.unit.kind == "person" else "rows"
             # Others rely on the declared number, which is public. The true one is not, so the error does not say it.
             require(
                 study.sizes[me] == holding.people,
@@ -223,7 +223,7 @@ def account_of(
         delta=delta,
         mu=math.inf if epsilon is None else mu,
         # The probability that masks fail adds to delta, at any epsilon.
-        beyond=0.0 if masks is None or epsilon is None else masks.lattice.failure,
+        extra_delta=0.0 if masks is None or epsilon is None else masks.lattice.failure,
         party=party,
         unit=study.unit,
     )

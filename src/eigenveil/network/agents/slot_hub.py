@@ -100,7 +100,7 @@ class DurableSlotHub(DurableParty):
     def on_reconnect(self, other: str) -> list[Outgoing]:
         """What a party that is back still owes, or the final result."""
         # In the log, because the next slot may exchange keys anew for it, and a replay must do the same.
-        if self._masking is not None and not self.over and self._masking.back(other):
+        if self._masking is not None and not self.over and self._masking.mark_reachable(other):
             self._log.add(LogEntry(kind="back", sender=other))
         return outgoing_of(self.party.on_reconnect(other))
 
@@ -197,7 +197,7 @@ class DurableSlotHub(DurableParty):
             case "message":
                 self.party.receive(decode(event.data, limits=self._limits))
             case "back" if self._masking is not None:
-                self._masking.back(event.sender)
+                self._masking.mark_reachable(event.sender)
             case kind:
                 raise ProtocolError(f"the log has an entry of the kind {kind!r}, which streams do not have")
 

@@ -129,7 +129,7 @@ class SlotSiteAgent(Holder):
                 follower = Follower(source, rule, start=start, ends=ends, several=several)
                 # Left last: until its thread has ended, the party may still read what was noted.
                 with ExitStack() as watching:
-                    await self._carry(durable, follower, ends, watching, address)
+                    await self._run_protocol(durable, follower, ends, watching, address)
             # This comes last: a site that stops before it can be started again and goes on.
             self._durable_ledger.finish(self.study.digest)
             self._notes.unlink(missing_ok=True)
@@ -174,9 +174,9 @@ class SlotSiteAgent(Holder):
             clock=isinstance(rule_of(self.study), ByClock),
             on_event=self.on_event,
         )
-        return durable, SlotStart.from_text(before.then) if before.then else SlotStart()
+        return durable, SlotStart.from_text(before.resume_offset) if before.resume_offset else SlotStart()
 
-    async def _carry(
+    async def _run_protocol(
         self,
         durable: DurableSlotSite,
         follower: Follower,

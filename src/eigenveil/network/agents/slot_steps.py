@@ -59,14 +59,15 @@ def _record_in(came: bytes) -> tuple[dict[str, Any], bytes]:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class StreamCheckpoint:
-    """What the ledger has of a stream: the `ledger` it continues from, if the site adds noise, and `then`, where to read on.
+    """What the ledger has of a stream: the `ledger` it continues from, if the site adds noise, and `resume_offset`, where to read
+    on.
 
     >>> SlotsBefore.read((), None, None).then == ""
     True
     """
 
     ledger: Ledger | None
-    then: str
+    resume_offset: str
 
     @classmethod
     def read(cls, steps: Iterable[StudyStep], budget: Budget | None, unit: PrivacyUnit | None) -> "StreamCheckpoint":
@@ -77,7 +78,7 @@ class StreamCheckpoint:
         for step in steps:
             # Pruned steps have lost their bytes but not their charges, so these are read of every step.
             charges += step.charges
-            if step.is_stored and (record := _record_in(step.came)[0])["what"] == _SLOT:
+            if step.is_stored and (record := _record_in(step.incoming)[0])["what"] == _SLOT:
                 then = record["then"]
                 stored = record["series"]
                 series = {
@@ -182,7 +183,7 @@ class DurableSlotSite(Asked):
             if self._whole in step.charges:
                 self._whole = None
             if step.is_stored:
-                self._read_back(step.number, *_record_in(step.came), step.replies)
+                self._read_back(step.number, *_record_in(step.incoming), step.replies)
 
     def close(self, slot: int, filled: OpenSlot, *, then: str) -> None:
         """Close a slot: when this returns, its part, its charge and where to read on are on disk, and its sums are gone."""

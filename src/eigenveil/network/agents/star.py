@@ -74,8 +74,8 @@ class DurableSite(Asked):
         for step in joined.steps:
             replies = [decode(raw) for raw in step.replies]
             outgoing = [(message.receiver, raw) for message, raw in zip(replies, step.replies, strict=True)]
-            self._in_ledger.remember(step.came, replies, outgoing)
-            self.party.recall(decode(step.came, limits=self._limits), replies)
+            self._in_ledger.remember(step.incoming, replies, outgoing)
+            self.party.recall(decode(step.incoming, limits=self._limits), replies)
             # The charge for the whole study is due once, whichever step it was in.
             if self._whole in step.charges:
                 self._whole = None

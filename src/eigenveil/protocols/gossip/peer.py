@@ -160,7 +160,7 @@ class Peer(Party):
                 self._silent[message.sender] = 0
                 return []
             case PeersDropped(round=round_, gone=gone):
-                return self._on_leave(message.sender, round_, round_, gone)
+                return self._on_peers_dropped(message.sender, round_, round_, gone)
             case PeerKey():
                 return self._on_peer_key(message.sender, body)
             case (
@@ -171,11 +171,11 @@ class Peer(Party):
                     raise PeerError(message.sender, f"sent round {round_}, before its new start at {base}")
                 # The sender counts other peers. Its numbers have other pair noise and must not be added to ours.
                 if frozenset(without) != self._gone or base != self._base:
-                    return self._on_leave(message.sender, round_, base, without)
+                    return self._on_peers_dropped(message.sender, round_, base, without)
                 return (
-                    self._on_pass(message.sender, body)
+                    self._on_partial_sum(message.sender, body)
                     if isinstance(body, PartialSum)
-                    else self._on_again(message.sender, body)
+                    else self._on_resend_request(message.sender, body)
                 )
 
     def on_reconnect(self, other: str) -> list[Message]:
@@ -217,7 +217,7 @@ class Peer(Party):
 
     # What comes in.
 
-    def _on_pass(self, sender: str, body: PartialSum) -> list[Message]:
+    def _on_partial_sum(self, sender: str, body: PartialSum) -> list[Message]:
         if body.round > self._round + 1:
             raise PeerError(sender, f"sent numbers of round {body.round} in round {self._round}")
         if body.round < self._round or (body.round == self._round and self.over):
@@ -246,7 +246,7 @@ class Peer(Party):
         if now.step != step:
             self._waits += 1
             self._late.clear()
-        return [*self._messages(self._round, sends), *self._go_on()]
+        return [*self._messages(self._round, sends), *self._finish_round_if_complete()]
 
     def _checked(self, sender: str, body: PartialSum) -> Array:
         values, size = body.values, self._size()
@@ -260,7 +260,7 @@ class Peer(Party):
         except ValueError as error:
             raise PeerError(sender, str(error)) from error
 
-    def _on_again(self, sender: str, body: ResendRequest) -> list[Message]:
+    def _on_resend_request(self, sender: str, body: ResendRequest) -> list[Message]:
         if body.round > self._round + 1:
             raise PeerError(sender, f"asks for round {body.round} in round {self._round}")
         self._silent[sender] = 0
@@ -271,7 +271,7 @@ class Peer(Party):
             return [Message(self.name, sender, KeepAlive(self._round))]
         return self._messages(body.round, [(sender, body.step, values)])
 
-    def _on_leave(self, sender: str, round_: int, base: int, names: tuple[str, ...]) -> list[Message]:
+    def _on_peers_dropped(self, sender: str, round_: int, base: int, names: tuple[str, ...]) -> list[Message]:
         """A neighbour counts other peers, or the same ones from another round on. `base` is the round it began again at.
 
         The peer that has left more behind is ahead. Among the same peers, the one that has gone back further is. Others follow.
@@ -293,7 +293,7 @@ class Peer(Party):
         if sender in gone:
             # The sender says that it stops, and its round matters to nobody any more.
             back = max(round_, min(self._states))
-        elif self._task.without(self.state) is None and back not in self._states and back <= self._round:
+        elif self._task.after_dropout(self.state) is None and back not in self._states and back <= self._round:
             raise PeerError(
                 sender, f"wants to go back to round {back}, but round {min(self._states)} is the oldest that is kept"
             )
@@ -335,7 +335,7 @@ class Peer(Party):
         self._stages[self._round] = f"{question.stage} {question.step}".strip()
         now = averaging(self._among.mixing, self.name, part)
         self._sums[self._round] = now
-        return [*self._messages(self._round, now.start()), *self._catch_up(), *self._go_on()]
+        return [*self._messages(self._round, now.start()), *self._catch_up(), *self._finish_round_if_complete()]
 
     def _part(self, summed: SumTask[Any, Any], inner: Question, fraction: float) -> Array:
         """The part of this round, made once however often the round begins among the same peers."""
@@ -357,7 +357,7 @@ class Peer(Party):
             for body in sorted(passes, key=lambda entry: (entry.round, entry.step)):
                 if body.round == self._round and self._phase == "sum":
                     try:
-                        messages += self._on_pass(sender, body)
+                        messages += self._on_partial_sum(sender, body)
                     except PeerError:
                         # It will be asked again, and blamed then.
                         continue
@@ -365,7 +365,7 @@ class Peer(Party):
                     self._early.setdefault(sender, []).append(body)
         return messages
 
-    def _go_on(self) -> list[Message]:
+    def _finish_round_if_complete(self) -> list[Message]:
         """Advance if the sum is known."""
         if self._phase != "sum":
             return []
@@ -376,7 +376,7 @@ class Peer(Party):
         try:
             summed, inner, _ = self._task.as_sum(self._task.ask(before))
             whole = unpack(total, summed.shape(inner), symmetric=summed.symmetric)
-            state = self._task.advance(self._task.counted(before, self.counted), whole, _ADDED)
+            state = self._task.advance(self._task.with_contributors(before, self.counted), whole, _ADDED)
             self.result = self._task.result(state)
         except ValueError as error:
             return self._stop(error)
@@ -454,7 +454,7 @@ class Peer(Party):
             self._outgoing.count(self._among, whole, base)
         except ValueError as error:
             return self._stop(PeersLost(missing, round_=base, why=error), gone=whole)
-        fresh = self._task.without(self._states[max(base, min(self._states))])
+        fresh = self._task.after_dropout(self._states[max(base, min(self._states))])
         if fresh is not None:
             # Nothing was spent, so the task begins anew, and the result is that of the peers that are left.
             base, self._states = 0, {0: fresh}

@@ -129,7 +129,7 @@ class SecureAggregator:
             )
         return SecureAggregationRound(self, round_, question, recipients, gone)
 
-    def back(self, name: str) -> bool:
+    def mark_reachable(self, name: str) -> bool:
         """Note that a site can be reached again: the next round may exchange keys anew, for its sake. Whether that is news."""
         is_noted = name in self._back or (self.keys is not None and name in self.keys.roster)
         if is_noted or name not in self.terms.roster:

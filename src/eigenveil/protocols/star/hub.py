@@ -133,7 +133,7 @@ class Hub(Asker, Generic[Result]):
         if not self._stalled:
             raise ProtocolError("no round has stopped, so there is nothing to resume")
         if anew:
-            fresh = self._task.without(self._state)
+            fresh = self._task.after_dropout(self._state)
             if fresh is None:
                 raise ProtocolError("rows that were counted have changed, and this task cannot begin again")
             self._state, self._counted = fresh, False
@@ -200,12 +200,12 @@ class Hub(Asker, Generic[Result]):
         if self._draws is None and missing:
             self._gone |= set(missing)
             # Before a total was counted, no state contains the rows of the missing sites.
-            fresh = self._task.without(self._state) if self._counted else None
+            fresh = self._task.after_dropout(self._state) if self._counted else None
         if fresh is not None:
             self._state = fresh
         else:
             if self._draws is None:
-                self._state = self._task.counted(self._state, answered)
+                self._state = self._task.with_contributors(self._state, answered)
             self._advance(now)
         self._counted = fresh is None
         self._note(now, answered, missing, restarted=fresh is not None)
@@ -213,7 +213,7 @@ class Hub(Asker, Generic[Result]):
         if self.result is None:
             return self._open()
         self._now = None
-        return self._told()
+        return self._announce_result()
 
     @property
     def _done(self) -> Done | None:
@@ -337,7 +337,7 @@ class Node(Asker):
                 return [] if self._answer is None else [Message(self.name, self._above, self._answer)]
             case Done() as done if done.round >= self._round:
                 self._now, self._result = None, done
-                return self._told()
+                return self._announce_result()
             case body:
                 raise PeerError(message.sender, f"sent {type(body).__name__} down the tree in round {self._round}")
 

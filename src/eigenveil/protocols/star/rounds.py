@@ -145,11 +145,11 @@ class Asker(Party):
         """The result, or what is still awaited from this one."""
         # A party that was away when the study ended would otherwise wait for ever.
         if self._done is not None:
-            return [message for message in self._told() if message.receiver == other]
+            return [message for message in self._announce_result() if message.receiver == other]
         asks = [] if self._awaited is None else self._awaited.asks(self.name, again=True)
         return [message for message in asks if message.receiver == other]
 
-    def _told(self) -> list[Message]:
+    def _announce_result(self) -> list[Message]:
         """The result, to everybody."""
         done = self._done
         assert done is not None

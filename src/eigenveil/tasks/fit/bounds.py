@@ -36,10 +36,10 @@ class RowBounds:
     """Public bounds on rows of `dim` columns: a ball, a box, or both; where the mean is searched for; and units.
 
     `low`, `high`, `origin` and `scale` are (d,), in the units of the columns. `row_bound` and `mean_bound` are norms after
-    division by `scale`. With infinite bounds, or with `claimed` false, no privacy is claimed. With `find`, the row bound is to be
-    found privately, and `found` puts it in. With `units`, the scale is, and `in_units` puts it in. If rows are `sparse`, their
-    bound must not be small compared with their center. A search clips at this `quantile` of the norms it finds, or at None where
-    the best answer is to be expected. With `gaps`, entries may be missing.
+    division by `scale`. With infinite bounds, or with `claimed` false, no privacy is claimed. With `finds_bound`, the row bound
+    is to be found privately, and `found` puts it in. With `finds_scale`, the scale is, and `in_units` puts it in. If rows are
+    `sparse`, their bound must not be small compared with their center. A search clips at this `quantile` of the norms it finds,
+    or at None where the best answer is to be expected. With `gaps`, entries may be missing.
     """
 
     dim: int
@@ -51,8 +51,8 @@ class RowBounds:
     low: Array | None
     high: Array | None
     claimed: bool = True
-    find: bool = False
-    units: bool = False
+    finds_bound: bool = False
+    finds_scale: bool = False
     sparse: bool = False
     quantile: float | None = None
     gaps: MissingPolicy | None = None
@@ -155,19 +155,19 @@ class RowBounds:
             low=low,
             high=high,
             claimed=private,
-            find=find,
-            units=unknown,
+            finds_bound=find,
+            finds_scale=unknown,
             sparse=sparse,
             quantile=quantile,
         )
 
     def found(self, row_bound: float) -> "RowBounds":
         """These bounds once the row bound has been found. The mean lies within it, too."""
-        return replace(self, row_bound=row_bound, mean_bound=row_bound, search=False, find=False)
+        return replace(self, row_bound=row_bound, mean_bound=row_bound, search=False, finds_bound=False)
 
     def in_units(self, scale: Array) -> "RowBounds":
         """These bounds once the units of the columns, (d,), have been found. The mean is searched for within the row bound."""
-        return replace(self, scale=scale, mean_bound=self.row_bound, search=False, units=False)
+        return replace(self, scale=scale, mean_bound=self.row_bound, search=False, finds_scale=False)
 
     def around_start(self, start: Array | None) -> Domain:
         """The domain that clips rows for the mean: the box, then the ball of `mean_bound` around `start`."""
@@ -221,15 +221,15 @@ class RowBounds:
             trace=trace,
             min_rows=min_rows,
             explicit=("the origin", "the scale", "the column bounds", "the center") if is_explicit else (),
-            finds_norm=self.find,
-            units=self.units,
+            finds_norm=self.finds_bound,
+            units=self.finds_scale,
             gaps=None if self.gaps is None else self.gaps.rule,
         )
 
     @property
     def released(self) -> tuple[str, ...]:
         """What a fit releases beyond the components because of what it had to find, in the words of a guarantee."""
-        releases = FOUND_BOUND if self.find else FOUND_UNITS if self.units else ()
+        releases = FOUND_BOUND if self.finds_bound else FOUND_UNITS if self.finds_scale else ()
         return releases if self.gaps is None else releases + FOUND_GAPS.get(self.gaps.rule, ())
 
     def center_from(self, start: Array | None, total: Array, count: float, *, noise: float) -> tuple[Array, bool]:

@@ -121,7 +121,7 @@ class Rates:
 
     `group`, (d,), is the group of each column.
 
-    >>> rates = Rates.of(Gaps.counted(2), np.array([50.0, 100.0]), people=100.0, noise=0.0)
+    >>> rates = Rates.of(MissingPolicy.counted(2), np.array([50.0, 100.0]), people=100.0, noise=0.0)
     >>> rates.of_pairs().tolist()
     [[0.5, 0.5], [0.5, 1.0]]
     """
@@ -417,7 +417,7 @@ class PartialBudget(Mechanism):
     >>> from eigenveil.core.ledger import Ledger
     >>> from eigenveil.core.mechanism import Gaussian
     >>> from eigenveil.core.noise import Noise
-    >>> half = Portion(Gaussian(multiplier=5.0, ledger=Ledger(epsilon=1.0, delta=1e-6), noise=Noise.seeded(1)), 0.25)
+    >>> half = PartialBudget(Gaussian(multiplier=5.0, ledger=Ledger(epsilon=1.0, delta=1e-6), noise=Noise.seeded(1)), 0.25)
     >>> half.scale(1.0)
     10.0
     """

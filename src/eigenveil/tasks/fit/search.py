@@ -458,10 +458,10 @@ def clip_edge(tails: TailCounts, *, dim: int, rank: int, entry: float, price: fl
     quantile. Eigenvalues are guessed to fall like 1 / i. `entry` is the noise on an entry of the Gram matrix in units of b^2. If
     nothing would be found with any of these bounds, the smallest has the least noise.
 
-    >>> from eigenveil.core.counts import Cells
+    >>> from eigenveil.core.counts import Bins
     >>> beyond = np.array([900.0, 500.0, 100.0, 10.0, 0.0])
-    >>> tails = Tails(
-    ...     cells=Cells(2.0 ** np.arange(5)), beyond=beyond, error=np.zeros(5), people=1000.0, people_error=0.0
+    >>> tails = TailCounts(
+    ...     cells=Bins(2.0 ** np.arange(5)), beyond=beyond, error=np.zeros(5), people=1000.0, people_error=0.0
     ... )
     >>> [clip_edge(tails, dim=50, rank=2, entry=entry) for entry in (0.1, 1.0, 10.0)]   # more noise, a smaller bound
     [3, 2, 0]

@@ -186,7 +186,7 @@ class Fit(FitTask[FitState, Any, FitResult]):
             return FitState(stage=self._first, inner=begun, center=begun)
         center = None if isinstance(self.center, str) else self.center
         initial = Center(center=center, people=self.people, steps=0, far=False)
-        return self._begun("components", FitState(stage="components", inner=None, center=initial))
+        return self._enter_stage("components", FitState(stage="components", inner=None, center=initial))
 
     def ask(self, state: FitState) -> Question:
         """The stage's own question, preceded by the center."""
@@ -227,24 +227,26 @@ class Fit(FitTask[FitState, Any, FitResult]):
             )
             require(
                 # The steps decide what the components may spend, so a site accepts only numbers that a search can take.
-                numbers.shape == (1 + self.bounds.find,) and float(numbers[0]) in self._possible_steps,
+                numbers.shape == (1 + self.bounds.finds_bound,) and float(numbers[0]) in self._possible_steps,
                 "the question must give the number of steps in which the mean was found",
             )
             require(
-                not self.bounds.find or self._can_be_bound(float(numbers[1])), "no search can have found this bound"
+                not self.bounds.finds_bound or self._can_be_bound(float(numbers[1])),
+                "no search can have found this bound",
             )
             require(
                 # The domain checks that they are positive and finite.
-                not self.bounds.units or (len(question.arrays) >= 3 and question.arrays[2].shape == (self.bounds.dim,)),
+                not self.bounds.finds_scale
+                or (len(question.arrays) >= 3 and question.arrays[2].shape == (self.bounds.dim,)),
                 "the question must give the units that were found",
             )
-        task, inner = self._asked(question)
+        task, inner = self._unwrap_question(question)
         task.require_question(inner)
         self._good[:] = [question]
 
     def work(self, question: Question, rows: Rows, mechanism: Mechanism) -> Any:
         """The part of the stage's own task, for the stage's portion of the budget."""
-        task, inner = self._asked(question)
+        task, inner = self._unwrap_question(question)
         return task.work(inner, rows, self._portion(question, mechanism))
 
     def combine(self, left: Any, right: Any) -> Any:
@@ -267,13 +269,13 @@ class Fit(FitTask[FitState, Any, FitResult]):
 
     def part(self, question: Question, arrays: tuple[Array, ...]) -> Any:
         """As in the stage's own task."""
-        task, inner = self._asked(question)
+        task, inner = self._unwrap_question(question)
         part = task.part(inner, arrays)
         # Before any addition. Two lying sites could otherwise raise a sum and lower it again, so that rounding shows
         # one person's presence (docs/decisions/0008).
         return part if self.grid == 0 else task.rounded_to_grid(inner, part, parts=self.grid)
 
-    def counted(self, state: FitState, sites: tuple[str, ...]) -> FitState:
+    def with_contributors(self, state: FitState, sites: tuple[str, ...]) -> FitState:
         """The number of people at these sites, where that is public."""
         if self.sizes is None or self.people is None:
             return state
@@ -284,12 +286,12 @@ class Fit(FitTask[FitState, Any, FitResult]):
 
     def has_symmetric_parts(self, question: Question) -> bool:
         """As in the stage's own task."""
-        task, inner = self._asked(question)
+        task, inner = self._unwrap_question(question)
         return task.has_symmetric_parts(inner)
 
     def as_sum(self, question: Question) -> tuple[SumTask[Any, Any], Question, float]:
         """The stage's own task, with the stage's portion of the budget."""
-        task, inner = self._asked(question)
+        task, inner = self._unwrap_question(question)
         summed, sum_question, fraction = task.as_sum(inner)
         return summed, sum_question, fraction * self._fraction(question)
 
@@ -307,7 +309,7 @@ class Fit(FitTask[FitState, Any, FitResult]):
             return replace(state, inner=inner, center=inner if state.stage == self._first else state.center)
         match state.stage:
             case "mean" | "bound" | "units":
-                return self._begun("components", replace(state, center=result))
+                return self._enter_stage("components", replace(state, center=result))
             case "components":
                 state = replace(state, tied=task.tied(inner), has_converged=task.has_converged(inner))
                 return self._after_components(state, result)
@@ -394,12 +396,12 @@ class Fit(FitTask[FitState, Any, FitResult]):
         # Only arrays of float64 are sent, so an unknown word travels as -1.
         flags = [-1.0 if flag is None else float(flag) for flag in (result.tied, result.has_converged)]
         numbers = [result.trace, result.people, float(result.steps), *flags]
-        if self.bounds.find:
+        if self.bounds.finds_bound:
             norms = (0.0,) * len(BEYOND) if result.norms is None else result.norms
             numbers += [result.domain.radius, 0.0 if result.clipped is None else result.clipped, *norms]
             numbers += result.outliers or len(Outliers._fields) * (0.0,)
         units: tuple[Array, ...] = ()
-        if self.bounds.units:
+        if self.bounds.finds_scale:
             assert result.domain.scale is not None
             numbers.append(result.trace if result.energy is None else result.energy)
             units = (result.domain.scale, _NOWHERE if result.factors is None else result.factors)
@@ -412,7 +414,7 @@ class Fit(FitTask[FitState, Any, FitResult]):
 
     def decode_result(self, arrays: tuple[Array, ...]) -> FitResult:
         """The result that `encode_result` made these arrays from; a `ValueError` if they cannot be an answer."""
-        wanted, dim = (6 if self.bounds.units else 4) + self._divides, self.bounds.dim
+        wanted, dim = (6 if self.bounds.finds_scale else 4) + self._divides, self.bounds.dim
         require(len(arrays) == wanted, f"an answer has {wanted} arrays, got {len(arrays)}")
         # An answer comes from another party, so it is checked like a part.
         basis, values, center, numbers, *units = (require_array(array, array.shape) for array in arrays)
@@ -428,11 +430,13 @@ class Fit(FitTask[FitState, Any, FitResult]):
             "an answer has one positive factor for each column, or none",
         )
         require(basis.ndim == 2 and len(basis) == dim, f"directions must have {dim} coordinates, got {basis.shape}")
-        expected = 7 + len(BEYOND) + len(Outliers._fields) if self.bounds.find else 6 if self.bounds.units else 5
+        expected = (
+            7 + len(BEYOND) + len(Outliers._fields) if self.bounds.finds_bound else 6 if self.bounds.finds_scale else 5
+        )
         require(center.shape == (dim,) and len(numbers) == expected, f"an answer has a center and {expected} numbers")
         trace, people, steps, tied, has_converged, *more = numbers.tolist()
         # A search for units replaces that for a bound, so the last numbers can only be of one of them.
-        bound, energy = (more, None) if self.bounds.find else ([], more[0] if more else None)
+        bound, energy = (more, None) if self.bounds.finds_bound else ([], more[0] if more else None)
         require(tied in (-1, 0, 1) and has_converged in (-1, 0, 1), "the numbers of an answer are malformed")
         agreed = not isinstance(self.center, np.ndarray) or np.array_equal(center, self.center)
         require(agreed, "the center of an answer is not the agreed one")
@@ -477,7 +481,7 @@ class Fit(FitTask[FitState, Any, FitResult]):
         """Only the components: small totals cost little and need all sites."""
         return question.stage == "components"
 
-    def without(self, state: FitState) -> FitState | None:
+    def after_dropout(self, state: FitState) -> FitState | None:
         """Start again if nothing was spent: rows that have left are in the center and in every product so far."""
         return self.start() if self.begins_again else None
 
@@ -491,7 +495,7 @@ class Fit(FitTask[FitState, Any, FitResult]):
             rounds=rounds,
             size=size,
             at_most=self.at_most,
-            searched=counted_at_once(self.bounds.dim, find=self.bounds.find, units=self.bounds.units),
+            searched=counted_at_once(self.bounds.dim, find=self.bounds.finds_bound, units=self.bounds.finds_scale),
             observed=0 if self.bounds.gaps is None else self.bounds.gaps.entries,
         )
 
@@ -517,7 +521,7 @@ class Fit(FitTask[FitState, Any, FitResult]):
             else:
                 state = self._of_gram(state, result)
         waiting = self.needs_trace or not self._counted() or state.raw is not None
-        return self._begun("totals", state) if waiting else replace(state, stage="done", inner=None)
+        return self._enter_stage("totals", state) if waiting else replace(state, stage="done", inner=None)
 
     def _of_gram(self, state: FitState, gram: Array) -> FitState:
         """The directions and the trace of a released Gram matrix, divided by the rates of entries where there are gaps."""
@@ -528,7 +532,7 @@ class Fit(FitTask[FitState, Any, FitResult]):
             gram, noise_inflation = rates.integer_gram(gram, noise=self._noise(state.center) * math.sqrt(0.5))
             state = replace(state, energy=energy, noise_inflation=noise_inflation)
         state = replace(state, tied=self._ties(gram))
-        if self.bounds.units and (self.bounds.claimed or math.isfinite(self.bounds.row_bound)):
+        if self.bounds.finds_scale and (self.bounds.claimed or math.isfinite(self.bounds.row_bound)):
             energy = float(np.trace(gram)) if state.energy is None else state.energy
             gram, factors = self._renormalised(gram, state.center)
             state = replace(state, factors=factors, energy=energy)
@@ -578,7 +582,7 @@ class Fit(FitTask[FitState, Any, FitResult]):
             return None
         return self.rank < len(gram) and tie_at(top_eigen(gram, rank=self.rank + 1)[0], rank=self.rank)
 
-    def _begun(self, stage: Stage, state: FitState) -> FitState:
+    def _enter_stage(self, stage: Stage, state: FitState) -> FitState:
         return replace(state, stage=stage, inner=self._task(stage, state.center).start())
 
     def _counted(self) -> bool:
@@ -600,14 +604,14 @@ class Fit(FitTask[FitState, Any, FitResult]):
             return self.split.extra
         return self.components_share(int(question.arrays[1][0]))
 
-    def _asked(self, question: Question) -> tuple[AnyTask, Question]:
+    def _unwrap_question(self, question: Question) -> tuple[AnyTask, Question]:
         """The stage's own task and its question."""
         if question.stage == self._first:
             return self._task(self._first, None), Question(question.step, question.arrays)
         center, numbers = question.arrays[:2]
         stage: Stage = "components" if question.stage == "components" else "totals"
-        bound = float(numbers[1]) if self.bounds.find else None
-        scale = question.arrays[2] if self.bounds.units else None
+        bound = float(numbers[1]) if self.bounds.finds_bound else None
+        scale = question.arrays[2] if self.bounds.finds_scale else None
         where = Center(
             center=center if len(center) else None,
             people=None,
@@ -616,7 +620,7 @@ class Fit(FitTask[FitState, Any, FitResult]):
             bound=bound,
             scale=scale,
         )
-        return self._task(stage, where), Question(question.step, question.arrays[3 if self.bounds.units else 2 :])
+        return self._task(stage, where), Question(question.step, question.arrays[3 if self.bounds.finds_scale else 2 :])
 
     def _task(self, stage: Stage, where: Center | None) -> AnyTask:
         """The stage's own task, made once for each center, because thousands of sites may need the same one."""
@@ -656,9 +660,9 @@ class Fit(FitTask[FitState, Any, FitResult]):
         )
 
     def _search(self) -> CenterSearch | BoundSearch | ScaleSearch | ExactUnits:
-        if self.bounds.units and not self.bounds.claimed:
+        if self.bounds.finds_scale and not self.bounds.claimed:
             return ExactUnits(bounds=self.bounds, neighbours=self.neighbours, people=self.people, split=self.split)
-        if self.bounds.units:
+        if self.bounds.finds_scale:
             return ScaleSearch(
                 bounds=self.bounds,
                 neighbours=self.neighbours,
@@ -666,7 +670,7 @@ class Fit(FitTask[FitState, Any, FitResult]):
                 people=self.people,
                 multiplier=self.multiplier,
             )
-        if not self.bounds.find:
+        if not self.bounds.finds_bound:
             return CenterSearch(
                 bounds=self.bounds,
                 neighbours=self.neighbours,
@@ -691,20 +695,20 @@ class Fit(FitTask[FitState, Any, FitResult]):
     @property
     def _first(self) -> Stage | None:
         """The stage of the search, None if nothing is searched for."""
-        if self.bounds.units:
+        if self.bounds.finds_scale:
             return "units"
-        return "bound" if self.bounds.find else "mean" if isinstance(self.center, str) else None
+        return "bound" if self.bounds.finds_bound else "mean" if isinstance(self.center, str) else None
 
     @property
     def _possible_steps(self) -> range:
         """In how many steps the search may have ended."""
-        if self.bounds.find:
+        if self.bounds.finds_bound:
             # A search for a bound ends with a mean, at the earliest with the second one.
             return range(4, len(self.split.mean) + 1, 2) if isinstance(self.center, str) else range(1, 2)
-        if self.bounds.units and not self.bounds.claimed:
+        if self.bounds.finds_scale and not self.bounds.claimed:
             return range(ExactUnits.steps, ExactUnits.steps + 1)
         # A search for units never ends early: it always takes all its rounds and the mean.
-        if self.bounds.units:
+        if self.bounds.finds_scale:
             return range(len(self.split.mean), len(self.split.mean) + 1)
         return range(int(isinstance(self.center, str)), len(self.split.mean) + 1)
 

@@ -360,10 +360,10 @@ def spread_of(tails: TailCounts, *, sure: float = _SURE) -> tuple[float, float, 
     mostly one value: the largest h sqrt(P(|x - median| > h)) / .575 that stands out of noise by `sure` standard deviations. If
     few people differ, and noise could hide them at some h and not at others, half as many deviations will do.
 
-    >>> from eigenveil.core.counts import Cells
+    >>> from eigenveil.core.counts import Bins
     >>> edges = np.array([-4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0])
-    >>> even = Tails(
-    ...     cells=Cells(edges),
+    >>> even = TailCounts(
+    ...     cells=Bins(edges),
     ...     beyond=np.array([100.0, 90.0, 70.0, 50.0, 30.0, 10.0, 0.0]),
     ...     error=np.zeros(7),
     ...     people=100.0,
