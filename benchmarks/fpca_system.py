@@ -283,21 +283,21 @@ def system(devices: int, dims: tuple[int, ...], seeds: int) -> None:
         )
         print(f"{'captured variance after slot':34}" + "".join(f"{slot:7}" for slot in SHOWN))
         means = {name: np.mean([out.captured[name] for out in outs], axis=0) for name in order}
-        carried = [federated(devices, dim, seed=seed) for seed in range(seeds)]
+        extra = [federated(devices, dim, seed=seed) for seed in range(seeds)]
         shown = [*order[:4], "FederatedStream", *order[4:]]
-        means["FederatedStream"] = np.mean([captured for captured, _, _ in carried], axis=0)
+        means["FederatedStream"] = np.mean([captured for captured, _, _ in extra], axis=0)
         for name in shown:
             print(f"{name:34}" + "".join(f"{means[name][slot - 1]:7.3f}" for slot in SHOWN), flush=True)
         for name in shown[1:5]:
             gap = float((means["pooled"] - means[name])[11:].max())
             print(f"{name:34} at most {max(gap, 0.0):.3f} below pooled from slot 12 on")
         costs = first.costs
-        most = max(size for _, size, _ in carried)
+        most = max(size for _, size, _ in extra)
         print(
             f"a sketch is {size_of(dim, WIDTH) / 1024:.1f} KiB, and the rows of a slot {8 * ROWS * dim / 1024:.1f} KiB; with "
             f"FederatedStream a device sent at most {most / 1024:.1f} KiB a slot"
         )
-        print(f"FederatedStream, all parties in one process: {carried[0][2] / SLOTS:.2f} s CPU a slot")
+        print(f"FederatedStream, all parties in one process: {extra[0][2] / SLOTS:.2f} s CPU a slot")
         print(
             f"CPU: device {costs.each('device'):.2f} ms a slot, node {costs.each('node'):.2f} ms a merge, hub "
             f"{costs.each('hub'):.2f} ms a merge, pooled sums {1e3 * first.pooled / SLOTS:.0f} ms a slot, IncrementalPCA "

@@ -216,7 +216,7 @@ def phase_of(message: Message) -> str:
     raise AssertionError(f"nobody should have said {message.body}")
 
 
-def carry(hub: Hub[Any], members: Sequence[Party], *, asked: int | None = None) -> Costs:
+def passthrough(hub: Hub[Any], members: Sequence[Party], *, asked: int | None = None) -> Costs:
     """All messages, one answer at a time, until nobody has anything to say; only `asked` of the members see a question."""
     parties: dict[str, Party] = {hub.name: hub} | {party.name: party for party in members}
     chosen = {party.name for party in members[:: len(members) // asked][:asked]} if asked else set(parties)
@@ -256,7 +256,7 @@ def plain(shape: Shape, task: SumTask[Any, Any], rows: Rows, sites: int, *, nois
             Gaussian(multiplier=(1 + 1e-10) / BUDGET.mu, ledger=ledger, noise=Noise.seeded(number)) if noisy else exact
         )
         members.append(Member(name, hub="hub", task=task, rows=rows, mechanism=mechanism))
-    return carry(Hub(task, layout.below["hub"], exact, terms=Terms()), members)
+    return passthrough(Hub(task, layout.below["hub"], exact, terms=Terms()), members)
 
 
 def agreed(shape: Shape, roster: Mapping[str, bytes]) -> MaskedTerms:
@@ -324,7 +324,7 @@ def masked(
     below = star(list(identities)).below["hub"]
     quorum = Terms(quorum=chosen.survivors)
     hub = Hub(task, below, Exact(because="shares"), terms=quorum, exchanges=SecureAggregator(chosen, task))
-    return carry(hub, members, asked=asked), chosen, table
+    return passthrough(hub, members, asked=asked), chosen, table
 
 
 @final

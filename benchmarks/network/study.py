@@ -161,14 +161,14 @@ def run_hub(folder: Path, threads: int) -> None:
         if event.what == "round":
             told.append((event.who, time.perf_counter()))
 
-    async def carried() -> None:
+    async def extra() -> None:
         with HubAgent.transcript_for(folder / "hub.transcript", study) as transcript:
             agent = HubAgent(study, keys=Keys.load(folder / "hub.key"), transcript=transcript, on_event=on_event)
             assert study.hub is not None and study.hub.address is not None
             await agent.run(lambda model: None, listen=study.hub.address)
 
     with blas_threads(threads):
-        asyncio.run(carried())
+        asyncio.run(extra())
     (folder / "hub.json").write_text(json.dumps({"spans": spans, "told": told}))
 
 
@@ -184,14 +184,14 @@ def run_site(folder: Path, name: str, threads: int) -> None:
     study = StudyFile.read(folder / "study.toml")
     rows = DenseRows(table_of(SITES.index(name), len(study.columns)))
 
-    async def carried() -> None:
+    async def extra() -> None:
         with DurableLedger.open(folder / f"{name}.ledger") as ledger:
             keys, holding = Keys.load(folder / f"{name}.key"), SiteData.of(rows, study)
             agent = SiteAgent(study, keys=keys, holding=holding, ledger=ledger, dataset="patients", policy=None)
             await agent.run(lambda model: None)
 
     with blas_threads(threads):
-        asyncio.run(carried())
+        asyncio.run(extra())
     (folder / f"{name}.json").write_text(json.dumps({"spans": spans}))
 
 

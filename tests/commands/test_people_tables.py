@@ -100,7 +100,7 @@ def test_an_id_can_be_analysed_by_name(table: Path, tmp_path: Path) -> None:
 
 
 def fitted(table: Path, target: Path, *more: object) -> Model:
-    options = ("--drop", "visit", "--carry", "patient_id,label", "--one-hot", "sex=f,m", "--seed", 0, *more)
+    options = ("--drop", "visit", "--passthrough", "patient_id,label", "--one-hot", "sex=f,m", "--seed", 0, *more)
     result = eigenveil("fit", table, *FIT, *options, "-o", target, "--force")
     assert result.exit_code == 0, result.output
     return Model.load(target)
@@ -121,7 +121,9 @@ def test_scores_carry_what_they_are_joined_by(ending: str, table: Path, tmp_path
     # Another order of columns, another separator, one column more.
     other = tmp_path / "other.csv.gz"
     people()[["label", "ph", "acid", "sugar", "sex", "patient_id"]].assign(more="x").to_csv(other, index=False, sep=";")
-    result = eigenveil("transform", other, "-m", tmp_path / "m.safetensors", "-o", scores, "--carry", "patient_id,lab*")
+    result = eigenveil(
+        "transform", other, "-m", tmp_path / "m.safetensors", "-o", scores, "--passthrough", "patient_id,lab*"
+    )
     assert result.exit_code == 0, result.output
     assert "raw data of the people in" in result.output.replace("\n", " ") and "patient_id, label" in result.output
     assert "left out, because the model does not have them: more" in result.output
@@ -137,10 +139,14 @@ def test_scores_carry_what_they_are_joined_by(ending: str, table: Path, tmp_path
 def test_what_cannot_be_carried_is_refused(table: Path, tmp_path: Path) -> None:
     model = tmp_path / "m.safetensors"
     fitted(table, model)
-    assert "--carry needs" in refusal("transform", table, "-m", model, "-o", tmp_path / "s.npy", "--carry", "label")
-    assert "has no column 'who'" in refusal("transform", table, "-m", model, "-o", tmp_path / "s.csv", "--carry", "who")
+    assert "--passthrough needs" in refusal(
+        "transform", table, "-m", model, "-o", tmp_path / "s.npy", "--passthrough", "label"
+    )
+    assert "has no column 'who'" in refusal(
+        "transform", table, "-m", model, "-o", tmp_path / "s.csv", "--passthrough", "who"
+    )
     people().assign(component1=1).to_csv(table, index=False)
-    taken = refusal("transform", table, "-m", model, "-o", tmp_path / "s.csv", "--carry", "component1")
+    taken = refusal("transform", table, "-m", model, "-o", tmp_path / "s.csv", "--passthrough", "component1")
     assert "has the name of a column of scores" in taken
     people().assign(acid="x" + SECRET).to_csv(table, index=False)
     line = refusal("transform", table, "-m", model, "-o", tmp_path / "s.csv")
@@ -225,7 +231,10 @@ def test_inspect_shows_bounds_count_and_mean(table: Path, tmp_path: Path) -> Non
     assert plain["bounds"] == {"row_bound": 12.0, "column_bounds": None}
     assert plain["mean"] == model.mean.tolist() and abs(plain["people"] - 300) < 150
     assert plain["people"] != 300
-    assert plain["settings"]["one_hot"] == {"sex": ["f", "m"]} and plain["settings"]["carry"] == ["patient_id", "label"]
+    assert plain["settings"]["one_hot"] == {"sex": ["f", "m"]} and plain["settings"]["passthrough"] == [
+        "patient_id",
+        "label",
+    ]
     shown = " ".join(eigenveil("inspect", target).output.split())
     assert f"about {plain['people']:.0f}, with noise" in shown
     assert f"acid {model.mean[2]:.4g}" in shown

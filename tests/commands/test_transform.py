@@ -98,8 +98,8 @@ def test_no_carried_cell_is_a_formula(tmp_path: Path, model: Path, ending: str) 
     source, target = tmp_path / "people.parquet", tmp_path / f"scores.{ending}"
     more = {"=note": notes, "label": pa.array(notes).dictionary_encode(), "dose": -np.arange(float(len(notes)))}
     pq.write_table(arrow_table(rows()[: len(notes)], **more), source)
-    carry = ("--carry", "=note,label,dose")
-    assert eigenveil("transform", source, "-m", model, "-o", target, *carry).exit_code == 0
+    passthrough = ("--passthrough", "=note,label,dose")
+    assert eigenveil("transform", source, "-m", model, "-o", target, *passthrough).exit_code == 0
     if ending == "xlsx":
         book = openpyxl.load_workbook(target)
         cells = [cell for row in book.active.iter_rows() for cell in row if isinstance(cell.value, str)]
@@ -178,13 +178,13 @@ def test_what_is_carried_keeps_its_type(tmp_path: Path, model: Path) -> None:
     source, target = tmp_path / "people.parquet", tmp_path / "scores.parquet"
     pq.write_table(arrow_table(rows(), **more), source)
     # One that is analysed is carried, too.
-    carry = ("--carry", "visit,label,when,cell,salt")
-    assert eigenveil("transform", source, "-m", model, "-o", target, *carry).exit_code == 0
+    passthrough = ("--passthrough", "visit,label,when,cell,salt")
+    assert eigenveil("transform", source, "-m", model, "-o", target, *passthrough).exit_code == 0
     found = pq.read_table(target)
     expected = pq.read_table(source).select(["visit", "label", "when", "cell", "salt"])
     assert found.select(expected.schema.names).equals(expected)
-    line = refusal("transform", source, "-m", model, "-o", tmp_path / "scores.csv", *carry)
-    assert "--carry cell" in line and ".parquet" in line
+    line = refusal("transform", source, "-m", model, "-o", tmp_path / "scores.csv", *passthrough)
+    assert "--passthrough cell" in line and ".parquet" in line
     assert not (tmp_path / "scores.csv").exists()
 
 
@@ -192,8 +192,8 @@ def test_a_csv_is_carried_as_it_is_written(tmp_path: Path, model: Path) -> None:
     source, target = tmp_path / "people.csv", tmp_path / "scores.csv"
     lines = [f'{i:04d};"a;b";{";".join(f"{x:.3f}".replace(".", ",") for x in row)}' for i, row in enumerate(rows()[:9])]
     source.write_text(f"id;note;{';'.join(NAMES)}\n" + "\n".join(lines) + "\n")
-    carry = ("--decimal", ",", "--carry", "id,note,age")
-    assert eigenveil("transform", source, "-m", model, "-o", target, *carry).exit_code == 0
+    passthrough = ("--decimal", ",", "--passthrough", "id,note,age")
+    assert eigenveil("transform", source, "-m", model, "-o", target, *passthrough).exit_code == 0
     found = pc.read_csv(target, convert_options=pc.ConvertOptions(column_types={"id": pa.string()}))
     assert found["id"].to_pylist() == [f"{i:04d}" for i in range(9)]
     assert set(found["note"].to_pylist()) == {"a;b"}

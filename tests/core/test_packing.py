@@ -47,7 +47,9 @@ def test_a_size_that_no_matrix_has_is_refused() -> None:
 
 
 def noisy(carried: float = 0.0) -> Gaussian:
-    return Gaussian(multiplier=5.0, ledger=Ledger(epsilon=9.0, delta=1e-6), noise=Noise.seeded(3), carried=carried)
+    return Gaussian(
+        multiplier=5.0, ledger=Ledger(epsilon=9.0, delta=1e-6), noise=Noise.seeded(3), existing_multiplier=carried
+    )
 
 
 MECHANISMS: dict[str, Callable[[], Mechanism]] = {

@@ -117,7 +117,7 @@ def test_an_id_that_was_named_is_not_asked_about() -> None:
     assert ColumnChoice().laid_out("t", names).ids == ("patient_id", "visit_id")
     assert ColumnChoice(columns=("*", "visit_id")).laid_out("t", names).ids == ("patient_id",)
     assert ColumnChoice(person="patient_id", drop=("visit_id",)).laid_out("t", names).ids == ()
-    assert ColumnChoice(one_hot={"visit_id": ("1",)}, carry=("patient_id",)).laid_out("t", names).ids == ()
+    assert ColumnChoice(one_hot={"visit_id": ("1",)}, passthrough=("patient_id",)).laid_out("t", names).ids == ()
 
 
 def test_a_level_is_one_and_all_else_is_zero() -> None:
@@ -198,9 +198,9 @@ def expected_rows() -> Any:
 @pytest.mark.parametrize("ending", FILES)
 def test_every_file_gives_the_same_rows(ending: str, tmp_path: Path) -> None:
     path = as_file(ending)(frame(), tmp_path)
-    table = read_table(path, **ASKED, carry=["visit"])
+    table = read_table(path, **ASKED, passthrough=["visit"])
     assert table.columns == ("age", "dose", "smokes", "sex_f", "sex_m") and table.available == 6
-    assert table.carried.schema.names == ["visit"] and table.carried.num_rows == 60
+    assert table.passthrough.schema.names == ["visit"] and table.passthrough.num_rows == 60
     # Twice: a file is read again for every pass.
     for _ in range(2):
         found = np.vstack([block.values for block in table.rows.blocks(8)])

@@ -79,7 +79,10 @@ def test_notes_may_have_lines_and_separators_between_quotes(tmp_path: Path) -> N
     path.write_text('a,note,b\n1,"one, two\nthree ""quoted""",2\n3,"\n\n",4\n')
     assert values(path, drop=["note"]).tolist() == [[1, 2], [3, 4]]
     refused("after row 0: not a number in column 'note'", path)
-    assert read_table(path, carry=["note"]).carried["note"].to_pylist() == ['one, two\nthree "quoted"', "\n\n"]
+    assert read_table(path, passthrough=["note"]).passthrough["note"].to_pylist() == [
+        'one, two\nthree "quoted"',
+        "\n\n",
+    ]
 
 
 def test_truth_values_are_numbers_in_every_block(tmp_path: Path) -> None:
@@ -113,7 +116,7 @@ BAD_CSV: dict[str, tuple[bytes, str, dict[str, Any]]] = {
     "mixed encodings": (
         f"a,b,note\n1,2,x\n3,4,\xfc{SECRET}\n".encode("latin-1"),
         "after row 1: the next line is not UTF-8",
-        {"carry": ["note"]},
+        {"passthrough": ["note"]},
     ),
     "another encoding": (b"a,b\n1,\x81\n", "is not cp1252 text. Give its encoding", {"encoding": "cp1252"}),
     "another type halfway": (
@@ -145,7 +148,7 @@ def test_csv_that_is_not_what_was_said_is_refused(name: str, tmp_path: Path) -> 
     content, message, how = BAD_CSV[name]
     path = tmp_path / "a.csv"
     path.write_bytes(content)
-    if "carry" in how:
+    if "passthrough" in how:
         with pytest.raises(ValueError, match=message) as caught:
             read_table(path, **how)
         assert SECRET not in str(caught.value)

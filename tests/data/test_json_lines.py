@@ -38,9 +38,9 @@ def test_lines_of_json_are_a_table(tmp_path: Path, name: str) -> None:
 def test_what_pandas_writes_comes_back(tmp_path: Path) -> None:
     frame = pd.DataFrame({"a": [1.0, None, 3.5], "who": ["x", "y", "007"], "n": [7, 8, 2**60]})
     frame.to_json(tmp_path / "a.jsonl", orient="records", lines=True)
-    table = read_table(tmp_path / "a.jsonl", carry=["who", "n"], gaps=True)
+    table = read_table(tmp_path / "a.jsonl", passthrough=["who", "n"], gaps=True)
     np.testing.assert_equal(np.vstack([block.values for block in table.rows.blocks(9)]), frame[["a"]].to_numpy())
-    assert table.carried.to_pydict() == {"who": ["x", "y", "007"], "n": ["7", "8", str(2**60)]}
+    assert table.passthrough.to_pydict() == {"who": ["x", "y", "007"], "n": ["7", "8", str(2**60)]}
 
 
 BAD = {

@@ -104,13 +104,13 @@ def test_gaps_dates_and_errors_are_told_apart(tmp_path: Path) -> None:
         [None, None, None, None, None, None],
         ["", 0, None, None, "y", 5],
     )
-    table = read_table(path, columns=["n", "on"], carry=["when", "at", "word", "wrong"], gaps=True)
+    table = read_table(path, columns=["n", "on"], passthrough=["when", "at", "word", "wrong"], gaps=True)
     np.testing.assert_equal(
         np.vstack([block.values for block in table.rows.blocks(9)]), [[1, 1], [np.nan, 0], [np.nan, 0]]
     )
-    assert table.carried["when"].to_pylist() == ["2020-01-02 03:04:05", "1999-12-31 00:00:00", None]
-    assert table.carried["at"].to_pylist() == ["06:30:00", None, None]
-    assert table.carried["wrong"].to_pylist() == ["#DIV/0!", "#N/A", "5"]
+    assert table.passthrough["when"].to_pylist() == ["2020-01-02 03:04:05", "1999-12-31 00:00:00", None]
+    assert table.passthrough["at"].to_pylist() == ["06:30:00", None, None]
+    assert table.passthrough["wrong"].to_pylist() == ["#DIV/0!", "#N/A", "5"]
     refused(r"when \(date\)", path, columns=["when"])
     refused(r"at \(date\)", path, columns=["at"])
     refused(r"wrong \(error of a formula\)", path, columns=["wrong"])
@@ -126,7 +126,9 @@ def test_the_same_sheet_in_the_other_calendar(tmp_path: Path) -> None:
     book.active.append(["a", "when"])
     book.active.append([1, datetime(2020, 1, 2)])
     book.save(path)
-    assert read_table(path, columns=["a"], carry=["when"]).carried["when"].to_pylist() == ["2020-01-02 00:00:00"]
+    assert read_table(path, columns=["a"], passthrough=["when"]).passthrough["when"].to_pylist() == [
+        "2020-01-02 00:00:00"
+    ]
 
 
 def test_number_formats_of_people_are_told_from_dates(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from eigenveil.data.follow import Offset, follow
-from eigenveil.data.formats import FORMATS, OUTPUTS, FileParams, Format, known_format, require_carried, write_scores
+from eigenveil.data.formats import FORMATS, OUTPUTS, FileParams, Format, known_format, require_passthrough, write_scores
 from eigenveil.data.formats.registry import by_ending
 from eigenveil.data.rows import CheckedRows, DenseRows, WeightedRows
 from eigenveil.data.tables import open_source, read_table
@@ -238,7 +238,7 @@ def test_columns_without_names_cannot_be_chosen(name: str, tmp_path: Path) -> No
         "drop": ["a"],
         "person": "a",
         "one_hot": {"a": ["x"]},
-        "carry": ["a"],
+        "passthrough": ["a"],
     }.items():
         assert "has no column names" in refused(lambda option=option, value=value: read_table(path, **{option: value}))  # type: ignore[misc]
 
@@ -247,14 +247,14 @@ def test_columns_without_names_cannot_be_chosen(name: str, tmp_path: Path) -> No
 def test_a_person_has_one_row_or_several_and_counts_once(ending: str, tmp_path: Path) -> None:
     path = tmp_path / f"a{ending}"
     if not OUTPUTS[ending].has_text:
-        assert f"{ending} has numbers only" in refused(lambda: require_carried(ending, option="--output"))
+        assert f"{ending} has numbers only" in refused(lambda: require_passthrough(ending, option="--output"))
         return
     table = read_table(write(path, who=True), person="who")
     assert isinstance(table.rows, WeightedRows) and table.columns == tuple(NAMES)
     assert table.rows.weights.tolist() == [1 / WHO.count(who) for who in WHO]
     assert np.array_equal(dense(table.rows), VALUES)
     # Text is carried and encoded as it was written, and is no number.
-    carried = read_table(path, carry=["who"], one_hot={}, columns=["age"]).carried
+    carried = read_table(path, carry=["who"], one_hot={}, columns=["age"]).passthrough
     assert carried.column("who").to_pylist() == WHO
     encoded = read_table(path, one_hot={"who": ["p1", "nobody"]}, columns=["who"])
     assert dense(encoded.rows)[:, 0].tolist() == [float(who == "p1") for who in WHO]
@@ -266,9 +266,9 @@ def test_a_person_has_one_row_or_several_and_counts_once(ending: str, tmp_path: 
 def test_cells_for_lists_are_only_where_a_format_has_them(ending: str, tmp_path: Path) -> None:
     schema = pa.schema([("notes", pa.list_(pa.string()))])
     if OUTPUTS[ending].has_nested:
-        require_carried(ending, schema, option="--output")
+        require_passthrough(ending, schema, option="--output")
     else:
-        refused(lambda: require_carried(ending, schema, option="--output"))
+        refused(lambda: require_passthrough(ending, schema, option="--output"))
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -37,7 +37,7 @@ def symmetric_statistics(noise: Array, scale: float) -> tuple[float, float]:
 def test_a_portion_adds_the_noise_of_its_share(fraction: float, share: float, carried: float) -> None:
     ledger = unlimited()
     portion = PartialBudget(
-        Gaussian(multiplier=MULTIPLIER, ledger=ledger, noise=Noise.seeded(31), carried=carried), fraction
+        Gaussian(multiplier=MULTIPLIER, ledger=ledger, noise=Noise.seeded(31), existing_multiplier=carried), fraction
     )
     value = np.arange(400_000.0)
     noise = portion.release(Bounded(value, SENSITIVITY), label="x", share=share) - value
@@ -55,7 +55,7 @@ def test_a_portion_adds_the_noise_of_its_share(fraction: float, share: float, ca
 @pytest.mark.parametrize("carried", [0.0, 1.5])
 def test_a_portion_adds_symmetric_noise_where_the_value_is_symmetric(carried: float) -> None:
     portion = PartialBudget(
-        Gaussian(multiplier=MULTIPLIER, ledger=unlimited(), noise=Noise.seeded(32), carried=carried), 0.25
+        Gaussian(multiplier=MULTIPLIER, ledger=unlimited(), noise=Noise.seeded(32), existing_multiplier=carried), 0.25
     )
     dim, added = 3000, SENSITIVITY * math.sqrt(MULTIPLIER**2 - carried**2) * 2
     noise = portion.release(Bounded(np.zeros((dim, dim)), SENSITIVITY, symmetric=True), label="g")
@@ -67,7 +67,9 @@ def test_a_portion_adds_symmetric_noise_where_the_value_is_symmetric(carried: fl
 
 def test_a_portion_pays_once_for_all_slices() -> None:
     ledger = unlimited()
-    portion = PartialBudget(Gaussian(multiplier=MULTIPLIER, ledger=ledger, noise=Noise.seeded(33), carried=2.0), 0.5)
+    portion = PartialBudget(
+        Gaussian(multiplier=MULTIPLIER, ledger=ledger, noise=Noise.seeded(33), existing_multiplier=2.0), 0.5
+    )
     dim, added = 800, SENSITIVITY * 1.5 / 0.5
     slices = (np.zeros((dim, 80)) for _ in range(10))
     noise = np.hstack(list(release_columns(portion, slices, dim=dim, sensitivity=SENSITIVITY, label="x", share=0.5)))
@@ -124,7 +126,7 @@ def test_carried_noise_and_what_is_added_make_the_multiplier(carried: float, sym
     if carried:
         site = Gaussian(multiplier=carried, ledger=unlimited(), noise=Noise.seeded(34))
         value = site.release(Bounded(zero, SENSITIVITY, symmetric=symmetric), label="at a site")
-    hub = Gaussian(multiplier=MULTIPLIER, ledger=ledger, noise=Noise.seeded(35), carried=carried)
+    hub = Gaussian(multiplier=MULTIPLIER, ledger=ledger, noise=Noise.seeded(35), existing_multiplier=carried)
     noise = hub.release(Bounded(value, SENSITIVITY, symmetric=symmetric), label="at the hub")
     assert noise.shape == shape
     stated = SENSITIVITY * MULTIPLIER
@@ -139,7 +141,7 @@ def test_carried_noise_and_what_is_added_make_the_multiplier(carried: float, sym
 
 def test_counting_on_noise_that_is_not_there_is_caught() -> None:
     value = np.zeros(400_000)
-    hopeful = Gaussian(multiplier=MULTIPLIER, ledger=unlimited(), noise=Noise.seeded(36), carried=1.1)
+    hopeful = Gaussian(multiplier=MULTIPLIER, ledger=unlimited(), noise=Noise.seeded(36), existing_multiplier=1.1)
     noise = hopeful.release(Bounded(value, SENSITIVITY), label="x")
     # Added in squares, 1.1 of 2.5 is a tenth of the noise.
     assert abs(scale_statistic(noise / (SENSITIVITY * MULTIPLIER))) > LEVEL
@@ -148,7 +150,7 @@ def test_counting_on_noise_that_is_not_there_is_caught() -> None:
 def test_noise_that_is_all_there_already_is_not_added_to() -> None:
     value = np.arange(5.0)
     ledger = unlimited()
-    full = Gaussian(multiplier=MULTIPLIER, ledger=ledger, noise=Noise.seeded(37), carried=MULTIPLIER)
+    full = Gaussian(multiplier=MULTIPLIER, ledger=ledger, noise=Noise.seeded(37), existing_multiplier=MULTIPLIER)
     assert np.array_equal(full.release(Bounded(value, 1.0), label="x"), value)
     assert [charge.mu for charge in ledger.charges] == [1.0 / MULTIPLIER]
     assert full.scale(1.0) == MULTIPLIER
@@ -157,6 +159,6 @@ def test_noise_that_is_all_there_already_is_not_added_to() -> None:
 @pytest.mark.parametrize("carried", [-0.1, 2.6, math.inf, math.nan])
 def test_no_more_than_all_can_be_carried(carried: float) -> None:
     with pytest.raises(ValueError, match="carried must lie between 0 and the multiplier"):
-        Gaussian(multiplier=MULTIPLIER, ledger=unlimited(), noise=Noise.seeded(1), carried=carried)
+        Gaussian(multiplier=MULTIPLIER, ledger=unlimited(), noise=Noise.seeded(1), existing_multiplier=carried)
     with pytest.raises(ValueError, match="carried"):
-        replace(Gaussian(multiplier=MULTIPLIER, ledger=unlimited(), noise=Noise.seeded(1)), carried=carried)
+        replace(Gaussian(multiplier=MULTIPLIER, ledger=unlimited(), noise=Noise.seeded(1)), existing_multiplier=carried)

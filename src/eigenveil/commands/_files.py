@@ -134,11 +134,11 @@ def standard_input() -> Any:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """How a command reads its table: the options of `TableParams`, whose rows they are, and what is carried along."""
+    """How a command reads its table: the options of `TableParams`, whose rows they are, and what is passed through."""
 
     params: TableParams
     person: str | None = None
-    carry: tuple[str, ...] = ()
+    passthrough: tuple[str, ...] = ()
     people: bool = True  # Whether the command has --person.
     dask: bool = False  # Whether rows stay on the cluster that this process is connected to.
     processes: int | None = None  # How many read the table; None for this one.
@@ -147,27 +147,27 @@ class Reading:
     @property
     def words(self) -> list[str]:
         """The options with which another command reads the same table."""
-        return [*as_options(self.params), *(word for name in self.carry for word in ("--carry", name))]
+        return [*as_options(self.params), *(word for name in self.passthrough for word in ("--passthrough", name))]
 
     @property
     def facts(self) -> dict[str, Any]:
         """What a model records, so that `transform` reads other tables the same way."""
         # Plain lists, because settings become JSON in the file of the model.
         levels = {name: list(every) for name, every in (self.params.one_hot or {}).items()}
-        record = {"one_based": self.params.one_based, "one_hot": levels, "carry": list(self.carry)}
+        record = {"one_based": self.params.one_based, "one_hot": levels, "passthrough": list(self.passthrough)}
         # What stands for a missing value would otherwise be scored as a number.
         record["na_values"] = list(self.params.na_values or ())
         return {name: value for name, value in record.items() if value}
 
-    def recorded_in(self, model: "Model", *, carried: Sequence[str] = ()) -> "Model":
+    def recorded_in(self, model: "Model", *, extra: Sequence[str] = ()) -> "Model":
         """The model with what was chosen while the table was read, so that `load` and `transform` read other tables so, too.
 
-        Names of columns that were `carried` along take the place of the patterns for them.
+        Names of columns that were `extra` along take the place of the patterns for them.
         """
         from eigenveil.estimators.fitted import with_parameters
 
-        settings = {**model.settings, **self.facts, **({"carry": list(carried)} if carried else {})}
-        left_out = [*(self.params.drop or ()), *carried]
+        settings = {**model.settings, **self.facts, **({"passthrough": list(extra)} if extra else {})}
+        left_out = [*(self.params.drop or ()), *extra]
         columns = None if self.params.columns is None else list(self.params.columns)
         levels = {name: list(every) for name, every in (self.params.one_hot or {}).items()}
         record = with_parameters(model.estimator, columns=columns, drop=left_out or None, one_hot=levels or None)
@@ -191,7 +191,8 @@ class Reading:
             require(not (self.dask and self.processes is not None), "give --dask or --processes, not both")
             require(not is_stdin(path), f"{option} needs files: a pipe can be read only here")
             require(
-                not self.carry, f"{option} leaves rows where they are, so --carry has nothing to carry. Leave it out"
+                not self.passthrough,
+                f"{option} leaves rows where they are, so --passthrough has no columns to copy. Leave it out",
             )
         if is_stdin(path):
             require_param(
@@ -254,7 +255,7 @@ class Reading:
                 # Without names there is no layout to ask about.
                 if self.processes is None:
                     self._require_here(path)
-                    return read_table(path, carry=self.carry, **chosen, **self.files)
+                    return read_table(path, passthrough=self.passthrough, **chosen, **self.files)
                 from eigenveil.data.engines.pool import rows_in_processes
 
                 return Table(rows=rows_in_processes(path, processes=self.processes, **chosen, **self.files).inner)
@@ -289,7 +290,7 @@ class Reading:
         """The choice of columns, after a person at the terminal was asked about those that look like ids."""
         from eigenveil.data.columns import ColumnChoice
 
-        choice = replace(ColumnChoice.of(self.params, person=self.person), carry=self.carry)
+        choice = replace(ColumnChoice.of(self.params, person=self.person), passthrough=self.passthrough)
         if not table.named:
             return choice
         ids = choice.laid_out(table.source, table.names).ids

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, TypeVa
 from eigenveil.commands import _consent as consent
 from eigenveil.commands import _network as network
 from eigenveil.commands._files import ENDINGS, on_cluster, passphrase_from, require_report, write
-from eigenveil.commands._network import TOO_FEW, Results, carried, refused, say_red, say_spent, spending_of
+from eigenveil.commands._network import TOO_FEW, Results, refused, run_protocol, say_red, say_spent, spending_of
 from eigenveil.commands.transform import require_own_names
-from eigenveil.data.formats import OUTPUTS, require_carried
+from eigenveil.data.formats import OUTPUTS, require_passthrough
 from eigenveil.errors import ProtocolError, require
 from eigenveil.show.disclosure import disclose
 from eigenveil.show.live import live_page
@@ -67,7 +67,7 @@ class JoinOptions:
     dask: str | None = None
     page: "PageAddress | None" = None
     report: Path | None = None
-    carry: tuple[str, ...] = ()
+    passthrough: tuple[str, ...] = ()
     followed: bool = False  # Whether a stream takes the place of the table.
 
     def __post_init__(self) -> None:
@@ -84,8 +84,8 @@ class JoinOptions:
             "--scores copies rows here, and with --dask they stay on the cluster",
         )
         require(
-            self.dask is None or not self.carry,
-            "--carry puts columns beside scores, and with --dask there are none: rows stay on the cluster. Leave it out",
+            self.dask is None or not self.passthrough,
+            "--passthrough puts columns beside scores, and with --dask there are none: rows stay on the cluster. Leave it out",
         )
 
 
@@ -219,12 +219,14 @@ def _table(options: JoinOptions, study: "StudyFile", results: Results) -> "SiteD
     """The columns of the study, and those to write beside the scores."""
     from eigenveil.network.agents.site_data import SiteData
 
-    holding = SiteData.read(options.data, study, dask=options.dask is not None, carry=options.carry, **options.reading)
-    if holding.carried is not None:
+    holding = SiteData.read(
+        options.data, study, dask=options.dask is not None, passthrough=options.passthrough, **options.reading
+    )
+    if holding.passthrough is not None:
         # No study has more components than columns.
-        require_own_names(holding.carried.schema.names, len(study.columns))
+        require_own_names(holding.passthrough.schema.names, len(study.columns))
         if results.scores is not None:
-            require_carried(results.scores.suffix.lower(), holding.carried.schema, option="--scores")
+            require_passthrough(results.scores.suffix.lower(), holding.passthrough.schema, option="--scores")
     return holding
 
 
@@ -256,11 +258,11 @@ def _take_part(options: JoinOptions, kind: Kind[Agent], opened: Opening[Agent]) 
     note = _agreed(voice, options, study, ledger, warnings, again=opened.replay is not None)
 
     def deliver(model: "Model") -> None:
-        results.write(model, holding.rows, holding.carried)
+        results.write(model, holding.rows, holding.extra)
         view.found(model)
 
     with live_page(options.page, view.page, say=voice.write_line, secret=voice.terminal) as voice.page:
-        learned = _carried(kind, opened, results, deliver, note)
+        learned = _run_party(kind, opened, results, deliver, note)
     results.show(voice, learned, role=kind.role)
     write(
         options.report,
@@ -318,8 +320,8 @@ def _report(study: "StudyFile", name: str, role: str, model: "Model") -> "Report
 def _results(options: JoinOptions, study: "StudyFile", name: str) -> Results:
     """Where results go, after checking that they can be written."""
     results = Results.named(options.study, name, options.model, options.scores, scored=options.dask is None)
-    if options.carry and results.scores is not None and results.scores.suffix.lower() in OUTPUTS:
-        require_carried(results.scores.suffix.lower(), option="--scores")
+    if options.passthrough and results.scores is not None and results.scores.suffix.lower() in OUTPUTS:
+        require_passthrough(results.scores.suffix.lower(), option="--scores")
     require_report(options.report, force=True, inputs=[options.study, options.data, options.ledger])
     # A run that was stopped between its results and the end of the study writes the same results again.
     again = network.of_this_study(results.model, study.digest)
@@ -357,7 +359,7 @@ def _refuse(error: "PolicyRefusal", role: str) -> NoReturn:
     refused(last, _REFUSED)
 
 
-def _carried(
+def _run_party(
     kind: Kind[Agent],
     opened: Opening[Agent],
     results: Results,
@@ -375,7 +377,7 @@ def _carried(
 
     try:
         with voice.under(view):
-            return carried(
+            return run_protocol(
                 lambda: kind.run(agent, deliver, note=note, voice=voice),
                 voice,
                 left=lambda: kind.left(agent, standing()),

@@ -51,7 +51,6 @@ __all__ = [
     "TOO_FEW",
     "Results",
     "bytes_allowed",
-    "carried",
     "keys_beside",
     "listening_address",
     "of_this_study",
@@ -59,6 +58,7 @@ __all__ = [
     "require_grpc",
     "require_listen",
     "require_outputs",
+    "run_protocol",
     "say_red",
     "say_spent",
     "spending_of",
@@ -198,10 +198,10 @@ Scores: TypeAlias = Annotated[
     ),
 ]
 
-OwnCarry: TypeAlias = Annotated[
+OwnPassthrough: TypeAlias = Annotated[
     list[str] | None,
     option(
-        "--carry",
+        "--passthrough",
         "NAMES",
         "Columns that are written beside your scores, such as an id or a label: names or patterns. They stay here, and "
         "nobody is sent them. May be repeated.",
@@ -368,7 +368,7 @@ def require_grpc() -> None:
         raise
 
 
-def carried(
+def run_protocol(
     work: Callable[[], Coroutine[Any, Any, Result]],
     voice: "StatusWriter",
     *,
@@ -516,10 +516,10 @@ class Results:
         private = () if self.scores is None else (("--scores", self.scores, list(OUTPUTS)),)
         return (("--output", self.model, [".safetensors"]), ("the guarantee", self.guarantee, [".txt"]), *private)
 
-    def write(self, model: "Model", rows: "Rows", carried: Any = None) -> None:
+    def write(self, model: "Model", rows: "Rows", run_protocol: Any = None) -> None:
         """Write all results, the model first: `of_this_study` tells a later run by it that outputs may be overwritten.
 
-        `carried` is an Arrow table with one line for each row, to be written beside the scores.
+        `run_protocol` is an Arrow table with one line for each row, to be written beside the scores.
         """
         model.save(self.model)
         wrote(self.model)
@@ -532,7 +532,7 @@ class Results:
         # No chmod here: `whole_file` makes files that only their owner can read, and scores must stay so.
         names = [f"component{number}" for number in range(1, len(model.components) + 1)]
         with whole_file(self.scores) as temporary:
-            write_scores(temporary, self.scores.suffix.lower(), names, beside(scores_of(model, rows), carried))
+            write_scores(temporary, self.scores.suffix.lower(), names, beside(scores_of(model, rows), run_protocol))
 
     def show(self, voice: StatusWriter, model: "Model", *, role: str) -> None:
         """Show what the study says of its result, the guarantee in words, and where everything is."""

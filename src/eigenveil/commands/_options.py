@@ -115,12 +115,12 @@ ReportFile: TypeAlias = Annotated[
 Force: TypeAlias = Annotated[bool, flag("--force", "Overwrite the output if it exists.")]
 
 # Carried columns never reach an estimator. The model records their names only, for `transform`.
-Carry: TypeAlias = Annotated[
+Passthrough: TypeAlias = Annotated[
     list[str] | None,
     option(
-        "--carry",
+        "--passthrough",
         "NAMES",
-        "Columns that are not analysed and that `transform --carry` writes beside the scores, such as an id or a label: "
+        "Columns that are not analysed and that `transform --passthrough` writes beside the scores, such as an id or a label: "
         "names or patterns. May be repeated.",
         panel="Columns",
     ),

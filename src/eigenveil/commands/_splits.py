@@ -92,12 +92,12 @@ def part(
     require_param(reading.person is None or named, "{person} needs a table with column names, such as csv or parquet")
     # Carried along and not analysed: people are dealt out before anybody is weighted.
     beside = tuple(dict.fromkeys(name for name in (rule.column, reading.person) if name is not None))
-    table = replace(reading, person=None, carry=(*beside, *reading.carry)).table(path)
+    table = replace(reading, person=None, passthrough=(*beside, *reading.passthrough)).table(path)
     with watched(table.rows) as rows:
         values = _whole(rows)
     with busy("dealing rows out to the sites"):
-        people = None if reading.person is None else person_ids(table.carried, reading.person)
-        column = None if rule.column is None else table.carried[rule.column]
+        people = None if reading.person is None else person_ids(table.passthrough, reading.person)
+        column = None if rule.column is None else table.passthrough[rule.column]
         names = table.columns
         parted = _parted(column, rule, values, people, names, person_sites=person_sites, exact=exact, rng=rng)
     sites = {name: NamedRows(rows, names, reading.person) for name, rows in parted.sites.items()}

@@ -46,7 +46,7 @@ def bounds(
     per_column: PerColumn = False,
     total: common.Total = None,
     components: Rank = None,
-    carry: common.Carry = None,
+    passthrough: common.Passthrough = None,
     ledger: kept.LedgerPath = None,
     dataset: kept.Dataset = None,
     life_epsilon: kept.LifeEpsilon = None,
@@ -79,7 +79,10 @@ def bounds(
     lasting = kept.LastingLedger(path=ledger, dataset=dataset, life_epsilon=life_epsilon, life_delta=life_delta)
     lasting.require_sense(settings)
     read = Reading(
-        params=reading, person=settings["person"], carry=tuple(carry or ()), gaps=settings["missing"] != "refuse"
+        params=reading,
+        person=settings["person"],
+        passthrough=tuple(passthrough or ()),
+        gaps=settings["missing"] != "refuse",
     )
     read.require(data)
     read.require_passes(data, settings)

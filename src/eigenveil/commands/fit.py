@@ -35,7 +35,7 @@ def fit(
     settings: dict[str, Any],
     reading: TableParams,
     bounds: common.BoundsPath = None,
-    carry: common.Carry = None,
+    passthrough: common.Passthrough = None,
     dask: common.DaskCluster = None,
     processes: common.Processes = None,
     ledger: kept.LedgerPath = None,
@@ -81,7 +81,7 @@ def fit(
     gaps = settings["missing"] != "refuse"
     # The two places where rows may be that are not in this process.
     where: dict[str, Any] = {"dask": dask is not None, "processes": processes}
-    read = Reading(params=reading, person=settings["person"], carry=tuple(carry or ()), gaps=gaps, **where)
+    read = Reading(params=reading, person=settings["person"], passthrough=tuple(passthrough or ()), gaps=gaps, **where)
     read.require(data)
     read.require_passes(data, settings)
     bounds_file = None if bounds is None else BoundsFile.read(bounds)
@@ -115,8 +115,8 @@ def _run(
         pca, warned = _fitted(table, settings, spending, even_if_noise=even_if_noise)
         # The ledger keeps a digest of it, which shows later what the charge was for.
         spending.released = pca.components_.tobytes()
-    carried = () if table.carried is None else table.carried.schema.names
-    model = replace(reading.recorded_in(pca.model_, carried=carried), warnings=tuple(warned))
+    extra = () if table.passthrough is None else table.passthrough.schema.names
+    model = replace(reading.recorded_in(pca.model_, extra=extra), warnings=tuple(warned))
     # Only after the charges are written: a crash in between loses a result, never a charge.
     model.save(target)
     wrote(target)

@@ -7,7 +7,7 @@ from eigenveil.commands import _network as network
 from eigenveil.commands._command import Command
 from eigenveil.commands._ending import wrote
 from eigenveil.commands._files import PassphraseFile, passphrase_from, require_file
-from eigenveil.commands._network import TOO_FEW, carried, refused, require_grpc
+from eigenveil.commands._network import TOO_FEW, refused, require_grpc, run_protocol
 from eigenveil.commands._options import Page, PageToken, page_at
 from eigenveil.errors import ProtocolError, QuorumLost, TooFewPeople, require
 from eigenveil.params.declarations.study import said_in_file
@@ -160,7 +160,7 @@ def _run(
         try:
             with live_page(page, view.page, say=voice.write_line, secret=voice.terminal) as live, voice.under(view):
                 voice.page = live
-                learned = carried(
+                learned = run_protocol(
                     lambda: agent.run(deliver, listen=listen, ready=ready),
                     voice,
                     left=lambda: _left(agent, model),

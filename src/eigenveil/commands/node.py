@@ -3,7 +3,7 @@
 from eigenveil.commands import _network as network
 from eigenveil.commands._command import Command
 from eigenveil.commands._files import PassphraseFile, passphrase_from, require_file
-from eigenveil.commands._network import TOO_FEW, carried, refused, require_grpc
+from eigenveil.commands._network import TOO_FEW, refused, require_grpc, run_protocol
 from eigenveil.errors import OtherStudy, ProtocolError
 from eigenveil.show import disclosure
 from eigenveil.show.progress import PartyView, StatusWriter
@@ -53,7 +53,7 @@ def node(
     voice.say(f"This is the node {agent.place.name!r}, at {where}. Below it: {', '.join(agent.hears)}.")
     try:
         with voice.under(view):
-            carried(
+            run_protocol(
                 lambda: agent.run(listen=where, address=above),
                 voice,
                 left=lambda: "nothing is lost: a node keeps nothing, and the same command goes on",

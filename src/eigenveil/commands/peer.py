@@ -43,7 +43,7 @@ def peer(
     yes: network.Yes = False,
     model: network.HeldModel = None,
     scores: network.Scores = None,
-    carry: network.OwnCarry = None,
+    passthrough: network.OwnPassthrough = None,
     report: network.OwnReport = None,
     rehearsal: network.Rehearsal = False,
     dry_run: network.DryRun = False,
@@ -73,7 +73,7 @@ def peer(
 
     It writes the model, its guarantee in a text file beside it, and the
     scores of this peer's own rows. SCORES ARE RAW DATA: only you can read
-    them (mode 0600), and they go to nobody. --carry id,label puts columns
+    them (mode 0600), and they go to nobody. --passthrough id,label puts columns
     of your table beside them.
 
     Unattended, rules consent in place of a person:
@@ -107,7 +107,7 @@ def peer(
         require_head=require_head,
         page=page_at(page, page_token),
         report=report,
-        carry=tuple(carry or ()),
+        passthrough=tuple(passthrough or ()),
     )
     # Refused before the table is read, which may take minutes.
     network.require_listen(listen)

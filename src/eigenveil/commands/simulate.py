@@ -246,7 +246,7 @@ def simulate(
     reading: TableParams,
     sites: Sites = None,
     split: Split = "iid",
-    carry: common.Carry = None,
+    passthrough: common.Passthrough = None,
     loss: Loss = 0.0,
     delay: Delay = 0.0,
     duplicate: Duplicate = 0.0,
@@ -306,7 +306,10 @@ def simulate(
     charge.
     """
     read = Reading(
-        params=reading, person=settings["person"], carry=tuple(carry or ()), gaps=settings["missing"] != "refuse"
+        params=reading,
+        person=settings["person"],
+        passthrough=tuple(passthrough or ()),
+        gaps=settings["missing"] != "refuse",
     )
     params = asked_of(settings, common.was_given(context, tuple(settings)))
     read.require(data)
@@ -398,14 +401,14 @@ def _fitted(job: _Job, view: "SimulationView") -> tuple[Parted, "Estimator", lis
         if not job.hub:
             _say_how_long(pca)
 
-        def carried() -> "Estimator":
+        def simulated() -> "Estimator":
             view.begins(list(parted.sites))
             with _watching(view):
-                return _carried(pca, parted, view)
+                return _simulate(pca, parted, view)
 
         # The summary says in its own words what else the estimator warns of.
         spelling = in_options(type(job.params), X="the table")
-        fitted, warned = despite_noise(carried, spelling, even_if_noise=job.even_if_noise)
+        fitted, warned = despite_noise(simulated, spelling, even_if_noise=job.even_if_noise)
         return parted, fitted, warned
     except BudgetExceeded:
         leaves(_charged(pca) or "nothing was charged")
@@ -466,7 +469,7 @@ def _estimator(job: _Job, parted: Parted, dead: Mapping[str, int]) -> "Estimator
     return GossipPCA(**{**vars(job.params), **_graphs_of(job.params, list(parted.sites))}, faults=network)
 
 
-def _carried(pca: "Estimator", parted: Parted, view: "SimulationView") -> "Estimator":
+def _simulate(pca: "Estimator", parted: Parted, view: "SimulationView") -> "Estimator":
     try:
         return pca.fit(parted.sites, watch=view.see)
     except KeyboardInterrupt:

@@ -39,7 +39,7 @@ def site(
     yes: network.Yes = False,
     model: network.HeldModel = None,
     scores: network.Scores = None,
-    carry: network.OwnCarry = None,
+    passthrough: network.OwnPassthrough = None,
     report: network.OwnReport = None,
     rehearsal: network.Rehearsal = False,
     dry_run: network.DryRun = False,
@@ -66,7 +66,7 @@ def site(
 
     It writes the model, its guarantee in a text file beside it, and the
     scores of this site's own rows. SCORES ARE RAW DATA: only you can read
-    them (mode 0600), and they go to nobody. --carry id,label puts columns
+    them (mode 0600), and they go to nobody. --passthrough id,label puts columns
     of your table beside them.
 
     --page 127.0.0.1:8080 shows in a browser what happens after you have
@@ -113,7 +113,7 @@ def site(
         dask=dask,
         page=page_at(page, page_token),
         report=report,
-        carry=tuple(carry or ()),
+        passthrough=tuple(passthrough or ()),
         followed=follow is not None,
     )
     # Checked before the study is read: a typing error should not take as long as a table.
@@ -125,7 +125,7 @@ def site(
         unused = {
             "--output": model,
             "--scores": scores,
-            "--carry": carry,
+            "--passthrough": passthrough,
             "--report": report,
             "--page": page,
             "--dask": dask,

@@ -49,7 +49,7 @@ def spectrum(
     reading: TableParams,
     total: common.Total = None,
     bounds: common.BoundsPath = None,
-    carry: common.Carry = None,
+    passthrough: common.Passthrough = None,
     ledger: kept.LedgerPath = None,
     dataset: kept.Dataset = None,
     life_epsilon: kept.LifeEpsilon = None,
@@ -74,7 +74,10 @@ def spectrum(
     lasting = kept.LastingLedger(path=ledger, dataset=dataset, life_epsilon=life_epsilon, life_delta=life_delta)
     lasting.require_sense(settings)
     read = Reading(
-        params=reading, person=settings["person"], carry=tuple(carry or ()), gaps=settings["missing"] != "refuse"
+        params=reading,
+        person=settings["person"],
+        passthrough=tuple(passthrough or ()),
+        gaps=settings["missing"] != "refuse",
     )
     read.require(data)
     read.require_passes(data, settings)

@@ -98,7 +98,7 @@ def stream(
     settings: dict[str, Any] | None,
     reading: TableParams,
     bounds: common.BoundsPath = None,
-    carry: common.Carry = None,
+    passthrough: common.Passthrough = None,
     sync_every: SyncEvery = None,
     model: common.Output = Path("model.safetensors"),
     report: common.ReportFile = None,
@@ -153,7 +153,10 @@ def stream(
     # Without privacy, and with a rule, values may be missing. A resumed stream knows its own rule.
     gaps = settings is None or settings["epsilon"] is None or settings["missing"] != "refuse"
     read = Reading(
-        params=reading, person=None if settings is None else settings["person"], carry=tuple(carry or ()), gaps=gaps
+        params=reading,
+        person=None if settings is None else settings["person"],
+        passthrough=tuple(passthrough or ()),
+        gaps=gaps,
     )
     require_source(source, read)
     lasting = kept.LastingLedger(path=ledger, dataset=dataset, life_epsilon=life_epsilon, life_delta=life_delta)
@@ -227,7 +230,7 @@ def _merge(paths: list[Path], context: typer.Context, *, target: Path, state: Pa
     # Options that are no parameters. All of them would be ignored, and so are refused.
     own = (
         "bounds",
-        "carry",
+        "passthrough",
         "sync_every",
         "even_if_noise",
         "no_state",

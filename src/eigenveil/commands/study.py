@@ -256,7 +256,7 @@ def new(
         "id": secrets.token_hex(16),
     }
     # The file's name is the study's name, unless --name gives another.
-    params |= {"name": file.stem} | params | _carried(params)
+    params |= {"name": file.stem} | params | _new_options(params)
     # Public only under some relations. `StudyFile.made` refuses them under the others.
     sizes = pairs_from("--size", size)
     parties: dict[str, Any] = {"sizes": {who: _people(who, text) for who, text in sizes.items()}} if sizes else {}
@@ -272,7 +272,7 @@ def new(
     return _write(file, params, parties, memory=allowed, even_if_noise=even_if_noise)
 
 
-def _carried(params: Mapping[str, Any]) -> dict[str, Any]:
+def _new_options(params: Mapping[str, Any]) -> dict[str, Any]:
     """The carrier that the options imply, and who adds the noise unless that was given."""
     require_param(
         "graph" not in params or "fanout" not in params,

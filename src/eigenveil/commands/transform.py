@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, final
 from eigenveil.commands._command import Answer, Command
 from eigenveil.commands._ending import wrote
 from eigenveil.commands._files import Reading, is_stdin, require_file, require_output, standard_input
-from eigenveil.commands._options import Carry, Data, Force, flag, option
+from eigenveil.commands._options import Data, Force, Passthrough, flag, option
 from eigenveil.data.archive import whole_file
 from eigenveil.data.formats import (
     OUTPUTS,
     Scored,
     TableParams,
     open_named,
-    require_carried,
+    require_passthrough,
     write_scores,
 )
 from eigenveil.errors import ColumnsError, join_names, require
@@ -52,7 +52,7 @@ def transform(
             f"Write the scores to this file: {', '.join(_ENDINGS[:-1])} or {_ENDINGS[-1]}.",
         ),
     ],
-    carry: Carry = None,
+    passthrough: Passthrough = None,
     clip: Annotated[
         bool, flag("--clip", "First clip rows as the fit did. The variances of a private model are of clipped rows.")
     ] = False,
@@ -65,7 +65,7 @@ def transform(
     and a label beside the scores, to join and to colour them:
 
       eigenveil transform people.csv -m model.safetensors \\
-        -o scores.csv --carry id,label
+        -o scores.csv --passthrough id,label
 
     SCORES ARE RAW DATA. The guarantee covers the model. A person's scores
     are as private as that person's row. Only you can read the output
@@ -75,13 +75,13 @@ def transform(
     by name. Columns that the model does not have are left out. The table
     is read once, block by block, and may be larger than memory.
     """
-    read = Reading(params=TableParams(**settings), carry=tuple(carry or ()))
+    read = Reading(params=TableParams(**settings), passthrough=tuple(passthrough or ()))
     read.require(data)
     require_file(model)
     inputs = [model] if is_stdin(data) else [data, model]
     require_output(scores, endings=_ENDINGS, force=force, inputs=inputs)
-    if carry:
-        require_carried(scores.suffix.lower(), option="--output")
+    if passthrough:
+        require_passthrough(scores.suffix.lower(), option="--output")
     from eigenveil.model import Model
 
     learned = Model.load(model)
@@ -100,7 +100,7 @@ class _ScoreJob:
     """The scores to come, and what is said about them: the columns that are carried and those that are `left_out`."""
 
     scored: Iterator[Scored]
-    carried: tuple[str, ...] = ()
+    extra: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
 
 
@@ -111,13 +111,15 @@ def _view(data: Path, scores: Path, model: "Model", job: _ScoreJob) -> "View":
 
     if job.left_out:
         yield Text(f"left out, because the model does not have them: {plain(join_names(job.left_out))}", style="dim")
-    noted = model.settings.get("carry")
+    noted = model.settings.get("passthrough")
     set_aside = [name for name in job.left_out if _noted(name, noted)] if isinstance(noted, list) else []
-    if set_aside and not job.carried:
-        yield Text(f"the fit set some of them aside: --carry {plain(','.join(set_aside))} writes them too", style="dim")
+    if set_aside and not job.extra:
+        yield Text(
+            f"the fit set some of them aside: --passthrough {plain(','.join(set_aside))} writes them too", style="dim"
+        )
     yield Line(f"scores written to {scores}, one column per component")
     whose = "standard input" if is_stdin(data) else str(data)
-    beside = f", and has their {plain(join_names(job.carried))}" if job.carried else ""
+    beside = f", and has their {plain(join_names(job.extra))}" if job.extra else ""
     yield Line(f"it is raw data of the people in {whose}{beside}; only you can read it")
     yield scores_warning()
 
@@ -143,7 +145,11 @@ def _matched(path: Path, model: "Model", reading: Reading, *, clip: bool) -> _Sc
     format_ = reading.format(path)
     if not format_.has_names:
         files = {**reading.files, "one_based": one_based and "one_based" in format_.options}
-        chosen = {"columns": reading.params.columns, "drop": reading.params.drop or (), "carry": reading.carry}
+        chosen = {
+            "columns": reading.params.columns,
+            "drop": reading.params.drop or (),
+            "passthrough": reading.passthrough,
+        }
         rows = read_table(path, **chosen, **files).rows
         rows = rows if format_.states_width else _widened(rows, dim)
         _require_dim(path, rows.shape[1], dim)
@@ -151,14 +157,14 @@ def _matched(path: Path, model: "Model", reading: Reading, *, clip: bool) -> _Sc
     table = open_named(standard_input() if is_stdin(path) else path, reading.params)
     layout, left_out = _laid_out(table, model, reading)
     _require_dim(table.source, len(layout.names), dim)
-    require_own_names(layout.carry, len(model.components))
-    return _ScoreJob(_scored(table, layout, model, clip=clip), layout.carry, left_out)
+    require_own_names(layout.passthrough, len(model.components))
+    return _ScoreJob(_scored(table, layout, model, clip=clip), layout.passthrough, left_out)
 
 
 def require_own_names(names: Sequence[str], rank: int) -> None:
     """Refuse to carry a column that is called like one of `rank` columns of scores."""
     taken = {f"component{i}" for i in range(1, rank + 1)}.intersection(names)
-    require(not taken, f"--carry {', '.join(sorted(taken))} has the name of a column of scores. Rename it first")
+    require(not taken, f"--passthrough {', '.join(sorted(taken))} has the name of a column of scores. Rename it first")
 
 
 def _require_dim(source: Any, n_columns: int, dim: int) -> None:
@@ -174,16 +180,18 @@ def _laid_out(table: "NamedTable", model: "Model", reading: Reading) -> tuple["C
     from eigenveil.data.known import KnownColumns
 
     # Levels come from the model: those of another table would be other columns.
-    choice = replace(ColumnChoice.of(reading.params), one_hot=model.levels, carry=reading.carry)
+    choice = replace(ColumnChoice.of(reading.params), one_hot=model.levels, passthrough=reading.passthrough)
     if model.columns is None or not table.named:
         return choice.laid_out(table.source, table.names, table.kinds), ()
-    # Only to learn what --carry and --drop stand for, whatever kind the columns are.
+    # Only to learn what --passthrough and --drop stand for, whatever kind the columns are.
     table_layout = replace(choice, columns=None, one_hot={}).laid_out(table.source, table.names)
-    offered = set(table.names) if not reading.params.drop else {*table_layout.read, *table_layout.carry}
+    offered = set(table.names) if not reading.params.drop else {*table_layout.read, *table_layout.passthrough}
     model_columns = KnownColumns(dim=len(model.columns), names=model.columns, one_hot=model.levels)
     layout = model_columns.laid_out(table.source, table.names, table.kinds, offered=frozenset(offered))
-    read = {*layout.read, *table_layout.carry}
-    return replace(layout, carry=table_layout.carry), tuple(name for name in table_layout.read if name not in read)
+    read = {*layout.read, *table_layout.passthrough}
+    return replace(layout, passthrough=table_layout.passthrough), tuple(
+        name for name in table_layout.read if name not in read
+    )
 
 
 def _widened(rows: "Rows", dim: int) -> "Rows":
@@ -206,11 +214,11 @@ def scores_of(model: "Model", rows: "Rows", *, clip: bool = False) -> Iterator["
         yield _finite(model, block.values, clip=clip)
 
 
-def beside(scores: Iterator["Array"], carried: Any) -> Iterator[Scored]:
+def beside(scores: Iterator["Array"], extra: Any) -> Iterator[Scored]:
     """Scores block by block, each with its lines of an Arrow table that has one for each row; None carries nothing."""
     start = 0
     for block in scores:
-        yield block, None if carried is None else carried.slice(start, len(block))
+        yield block, None if extra is None else extra.slice(start, len(block))
         start += len(block)
 
 
@@ -222,7 +230,7 @@ def _scored(table: "NamedTable", layout: "ColumnLayout", model: "Model", *, clip
             rows = layout.numbers(batch, gaps=_with_gaps(model))
         except ColumnsError as error:
             raise ValueError(f"{table.source}: {error.happened}. Fill them in first, by a public rule") from None
-        yield _finite(model, rows, clip=clip), batch.select(list(layout.carry)) if layout.carry else None
+        yield _finite(model, rows, clip=clip), batch.select(list(layout.passthrough)) if layout.passthrough else None
 
 
 def _with_gaps(model: "Model") -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from eigenveil.commands import _consent as consent
 from eigenveil.commands._joining import JoinOptions, opening
-from eigenveil.commands._network import carried
+from eigenveil.commands._network import run_protocol
 from eigenveil.errors import require
 from eigenveil.show import disclosure
 from eigenveil.show.disclosure import disclose_stream
@@ -102,7 +102,7 @@ def followed(options: JoinOptions, source: Path, *, connect: str | None) -> None
         if opened.replay is None:
             note = consent.obtain_consent(voice, agent.study, ledger, rules=options.policy if options.yes else None)
         with voice.under(view):
-            carried(
+            run_protocol(
                 lambda: agent.run(opened.rows, address=connect, note=note),
                 voice,
                 left=lambda: (
@@ -156,7 +156,7 @@ def served(
         voice.say(disclosure.title_words(study_file), style="bold")
         voice.say(f"The current answer is in {model} and {lines}. Show it: eigenveil watch {study}", whole=True)
         with voice.under(view):
-            carried(
+            run_protocol(
                 lambda: agent.run(
                     show,
                     listen=listen,

@@ -132,8 +132,8 @@ class Gaussian(Mechanism):
     off the diagonal counts twice in the Frobenius norm, so
         sum_i D_ii^2 / s^2 + sum_(i<j) D_ij^2 / (s^2 / 2) = ||D||_F^2 / s^2.
 
-    `carried` is the multiplier of independent noise of the same kind that the value already has; only the rest is added. The
-    variances add up ("Noise on noise" in `eigenveil.core.noise`). An observer who sees only what is released here
+    `existing_multiplier` is the multiplier of independent noise of the same kind that the value already has; only the rest is
+    added. The variances add up ("Noise on noise" in `eigenveil.core.noise`). An observer who sees only what is released here
     sees `multiplier` in total. `purpose` is that of every charge.
 
     >>> ledger = Ledger(epsilon=1.0, delta=1e-6)
@@ -147,14 +147,14 @@ class Gaussian(Mechanism):
     multiplier: float
     ledger: Ledger | Reserve
     noise: Noise
-    carried: float = 0.0
+    existing_multiplier: float = 0.0
     purpose: Purpose = "main"
 
     def __post_init__(self) -> None:
         require(0 < self.multiplier < math.inf, f"multiplier must be positive and finite, got {self.multiplier}")
         require(
-            0 <= self.carried <= self.multiplier,
-            f"carried must lie between 0 and the multiplier, {self.multiplier}, got {self.carried}",
+            0 <= self.existing_multiplier <= self.multiplier,
+            f"existing_multiplier must lie between 0 and the multiplier, {self.multiplier}, got {self.existing_multiplier}",
         )
 
     def release(self, private: Bounded, *, label: str, share: float = 1.0, slot: Slot | None = None) -> Array:
@@ -187,7 +187,7 @@ class Gaussian(Mechanism):
     def _calibrated(self, sensitivity: float, size: int, share: float) -> "Calibrated":
         """The step for a release of `size` numbers, and the deviation of the noise that it lacks beside what it carries."""
         # Variances add up, so what is missing is a difference of squares.
-        rest = max(0.0, 1.0 - (self.carried / self.multiplier) ** 2)
+        rest = max(0.0, 1.0 - (self.existing_multiplier / self.multiplier) ** 2)
         scale = self.scale(sensitivity, share=share) * math.sqrt(rest)
         # Both follow from public numbers only: a step read from the value would reveal something about the rows.
         step = step_of(sensitivity, size, multiplier=self.multiplier / math.sqrt(share))

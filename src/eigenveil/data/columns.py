@@ -258,15 +258,15 @@ def require_names(source: Any, names: Sequence[str], wanted: Sequence[str]) -> N
 class ColumnLayout:
     """The columns of one table as they are read: those that are analysed, `read`, become the columns `names`.
 
-    The columns in `one_hot` become one column for each level. `person` and `carry` are read beside them, unchanged. `ids` look
-    like identifiers and were not asked for by name.
+    The columns in `one_hot` become one column for each level. `person` and `passthrough` are read beside them, unchanged. `ids`
+    look like identifiers and were not asked for by name.
     """
 
     read: tuple[str, ...]
     names: tuple[str, ...]
     one_hot: Mapping[str, tuple[str, ...]]
     person: str | None = None
-    carry: tuple[str, ...] = ()
+    passthrough: tuple[str, ...] = ()
     ids: tuple[str, ...] = ()
 
     @property
@@ -280,8 +280,8 @@ class ColumnLayout:
         beside = () if self.person is None else (self.person,)
         # A column that is analysed and carried as well is read once, as numbers.
         plain = frozenset(self.plain)
-        carried = (name for name in self.carry if name not in plain)
-        return tuple(dict.fromkeys((*(name for name in self.read if name in self.one_hot), *beside, *carried)))
+        extra = (name for name in self.passthrough if name not in plain)
+        return tuple(dict.fromkeys((*(name for name in self.read if name in self.one_hot), *beside, *extra)))
 
     def numbers(self, batch: Any, *, gaps: bool) -> "Array":
         """The analysed columns of an Arrow batch, (b, d). Missing numbers are refused, or are NaN if `gaps` are allowed."""
@@ -309,14 +309,15 @@ class ColumnChoice:
     """What a caller says of the columns of a table.
 
     `columns` and `drop` are names or patterns; an entry that is no name may be several of them with commas between. With
-    `literal` they are names as they stand, from a model or a study. `carry` is read beside the rows, for whoever may see them.
+    `literal` they are names as they stand, from a model or a study. `passthrough` is read beside the rows, for whoever may see
+    them.
     """
 
     columns: tuple[str, ...] | None = None
     drop: tuple[str, ...] = ()
     one_hot: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     person: str | None = None
-    carry: tuple[str, ...] = ()
+    passthrough: tuple[str, ...] = ()
     literal: bool = False
 
     @classmethod
@@ -328,7 +329,9 @@ class ColumnChoice:
     @property
     def empty(self) -> bool:
         """Whether nothing was said of columns."""
-        return self.columns is None and not self.drop and not self.one_hot and self.person is None and not self.carry
+        return (
+            self.columns is None and not self.drop and not self.one_hot and self.person is None and not self.passthrough
+        )
 
     def without(self, names: Sequence[str]) -> "ColumnChoice":
         """The same, with these columns left out."""
@@ -357,10 +360,12 @@ class ColumnChoice:
         beside = [] if self.person is None else [self.person]
         require_names(source, names, [*beside, *self.one_hot])
         present = frozenset(names)
-        carry = tuple(dict.fromkeys(name for name, _ in self._found("carry", self.carry, source, names, present)))
+        passthrough = tuple(
+            dict.fromkeys(name for name, _ in self._found("passthrough", self.passthrough, source, names, present))
+        )
         dropped = {name for name, _ in self._found("drop", self.drop, source, names, present)}
         # A study names its columns. One of them that a site carries, too, is still analysed.
-        apart = dropped.union(beside, () if self.literal else carry)
+        apart = dropped.union(beside, () if self.literal else passthrough)
         if self.columns is None:
             chosen = {name: False for name in names if not PANDAS_INDEX.fullmatch(name)}
         else:
@@ -382,7 +387,9 @@ class ColumnChoice:
         require_names(f"{source}, with its text as 0 and 1,", made, ())
         ids = tuple(name for name in read if name not in self.one_hot and not chosen[name] and looks_like_id(name))
         one_hot = {name: self.one_hot[name] for name in read if name in self.one_hot}
-        return ColumnLayout(read=read, names=made, one_hot=one_hot, person=self.person, carry=carry, ids=ids)
+        return ColumnLayout(
+            read=read, names=made, one_hot=one_hot, person=self.person, passthrough=passthrough, ids=ids
+        )
 
     def _found(
         self, parameter: str, entries: Sequence[str], source: Any, names: Sequence[str], present: frozenset[str]
@@ -390,7 +397,7 @@ class ColumnChoice:
         """The columns that `entries` stand for, and whether each was named exactly; all that stand for none in one error."""
         missing: list[str] = []
         matches: list[tuple[str, bool]] = []
-        literal = self.literal and parameter != "carry"
+        literal = self.literal and parameter != "passthrough"
         for entry in entries:
             # A name with a comma or a star in it is a name first.
             # Some tables have a column without a name.
@@ -405,7 +412,7 @@ class ColumnChoice:
         if missing:
             message = f"{source} has no column {join_names(map(repr, missing))}; it has {join_names(names)}"
             # A model or a study names its columns, and no option does.
-            own = parameter == "carry" or literal
+            own = parameter == "passthrough" or literal
             raise ParameterError(verbatim(message) if own else f"{verbatim(message)}. Check {{{parameter}}}")
         yield from matches
 

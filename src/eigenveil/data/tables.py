@@ -43,13 +43,13 @@ _AT_ONCE, _NUMBERS_AT_ONCE = 1 << 16, 1 << 21
 class Table:
     """Rows ready to be read, their column names, if there are any, and the number of columns in the file.
 
-    `carried` is an Arrow table of the columns that were asked for beside the rows. It is raw data.
+    `passthrough` is an Arrow table of the columns that were asked for beside the rows. It is raw data.
     """
 
     rows: Rows
     columns: tuple[str, ...] | None = None
     available: int | None = None
-    carried: Any = None
+    passthrough: Any = None
 
 
 @final
@@ -158,7 +158,7 @@ def read_table(
     columns: Sequence[str] | None = None,
     drop: Sequence[str] = (),
     one_hot: Mapping[str, Sequence[str]] | None = None,
-    carry: Sequence[str] = (),
+    passthrough: Sequence[str] = (),
     literal: bool = False,
     gaps: bool = False,
     **how: Any,
@@ -170,7 +170,7 @@ def read_table(
     is a scipy sparse matrix, or one two-dimensional array (called X if there are several). An svm file is svmlight / libsvm text.
 
     `columns` and `drop` are names or patterns, or names as they stand if `literal`. The column `person` says which person a row
-    belongs to; it is not part of the rows, and neither are those of `carry`. A file without names takes none of these, and
+    belongs to; it is not part of the rows, and neither are those of `passthrough`. A file without names takes none of these, and
     with `literal` must have as many columns. With `gaps`, missing values are NaN; otherwise they are refused.
 
     The number of columns of svmlight text is `features`, because the file does not say. Without it, the largest index in the file
@@ -187,7 +187,12 @@ def read_table(
         levels = {name: tuple(map(str, every)) for name, every in (one_hot or {}).items()}
         wanted = None if columns is None else tuple(columns)
         choice = ColumnChoice(
-            columns=wanted, drop=tuple(drop), one_hot=levels, person=person, carry=tuple(carry), literal=literal
+            columns=wanted,
+            drop=tuple(drop),
+            one_hot=levels,
+            person=person,
+            passthrough=tuple(passthrough),
+            literal=literal,
         )
         return read_named(open_named(source, params), choice, gaps=gaps)
     require_options(path, params, format_)
@@ -197,7 +202,7 @@ def read_table(
             raise ParameterError(
                 f"{verbatim(str(path))} is {format_.word} and has no column names. Leave out {{{name}}}"
             )
-    require(not carry, f"{path} is {format_.word} and has no column names to carry")
+    require(not passthrough, f"{path} is {format_.word} and has no column names to carry")
     assert format_.rows is not None
     rows = format_.rows(path, params)
     if rows.sparse and params.features is None:
@@ -218,7 +223,7 @@ def read_named(table: NamedTable, choice: ColumnChoice, *, gaps: bool = False) -
         choice = replace(choice, columns=None)
     layout = laid_out(table, choice, gaps=gaps)
     columns = layout.names if table.named else None
-    aside = tuple(dict.fromkeys((*([] if layout.person is None else [layout.person]), *layout.carry)))
+    aside = tuple(dict.fromkeys((*([] if layout.person is None else [layout.person]), *layout.passthrough)))
     # A pipe and a text file do not say how many rows they have, so they are read once and held.
     if table.count is None:
         rows, others = _held(table, layout, aside, gaps=gaps)
@@ -227,8 +232,8 @@ def read_named(table: NamedTable, choice: ColumnChoice, *, gaps: bool = False) -
         others = beside(table, aside)
     if layout.person is not None:
         rows = WeightedRows.by_person(rows, person_ids(others, layout.person))
-    carried = others.select(list(layout.carry)) if layout.carry else None
-    return Table(rows=rows, columns=columns, available=len(table.names), carried=carried)
+    extra = others.select(list(layout.passthrough)) if layout.passthrough else None
+    return Table(rows=rows, columns=columns, available=len(table.names), passthrough=extra)
 
 
 def laid_out(table: NamedTable, choice: ColumnChoice, *, gaps: bool) -> ColumnLayout:
@@ -249,8 +254,8 @@ def _held(table: NamedTable, layout: ColumnLayout, aside: Sequence[str], *, gaps
         for batch in table.batches(layout.plain, layout.as_text, _size(len(layout.read))):
             pieces.append(layout.numbers(batch, gaps=gaps))
             if aside:
-                carried = batch.select(list(aside))
-                others.append(carried if isinstance(carried, pa.Table) else pa.Table.from_batches([carried]))
+                extra = batch.select(list(aside))
+                others.append(extra if isinstance(extra, pa.Table) else pa.Table.from_batches([extra]))
     require(bool(pieces), f"{table.source} has a header and no rows")
     return HeldRows(tuple(pieces), len(layout.names)), pa.concat_tables(others) if aside else None
 

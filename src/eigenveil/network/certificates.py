@@ -129,12 +129,12 @@ class CertificateClaim:
     def of(cls, subject: x509.Name, extensions: x509.Extensions) -> "CertificateClaim":
         """The claim in a certificate or request; a `ValueError` if there is none. Its signature is not checked here."""
         try:
-            carried = extensions.get_extension_for_oid(_EXTENSION).value
+            extra = extensions.get_extension_for_oid(_EXTENSION).value
             listed = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         except x509.ExtensionNotFound:
             raise ValueError("it carries no Eigenveil identity: it was not made by `eigenveil keys`") from None
-        assert isinstance(carried, x509.UnrecognizedExtension)
-        raw = carried.value
+        assert isinstance(extra, x509.UnrecognizedExtension)
+        raw = extra.value
         # A claim without a name is refused here as well, hence "more than".
         require(len(raw) > _HEAD and raw[0] == _VERSION, "the identity in it is damaged or of another version")
         require(raw[1] < len(ROLES), "the identity in it has an unknown role")

@@ -45,7 +45,7 @@ def test_a_masked_study_ends_at_every_site_also_if_one_is_terminated_in_the_midd
         for name in folders.names
     }
     # A column that the study does not name goes beside this site's own scores, and nowhere else.
-    commands["site 0"] += ["--report", str(folders.of("site 0") / "report.json"), "--carry", "wa*"]
+    commands["site 0"] += ["--report", str(folders.of("site 0") / "report.json"), "--passthrough", "wa*"]
     parties = [(command, folders.of(name)) for name, command in commands.items()]
     with started((folders.hub(), folders.of("hub")), *parties) as (hub, *sites):
         sites[1].until(lambda line: "said to hub: mean 1" in line)
@@ -112,9 +112,9 @@ def _require_results(folders: Folders, name: str, learned: Model) -> None:
     scores = folder / "scores.csv"
     assert scores.stat().st_mode & 0o777 == 0o600
     found = np.loadtxt(scores, delimiter=",", skiprows=1)
-    carried = scores.read_text().startswith('"ward","component1"')
-    assert carried == (name == "site 0")
-    if carried:
+    extra = scores.read_text().startswith('"ward","component1"')
+    assert extra == (name == "site 0")
+    if extra:
         np.testing.assert_array_equal(found[:, 0], np.arange(len(found)))
         found = found[:, 1:]
     np.testing.assert_allclose(found, model.transform(folders.tables[name]), rtol=1e-12, atol=1e-12)

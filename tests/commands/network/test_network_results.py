@@ -45,14 +45,14 @@ def test_outputs_are_checked_before_anything_starts(folders: Folders) -> None:
 
 
 def test_what_cannot_be_carried_is_refused_before_anything_starts(folders: Folders) -> None:
-    folder, command = folders.of(ME), folders.site(ME, "--dataset", "patients", "--carry")
+    folder, command = folders.of(ME), folders.site(ME, "--dataset", "patients", "--passthrough")
     assert "has no column 'wrad'" in refusal(*command, "wrad")
     assert ".npy has numbers only" in refusal(*command, "ward", "--scores", folder / "scores.npy")
-    elsewhere = ("--data", folder / "people.parquet", "--dask", "tcp://127.0.0.1:1", "--carry", "ward")
+    elsewhere = ("--data", folder / "people.parquet", "--dask", "tcp://127.0.0.1:1", "--passthrough", "ward")
     assert "rows stay on the cluster" in refusal("site", folder / "heart.toml", *elsewhere)
     study = folder / "heart.toml"
     followed = ("site", study, "--follow", folder / "x.csv")
-    assert "Leave out --carry" in refusal(*followed, "--carry", "ward")
+    assert "Leave out --passthrough" in refusal(*followed, "--passthrough", "ward")
     assert "Leave out --report, --page" in refusal(*followed, "--report", folder / "x.html", "--page", "0")
     assert "ledger.db" not in files_in(folder)
 
@@ -72,10 +72,10 @@ def test_a_table_without_names_has_the_columns_of_the_study(folders: Folders, tm
 
 def test_a_column_of_the_study_can_be_carried_too(folders: Folders) -> None:
     path = folders.of(ME) / "people.parquet"
-    found = SiteData.read(path, folders.study, carry=["ward", COLUMNS[1]])
-    assert found.carried.schema.names == ["ward", COLUMNS[1]]
+    found = SiteData.read(path, folders.study, passthrough=["ward", COLUMNS[1]])
+    assert found.passthrough.schema.names == ["ward", COLUMNS[1]]
     assert found.rows.shape[1] == len(COLUMNS)
-    np.testing.assert_array_equal(found.carried[COLUMNS[1]].to_numpy(), folders.tables[ME][:, 1])
+    np.testing.assert_array_equal(found.passthrough[COLUMNS[1]].to_numpy(), folders.tables[ME][:, 1])
     with pytest.raises(ValueError, match="has the name of a column of scores"):
         require_own_names(["component2"], 2)
 

@@ -491,7 +491,7 @@ def test_the_command_says_what_it_cannot_do(
     common = ["-k", 2, "--epsilon", 2, "--delta", 1e-6, "--drop", "patient", "-o", tmp_path / "m.safetensors"]
     address = client.scheduler.address
     assert "not both" in refusal("fit", folder, *common, "--dask", address, "--processes", 2)
-    assert "nothing to carry" in refusal("fit", folder, *common, "--dask", address, "--carry", "patient")
+    assert "nothing to carry" in refusal("fit", folder, *common, "--dask", address, "--passthrough", "patient")
     FRAME.head(50).to_csv(tmp_path / "a.csv", index=False)
     assert "Convert it to Parquet first" in refusal("fit", tmp_path / "a.csv", *common, "--processes", 2)
     monkeypatch.setattr(dask_rows, "_CONNECT", 0.5)

@@ -89,7 +89,7 @@ def _watch(view: View, patch: pytest.MonkeyPatch, played: View | None, how: Play
     scales: list[float] = []
 
     def scaled(mechanism: Gaussian, sensitivity: float, size: int, share: float) -> Calibrated:
-        lacks = math.sqrt(max(0.0, 1.0 - (mechanism.carried / mechanism.multiplier) ** 2))
+        lacks = math.sqrt(max(0.0, 1.0 - (mechanism.existing_multiplier / mechanism.multiplier) ** 2))
         scales.append(mechanism.scale(sensitivity, share=share) * lacks)
         return calibrated(mechanism, sensitivity, size, share)
 

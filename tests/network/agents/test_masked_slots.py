@@ -41,9 +41,9 @@ class MaskedWorld(World):
             self.lists[self.rounds[body.round]].add(body.data)
         return answers
 
-    def carry(self, waiting: list[Any], *, rng: random.Random | None = None, **stops: Any) -> None:
+    def passthrough(self, waiting: list[Any], *, rng: random.Random | None = None, **stops: Any) -> None:
         """Carry until the hub is idle. `stops` has, by the number of messages so far, who is started again or lost."""
-        gone, carried = set(stops.get("away", ())), 0
+        gone, extra = set(stops.get("away", ())), 0
         while not self.hub.party.idle:
             if not waiting:
                 waiting = list(self.hub.wait_over())
@@ -53,23 +53,23 @@ class MaskedWorld(World):
                 continue
             if rng is not None and rng.random() < 0.2:
                 waiting.append((receiver, data))
-            carried += 1
-            if carried in stops.get("sites", {}):
+            extra += 1
+            if extra in stops.get("sites", {}):
                 self.start_site(receiver)
             for answer in self.said(receiver, data):
                 # An answer may be lost or come twice as well.
                 for _ in range(1 if rng is None else rng.choice((0, 1, 1, 1, 2))):
                     waiting += self.hub.take(receiver, answer)
-            if carried in stops.get("dies", {}):
-                gone.add(stops["dies"][carried])
-            if carried in stops.get("hub", ()):
+            if extra in stops.get("dies", {}):
+                gone.add(stops["dies"][extra])
+            if extra in stops.get("hub", ()):
                 self.start_hub()
                 waiting = list(self.hub.begin())
 
     def slot(self, slot: int, **stops: Any) -> None:
         for name in NAMES:
             self.close(slot, name)
-        self.carry(list(self.hub.tick()), **stops)
+        self.passthrough(list(self.hub.tick()), **stops)
 
     def end(self) -> list[Any]:
         told: list[Any] = []
@@ -177,7 +177,7 @@ def test_a_hub_whose_log_was_put_back_gets_no_second_list_for_a_slot(tmp_path: P
     world.log.close()
     shutil.copy(tmp_path / "old.log", tmp_path / "hub.log")
     world.start_hub()
-    world.carry(list(world.hub.tick()), away=NAMES[:1])
+    world.passthrough(list(world.hub.tick()), away=NAMES[:1])
     assert world.hub.party.counted(1) == ()
     assert len(world.lists[1]) == 1
     # Nor does another round: the part is gone once it was given.
@@ -295,13 +295,13 @@ def test_a_question_that_comes_before_its_slot_is_closed_is_answered_then(tmp_pa
     ((_, raw),) = world.sites[late].held()
     assert isinstance(decode(raw).body, Masked)
     assert world.sites[late].held() == []
-    world.carry(world.hub.take(late, raw))
+    world.passthrough(world.hub.take(late, raw))
     assert world.hub.party.counted(0) == NAMES
     # Once its source has ended, a site that was asked declines at once.
     for name in NAMES[1:]:
         world.close(1, name)
     world.sites[late].end()
-    world.carry(list(world.hub.tick()))
+    world.passthrough(list(world.hub.tick()))
     assert world.hub.party.counted(1) == NAMES[1:]
 
 
@@ -380,7 +380,7 @@ def test_a_hostile_message_to_a_masked_hub_is_refused_and_changes_nothing(tmp_pa
             assert world.hub.take(NAMES[0], encode(Message(NAMES[0], receiver, body))) == [], body
     assert [event.what for event in told] == ["refused"] * 2 * len(TO_HUB)
     assert list(world.log.events()) == before
-    world.carry(waiting)
+    world.passthrough(waiting)
     assert world.hub.party.counted(1) == NAMES
 
 

@@ -112,7 +112,7 @@ class World:
 
     def ask(self, *, away: tuple[str, ...] = (), stop_after: int | None = None) -> None:
         """One slot: carry bytes until the hub is idle. After so many messages the hub is stopped and started again."""
-        waiting, carried = list(self.hub.tick()), 0
+        waiting, extra = list(self.hub.tick()), 0
         while not self.hub.party.idle or waiting:
             if not waiting:
                 waiting = list(self.hub.wait_over())
@@ -121,9 +121,9 @@ class World:
             if receiver in away:
                 continue
             for _, answer in self.sites[receiver].take("hub", data):
-                carried += 1
+                extra += 1
                 waiting += self.hub.take(receiver, answer)
-                if carried == stop_after:
+                if extra == stop_after:
                     self.start_hub()
                     waiting = list(self.hub.begin())
 

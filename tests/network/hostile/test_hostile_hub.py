@@ -129,7 +129,7 @@ def lying(
     return twist
 
 
-def carried(company: Company, twist: Callable[[list[Outgoing]], list[Outgoing]]) -> WatchedParty:
+def extra(company: Company, twist: Callable[[list[Outgoing]], list[Outgoing]]) -> WatchedParty:
     """The whole study with three real sites and a hub that lies to site 0."""
 
     async def all_of_them() -> WatchedParty:
@@ -151,7 +151,7 @@ def test_what_a_hub_makes_up_is_refused_one_by_one_and_the_study_goes_on(
     tmp_path: Path, name: str, round_: int, lies: dict[str, tuple[Lie, str]]
 ) -> None:
     company = Company(tmp_path, sections=STUDIES[name])
-    durable = carried(company, lying(company, lies, round_))
+    durable = extra(company, lying(company, lies, round_))
     came = [data for sender, data in durable.came if sender == "site 0"]
     others = [data for sender, data in durable.came if sender == "site 1"]
     # As many answers as from those who were not lied to: none of the lies got one, not even a refusal.

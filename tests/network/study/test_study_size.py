@@ -35,7 +35,7 @@ def rows_of(seed: int) -> DenseRows:
     return DenseRows(np.random.default_rng(seed).standard_normal((60, DIM)) * np.linspace(1.0, 0.1, DIM))
 
 
-def carried(parties: dict[str, Party]) -> Iterator[Message]:
+def extra(parties: dict[str, Party]) -> Iterator[Message]:
     """Every message between these parties, in a run to the end."""
     bag = deque(message for party in parties.values() for message in party.start())
     while bag:
@@ -98,7 +98,7 @@ def studied(folder: Path, name: str) -> tuple[dict[str, Party], dict[str, Messag
 def compared(parties: dict[str, Party], limits: dict[str, MessageLimits]) -> dict[tuple[Any, str], tuple[int, int]]:
     """Of each kind of message, the longest of a run and its limit. Every message must be read under its limits."""
     longest: defaultdict[tuple[Any, str], tuple[int, int]] = defaultdict(lambda: (0, 0))
-    for message in carried(parties):
+    for message in extra(parties):
         raw, allowed, body = encode(message), limits[message.receiver], message.body
         opened(raw, sender=message.sender, me=message.receiver, limits=allowed)
         key = (type(body), body.step if isinstance(body, StepRequest | StepReply) else "")

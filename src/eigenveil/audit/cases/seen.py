@@ -166,14 +166,14 @@ class Tap:
     def __init__(self) -> None:
         self.messages: list[Message] = []
 
-    def carry(self, message: Message) -> Iterable[Message]:
+    def meddle(self, message: Message) -> Iterable[Message]:
         """Keep a message and pass it on. This is what `Faults.meddle` takes."""
         self.messages.append(message)
         return (message,)
 
     def faults(self, *, dies: Mapping[str, int] | None = None) -> Faults:
         """A network with this tap, in which some parties may stop."""
-        return Faults(meddle=self.carry, dies=dict(dies or {}))
+        return Faults(meddle=self.meddle, dies=dict(dies or {}))
 
     def questions(self) -> dict[int, Question]:
         """The question of each round, by its number. Questions are public."""

@@ -27,8 +27,8 @@ from eigenveil.data.formats.registry import (
     format_of,
     known_format,
     open_named,
-    require_carried,
     require_options,
+    require_passthrough,
     write_scores,
 )
 
@@ -51,8 +51,8 @@ __all__ = [
     "matching",
     "open_named",
     "reading",
-    "require_carried",
     "require_options",
+    "require_passthrough",
     "require_readable",
     "write_scores",
 ]

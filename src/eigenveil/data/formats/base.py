@@ -191,18 +191,18 @@ def tables_of(names: list[str], scored: Iterator[Scored]) -> Iterator[Any]:
     import numpy as np
 
     # The first block fixes the types of the columns that are carried.
-    block, carried = next(scored, (np.empty((0, len(names))), None))
-    first = _table(names, block, carried)
+    block, extra = next(scored, (np.empty((0, len(names))), None))
+    first = _table(names, block, extra)
     yield first
-    for block, carried in scored:
-        yield _table(names, block, carried).cast(first.schema)
+    for block, extra in scored:
+        yield _table(names, block, extra).cast(first.schema)
 
 
-def _table(names: list[str], block: "Array", carried: Any) -> Any:
+def _table(names: list[str], block: "Array", extra: Any) -> Any:
     import pyarrow as pa
 
     # What is carried comes first, as in the table that people join with.
-    beside = {} if carried is None else {name: carried.column(name) for name in carried.schema.names}
+    beside = {} if extra is None else {name: extra.column(name) for name in extra.schema.names}
     return pa.table({**beside, **dict(zip(names, map(pa.array, block.T.copy()), strict=True))})
 
 

@@ -42,8 +42,8 @@ __all__ = [
     "format_of",
     "known_format",
     "open_named",
-    "require_carried",
     "require_options",
+    "require_passthrough",
     "write_scores",
 ]
 
@@ -150,14 +150,15 @@ def require_options(path: Path, how: "FileParams", format_: Format) -> None:
             )
 
 
-def require_carried(ending: str, schema: Any = None, *, option: str) -> None:
+def require_passthrough(ending: str, schema: Any = None, *, option: str) -> None:
     """Refuse to carry columns beside scores that a file of this ending has no cells for. An Arrow `schema` has their types."""
     import pyarrow.types as types
 
     output = OUTPUTS[ending]
     fitting = [other for other, each in OUTPUTS.items() if each.has_text]
     require(
-        output.has_text, f"--carry needs {option} {', '.join(fitting[:-1])} or {fitting[-1]}: {ending} has numbers only"
+        output.has_text,
+        f"--passthrough needs {option} {', '.join(fitting[:-1])} or {fitting[-1]}: {ending} has numbers only",
     )
     nested = (
         [] if schema is None or output.has_nested else [field.name for field in schema if types.is_nested(field.type)]
@@ -165,7 +166,8 @@ def require_carried(ending: str, schema: Any = None, *, option: str) -> None:
     fitting = [other for other, each in OUTPUTS.items() if each.has_nested]
     require(
         not nested,
-        f"--carry {join_names(nested)}: {ending} has no cells for lists or tables. Write the scores to {' or '.join(fitting)}",
+        f"--passthrough {join_names(nested)}: {ending} has no cells for lists or tables. Write the scores to "
+        f"{' or '.join(fitting)}",
     )
 
 
@@ -173,7 +175,7 @@ def write_scores(path: Path, ending: str, names: list[str], scored: Iterator[Sco
     """Write scores, and what is carried beside them, block by block, in the format of this ending."""
     first = next(scored, None)
     if first is not None and first[1] is not None:
-        require_carried(ending, first[1].schema, option="--output")
+        require_passthrough(ending, first[1].schema, option="--output")
     OUTPUTS[ending].write(path, names, scored if first is None else chain((first,), scored))
 
 

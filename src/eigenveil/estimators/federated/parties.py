@@ -315,8 +315,8 @@ class Parties:
             # noise once, for the largest weight that a part may have.
             square += root_of_squares**2 * several / spec.at_sites.mu**2
         if spec.at_hub is not None:
-            multiplier, carried = self._hub_multiplier(spec.at_hub)
-            square += (largest * several) ** 2 * (multiplier**2 - carried**2)
+            multiplier, existing = self._hub_multiplier(spec.at_hub)
+            square += (largest * several) ** 2 * (multiplier**2 - existing**2)
         return math.sqrt(square)
 
     def _hub_multiplier(self, budget: Budget) -> tuple[float, float]:
@@ -381,10 +381,12 @@ class Parties:
             return Exact(because=why)
         if spec.fit.published:
             return self._published(name, spec.at_hub, sites=False)
-        multiplier, carried = self._hub_multiplier(spec.at_hub)
+        multiplier, existing = self._hub_multiplier(spec.at_hub)
         budget = spec.at_hub
         self.ledgers[name] = Ledger.continued(budget, (), {}, unit=spec.fit.unit, through=self._through)
-        return Gaussian(multiplier=multiplier, ledger=self.ledgers[name], noise=self._noise_for(name), carried=carried)
+        return Gaussian(
+            multiplier=multiplier, ledger=self.ledgers[name], noise=self._noise_for(name), existing_multiplier=existing
+        )
 
     def _published(self, name: str, budget: Budget, *, sites: bool) -> Mechanism:
         """Noise as FedPower prints it (Alg. 2), for sums instead of averages. No guarantee, and nothing is charged."""

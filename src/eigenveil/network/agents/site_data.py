@@ -38,7 +38,7 @@ class SiteData:
     """A site's table: `rows` with the columns of a study in their order, and how many `people` are in it.
 
     `named` says whether its columns have names, or are taken to be those of the study. `columns` is how many the
-    file has, None if it does not name them. `carried` is an Arrow table of columns that are written beside the site's own
+    file has, None if it does not name them. `passthrough` is an Arrow table of columns that are written beside the site's own
     scores; nothing of it is sent.
     """
 
@@ -46,16 +46,16 @@ class SiteData:
     people: int
     named: bool = True
     columns: int | None = None
-    carried: Any = None
+    passthrough: Any = None
 
     @classmethod
     def read(
-        cls, path: Path, study: StudyFile, *, dask: bool = False, carry: Sequence[str] = (), **how: Any
+        cls, path: Path, study: StudyFile, *, dask: bool = False, passthrough: Sequence[str] = (), **how: Any
     ) -> "SiteData":
         """The columns that the study names, from a file that may have others; errors name the file and no value.
 
-        `carry` are names or patterns of columns for the site alone. `how` are the fields of `FileParams`. With `dask` the rows
-        stay on the cluster that this process is connected to.
+        `passthrough` are names or patterns of columns for the site alone. `how` are the fields of `FileParams`. With `dask` the
+        rows stay on the cluster that this process is connected to.
         """
         try:
             # Only the columns of the study are read, so no other column can reach a sum or an error.
@@ -66,7 +66,7 @@ class SiteData:
                 person=study.params.person,
                 columns=study.columns,
                 literal=True,
-                carry=carry,
+                passthrough=passthrough,
                 gaps=study.params.missing != "refuse",
                 **how,
             )
@@ -81,7 +81,7 @@ class SiteData:
             f"{path} has {count} unnamed columns, and the study has {len(study.columns)}: {', '.join(study.columns[:8])}",
         )
         holding = cls.of(table.rows, study, named=table.columns is not None)
-        return replace(holding, columns=table.available, carried=table.carried)
+        return replace(holding, columns=table.available, passthrough=table.passthrough)
 
     @classmethod
     def _on_cluster(cls, path: Path, study: StudyFile, how: Mapping[str, Any]) -> "SiteData":
