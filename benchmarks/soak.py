@@ -327,11 +327,11 @@ def write_study(soak: Soak) -> None:
     slots = {"slots": soak.slots, "slot_seconds": SLOT, "begins": soak.begins, "window": WINDOW}
     document = {
         "eigenveil_study": 1,
-        "study": {"name": "soak", "id": "0123456789abcdef" * 2, "carrier": "star", "streaming": True},
+        "study": {"name": "soak", "id": "0123456789abcdef" * 2, "topology": "star", "streaming": True},
         "task": task | ({"row_bound": 20.0} if soak.private else {}),
-        "privacy": budget if soak.private else {"none": True},
+        "privacy": budget if soak.private else {"no_privacy": True},
         "slots": slots,
-        "network": {"deadline": 1.0, "retries": 1, "join": 60.0},
+        "network": {"deadline": 1.0, "retries": 1, "join_timeout": 60.0},
         "authority": {"certificate": authority.pem},
         "hub": {"address": f"127.0.0.1:{soak.port}", "certificate": certificates["hub"]},
         "site": [{"certificate": certificates[name]} for name in soak.names],

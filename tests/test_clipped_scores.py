@@ -74,7 +74,7 @@ def test_clipped_scores_have_the_variance_that_was_released(kind: str, tmp_path:
 def test_whitening_says_that_it_is_of_clipped_rows() -> None:
     with pytest.warns(UserWarning, match=r"How many rows were clipped was not released, .* transform with clip=True"):
         pca: Any = PrivatePCA(3, **BUDGET, scale="private").fit(ROWS)
-    assert pca.clipped_ is None
+    assert pca.clipped_fraction_ is None
     assert any("clip=True" in words for words in pca.warnings_)
     plain: Any = PrivatePCA(3, **(BUDGET | {"whiten": False}), scale="private").fit(ROWS)
     assert plain.warnings_ == ()

@@ -111,7 +111,7 @@ def written_study(folder: Path, shape: Shape) -> StudyFile:
     study = StudyFile.of(
         {
             "eigenveil_study": 1,
-            "study": {"name": "benchmark", "id": os.urandom(16).hex(), "carrier": "star"},
+            "study": {"name": "benchmark", "id": os.urandom(16).hex(), "topology": "star"},
             "task": {
                 "components": shape.components,
                 "columns": [f"c{number}" for number in range(shape.columns)],
@@ -122,7 +122,7 @@ def written_study(folder: Path, shape: Shape) -> StudyFile:
                 "center": "none",
             },
             "privacy": {"epsilon": 2.0, "delta": 1e-6, "trust": shape.trust},
-            "network": {"deadline": 120.0, "join": 120.0},
+            "network": {"deadline": 120.0, "join_timeout": 120.0},
             "authority": {"certificate": authority.pem},
             "hub": {"address": f"{HOST}:{free_port()}", "certificate": hub.certificate.pem},
             "site": [{"certificate": keys.certificate.pem} for keys in sites],

@@ -59,7 +59,7 @@ def given(known: dict[str, Any]) -> Spectrum:
 def guessed(known: dict[str, Any]) -> Spectrum:
     """Two true numbers and a power law."""
     true, rank = given(known), known["rank"]
-    return Spectrum.guessed(known["dim"], rank=rank, explained=true.explained(rank), fill=true.fill)
+    return Spectrum.guessed(known["dim"], rank=rank, explained=true.explained(rank), bound_usage=true.bound_usage)
 
 
 def released(known: dict[str, Any]) -> Spectrum | None:

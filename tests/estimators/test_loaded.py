@@ -73,7 +73,7 @@ def test_what_was_saved_is_fitted_again(kind: str, tmp_path: Path) -> None:
         assert (
             np.array_equal(mine, theirs) if isinstance(mine, np.ndarray) else mine == theirs or name == "subspace_"
         ), name
-    for name in ("noise_variance_", "observed_", "fill_", "warnings_", "guarantee_", "n_features_in_"):
+    for name in ("noise_variance_", "observed_fraction_", "bound_usage_", "warnings_", "guarantee_", "n_features_in_"):
         assert hasattr(again, name)
     # A file has the components and the average variance beside them.
     pca._whole = None

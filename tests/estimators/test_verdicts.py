@@ -89,8 +89,8 @@ def test_where_all_is_well_nothing_is_said(fit: str) -> None:
     pca, sentences = said(fit, table(), row_bound=12.0)
     assert pca.warnings_ == () and sentences == []
     assert pca.n_above_noise_ >= 1
-    assert 0.15 < pca.fill_ < 0.35
-    assert pca.model_.settings["fill"] == pca.fill_
+    assert 0.15 < pca.bound_usage_ < 0.35
+    assert pca.model_.settings["fill"] == pca.bound_usage_
     # As in scikit-learn for what stands out: 16, 9 and 4 of 38.
     shares = np.array([16, 9, 4]) / 38
     known = pca.explained_variance_ratio_ > 0
@@ -104,7 +104,7 @@ def test_a_bound_far_below_the_rows_is_noticed(fit: str) -> None:
     assert any(
         words.startswith("Nearly every row was clipped") and "row_bound='private'" in words for words in sentences
     )
-    assert pca.fill_ == pytest.approx(1.0, abs=0.1)
+    assert pca.bound_usage_ == pytest.approx(1.0, abs=0.1)
 
 
 @pytest.mark.parametrize("fit", FITS)
@@ -153,16 +153,16 @@ def test_a_search_that_runs_out_of_steps_is_noticed(fit: str) -> None:
     # Units would be refused for so few rows, so they are not recommended.
     assert not any("scale=" in words for words in sentences)
     # Norms were released around an earlier center. No more rows than the fill can be clipped, but for its noise.
-    assert lost.clipped_ < lost.fill_ + 0.15
+    assert lost.clipped_fraction_ < lost.bound_usage_ + 0.15
     mended, sentences = said(fit, table(700) + 1e8, origin=np.full(DIM, 1e8))
     assert sentences == [] and mended.n_above_noise_ >= 1
 
 
 @pytest.mark.parametrize(("fill", "count"), [(0.99, 1), (0.7, 0)])
-def test_units_that_clip_nearly_every_row_are_noticed(fill: float, count: int) -> None:
+def test_units_that_clip_nearly_every_row_are_noticed(bound_usage: float, count: int) -> None:
     """Noise can lead the search for units astray where there are hardly enough people, so the numbers are made up."""
     people, radius = 3000.0, math.sqrt(DIM)
-    total = fill * people * radius**2
+    total = bound_usage * people * radius**2
     space = Subspace(np.eye(DIM)[:, :3], np.sqrt(total * np.array([0.5, 0.3, 0.2])))
     seen = verdict.Released(
         space=space,
@@ -296,7 +296,7 @@ def test_an_exact_fit_has_no_floor_no_fill_and_no_warning() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         pca = PrivatePCA(2, epsilon=None).fit(table(50))
-    assert (pca.noise_floor_, pca.fill_, pca.warnings_, pca.n_above_noise_) == (0.0, None, (), 2)
+    assert (pca.noise_floor_, pca.bound_usage_, pca.warnings_, pca.n_above_noise_) == (0.0, None, (), 2)
 
 
 @pytest.mark.parametrize("found", [{}, {"scale": "private"}], ids=["bound", "units"])
@@ -315,11 +315,11 @@ def test_the_fill_is_that_of_the_clipped_rows_where_variances_were_made_one() ->
     rng = np.random.default_rng(1)
     rows = (rng.standard_t(3, (8000, 10)) + rng.standard_normal((8000, 1))) * np.logspace(-3, 3, 10) + 1e3
     pca = PrivatePCA(3, epsilon=2.0, delta=1e-6, scale="private", random_state=0).fit(rows)
-    assert pca.fill_ is not None
+    assert pca.bound_usage_ is not None
     # After the release every variance is one, so the fill in these units would be one whatever was clipped.
-    assert 0.2 < pca.fill_ < 0.95
+    assert 0.2 < pca.bound_usage_ < 0.95
     assert pca.n_above_noise_ >= 1
-    assert pca.clipped_ is None
+    assert pca.clipped_fraction_ is None
 
 
 def test_the_share_clipped_is_said_where_norms_were_released() -> None:
@@ -327,6 +327,6 @@ def test_the_share_clipped_is_said_where_norms_were_released() -> None:
     pca = PrivatePCA(2, epsilon=1.0, delta=1e-6, random_state=0).fit(rows)
     bound = pca.model_.settings["row_bound"]
     beyond = float((np.linalg.norm(rows - pca.mean_, axis=1) > bound).mean())
-    assert pca.clipped_ == pytest.approx(beyond, abs=0.05)
-    assert pca.model_.settings["clipped"] == pca.clipped_
+    assert pca.clipped_fraction_ == pytest.approx(beyond, abs=0.05)
+    assert pca.model_.settings["clipped"] == pca.clipped_fraction_
     assert pca.warnings_ == ()

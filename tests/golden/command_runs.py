@@ -140,11 +140,11 @@ plan -n 5 -d 3 -k 1 --epsilon 1 --delta 1
 plan -n 300 -d 10 -k 1 --epsilon 1 --delta 1e-6 --trust masked
 PLAN -d 6 --explained 0.5 --decay 1
 PLAN -d 6 --spectrum a.json --public-data b.csv --from-model c.safetensors
-PLAN -d 6 --fill 1.5
+PLAN -d 6 --bound-usage 1.5
 PLAN -d 6 --explained 0.1
 PLAN -d 6 --decay -1
 PLAN -d 6 --row-bound 0
-PLAN -d 6 --public-data b.csv --fill 0.5 --row-bound 1
+PLAN -d 6 --public-data b.csv --bound-usage 0.5 --row-bound 1
 PLAN -d 6 --drop name
 PLAN -d 6 --scale 2
 PLAN -d 6 --scale private --center none

@@ -50,7 +50,7 @@ _RESULTS: Final = (
     "people",
     "people_error",
 )
-_TEXTS: Final = ("method_", "rounds_", "n_above_noise_", "row_bound_", "clipped_", "fill_", "warnings_")
+_TEXTS: Final = ("method_", "rounds_", "n_above_noise_", "row_bound_", "clipped_fraction_", "bound_usage_", "warnings_")
 
 
 def same_arithmetic() -> str:

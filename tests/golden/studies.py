@@ -15,7 +15,7 @@ _MAKES: Final[dict[str, Callable[..., dict[str, Any]]]] = {
     "tree": tree_document,
     "gossip": gossip_document,
 }
-_EXACT: Final[dict[str, Any]] = {"epsilon": None, "delta": None, "none": True}
+_EXACT: Final[dict[str, Any]] = {"epsilon": None, "delta": None, "no_privacy": True}
 # In place of a section that is left out.
 _GONE: Final = object()
 # Which study, and what is put over it: None takes a key away.
@@ -49,8 +49,8 @@ WRONG: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
     ("star", {"task": {"columns": ["age", " b"]}}),
     ("star", {"study": {"id": "abc"}}),
     ("star", {"study": {"id": None}}),
-    ("star", {"study": {"carrier": None}}),
-    ("star", {"study": {"carrier": "pigeon"}}),
+    ("star", {"study": {"topology": None}}),
+    ("star", {"study": {"topology": "pigeon"}}),
     ("star", {"tree": {"fanout": 2}}),
     ("star", {"peer": []}),
     ("tree", {"tree": {"fanout": None}}),
@@ -96,7 +96,7 @@ WRONG: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
     ("star", {"task": {"neighbours": "zero-out"}, "privacy": _EXACT}),
     ("star", {"privacy": {"epsilon": None}}),
     ("star", {"privacy": {"delta": None}}),
-    ("star", {"privacy": {"none": True}}),
+    ("star", {"privacy": {"no_privacy": True}}),
     ("star", {"privacy": {"epsilon": 0}}),
     ("star", {"privacy": {"epsilon": float("inf")}}),
     ("star", {"privacy": {"epsilon": float("nan")}}),
@@ -150,7 +150,7 @@ WRONG: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
     ("star", {"network": {"deadline": 0}}),
     ("star", {"network": {"retries": 1001}}),
     ("star", {"network": {"join": -1}}),
-    ("star", {"network": {"largest": 100}}),
+    ("star", {"network": {"max_message_bytes": 100}}),
     ("star", {"network": "fast"}),
     ("star", {"hub": {"address": None}}),
     ("star", {"hub": {"address": "hub.example.org"}}),

@@ -137,7 +137,7 @@ def holds(path: str, _seed: int) -> None:
     say("held", held)
 
 
-def fills(path: str) -> None:
+def bound_usages(path: str) -> None:
     """A site whose disk is full for a while: what it commits then must fail whole, and work again afterwards."""
     mine = account()
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -167,7 +167,7 @@ TASKS: dict[str, Callable[..., None]] = {
     "waits": waits,
     "hammers": hammers,
     "holds": holds,
-    "fills": fills,
+    "fills": bound_usages,
 }
 
 

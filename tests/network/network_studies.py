@@ -105,10 +105,10 @@ class PeerCompany:
         self.ports = {name: free_port() for name in self.names}
         found: dict[str, Any] = {
             "eigenveil_study": 1,
-            "study": {"name": "heart", "id": "0123456789abcdef" * 2, "carrier": "gossip"},
+            "study": {"name": "heart", "id": "0123456789abcdef" * 2, "topology": "gossip"},
             "task": {"components": 2, "columns": list(COLUMNS), "row_bound": 4.0, "method": "power", "rounds": 3},
             "privacy": {"epsilon": 5.0, "delta": 1e-6, "noise": "pairwise"},
-            "network": {"deadline": 20.0, "retries": 2, "join": 30.0},
+            "network": {"deadline": 20.0, "retries": 2, "join_timeout": 30.0},
             "graph": {"kind": "ring", "consensus": "chebyshev"},
             "authority": {"certificate": authority().pem},
             "peer": [
@@ -176,11 +176,11 @@ class Company:
             "study": {
                 "name": "heart",
                 "id": "0123456789abcdef" * 2,
-                "carrier": "star" if self.fanout is None else "tree",
+                "topology": "star" if self.fanout is None else "tree",
             },
             "task": {"components": 2, "columns": list(COLUMNS), "row_bound": 4.0},
             "privacy": {"epsilon": 5.0, "delta": 1e-6, "trust": "masked"},
-            "network": {"deadline": 20.0, "retries": 2, "join": 30.0},
+            "network": {"deadline": 20.0, "retries": 2, "join_timeout": 30.0},
             "authority": {"certificate": authority().pem},
             "hub": {"address": f"127.0.0.1:{self.port}", "certificate": keys_of("hub", "hub").certificate.pem},
             "site": [{"certificate": keys_of(name, "site").certificate.pem} for name in self.names],

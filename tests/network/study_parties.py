@@ -27,7 +27,7 @@ def document(sites: int = 3, **sections: Any) -> dict[str, Any]:
     """A masked star with a budget, as tables; `sections` are keys to be put over it, None to leave one out."""
     found: dict[str, Any] = {
         "eigenveil_study": 1,
-        "study": {"name": "heart", "id": ID, "carrier": "star", "purpose": "who is at risk"},
+        "study": {"name": "heart", "id": ID, "topology": "star", "purpose": "who is at risk"},
         "task": {"components": 2, "columns": ["age", "weight", "pulse", "mood"], "row_bound": 3.0},
         "privacy": {"epsilon": 1.0, "delta": 1e-6, "trust": "masked"},
         "network": {},
@@ -42,7 +42,7 @@ def tree_document(sites: int = 5, fanout: int = 2, **sections: Any) -> dict[str,
     """A tree of sites that add their own noise."""
     from eigenveil.protocols.star.rounds import tree
 
-    found = document(sites, study={"carrier": "tree"}, privacy={"trust": "site"})
+    found = document(sites, study={"topology": "tree"}, privacy={"trust": "site"})
     names = tree([f"site {at}" for at in range(sites)], fanout=fanout).nodes
     found["tree"] = {"fanout": fanout}
     found["node"] = [
@@ -54,7 +54,7 @@ def tree_document(sites: int = 5, fanout: int = 2, **sections: Any) -> dict[str,
 
 def gossip_document(peers: int = 4, **sections: Any) -> dict[str, Any]:
     """Peers on a ring with noise that cancels between pairs."""
-    found = document(1, study={"carrier": "gossip"}, privacy={"trust": None, "noise": "pairwise"})
+    found = document(1, study={"topology": "gossip"}, privacy={"trust": None, "noise": "pairwise"})
     del found["hub"], found["site"]
     found["graph"] = {"kind": "ring"}
     found["peer"] = [

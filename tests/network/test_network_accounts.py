@@ -25,7 +25,7 @@ LIFE = Budget(3.0, 1e-5)
 
 
 def test_peers_without_privacy_cost_everything_and_leave_an_entry(tmp_path: Path) -> None:
-    privacy = {"epsilon": None, "delta": None, "none": True, "noise": None}
+    privacy = {"epsilon": None, "delta": None, "no_privacy": True, "noise": None}
     company = PeerCompany(tmp_path, sections={"privacy": privacy})
     assert company.run() == [None] * 4
     with DurableLedger.open(company.ledger("peer 0")) as ledger:

@@ -147,7 +147,7 @@ def test_a_pin_that_is_withdrawn_while_a_site_waits_ends_its_connection(tmp_path
 
 
 def test_a_peer_turns_away_a_caller_whose_pin_was_withdrawn(tmp_path: Path) -> None:
-    company = PeerCompany(tmp_path, sections={"network": {"join": 1.0}})
+    company = PeerCompany(tmp_path, sections={"network": {"join_timeout": 1.0}})
     # On a ring the last peer calls the first one.
     pin = keys_of("peer 3", "peer").certificate.pin
     ends = company.run(["peer 0", "peer 3"], changes={"peer 0": {"withdrawn": lambda: [pin]}})

@@ -21,7 +21,7 @@ from network.network_studies import PeerCompany, same_words, settings_beside
         ({}, {}),
         ({"noise": "independent"}, {"method": "covariance", "rounds": None}),
         ({"noise": "independent", "epsilon": 50.0}, {"method": "covariance", "rounds": None, "row_bound": "private"}),
-        ({"epsilon": None, "delta": None, "none": True, "noise": None}, {"method": "krylov", "rounds": None}),
+        ({"epsilon": None, "delta": None, "no_privacy": True, "noise": None}, {"method": "krylov", "rounds": None}),
     ],
 )
 def test_with_a_test_seed_peers_agree_with_their_simulation(
@@ -57,7 +57,7 @@ def test_peers_are_charged_once_each_and_a_stopped_one_cannot_come_back(tmp_path
 
 
 def test_without_all_peers_nothing_is_revealed(tmp_path: Path) -> None:
-    company = PeerCompany(tmp_path, sections={"network": {"join": 2.0}})
+    company = PeerCompany(tmp_path, sections={"network": {"join_timeout": 2.0}})
     ends = company.run(company.names[:3])
     assert all(isinstance(end, ProtocolError) and "peer 3 did not join" in str(end) for end in ends)
     for name in company.names[:3]:

@@ -22,7 +22,7 @@ SEED = {"seed": 7}
         ({"trust": "site"}, {"method": "krylov", "rounds": 3}, None),
         ({"trust": "hub"}, {"method": "krylov", "rounds": 3}, None),
         ({"trust": "both", "epsilon": [5.0, 2.0], "delta": [1e-6, 1e-6]}, {}, None),
-        ({"trust": None, "epsilon": None, "delta": None, "none": True}, {}, None),
+        ({"trust": None, "epsilon": None, "delta": None, "no_privacy": True}, {}, None),
         ({"trust": "site"}, {}, 2),
         ({"trust": "masked", "epsilon": 50.0}, {"row_bound": "private"}, None),
         ({"trust": "site", "epsilon": 90.0}, {"row_bound": None, "scale": "private"}, None),

@@ -19,7 +19,7 @@ from eigenveil.params.declarations.study import words_allowed
 from eigenveil.params.tables import to_toml as toml_value
 from network.study_parties import authority, document, gossip_document, tree_document
 
-EXACT = {"epsilon": None, "delta": None, "none": True}
+EXACT = {"epsilon": None, "delta": None, "no_privacy": True}
 
 
 def policy_for(study: StudyFile, *, but: tuple[str, ...] = (), **sections: dict[str, Any]) -> Policy:
@@ -44,7 +44,7 @@ GOSSIP = StudyFile.of(gossip_document(4))
 PEOPLE = StudyFile.of(document(3, task={"person": "patient_id"}))
 
 
-@pytest.mark.parametrize("study", [STAR, SITE, TREE, GOSSIP], ids=lambda study: f"{study.carrier} {study.trust}")
+@pytest.mark.parametrize("study", [STAR, SITE, TREE, GOSSIP], ids=lambda study: f"{study.topology} {study.trust}")
 def test_what_is_within_all_limits_is_taken_part_in(study: StudyFile) -> None:
     assert refusals(study, policy_for(study)) == []
 
@@ -117,7 +117,7 @@ def test_in_a_tree_who_stands_above_must_be_pinned() -> None:
     assert refusals(TREE, unpinned, me="site 4") == []
 
 
-@pytest.mark.parametrize("study", [STAR, SITE, TREE, GOSSIP], ids=lambda study: f"{study.carrier} {study.trust}")
+@pytest.mark.parametrize("study", [STAR, SITE, TREE, GOSSIP], ids=lambda study: f"{study.topology} {study.trust}")
 def test_a_study_with_a_withdrawn_pin_is_refused_whoever_it_belongs_to(study: StudyFile) -> None:
     allowed = policy_for(study)
     for place in study.places:
@@ -325,7 +325,7 @@ def test_the_template_says_the_defaults() -> None:
     assert written["pins"] == {"hub": [], "withdrawn": [], "peers": {}}
 
 
-@pytest.mark.parametrize("study", [STAR, PEOPLE, TREE, GOSSIP], ids=lambda study: study.carrier)
+@pytest.mark.parametrize("study", [STAR, PEOPLE, TREE, GOSSIP], ids=lambda study: study.topology)
 def test_the_template_lists_pins_that_are_not_in_force(study: StudyFile) -> None:
     text = template(study)
     assert Policy.parse(text) == Policy()

@@ -98,7 +98,7 @@ def test_over_the_network_it_is_the_run_in_one_process_to_the_last_bit(kind: str
         over, more = {"privacy": {"trust": "masked"}}, {"trust": "masked"}
     if kind == "no noise":
         over = {
-            "privacy": {"trust": None, "epsilon": None, "delta": None, "none": True},
+            "privacy": {"trust": None, "epsilon": None, "delta": None, "no_privacy": True},
             "task": {"row_bound": None, "neighbours": None},
             "rehearsal": {},
         }
@@ -272,7 +272,7 @@ def test_a_hub_ends_when_all_sources_have_ended_before_the_last_slot(kind: str, 
         ({"task": {"neighbours": None}}, "must be zero-out or replace-one"),
         ({"privacy": {"trust": "both"}}, "not for streams"),
         ({"privacy": {"trust": "masked", "survivors": 2}}, "survivors must lie between 3"),
-        ({"privacy": {"trust": "masked", "epsilon": None, "delta": None, "none": True}}, "without noise sites send"),
+        ({"privacy": {"trust": "masked", "epsilon": None, "delta": None, "no_privacy": True}}, "without noise sites send"),
         ({"task": {"method": "krylov"}}, "for a study of tables"),
         ({"task": {"missing": "groups"}}, "needs .*missing_groups"),
         ({"task": {"missing": "counts", "missing_fill": 0.5}}, "missing_fill"),

@@ -213,10 +213,10 @@ def test_a_plan_without_norms_allows_for_heavy_tails_and_norms_narrow_it() -> No
 
 
 def test_a_fill_that_nobody_gave_is_that_of_a_bound_that_is_found() -> None:
-    few, many = (Spectrum.guessed(16).in_found_bound(people, 0.2).fill for people in (400, 1e6))
+    few, many = (Spectrum.guessed(16).in_found_bound(people, 0.2).bound_usage for people in (400, 1e6))
     assert few == pytest.approx(0.88, abs=0.01) and many == pytest.approx(0.43, abs=0.01)
-    told = Spectrum.guessed(16, fill=0.3)
-    assert told.in_found_bound(400, 0.2) is told and math.isclose(told.fill, 0.3)
+    told = Spectrum.guessed(16, bound_usage=0.3)
+    assert told.in_found_bound(400, 0.2) is told and math.isclose(told.bound_usage, 0.3)
 
 
 def far_rows(share: float, norm: float, *, rows: int = 15_000, seed: int = 0, spread: float = 0.0) -> Array:

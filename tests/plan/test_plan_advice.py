@@ -114,7 +114,7 @@ def test_noise_is_not_taken_for_an_answer_because_random_directions_have_much() 
 
 
 def test_too_few_people_for_a_search_are_told_what_would_do() -> None:
-    rich = Spectrum.guessed(30, rank=3, explained=0.95, fill=0.9)
+    rich = Spectrum.guessed(30, rank=3, explained=0.95, bound_usage=0.9)
     few = replace(facts(300, sites=1, row_bound=None), spectrum=rich)
     found = advise(few, methods=("curator/covariance",))
     assert (found.verdict, found.best, found.chosen) == ("unfound", None, None)

@@ -82,7 +82,7 @@ def test_doubt_widens_what_is_expected() -> None:
 
 
 def test_nine_of_ten_fits_lie_in_the_interval() -> None:
-    given = facts(spectrum=replace(Spectrum.guessed(30, fill=0.5), spread=0.0), people=1500)
+    given = facts(spectrum=replace(Spectrum.guessed(30, bound_usage=0.5), spread=0.0), people=1500)
     stated = forecast(given, "curator/covariance").clipped
     again = [forecast(given, "curator/covariance", fits=1, seed=1000 + seed).clipped.value for seed in range(200)]
     inside = np.mean([stated.low <= value <= stated.high for value in again])

@@ -23,7 +23,7 @@ DIM, RANK, PEOPLE, SITES, EPSILON, DELTA = 40, 2, 3500, 4, 0.7, 1e-6
 def table() -> Array:
     """Rows, (PEOPLE, DIM), with a 1/i spectrum, each filling 0.6 of the unit ball."""
     signs = np.random.default_rng(0).choice([-1.0, 1.0], (PEOPLE, DIM))
-    rows: Array = signs * np.sqrt(Spectrum.guessed(DIM, fill=0.6).values)
+    rows: Array = signs * np.sqrt(Spectrum.guessed(DIM, bound_usage=0.6).values)
     return rows
 
 

@@ -18,17 +18,17 @@ from eigenveil.plan.spectrum import Spectrum, condensed
 def test_a_guess_explains_what_it_was_told(dim: int, data: st.DataObject) -> None:
     rank = data.draw(st.integers(1, dim - 1))
     explained = data.draw(st.floats(rank / dim, 0.999))
-    fill = data.draw(st.floats(0.01, 1.0))
-    guess = Spectrum.guessed(dim, rank=rank, explained=explained, fill=fill)
+    bound_usage = data.draw(st.floats(0.01, 1.0))
+    guess = Spectrum.guessed(dim, rank=rank, explained=explained, bound_usage=bound_usage)
     # Nobody knows a share closer to one than to half a percent.
     assert guess.explained(rank) == pytest.approx(min(explained, max(0.995, rank / dim)), abs=1e-9)
-    assert guess.fill == pytest.approx(fill)
+    assert guess.bound_usage == pytest.approx(bound_usage)
     assert guess.spread == 0.5 and "a guess" in guess.source
 
 
 def test_a_guess_without_numbers_falls_like_one_over_i() -> None:
     np.testing.assert_allclose(Spectrum.guessed(4).values, 0.5 / np.arange(1, 5) / (1 + 1 / 2 + 1 / 3 + 1 / 4))
-    np.testing.assert_allclose(Spectrum.guessed(4, decay=0.0, fill=1.0).values, 0.25)
+    np.testing.assert_allclose(Spectrum.guessed(4, decay=0.0, bound_usage=1.0).values, 0.25)
 
 
 @pytest.mark.parametrize("wide", [False, True])
@@ -48,7 +48,7 @@ def test_the_spectrum_of_a_public_table_is_that_of_its_rows_as_cut(
     values = np.maximum(np.linalg.eigvalsh(moved.T @ moved)[::-1], 0) / len(rows)
     expected = values / row_bound**2 if row_bound is not None else 0.3 * values / values.sum()
     for table in (rows, sp.csr_array(rows)):
-        found = Spectrum.of_rows(table, row_bound=row_bound, fill=0.3, center=center)
+        found = Spectrum.of_rows(table, row_bound=row_bound, bound_usage=0.3, center=center)
         np.testing.assert_allclose(found.values, expected, atol=1e-12)
         assert found.spread == 0.2 and "public" in found.source
 
@@ -94,7 +94,7 @@ def test_what_is_no_spectrum_is_refused(plain: Any, message: str) -> None:
         (lambda: Spectrum.guessed(5, rank=2), "give both or neither"),
         (lambda: Spectrum.guessed(5, rank=2, explained=0.3), r"explained must lie in \[0.4, 1\]"),
         (lambda: Spectrum.guessed(5, rank=2, explained=0.5, decay=1.0), "give one of them"),
-        (lambda: Spectrum.guessed(5, fill=0.0), "fill must lie in"),
+        (lambda: Spectrum.guessed(5, bound_usage=0.0), "fill must lie in"),
         (lambda: Spectrum.guessed(5, decay=-1.0), "decay must lie in"),
         (lambda: Spectrum.of_variances([1.0, 2.0], dim=1), "1 to 1 numbers"),
         (lambda: Spectrum.of_variances([1.0, 2.0], row_bound=1.0), "Clipping would make them smaller"),
@@ -109,7 +109,7 @@ def test_numbers_that_cannot_be_are_refused(make: Any, message: str) -> None:
 
 
 def test_doubt_is_of_the_stated_size_and_stays_a_spectrum() -> None:
-    spectrum = Spectrum(values=Spectrum.guessed(50, fill=0.1).values, source="", spread=0.3)
+    spectrum = Spectrum(values=Spectrum.guessed(50, bound_usage=0.1).values, source="", spread=0.3)
     rng = np.random.default_rng(0)
     drawn = np.array([spectrum.drawn(rng) for _ in range(4000)])
     assert (np.diff(drawn, axis=1) <= 0).all() and (drawn >= 0).all() and (drawn.sum(axis=1) <= 1 + 1e-12).all()
@@ -137,7 +137,7 @@ def test_what_somebody_knows_of_all_rows_is_doubted_of_clipped_ones() -> None:
     guess = Spectrum.guessed(22, rank=2, explained=0.95)
     drawn = [Spectrum(values=guess.drawn(rng), source="") for _ in range(800)]
     assert 0.1 < np.mean([spectrum.explained(2) < 0.65 for spectrum in drawn]) < 0.3
-    assert 0.03 < np.mean([spectrum.fill < 0.16 for spectrum in drawn]) < 0.15
+    assert 0.03 < np.mean([spectrum.bound_usage < 0.16 for spectrum in drawn]) < 0.15
     # Numbers about clipped rows are taken as they are told.
     told = Spectrum.of_variances([9.0, 1.0], dim=5, row_bound=4.0)
     assert np.array_equal(told.drawn(rng), told.values)

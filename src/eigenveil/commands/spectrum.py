@@ -174,7 +174,7 @@ class KnownSpectrum:
     bounds: Path | None = None
 
     def __post_init__(self) -> None:
-        fill, bound = self.params.fill, self.params.row_bound
+        bound_usage, bound = self.params.bound_usage, self.params.row_bound
         named = {
             "--explained": self.params.explained,
             "--decay": self.params.decay,
@@ -194,8 +194,8 @@ class KnownSpectrum:
         # A guess is in units of the bound already, so the two options do not compete there.
         units = self.file is not None or self.table is not None or self.model is not None
         require(
-            not (units and fill is not None and bound is not None),
-            "--fill and --row-bound both set row norms relative to the bound: choose one of them",
+            not (units and bound_usage is not None and bound is not None),
+            "--bound-usage and --row-bound both set row norms relative to the bound: choose one of them",
         )
         options = as_options(self.reading)
         require(not options or self.table is not None, f"{options[0] if options else ''} is for --public-data")
@@ -215,11 +215,11 @@ class KnownSpectrum:
     @property
     def fill_known(self) -> bool:
         """Whether row norms relative to the bound are known. A released spectrum contains them."""
-        fill, bound = self.params.fill, self.params.row_bound
+        bound_usage, bound = self.params.bound_usage, self.params.row_bound
         released = self.file is not None and self.file.suffix.lower() == ".json" and bound is None
         # In the units of its columns a public table is clipped as a fit would.
         is_clipped = self.table is not None and isinstance(self.params.scale, str)
-        return released or is_clipped or fill is not None or (bound is not None and not self.guessed)
+        return released or is_clipped or bound_usage is not None or (bound is not None and not self.guessed)
 
     def asked_with_bounds(self) -> PlanParams:
         """What is asked, with the row bound of a file of bounds, and how rows fill it."""
@@ -235,8 +235,8 @@ class KnownSpectrum:
         self._require_dim(bounds_file.dim, self.bounds)
         bound = float(bounds_file.settings["row_bound"])
         # A file with the spectrum says itself how rows fill the bound.
-        fill = bounds_file.fills.get(bound) if self.guessed and self.params.fill is None else self.params.fill
-        return replace(self.params, dim=bounds_file.dim, row_bound=bound, fill=fill)
+        bound_usage = bounds_file.bound_usages.get(bound) if self.guessed and self.params.bound_usage is None else self.params.bound_usage
+        return replace(self.params, dim=bounds_file.dim, row_bound=bound, bound_usage=bound_usage)
 
     def norms(self) -> "Norms | None":
         """What is known of the norms of rows, in units of the row bound, or where the fit finds one, of about that."""
@@ -285,7 +285,7 @@ class KnownSpectrum:
             rank=None if params.explained is None else params.rank,
             explained=params.explained,
             decay=params.decay,
-            fill=params.fill,
+            bound_usage=params.bound_usage,
         )
 
     def _of_columns(self, spectrum: "Spectrum", path: Path) -> "Spectrum":
@@ -323,8 +323,8 @@ class KnownSpectrum:
                 )
                 return self._of_variances(plain, path, spread=PUBLIC_SPREAD)
             require(
-                self.params.fill is None and self.params.row_bound is None,
-                "it is in units of the bound it was released with: leave out --fill and --row-bound",
+                self.params.bound_usage is None and self.params.row_bound is None,
+                "it is in units of the bound it was released with: leave out --bound-usage and --row-bound",
             )
             return Spectrum.from_json(plain)
         except UnicodeDecodeError:
@@ -339,14 +339,14 @@ class KnownSpectrum:
 
         rows = _whole(Reading(params=self.reading, people=False).table(path).rows, self.params.scale, path)
         try:
-            return Spectrum.of_rows(rows, row_bound=self._clipped_at(rows.shape[1]), fill=self.params.fill)
+            return Spectrum.of_rows(rows, row_bound=self._clipped_at(rows.shape[1]), bound_usage=self.params.bound_usage)
         except ValueError as error:
             raise _in_file(path, error) from error
 
     def _clipped_at(self, dim: int) -> float | None:
-        """The norm that rows of a public table are clipped to, None where --fill says enough."""
+        """The norm that rows of a public table are clipped to, None where --bound-usage says enough."""
         params = self.asked_with_bounds()
-        units = isinstance(params.scale, str) and params.row_bound is None and params.fill is None
+        units = isinstance(params.scale, str) and params.row_bound is None and params.bound_usage is None
         # What a fit that finds units clips at.
         return math.sqrt(dim) if units else params.row_bound
 
@@ -356,7 +356,7 @@ class KnownSpectrum:
 
         params = self.asked_with_bounds()
         return spectrum_of(
-            Model.load(path), source=path.name, dim=self.params.dim, row_bound=params.row_bound, fill=self.params.fill
+            Model.load(path), source=path.name, dim=self.params.dim, row_bound=params.row_bound, bound_usage=self.params.bound_usage
         )
 
     def _of_variances(self, variances: Sequence[Any], path: Path, *, spread: float) -> "Spectrum":
@@ -366,7 +366,7 @@ class KnownSpectrum:
             variances,
             dim=self.params.dim,
             row_bound=self.asked_with_bounds().row_bound,
-            fill=self.params.fill,
+            bound_usage=self.params.bound_usage,
             source=f"from {path.name}",
             spread=spread,
         )

@@ -273,7 +273,7 @@ def new(
 
 
 def _new_options(params: Mapping[str, Any]) -> dict[str, Any]:
-    """The carrier that the options imply, and who adds the noise unless that was given."""
+    """The topology that the options imply, and who adds the noise unless that was given."""
     require_param(
         "graph" not in params or "fanout" not in params,
         "{graph} is for a study without a hub, and {fanout} for a tree below one; give one of them",
@@ -282,10 +282,10 @@ def _new_options(params: Mapping[str, Any]) -> dict[str, Any]:
     if "graph" in params:
         return {"topology": "gossip"} | ({"noise": params.get("noise", "pairwise")} if private else {})
     # Masks need a star. In a tree the sites' own noise is what protects from the nodes.
-    carrier, trust = ("tree", "site") if "fanout" in params else ("star", "masked")
+    topology, trust = ("tree", "site") if "fanout" in params else ("star", "masked")
     if params.get("streaming"):
         trust = "site"
-    return {"topology": carrier} | ({"trust": params.get("trust", trust)} if private else {})
+    return {"topology": topology} | ({"trust": params.get("trust", trust)} if private else {})
 
 
 def show(file: File) -> Answer:

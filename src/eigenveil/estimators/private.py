@@ -355,9 +355,9 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
         components are above it. The others have an `explained_variance_ratio_` of zero.
     noise_variance_ : float
         The average variance outside the components, as in scikit-learn's PCA. It is not the noise of privacy.
-    observed_ : array or None
+    observed_fraction_ : array or None
         Where values may be missing: the share of people who have each column, as released.
-    fill_, clipped_ : float or None
+    bound_usage_, clipped_fraction_ : float or None
         The mean squared norm of the clipped rows over the squared row bound, as released. None without privacy. And about how
         many people have rows beyond the bound, as a share, if it was found privately.
     warnings_ : tuple of str

@@ -268,11 +268,11 @@ def released_settings(verdict: FitVerdict) -> dict[str, Any]:
     """What was released of the norms of rows, as a model keeps it. Norms are by the share of people with longer rows.
 
     >>> released_settings(FitVerdict(fill=0.5, norms=(3.0,) + 14 * (0.0,)))
-    {'fill': 0.5, 'norms': {'0.8': 3.0}}
+    {'bound_usage': 0.5, 'norms': {'0.8': 3.0}}
     """
     norms = {f"{share:g}": norm for share, norm in zip(BEYOND, verdict.norms or (), strict=False) if norm > 0}
     outliers = None if verdict.outliers is None else verdict.outliers._asdict()
-    settings = {"fill": verdict.fill, "clipped": verdict.clipped, "norms": norms or None, "outliers": outliers}
+    settings = {"bound_usage": verdict.bound_usage, "clipped_fraction": verdict.clipped, "norms": norms or None, "outliers": outliers}
     return {name: value for name, value in settings.items() if value is not None}
 
 

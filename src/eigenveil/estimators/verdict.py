@@ -71,13 +71,13 @@ _LEVEL: Final = 0.99
 class FitVerdict:
     """What can be said of a fit: its noise floor, in Gram units, its fill, and its warnings.
 
-    The `fill` is the released mean squared norm of the clipped rows over the squared row bound, None if rows had no bound. About
+    The `bound_usage` is the released mean squared norm of the clipped rows over the squared row bound, None if rows had no bound. About
     `clipped` of the people have rows beyond it, None if norms were not released; `norms` and `outliers` are as in `Center`. The
     first `n_before_fit` of the warnings were given before the fit.
     """
 
     noise_floor: float = 0.0
-    fill: float | None = None
+    bound_usage: float | None = None
     clipped: float | None = None
     norms: tuple[float, ...] | None = None
     outliers: Outliers | None = None
@@ -122,12 +122,12 @@ class Released:
         return np.where(values > self.noise_floor, values, 0.0)
 
     @property
-    def fill(self) -> tuple[float, float]:
+    def bound_usage(self) -> tuple[float, float]:
         """The mean squared norm of the clipped rows over the squared bound, and its standard deviation."""
         # A noisy number of people may fall below one, or below zero.
         whole = max(self.people, 1.0) * self.radius**2
-        fill = max(self.energy, 0.0) / whole
-        return fill, math.hypot(self.trace_noise / whole, fill * self.people_noise / max(self.people, 1.0))
+        bound_usage = max(self.energy, 0.0) / whole
+        return bound_usage, math.hypot(self.trace_noise / whole, bound_usage * self.people_noise / max(self.people, 1.0))
 
 
 def noise_floor(study: Fit, result: FitResult, plan: MethodPlan, *, sites: int = 1) -> float:
@@ -269,13 +269,13 @@ def assess_fit(
         *_whitened(fit, settings),
         *_nothing(fit, settings, budget, method, neighbours, sites, before),
     )
-    fill, noise = fit.fill
+    bound_usage, noise = fit.bound_usage
     # A clipped row adds the squared bound, so no more rows than the fill are clipped. Norms may say more if the center has moved.
-    clipped = None if fit.clipped is None else min(fit.clipped, fill + _CLEAR * noise)
+    clipped = None if fit.clipped is None else min(fit.clipped, bound_usage + _CLEAR * noise)
     # No clipped row is longer than the bound. Where few people were in it, noise alone may say more.
     return FitVerdict(
         noise_floor=fit.noise_floor,
-        fill=min(fill, 1.0),
+        bound_usage=min(bound_usage, 1.0),
         clipped=clipped,
         norms=fit.norms,
         outliers=fit.outliers,
@@ -287,22 +287,22 @@ def assess_fit(
 def _warned(
     fit: Released, settings: dict[str, Any], names: tuple[str, ...] | None, budget: Budget | None, *, finds: bool
 ) -> Iterator[ParameterWarning]:
-    fill, noise = fit.fill
+    bound_usage, noise = fit.bound_usage
     private = "{row_bound=private} or " if finds else ""
     boxed = settings.get("column_bounds") is not None and settings.get("row_bound") in (None, "private")
     # A bound that was found privately may clip most rows on purpose. In a box, columns of two values fill it by design.
     is_given = settings.get("row_bound") != "private" and fit.scaled != "private"
-    low, high = fill - _CLEAR * noise, fill + _CLEAR * noise
+    low, high = bound_usage - _CLEAR * noise, bound_usage + _CLEAR * noise
     if is_given and not boxed and (low > _CLIPPED or (high >= 1 and low > _OFTEN)):
         yield ParameterWarning(
-            f"Nearly every row was clipped (fill {fill:.2f}): the row bound {fit.radius:g} is below typical row norms. The "
+            f"Nearly every row was clipped (bound usage {bound_usage:.2f}): the row bound {fit.radius:g} is below typical row norms. The "
             f"components describe directions only. Refit with {private}a larger {{row_bound}}. If all rows have this norm by "
             "design, nothing is wrong."
         )
     elif fit.scaled == "private" and low > _CLIPPED:
         # In units that fit, rows of few norms fill two thirds of the bound or so.
         yield ParameterWarning(
-            f"Nearly every row was clipped (fill {fill:.2f}): the units that were found do not fit the rows. Refit with a larger "
+            f"Nearly every row was clipped (bound usage {bound_usage:.2f}): the units that were found do not fit the rows. Refit with a larger "
             "{epsilon}, or give public numbers as {scale} and {origin}."
         )
     times = 1 / math.sqrt(high) if high > 0 else math.inf
@@ -310,12 +310,12 @@ def _warned(
     large = not fit.at_edge and times > (_TEN_TIMES if fit.above.any() else _FOUR_TIMES)
     if boxed and large:
         yield ParameterWarning(
-            f"The column bounds allow rows at least {times:.0f} times as long as the typical one (fill {fill:.2g}), and the "
+            f"The column bounds allow rows at least {times:.0f} times as long as the typical one (bound usage {bound_usage:.2g}), and the "
             "noise grows with the square. Refit with narrower {column_bounds}, or leave them out and a bound is found privately."
         )
     elif is_given and large:
         yield ParameterWarning(
-            f"The row bound {fit.radius:g} is at least {times:.0f} times the typical row norm (fill {fill:.2g}), and the noise "
+            f"The row bound {fit.radius:g} is at least {times:.0f} times the typical row norm (bound usage {bound_usage:.2g}), and the noise "
             f"grows with its square. Refit with {private}a smaller {{row_bound}}."
         )
     searched = settings.get("row_bound") == "private" and fit.scaled != "private" and not boxed
@@ -599,7 +599,7 @@ def warnings_before_fit(
 @lru_cache(maxsize=8)
 def _guess(dim: int) -> Spectrum:
     """The spectrum that a plan assumes where nothing is known. A warning says nothing about doubt."""
-    return replace(Spectrum.guessed(dim, fill=0.5), spread=0.0, error=0.0)
+    return replace(Spectrum.guessed(dim, bound_usage=0.5), spread=0.0, error=0.0)
 
 
 def _plan_line(people: int, dim: int, rank: int, budget: Budget, row_bound: float | None, *, units: bool) -> str:

@@ -68,7 +68,7 @@ def said_before(study: StudyFile, *, memory: int = MEMORY) -> tuple[ParameterWar
 
 
 def _any_parties_of(study: StudyFile, memory: int) -> Parties | PeerParties:
-    return _peer_parties_of(study, memory) if study.carrier == "gossip" else _parties_of(study, memory)
+    return _peer_parties_of(study, memory) if study.topology == "gossip" else _parties_of(study, memory)
 
 
 @contextmanager

@@ -273,7 +273,7 @@ class Policy:
             yield '[limits] unit = "stream": the study must be of streams, and protect people in several slots'
         # Between peers, nothing multiplies the cost for people who are at several.
         max_sites = self.limit(PERSON_SITES_LIMIT)
-        if max_sites > 1 and study.carrier == "gossip":
+        if max_sites > 1 and study.topology == "gossip":
             yield f"[limits] person_sites = {max_sites}: a study between peers protects people with rows at one peer only"
 
     def _of_pins(self, study: StudyFile, me: str) -> Iterator[str]:
@@ -294,7 +294,7 @@ class Policy:
                     "add it"
                 )
         # Masks and pair noise protect only if the parties at their other ends are real, so all of them must be pinned.
-        all_matter = study.masked or study.carrier == "gossip"
+        all_matter = study.masked or study.topology == "gossip"
         for party in study.places:
             if party is not hub:
                 yield from self._of_pin(party, needed=party.name == above or (all_matter and party.name != me))

@@ -63,7 +63,7 @@ _TRIED_PEERS: Final = 32
 
 
 def require_own(kind: type[HubStudy] | type[PeerStudy], explicit: Mapping[str, Any]) -> None:
-    """Refuse parameters that only studies of another carrier have."""
+    """Refuse parameters that only studies of another topology have."""
     # Names in braces are put into the reader's words later: keys of the file, or options of a command.
     where = (
         "{topology=gossip}, got" if kind is HubStudy else "studies around a hub, and {topology=gossip} has none; got"
@@ -110,7 +110,7 @@ def require_together(study: "StudyFile") -> None:
         )
     if isinstance(params, HubStudy):
         _require_streaming(params)
-    word = "peer" if study.carrier == "gossip" else "site"
+    word = "peer" if study.topology == "gossip" else "site"
     require(len(study.holders) > 0, f"[[{word}]] is missing: nobody has rows")
     require_param(
         params.person not in params.columns,
@@ -312,7 +312,7 @@ def check_terms(study: "StudyFile") -> None:
             slots_of(study)
         return
     request_of(study)
-    if study.carrier == "gossip":
+    if study.topology == "gossip":
         _require_mixing(study)
 
 
@@ -510,7 +510,7 @@ def limits_of(
 def limits_within(study: "StudyFile", size: FitSize, role: Role, masked: "MaskedTerms | None" = None) -> MessageLimits:
     """The same for messages of this size."""
     limits = limits_for(role, size, [party.name for party in study.places], masked)
-    largest = LIMIT if study.params.largest is None else study.params.largest
+    largest = LIMIT if study.params.max_message_bytes is None else study.params.max_message_bytes
     require_param(
         limits.largest <= largest,
         "{largest} must be at least {@needed} for this study, whose messages have that many bytes, got {@given}",

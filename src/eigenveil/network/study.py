@@ -202,7 +202,7 @@ _TABLES: Final = (
 
 _LISTS: Final = ("site", "node", "peer")
 
-# The sections that each carrier needs; those of another carrier are refused.
+# The sections that each topology needs; those of another topology are refused.
 _OWN: Final = {"star": ("hub", "site"), "tree": ("hub", "site", "tree", "node"), "gossip": ("peer", "graph")}
 
 _SEEDED: Final = "noise from a seed can be computed again, so a study has none; for a test run give [rehearsal] seed"
@@ -215,8 +215,8 @@ _EXPLAINED: Final = {
     "calibration": "a study always uses exact accounting for its noise",
     "faults": "a study runs on a real network",
     "n_components": "it is called components here",
-    "topology": "it is called carrier here, and belongs in [study]",
-    "private": "give epsilon and delta in [privacy], or none = true",
+    "topology": "it belongs in [study]",
+    "private": "give epsilon and delta in [privacy], or no_privacy = true",
 }
 
 # Where noise is added, and by whom. "none" if nobody adds any.
@@ -288,7 +288,7 @@ class StudyFile:
         refuse_unknown("the study", document, [_VERSION_KEY, *_TABLES, *_LISTS], explained=_EXPLAINED)
         try:
             kind = _kind_of(document)
-            # Known to the reader too, so that a key of the other carrier gets a better answer than "unknown".
+            # Known to the reader too, so that a key of the other topology gets a better answer than "unknown".
             other = PeerStudy if kind is HubStudy else HubStudy
             explicit = values_in(document, kind, explained=_EXPLAINED, others=(other,))
             require(
@@ -384,7 +384,7 @@ class StudyFile:
         return self.params.purpose
 
     @property
-    def carrier(self) -> str:
+    def topology(self) -> str:
         """ "star", "tree" or "gossip"."""
         return self.params.topology
 
@@ -401,7 +401,7 @@ class StudyFile:
     @property
     def fanout(self) -> int | None:
         """The most parties below the hub and below each node of a tree."""
-        return self.params.fanout if isinstance(self.params, HubStudy) and self.carrier == "tree" else None
+        return self.params.fanout if isinstance(self.params, HubStudy) and self.topology == "tree" else None
 
     @property
     def streaming(self) -> bool:
@@ -455,7 +455,7 @@ class StudyFile:
     @property
     def holders(self) -> tuple[Place, ...]:
         """The parties with rows, in order: the sites or the peers."""
-        return self.peers if self.carrier == "gossip" else self.sites
+        return self.peers if self.topology == "gossip" else self.sites
 
     @property
     def places(self) -> tuple[Place, ...]:
@@ -504,28 +504,28 @@ class StudyFile:
 
 
 def _kind_of(document: Mapping[str, Any]) -> type[HubStudy] | type[PeerStudy]:
-    """Which parameters a document has; its carrier says so."""
+    """Which parameters a document has; its topology says so."""
     require("study" in document, "[study] is missing")
-    carrier, whom = table_in(document, "study").get("carrier"), "star, tree, gossip"
-    require(carrier is not None, f"[study] carrier is missing: who talks to whom, one of {whom}")
-    if not isinstance(carrier, str) or carrier not in _OWN:
-        raise ValueError(f"[study] carrier must be one of {whom}, got {shown_in_file(carrier)}")
-    _require_own(carrier, document)
-    return PeerStudy if carrier == "gossip" else HubStudy
+    topology, whom = table_in(document, "study").get("topology"), "star, tree, gossip"
+    require(topology is not None, f"[study] topology is missing: who talks to whom, one of {whom}")
+    if not isinstance(topology, str) or topology not in _OWN:
+        raise ValueError(f"[study] topology must be one of {whom}, got {shown_in_file(topology)}")
+    _require_own(topology, document)
+    return PeerStudy if topology == "gossip" else HubStudy
 
 
-def _require_own(carrier: str, document: Mapping[str, Any]) -> None:
-    """Refuse sections of another carrier, and say which are missing."""
-    own = _OWN[carrier]
+def _require_own(topology: str, document: Mapping[str, Any]) -> None:
+    """Refuse sections of another topology, and say which are missing."""
+    own = _OWN[topology]
     for name in sorted({section for sections in _OWN.values() for section in sections}):
         shape = f"[[{name}]]" if name in _LISTS else f"[{name}]"
         who = next(other for other, sections in _OWN.items() if name in sections)
         require(
-            name in own or name not in document, f"{shape} is for carrier = {who!r}, and [study] carrier is {carrier!r}"
+            name in own or name not in document, f"{shape} is for topology = {who!r}, and [study] topology is {topology!r}"
         )
         # In a small tree all sites are below the hub, and there are no nodes.
         require(
-            name not in own or name == "node" or name in document, f"{shape} is missing: carrier = {carrier!r} needs it"
+            name not in own or name == "node" or name in document, f"{shape} is missing: topology = {topology!r} needs it"
         )
 
 

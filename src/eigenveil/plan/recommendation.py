@@ -454,7 +454,7 @@ def _downwards(start: int, min_number: int) -> list[int]:
 
 def _with_columns(facts: Facts, dim: int) -> Facts:
     values = facts.spectrum.values[:dim]
-    spectrum = Spectrum(values=values * (facts.spectrum.fill / values.sum()), source=facts.spectrum.source)
+    spectrum = Spectrum(values=values * (facts.spectrum.bound_usage / values.sum()), source=facts.spectrum.source)
     return replace(facts, dim=dim, spectrum=spectrum)
 
 

@@ -51,7 +51,7 @@ _TOGETHER: Final = 2.0
 class Spectrum:
     """Eigenvalues, (d,), of the average product of a row around the mean with itself, in units of row_bound^2, largest first.
 
-    - `fill`, their sum, is the mean squared norm of a row over row_bound^2, so it lies in (0, 1].
+    - `bound_usage`, their sum, is the mean squared norm of a row over row_bound^2, so it lies in (0, 1].
     - `source` says in words where they come from.
     - `spread` is the relative error of the shape, and `error` the standard deviation of each value. Both widen the
       forecast.
@@ -96,7 +96,7 @@ class Spectrum:
         return self.values.tobytes(), self.source, self.spread, self.error, self.assumed
 
     @property
-    def fill(self) -> float:
+    def bound_usage(self) -> float:
         """The mean squared norm of a row over row_bound^2."""
         return min(1.0, float(self.values.sum()))
 
@@ -132,9 +132,9 @@ class Spectrum:
         rank: int | None = None,
         explained: float | None = None,
         decay: float | None = None,
-        fill: float | None = None,
+        bound_usage: float | None = None,
     ) -> "Spectrum":
-        """A guess in two numbers: eigenvalue i is proportional to i^-`decay`, and the sum is `fill`, by default assumed.
+        """A guess in two numbers: eigenvalue i is proportional to i^-`decay`, and the sum is `bound_usage`, by default assumed.
 
         In place of the decay, `explained` gives the share of the variance along the first `rank` components. With
         neither, the decay is one, which is common.
@@ -144,7 +144,7 @@ class Spectrum:
         (0.6, 0.4)
         """
         require_param(dim >= 1, "{dim} must be at least 1, got {@dim}", dim=dim)
-        assumed, fill = fill is None, _fill(fill)
+        assumed, bound_usage = bound_usage is None, _fill(bound_usage)
         require_param(
             explained is None or decay is None,
             "{explained} and {decay} say the same thing: give one of them",
@@ -161,10 +161,10 @@ class Spectrum:
         decay = 1.0 if decay is None else decay
         good = 0 <= decay <= _STEEPEST
         require_param(good, f"{{decay}} must lie in 0..{_STEEPEST:g}, got {{@decay}}", decay=decay)
-        norms = "" if assumed else f", mean squared row norm {fill:.3g} of row_bound^2"
+        norms = "" if assumed else f", mean squared row norm {bound_usage:.3g} of row_bound^2"
         source = f"a guess: eigenvalue i proportional to i^-{decay:.3g}{how}{norms}"
         shape = _power_law(dim, decay)
-        return cls(values=fill * shape / shape.sum(), source=source, spread=spread, assumed=assumed)
+        return cls(values=bound_usage * shape / shape.sum(), source=source, spread=spread, assumed=assumed)
 
     @classmethod
     def of_variances(
@@ -173,13 +173,13 @@ class Spectrum:
         *,
         dim: int | None = None,
         row_bound: float | None = None,
-        fill: float | None = None,
+        bound_usage: float | None = None,
         source: str = "given",
         spread: float = 0.0,
     ) -> "Spectrum":
         """From variances along components, in any order and any units.
 
-        With `row_bound` in those units they are divided by its square. Without it they are scaled to sum to `fill`, by
+        With `row_bound` in those units they are divided by its square. Without it they are scaled to sum to `bound_usage`, by
         default an assumed one.
         If there are fewer than `dim`, the others are zero.
 
@@ -197,7 +197,7 @@ class Spectrum:
             bool((values >= 0).all()) and 0 < total < math.inf, "variances must be finite, not negative, not all zero"
         )
         if row_bound is None:
-            values = values * (_fill(fill) / total)
+            values = values * (_fill(bound_usage) / total)
         else:
             good = 0 < row_bound < math.inf
             require_param(good, "{row_bound} must be positive and finite, got {@bound}", bound=row_bound)
@@ -207,17 +207,17 @@ class Spectrum:
                 "make them smaller: raise {row_bound}, or scale the variances down",
             )
             values = values / row_bound**2
-        assumed = row_bound is None and fill is None
+        assumed = row_bound is None and bound_usage is None
         return cls(values=np.pad(values, (0, dim - len(values))), source=source, spread=spread, assumed=assumed)
 
     @classmethod
     def of_rows(
-        cls, rows: Any, *, row_bound: float | None = None, fill: float | None = None, center: Any = "private"
+        cls, rows: Any, *, row_bound: float | None = None, bound_usage: float | None = None, center: Any = "private"
     ) -> "Spectrum":
         """The spectrum of a PUBLIC table, (n, d), array or sparse matrix, that is like the private one. Never pass
         private rows.
 
-        With `row_bound` its rows are clipped to that norm, as a fit does. Without it the spectrum is scaled to `fill`.
+        With `row_bound` its rows are clipped to that norm, as a fit does. Without it the spectrum is scaled to `bound_usage`.
         Rows are taken around `center`, as in a fit: "private" is their mean, None is zero, or give numbers, (d,).
 
         >>> Spectrum.of_rows(np.array([[3.0, 0.0], [-3.0, 0.0]]), row_bound=1.0).values.tolist()
@@ -254,7 +254,7 @@ class Spectrum:
         require(bool(np.isfinite(values).all()) and values.sum() > 0, "rows must be finite and must vary")
         source = f"from a public table of {count} rows"
         return cls.of_variances(
-            values[:dim], dim=dim, row_bound=row_bound, fill=fill, source=source, spread=PUBLIC_SPREAD
+            values[:dim], dim=dim, row_bound=row_bound, bound_usage=bound_usage, source=source, spread=PUBLIC_SPREAD
         )
 
     def in_found_bound(self, people: float, mu: float) -> "Spectrum":
@@ -267,8 +267,8 @@ class Spectrum:
         if not self.assumed:
             return self
         signal = people * mu / math.sqrt(self.dim)
-        fill = _FILL_LATE + (_FILL_EARLY - _FILL_LATE) / (1 + (signal / _FILL_HALF) ** _FILL_POWER)
-        return replace(self, values=self.values * (fill / self.values.sum()))
+        bound_usage = _FILL_LATE + (_FILL_EARLY - _FILL_LATE) / (1 + (signal / _FILL_HALF) ** _FILL_POWER)
+        return replace(self, values=self.values * (bound_usage / self.values.sum()))
 
     def drawn(self, rng: np.random.Generator) -> Array:
         """Other eigenvalues, (d,), that are as plausible: off by a smooth relative error of size `spread`, and by
@@ -283,7 +283,7 @@ class Spectrum:
         expected = self.values
         if self.assumed and self.spread == SPREAD_OF_GUESS and rng.random() < _OTHER_ONCE_CLIPPED:
             shape = _power_law(self.dim, 1.0)
-            expected = self.fill * shape / shape.sum()
+            expected = self.bound_usage * shape / shape.sum()
         # The autoregression x_i = k_i x_(i-1) + sqrt(1 - k_i^2) z_i, all steps at once.
         fade = np.concatenate([[1.0], np.cumprod(correlations)])
         noise = np.concatenate([[1.0], np.sqrt(1 - correlations**2)]) * steps
@@ -367,10 +367,10 @@ def guessed_eigenvalues(*, dim: int, people: int) -> Array:
     return guess
 
 
-def _fill(fill: float | None) -> float:
+def _fill(bound_usage: float | None) -> float:
     """The fill, or the assumed one."""
-    require_param(fill is None or 0 < fill <= 1, "{fill} must lie in (0, 1], got {@fill}", fill=fill)
-    return _ASSUMED_FILL if fill is None else fill
+    require_param(bound_usage is None or 0 < bound_usage <= 1, "{bound_usage} must lie in (0, 1], got {@bound_usage}", bound_usage=bound_usage)
+    return _ASSUMED_FILL if bound_usage is None else bound_usage
 
 
 def _power_law(dim: int, decay: float) -> Array:

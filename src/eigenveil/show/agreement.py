@@ -420,7 +420,7 @@ def _waiting(study: "StudyFile") -> Fact:
     again = {0: "does not ask again", 1: "asks once more"}.get(
         network.retries, f"asks up to {network.retries} more times"
     )
-    who = "each peer" if study.carrier == "gossip" else "the hub"
+    who = "each peer" if study.topology == "gossip" else "the hub"
     return Fact(
         "Waiting",
         f"parties have {network.join:g} seconds to join. After that, {who} waits {network.deadline:g} seconds for an "
@@ -429,7 +429,7 @@ def _waiting(study: "StudyFile") -> Fact:
 
 
 def _role(study: "StudyFile") -> str:
-    return "peer" if study.carrier == "gossip" else "site"
+    return "peer" if study.topology == "gossip" else "site"
 
 
 def _some(names: Sequence[str]) -> str:
@@ -476,7 +476,7 @@ def study_report(path: Path) -> "Report":
         if result.is_file() and (run := read_report(result)).digest == study.digest:
             # The result says more than the agreement, so it becomes the report, with what was agreed first in its facts.
             return replace(run, facts=(*agreed, *run.facts))
-    parties = study.peers if study.carrier == "gossip" else study.sites
+    parties = study.peers if study.topology == "gossip" else study.sites
     return Report(
         kind="study",
         title=f'Study "{study.name}", as agreed',

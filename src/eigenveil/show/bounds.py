@@ -230,7 +230,7 @@ def _rows_view(bounds: BoundsResult, query: Asked) -> Iterator[RenderableType]:
 def _trade(bounds: BoundsResult, query: Asked) -> Table:
     # What each bound would capture needs the number of components and what is left of the budget.
     captured: tuple[float | None, ...] = (None,) * len(bounds.candidates)
-    names = ["bound", "people clipped", "noise", "fill"]
+    names = ["bound", "people clipped", "noise", "bound usage"]
     if query.rank is not None and query.budget is not None:
         captured = bounds.captured_variance(min(query.rank, bounds.dim), query.budget)
         names.append("captured of clipped, a guess")
@@ -244,7 +244,7 @@ def _trade(bounds: BoundsResult, query: Asked) -> Table:
             f"{candidate.bound:.4g}",
             f"{_share(candidate.clipped)}{off}",
             f"{candidate.noise:.2f}x",
-            f"{candidate.fill:.2f}",
+            f"{candidate.bound_usage:.2f}",
         ]
         more = [] if share is None else [f"{share:.2f}"]
         table.add_row(*row, *more, "<- the answer" if chosen else "", style="bold green" if chosen else None)
@@ -276,8 +276,8 @@ def _rows_steps(bounds: BoundsResult, query: Asked) -> Iterator[Step]:
     arguments += ["--epsilon", text_of(query.budget.epsilon), "--delta", text_of(query.budget.delta)]
     # The fit above is told where the mean is, or has none, so the plan must not count a search.
     arguments += [
-        "--fill",
-        f"{bounds.chosen.fill:.2g}",
+        "--bound-usage",
+        f"{bounds.chosen.bound_usage:.2g}",
         *(["--no-search"] if bounds.searched else ["--center", "none"]),
     ]
     yield Step("To see what that fit will find, before you spend the budget:", command_of("plan", *arguments))
@@ -383,7 +383,7 @@ def _spectrum_facts(plain: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "columns", str(spectrum.dim)
     yield "variances", f"{join_names(f'{value:.4g}' for value in spectrum.values)}, over the square of the row bound"
     yield "error of each", f"{spectrum.error:.2g}"
-    yield "fill", f"{spectrum.fill:.2g}, the mean squared norm over the square of the row bound"
+    yield "bound usage", f"{spectrum.bound_usage:.2g}, the mean squared norm over the square of the row bound"
 
 
 def _number(plain: Mapping[str, Any], name: str, *, off: str = "", digits: str = ".6g") -> Iterator[tuple[str, str]]:
@@ -429,7 +429,7 @@ def _spectrum_bars(released: ReleasedSpectrum) -> "View":
         yield Text(f"and {len(values) - _MOST_BARS} more")
     off = f", give or take {released.people_error:.0f}" if released.people_error else ""
     yield Text(
-        f"mean squared norm: {released.spectrum.fill:.2f} of row_bound^2 (fill); people: {released.people:.0f}{off}"
+        f"mean squared norm: {released.spectrum.bound_usage:.2f} of row_bound^2 (fill); people: {released.people:.0f}{off}"
     )
     if released.why:
         yield Text(f"{released.why[0].upper()}{released.why[1:]}.", style="yellow")

@@ -278,7 +278,7 @@ def _sums(
 ) -> list[str]:
     from eigenveil.methods import method_of
 
-    people, role = study.unit.kind == "person", "peer" if study.carrier == "gossip" else "site"
+    people, role = study.unit.kind == "person", "peer" if study.topology == "gossip" else "site"
     whole = "complete " * (bounds.gaps is not None and bounds.gaps.drops)
     sums = [
         f"the number of {'people with complete rows' if people and whole else 'people' if people else f'{whole}rows'}"

@@ -440,9 +440,9 @@ def _about_noise(part: ComponentsPart) -> Iterator[str]:
         yield "Columns were divided by their scale first, so variances have no unit, and each column counts alike."
     elif part.mean or part.shares:
         yield "Variances are in squared units of the columns, so columns with large numbers weigh more."
-    if part.clipped is not None:
-        yield f"Clipped share: about {part.clipped:.0%} of people had rows beyond the row bound, which were shortened to it."
-    elif part.fill is not None:
+    if part.clipped_fraction is not None:
+        yield f"Clipped share: about {part.clipped_fraction:.0%} of people had rows beyond the row bound, which were shortened to it."
+    elif part.bound_usage is not None:
         yield "Clipped share: not released. Counting the clipped rows would take a part of the budget."
     if part.taken is not None and part.unseen is not None:
         cut = part.taken
@@ -451,9 +451,9 @@ def _about_noise(part: ComponentsPart) -> Iterator[str]:
             f"norms show. They do not show long rows that noise hides, at most {part.unseen:.1%} of all. The variances here are "
             "those of the clipped rows."
         )
-    if part.fill is not None:
+    if part.bound_usage is not None:
         yield (
-            f"Bound usage: {part.fill:.2g}. This is the mean squared norm of the clipped rows over the squared row bound. Near "
+            f"Bound usage: {part.bound_usage:.2g}. This is the mean squared norm of the clipped rows over the squared row bound. Near "
             "0, the bound is larger than needed and the noise is too. Near 1, nearly every row was clipped."
         )
 

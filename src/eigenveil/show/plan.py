@@ -213,7 +213,7 @@ class PlanAnswer:
             better = "" if is_share else "--explained, "
             yield f"a better one: {better}a --public-data table, or one release with eigenveil spectrum"
         elif not self.fill_known:
-            yield (f"row norms relative to the bound: {self._filled()}; set it with --row-bound or --fill")
+            yield (f"row norms relative to the bound: {self._filled()}; set it with --row-bound or --bound-usage")
         # A released spectrum knows its error, and a list does not.
         if self.from_file and spectrum.error == 0:
             yield (
@@ -227,7 +227,7 @@ class PlanAnswer:
     def _filled(self) -> str:
         if self.facts.seeks == "bound" and self.facts.spectrum.assumed:
             return "as usual for a bound that is found privately, which is smaller where there is more noise"
-        return f"mean squared norm {self.facts.spectrum.fill:.2g} of its square"
+        return f"mean squared norm {self.facts.spectrum.bound_usage:.2g} of its square"
 
     def _shape(self) -> str:
         rank = self.facts.rank

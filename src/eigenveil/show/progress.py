@@ -401,7 +401,7 @@ class HubView:
                 over = agent is not None and agent.durable.party.result is not None
                 text = f"{event.who} has left" if over else text + self._missing()
             case "waiting" if agent is not None:
-                seconds = agent.study.params.join
+                seconds = agent.study.params.join_timeout
                 self._now, self._until = "for all to join", self._clock() + seconds
                 text += f", for at most {seconds:g} seconds"
             case "began":

@@ -116,7 +116,7 @@ def answer_of(part: ComponentsPart, guarantee: Guarantee) -> str:
     rank, above, share = len(part.weights), part.above, math.fsum(part.shares)
     # What all directions have together was not released, so nobody knows a share.
     # With a bound, the variance of the rows as they were is not known either.
-    whose = " of the clipped rows" if part.fill is not None else ""
+    whose = " of the clipped rows" if part.bound_usage is not None else ""
     of_it = f", with {share:.0%} of the variance{whose}" if part.shares else ""
     if part.noise_floor == 0 and part.shares:
         finding = f"{counted(rank, 'component').capitalize()} describe {share:.0%} of the variance"
@@ -160,8 +160,8 @@ def components_of(model: Model) -> ComponentsPart:
         # A published calibration has noise, but its floor was never worked out.
         floor_known=floor > 0 or model.guarantee.epsilon is None,
         total=None if at is None else variances[at] / shares[at],
-        fill=_number(model, "fill"),
-        clipped=_number(model, "clipped"),
+        bound_usage=_number(model, "bound_usage"),
+        clipped_fraction=_number(model, "clipped_fraction"),
         people=model.people,
         mean=() if model.settings.get("center") == "none" else tuple(model.mean.tolist()),
         scale=() if model.scale is None else tuple(model.scale.tolist()),
@@ -254,7 +254,7 @@ def spectrum_of(
     source: str,
     dim: int | None = None,
     row_bound: float | None = None,
-    fill: float | None = None,
+    bound_usage: float | None = None,
 ) -> "Spectrum":
     """The variances of a model as a plan needs them: without what noise adds, and with what remains in other directions.
 
@@ -279,7 +279,7 @@ def spectrum_of(
         [*variances, *hidden],
         dim=dim,
         row_bound=row_bound,
-        fill=fill,
+        bound_usage=bound_usage,
         source=f"from {source}",
         # Of components that noise hides little is known.
         spread=SPREAD_OF_GUESS if hides else PUBLIC_SPREAD,
@@ -390,7 +390,7 @@ def planned(model: Model) -> "tuple[Facts | None, str]":
 
     if method not in METHODS or not 1e-3 <= guarantee.epsilon <= 1e3:
         return None, method
-    fill, bound = _number(model, "fill"), settings.get("row_bound")
+    bound_usage, bound = _number(model, "bound_usage"), settings.get("row_bound")
     has_bound = isinstance(bound, Real) and settings.get("bound_from") is None
     norms, size = _norms(model), _number(model, "row_bound")
     try:
@@ -404,7 +404,7 @@ def planned(model: Model) -> "tuple[Facts | None, str]":
             people=max(2, round(people)),
             budget=Budget(guarantee.epsilon, guarantee.delta),
             # In units of the bound, which the fill gives, so that the bound itself is not needed.
-            spectrum=spectrum_of(model, source="this model", fill=min(max(fill or 0.5, 1e-6), 1.0)),
+            spectrum=spectrum_of(model, source="this model", bound_usage=min(max(bound_usage or 0.5, 1e-6), 1.0)),
             neighbours=Neighbours(str(settings.get("neighbours"))),
             center="private" if settings.get("center") == "private" else None,
             sites=int(settings.get("sites") or settings.get("peers") or 1),
@@ -488,7 +488,7 @@ _LABELS: Final = {
     "scale": "scale of columns",
 }
 # Said where they belong, or part of another line.
-_ELSEWHERE: Final = frozenset({"noise_floor", "fill", "clipped", "norms", "outliers", "bound_from", "scale_from"})
+_ELSEWHERE: Final = frozenset({"noise_floor", "bound_usage", "clipped_fraction", "norms", "outliers", "bound_from", "scale_from"})
 
 
 def readable_settings(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -262,12 +262,12 @@ def nothing_found() -> Text:
 
 def fill_line(model: Model) -> Iterator[Text]:
     """The bound usage and the clipped share, where they were released."""
-    fill = model.settings.get("fill")
+    bound_usage = model.settings.get("bound_usage")
     # The settings come from a file, which may have been edited.
-    if isinstance(fill, numbers.Real) and math.isfinite(float(fill)):
-        text = f"{float(fill):.2g}, the mean squared norm of the clipped rows over the squared row bound"
+    if isinstance(bound_usage, numbers.Real) and math.isfinite(float(bound_usage)):
+        text = f"{float(bound_usage):.2g}, the mean squared norm of the clipped rows over the squared row bound"
         yield Text.assemble(("bound usage: ", _LABEL), text)
-    clipped = model.settings.get("clipped")
+    clipped = model.settings.get("clipped_fraction")
     if isinstance(clipped, numbers.Real) and 0 <= float(clipped) <= 1:
         text = f"about {float(clipped):.0%} of people, at the privately estimated bound"
         yield Text.assemble(("clipped share: ", _LABEL), text)

@@ -53,7 +53,7 @@ class ComponentsPart:
 
     Without `columns` the table had no names. Without `shares` nobody released the variance in all directions, which is `total`.
     The `intervals` are empty where none is known for this method. A `noise_floor` of zero means that no noise was added, unless
-    `floor_known` is false. `fill` is the bound usage, and `clipped` the clipped share. `mean` and `scale`, (d,), are what was
+    `floor_known` is false. `bound_usage` is the bound usage, and `clipped_fraction` the clipped share. `mean` and `scale`, (d,), are what was
     subtracted from the columns, and what they were divided by; empty where nothing was.
     """
 
@@ -65,8 +65,8 @@ class ComponentsPart:
     noise_floor: float = 0.0
     floor_known: bool = True
     total: float | None = None
-    fill: float | None = None
-    clipped: float | None = None
+    bound_usage: float | None = None
+    clipped_fraction: float | None = None
     people: float | None = None
     mean: tuple[float, ...] = ()
     scale: tuple[float, ...] = ()

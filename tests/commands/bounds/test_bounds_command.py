@@ -62,7 +62,7 @@ def test_the_next_command_runs(tmp_path: Path, center: str, columns: bool) -> No
     if len(commands) > 1:
         plan = shlex.split(commands[1])
         assert plan[:2] == ["eigenveil", "plan"]
-        assert "--fill" in plan
+        assert "--bound-usage" in plan
 
 
 def test_wide_tables_are_told_without_a_list_of_a_hundred_numbers(tmp_path: Path) -> None:

@@ -71,13 +71,13 @@ class Folders:
         for place in self.study.places:
             self._write(place.name, place.certificate.role)
 
-    def _common(self, carrier: str) -> dict[str, Any]:
+    def _common(self, topology: str) -> dict[str, Any]:
         return {
             "eigenveil_study": 1,
-            "study": {"name": "heart", "id": "0123456789abcdef" * 2, "carrier": carrier},
+            "study": {"name": "heart", "id": "0123456789abcdef" * 2, "topology": topology},
             "task": {"components": 2, "columns": list(COLUMNS), "row_bound": 4.0},
             "privacy": {"epsilon": 5.0, "delta": 1e-6},
-            "network": {"deadline": 20.0, "retries": 1, "join": 40.0},
+            "network": {"deadline": 20.0, "retries": 1, "join_timeout": 40.0},
             "authority": {"certificate": authority().pem},
         }
 
@@ -98,7 +98,7 @@ class Folders:
             "site": [{"certificate": signed(name, "site")[1].pem} for name in self.names],
         }
         if self._fanout is not None:
-            found["study"]["carrier"], found["tree"] = "tree", {"fanout": self._fanout}
+            found["study"]["topology"], found["tree"] = "tree", {"fanout": self._fanout}
             nodes = tree(self.names, fanout=self._fanout).nodes
             found["node"] = [
                 {"address": f"127.0.0.1:{free_port()}", "certificate": signed(name, "node")[1].pem} for name in nodes

@@ -34,7 +34,7 @@ from eigenveil.show.progress import StatusWriter
 
 GOLDEN: Final = Path(__file__).with_name("consent_screens.txt")
 WIDTH: Final = 80
-EXACT: Final = {"epsilon": None, "delta": None, "none": True}
+EXACT: Final = {"epsilon": None, "delta": None, "no_privacy": True}
 LIFE: Final = Budget(9.0, 1e-5)
 
 # The settings of `Folders`, and `rules`: True for a policy with pins, or further sections of it.
@@ -91,7 +91,7 @@ def screen(
     """What is shown up to the question, with pins and digests as x."""
     folders = Folders(folder, **settings)
     study, me = fixed(folders.study), folders.names[0]
-    kind: Any = _Peer(None, Path("ledger.db")) if study.carrier == "gossip" else _Site(None)
+    kind: Any = _Peer(None, Path("ledger.db")) if study.topology == "gossip" else _Site(None)
     keys = Keys.load(folders.of(me) / f"{folders.of(me).name}.key")
     table = folders.of(me) / "people.parquet"
     if study.params.person is not None:
@@ -115,7 +115,7 @@ def screen(
                 life=LIFE,
             )
             ledger.commit("1" * 64, 0, came=b"", replies=[b"x"], charges=[Charge("mean", 0.1)])
-        made: Any = PeerAgent if study.carrier == "gossip" else SiteAgent
+        made: Any = PeerAgent if study.topology == "gossip" else SiteAgent
         agent: SiteAgent | PeerAgent = made(
             study,
             keys=keys,

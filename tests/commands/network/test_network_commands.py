@@ -92,7 +92,7 @@ def test_without_a_policy_nobody_is_pinned_and_nobody_there_is_asked(folders: Fo
     assert "join" not in kinds
 
 
-EXACT = {"privacy": {"epsilon": None, "delta": None, "none": True}}
+EXACT = {"privacy": {"epsilon": None, "delta": None, "no_privacy": True}}
 
 
 @pytest.mark.parametrize(
@@ -307,7 +307,7 @@ def test_a_second_process_on_the_same_study_is_refused(folders: Folders, monkeyp
 
 
 def test_sites_that_do_not_join_are_named_and_nothing_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folders = Folders(tmp_path, network={"join": 1.0})
+    folders = Folders(tmp_path, network={"join_timeout": 1.0})
     monkeypatch.setattr(HubAgent, "run", REAL_HUB_RUN)
     done = eigenveil(*folders.hub())
     assert done.exit_code == 3

@@ -47,7 +47,7 @@ async def take_part(folders: Folders, name: str) -> None:
 
 @pytest.mark.slow
 def test_a_site_says_why_it_waits_and_a_hub_which_callers_it_refused_and_the_traffic_of_each(tmp_path: Path) -> None:
-    folders = Folders(tmp_path, privacy={"trust": "site"}, network={"deadline": 30.0, "join": 120.0})
+    folders = Folders(tmp_path, privacy={"trust": "site"}, network={"deadline": 30.0, "join_timeout": 120.0})
     policy = folders.policy("site 0")
     command = folders.site("site 0", "--policy", policy, "--yes", "--dataset", "patients")
 

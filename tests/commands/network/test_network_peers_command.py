@@ -127,7 +127,7 @@ def test_one_that_is_ended_is_told_whether_it_can_come_back(
 
 
 def test_without_a_guarantee_what_was_sent_stays_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    privacy = {"epsilon": None, "delta": None, "noise": None, "none": True}
+    privacy = {"epsilon": None, "delta": None, "noise": None, "no_privacy": True}
     folders = Folders(tmp_path, peers=4, privacy=privacy)
 
     async def run(self: PeerAgent, *_: object, **__: object) -> None:
@@ -188,7 +188,7 @@ def test_peers_that_are_lost_before_anything_left_are_one_line(tmp_path: Path, m
 
 
 def test_peers_that_do_not_come_are_named_and_the_same_command_begins_again(tmp_path: Path) -> None:
-    folders = Folders(tmp_path, peers=4, network={"join": 1.0})
+    folders = Folders(tmp_path, peers=4, network={"join_timeout": 1.0})
     for said in ("Consent: --yes", "has not been charged, and begins again"):
         done = eigenveil(*command(folders))
         assert done.exit_code == 3
@@ -225,7 +225,7 @@ def require_agreement(models: list[Model]) -> None:
 
 @pytest.mark.slow
 def test_four_processes_on_a_ring_come_to_the_same_model_and_are_charged_once(tmp_path: Path) -> None:
-    folders = Folders(tmp_path, peers=4, network={"deadline": 30.0, "join": 120.0})
+    folders = Folders(tmp_path, peers=4, network={"deadline": 30.0, "join_timeout": 120.0})
     commands = [(command(folders, name), folders.of(name)) for name in folders.names]
     with started(*commands, first_alone=True) as running:
         for peer in running:
@@ -292,7 +292,7 @@ def test_when_one_is_killed_the_others_stop_or_go_on_and_it_cannot_come_back(
         tmp_path,
         peers=3,
         privacy={"noise": "independent", "restarts": restarts},
-        network={"deadline": 4.0, "retries": 1, "join": 120.0, "quorum": 2},
+        network={"deadline": 4.0, "retries": 1, "join_timeout": 120.0, "quorum": 2},
     )
     rules = "[limits]\norganisations = 2\n"
     first, _, last = ((command(folders, name, rules=rules), folders.of(name)) for name in folders.names)

@@ -24,7 +24,7 @@ from eigenveil.network.certificates import Keys
 from eigenveil.show.pages import read_report
 
 # What is waited for at most: a machine may be busy with other things.
-PATIENT = {"deadline": 30.0, "retries": 1, "join": 120.0}
+PATIENT = {"deadline": 30.0, "retries": 1, "join_timeout": 120.0}
 STAMPED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ .")
 
 

@@ -32,7 +32,7 @@ def private(path: Path, content: bytes) -> Path:
 
 @pytest.mark.slow
 def test_safeguards_stop_a_site_and_otherwise_the_study_ends_as_usual(tmp_path: Path) -> None:
-    folders = Folders(tmp_path, network={"deadline": 30.0, "retries": 1, "join": 120.0})
+    folders = Folders(tmp_path, network={"deadline": 30.0, "retries": 1, "join_timeout": 120.0})
     given = ("--passphrase-file", private(tmp_path / "passphrase", WORDS + b"\n"))
     for name in ("hub", ME):
         lock(folders.of(name) / f"{folders.of(name).name}.key")

@@ -207,7 +207,7 @@ def test_the_same_rows_elsewhere_are_known_to_a_person_and_decide_nothing_else(
 
 @pytest.mark.slow
 def test_patients_are_protected_over_tls_and_their_ledgers_count_nothing_else(tmp_path: Path) -> None:
-    waits = {"deadline": 30.0, "retries": 1, "join": 120.0}
+    waits = {"deadline": 30.0, "retries": 1, "join_timeout": 120.0}
     folders = hospital(tmp_path / "people", person=True, network=waits)
     commands = {
         name: folders.site(name, "--policy", folders.policy(name), "--yes", "--dataset", "visits")

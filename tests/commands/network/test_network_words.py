@@ -25,7 +25,7 @@ ROW = PrivacyUnit("row", Neighbours.ADD_REMOVE)
 
 def leaving(study: StudyFile) -> dict[str, str]:
     """What is said of what leaves a party, by label."""
-    if study.carrier == "gossip":
+    if study.topology == "gossip":
         near = study.peers[1:3]
         return dict(leaving_peer(study, peer_parties_of(study), near=near, listens="127.0.0.1:7443"))
     assert study.hub is not None
@@ -38,9 +38,9 @@ def leaving(study: StudyFile) -> dict[str, str]:
         ({"trust": "site"}, "That noise alone keeps the guarantee", "with this site's own noise"),
         ({"trust": "hub"}, "THE HUB WILL LEARN THIS SITE'S OWN SUMS WITHOUT NOISE", "without noise"),
         ({"trust": "both", "epsilon": [5.0, 2.0]}, "The hub adds more noise", "with this site's own noise"),
-        ({"trust": None, "epsilon": None, "delta": None, "none": True}, "Nobody is protected", "leave without noise"),
+        ({"trust": None, "epsilon": None, "delta": None, "no_privacy": True}, "Nobody is protected", "leave without noise"),
         (
-            {"epsilon": None, "delta": None, "none": True},
+            {"epsilon": None, "delta": None, "no_privacy": True},
             "THE HUB WILL LEARN EXACT SUMS OVER ALL 3 SITES",
             "under masks, without noise",
         ),
@@ -106,7 +106,7 @@ def test_all_rows_of_a_person_are_spoken_of_only_where_a_column_names_people(tmp
         ({"colluders": 1}, "even if one peer tells the others everything", "noise that it shares in pairs"),
         ({"noise": "independent"}, "That noise alone keeps the guarantee", "with this peer's own noise"),
         (
-            {"noise": None, "epsilon": None, "delta": None, "none": True},
+            {"noise": None, "epsilon": None, "delta": None, "no_privacy": True},
             "THE OTHER PEERS WILL LEARN THIS PEER'S OWN SUMS WITHOUT NOISE",
             "without noise",
         ),

@@ -67,9 +67,9 @@ def test_every_option_reaches_the_planner(oracle: Oracle, option: str, name: str
     ("options", "expected"),
     [
         ("--explained 0.8", Spectrum.guessed(6, rank=2, explained=0.8)),
-        ("--explained 0.8 --fill 0.2", Spectrum.guessed(6, rank=2, explained=0.8, fill=0.2)),
+        ("--explained 0.8 --bound-usage 0.2", Spectrum.guessed(6, rank=2, explained=0.8, bound_usage=0.2)),
         ("--decay 1.5", Spectrum.guessed(6, decay=1.5)),
-        ("--fill 0.9", Spectrum.guessed(6, fill=0.9)),
+        ("--bound-usage 0.9", Spectrum.guessed(6, bound_usage=0.9)),
     ],
 )
 def test_guesses_reach_the_planner(oracle: Oracle, options: str, expected: Spectrum) -> None:
@@ -196,7 +196,7 @@ def test_with_the_planner_itself_a_plan_is_what_it_advises() -> None:
 
 
 def test_too_few_people_for_a_search_are_told_what_would_work() -> None:
-    few = ("-n", 300, "-d", 10, "-k", 1, "--epsilon", 1, "--delta", 1e-6, "--explained", 0.9, "--fill", 0.9)
+    few = ("-n", 300, "-d", 10, "-k", 1, "--epsilon", 1, "--delta", 1e-6, "--explained", 0.9, "--bound-usage", 0.9)
     asked = (*few, "--method", "covariance", "--epsilons", "1")
     result = planned(*asked)
     assert result.exit_code == 0

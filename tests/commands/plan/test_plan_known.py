@@ -61,11 +61,11 @@ def test_a_sparse_table_is_scaled_too(oracle: Oracle, tmp_path: Path) -> None:
 
 def test_without_a_bound_rows_fill_what_is_said_and_that_is_a_guess(oracle: Oracle, tmp_path: Path) -> None:
     source = written(tmp_path, "npy")
-    assert spectrum_of(oracle, "--public-data", source).fill == pytest.approx(0.5)
-    assert spectrum_of(oracle, "--public-data", source, "--fill", 0.3).fill == pytest.approx(0.3)
+    assert spectrum_of(oracle, "--public-data", source).bound_usage == pytest.approx(0.5)
+    assert spectrum_of(oracle, "--public-data", source, "--bound-usage", 0.3).bound_usage == pytest.approx(0.3)
     guessed = "as usual for a bound that is found privately"
     assert guessed in " ".join(planned(*ASKED, "--public-data", source).stdout.split())
-    for said in (("--fill", 0.5), ("--row-bound", 40)):
+    for said in (("--bound-usage", 0.5), ("--row-bound", 40)):
         assert json.loads(planned(*ASKED, "--public-data", source, *said, "--json").stdout)["guessed"] == []
 
 
@@ -132,7 +132,7 @@ def test_released_bounds_give_the_row_bound_and_the_norms(oracle: Oracle, bounds
     seen = {one["clipped"]: one["bound"] for one in told["candidates"] if one["clipped"] > 0}
     assert dict(zip(oracle.facts.norms.beyond, oracle.facts.norms.norms, strict=True)) == seen
     (chosen,) = (one for one in told["candidates"] if one["bound"] == told["row_bound"])
-    assert oracle.facts.spectrum.fill == pytest.approx(chosen["fill"])
+    assert oracle.facts.spectrum.bound_usage == pytest.approx(chosen["fill"])
 
 
 def test_bounds_are_refused_with_what_contradicts_them(bounds: Path) -> None:

@@ -65,7 +65,7 @@ def test_a_star_has_safe_defaults(tmp_path: Path, keys: Path) -> None:
     result = run("new", file, "--authority", keys, *ADDRESS, *TASK, *PRIVATE, "--purpose", "who is at risk")
     assert result.exit_code == 0, result.output
     found = StudyFile.read(file)
-    assert (found.name, found.carrier, found.trust, found.purpose) == ("heart", "star", "masked", "who is at risk")
+    assert (found.name, found.topology, found.trust, found.purpose) == ("heart", "star", "masked", "who is at risk")
     assert [place.name for place in found.sites] == ["site 0", "site 1", "site 2", "site 3"]
     assert found.columns == ("age", "weight", "pulse") and found.seed is None
     assert found.hub is not None and found.hub.address == "hub.example.org:7443"
@@ -73,14 +73,14 @@ def test_a_star_has_safe_defaults(tmp_path: Path, keys: Path) -> None:
     assert file.stat().st_mode & 0o777 == 0o644
 
 
-@pytest.mark.parametrize("carrier", ["hub", "peers"])
+@pytest.mark.parametrize("topology", ["hub", "peers"])
 def test_a_hopeless_budget_is_asked_about_before_the_file_is_sent(
-    tmp_path: Path, keys: Path, carrier: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, keys: Path, topology: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names = [f"{'site' if carrier == 'hub' else 'peer'} {at}" for at in range(4 if carrier == "hub" else 3)]
+    names = [f"{'site' if topology == 'hub' else 'peer'} {at}" for at in range(4 if topology == "hub" else 3)]
     places = [word for name in names for word in ("--peer-address", f"{name}=127.0.0.1:700{name[-1]}")]
     task = ("-k", 2, "--columns", ",".join(f"c{i}" for i in range(30)), "--row-bound", 3, *PRIVATE)
-    where = ADDRESS if carrier == "hub" else ("--graph", "complete", *places)
+    where = ADDRESS if topology == "hub" else ("--graph", "complete", *places)
     few, many = (
         ("--neighbours", "zero-out", *(word for name in names for word in ("--size", f"{name}={size}")))
         for size in (20, 20_000)
@@ -128,9 +128,9 @@ def test_every_option_reaches_the_estimator(tmp_path: Path, keys: Path) -> None:
         "5",
         "--retries",
         "2",
-        "--join",
+        "--join-timeout",
         "60",
-        "--largest",
+        "--max-message-bytes",
         "64MB",
     )
     rows = ("--column-bounds", "-1,1", "--origin", "1,2,3", "--mean-bound", "7", "--scale", "2", "--center", "none")
@@ -142,7 +142,7 @@ def test_every_option_reaches_the_estimator(tmp_path: Path, keys: Path) -> None:
     found = StudyFile.read(file)
     assert [place.name for place in found.sites] == ["site 2", "site 0", "site 1"]
     assert found.sizes == {"site 2": 500, "site 0": 500, "site 1": 500}
-    assert (found.params.join, found.params.largest) == (60.0, 64_000_000)
+    assert (found.params.join_timeout, found.params.max_message_bytes) == (60.0, 64_000_000)
     expected: dict[str, Any] = {
         "n_components": 2,
         "epsilon": (3.0, 1.0),
@@ -185,7 +185,7 @@ def test_a_tree_takes_its_nodes_from_the_folder(tmp_path: Path, keys: Path) -> N
     result = run("new", file, "--authority", keys, *ADDRESS, *TASK, *PRIVATE, "--fanout", "2", *where)
     assert result.exit_code == 0, result.output
     found = StudyFile.read(file)
-    assert (found.carrier, found.trust, found.fanout) == ("tree", "site", 2)
+    assert (found.topology, found.trust, found.fanout) == ("tree", "site", 2)
     assert [(place.name, place.address) for place in found.nodes] == [
         ("node 1", "10.0.0.1:70"),
         ("node 2", "10.0.0.2:70"),
@@ -211,7 +211,7 @@ def test_peers_need_no_hub(tmp_path: Path, keys: Path) -> None:
     result = run("new", file, "--authority", keys, *TASK, *PRIVATE, *options, *where)
     assert result.exit_code == 0, result.output
     found = StudyFile.read(file)
-    assert found.carrier == "gossip" and found.hub is None and found.trust == "pairwise"
+    assert found.topology == "gossip" and found.hub is None and found.trust == "pairwise"
     assert isinstance(found.params, PeerStudy) and found.params.graph == (("peer 0", "peer 1"), ("peer 1", "peer 2"))
     assert len(found.params.noise_graph) == 3
     assert found.parameters()["restarts"] == 1 and found.parameters()["consensus"] == "tree"

@@ -238,7 +238,7 @@ def test_the_trade_is_read_off_the_release() -> None:
     for one in found.candidates:
         assert one.noise == pytest.approx((one.bound / bounds[0]) ** 2)
         assert abs(one.clipped - (norms > one.bound).mean()) < 6 * one.error
-        assert one.fill == pytest.approx(np.square(np.minimum(norms, one.bound)).mean() / one.bound**2, abs=0.03)
+        assert one.bound_usage == pytest.approx(np.square(np.minimum(norms, one.bound)).mean() / one.bound**2, abs=0.03)
     captured = found.captured_variance(2, Budget(0.1, 1e-6))
     assert len(captured) == len(bounds)
     # More noise for a larger bound, so less is captured.

@@ -51,8 +51,8 @@ def test_sites_handle_gaps_under_every_trust(setting: str, rule: str) -> None:
     assert captured(pca.subspace_) > least(rule)
     assert pca.model_.settings["missing"] == rule
     if rule == "counts":
-        assert pca.observed_ is not None
-        np.testing.assert_allclose(pca.observed_, (~np.isnan(TORN)).mean(axis=0), atol=0.1)
+        assert pca.observed_fraction_ is not None
+        np.testing.assert_allclose(pca.observed_fraction_, (~np.isnan(TORN)).mean(axis=0), atol=0.1)
 
 
 @pytest.mark.parametrize("choices", [{}, {"trust": "masked"}, {"trust": "masked", "center": None}])

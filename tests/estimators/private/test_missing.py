@@ -66,8 +66,8 @@ def test_dividing_by_counts_beats_filling_with_the_mean_and_finds_its_variances(
     variances = np.linalg.eigvalsh(np.cov(WHOLE.T))[::-1][:2]
     np.testing.assert_allclose(counted.explained_variance_, variances, rtol=0.15)
     np.testing.assert_allclose(counted.mean_, WHOLE.mean(axis=0), atol=0.5)
-    assert counted.observed_ is not None
-    np.testing.assert_allclose(counted.observed_, (~np.isnan(TORN)).mean(axis=0), atol=0.05)
+    assert counted.observed_fraction_ is not None
+    np.testing.assert_allclose(counted.observed_fraction_, (~np.isnan(TORN)).mean(axis=0), atol=0.05)
 
 
 def test_groups_know_which_columns_are_missing_together() -> None:
@@ -157,8 +157,8 @@ def test_units_are_found_among_the_entries_that_are_there() -> None:
 def test_people_with_several_rows_count_once() -> None:
     ids = np.arange(len(TORN)) // 2
     pca = fitted(TORN, "counts", row_bound=20.0, person=ids)
-    assert pca.observed_ is not None
-    np.testing.assert_allclose(pca.observed_, (~np.isnan(TORN)).mean(axis=0), atol=0.1)
+    assert pca.observed_fraction_ is not None
+    np.testing.assert_allclose(pca.observed_fraction_, (~np.isnan(TORN)).mean(axis=0), atol=0.1)
 
 
 def test_scores_of_rows_with_gaps_follow_the_rule(tmp_path: Any) -> None:

@@ -116,7 +116,7 @@ def test_a_fill_is_a_number_whatever_the_noise(rule: Any) -> None:
         given = PRIVATE | {"epsilon": 0.3, "random_state": seed, "slots": 2}
         stream = FederatedStream(2, **given, trust="site", missing=rule, **more)
         stream.partial_fit({name: rows[:20] for name, rows in torn_slot(seed, rule).items()})
-        assert stream.fill_ is not None and np.isfinite(stream.fill_)
+        assert stream.bound_usage_ is not None and np.isfinite(stream.bound_usage_)
 
 
 def test_rows_far_from_the_origin_are_all_clipped_and_the_bound_is_not_called_large() -> None:
@@ -124,7 +124,7 @@ def test_rows_far_from_the_origin_are_all_clipped_and_the_bound_is_not_called_la
     stream = FederatedStream(1, **PRIVATE | {"row_bound": 5.0}, slots=1)
     with pytest.warns(ParameterWarning, match="Nearly every row was clipped"):
         stream.partial_fit({name: rows + 500.0 for name, rows in slot_of(0, 2000).items()})
-    assert stream.fill_ is not None and stream.fill_ > 0.9
+    assert stream.bound_usage_ is not None and stream.bound_usage_ > 0.9
     assert not any("times the typical" in words for words in stream.warnings_)
 
 
@@ -244,8 +244,8 @@ def test_slots_are_divided_by_how_many_rows_have_each_entry(rule: Any, trust: An
         stream.partial_fit(torn_slot(number, rule))
         whole.partial_fit(slot_of(number, 500))
     expected = RATES if rule == "counts" else np.repeat(RATES[1::2], 2)
-    assert stream.observed_ is not None
-    np.testing.assert_allclose(stream.observed_, expected, atol=0.02)
+    assert stream.observed_fraction_ is not None
+    np.testing.assert_allclose(stream.observed_fraction_, expected, atol=0.02)
     np.testing.assert_allclose(stream.explained_variance_, whole.explained_variance_, rtol=0.06)
     np.testing.assert_allclose(stream.mean_, whole.mean_, atol=0.15)
     assert sines(stream.subspace_.basis, whole.subspace_.basis)[0] < 0.1
@@ -276,8 +276,8 @@ def test_rates_fade_with_the_rows_they_are_of() -> None:
         stream.partial_fit(
             {name: np.where(np.arange(6) < (3 if number < 4 else 6), X, np.nan) for name, X in rows.items()}
         )
-    assert stream.observed_ is not None
-    assert stream.observed_.min() > 0.98
+    assert stream.observed_fraction_ is not None
+    assert stream.observed_fraction_.min() > 0.98
 
 
 @pytest.mark.parametrize("rule", ["counts", "groups"])

@@ -1,4 +1,4 @@
-"""`person`, `column_bounds` and `clipped_` of a stream: whose rows count, what is clipped, and what a state keeps of it."""
+"""`person`, `column_bounds` and `clipped_fraction_` of a stream: whose rows count, what is clipped, and what a state keeps of it."""
 
 from pathlib import Path
 from typing import Any
@@ -94,14 +94,14 @@ def test_the_share_that_the_found_bound_clips_is_told_and_kept(tmp_path: Path) -
     values = rows(4000)
     # A long first block and a large budget, so that noise hardly matters.
     pca = StreamingPCA(2, epsilon=20.0, delta=1e-6, block_size=3000, random_state=0).partial_fit(values).sync()
-    assert pca.clipped_ is not None and 0 <= pca.clipped_ <= 1
-    assert pca.model_.settings["clipped"] == pca.clipped_
+    assert pca.clipped_fraction_ is not None and 0 <= pca.clipped_fraction_ <= 1
+    assert pca.model_.settings["clipped"] == pca.clipped_fraction_
     first = pca._stream.terms.plan.first_block
     norms = np.linalg.norm(values[:first] - values[:first].mean(axis=0), axis=1)
-    assert pca.clipped_ == pytest.approx(np.mean(norms > pca._stream.place.bound), abs=0.1)
-    found, seen = pca.clipped_, pca.model_.settings["norms"]
+    assert pca.clipped_fraction_ == pytest.approx(np.mean(norms > pca._stream.place.bound), abs=0.1)
+    found, seen = pca.clipped_fraction_, pca.model_.settings["norms"]
     assert seen
     pca.save_state(tmp_path / "state")
     resumed = StreamingPCA.resume(tmp_path / "state")
-    assert resumed.clipped_ == found and resumed.model_.settings["norms"] == seen
-    assert private().fit(VALUES).clipped_ is None
+    assert resumed.clipped_fraction_ == found and resumed.model_.settings["norms"] == seen
+    assert private().fit(VALUES).clipped_fraction_ is None

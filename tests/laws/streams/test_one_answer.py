@@ -33,7 +33,7 @@ def test_without_noise_both_give_the_same(forget: float) -> None:
     for name in ("singular_values_", "explained_variance_", "explained_variance_ratio_"):
         np.testing.assert_allclose(getattr(site, name), getattr(stream, name), rtol=1e-6)
     assert site.noise_variance_ == pytest.approx(stream.noise_variance_, rel=1e-6)
-    assert (site.warnings_, site.fill_) == (stream.warnings_, stream.fill_) == ((), None)
+    assert (site.warnings_, site.bound_usage_) == (stream.warnings_, stream.bound_usage_) == ((), None)
 
 
 def test_with_noise_one_slot_is_one_synchronisation() -> None:
@@ -44,7 +44,7 @@ def test_with_noise_one_slot_is_one_synchronisation() -> None:
     assert sines(stream.components_.T, site.components_.T).max() < 0.2
     # The stream pays for its center, so its floor is a little higher: at most as much as the search for it may cost.
     assert 1.0 < stream.noise_floor_ / site.noise_floor_ < 1.25
-    assert site.fill_ == pytest.approx(stream.fill_, rel=0.1)
+    assert site.bound_usage_ == pytest.approx(stream.bound_usage_, rel=0.1)
     assert site.n_above_noise_ == stream.n_above_noise_ == RANK
 
 

@@ -44,7 +44,7 @@ def resident() -> int:
 
 def test_a_flood_of_junk_fills_neither_the_ledger_nor_the_memory(tmp_path: Path) -> None:
     # A site holds as much unread messages as one message may have.
-    company = Company(tmp_path, sections={**STUDIES["site krylov"], "network": {"largest": 1 << 16}})
+    company = Company(tmp_path, sections={**STUDIES["site krylov"], "network": {"max_message_bytes": 1 << 16}})
     count, size = 4_000, 8192
 
     async def flooding() -> int:
@@ -84,7 +84,7 @@ def test_one_question_in_ever_new_words_does_not_fill_the_ledger(tmp_path: Path,
 
 
 def test_a_message_that_is_too_long_is_not_read_and_ends_one_connection_only(tmp_path: Path) -> None:
-    company = Company(tmp_path, sections={**STUDIES["site krylov"], "network": {"largest": 1 << 16}})
+    company = Company(tmp_path, sections={**STUDIES["site krylov"], "network": {"max_message_bytes": 1 << 16}})
 
     async def asking() -> None:
         async with alone(company) as hub:

@@ -39,7 +39,7 @@ NAMES = st.text(min_size=1, max_size=12).filter(named)
 
 @st.composite
 def tasks(draw: st.DrawFn) -> dict[str, Any]:
-    """A [task] that fits any carrier, with a bound."""
+    """A [task] that fits any topology, with a bound."""
     columns = draw(st.lists(NAMES, min_size=2, max_size=6, unique=True))
     dim = len(columns)
     vectors = st.lists(NUMBER, min_size=dim, max_size=dim)
@@ -65,28 +65,28 @@ def tasks(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def studies(draw: st.DrawFn) -> StudyFile:
-    """Studies of every carrier and trust."""
-    carrier = draw(st.sampled_from(["star", "tree", "gossip"]))
+    """Studies of every topology and trust."""
+    topology = draw(st.sampled_from(["star", "tree", "gossip"]))
     private = draw(st.booleans())
     about = {"purpose": draw(st.none() | NAMES), "name": draw(NAMES)}
     network: dict[str, Any] = {
         "deadline": draw(POSITIVE),
         "retries": draw(st.integers(0, 9)),
-        "join": draw(st.floats(1, 1e6)),
+        "join_timeout": draw(st.floats(1, 1e6)),
     }
     sections: dict[str, Any] = {"task": draw(tasks()), "study": about, "network": network}
     privacy: dict[str, Any] = {"epsilon": draw(st.floats(0.01, 20)), "delta": draw(st.floats(1e-12, 1e-3))}
     if not private:
-        privacy = {"epsilon": None, "delta": None, "none": True}
+        privacy = {"epsilon": None, "delta": None, "no_privacy": True}
     if draw(st.booleans()):
         sections["rehearsal"] = {"seed": draw(st.integers(0, 2**63 - 1))}
-    if carrier == "gossip":
+    if topology == "gossip":
         privacy |= {"noise": draw(st.sampled_from(["pairwise", "independent"])) if private else None}
         privacy |= {"restarts": draw(st.none() | st.integers(0, 3)) if private else None}
         kind = draw(st.sampled_from(["ring", "complete", "random-regular:2"]))
         graph = {"kind": kind, "consensus": draw(st.sampled_from(["metropolis", "chebyshev", "tree"]))}
         return StudyFile.of(gossip_document(draw(st.integers(3, 6)), privacy=privacy, graph=graph, **sections))
-    trusts = ["hub", "site", "both"] + (["masked"] if carrier == "star" else [])
+    trusts = ["hub", "site", "both"] + (["masked"] if topology == "star" else [])
     privacy["trust"] = draw(st.sampled_from(trusts)) if private else None
     if privacy["trust"] == "both":
         privacy["epsilon"] = [privacy["epsilon"], 0.5]
@@ -97,7 +97,7 @@ def studies(draw: st.DrawFn) -> StudyFile:
         }
     else:
         network |= {"quorum": draw(st.sampled_from([None, 2, 0.6]))}
-    make = tree_document if carrier == "tree" else document
+    make = tree_document if topology == "tree" else document
     sites = draw(st.integers(4, 5))
     if private and draw(st.booleans()):
         sections["task"]["neighbours"] = draw(st.sampled_from(["zero-out", "replace-one"]))
@@ -118,7 +118,7 @@ def test_a_study_reads_back_as_it_was_written(study: StudyFile) -> None:
 def test_the_estimator_has_what_is_written(study: StudyFile) -> None:
     parameters, pca = study.parameters(), study.estimator()
     assert set(parameters) == set(pca.get_params())  # type: ignore[no-untyped-call]
-    assert isinstance(pca, GossipPCA if study.carrier == "gossip" else FederatedPCA)
+    assert isinstance(pca, GossipPCA if study.topology == "gossip" else FederatedPCA)
     for name, value in parameters.items():
         assert getattr(pca, name) is value or getattr(pca, name) == value
     tables = study.document()
@@ -185,8 +185,8 @@ CHANGES: list[tuple[str, dict[str, Any]]] = [
     ("privacy", {"person_sites": 1}),
     ("network", {"deadline": 31}),
     ("network", {"retries": 5}),
-    ("network", {"join": 901}),
-    ("network", {"largest": 1 << 20}),
+    ("network", {"join_timeout": 901}),
+    ("network", {"max_message_bytes": 1 << 20}),
     ("rehearsal", {"seed": 8}),
     ("hub", {"address": "hub.example.org:7444"}),
 ]
@@ -207,7 +207,7 @@ def test_the_digest_changes_with_every_change_of_meaning() -> None:
 
 def test_a_default_that_is_written_out_is_the_default() -> None:
     written = document(
-        network={"deadline": 30, "retries": 4, "join": 900}, task={"method": "auto", "center": "private"}
+        network={"deadline": 30, "retries": 4, "join_timeout": 900}, task={"method": "auto", "center": "private"}
     )
     assert StudyFile.of(written).digest == StudyFile.of(document()).digest
 
@@ -248,7 +248,7 @@ def test_what_a_site_is_charged_is_the_guarantee_against_the_hub() -> None:
     both = StudyFile.of(document(privacy={"trust": "both", "epsilon": [3, 1], "delta": [1e-6, 1e-7]}))
     assert both.budget is not None and (both.budget.epsilon, both.budget.delta) == (3.0, 1e-6)
     assert both.estimator().epsilon == (3.0, 1.0)
-    exact = StudyFile.of(document(privacy={"epsilon": None, "delta": None, "none": True}))
+    exact = StudyFile.of(document(privacy={"epsilon": None, "delta": None, "no_privacy": True}))
     assert exact.budget is None and exact.trust == "none" and exact.masked
 
 
@@ -293,7 +293,7 @@ def test_what_is_said_names_who_learns_what() -> None:
     for trust, words in said.items():
         privacy = {"trust": trust, "epsilon": [1.0, 1.0] if trust == "both" else 1.0}
         assert words in " ".join(words_of(StudyFile.of(document(privacy=privacy))))
-    exact = " ".join(words_of(StudyFile.of(document(privacy={"epsilon": None, "delta": None, "none": True}))))
+    exact = " ".join(words_of(StudyFile.of(document(privacy={"epsilon": None, "delta": None, "no_privacy": True}))))
     assert "NOTHING IS GUARANTEED" in exact and "EXACT SUMS" in exact
     assert "THIS IS A REHEARSAL" in " ".join(words_of(StudyFile.of(document(rehearsal={"seed": 1}))))
 

@@ -44,7 +44,7 @@ ODD: list[Any] = [
     [math.nan] * 4,
     [1e308] * 4,
 ]
-EXACT = {"epsilon": None, "delta": None, "none": True}
+EXACT = {"epsilon": None, "delta": None, "no_privacy": True}
 MORE = {
     "rounds": 3,
     "tolerance": 0.1,
@@ -68,7 +68,7 @@ BASES = {
         task={"neighbours": "zero-out"},
         sizes={f"site {at}": 9 for at in range(3)},
         privacy={"trust": "both", "epsilon": [1.0, 0.5]},
-        network={"quorum": 0.9, "largest": 1 << 20},
+        network={"quorum": 0.9, "max_message_bytes": 1 << 20},
     ),
     "tree": tree_document(3),
     "gossip": gossip_document(3, privacy={"restarts": 1}, graph={"kind": "complete", "consensus": "chebyshev"}),

@@ -344,8 +344,8 @@ def _torn(budget: Budget, rng: Generator, state: int | None, *, rule: str, find:
         pca = fitted(np.vstack([base, canary]), budget, seed, **settings)
         (charge,) = (entry for entry in pca.guarantee_.charges if entry.label == counts)
         if rule != "drop":
-            assert pca.observed_ is not None
-            return pca.observed_[shown] * (2 * half + 1), math.sqrt(number / of_counts) / charge.mu
+            assert pca.observed_fraction_ is not None
+            return pca.observed_fraction_[shown] * (2 * half + 1), math.sqrt(number / of_counts) / charge.mu
         # A variance is a Gram eigenvalue over the number of people less one.
         return pca.singular_values_[:1] ** 2 / pca.explained_variance_[:1] + 1, 1 / charge.mu
 
@@ -372,9 +372,9 @@ def _counted_less_half(budget: Budget, rng: Generator, state: int | None) -> Tri
         (charge,) = (entry for entry in pca.guarantee_.charges if entry.label == "count and observed entries")
         # A variance is a Gram eigenvalue over the number of people less one, and rates are counts over that number.
         people = pca.singular_values_[0] ** 2 / pca.explained_variance_[0] + 1
-        assert pca.observed_ is not None
+        assert pca.observed_fraction_ is not None
         deviation = math.sqrt(_FEW * split.extra / split.observed_later) / 2 / charge.mu
-        return (pca.observed_ - 0.5) * people, deviation
+        return (pca.observed_fraction_ - 0.5) * people, deviation
 
     def standard(tosses: NDArray[np.bool_], seed: int) -> list[Array]:
         release, deviation = released(tosses, seed)

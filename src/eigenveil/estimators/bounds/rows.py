@@ -46,7 +46,7 @@ class Candidate:
     - `clipped` is the share of people whose rows it would clip, and `error` the standard deviation of that share.
     - `noise` is the noise of a fit with it, over that with the smallest candidate. It grows with the square of the
       bound.
-    - `fill` is the mean squared norm of the clipped rows over the square of the bound: what there is to find, in
+    - `bound_usage` is the mean squared norm of the clipped rows over the square of the bound: what there is to find, in
       units of the noise.
     """
 
@@ -54,7 +54,7 @@ class Candidate:
     clipped: float
     error: float
     noise: float
-    fill: float
+    bound_usage: float
 
 
 @final
@@ -110,7 +110,7 @@ class BoundsResult:
         shares = []
         for candidate in self.candidates:
             # The planner's guess assumes a fill of one half. A larger fill gives the same signal as more people.
-            people = max(1, round(self.people * candidate.fill / 0.5))
+            people = max(1, round(self.people * candidate.bound_usage / 0.5))
             shares.append(predict(dim=self.dim, rank=rank, budget=budget, people=people).chosen.captured)
         return tuple(shares)
 
@@ -137,7 +137,7 @@ class BoundsResult:
             yield "   bound  people clipped      noise   fill"
         for case in self.candidates:
             mark = "  <-" if case.bound == self.row_bound else ""
-            yield f"{case.bound:>8.4g}  {case.clipped:>6.1%} +- {case.error:<6.1%} {case.noise:>6.2f}x  {case.fill:>5.2f}{mark}"
+            yield f"{case.bound:>8.4g}  {case.clipped:>6.1%} +- {case.error:<6.1%} {case.noise:>6.2f}x  {case.bound_usage:>5.2f}{mark}"
         yield self.guarantee.headline + ("" if self.guarantee.epsilon is None else ".")
 
 
@@ -573,5 +573,5 @@ def _candidates(tails: TailCounts, chosen: int) -> Iterator[Candidate]:
             clipped=float(tails.beyond[edge] / tails.people),
             error=float(tails.error[edge] / tails.people),
             noise=(bound / smallest) ** 2,
-            fill=min(1.0, tails.square(edge) / bound**2),
+            bound_usage=min(1.0, tails.square(edge) / bound**2),
         )

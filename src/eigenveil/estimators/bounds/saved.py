@@ -52,7 +52,7 @@ class BoundsFile:
     guarantee: "Guarantee"
     # Norms by the share of people with longer rows, as far as noise lets them be seen, and the fill of each.
     norms: Mapping[float, float] = field(default_factory=dict)
-    fills: Mapping[float, float] = field(default_factory=dict)
+    bound_usages: Mapping[float, float] = field(default_factory=dict)
     # The numbers of `Outliers`, not checked yet.
     outliers: Any = None
 
@@ -89,7 +89,7 @@ class BoundsFile:
         require(guarantee.epsilon is None or guarantee.protects is not None, "guarantee must say what it protects")
         settings, fixed = _of_rows(plain, dim) if kind == "rows" else _of_columns(plain, dim)
         columns = None if names is None else tuple(names)
-        norms, fills = _norms(plain.get("candidates"))
+        norms, bound_usages = _norms(plain.get("candidates"))
         return cls(
             path=path,
             dim=dim,
@@ -98,7 +98,7 @@ class BoundsFile:
             fixed=fixed,
             guarantee=guarantee,
             norms=norms,
-            fills=fills,
+            bound_usages=bound_usages,
             outliers=plain.get("outliers"),
         )
 
@@ -251,16 +251,16 @@ def _of_rows(plain: Mapping[str, Any], dim: int) -> tuple[dict[str, Any], tuple[
 
 def _norms(candidates: Any) -> tuple[dict[float, float], dict[float, float]]:
     """The norms of the candidates by the share of people beyond, and the fill by norm. What is no candidate is left out."""
-    norms, fills = {}, {}
+    norms, bound_usages = {}, {}
     for candidate in candidates if isinstance(candidates, list) else []:
         named = isinstance(candidate, Mapping) and all(
-            _is_number(candidate.get(name)) for name in ("bound", "clipped", "error", "fill")
+            _is_number(candidate.get(name)) for name in ("bound", "clipped", "error", "bound_usage")
         )
-        if named and 0 < candidate["clipped"] < 1 and candidate["bound"] > 0 and 0 < candidate["fill"] <= 1:
-            fills[float(candidate["bound"])] = float(candidate["fill"])
+        if named and 0 < candidate["clipped"] < 1 and candidate["bound"] > 0 and 0 < candidate["bound_usage"] <= 1:
+            bound_usages[float(candidate["bound"])] = float(candidate["bound_usage"])
             if candidate["clipped"] >= _SEEN * candidate["error"]:
                 norms[float(candidate["clipped"])] = float(candidate["bound"])
-    return norms, fills
+    return norms, bound_usages
 
 
 def _of_columns(plain: Mapping[str, Any], dim: int) -> tuple[dict[str, Any], tuple[str, ...]]:

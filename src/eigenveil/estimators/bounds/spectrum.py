@@ -96,7 +96,7 @@ class ReleasedSpectrum:
             people = f"{self.people:.0f} people" + (
                 f", give or take {self.people_error:.0f}" if self.people_error else ""
             )
-            yield f"mean squared norm: {self.spectrum.fill:.2g} of row_bound^2 (fill); {people}"
+            yield f"mean squared norm: {self.spectrum.bound_usage:.2g} of row_bound^2 (fill); {people}"
         yield self.guarantee.headline + ("" if self.guarantee.epsilon is None else ".")
 
 

@@ -158,7 +158,7 @@ class FederatedPCA(PartiesLedger, ColumnsParams, FederatedParams, FittedPCA):
     ----------
     components_, mean_, explained_variance_, explained_variance_ratio_, singular_values_, n_components_, n_features_in_
         As in scikit-learn's PCA, from released numbers only.
-    subspace_, guarantee_, model_, noise_floor_, n_above_noise_, noise_variance_, observed_, fill_, warnings_
+    subspace_, guarantee_, model_, noise_floor_, n_above_noise_, noise_variance_, observed_fraction_, bound_usage_, warnings_
         As in `PrivatePCA`.
     transcript_ : tuple of Round
         Each round: who answered, bytes up and down, how far the answer moved, FedPower's residual, charges.

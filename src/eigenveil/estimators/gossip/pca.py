@@ -288,7 +288,7 @@ class GossipPCA(PartiesLedger, ColumnsParams, GossipParams, FittedPCA):
         The scores of each peer's own people, and with method="segments" their part of the left singular vectors. Raw data: they
         stay with their peer, and copies and pickles have none. `publish_scores` releases scores that are not whitened, with noise
         and at a cost.
-    guarantee_, model_, subspace_, noise_floor_, n_above_noise_, noise_variance_, observed_, fill_, warnings_
+    guarantee_, model_, subspace_, noise_floor_, n_above_noise_, noise_variance_, observed_fraction_, bound_usage_, warnings_
         As in `FederatedPCA`.
     plan_, ledgers_, refused_, transcript_, unfinished_
         As in `FederatedPCA`.

@@ -168,7 +168,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
     ----------
     components_, mean_, singular_values_, explained_variance_, explained_variance_ratio_, n_components_, n_samples_seen_
         As in scikit-learn's IncrementalPCA: of all rows so far or, in a private stream, of the last release.
-    subspace_, guarantee_, ledger_, plan_, model_, noise_floor_, n_above_noise_, noise_variance_, fill_, clipped_, warnings_
+    subspace_, guarantee_, ledger_, plan_, model_, noise_floor_, n_above_noise_, noise_variance_, bound_usage_, clipped_fraction_, warnings_
         As in `PrivatePCA`.
     searching_ : bool
         Whether a private stream waits for more rows before its first release, because the mean lies too far out to be found in
@@ -502,12 +502,12 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         return self.model_.n_above_noise
 
     @property
-    def fill_(self) -> float | None:
+    def bound_usage_(self) -> float | None:
         """The released mean squared norm of the clipped rows over the squared row bound, None without privacy."""
-        return self._judged(self._view()).fill
+        return self._judged(self._view()).bound_usage
 
     @property
-    def clipped_(self) -> float | None:
+    def clipped_fraction_(self) -> float | None:
         """About which share of the people in the first block has rows beyond the bound found there, None if none was found."""
         return self._judged(self._view()).clipped
 

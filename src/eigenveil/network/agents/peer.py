@@ -95,7 +95,7 @@ class PeerAgent(Holder):
         memory: int = MEMORY,
         on_event: OnEvent = lambda event: None,
     ) -> None:
-        require(study.carrier == "gossip", f"{study.name!r} has a hub: run `eigenveil site`")
+        require(study.topology == "gossip", f"{study.name!r} has a hub: run `eigenveil site`")
         super().__init__(
             study, keys=keys, role="peer", ledger=ledger, policy=policy, withdrawn=withdrawn, on_event=on_event
         )
@@ -148,7 +148,7 @@ class PeerAgent(Holder):
                 self.on_event(Event("waiting", "", f"for {len(self.parties.names) - 1} others to connect"))
                 # All of them, not only neighbours: a peer that begins without one far away would leave it behind.
                 await runner.gather(
-                    self.parties.names, seconds=self.study.params.join, patience=self.study.params.deadline
+                    self.parties.names, seconds=self.study.params.join_timeout, patience=self.study.params.deadline
                 )
                 self.on_event(Event("began"))
                 await runner.begin()

@@ -153,7 +153,7 @@ class HubAgent(Agent):
         on_event: OnEvent = lambda event: None,
     ) -> None:
         require(
-            study.carrier != "gossip", f"{study.name!r} is a study between peers and has no hub: run `eigenveil peer`"
+            study.topology != "gossip", f"{study.name!r} is a study between peers and has no hub: run `eigenveil peer`"
         )
         super().__init__(study, keys=keys, role="hub", on_event=on_event)
         self.parties = parties_of(study, memory=memory)
@@ -197,8 +197,8 @@ class HubAgent(Agent):
         if not self.durable.begun:
             self.on_event(Event("waiting", "", f"for {len(self.hears)} to join"))
             # All must have joined in a tree, where a node stands for several sites.
-            enough = self.study.fewest if self.study.carrier == "star" else None
-            await runner.gather(self.hears, seconds=self.study.params.join, enough=enough)
+            enough = self.study.fewest if self.study.topology == "star" else None
+            await runner.gather(self.hears, seconds=self.study.params.join_timeout, enough=enough)
             self.on_event(Event("began"))
         await runner.begin()
         await runner.run(lambda: self.durable.over)
@@ -255,7 +255,7 @@ class NodeAgent(Agent):
     def __init__(
         self, study: StudyFile, *, keys: Keys, memory: int = MEMORY, on_event: OnEvent = lambda event: None
     ) -> None:
-        require(study.carrier == "tree", f"the study {study.name!r} is not a tree and has no nodes")
+        require(study.topology == "tree", f"the study {study.name!r} is not a tree and has no nodes")
         super().__init__(study, keys=keys, role="node", on_event=on_event)
         self.parties: Parties | SlotParties
         if study.streaming:
@@ -343,7 +343,7 @@ class SiteAgent(Holder):
         memory: int = MEMORY,
         on_event: OnEvent = lambda event: None,
     ) -> None:
-        require(study.carrier != "gossip", f"{study.name!r} is a study between peers: run `eigenveil peer`")
+        require(study.topology != "gossip", f"{study.name!r} is a study between peers: run `eigenveil peer`")
         super().__init__(
             study, keys=keys, role="site", ledger=ledger, policy=policy, withdrawn=withdrawn, on_event=on_event
         )

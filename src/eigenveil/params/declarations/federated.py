@@ -154,7 +154,6 @@ class HubParams:
         default="star",
         metavar="WHICH",
         section="study",
-        key="carrier",
     )
     fanout: int = param(
         "The largest number of sites or nodes below one node.",

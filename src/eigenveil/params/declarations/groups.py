@@ -84,7 +84,7 @@ HERE: Final = frozenset({"python"})
 BOUNDS: Final = "Where rows lie (found privately, or public knowledge)"
 
 NO_PRIVACY: Final = OptOut(
-    option="--no-privacy", key="none", help="Exact PCA. Nobody is protected, and the model says so."
+    option="--no-privacy", key="no_privacy", help="Exact PCA. Nobody is protected, and the model says so."
 )
 
 EPSILON: Final = real("positive", lambda number: number > 0, finite="finite; {epsilon=None} asks for an exact answer")

@@ -132,7 +132,7 @@ class _Guess:
         # Spectra of real tables often fall like 1 / i. A flatter guess would call too much hopeless.
         none_means="1, if nothing else is known",
     )
-    fill: float | None = param(
+    bound_usage: float | None = param(
         "The mean squared norm of rows around the mean, over the squared row bound.",
         default=None,
         metavar="SHARE",

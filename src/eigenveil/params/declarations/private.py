@@ -120,7 +120,7 @@ class SmallReleaseParams(MissingParams, ColumnsParams, PersonParams, Protection,
         # The switch of a fit says that the model is not private, and here there is no model.
         opt_out=OptOut(
             option="--no-privacy",
-            key="none",
+            key="no_privacy",
             help="Exact numbers, for public tables. Nobody is protected.",
             suggested="0.1",
         ),

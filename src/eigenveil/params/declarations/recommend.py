@@ -63,7 +63,7 @@ class RecommenderBudget:
         check=EPSILON,
         opt_out=OptOut(
             option="--no-privacy",
-            key="none",
+            key="no_privacy",
             help="The exact filter. Nobody is protected, and the files written say so.",
         ),
         recorded=False,  # The guarantee records it.

@@ -81,7 +81,7 @@ class StudyTerms:
         metavar="TEXT",
         surfaces=_WRITTEN,
     )
-    join: float = param(
+    join_timeout: float = param(
         "Seconds to wait at the beginning until everybody has joined.",
         # A quarter of an hour, because people at several organisations start their commands by hand.
         default=900.0,
@@ -91,7 +91,7 @@ class StudyTerms:
         section="network",
         surfaces=_WRITTEN,
     )
-    largest: int | None = param(
+    max_message_bytes: int | None = param(
         "A limit on messages, in bytes: a study that needs longer ones is refused. Every party refuses messages that are longer "
         "than the study needs, with or without this limit.",
         default=None,
@@ -194,7 +194,7 @@ class PeerStudy(StudyTerms, GossipParams):
     """The parameters of a study between peers."""
 
     topology: Literal["gossip"] = param(
-        "gossip: peers talk to their neighbours, without a hub.", key="carrier", metavar="WHICH"
+        "gossip: peers talk to their neighbours, without a hub.", metavar="WHICH"
     )
     graph: Any = redeclare(
         GossipParams,
@@ -296,7 +296,7 @@ NewStudy: Final = merge_params(
             "With masks use {survivors}.",
             "none_means": "all; more than half with --graph",
         },
-        largest={"help": "Refuse the study if it needs longer messages than this, such as 64MB."},
+        max_message_bytes={"help": "Refuse the study if it needs longer messages than this, such as 64MB."},
     ),
 )
 

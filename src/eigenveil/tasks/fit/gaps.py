@@ -68,9 +68,9 @@ def gaps_of(params: Any, dim: int, *, names: Sequence[str] | None, sparse: bool)
     if rule == "drop":
         return MissingPolicy.dropped(dim)
     if rule == "fill":
-        fill = params.missing_fill
-        require_param(fill is not None, "{missing=fill} needs {missing_fill}: a public value for each column")
-        values = np.asarray(fill, dtype=np.float64)
+        bound_usage = params.missing_fill
+        require_param(bound_usage is not None, "{missing=fill} needs {missing_fill}: a public value for each column")
+        values = np.asarray(bound_usage, dtype=np.float64)
         require_param(
             values.shape in {(), (dim,)},
             f"{{missing_fill}} must be a number or {dim} numbers, got shape {values.shape}",

@@ -476,9 +476,9 @@ def clip_edge(tails: TailCounts, *, dim: int, rank: int, entry: float, price: fl
     best, min_loss, hopeless = top, math.inf, True
     for edge in range(top, bottom - 1, -1):
         square = tails.square(edge)
-        fill = square / float(tails.cells.edges[edge]) ** 2
+        bound_usage = square / float(tails.cells.edges[edge]) ** 2
         lost = 1 - square / max_square if max_square > 0 else 0.0
-        missed = 1 - expected_captured_variance(guess * fill, entry=entry, dim=dim) if fill > 0 else 1.0
+        missed = 1 - expected_captured_variance(guess * bound_usage, entry=entry, dim=dim) if bound_usage > 0 else 1.0
         loss = missed + price * lost**2
         hopeless = hopeless and missed >= 1
         # From the top down, so that of equals the largest bound wins.
