@@ -243,7 +243,7 @@ def federated(devices: int, dim: int, *, seed: int = 0) -> tuple[list[float], fl
         RANK,
         epsilon=None,
         slots=SLOTS,
-        window=WINDOW,
+        max_lateness=WINDOW,
         forget=FORGET,
         topology="tree",
         fanout=FANOUT,

@@ -81,7 +81,7 @@ def followed(parts: list[Array], way: str, terms: dict[str, Any]) -> Iterator[tu
     if way in ("hub", "site", "masked", "add-remove"):
         more: dict[str, Any] = {"neighbours": "add-remove"} if way == "add-remove" else {}
         trust: Any = "hub" if way == "add-remove" else way
-        stream = FederatedStream(slots=len(parts), trust=trust, window=1, **more, **terms)
+        stream = FederatedStream(slots=len(parts), trust=trust, max_lateness=1, **more, **terms)
         for part in parts:
             stream.partial_fit(dict(zip("abcd", np.array_split(part, 4), strict=True)))
             if hasattr(stream, "components_"):

@@ -134,7 +134,7 @@ def command(folder: Path, source: str, *, dim: int, private: bool, pipe: bool = 
     done("policy", "new", "policy.toml", "--study", "s.toml")
     allowed = {"neighbours": '["zero-out", "add-remove"]', "organisations": "1", "trust": '["site", "none"]'}
     text = re.sub(r'^# (hub = |"|unit = )', r"\1", (folder / "policy.toml").read_text(), flags=re.MULTILINE)
-    for key, value in (allowed if private else allowed | {"study_epsilon": "inf", "life_epsilon": "inf"}).items():
+    for key, value in (allowed if private else allowed | {"study_epsilon": "inf", "lifetime_epsilon": "inf"}).items():
         text = re.sub(rf"^{key} = .*$", f"{key} = {value}", text, flags=re.MULTILINE)
     (folder / "policy.toml").write_text(text)
     quiet: dict[str, Any] = {"cwd": folder, "stdout": subprocess.DEVNULL}

@@ -58,7 +58,7 @@ def run(sites: int, rows: int, schedule: str, *, seed: int) -> float:
         survivors=0.6 if trust == "masked" else None,
         row_bound=BOUND,
         center=None,
-        window=0,
+        max_lateness=0,
         retries=0,
         random_state=seed,
     )

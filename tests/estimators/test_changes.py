@@ -65,7 +65,7 @@ def test_a_stream_that_stays_is_left_alone(way: str) -> None:
 @pytest.mark.parametrize("trust", ["hub", "site", "masked"])
 def test_streams_at_many_sites_say_so_too_and_name_no_site(trust: Any) -> None:
     stream = FederatedStream(
-        1, epsilon=1.0, delta=1e-6, random_state=0, slots=SLOTS, row_bound=2.0, trust=trust, window=1
+        1, epsilon=1.0, delta=1e-6, random_state=0, slots=SLOTS, row_bound=2.0, trust=trust, max_lateness=1
     )
     said = []
     for slot in range(SLOTS):
@@ -93,7 +93,7 @@ def test_a_loose_bound_at_many_sites_hides_no_shift_either() -> None:
     relations: tuple[Literal["zero-out", "add-remove"], ...] = ("zero-out", "add-remove")
     for neighbours in relations:
         stream = FederatedStream(
-            2, epsilon=0.3, delta=1e-6, random_state=0, slots=12, row_bound=14.0, window=1, neighbours=neighbours
+            2, epsilon=0.3, delta=1e-6, random_state=0, slots=12, row_bound=14.0, max_lateness=1, neighbours=neighbours
         )
         rng, spread = np.random.default_rng(1), np.array([3.0, 2.0, 1.0, 0.8, 0.6, 0.5])
         for slot in range(12):

@@ -108,8 +108,8 @@ bounds people.csv --no-privacy --delta 1e-6
 bounds people.csv --no-privacy --total 1
 bounds people.csv BUDGET --total 0.5
 bounds people.csv BUDGET --quantile 1.5
-bounds people.csv BUDGET --within 3
-bounds people.csv BUDGET --within 3,1
+bounds people.csv BUDGET --search-range 3
+bounds people.csv BUDGET --search-range 3,1
 bounds people.csv BUDGET --center 1,2
 bounds people.csv BUDGET --scale x
 bounds people.csv BUDGET --origin 1,2
@@ -294,7 +294,7 @@ recommend fit plays.csv -k 3 --epsilon 1 --seed -1
 recommend fit plays.csv -k 3 --epsilon 1 --history 0
 recommend fit plays.csv -k 3 --epsilon 0
 recommend fit plays.csv -k 99 --epsilon 1
-recommend fit plays.csv -k 3 --epsilon 1 --at-least 3
+recommend fit plays.csv -k 3 --epsilon 1 --min-rating 3
 recommend fit plays.csv -k 3 --epsilon 1 --user person
 recommend fit plays.csv -k 3 --epsilon 1 --user item
 recommend fit plays.csv -k 3 --epsilon 1 --item-degrees none.csv

@@ -107,7 +107,16 @@ def taped(tape: Tape) -> Iterator[None]:
 
 SHOWN = (
     *("components_", "mean_", "explained_variance_", "explained_variance_ratio_", "singular_values_", "noise_floor_"),
-    *("bound_usage_", "clipped_fraction_", "n_above_noise_", "observed_fraction_", "noise_variance_", "warnings_", "guarantee_", "sites_"),
+    *(
+        "bound_usage_",
+        "clipped_fraction_",
+        "n_above_noise_",
+        "observed_fraction_",
+        "noise_variance_",
+        "warnings_",
+        "guarantee_",
+        "sites_",
+    ),
     *("transcript_", "sent_", "refused_", "n_samples_seen_", "scale_"),
 )
 

@@ -93,7 +93,7 @@ def same(rows: Array) -> Array:
 NEIGHBOURS = [added, changed, removed]
 SEEDED: dict[str, Any] = {"epsilon": 0.6, "delta": 1e-6, "random_state": 3}
 COMMON = ("--epsilon", 0.6, "--delta", "1e-6", "--even-if-noise")
-LIFE_TIME = ("--dataset", "people", "--life-epsilon", 4)
+LIFE_TIME = ("--dataset", "people", "--lifetime-epsilon", 4)
 
 
 def saved(path: Path, rows: Array) -> Path:
@@ -118,9 +118,11 @@ def fits(folder: Path, second: Callable[[Array], Array], *more: object) -> tuple
     command("spectrum", table, *COMMON[:4], "--row-bound", 9, out="spectrum.json")
     # The same people in another file, under another name: whether the rows are equal decides nothing.
     elsewhere = saved(folder / "copy.csv", rows)
-    command("fit", elsewhere, "-k", 2, *COMMON, *more, "--dataset", "others", "--life-epsilon", 4, out="m.safetensors")
+    command(
+        "fit", elsewhere, "-k", 2, *COMMON, *more, "--dataset", "others", "--lifetime-epsilon", 4, out="m.safetensors"
+    )
     # The same file under another name is refused, whatever is in it now.
-    command("fit", table, "-k", 2, *COMMON, "--dataset", "third", "--life-epsilon", 4, out="m.safetensors")
+    command("fit", table, "-k", 2, *COMMON, "--dataset", "third", "--lifetime-epsilon", 4, out="m.safetensors")
     return codes, shown(ledger)
 
 

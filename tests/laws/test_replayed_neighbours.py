@@ -324,9 +324,9 @@ def streams(rng: np.random.Generator, relation: str, rule: str, grouped: bool, d
             return pca.sync() if more["publish"] == "sync" else pca
 
         return fit
-    more |= {"trust": some(rng, "hub", "site", "masked"), "slots": SITES, "device": bool(rng.random() < 0.3)}
-    if more["device"] or rule in ("counts", "groups"):
-        more["device"] = False
+    more |= {"trust": some(rng, "hub", "site", "masked"), "slots": SITES, "one_person_per_site": bool(rng.random() < 0.3)}
+    if more["one_person_per_site"] or rule in ("counts", "groups"):
+        more["one_person_per_site"] = False
 
     def slots(world: World) -> Any:
         stream: Any = FederatedStream(1, **more, **_left_out(world, grouped))

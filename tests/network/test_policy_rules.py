@@ -81,7 +81,7 @@ def test_under_masks_and_between_peers_everybody_else_must_be_pinned() -> None:
     for study in (STAR, GOSSIP, StudyFile.of(document(3, privacy=EXACT))):
         me, *others = (place.name for place in study.holders)
         limits = {"trust": ["masked", "pairwise", "none"]}
-        free = {"study_epsilon": math.inf, "life_epsilon": math.inf}
+        free = {"study_epsilon": math.inf, "lifetime_epsilon": math.inf}
         reasons = refusals(study, policy_for(study, but=(me, *others), limits=limits, budget=free))
         assert [reason.split("'")[1] for reason in reasons] == others
         assert all(reason.startswith("[pins.peers]") and "telephone" in reason for reason in reasons)
@@ -172,9 +172,11 @@ def test_a_study_without_noise_needs_no_limit_at_all() -> None:
     assert [reason.partition(":")[0] for reason in reasons] == [
         "[limits] trust",
         "[budget] study_epsilon",
-        "[budget] life_epsilon",
+        "[budget] lifetime_epsilon",
     ]
-    free = policy_for(exact, limits={"trust": ["none"]}, budget={"study_epsilon": math.inf, "life_epsilon": math.inf})
+    free = policy_for(
+        exact, limits={"trust": ["none"]}, budget={"study_epsilon": math.inf, "lifetime_epsilon": math.inf}
+    )
     assert refusals(exact, free) == []
     assert free.life is None
 
@@ -211,9 +213,9 @@ def test_the_smaller_guarantee_of_two_is_not_what_counts() -> None:
 
 def test_what_costs_more_than_a_life_is_refused_before_anything_runs() -> None:
     study = StudyFile.of(document(3, privacy={"epsilon": 2.0, "delta": 1e-5}))
-    tight = policy_for(study, budget={"study_epsilon": 2.0, "life_epsilon": 2.0, "life_delta": 1e-9})
+    tight = policy_for(study, budget={"study_epsilon": 2.0, "lifetime_epsilon": 2.0, "lifetime_delta": 1e-9})
     (reason,) = refusals(study, tight)
-    assert reason.startswith("[budget] life_epsilon")
+    assert reason.startswith("[budget] lifetime_epsilon")
     assert policy_for(study).life == Budget(3.0, 1e-5)
 
 
@@ -296,7 +298,7 @@ def test_all_reasons_come_at_once() -> None:
         "[limits] trust",
         "[agent] rehearsals",
         "[budget] study_epsilon",
-        "[budget] life_epsilon",
+        "[budget] lifetime_epsilon",
     ]
     refusal = PolicyRefusal(reasons)
     assert isinstance(refusal, EigenveilError) and refusal.reasons == tuple(reasons)
@@ -320,7 +322,7 @@ def test_the_template_says_the_defaults() -> None:
         "colluders": 1,
         "person_sites": 1,
     }
-    assert written["budget"] == {"study_epsilon": 1, "study_delta": 1e-5, "life_epsilon": 3, "life_delta": 1e-5}
+    assert written["budget"] == {"study_epsilon": 1, "study_delta": 1e-5, "lifetime_epsilon": 3, "lifetime_delta": 1e-5}
     assert written["agent"] == {"reply_seconds": 0, "rehearsals": False}
     assert written["pins"] == {"hub": [], "withdrawn": [], "peers": {}}
 
@@ -361,8 +363,8 @@ WRONG: list[tuple[str, str]] = [
     ('[datasets]\naliases = [["one"]]', r"\[datasets\] aliases, entry 1, must be a list of 2"),
     ("[budget]\nstudy_epsilon = 0", r"\[budget\] study_epsilon must be a positive number, or inf, got 0"),
     ("[budget]\nstudy_epsilon = nan", r"\[budget\] study_epsilon must be"),
-    ("[budget]\nstudy_epsilon = 4", r"\[budget\] study_epsilon must be at most life_epsilon, 3, got 4"),
-    ("[budget]\nlife_delta = 0", r"\[budget\] life_delta must be a number between 0 and 1"),
+    ("[budget]\nstudy_epsilon = 4", r"\[budget\] study_epsilon must be at most lifetime_epsilon, 3, got 4"),
+    ("[budget]\nlife_delta = 0", r"\[budget\] lifetime_delta must be a number between 0 and 1"),
     ("[budget]\nstudy_delta = inf", r"\[budget\] study_delta must be a number between 0 and 1"),
     ("[agent]\nreply_seconds = -1", r"\[agent\] reply_seconds must be a number of seconds"),
     ("[agent]\nrehearsals = 1", r"\[agent\] rehearsals must be true or false, got 1"),

@@ -41,7 +41,7 @@ def by_clock(
     delay: float | None = None,
     **over: Any,
 ) -> Streams:
-    clock = {"slot_rows": None, "slot_seconds": seconds, "begins": begins, "slots": slots, "window": window}
+    clock = {"slot_rows": None, "slot_seconds": seconds, "begins": begins, "slots": slots, "max_lateness": window}
     clock |= {"slot_delay": delay} if delay is not None else {}
     folder.mkdir()
     return Streams(folder, sections=sections(slots=clock, task={"neighbours": "add-remove"}, **over))

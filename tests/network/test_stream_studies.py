@@ -25,7 +25,7 @@ from network.network_studies import COLUMNS, Company, keys_of, table_of
 SLOTS, ROWS = 4, 50
 STREAM: dict[str, dict[str, Any]] = {
     "study": {"streaming": True},
-    "slots": {"slots": SLOTS, "slot_rows": ROWS, "window": 2},
+    "slots": {"slots": SLOTS, "slot_rows": ROWS, "max_lateness": 2},
     "task": {"row_bound": 4.0, "neighbours": "zero-out"},
     "privacy": {"trust": "site"},
     "network": {"deadline": 2.0, "retries": 1},
@@ -73,7 +73,7 @@ def simulated(company: Streams, rows: dict[str, np.ndarray[Any, Any]], **more: A
         "delta": 1e-6,
         "row_bound": 4.0,
         "slots": SLOTS,
-        "window": 2,
+        "max_lateness": 2,
         "trust": "site",
         "random_state": 11,
     }
@@ -93,7 +93,7 @@ def test_over_the_network_it_is_the_run_in_one_process_to_the_last_bit(kind: str
     if kind == "hub":
         over, more = {"privacy": {"trust": "hub"}}, {"trust": "hub"}
     if kind == "device":
-        over, more = {"slots": {"device": True}}, {"device": True}
+        over, more = {"slots": {"one_person_per_site": True}}, {"one_person_per_site": True}
     if kind == "masked":
         over, more = {"privacy": {"trust": "masked"}}, {"trust": "masked"}
     if kind == "no noise":
@@ -272,7 +272,10 @@ def test_a_hub_ends_when_all_sources_have_ended_before_the_last_slot(kind: str, 
         ({"task": {"neighbours": None}}, "must be zero-out or replace-one"),
         ({"privacy": {"trust": "both"}}, "not for streams"),
         ({"privacy": {"trust": "masked", "survivors": 2}}, "survivors must lie between 3"),
-        ({"privacy": {"trust": "masked", "epsilon": None, "delta": None, "no_privacy": True}}, "without noise sites send"),
+        (
+            {"privacy": {"trust": "masked", "epsilon": None, "delta": None, "no_privacy": True}},
+            "without noise sites send",
+        ),
         ({"task": {"method": "krylov"}}, "for a study of tables"),
         ({"task": {"missing": "groups"}}, "needs .*missing_groups"),
         ({"task": {"missing": "counts", "missing_fill": 0.5}}, "missing_fill"),
@@ -325,7 +328,7 @@ def test_watch_shows_each_line_once_also_when_the_hub_drops_old_ones(
 
 
 @pytest.mark.parametrize(
-    ("slots", "units"), [({}, ["row"]), ({"device": True}, ["stream"]), ({"person_slots": 3}, ["stream"])]
+    ("slots", "units"), [({}, ["row"]), ({"one_person_per_site": True}, ["stream"]), ({"person_slots": 3}, ["stream"])]
 )
 def test_a_policy_says_whether_people_are_in_several_slots(
     slots: dict[str, Any], units: list[str], tmp_path: Path

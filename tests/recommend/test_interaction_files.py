@@ -101,8 +101,8 @@ def test_values_decide_which_lines_are_interactions(name: str, tmp_path: Path) -
     path = write_lines(tmp_path / name, frame)
     # The column called value is found; a user who has only zeros is kept all the same.
     assert read_interactions(path).matrix.toarray().tolist() == [[1, 0], [0, 1], [0, 0]]
-    assert read_interactions(path, at_least=0).matrix.toarray().tolist() == [[1, 1], [0, 1], [1, 0]]
-    assert read_interactions(path, value="stars", at_least=3.5).matrix.toarray().tolist() == [[1, 1], [0, 0], [1, 0]]
+    assert read_interactions(path, min_rating=0).matrix.toarray().tolist() == [[1, 1], [0, 1], [1, 0]]
+    assert read_interactions(path, value="stars", min_rating=3.5).matrix.toarray().tolist() == [[1, 1], [0, 0], [1, 0]]
     refuses(
         lambda: read_interactions(path, value="stars"),
         r"^column 'stars' must contain 1 for an interaction or 0 for none. If it contains ratings, set the lowest that counts "
@@ -112,7 +112,7 @@ def test_values_decide_which_lines_are_interactions(name: str, tmp_path: Path) -
     rated = write_lines(tmp_path / name, frame.drop(columns=["value"]).rename(columns={"stars": "rating"}))
     # A column of ratings is not guessed.
     assert read_interactions(rated).matrix.nnz == 4
-    refuses(lambda: read_interactions(rated, at_least=3), "at_least needs a column of values: name it with value")
+    refuses(lambda: read_interactions(rated, min_rating=3), "at_least needs a column of values: name it with value")
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -126,7 +126,7 @@ def test_values_that_are_no_numbers_are_refused(name: str, tmp_path: Path) -> No
     )
     for gap in (None, math.nan, math.inf):
         refuses(
-            partial(read_interactions, written([gap, SECRET]), at_least=1),
+            partial(read_interactions, written([gap, SECRET]), min_rating=1),
             "^column 'value' must have no NaN, infinite or missing values$",
         )
 
@@ -236,7 +236,7 @@ def test_paths_and_choices_that_lead_nowhere_are_refused(tmp_path: Path) -> None
     refuses(
         lambda: read_interactions(path, item="user"), "user, item and value must be different columns, got user, user$"
     )
-    refuses(lambda: read_interactions(path, at_least=math.inf), "at_least must be a finite number, got inf$")
+    refuses(lambda: read_interactions(path, min_rating=math.inf), "at_least must be a finite number, got inf$")
     refuses(lambda: read_interactions(path, value="stars"), "has no column 'stars'; it has user, item. Name the")
     (tmp_path / "cut.csv.gz").write_bytes(gzip.compress(f"user,item\n{SECRET},1\n".encode())[:-9])
     refuses(lambda: read_interactions(tmp_path / "cut.csv.gz"), "cut.csv.gz cannot be read as text: ")
@@ -254,7 +254,7 @@ def test_npz_files_give_back_the_matrix(store: Callable[[Any], Any], tmp_path: P
     assert read_interactions(tmp_path / "a.npz", items=list("abcd")).items == ("a", "b", "c", "d")
     sp.save_npz(tmp_path / "a.npz", store(SMALL * [[5], [5], [2]]))
     refuses(lambda: read_interactions(tmp_path / "a.npz"), "^matrix must be binary")
-    assert np.array_equal(read_interactions(tmp_path / "a.npz", at_least=3).matrix.toarray(), SMALL * [[1], [1], [0]])
+    assert np.array_equal(read_interactions(tmp_path / "a.npz", min_rating=3).matrix.toarray(), SMALL * [[1], [1], [0]])
 
 
 def test_npz_files_that_hold_something_else_are_refused(tmp_path: Path) -> None:
@@ -365,7 +365,7 @@ def test_other_kinds_of_files_are_read_as_tables_are(tmp_path: Path, ending: str
             lines.to_feather(path)
         case _:
             lines.to_excel(path, index=False)
-    found = read_interactions(path, at_least=3)
+    found = read_interactions(path, min_rating=3)
     assert found.users == ("007", "7", "ann")
     assert found.matrix.toarray().tolist() == [[0.0, 0.0], [1.0, 0.0], [1.0, 0.0]]
 

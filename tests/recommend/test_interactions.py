@@ -183,13 +183,13 @@ def test_ratings_from_a_threshold_on_are_interactions() -> None:
     ratings = np.array([[5.0, 0.0, 3.0], [2.9, 99.0, 4.0]])
     kept = [[1, 0, 1], [0, 0, 1]]
     for table in (ratings, pd.DataFrame(ratings), pl.DataFrame(ratings), sp.csr_array(ratings), sp.coo_array(ratings)):
-        found = Interactions.from_ratings(table, at_least=3, missing=99)
+        found = Interactions.from_ratings(table, min_rating=3, missing=99)
         assert is_canonical(found.matrix) and found.matrix.toarray().tolist() == kept
         assert found.users is None and found.items is None
-    assert Interactions.from_ratings(ratings, at_least=3).matrix.toarray().tolist() == [[1, 0, 1], [0, 1, 1]]
-    assert Interactions.from_ratings(sp.csr_array(ratings), at_least=-9).matrix.nnz == 5
+    assert Interactions.from_ratings(ratings, min_rating=3).matrix.toarray().tolist() == [[1, 0, 1], [0, 1, 1]]
+    assert Interactions.from_ratings(sp.csr_array(ratings), min_rating=-9).matrix.nnz == 5
     # Zeros of an array are ratings like others, where a code says which are not.
-    assert Interactions.from_ratings(ratings, at_least=0, missing=99).matrix.toarray().tolist() == [
+    assert Interactions.from_ratings(ratings, min_rating=0, missing=99).matrix.toarray().tolist() == [
         [1, 1, 1],
         [1, 0, 1],
     ]
@@ -197,9 +197,9 @@ def test_ratings_from_a_threshold_on_are_interactions() -> None:
 
 def test_stored_zeros_are_ratings_and_the_best_of_several_counts() -> None:
     stored = sp.coo_array((np.array([0.0, -3.0, 2.0, 1.0]), ([0, 0, 1, 1], [0, 1, 0, 0])), shape=(2, 2))
-    assert Interactions.from_ratings(stored, at_least=0).matrix.toarray().tolist() == [[1, 0], [1, 0]]
+    assert Interactions.from_ratings(stored, min_rating=0).matrix.toarray().tolist() == [[1, 0], [1, 0]]
     # Added up they would be 3.
-    assert Interactions.from_ratings(stored, at_least=3).matrix.nnz == 0
+    assert Interactions.from_ratings(stored, min_rating=3).matrix.nnz == 0
 
 
 def test_missing_ratings_may_be_nan() -> None:
@@ -210,11 +210,11 @@ def test_missing_ratings_may_be_nan() -> None:
         pl.DataFrame(ratings),
         pl.DataFrame({"a": [5.0, 1.0], "b": [None, 4.0]}),
     ):
-        found = Interactions.from_ratings(table, at_least=3, missing=math.nan)
+        found = Interactions.from_ratings(table, min_rating=3, missing=math.nan)
         assert found.matrix.toarray().tolist() == [[1, 0], [0, 1]]
-        refuses(partial(Interactions.from_ratings, table, at_least=3), "ratings have NaN, infinite or")
-        refuses(partial(Interactions.from_ratings, table, at_least=3, missing=99), "ratings have NaN")
-    whole = Interactions.from_ratings(np.array([[5, 1]]), at_least=3, missing=math.nan)
+        refuses(partial(Interactions.from_ratings, table, min_rating=3), "ratings have NaN, infinite or")
+        refuses(partial(Interactions.from_ratings, table, min_rating=3, missing=99), "ratings have NaN")
+    whole = Interactions.from_ratings(np.array([[5, 1]]), min_rating=3, missing=math.nan)
     assert whole.matrix.toarray().tolist() == [[1, 0]]
 
 

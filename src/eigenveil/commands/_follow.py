@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["Job", "outputs_in", "require_source", "run", "spare_names"]
 
 _WORDS: Final = in_options(StreamingParams, X="the stream")
-_NO_LEDGER: Final = LastingLedger(path=None, dataset=None, life_epsilon=None, life_delta=None)
+_NO_LEDGER: Final = LastingLedger(path=None, dataset=None, lifetime_epsilon=None, lifetime_delta=None)
 _ADVICE: Final = "Next time, --state FILE keeps them"
 _RAW: Final = "raw data that only you can read"
 

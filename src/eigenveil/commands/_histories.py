@@ -183,7 +183,7 @@ def unread(files: Sequence[Path], reading: Mapping[str, Any], how: TableParams) 
         return []
     return [
         f"columns not read: {', '.join(names)}. To use ratings, name their column with --value and the lowest that "
-        "counts with --at-least"
+        "counts with --min-rating"
     ]
 
 

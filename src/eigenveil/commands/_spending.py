@@ -38,8 +38,8 @@ __all__ = [
 
 _PANEL: Final = "A ledger for all releases about these people"
 _NO_LIFE: Final = (
-    "--life-epsilon is missing: what all releases about {!r} may cost together, for good. Give it once, at the first use, "
-    "such as --life-epsilon 4"
+    "--lifetime-epsilon is missing: what all releases about {!r} may cost together, for good. Give it once, at the first use, "
+    "such as --lifetime-epsilon 4"
 )
 
 LedgerPath: TypeAlias = Annotated[
@@ -64,7 +64,7 @@ Dataset: TypeAlias = Annotated[
 LifeEpsilon: TypeAlias = Annotated[
     float | None,
     option(
-        "--life-epsilon",
+        "--lifetime-epsilon",
         "NUMBER",
         "The most that all releases about these people may ever cost together. Give it at the first use.",
         panel=_PANEL,
@@ -73,9 +73,9 @@ LifeEpsilon: TypeAlias = Annotated[
 LifeDelta: TypeAlias = Annotated[
     float | None,
     option(
-        "--life-delta",
+        "--lifetime-delta",
         "NUMBER",
-        "The delta at which --life-epsilon is counted.",
+        "The delta at which --lifetime-epsilon is counted.",
         none_means="--delta of the first use",
         panel=_PANEL,
     ),
@@ -107,24 +107,28 @@ class LastingLedger:
 
     path: Path | None
     dataset: str | None
-    life_epsilon: float | None
-    life_delta: float | None
+    lifetime_epsilon: float | None
+    lifetime_delta: float | None
 
     def require_sense(self, settings: Mapping[str, Any]) -> None:
         """Refuse what cannot be charged, before a table is read."""
         # These belong to a ledger. Alone they would look as if something had been charged.
-        named = {"--dataset": self.dataset, "--life-epsilon": self.life_epsilon, "--life-delta": self.life_delta}
+        named = {
+            "--dataset": self.dataset,
+            "--lifetime-epsilon": self.lifetime_epsilon,
+            "--lifetime-delta": self.lifetime_delta,
+        }
         explicit = [name for name, value in named.items() if value is not None]
         require(
             self.path is not None or not explicit,
             f"{' and '.join(explicit)} {'is' if len(explicit) == 1 else 'are'} for --ledger. Add --ledger ledger.db",
         )
-        epsilon, delta = self.life_epsilon, self.life_delta
+        epsilon, delta = self.lifetime_epsilon, self.lifetime_delta
         require(
             epsilon is None or 0 < epsilon < math.inf,
-            f"--life-epsilon must be positive and finite, got {epsilon or 0:g}",
+            f"--lifetime-epsilon must be positive and finite, got {epsilon or 0:g}",
         )
-        require(delta is None or 0 < delta < 1, f"--life-delta must lie between 0 and 1, got {delta or 0:g}")
+        require(delta is None or 0 < delta < 1, f"--lifetime-delta must lie between 0 and 1, got {delta or 0:g}")
         require(
             self.path is None or settings["epsilon"] is not None,
             "--ledger keeps what a guarantee costs, and --no-privacy has none. Leave out one of them",
@@ -221,12 +225,12 @@ class LastingLedger:
         if self.path.exists():
             return
         require(
-            self.dataset is not None or self.life_epsilon is not None,
-            f"{self.path} would be a new ledger. Name the people in the table with --dataset, and say with --life-epsilon what "
-            "all releases about them may cost together, for good: such as --dataset patients --life-epsilon 4",
+            self.dataset is not None or self.lifetime_epsilon is not None,
+            f"{self.path} would be a new ledger. Name the people in the table with --dataset, and say with --lifetime-epsilon what "
+            "all releases about them may cost together, for good: such as --dataset patients --lifetime-epsilon 4",
         )
         dataset = resolve_dataset_name(self.path, None, self.dataset, None, role="analyst")
-        require(self.life_epsilon is not None, _NO_LIFE.format(dataset))
+        require(self.lifetime_epsilon is not None, _NO_LIFE.format(dataset))
 
     def _store(self, lasting: "DurableLedger", cost: "Budget") -> "FileStore":
         """The dataset in the ledger, with the budget that it has, or at the first use the one that was given."""
@@ -238,14 +242,14 @@ class LastingLedger:
         assert self.path is not None
         dataset = resolve_dataset_name(self.path, lasting, self.dataset, None, role="analyst")
         existing = lasting.dataset(dataset).life
-        epsilon, delta = self.life_epsilon, self.life_delta
+        epsilon, delta = self.lifetime_epsilon, self.lifetime_delta
         if existing is None:
             require(epsilon is not None, _NO_LIFE.format(dataset))
             assert epsilon is not None
             life = Budget(epsilon, cost.delta if delta is None else delta)
         else:
             life = Budget(existing.epsilon if epsilon is None else epsilon, existing.delta if delta is None else delta)
-            require_fixed(existing, life, dataset, instead="Leave out --life-epsilon and --life-delta")
+            require_fixed(existing, life, dataset, instead="Leave out --lifetime-epsilon and --lifetime-delta")
         return FileStore.over(lasting, dataset, life, _option)
 
     def _require_one_name(self, lasting: "DurableLedger", dataset: str, source: str) -> None:

@@ -49,8 +49,8 @@ def bounds(
     passthrough: common.Passthrough = None,
     ledger: kept.LedgerPath = None,
     dataset: kept.Dataset = None,
-    life_epsilon: kept.LifeEpsilon = None,
-    life_delta: kept.LifeDelta = None,
+    lifetime_epsilon: kept.LifeEpsilon = None,
+    lifetime_delta: kept.LifeDelta = None,
     target: BoundsOutput = None,
     force: common.Force = False,
     as_json: AsJson = False,
@@ -76,7 +76,9 @@ def bounds(
     code 1. The budget is spent even then.
     """
     # Everything that can be refused is refused before the table is read.
-    lasting = kept.LastingLedger(path=ledger, dataset=dataset, life_epsilon=life_epsilon, life_delta=life_delta)
+    lasting = kept.LastingLedger(
+        path=ledger, dataset=dataset, lifetime_epsilon=lifetime_epsilon, lifetime_delta=lifetime_delta
+    )
     lasting.require_sense(settings)
     read = Reading(
         params=reading,

@@ -40,8 +40,8 @@ def fit(
     processes: common.Processes = None,
     ledger: kept.LedgerPath = None,
     dataset: kept.Dataset = None,
-    life_epsilon: kept.LifeEpsilon = None,
-    life_delta: kept.LifeDelta = None,
+    lifetime_epsilon: kept.LifeEpsilon = None,
+    lifetime_delta: kept.LifeDelta = None,
     model: common.Output = Path("model.safetensors"),
     report: common.ReportFile = None,
     force: common.Force = False,
@@ -74,9 +74,11 @@ def fit(
     to one budget that lasts, and refused when that is used up:
 
       eigenveil fit people.csv -k 5 --epsilon 1 --delta 1e-6 \\
-        --ledger ledger.db --dataset patients --life-epsilon 4
+        --ledger ledger.db --dataset patients --lifetime-epsilon 4
     """
-    lasting = kept.LastingLedger(path=ledger, dataset=dataset, life_epsilon=life_epsilon, life_delta=life_delta)
+    lasting = kept.LastingLedger(
+        path=ledger, dataset=dataset, lifetime_epsilon=lifetime_epsilon, lifetime_delta=lifetime_delta
+    )
     lasting.require_sense(settings)
     gaps = settings["missing"] != "refuse"
     # The two places where rows may be that are not in this process.

@@ -66,7 +66,7 @@ def fit(
     the 500 most popular of them are used:
 
       eigenveil recommend fit ratings.parquet -k 16 --epsilon 1 \\
-        --user person --item film --value stars --at-least 4 \\
+        --user person --item film --value stars --min-rating 4 \\
         --items-file catalogue.txt --keep-items 500
 
     Example: three shops and a hub that never sees one shop's sums,

@@ -52,8 +52,8 @@ def spectrum(
     passthrough: common.Passthrough = None,
     ledger: kept.LedgerPath = None,
     dataset: kept.Dataset = None,
-    life_epsilon: kept.LifeEpsilon = None,
-    life_delta: kept.LifeDelta = None,
+    lifetime_epsilon: kept.LifeEpsilon = None,
+    lifetime_delta: kept.LifeDelta = None,
     target: SpectrumOutput = Path("spectrum.json"),
     force: common.Force = False,
 ) -> Answer:
@@ -71,7 +71,9 @@ def spectrum(
     If noise hides all of it, it says so, writes nothing, and exits with
     code 1. The budget is spent even then.
     """
-    lasting = kept.LastingLedger(path=ledger, dataset=dataset, life_epsilon=life_epsilon, life_delta=life_delta)
+    lasting = kept.LastingLedger(
+        path=ledger, dataset=dataset, lifetime_epsilon=lifetime_epsilon, lifetime_delta=lifetime_delta
+    )
     lasting.require_sense(settings)
     read = Reading(
         params=reading,
@@ -235,7 +237,11 @@ class KnownSpectrum:
         self._require_dim(bounds_file.dim, self.bounds)
         bound = float(bounds_file.settings["row_bound"])
         # A file with the spectrum says itself how rows fill the bound.
-        bound_usage = bounds_file.bound_usages.get(bound) if self.guessed and self.params.bound_usage is None else self.params.bound_usage
+        bound_usage = (
+            bounds_file.bound_usages.get(bound)
+            if self.guessed and self.params.bound_usage is None
+            else self.params.bound_usage
+        )
         return replace(self.params, dim=bounds_file.dim, row_bound=bound, bound_usage=bound_usage)
 
     def norms(self) -> "Norms | None":
@@ -339,7 +345,9 @@ class KnownSpectrum:
 
         rows = _whole(Reading(params=self.reading, people=False).table(path).rows, self.params.scale, path)
         try:
-            return Spectrum.of_rows(rows, row_bound=self._clipped_at(rows.shape[1]), bound_usage=self.params.bound_usage)
+            return Spectrum.of_rows(
+                rows, row_bound=self._clipped_at(rows.shape[1]), bound_usage=self.params.bound_usage
+            )
         except ValueError as error:
             raise _in_file(path, error) from error
 
@@ -356,7 +364,11 @@ class KnownSpectrum:
 
         params = self.asked_with_bounds()
         return spectrum_of(
-            Model.load(path), source=path.name, dim=self.params.dim, row_bound=params.row_bound, bound_usage=self.params.bound_usage
+            Model.load(path),
+            source=path.name,
+            dim=self.params.dim,
+            row_bound=params.row_bound,
+            bound_usage=self.params.bound_usage,
         )
 
     def _of_variances(self, variances: Sequence[Any], path: Path, *, spread: float) -> "Spectrum":

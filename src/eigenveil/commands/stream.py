@@ -107,8 +107,8 @@ def stream(
     as_json: AsJson = False,
     ledger: kept.LedgerPath = None,
     dataset: kept.Dataset = None,
-    life_epsilon: kept.LifeEpsilon = None,
-    life_delta: kept.LifeDelta = None,
+    lifetime_epsilon: kept.LifeEpsilon = None,
+    lifetime_delta: kept.LifeDelta = None,
     state: State = None,
     no_state: NoState = False,
     resume: Resume = False,
@@ -159,7 +159,9 @@ def stream(
         gaps=gaps,
     )
     require_source(source, read)
-    lasting = kept.LastingLedger(path=ledger, dataset=dataset, life_epsilon=life_epsilon, life_delta=life_delta)
+    lasting = kept.LastingLedger(
+        path=ledger, dataset=dataset, lifetime_epsilon=lifetime_epsilon, lifetime_delta=lifetime_delta
+    )
     before: Path | None = None
     own: tuple[Path, ...] = ()
     typed: dict[str, Any] = {}
@@ -237,8 +239,8 @@ def _merge(paths: list[Path], context: typer.Context, *, target: Path, state: Pa
         "resume",
         "ledger",
         "dataset",
-        "life_epsilon",
-        "life_delta",
+        "lifetime_epsilon",
+        "lifetime_delta",
     )
     options = [*written_out(context, StreamingParams), *written_out(context, TableParams)]
     options += [f"--{name.replace('_', '-')}" for name in common.was_given(context, own)]

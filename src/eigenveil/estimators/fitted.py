@@ -560,7 +560,9 @@ class FittedPCA(Likelihood, TransformerMixin, BaseEstimator):
         self.noise_floor_ = model.noise_floor
         self.noise_variance_ = float(model.estimator["noise_variance"])
         self.n_above_noise_ = self.model_.n_above_noise
-        self.bound_usage_, self.clipped_fraction_ = (model.settings.get(name) for name in ("bound_usage", "clipped_fraction"))
+        self.bound_usage_, self.clipped_fraction_ = (
+            model.settings.get(name) for name in ("bound_usage", "clipped_fraction")
+        )
         self.observed_fraction_ = observed_in(model.estimator, model.components.shape[1])
         self.warnings_ = model.warnings
         self.n_components_ = len(model.components)

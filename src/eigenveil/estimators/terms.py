@@ -272,7 +272,12 @@ def released_settings(verdict: FitVerdict) -> dict[str, Any]:
     """
     norms = {f"{share:g}": norm for share, norm in zip(BEYOND, verdict.norms or (), strict=False) if norm > 0}
     outliers = None if verdict.outliers is None else verdict.outliers._asdict()
-    settings = {"bound_usage": verdict.bound_usage, "clipped_fraction": verdict.clipped, "norms": norms or None, "outliers": outliers}
+    settings = {
+        "bound_usage": verdict.bound_usage,
+        "clipped_fraction": verdict.clipped,
+        "norms": norms or None,
+        "outliers": outliers,
+    }
     return {name: value for name, value in settings.items() if value is not None}
 
 

@@ -127,7 +127,9 @@ class Released:
         # A noisy number of people may fall below one, or below zero.
         whole = max(self.people, 1.0) * self.radius**2
         bound_usage = max(self.energy, 0.0) / whole
-        return bound_usage, math.hypot(self.trace_noise / whole, bound_usage * self.people_noise / max(self.people, 1.0))
+        return bound_usage, math.hypot(
+            self.trace_noise / whole, bound_usage * self.people_noise / max(self.people, 1.0)
+        )
 
 
 def noise_floor(study: Fit, result: FitResult, plan: MethodPlan, *, sites: int = 1) -> float:

@@ -127,10 +127,10 @@ class Limits:
 class Spending:
     """[budget]: what one study may cost each person, and all studies together, for as long as a dataset is used."""
 
-    life_epsilon: float = param(
+    lifetime_epsilon: float = param(
         "The largest epsilon of all studies on a dataset together.", default=3.0, check=EPSILON_LIMIT.check
     )
-    life_delta: float = param("The delta at which life_epsilon is counted.", default=1e-5, check=DELTA_IN_FILE)
+    lifetime_delta: float = param("The delta at which lifetime_epsilon is counted.", default=1e-5, check=DELTA_IN_FILE)
 
 
 @final
@@ -182,9 +182,10 @@ class Policy:
 
     def __post_init__(self) -> None:
         # One study cannot cost more than all of them: such a policy is a mistake, and is not guessed at.
-        max_epsilon, life = self.limit(EPSILON_LIMIT), self.budget.life_epsilon
+        max_epsilon, life = self.limit(EPSILON_LIMIT), self.budget.lifetime_epsilon
         require(
-            max_epsilon <= life, f"[budget] study_epsilon must be at most life_epsilon, {life:g}, got {max_epsilon:g}"
+            max_epsilon <= life,
+            f"[budget] study_epsilon must be at most lifetime_epsilon, {life:g}, got {max_epsilon:g}",
         )
         # The coordinator names the column in a study. Only the site knows which of its columns tells people apart.
         people, column = self.limits.unit == "person", self.limits.person
@@ -216,7 +217,11 @@ class Policy:
     def life(self) -> Budget | None:
         """What all studies on a dataset may cost together; None if that is unlimited."""
         spending = self.budget
-        return None if math.isinf(spending.life_epsilon) else Budget(spending.life_epsilon, spending.life_delta)
+        return (
+            None
+            if math.isinf(spending.lifetime_epsilon)
+            else Budget(spending.lifetime_epsilon, spending.lifetime_delta)
+        )
 
     @property
     def reply_seconds(self) -> float:
@@ -339,16 +344,16 @@ class Policy:
     def _of_budget(self, study: StudyFile) -> Iterator[str]:
         budget, spending = study.budget, self.budget
         yield from self._of_limits(study, "budget", None)
-        if budget is None and math.isfinite(spending.life_epsilon):
+        if budget is None and math.isfinite(spending.lifetime_epsilon):
             yield (
-                f"[budget] life_epsilon: a study without noise costs more than any epsilon, and the limit is "
-                f"{spending.life_epsilon:g}"
+                f"[budget] lifetime_epsilon: a study without noise costs more than any epsilon, and the limit is "
+                f"{spending.lifetime_epsilon:g}"
             )
         # Compared in mu: two pairs of epsilon and delta have no order of their own.
         if budget is not None and self.life is not None and budget.mu > self.life.mu:
             yield (
-                f"[budget] life_epsilon: the study costs ({budget.epsilon:g}, {budget.delta:g}), more than the "
-                f"({spending.life_epsilon:g}, {spending.life_delta:g}) for all studies on a dataset together"
+                f"[budget] lifetime_epsilon: the study costs ({budget.epsilon:g}, {budget.delta:g}), more than the "
+                f"({spending.lifetime_epsilon:g}, {spending.lifetime_delta:g}) for all studies on a dataset together"
             )
 
     def _of_limits(self, study: StudyFile, section: str, method: str | None) -> Iterator[str]:

@@ -448,7 +448,7 @@ class StudyFile:
         """What it protects: people if it names the column that tells them apart, otherwise rows."""
         person = self.params.person
         if isinstance(self.params, HubStudy) and self.params.streaming:
-            several = self.params.device or self.params.person_slots > 1
+            several = self.params.one_person_per_site or self.params.person_slots > 1
             return PrivacyUnit.of(Neighbours(self.params.neighbours), grouped=several)
         return PrivacyUnit.of(Neighbours(self.params.neighbours), grouped=person is not None, column=person)
 
@@ -521,11 +521,13 @@ def _require_own(topology: str, document: Mapping[str, Any]) -> None:
         shape = f"[[{name}]]" if name in _LISTS else f"[{name}]"
         who = next(other for other, sections in _OWN.items() if name in sections)
         require(
-            name in own or name not in document, f"{shape} is for topology = {who!r}, and [study] topology is {topology!r}"
+            name in own or name not in document,
+            f"{shape} is for topology = {who!r}, and [study] topology is {topology!r}",
         )
         # In a small tree all sites are below the hub, and there are no nodes.
         require(
-            name not in own or name == "node" or name in document, f"{shape} is missing: topology = {topology!r} needs it"
+            name not in own or name == "node" or name in document,
+            f"{shape} is missing: topology = {topology!r} needs it",
         )
 
 

@@ -369,7 +369,11 @@ def guessed_eigenvalues(*, dim: int, people: int) -> Array:
 
 def _fill(bound_usage: float | None) -> float:
     """The fill, or the assumed one."""
-    require_param(bound_usage is None or 0 < bound_usage <= 1, "{bound_usage} must lie in (0, 1], got {@bound_usage}", bound_usage=bound_usage)
+    require_param(
+        bound_usage is None or 0 < bound_usage <= 1,
+        "{bound_usage} must lie in (0, 1], got {@bound_usage}",
+        bound_usage=bound_usage,
+    )
     return _ASSUMED_FILL if bound_usage is None else bound_usage
 
 

@@ -71,8 +71,8 @@ class Interactions:
         return f"Interactions({self.matrix.shape[1]} items)"
 
     @classmethod
-    def from_ratings(cls, ratings: Any, *, at_least: float, missing: float | None = None) -> "Interactions":
-        """Interactions where a rating is at least `at_least`.
+    def from_ratings(cls, ratings: Any, *, min_rating: float, missing: float | None = None) -> "Interactions":
+        """Interactions where a rating is at least `min_rating`.
 
         In a sparse matrix every stored entry is a rating, zeros included. If a user rated an item several times, one
         rating is enough. In an array or a table every number is a rating, except `missing`, the code for "not rated"
@@ -83,18 +83,18 @@ class Interactions:
                [0., 0., 1.]])
         """
         require_param(
-            is_real(at_least) and math.isfinite(at_least),
-            "{at_least} must be a finite number, got {@given}",
-            given=at_least,
+            is_real(min_rating) and math.isfinite(min_rating),
+            "{min_rating} must be a finite number, got {@given}",
+            given=min_rating,
         )
         require_param(
             missing is None or is_real(missing), "{missing} must be None or a number, got {@given}", given=missing
         )
         require_param(
-            missing is not None or at_least > 0 or sp.issparse(ratings),
-            "{missing} is required with {at_least=}, because zeros would count as interactions. Pass the code for "
+            missing is not None or min_rating > 0 or sp.issparse(ratings),
+            "{missing} is required with {min_rating=}, because zeros would count as interactions. Pass the code for "
             "'not rated'",
-            at_least=at_least,
+            min_rating=min_rating,
         )
 
         def reaches(values: Any) -> Any:
@@ -104,7 +104,7 @@ class Interactions:
                 bool((np.isfinite(values) | unrated).all()),
                 "ratings have NaN, infinite or missing entries. If they mean 'not rated', pass that value as missing",
             )
-            return (values >= at_least) & ~unrated
+            return (values >= min_rating) & ~unrated
 
         return cls(_binary(ratings, "ratings", reaches))
 

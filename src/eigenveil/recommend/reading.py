@@ -88,7 +88,7 @@ def read_interactions(path: str | Path, params: InteractionsParams) -> Interacti
         The column that says what.
     value : str or None, default None: value, if there is such a column
         The column of ratings, or of 1 and 0.
-    at_least : float or None, default None
+    min_rating : float or None, default None
         Lines with a smaller value do not count as interactions. Without it a value must be 1, or 0 for none.
     items : list, str, Path or None, default None
         The public list of items: names, or a file with one on each line (a csv may start with the name of the
@@ -115,7 +115,7 @@ def interactions_in(source: Any, params: InteractionsParams, how: FileParams) ->
     path = source if isinstance(source, Path) else Path("the stream")
     require(not isinstance(source, Path) or path.exists(), f"{path} does not exist or is not a file")
     format_ = format_of_histories(source, how)
-    user, item, value, at_least = params.user, params.item, params.value, params.at_least
+    user, item, value, min_rating = params.user, params.item, params.value, params.min_rating
     join_names = None if params.items is None else _listed(params.items, item)
     if not format_.has_names:
         named = (user, item, value) != ("user", "item", None)
@@ -123,7 +123,7 @@ def interactions_in(source: Any, params: InteractionsParams, how: FileParams) ->
             not named,
             f"{format_.word} files have no named columns: leave these options out, or use {_NAMED}",
         )
-        return _read_matrix(path, format_, how, at_least, join_names)
+        return _read_matrix(path, format_, how, min_rating, join_names)
     opened = open_named(source, how)
     names = opened.names
     value = "value" if value is None and "value" in names else value
@@ -132,14 +132,16 @@ def interactions_in(source: Any, params: InteractionsParams, how: FileParams) ->
         len(set(wanted)) == len(wanted),
         f"{{user}}, {{item}} and {{value}} must be different columns, got {verbatim(', '.join(wanted))}",
     )
-    require_param(at_least is None or value is not None, "{at_least} needs a column of values: name it with {value}")
+    require_param(
+        min_rating is None or value is not None, "{min_rating} needs a column of values: name it with {value}"
+    )
     # What stands in the first line of a text or a sheet may be somebody's. Other formats declare their names.
     _require_columns(path, names, wanted, header=format_.has_header)
     table = _lines(opened, user, item, value)
     require(table.num_rows > 0, f"{path} has column names but no rows")
     rows, users = _coded(table[user], user, named=False)
     columns, item_names = _coded(table[item], item, named=True)
-    mask = np.ones(table.num_rows, dtype=bool) if value is None else _kept(table.select([value]), value, at_least)
+    mask = np.ones(table.num_rows, dtype=bool) if value is None else _kept(table.select([value]), value, min_rating)
     if join_names is not None:
         positions = {name: index for index, name in enumerate(join_names)}
         columns = np.array([positions.get(name, -1) for name in item_names], dtype=np.intp)[columns]
@@ -157,7 +159,7 @@ def format_of_histories(source: Any, how: FileParams) -> Format:
 
 
 def _read_matrix(
-    path: Path, format_: Format, how: FileParams, at_least: float | None, items: tuple[str, ...] | None
+    path: Path, format_: Format, how: FileParams, min_rating: float | None, items: tuple[str, ...] | None
 ) -> Interactions:
     require_options(path, how, format_)
     assert format_.rows is not None
@@ -179,8 +181,8 @@ def _read_matrix(
     )
     if items is None:
         require_columns(path, matrix.shape[-1], advice="If that is right, name them with {items}")
-    if at_least is not None:
-        matrix = Interactions.from_ratings(matrix, at_least=at_least).matrix
+    if min_rating is not None:
+        matrix = Interactions.from_ratings(matrix, min_rating=min_rating).matrix
     return Interactions(matrix, None, items)
 
 
@@ -264,20 +266,20 @@ def _coded(column: Any, name: str, *, named: bool) -> tuple[Any, tuple[str, ...]
     return places[codes.indices.to_numpy()], names
 
 
-def _kept(table: Any, value: str, at_least: float | None) -> Any:
+def _kept(table: Any, value: str, min_rating: float | None) -> Any:
     """Which lines are interactions, (lines,), by the one column of `table`."""
     try:
         values = as_numbers(table)[:, 0]
     except ColumnsError:
         # A line without a value is no interaction and no gap: it has to be mended.
         raise ValueError(f"column {value!r} must have no NaN, infinite or missing values") from None
-    if at_least is not None:
-        return values >= at_least
+    if min_rating is not None:
+        return values >= min_rating
     ones = values == 1
     if not bool((ones | (values == 0)).all()):
         text = verbatim(f"column {value!r} must contain 1 for an interaction or 0 for none")
         raise ParameterError(
-            f"{text}. If it contains ratings, set the lowest that counts as an interaction with {{at_least}}"
+            f"{text}. If it contains ratings, set the lowest that counts as an interaction with {{min_rating}}"
         )
     return ones
 

@@ -199,7 +199,7 @@ def _streams(study: "StudyFile", params: HubStudy) -> Iterator[Fact]:
         f"takes part learns {noisy}the components, the mean and the variance along each component. No row leaves the site.",
     )
     length = f"{params.slot_seconds:g} seconds each" if params.slot_rows is None else f"{params.slot_rows} rows each"
-    late = f"and may send it up to {params.window} slots late."
+    late = f"and may send it up to {params.max_lateness} slots late."
     if study.masked:
         late = "under masks. One that comes too late is lost."
     # The guarantee rests on this, and only the site can see to it.
@@ -212,7 +212,7 @@ def _streams(study: "StudyFile", params: HubStudy) -> Iterator[Fact]:
             f"{delay:g} seconds after its end. If its rows take longer, it leaves the study for good."
         )
     yield Fact("Slots", f"{params.slots}, {length}. A site sends one matrix for each, {late}{arrives}")
-    if params.device:
+    if params.one_person_per_site:
         people = "each site is a device of one person, who is in every slot. All of its rows are protected together."
     elif params.person_slots == 1:
         people = "each row is taken for a different person. A person with several rows is protected less than the stated cost."
@@ -423,7 +423,7 @@ def _waiting(study: "StudyFile") -> Fact:
     who = "each peer" if study.topology == "gossip" else "the hub"
     return Fact(
         "Waiting",
-        f"parties have {network.join:g} seconds to join. After that, {who} waits {network.deadline:g} seconds for an "
+        f"parties have {network.join_timeout:g} seconds to join. After that, {who} waits {network.deadline:g} seconds for an "
         f"answer and {again}.",
     )
 

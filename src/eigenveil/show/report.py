@@ -488,7 +488,9 @@ _LABELS: Final = {
     "scale": "scale of columns",
 }
 # Said where they belong, or part of another line.
-_ELSEWHERE: Final = frozenset({"noise_floor", "bound_usage", "clipped_fraction", "norms", "outliers", "bound_from", "scale_from"})
+_ELSEWHERE: Final = frozenset(
+    {"noise_floor", "bound_usage", "clipped_fraction", "norms", "outliers", "bound_from", "scale_from"}
+)
 
 
 def readable_settings(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -54,7 +54,7 @@ _MOST_ROWS: Final = 1 << 28
 class SlotSums(SlotTask[Array], SumTask[SlotState, SlotState]):
     """The matrix of each slot's rows in `domain`, (d + 1 + w, d + 1 + w), over `slots` slots, with w columns for counts.
 
-    A person has at most one row in a slot, and rows in at most `person_slots` slots. With `device`, each site is one person,
+    A person has at most one row in a slot, and rows in at most `person_slots` slots. With `one_person_per_site`, each site is one person,
     who is in every slot: the mean of the slot's matrices counts, however many rows there are. Where a hub adds noise to a sum
     of parts from others, there are at most `grid` of them, rounded so that they add up exactly (`on_grid`).
 
@@ -84,7 +84,7 @@ class SlotSums(SlotTask[Array], SumTask[SlotState, SlotState]):
     slots: int
     person_slots: int = 1
     forget: float = 1.0
-    device: bool = False
+    one_person_per_site: bool = False
     window: int = 0
     grid: int = 0
     series: str = "slots"
@@ -96,11 +96,11 @@ class SlotSums(SlotTask[Array], SumTask[SlotState, SlotState]):
         # Late slots and slots of a device have no number of people of their own that could be added again.
         require(self.gaps is None or not self.gaps.less_half, "slots have plain counts of entries")
         require(
-            not self.device or self.person_slots == self.slots,
+            not self.one_person_per_site or self.person_slots == self.slots,
             f"a device that is a person is in all {self.slots} slots, got person_slots {self.person_slots}",
         )
         require(
-            not self.device or self.neighbours.count_is_public,
+            not self.one_person_per_site or self.neighbours.count_is_public,
             "that a device takes part is public, so neighbours must be zero-out or replace-one where it is a person",
         )
 
@@ -159,7 +159,7 @@ class SlotSums(SlotTask[Array], SumTask[SlotState, SlotState]):
         by_rows = wide.gram_sensitivity(self.neighbours)
         assert wide.unit is not None
         # A device's mean is rounded down, which moves each of (d + 1)^2 entries by less than a unit.
-        by_rows += wide.dim * wide.unit**2 if self.device else 0.0
+        by_rows += wide.dim * wide.unit**2 if self.one_person_per_site else 0.0
         if self.entries == 0:
             return by_rows
         # Rounded up, twice: once for the root, and once for the length.
@@ -370,17 +370,17 @@ class _OpenSums(OpenSlot):
             some = sums[start : start + _STRIP]
             # Whole numbers are divided, before any conversion: the sensitivity counts the unit that this rounds off.
             # A device has the mean of the rows that count.
-            some = some // max(self._kept, 1) if task.device else some
+            some = some // max(self._kept, 1) if task.one_person_per_site else some
             packed[start : start + _STRIP] = some.astype(np.float64) * unit**2
         if task.entries:
-            whole = (self._seen // max(self._rows, 1) if task.device else self._seen) >> _COARSER
+            whole = (self._seen // max(self._rows, 1) if task.one_person_per_site else self._seen) >> _COARSER
             more = task.side - self._wide.dim
             counts = np.zeros((more, task.side))
             counts[:, more:].flat[: task.entries] = whole * (COUNT_UNIT * 2**_COARSER * task.seen)
             packed[: self._counted] = np.concatenate([line[at:] for at, line in enumerate(counts)])
         if task.counts:
             # Exact, where it is public: on the grid the constant is a little shorter.
-            size = 1.0 if task.device else float(round(self._people))
+            size = 1.0 if task.one_person_per_site else float(round(self._people))
             packed[-1] = size * task.constant**2
         # The size would tell how many rows came, so it is zero where that is protected.
         return ClosedSlot(packed, task.domain.dim, self._rows if task.counts else 0)

@@ -38,7 +38,11 @@ def leaving(study: StudyFile) -> dict[str, str]:
         ({"trust": "site"}, "That noise alone keeps the guarantee", "with this site's own noise"),
         ({"trust": "hub"}, "THE HUB WILL LEARN THIS SITE'S OWN SUMS WITHOUT NOISE", "without noise"),
         ({"trust": "both", "epsilon": [5.0, 2.0]}, "The hub adds more noise", "with this site's own noise"),
-        ({"trust": None, "epsilon": None, "delta": None, "no_privacy": True}, "Nobody is protected", "leave without noise"),
+        (
+            {"trust": None, "epsilon": None, "delta": None, "no_privacy": True},
+            "Nobody is protected",
+            "leave without noise",
+        ),
         (
             {"epsilon": None, "delta": None, "no_privacy": True},
             "THE HUB WILL LEARN EXACT SUMS OVER ALL 3 SITES",

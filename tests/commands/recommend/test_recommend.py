@@ -148,7 +148,7 @@ def test_ratings_public_lists_and_private_counts(tmp_path: Path) -> None:
     )
     target = tmp_path / "items.safetensors"
     words = (
-        "--user person --item film --value stars --at-least 4 --keep-items 20 --item-degrees private --normalise both"
+        "--user person --item film --value stars --min-rating 4 --keep-items 20 --item-degrees private --normalise both"
     )
     done = eigenveil(
         "recommend", "fit", source, *PRIVATE, *words.split(), "--items-file", catalogue_in(tmp_path), "-o", target
@@ -449,13 +449,13 @@ def test_histories_are_read_in_every_format(tmp_path: Path) -> None:
     spaces = {}
     for name, (write, words) in written.items():
         write(tmp_path / name)
-        spaces[name] = _space_of(tmp_path, tmp_path / name, *words, "--at-least", 1)
+        spaces[name] = _space_of(tmp_path, tmp_path / name, *words, "--min-rating", 1)
     (tmp_path / "folder").mkdir()
     lines[:50].to_parquet(tmp_path / "folder" / "a.parquet", index=False)
     lines[50:].to_parquet(tmp_path / "folder" / "b.parquet", index=False)
-    spaces["folder"] = _space_of(tmp_path, tmp_path / "folder", "--at-least", 1)
+    spaces["folder"] = _space_of(tmp_path, tmp_path / "folder", "--min-rating", 1)
     piped = (tmp_path / "a.csv").read_bytes()
-    spaces["-"] = _space_of(tmp_path, "-", "--format", "csv", "--at-least", 1, given=piped)
+    spaces["-"] = _space_of(tmp_path, "-", "--format", "csv", "--min-rating", 1, given=piped)
     np.save(tmp_path / "h.npy", played.astype(float))
     dump_svmlight_file(played.astype(float), np.zeros(60), str(tmp_path / "i.svm"))
     for name, words in (("h.npy", ()), ("i.svm", ("--features", "6"))):
@@ -467,7 +467,7 @@ def test_histories_are_read_in_every_format(tmp_path: Path) -> None:
     top = ("recommend", "top", tmp_path / "items.safetensors", "--who", "3", "--from")
     assert eigenveil(*top, tmp_path / "i.svm", "--features", 6).exit_code == 0
     lines[::3].to_csv(tmp_path / "train.csv", index=False, sep=";", decimal=",")
-    how = ("--decimal", ",", "--at-least", 1, "--no-privacy", "-k", 2)
+    how = ("--decimal", ",", "--min-rating", 1, "--no-privacy", "-k", 2)
     assert eigenveil("recommend", "evaluate", tmp_path / "train.csv", "--test", tmp_path / "b.csv", *how).exit_code == 0
     assert "--format is missing" in refusal(
         "recommend", "fit", "-", "-k", 2, "--no-privacy", "-o", tmp_path / "x.safetensors"

@@ -58,7 +58,7 @@ from eigenveil.commands import app
 app(prog_name="eigenveil")
 """
 PRIVATE = ("-k", "2", "--epsilon", "1", "--delta", "1e-6", "--row-bound", "12")
-CHARGED = ("--ledger", "ledger.db", "--dataset", "people", "--life-epsilon", "1")
+CHARGED = ("--ledger", "ledger.db", "--dataset", "people", "--lifetime-epsilon", "1")
 WAYS = {
     "sync": (*PRIVATE, "--sync-every", "400"),
     "block": (*PRIVATE, "--publish", "block", "--block-size", "300"),
@@ -324,7 +324,7 @@ def test_a_full_disk_names_the_file_and_claims_no_model(
 def test_a_state_that_cannot_be_written_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, state, ledger = written(tmp_path, "csv"), tmp_path / "own.state", tmp_path / "ledger.db"
     command = ("stream", source, *WAYS["sync"], "--state", state, "-o", tmp_path / "model.safetensors")
-    charged = ("--ledger", ledger, "--dataset", "people", "--life-epsilon", 1)
+    charged = ("--ledger", ledger, "--dataset", "people", "--lifetime-epsilon", 1)
     write = Path.write_bytes
 
     def writing(path: Path, data: bytes) -> int:

@@ -121,6 +121,6 @@ def test_a_hopeless_budget_is_said_before_it_is_spent_where_the_file_has_a_count
 def test_a_file_that_cannot_be_read_leaves_no_trace_in_a_ledger(tmp_path: Path, target: Path) -> None:
     source, ledger = tmp_path / "people.parquet", tmp_path / "ledger.db"
     source.write_bytes(b"PAR1 and no more")
-    charged = ("--ledger", ledger, "--dataset", "people", "--life-epsilon", 2)
+    charged = ("--ledger", ledger, "--dataset", "people", "--lifetime-epsilon", 2)
     assert "cannot be read as parquet" in refusal("stream", source, "-k", 2, *PRIVATE, "-o", target, *charged)
     assert files_in(tmp_path) == {source.name}

@@ -127,7 +127,7 @@ def test_ctrl_c_at_a_silent_pipe_loses_nothing(tmp_path: Path, terms: tuple[obje
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_moves_a_private_stream_into_its_state(tmp_path: Path, number: int) -> None:
     state, target, ledger = (tmp_path / name for name in ("stream.state", "model.safetensors", "ledger.db"))
-    charged = ("--ledger", ledger, "--dataset", "people", "--life-epsilon", 2)
+    charged = ("--ledger", ledger, "--dataset", "people", "--lifetime-epsilon", 2)
     with watched(*CSV, "-k", 2, *PRIVATE, "--sync-every", 400, "-o", target, "--state", state, *charged) as stream:
         stream.give(as_csv(rows()[:450]))
         stream.wait_for(r"rows\s+450\s")
@@ -154,7 +154,7 @@ def test_a_signal_moves_a_private_stream_into_its_state(tmp_path: Path, number: 
 
 def test_ctrl_c_without_a_state_releases_nothing_and_says_so(tmp_path: Path) -> None:
     ledger = tmp_path / "ledger.db"
-    charged = ("--ledger", ledger, "--dataset", "people", "--life-epsilon", 2)
+    charged = ("--ledger", ledger, "--dataset", "people", "--lifetime-epsilon", 2)
     with watched(*ARROW, "-k", 2, *PRIVATE, "-o", tmp_path / "model.safetensors", "--no-state", *charged) as stream:
         # Without the mark of its end, which is eight bytes.
         stream.give(as_arrow_stream(rows(), 100)[:-8])

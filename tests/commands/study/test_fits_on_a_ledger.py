@@ -17,7 +17,7 @@ from eigenveil.ledger.durable import DatasetState, DurableLedger
 
 IN_OPTIONS = FILL_PUBLICLY.replace("{missing=counts}", "--missing counts")
 
-LIFE = ("--dataset", "people", "--life-epsilon", "1.6", "--life-delta", "1e-6")
+LIFE = ("--dataset", "people", "--lifetime-epsilon", "1.6", "--lifetime-delta", "1e-6")
 
 
 def fit(table: Path, ledger: Path, *more: object, name: str = "model") -> Any:
@@ -90,24 +90,28 @@ def test_another_kind_is_refused_and_leaves_no_trace(table: Path, tmp_path: Path
     before = ledger.read_bytes()
     assert "Such costs cannot be added up" in refused(table, ledger, "--neighbours", "zero-out")
     assert "Such costs cannot be added up" in refused(table, ledger, "--person", "salt")
-    assert "was fixed before" in refused(table, ledger, "--life-epsilon", 9)
+    assert "was fixed before" in refused(table, ledger, "--lifetime-epsilon", 9)
     for other in ("People", "others"):
-        assert "second budget" in refused(table, ledger, "--dataset", other, "--life-epsilon", 9)
+        assert "second budget" in refused(table, ledger, "--dataset", other, "--lifetime-epsilon", 9)
     assert ledger.read_bytes() == before
 
 
 def test_what_is_needed_at_the_first_use(table: Path, tmp_path: Path) -> None:
     ledger = tmp_path / "ledger.db"
-    assert "--dataset is missing" in refused(table, ledger, "--life-epsilon", 2)
+    assert "--dataset is missing" in refused(table, ledger, "--lifetime-epsilon", 2)
     assert not ledger.exists()
-    assert "--life-epsilon is missing" in refused(table, ledger, "--dataset", "people")
+    assert "--lifetime-epsilon is missing" in refused(table, ledger, "--dataset", "people")
     assert "is for --ledger" in refusal("fit", table, "-k", 2, *PRIVATE, "--dataset", "people")
     assert "protects nobody" in refused(table, ledger, *LIFE, "--seed", 1)
     line = refusal("fit", table, "-k", 2, "--no-privacy", "--ledger", ledger, *LIFE)
     assert "--no-privacy has none" in line
     for wrong in ("0", "nan", "inf"):
-        assert "--life-epsilon must be positive" in refused(table, ledger, "--dataset", "a", "--life-epsilon", wrong)
-    assert "--life-delta must lie" in refused(table, ledger, "--dataset", "a", "--life-epsilon", 1, "--life-delta", 1)
+        assert "--lifetime-epsilon must be positive" in refused(
+            table, ledger, "--dataset", "a", "--lifetime-epsilon", wrong
+        )
+    assert "--lifetime-delta must lie" in refused(
+        table, ledger, "--dataset", "a", "--lifetime-epsilon", 1, "--lifetime-delta", 1
+    )
 
 
 def test_a_table_that_cannot_be_read_leaves_no_ledger(tmp_path: Path) -> None:

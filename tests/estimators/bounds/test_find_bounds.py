@@ -260,7 +260,7 @@ def test_the_guarantee_says_who_and_what_and_that_a_seed_undoes_it() -> None:
 
 
 def test_rows_beyond_the_range_or_all_at_the_origin_have_no_bound() -> None:
-    far = find_bounds(normal(), epsilon=0.5, delta=1e-6, within=(1e-9, 0.5), random_state=0)
+    far = find_bounds(normal(), epsilon=0.5, delta=1e-6, search_range=(1e-9, 0.5), random_state=0)
     assert "too many rows have a norm above" in far.note
     flat = find_bounds(np.zeros((3000, 3)), epsilon=0.5, delta=1e-6, random_state=0)
     assert "smallest norm in the search" in flat.note

@@ -24,7 +24,7 @@ def captured(components: Array) -> float:
     return float(np.trace(components @ covariance @ components.T) / best)
 
 
-def within(pca: Any) -> bool:
+def search_range(pca: Any) -> bool:
     norms = np.linalg.norm(ROWS - ROWS.mean(axis=0), axis=1)
     bound = pca.model_.settings["row_bound"]
     return bool(np.quantile(norms, 0.05) < bound < np.quantile(norms, 0.995))
@@ -36,7 +36,7 @@ def within(pca: Any) -> bool:
 def test_one_table_needs_no_bound(choices: dict[str, Any]) -> None:
     pca: Any = PrivatePCA(**(BUDGET | {"n_components": 2} | choices)).fit(ROWS)
     assert captured(pca.components_) > 0.99
-    assert within(pca)
+    assert search_range(pca)
     assert pca.model_.settings["bound_from"] == "found privately"
     assert pca.ledger_.spent_mu == pytest.approx(pca.ledger_.budget.mu, rel=1e-9)
     assert pca.ledger_.spent_mu <= pca.ledger_.budget.mu * (1 + 1e-12)
@@ -46,7 +46,7 @@ def test_one_table_needs_no_bound(choices: dict[str, Any]) -> None:
 
 def test_people_with_several_rows_and_sparse_rows_are_searched_as_they_are() -> None:
     people = np.arange(len(ROWS)) // 2
-    assert within(PrivatePCA(2, **BUDGET, person=people).fit(ROWS))
+    assert search_range(PrivatePCA(2, **BUDGET, person=people).fit(ROWS))
     thin = sp.random_array((6000, 300), density=0.01, rng=np.random.default_rng(2), format="csr") * 7
     pca = PrivatePCA(2, **BUDGET).fit(thin)
     norms = sp.linalg.norm(thin - 0.0 * thin, axis=1)
@@ -95,7 +95,7 @@ def test_sites_find_a_bound_together(choices: dict[str, Any]) -> None:
     assert "components" not in {done.stage for done in pca.transcript_[:steps]}
     if steps == 4:
         assert captured(pca.components_) > 0.98
-        assert within(pca)
+        assert search_range(pca)
     for ledger in pca.ledgers_.values():
         assert ledger.spent_mu <= ledger.budget.mu * (1 + 1e-9)
 
@@ -114,7 +114,7 @@ def test_one_site_is_one_table() -> None:
 def test_peers_find_a_bound_without_a_hub(noise: Any, method: Any) -> None:
     pca = GossipPCA(2, **BUDGET, graph="complete", noise=noise, method=method, restarts=1).fit(SITES)
     assert captured(pca.components_) > 0.98
-    assert within(pca)
+    assert search_range(pca)
     for ledger in pca.ledgers_.values():
         assert ledger.spent_mu <= ledger.budget.mu * (1 + 1e-9)
 
@@ -144,7 +144,7 @@ def test_a_stream_finds_its_bound_in_the_first_block(choices: dict[str, Any]) ->
     assert pca.model_.settings["bound_from"] == "found privately"
     if "center" not in choices:
         assert captured(pca.components_) > 0.98
-        assert within(pca)
+        assert search_range(pca)
     assert pca.ledger_.spent_mu <= pca.ledger_.budget.mu * (1 + 1e-12)
 
 
@@ -166,7 +166,7 @@ FAR = ROWS + 1e8 * RNG.choice([-1, 1], 6)
 def test_a_stream_far_from_zero_waits_until_it_has_found_its_mean(choices: dict[str, Any], tmp_path: Path) -> None:
     pca: Any = StreamingPCA(2, **BUDGET, **choices).fit(FAR)
     assert captured(pca.components_) > 0.98
-    assert within(pca)
+    assert search_range(pca)
     # In batches, with a stop while it waits: the same noise, so the same answer.
     first: Any = StreamingPCA(2, **BUDGET, **choices).partial_fit(FAR[:700])
     assert first.searching_ and first._stream.covered == 0

@@ -38,10 +38,10 @@ def test_columns_in_any_units_count_alike(method: Any) -> None:
     model: Model = pca.model_
     assert model.scale is not None
     # Released variances make units precise, but for what clipping takes off. Products have rougher ones.
-    within = (0.7, 1.2) if method == "covariance" else (0.5, 2.0)
+    search_range = (0.7, 1.2) if method == "covariance" else (0.5, 2.0)
     ratio = model.scale / ROWS.std(axis=0)
-    assert within[0] < ratio.min()
-    assert ratio.max() < within[1]
+    assert search_range[0] < ratio.min()
+    assert ratio.max() < search_range[1]
     assert np.abs((model.mean - ROWS.mean(axis=0)) / ROWS.std(axis=0)).max() < 0.3
     assert model.settings["row_bound"] == pytest.approx(np.sqrt(6))
     assert model.settings["scale_from"] == "found privately"

@@ -86,7 +86,7 @@ def test_forgetting_follows_a_drift_and_adapting_follows_the_spectrum() -> None:
 
 @pytest.mark.parametrize("trust", ["site", "hub", "masked"])
 @pytest.mark.parametrize(
-    "more", [{"neighbours": "add-remove"}, {}, {"neighbours": "replace-one"}, {"device": True}], ids=str
+    "more", [{"neighbours": "add-remove"}, {}, {"neighbours": "replace-one"}, {"one_person_per_site": True}], ids=str
 )
 @pytest.mark.filterwarnings("ignore::eigenveil.errors.ParameterWarning")
 def test_a_site_without_rows_takes_part_like_any_other(trust: Any, more: dict[str, Any]) -> None:
@@ -130,7 +130,7 @@ def test_rows_far_from_the_origin_are_all_clipped_and_the_bound_is_not_called_la
 
 @pytest.mark.filterwarnings("ignore:Nothing stands out")
 def test_a_device_is_one_person_in_every_slot() -> None:
-    stream = FederatedStream(1, **PRIVATE, slots=4, device=True)
+    stream = FederatedStream(1, **PRIVATE, slots=4, one_person_per_site=True)
     for number in range(4):
         stream.partial_fit(slot_of(number))
     assert len(stream.ledgers_["hub"].charges) == 4

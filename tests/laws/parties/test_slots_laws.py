@@ -38,7 +38,9 @@ def test_a_device_moves_a_slot_by_no_more_than_is_stated(
     seed: int, size: float, other: float, neighbours: Neighbours, radius: float
 ) -> None:
     rng = np.random.default_rng(seed)
-    task = SlotSums(domain=Domain(dim=4, radius=radius), neighbours=neighbours, slots=3, person_slots=3, device=True)
+    task = SlotSums(
+        domain=Domain(dim=4, radius=radius), neighbours=neighbours, slots=3, person_slots=3, one_person_per_site=True
+    )
     rows = person(4, rng, size, int(rng.integers(1, 30)))
     if neighbours is Neighbours.ZERO_OUT:
         instead = np.zeros((int(rng.integers(1, 30)), 4))
@@ -69,7 +71,7 @@ def test_gaps_of_one_person_move_a_slot_by_no_more_than_is_stated(
         neighbours=neighbours,
         slots=3,
         person_slots=3 if device else 1,
-        device=device,
+        one_person_per_site=device,
     )
     count = int(rng.integers(1, 30)) if device else 1
 

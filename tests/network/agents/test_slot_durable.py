@@ -99,7 +99,7 @@ class World:
             ledger=lambda: parties.ledgers.get(name),
             study=STUDY,
             above="hub",
-            window=self.spec.window,
+            window=self.spec.max_lateness,
             limits=limits_for("site", SIZE, [*NAMES, "hub"], masked),
             questions=200,
             whole=None if at_site else Charge("the whole study", budget.mu),
@@ -140,7 +140,7 @@ class World:
 
 @pytest.mark.parametrize("kind", ["noise at sites", "noise at the hub"])
 def test_on_disk_it_is_the_run_in_one_process_to_the_last_bit_whatever_is_stopped(kind: str, tmp_path: Path) -> None:
-    spec = replace(SPECS[kind], window=2)
+    spec = replace(SPECS[kind], max_lateness=2)
     away = {1: NAMES[:2], 2: NAMES[3:4]}
     plain = run(spec, away=away)
     every: tuple[dict[str, Any], ...] = (
@@ -178,7 +178,7 @@ def state_bytes(state: Any) -> bytes:
 def test_a_hub_that_is_stopped_after_any_slot_shows_the_same_answer_while_sites_are_late(
     kind: str, tmp_path: Path
 ) -> None:
-    spec = replace(SPECS[kind], window=2)
+    spec = replace(SPECS[kind], max_lateness=2)
     away = {slot: NAMES[slot : slot + 2] for slot in range(SLOTS)}
     plain, world = SlotSimulation(spec, faults=None), World(tmp_path, spec)
     for slot in range(SLOTS):

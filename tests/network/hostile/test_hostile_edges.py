@@ -108,7 +108,7 @@ hub = ["{hub}"]
 "site 2" = "{two}"
 [budget]
 study_epsilon = 5.0
-life_epsilon = 5.0
+lifetime_epsilon = 5.0
 """
 
 
@@ -169,7 +169,7 @@ REFUSALS: dict[str, tuple[dict[str, Any], Callable[[str], str], list[str]]] = {
             "[limits] method",
             "[limits] trust",
             "[budget] study_epsilon",
-            "[budget] life_epsilon",
+            "[budget] lifetime_epsilon",
             "[limits] rows",
         ],
     ),

@@ -35,9 +35,9 @@ BASE = SlotSpec(
     scale=None,
     center=True,
     slots=SLOTS,
-    window=12,
+    max_lateness=12,
     person_slots=1,
-    device=False,
+    one_person_per_site=False,
     forget=0.9,
     adapt=None,
     fanout=None,
@@ -103,7 +103,7 @@ def test_lost_late_repeated_and_reordered_parts_are_counted_once(kind: str, seed
 
 @pytest.mark.parametrize("kind", SPECS)
 def test_a_site_that_is_away_is_counted_later_within_the_window_and_missing_after_it(kind: str) -> None:
-    spec = replace(SPECS[kind], window=1)
+    spec = replace(SPECS[kind], max_lateness=1)
     late = run(spec, away={0: NAMES[:1], 1: (), 2: NAMES[1:2], 3: NAMES[1:2]})
     assert late.hub.missing(0) == ()
     assert late.hub.missing(2) == NAMES[1:2]
@@ -126,7 +126,7 @@ def until(spec: SlotSpec, slots: int, away: tuple[str, ...] = ()) -> SlotSimulat
 
 @pytest.mark.parametrize("kind", SPECS)
 def test_with_forgetting_a_slot_that_lacks_late_sites_counts_as_if_they_were_there(kind: str) -> None:
-    spec = replace(SPECS[kind], window=1, forget=0.5)
+    spec = replace(SPECS[kind], max_lateness=1, forget=0.5)
     clean, late = until(spec, 4), until(spec, 4, NAMES[:2])
     assert len(late.hub.counted(3)) == 4
     assert late.hub.state.parts == pytest.approx(clean.hub.state.parts)
@@ -147,7 +147,7 @@ def test_with_forgetting_a_slot_that_lacks_late_sites_counts_as_if_they_were_the
 
 
 def test_how_far_a_slot_is_scaled_up() -> None:
-    spec = replace(SPECS["noise at sites"], window=1, forget=0.5)
+    spec = replace(SPECS["noise at sites"], max_lateness=1, forget=0.5)
     before, each = 6 * (1 / 4 + 1 / 16 + 1 / 64), 6.0
     # One early site does not stand for five others.
     assert until(spec, 4, NAMES[:5]).hub.state.parts == pytest.approx(before + 2)
@@ -169,11 +169,11 @@ def test_how_far_a_slot_is_scaled_up() -> None:
 def test_a_hub_keeps_no_more_apart_than_fits_into_a_snapshot(dim: int, private: bool, apart: int) -> None:
     spec = replace(BASE, dim=dim, budget=BASE.budget if private else None)
     assert (spec.apart, replace(spec, forget=1.0).apart, replace(spec, trust="masked").apart) == (apart, 0, 0)
-    assert replace(spec, dim=4, window=2).apart == 2
+    assert replace(spec, dim=4, max_lateness=2).apart == 2
 
 
 def test_late_parts_of_slots_that_are_no_longer_kept_apart_count_at_their_age() -> None:
-    spec = replace(BASE, slots=12, window=11)
+    spec = replace(BASE, slots=12, max_lateness=11)
     away = dict.fromkeys(range(10), NAMES[:2])
     clean, late = run(spec), run(spec, away=away)
     assert spec.apart == 8
@@ -210,7 +210,7 @@ def test_the_order_of_slots_does_not_matter_to_sums() -> None:
 
 
 def member_with(slots: int, **more: Any) -> Any:
-    parties = SlotParties(replace(BASE, window=1, **more), roster={})
+    parties = SlotParties(replace(BASE, max_lateness=1, **more), roster={})
     member = parties.member(NAMES[0])
     for slot in range(slots):
         filled = parties.task.open()
@@ -339,7 +339,7 @@ def test_without_a_clock_a_slot_that_nobody_has_closed_does_not_pass() -> None:
     assert hub.newest == 1
 
 
-COUNTED = replace(BASE, clock=False, size=9, window=1)
+COUNTED = replace(BASE, clock=False, size=9, max_lateness=1)
 
 
 def test_a_hub_ends_when_no_source_can_fill_a_slot() -> None:

@@ -126,7 +126,7 @@ def find_column_bounds(X: Any, params: FindColumnBounds) -> ColumnBoundsResult:
     tails.
 
     Entries are measured from the public `origin` of their column (zero unless given), in units of the public `scale`.
-    Distances are resolved in steps of 9% `within` a range of sizes, and a range extends to the outer ends of its
+    Distances are resolved in steps of 9% `search_range` a range of sizes, and a range extends to the outer ends of its
     steps. So for a column far from zero, such as years, an origin in its middle gives a finer range. One release
     serves all columns, with sqrt(d) times the noise of one. Everything else is as in `find_bounds`.
 
@@ -181,7 +181,7 @@ def find_column_bounds(X: Any, params: FindColumnBounds) -> ColumnBoundsResult:
     origin : float, list, array or None, default None: zero
         Where to look for the mean of rows, and what entries of columns are measured from: one number, or one per
         column. For a column far from zero, such as years, a number in its middle makes the range finer.
-    within : (low, high) or None, default None: 1e-9 to 1e12, for columns 1e-6 to 1e9
+    search_range : (low, high) or None, default None: 1e-9 to 1e12, for columns 1e-6 to 1e9
         The range of norms to search, in units of the scale. A wider range costs a little more noise.
     ledger : Ledger or None, default None
         Shared by several fits on the same people, so that their costs add up against one budget.
@@ -193,7 +193,7 @@ def find_column_bounds(X: Any, params: FindColumnBounds) -> ColumnBoundsResult:
     >>> found.low.round(1).tolist(), found.high.round(1).tolist()
     ([-2.0, 41.5], [2.2, 166.0])
     """
-    cells = signed_cells(*(params.within or _WITHIN), per_doubling=_PER_DOUBLING)
+    cells = signed_cells(*(params.search_range or _WITHIN), per_doubling=_PER_DOUBLING)
     release = SmallRelease.of(X, params)
     dim, near = release.dim, release.neighbours
     require_param(

@@ -218,7 +218,7 @@ def find_bounds(X: Any, params: FindBounds) -> BoundsResult:
     that mean. If that mean is poor, the last two steps are repeated. If `center` is numbers or None, norms are taken
     around those numbers or zero, in one release.
 
-    `scale` are public units, as for a fit. Norms are resolved in steps of 4.4% `within` a public range, and a bound
+    `scale` are public units, as for a fit. Norms are resolved in steps of 4.4% `search_range` a public range, and a bound
     is the upper end of its step.
 
     `epsilon` and `delta` are the budget of all of this. A fit on the same people spends more: pass the same `ledger`
@@ -278,7 +278,7 @@ def find_bounds(X: Any, params: FindBounds) -> BoundsResult:
     origin : float, list, array or None, default None: zero
         Where to look for the mean of rows, and what entries of columns are measured from: one number, or one per
         column. For a column far from zero, such as years, a number in its middle makes the range finer.
-    within : (low, high) or None, default None: 1e-9 to 1e12, for columns 1e-6 to 1e9
+    search_range : (low, high) or None, default None: 1e-9 to 1e12, for columns 1e-6 to 1e9
         The range of norms to search, in units of the scale. A wider range costs a little more noise.
     center : "private", list, array or None, default 'private'
         private: find the mean first, out of the same budget, because a fit clips rows around it. center=None: norms
@@ -294,7 +294,7 @@ def find_bounds(X: Any, params: FindBounds) -> BoundsResult:
     >>> print(round(found.row_bound, 2), found.center.round().tolist())   # the 0.95 quantile is 3.08
     3.22 [20.0, 20.0, 20.0, 20.0]
     """
-    cells = norm_cells(*(params.within or _WITHIN), per_doubling=PER_DOUBLING)
+    cells = norm_cells(*(params.search_range or _WITHIN), per_doubling=PER_DOUBLING)
     release = SmallRelease.of(X, params)
     public = place_of(release, params)
     where = center_of(params.center, release.dim)
@@ -399,10 +399,10 @@ class _Search:
         edge = _read(tails, widely).edge
         # How many people the noise would hide in the norms of a second pass.
         hidden = SURE * float(tails.error.max()) * math.sqrt(third / (left - _AGAIN))
-        within = 0.0 if edge is None else float(self.cells.edges[edge])
-        poor = edge is not None and doubt > _DOUBT * within and not self._too_far(center, within)
+        search_range = 0.0 if edge is None else float(self.cells.edges[edge])
+        poor = edge is not None and doubt > _DOUBT * search_range and not self._too_far(center, search_range)
         if poor and hidden <= _HIDDEN * tails.people:
-            _, center, doubt = self._mean(center, within, tails.people, share=_AGAIN, label="mean, once more")
+            _, center, doubt = self._mean(center, search_range, tails.people, share=_AGAIN, label="mean, once more")
             left -= _AGAIN
             last = self.norms(center, share=left, label="norms around the mean, once more")
             released, share = last, left

@@ -186,7 +186,7 @@ def slot_guarantee(parties: SlotParties, charges: tuple[Charge, ...], *, apart: 
             size=spec.size,
             # How many rows a device has in a slot is its own affair: their mean counts.
             # Of rows with gaps only those that came are counted, however many are complete.
-            counted=spec.neighbours.count_is_public and not spec.device,
+            counted=spec.neighbours.count_is_public and not spec.one_person_per_site,
             explicit=explicit,
             gaps=None if spec.gaps is None else spec.gaps.rule,
             delay=spec.delay,

@@ -105,7 +105,7 @@ class SlotParties:
             hub=self.above[name],
             task=self.task,
             mechanism=lambda slot: self._site_mechanism(name, slot),
-            window=self.spec.window,
+            window=self.spec.max_lateness,
             **more,
         )
 
@@ -170,7 +170,7 @@ class SlotParties:
             self.layout.below[name],
             lambda slot, often: through(self.hub_mechanism(slot, often)),
             terms=self._patience(name),
-            window=self.spec.window,
+            window=self.spec.max_lateness,
             apart=self.spec.apart,
             clock=self.spec.clock,
             noise=self.noise,

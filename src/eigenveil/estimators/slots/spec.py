@@ -47,9 +47,9 @@ class SlotSpec:
     scale: Array | None
     center: bool
     slots: int
-    window: int
+    max_lateness: int
     person_slots: int
-    device: bool
+    one_person_per_site: bool
     forget: float
     adapt: EnergyBounds | None
     fanout: int | None
@@ -67,7 +67,7 @@ class SlotSpec:
     @property
     def protects(self) -> Person:
         """Who is protected."""
-        return Person(source="slots", grouped=self.device, max_parts=self.person_slots)
+        return Person(source="slots", grouped=self.one_person_per_site, max_parts=self.person_slots)
 
     @property
     def unit(self) -> PrivacyUnit:
@@ -89,7 +89,7 @@ class SlotSpec:
             return 0
         task = self.task()
         each = task.side**2 if isinstance(task, SlotSums) else self.dim * (2 * self.width + 1)
-        return min(self.window, _APART, _NUMBERS // each)
+        return min(self.max_lateness, _APART, _NUMBERS // each)
 
     def task(self) -> SlotSums | SlotSketches:
         """What is computed: sums with noise, and sketches without."""
@@ -103,9 +103,9 @@ class SlotSpec:
             slots=self.slots,
             person_slots=self.person_slots,
             forget=self.forget,
-            device=self.device,
+            one_person_per_site=self.one_person_per_site,
             # Sites close their slots in order. A hub folds a late slot after a later one.
-            window=self.window if self.trust == "hub" else 0,
+            window=self.max_lateness if self.trust == "hub" else 0,
             # Lying sites could raise a sum and lower it again, so that its rounding tells of one person (decision 8).
             grid=len(self.names) if self.trust == "hub" else 0,
         )
@@ -149,10 +149,10 @@ def slot_spec(
         scale=_per_column("scale", params.scale, dim),
         center=params.center is not None,
         slots=params.slots,
-        window=params.window,
+        max_lateness=params.max_lateness,
         # The person of a device is in every slot, so the budget must last for all of them.
-        person_slots=params.slots if params.device else params.person_slots,
-        device=params.device,
+        person_slots=params.slots if params.one_person_per_site else params.person_slots,
+        one_person_per_site=params.one_person_per_site,
         forget=params.forget,
         adapt=None if params.adapt is None else EnergyBounds(*params.adapt),
         fanout=params.fanout if params.topology == "tree" else None,
@@ -193,19 +193,21 @@ def _require_sense(params: SlotStreamParams, *, private: bool, clock: bool) -> N
         "would begin elsewhere",
     )
     require_param(
-        not params.device or params.neighbours != "add-remove",
-        "{neighbours} must be zero-out or replace-one with {device}: that a device takes part is public",
+        not params.one_person_per_site or params.neighbours != "add-remove",
+        "{neighbours} must be zero-out or replace-one with {one_person_per_site}: that a device takes part is public",
     )
     require_param(
-        not params.device or params.person_slots == 1,
-        "{person_slots} has no effect with {device}, whose person is in every slot. Leave it out",
+        not params.one_person_per_site or params.person_slots == 1,
+        "{person_slots} has no effect with {one_person_per_site}, whose person is in every slot. Leave it out",
     )
     require_param(
-        params.device or params.person_slots <= params.slots,
+        params.one_person_per_site or params.person_slots <= params.slots,
         "{person_slots} must be at most {slots}, got {@value}",
         value=params.person_slots,
     )
-    require_param(private or not params.device, "{device} is for a private stream. Leave it out")
+    require_param(
+        private or not params.one_person_per_site, "{one_person_per_site} is for a private stream. Leave it out"
+    )
     require_param(
         private or params.missing not in ("counts", "groups"),
         "{missing=} needs {epsilon}: without noise sites send sketches, which cannot be divided by counts. Use {missing=drop} "

@@ -50,12 +50,12 @@ class FederatedStream(PartiesLedger, ColumnsParams, SlotStreamParams, FittedPCA)
         replace-one. The last two declare the number of rows in each slot public. add-remove is for slots of a clock.
     slots : int
         How many slots there are, a public horizon. A slot is a stretch of every site's stream.
-    window : int, default 2
+    max_lateness : int, default 2
         How many slots later a site may still send a slot that it missed. After that it is missing from the slot.
         Under masks a late part is lost at once.
     person_slots : int, default 1
         The largest number of slots in which one person has a row. One row in each.
-    device : bool, default False
+    one_person_per_site : bool, default False
         Each site is a device of one person, who is in every slot. The mean over a slot's rows counts, and all of them
         are protected together.
     forget : float, default 1.0

@@ -373,7 +373,7 @@ def current_line(agent: SlotHubAgent) -> str:
     """The current answer as one line of JSON, from released and public numbers alone."""
     hub, spec, model = agent.durable.party, agent.parties.spec, agent.model()
     newest = hub.last
-    late = () if agent.study.masked else range(max(0, newest - spec.window), newest)
+    late = () if agent.study.masked else range(max(0, newest - spec.max_lateness), newest)
     facts: dict[str, Any] = {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "study": agent.study.name,

@@ -125,7 +125,7 @@ class SlotSiteAgent(Holder):
                     ends = WatchedEnds(source.source, self._notes, rule, slot=start.slot)
                 # Of a device all rows of a slot count as one.
                 spec = self.parties.spec
-                several = spec.person_slots > 1 and not spec.device
+                several = spec.person_slots > 1 and not spec.one_person_per_site
                 follower = Follower(source, rule, start=start, ends=ends, several=several)
                 # Left last: until its thread has ended, the party may still read what was noted.
                 with ExitStack() as watching:
@@ -167,7 +167,7 @@ class SlotSiteAgent(Holder):
             ledger=lambda: self.parties.ledgers.get(name),
             study=self.study.digest,
             above=self.above,
-            window=spec.window,
+            window=spec.max_lateness,
             limits=self.limits,
             whole=whole,
             questions=max_messages,
@@ -313,7 +313,7 @@ class _Slots:
     ) -> None:
         self._durable, self._follower, self._task, self._say = durable, follower, parties.task, say
         self._filled = self._task.open()
-        self._ahead = parties.spec.window + 1
+        self._ahead = parties.spec.max_lateness + 1
         # Fewer rows at a time where they are wide: their text takes several times their memory.
         self._most_rows = min(_MOST_ROWS, max(1, _NUMBERS // parties.spec.dim))
         # A slot was closed or left out since somebody last unset this.

@@ -149,7 +149,7 @@ class ColumnBoundsParams(Units, SmallReleaseParams):
         metavar="NUMBERS",
         none_means="zero",
     )
-    within: tuple[float, float] | None = param(
+    search_range: tuple[float, float] | None = param(
         "The range of norms to search, in units of the scale. A wider range costs a little more noise.",
         default=None,
         type_text="(low, high) or None",

@@ -28,7 +28,7 @@ class ReadingParams:
         metavar="COLUMN",
         none_means="value, if there is such a column",
     )
-    at_least: float | None = param(
+    min_rating: float | None = param(
         "Lines with a smaller value do not count as interactions.",
         details="Without it a value must be 1, or 0 for none.",
         default=None,

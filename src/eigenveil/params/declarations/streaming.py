@@ -250,7 +250,7 @@ class SlotParams:
         check=Integer(min=1, max=LARGEST_COUNT),
         metavar="NUMBER",
     )
-    window: int = param(
+    max_lateness: int = param(
         "How many slots later a site may still send a slot that it missed. After that it is missing from the slot. Under masks a "
         "late part is lost at once.",
         # A site that restarts is back within a slot or two, and the hub keeps what it needs for each open slot.
@@ -266,7 +266,7 @@ class SlotParams:
         metavar="NUMBER",
         panel="Privacy",
     )
-    device: bool = param(
+    one_person_per_site: bool = param(
         "Each site is a device of one person, who is in every slot. The mean over a slot's rows counts, and all of them are "
         "protected together.",
         default=False,

@@ -172,9 +172,9 @@ class StreamStudy:
         surfaces=_WRITTEN,
     )
     # Quiet, so that a study of tables, which has these at their defaults, does not mention streams.
-    window: int = redeclare(SlotParams, "window", omit_if_default=True, surfaces=_WRITTEN, panel=_STREAMS)
+    max_lateness: int = redeclare(SlotParams, "max_lateness", omit_if_default=True, surfaces=_WRITTEN, panel=_STREAMS)
     person_slots: int = redeclare(SlotParams, "person_slots", surfaces=_WRITTEN, panel=_STREAMS)
-    device: bool = redeclare(SlotParams, "device", surfaces=_WRITTEN, panel=_STREAMS)
+    one_person_per_site: bool = redeclare(SlotParams, "one_person_per_site", surfaces=_WRITTEN, panel=_STREAMS)
     forget: float = redeclare(SlotParams, "forget", omit_if_default=True, surfaces=_WRITTEN, panel=_STREAMS)
     adapt: tuple[float, float] | None = redeclare(SlotParams, "adapt", surfaces=_WRITTEN, panel=_STREAMS)
 
@@ -193,9 +193,7 @@ class HubStudy(StudyTerms, StreamStudy, FederatedParams):
 class PeerStudy(StudyTerms, GossipParams):
     """The parameters of a study between peers."""
 
-    topology: Literal["gossip"] = param(
-        "gossip: peers talk to their neighbours, without a hub.", metavar="WHICH"
-    )
+    topology: Literal["gossip"] = param("gossip: peers talk to their neighbours, without a hub.", metavar="WHICH")
     graph: Any = redeclare(
         GossipParams,
         "graph",
