@@ -90,7 +90,7 @@ def fit_entry(make: Callable[[], Any]) -> str:
             lines.append(f"{name} {digest(numbers, bits=False)} bits {digest(numbers, bits=True)}")
     lines += [
         f"{name} {_shown(getattr(fitted, name))}"
-        for name in (*_TEXTS, "why")
+        for name in (*_TEXTS, "note")
         if getattr(fitted, name, None) is not None
     ]
     if hasattr(fitted, "model_"):

@@ -324,7 +324,11 @@ def streams(rng: np.random.Generator, relation: str, rule: str, grouped: bool, d
             return pca.sync() if more["publish"] == "sync" else pca
 
         return fit
-    more |= {"trust": some(rng, "hub", "site", "masked"), "slots": SITES, "one_person_per_site": bool(rng.random() < 0.3)}
+    more |= {
+        "trust": some(rng, "hub", "site", "masked"),
+        "slots": SITES,
+        "one_person_per_site": bool(rng.random() < 0.3),
+    }
     if more["one_person_per_site"] or rule in ("counts", "groups"):
         more["one_person_per_site"] = False
 

@@ -226,8 +226,9 @@ class LastingLedger:
             return
         require(
             self.dataset is not None or self.lifetime_epsilon is not None,
-            f"{self.path} would be a new ledger. Name the people in the table with --dataset, and say with --lifetime-epsilon what "
-            "all releases about them may cost together, for good: such as --dataset patients --lifetime-epsilon 4",
+            f"{self.path} would be a new ledger. Name the people in the table with --dataset, and say with "
+            "--lifetime-epsilon what all releases about them may cost together, for good: such as "
+            "--dataset patients --lifetime-epsilon 4",
         )
         dataset = resolve_dataset_name(self.path, None, self.dataset, None, role="analyst")
         require(self.lifetime_epsilon is not None, _NO_LIFE.format(dataset))

@@ -69,11 +69,11 @@ _LEVEL: Final = 0.99
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class FitVerdict:
-    """What can be said of a fit: its noise floor, in Gram units, its fill, and its warnings.
+    """What can be said of a fit: its noise floor, in Gram units, its bound usage, and its warnings.
 
-    The `bound_usage` is the released mean squared norm of the clipped rows over the squared row bound, None if rows had no bound. About
-    `clipped` of the people have rows beyond it, None if norms were not released; `norms` and `outliers` are as in `Center`. The
-    first `n_before_fit` of the warnings were given before the fit.
+    The `bound_usage` is the released mean squared norm of the clipped rows over the squared row bound, None if rows had no
+    bound. About `clipped` of the people have rows beyond it, None if norms were not released; `norms` and `outliers` are as in
+    `Center`. The first `n_before_fit` of the warnings were given before the fit.
     """
 
     noise_floor: float = 0.0
@@ -297,28 +297,29 @@ def _warned(
     low, high = bound_usage - _CLEAR * noise, bound_usage + _CLEAR * noise
     if is_given and not boxed and (low > _CLIPPED or (high >= 1 and low > _OFTEN)):
         yield ParameterWarning(
-            f"Nearly every row was clipped (bound usage {bound_usage:.2f}): the row bound {fit.radius:g} is below typical row norms. The "
-            f"components describe directions only. Refit with {private}a larger {{row_bound}}. If all rows have this norm by "
-            "design, nothing is wrong."
+            f"Nearly every row was clipped (bound usage {bound_usage:.2f}): the row bound {fit.radius:g} is below typical row "
+            f"norms. The components describe directions only. Refit with {private}a larger {{row_bound}}. If all rows "
+            "have this norm by design, nothing is wrong."
         )
     elif fit.scaled == "private" and low > _CLIPPED:
         # In units that fit, rows of few norms fill two thirds of the bound or so.
         yield ParameterWarning(
-            f"Nearly every row was clipped (bound usage {bound_usage:.2f}): the units that were found do not fit the rows. Refit with a larger "
-            "{epsilon}, or give public numbers as {scale} and {origin}."
+            f"Nearly every row was clipped (bound usage {bound_usage:.2f}): the units that were found do not fit the rows. Refit "
+            "with a larger {epsilon}, or give public numbers as {scale} and {origin}."
         )
     times = 1 / math.sqrt(high) if high > 0 else math.inf
     # Far from the rows, hardly any of what they have in common counts as variance.
     large = not fit.at_edge and times > (_TEN_TIMES if fit.above.any() else _FOUR_TIMES)
     if boxed and large:
         yield ParameterWarning(
-            f"The column bounds allow rows at least {times:.0f} times as long as the typical one (bound usage {bound_usage:.2g}), and the "
-            "noise grows with the square. Refit with narrower {column_bounds}, or leave them out and a bound is found privately."
+            f"The column bounds allow rows at least {times:.0f} times as long as the typical one (bound usage "
+            f"{bound_usage:.2g}), and the noise grows with the square. Refit with narrower {{column_bounds}}, or leave them "
+            "out and a bound is found privately."
         )
     elif is_given and large:
         yield ParameterWarning(
-            f"The row bound {fit.radius:g} is at least {times:.0f} times the typical row norm (bound usage {bound_usage:.2g}), and the noise "
-            f"grows with its square. Refit with {private}a smaller {{row_bound}}."
+            f"The row bound {fit.radius:g} is at least {times:.0f} times the typical row norm (bound usage "
+            f"{bound_usage:.2g}), and the noise grows with its square. Refit with {private}a smaller {{row_bound}}."
         )
     searched = settings.get("row_bound") == "private" and fit.scaled != "private" and not boxed
     if fit.at_edge and not searched:

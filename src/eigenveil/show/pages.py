@@ -441,7 +441,8 @@ def _about_noise(part: ComponentsPart) -> Iterator[str]:
     elif part.mean or part.shares:
         yield "Variances are in squared units of the columns, so columns with large numbers weigh more."
     if part.clipped_fraction is not None:
-        yield f"Clipped share: about {part.clipped_fraction:.0%} of people had rows beyond the row bound, which were shortened to it."
+        share = f"{part.clipped_fraction:.0%}"
+        yield f"Clipped share: about {share} of people had rows beyond the row bound, which were shortened to it."
     elif part.bound_usage is not None:
         yield "Clipped share: not released. Counting the clipped rows would take a part of the budget."
     if part.taken is not None and part.unseen is not None:
@@ -453,8 +454,8 @@ def _about_noise(part: ComponentsPart) -> Iterator[str]:
         )
     if part.bound_usage is not None:
         yield (
-            f"Bound usage: {part.bound_usage:.2g}. This is the mean squared norm of the clipped rows over the squared row bound. Near "
-            "0, the bound is larger than needed and the noise is too. Near 1, nearly every row was clipped."
+            f"Bound usage: {part.bound_usage:.2g}. This is the mean squared norm of the clipped rows over the squared row bound. "
+            "Near 0, the bound is larger than needed and the noise is too. Near 1, nearly every row was clipped."
         )
 
 

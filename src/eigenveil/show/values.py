@@ -53,8 +53,8 @@ class ComponentsPart:
 
     Without `columns` the table had no names. Without `shares` nobody released the variance in all directions, which is `total`.
     The `intervals` are empty where none is known for this method. A `noise_floor` of zero means that no noise was added, unless
-    `floor_known` is false. `bound_usage` is the bound usage, and `clipped_fraction` the clipped share. `mean` and `scale`, (d,), are what was
-    subtracted from the columns, and what they were divided by; empty where nothing was.
+    `floor_known` is false. `mean` and `scale`, (d,), are what was subtracted from the columns, and what they were divided by;
+    empty where nothing was.
     """
 
     columns: tuple[str, ...] | None

@@ -54,9 +54,10 @@ _MOST_ROWS: Final = 1 << 28
 class SlotSums(SlotTask[Array], SumTask[SlotState, SlotState]):
     """The matrix of each slot's rows in `domain`, (d + 1 + w, d + 1 + w), over `slots` slots, with w columns for counts.
 
-    A person has at most one row in a slot, and rows in at most `person_slots` slots. With `one_person_per_site`, each site is one person,
-    who is in every slot: the mean of the slot's matrices counts, however many rows there are. Where a hub adds noise to a sum
-    of parts from others, there are at most `grid` of them, rounded so that they add up exactly (`on_grid`).
+    A person has at most one row in a slot, and rows in at most `person_slots` slots. With `one_person_per_site`,
+    each site is one person, who is in every slot: the mean of the slot's matrices counts, however many rows there are.
+    Where a hub adds noise to a sum of parts from others, there are at most `grid` of them, rounded so that they add up
+    exactly (`on_grid`).
 
     Sensitivity: with R^2 = B^2 + g^2, that of a Gram matrix of rows of norm R. Proof. ||u||^2 = |x|^2 + g^2 <= R^2, so adding
     or removing u u^T moves the matrix by at most R^2. A blanked row is (0, g), or nothing; against x it moves the matrix by

@@ -1,4 +1,4 @@
-"""`person`, `column_bounds` and `clipped_fraction_` of a stream: whose rows count, what is clipped, and what a state keeps of it."""
+"""`person`, `column_bounds` and `clipped_fraction_` of a stream: whose rows count, and what a state keeps."""
 
 from pathlib import Path
 from typing import Any

@@ -196,7 +196,12 @@ def _slots(
 
     def released(tosses: NDArray[np.bool_], seed: int | None) -> list[Array]:
         tap = Tap()
-        settings: dict[str, Any] = {"one_person_per_site": device, "trust": trust, "random_state": seed, "faults": tap.faults()}
+        settings: dict[str, Any] = {
+            "one_person_per_site": device,
+            "trust": trust,
+            "random_state": seed,
+            "faults": tap.faults(),
+        }
         stream = FederatedStream(
             _DIM, epsilon=budget.epsilon, delta=budget.delta, row_bound=1.0, center=None, slots=slots, **settings
         )

@@ -137,7 +137,8 @@ class BoundsResult:
             yield "   bound  people clipped      noise   fill"
         for case in self.candidates:
             mark = "  <-" if case.bound == self.row_bound else ""
-            yield f"{case.bound:>8.4g}  {case.clipped:>6.1%} +- {case.error:<6.1%} {case.noise:>6.2f}x  {case.bound_usage:>5.2f}{mark}"
+            clipped = f"{case.clipped:>6.1%} +- {case.error:<6.1%}"
+            yield f"{case.bound:>8.4g}  {clipped} {case.noise:>6.2f}x  {case.bound_usage:>5.2f}{mark}"
         yield self.guarantee.headline + ("" if self.guarantee.epsilon is None else ".")
 
 

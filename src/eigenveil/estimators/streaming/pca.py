@@ -168,7 +168,9 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
     ----------
     components_, mean_, singular_values_, explained_variance_, explained_variance_ratio_, n_components_, n_samples_seen_
         As in scikit-learn's IncrementalPCA: of all rows so far or, in a private stream, of the last release.
-    subspace_, guarantee_, ledger_, plan_, model_, noise_floor_, n_above_noise_, noise_variance_, bound_usage_, clipped_fraction_, warnings_
+    subspace_, guarantee_, ledger_, plan_, model_, noise_floor_, n_above_noise_, noise_variance_
+        As in `PrivatePCA`.
+    bound_usage_, clipped_fraction_, warnings_
         As in `PrivatePCA`.
     searching_ : bool
         Whether a private stream waits for more rows before its first release, because the mean lies too far out to be found in
