@@ -1,7 +1,9 @@
 """Parameters are declared once: declarations make sense, and what is derived from them is current."""
 
 import dataclasses
+import inspect
 import pickle
+from dataclasses import MISSING
 from string import Formatter
 from typing import Any
 
@@ -30,7 +32,7 @@ from eigenveil.params.declare import (
     parameters,
     validate_params,
 )
-from eigenveil.params.docs import DOCUMENTED, current, pages
+from eigenveil.params.docs import DOCUMENTED, _found, current, pages
 from eigenveil.params.values import InvalidValue, center_from
 
 # What must be given, besides the number of components and epsilon.
@@ -68,6 +70,24 @@ def first(kind: Any) -> tuple[int, ...]:
 def test_docstrings_are_current(name: str) -> None:
     path, text, wanted = current(name)
     assert text == wanted, f"{path}: run python -m eigenveil.params.docs"
+
+
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_a_signature_in_the_source_is_what_is_declared(name: str) -> None:
+    documented = _found(name)
+    keywords = list(inspect.signature(documented).parameters.values())
+    if not isinstance(documented, type):
+        # The first argument is the data.
+        keywords = keywords[1:]
+    kind = getattr(documented, "parameters", documented)
+    assert "__init__" in vars(documented) or not isinstance(documented, type)
+    assert [keyword.name for keyword in keywords] == list(declared(kind))
+    for keyword, entry in zip(keywords, declared(kind).values(), strict=True):
+        assert (keyword.default is inspect.Parameter.empty) == (entry.default is MISSING)
+        assert entry.default is MISSING or keyword.default == entry.default
+        assert keyword.kind is (
+            inspect.Parameter.KEYWORD_ONLY if entry.name != "n_components" else inspect.Parameter.POSITIONAL_OR_KEYWORD
+        )
 
 
 def test_tables_of_parameters_in_the_docs_are_current() -> None:

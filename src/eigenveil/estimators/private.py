@@ -3,7 +3,7 @@
 import math
 import warnings
 from dataclasses import dataclass, field, replace
-from typing import Any, final
+from typing import Any, Literal, final
 
 import numpy as np
 from numpy.random import Generator
@@ -26,6 +26,7 @@ from eigenveil.linalg import Array, Subspace
 from eigenveil.methods import TaskContext
 from eigenveil.params.declarations.private import PrivateParams
 from eigenveil.params.declare import parameters, validate_params
+from eigenveil.params.values import Numbers, Vector
 from eigenveil.plan.choose import DIVIDED, Plan, predict
 from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, GuaranteeFacts, OneHolder, Person, PublishedNoise
 from eigenveil.privacy.guarantee import Guarantee
@@ -379,6 +380,61 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
     >>> pca.transform(rows).shape
     (2000, 1)
     """
+
+    def __init__(
+        self,
+        n_components: int | float | None,
+        *,
+        epsilon: float | None,
+        delta: float | None = None,
+        row_bound: float | Literal["private"] | None = "private",
+        column_bounds: Any = None,
+        center: Literal["private"] | Vector | None = "private",
+        origin: Numbers | None = None,
+        mean_bound: float | None = None,
+        scale: Literal["private"] | Numbers | None = None,
+        quantile: float | None = None,
+        missing: Literal["refuse", "counts", "groups", "drop", "fill"] = "refuse",
+        missing_groups: Any = None,
+        missing_fill: Any = None,
+        random_state: Any = None,
+        neighbours: Literal["add-remove", "zero-out", "replace-one"] = "add-remove",
+        person: Any = None,
+        whiten: bool = False,
+        columns: Any = None,
+        drop: Any = None,
+        one_hot: Any = None,
+        method: str = "auto",
+        oversample: int | None = None,
+        rounds: int | None = None,
+        calibration: Literal["exact", "paper"] = "exact",
+        ledger: Ledger | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.epsilon = epsilon
+        self.delta = delta
+        self.row_bound = row_bound
+        self.column_bounds = column_bounds
+        self.center = center
+        self.origin = origin
+        self.mean_bound = mean_bound
+        self.scale = scale
+        self.quantile = quantile
+        self.missing = missing
+        self.missing_groups = missing_groups
+        self.missing_fill = missing_fill
+        self.random_state = random_state
+        self.neighbours = neighbours
+        self.person = person
+        self.whiten = whiten
+        self.columns = columns
+        self.drop = drop
+        self.one_hot = one_hot
+        self.method = method
+        self.oversample = oversample
+        self.rounds = rounds
+        self.calibration = calibration
+        self.ledger = ledger
 
     @ignore_float_errors
     def fit(self, X: Any, y: Any = None) -> "PrivatePCA":

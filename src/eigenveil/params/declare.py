@@ -14,18 +14,15 @@ import shlex
 import textwrap
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, replace
-from functools import cache, cached_property, wraps
+from functools import cache, cached_property
 from importlib import import_module
 from types import MappingProxyType, NoneType, UnionType
 from typing import (
     Any,
-    Concatenate,
     Final,
     Literal,
-    ParamSpec,
     TypeVar,
     Union,
-    cast,
     dataclass_transform,
     get_args,
     get_origin,
@@ -47,6 +44,7 @@ __all__ = [
     "help_of",
     "in_options",
     "in_study",
+    "keywords_in",
     "merge_params",
     "option_help",
     "param",
@@ -55,20 +53,16 @@ __all__ = [
     "redeclare",
     "refusal",
     "registered",
+    "takes",
     "toml_value",
     "validate_params",
-    "with_params",
 ]
 
 Value = TypeVar("Value")
 
 Kind = TypeVar("Kind")
 
-Data = TypeVar("Data")
-
-Found = TypeVar("Found")
-
-Given = ParamSpec("Given")
+Act = TypeVar("Act", bound=Callable[..., Any])
 
 _EVERYWHERE: Final = frozenset({"python", "cli", "study"})
 
@@ -370,34 +364,19 @@ def refusal(entry: Declared, expected: InvalidValue, value: Any) -> ParameterErr
     return ParameterError(f"{{{entry.name}}}{where} must be {expected}, got {{@given}}", given=actual)
 
 
-def with_params(
-    params: Callable[Given, Kind],
-) -> Callable[[Callable[[Data, Kind], Found]], Callable[Concatenate[Data, Given], Found]]:
-    """Make a function of data and checked `params` one of data and keywords.
+def takes(kind: type) -> Callable[[Act], Act]:
+    """Note which class declares the keywords of a function. Its signature and its docs are generated from that class."""
 
-    Type checkers and editors see the keywords through the constructor of `params`, and `help` sees them in the signature.
-    """
-    kind = cast("type[Kind]", params)
+    def noted(act: Act) -> Act:
+        vars(act).update(parameters=kind)
+        return act
 
-    def made(act: Callable[[Data, Kind], Found]) -> Callable[Concatenate[Data, Given], Found]:
-        written = inspect.signature(act)
-        first = next(iter(written.parameters.values()))
-        signature = written.replace(parameters=[first, *inspect.signature(kind).parameters.values()])
+    return noted
 
-        @wraps(act)
-        def run(*args: Any, **kwargs: Any) -> Found:
-            try:
-                arguments = signature.bind(*args, **kwargs).arguments
-            except TypeError as error:
-                # Bound here, because the constructor's error would name a class that the caller has never seen.
-                raise TypeError(f"{act.__name__}(): {error}") from None
-            data = arguments.pop(first.name)
-            return act(data, validate_params(kind, kind(**arguments)))
 
-        vars(run).update(__signature__=signature, parameters=kind)
-        return cast("Callable[Concatenate[Data, Given], Found]", run)
-
-    return made
+def keywords_in(arguments: Mapping[str, Any], kind: type[Kind]) -> Kind:
+    """The keywords among the `arguments` of a function that `takes` a `kind`, checked."""
+    return validate_params(kind, kind(**{name: arguments[name] for name in declared(kind)}))
 
 
 def flag(entry: Declared) -> str:

@@ -1,4 +1,4 @@
-"""Writes the Parameters sections of docstrings into the source, because editors show source and run no code.
+"""Writes constructors and the Parameters sections of docstrings into the source, because editors show source and run no code.
 
 It also writes docs/study-keys.md, the keys of study files and policies. In other pages it writes tables of options between
 `<!-- options PlanParams: people dim -->` and `<!-- end of options -->`. All parameters of an estimator or function go between
@@ -8,13 +8,15 @@ out of date. A test names what that is.
 
 import importlib
 import inspect
+import json
 import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import MISSING
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from types import NoneType, UnionType
+from typing import Any, Final, Literal, Union, get_args, get_origin
 
 from eigenveil.errors import in_python
 from eigenveil.params.declare import Declared, declared, flag, help_of, in_options, option_help, parameters_section
@@ -37,6 +39,12 @@ DOCUMENTED: Final = (
 )
 # Up to the next heading. A section at the end of a docstring does not match, and `current` refuses it.
 _SECTION: Final = re.compile(r"    Parameters\n    -{10}\n.*?(?=\n\n    \w+\n    -{4,}\n)", re.DOTALL)
+
+# A constructor, and the keywords of a function after its first argument.
+_CONSTRUCTOR: Final = re.compile(
+    r"    def __init__\(\n        self,\n.*?\n    \) -> None:\n(?:        self\.\w+ = \w+\n)*", re.DOTALL
+)
+_KEYWORDS: Final = re.compile(r"(\ndef \w+\(\n    [^\n]*,\n).*?(\) -> )", re.DOTALL)
 
 _OPTIONS: Final = re.compile(r"(<!-- options (\w+\.\w+): ([\w ]+) -->\n).*?(?=<!-- end of options -->)", re.DOTALL)
 
@@ -149,10 +157,41 @@ def _keys_page() -> str:
     return "\n".join([_KEYS_HEAD, *tables])
 
 
+def _signature(cls: type, *, indent: int) -> str:
+    """The parameters of `cls` in a signature, one on each line."""
+    lines, fields = [], cls.__dataclass_fields__  # type: ignore[attr-defined]
+    for name, entry in declared(cls).items():
+        if fields[name].kw_only and "*," not in lines:
+            lines.append("*,")
+        # Text in double quotes, as the formatter writes it.
+        value = json.dumps(entry.default) if isinstance(entry.default, str) else repr(entry.default)
+        lines.append(f"{name}: {_annotation(entry.type)}{'' if entry.default is MISSING else f' = {value}'},")
+    return "".join(f"{' ' * indent}{line}\n" for line in lines)
+
+
+def _annotation(kind: Any) -> str:
+    """A type as the source has it.
+
+    >>> from eigenveil.params.values import Numbers
+    >>> _annotation(Literal["private"] | Numbers | None), _annotation(tuple[float, float])
+    ('Literal["private"] | Numbers | None', 'tuple[float, float]')
+    """
+    if kind is NoneType:
+        return "None"
+    parts, origin = get_args(kind), get_origin(kind)
+    if origin is Literal:
+        return f"Literal[{', '.join(map(json.dumps, parts))}]"
+    if origin in (Union, UnionType):
+        text = " | ".join(map(_annotation, parts))
+        return text.replace("Sequence[float] | HasArray", "Vector").replace("float | Vector", "Numbers")
+    name = str(getattr(kind, "__name__", kind))
+    return f"{name}[{', '.join(map(_annotation, parts))}]" if parts else name
+
+
 def current(name: str) -> tuple[Path, str, str]:
     """The file of a class or function, its text, and its text by the current declarations."""
     own, documented = name.partition(":")[2], _found(name)
-    # Unwrapped, because `with_params` wraps functions in `declare.py`.
+    # Unwrapped, because decorators in other files wrap functions.
     path = Path(inspect.getfile(inspect.unwrap(documented)))
     text = path.read_text(encoding="utf-8")
     # From the class on: the file may have other sections of this name before it.
@@ -162,6 +201,20 @@ def current(name: str) -> tuple[Path, str, str]:
     rest, n_replaced = _SECTION.subn(lambda _: section, text[start:], count=1)
     if not n_replaced:
         raise ValueError(f"{path}: {own} has no section for its parameters, followed by another section")
+    if isinstance(documented, type):
+        # It only assigns, as scikit-learn requires.
+        assignments = "".join(f"        self.{name} = {name}\n" for name in declared(documented))
+        constructor = (
+            f"    def __init__(\n        self,\n{_signature(documented, indent=8)}    ) -> None:\n{assignments}"
+        )
+        rest, n_replaced = _CONSTRUCTOR.subn(lambda _: constructor, rest, count=1)
+    else:
+        keywords = _signature(documented.parameters, indent=4)
+        rest, n_replaced = _KEYWORDS.subn(lambda match: f"{match[1]}{keywords}{match[2]}", rest, count=1)
+    if not n_replaced:
+        raise ValueError(
+            f"{path}: {own} does not show its parameters. Give it a signature with one parameter on each line"
+        )
     return path, text, text[:start] + rest
 
 

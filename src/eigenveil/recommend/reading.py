@@ -37,7 +37,7 @@ from eigenveil.estimators.checks import is_real
 from eigenveil.estimators.reading import column_names
 from eigenveil.linalg import Array
 from eigenveil.params.declarations.recommend import InteractionsParams
-from eigenveil.params.declare import with_params
+from eigenveil.params.declare import keywords_in, takes
 from eigenveil.recommend.interactions import (
     Interactions,
     checked_interactions,
@@ -71,8 +71,16 @@ _AT_ONCE = 1 << 16
 _WHOLE_NUMBER = re.compile("0|-?[1-9][0-9]{0,99}")
 
 
-@with_params(InteractionsParams)
-def read_interactions(path: str | Path, params: InteractionsParams) -> Interactions:
+@takes(InteractionsParams)
+def read_interactions(
+    path: str | Path,
+    *,
+    user: str = "user",
+    item: str = "item",
+    value: str | None = None,
+    min_rating: float | None = None,
+    items: Sequence[str | int] | str | Path | None = None,
+) -> Interactions:
     """Interactions from a csv, Parquet, Arrow, xlsx or jsonl file with a line for each, or a scipy sparse matrix in npz.
 
     Users and items are text or whole numbers, and become names. A repeated line counts once. Users and items are
@@ -107,7 +115,7 @@ def read_interactions(path: str | Path, params: InteractionsParams) -> Interacti
     >>> plays.users, plays.matrix.toarray().tolist()
     (('ann', 'bob'), [[1.0, 0.0, 0.0], [1.0, 1.0, 0.0]])
     """
-    return interactions_in(Path(path), params, FileParams())
+    return interactions_in(Path(path), keywords_in(locals(), InteractionsParams), FileParams())
 
 
 def interactions_in(source: Any, params: InteractionsParams, how: FileParams) -> Interactions:

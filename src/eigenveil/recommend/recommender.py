@@ -5,7 +5,7 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, final
+from typing import Any, Final, Literal, final
 
 import numpy as np
 import scipy.sparse as sp
@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from eigenveil.core.accounting import Budget
+from eigenveil.core.ledger import Ledger
 from eigenveil.core.rows import Rows, ignore_float_errors
 from eigenveil.core.unit import Neighbours
 from eigenveil.errors import (
@@ -35,7 +36,7 @@ from eigenveil.methods import method_of
 from eigenveil.params.declarations.groups import HERE
 from eigenveil.params.declarations.recommend import RecommenderParams
 from eigenveil.params.declare import param, parameters, validate_params
-from eigenveil.params.values import instance_of
+from eigenveil.params.values import Numbers, instance_of
 from eigenveil.protocols.star.rounds import Terms
 from eigenveil.recommend.item_fit import FoundItems, ItemFit, recommender_guarantee, users_of
 from eigenveil.recommend.item_space import ItemSpace
@@ -156,6 +157,51 @@ class PrivateRecommender(PartiesLedger, RecommenderParams, BaseEstimator):
     >>> recommender.guarantee_.unit
     'each user, with their whole history'
     """
+
+    def __init__(
+        self,
+        n_components: int,
+        *,
+        epsilon: float | None,
+        delta: float | None = None,
+        random_state: Any = None,
+        unit: Literal["user", "item"] = "user",
+        neighbours: Literal["zero-out", "add-remove", "replace-one"] = "zero-out",
+        users_at_least: int | None = None,
+        trust: Literal["hub", "site", "masked"] = "hub",
+        survivors: int | float | None = None,
+        colluders: int = 1,
+        quorum: int | float | None = None,
+        items: Sequence[Any] | int | None = None,
+        min_degree: int = 1,
+        item_degrees: Literal["private"] | Numbers | None = None,
+        normalise: Literal["filter", "both"] = "filter",
+        method: Literal["auto", "covariance", "power"] = "auto",
+        history: float | None = None,
+        on_noise: Literal["raise", "warn"] = "raise",
+        ledger: Ledger | None = None,
+        faults: Faults | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.epsilon = epsilon
+        self.delta = delta
+        self.random_state = random_state
+        self.unit = unit
+        self.neighbours = neighbours
+        self.users_at_least = users_at_least
+        self.trust = trust
+        self.survivors = survivors
+        self.colluders = colluders
+        self.quorum = quorum
+        self.items = items
+        self.min_degree = min_degree
+        self.item_degrees = item_degrees
+        self.normalise = normalise
+        self.method = method
+        self.history = history
+        self.on_noise = on_noise
+        self.ledger = ledger
+        self.faults = faults
 
     faults: Faults | None = param(
         "What a simulated network does to messages.",

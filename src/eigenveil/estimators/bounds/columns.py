@@ -7,7 +7,7 @@ One person is in every column, so d columns cost sqrt(d) times the noise of one.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, final
+from typing import Any, Final, Literal, final
 
 import numpy as np
 
@@ -21,7 +21,8 @@ from eigenveil.estimators.bounds.release import AskedOfRows, SmallRelease
 from eigenveil.estimators.bounds.rows import SURE, place_of
 from eigenveil.linalg import Array
 from eigenveil.params.declarations.private import ColumnBoundsParams
-from eigenveil.params.declare import parameters, with_params
+from eigenveil.params.declare import keywords_in, parameters, takes
+from eigenveil.params.values import Numbers
 from eigenveil.privacy.facts import COLUMN_TAILS, TableRows
 from eigenveil.privacy.guarantee import Guarantee
 from eigenveil.tasks.levels import TailCounts, read_tails, signed_cells
@@ -119,9 +120,28 @@ class FindColumnBounds(AskedOfRows, ColumnBoundsParams):
     """The parameters of `find_column_bounds`."""
 
 
-@with_params(FindColumnBounds)
+@takes(FindColumnBounds)
 @ignore_float_errors
-def find_column_bounds(X: Any, params: FindColumnBounds) -> ColumnBoundsResult:
+def find_column_bounds(
+    X: Any,
+    *,
+    epsilon: float | None,
+    delta: float | None = None,
+    random_state: Any = None,
+    neighbours: Literal["add-remove", "zero-out", "replace-one"] = "add-remove",
+    person: Any = None,
+    columns: Any = None,
+    drop: Any = None,
+    one_hot: Any = None,
+    missing: Literal["refuse", "counts", "groups", "drop", "fill"] = "refuse",
+    missing_groups: Any = None,
+    missing_fill: Any = None,
+    scale: Numbers | None = None,
+    quantile: float = 0.95,
+    origin: Numbers | None = None,
+    search_range: tuple[float, float] | None = None,
+    ledger: Ledger | None = None,
+) -> ColumnBoundsResult:
     """Find a range for each column of `X`, (n, d), privately: it contains `quantile` of the entries, with equal
     tails.
 
@@ -193,6 +213,7 @@ def find_column_bounds(X: Any, params: FindColumnBounds) -> ColumnBoundsResult:
     >>> found.low.round(1).tolist(), found.high.round(1).tolist()
     ([-2.0, 41.5], [2.2, 166.0])
     """
+    params = keywords_in(locals(), FindColumnBounds)
     cells = signed_cells(*(params.search_range or _WITHIN), per_doubling=_PER_DOUBLING)
     release = SmallRelease.of(X, params)
     dim, near = release.dim, release.neighbours

@@ -7,7 +7,7 @@ release counts the rows whose norm exceeds each of a thousand thresholds, and an
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, final
+from typing import Any, Final, Literal, final
 
 import numpy as np
 
@@ -22,7 +22,8 @@ from eigenveil.estimators.bounds.release import AskedOfRows, SmallRelease
 from eigenveil.estimators.checks import center_of
 from eigenveil.linalg import Array
 from eigenveil.params.declarations.private import BoundsParams, ColumnBoundsParams
-from eigenveil.params.declare import parameters, with_params
+from eigenveil.params.declare import keywords_in, parameters, takes
+from eigenveil.params.values import Numbers, Vector
 from eigenveil.plan.choose import predict
 from eigenveil.plan.clipping import Norms
 from eigenveil.privacy.facts import ROW_TAILS, TableRows
@@ -209,9 +210,29 @@ class FindBounds(AskedOfRows, BoundsParams):
     """The parameters of `find_bounds`."""
 
 
-@with_params(FindBounds)
+@takes(FindBounds)
 @ignore_float_errors
-def find_bounds(X: Any, params: FindBounds) -> BoundsResult:
+def find_bounds(
+    X: Any,
+    *,
+    epsilon: float | None,
+    delta: float | None = None,
+    random_state: Any = None,
+    neighbours: Literal["add-remove", "zero-out", "replace-one"] = "add-remove",
+    person: Any = None,
+    columns: Any = None,
+    drop: Any = None,
+    one_hot: Any = None,
+    missing: Literal["refuse", "counts", "groups", "drop", "fill"] = "refuse",
+    missing_groups: Any = None,
+    missing_fill: Any = None,
+    scale: Numbers | None = None,
+    quantile: float = 0.95,
+    origin: Numbers | None = None,
+    search_range: tuple[float, float] | None = None,
+    center: Literal["private"] | Vector | None = "private",
+    ledger: Ledger | None = None,
+) -> BoundsResult:
     """Find a bound on the norms of rows `X`, (n, d), privately: the norm that `quantile` of people stay within.
 
     With `center="private"`, a fit will clip rows around their mean, so the mean is found first. That takes three
@@ -295,6 +316,7 @@ def find_bounds(X: Any, params: FindBounds) -> BoundsResult:
     >>> print(round(found.row_bound, 2), found.center.round().tolist())   # the 0.95 quantile is 3.08
     3.22 [20.0, 20.0, 20.0, 20.0]
     """
+    params = keywords_in(locals(), FindBounds)
     cells = norm_cells(*(params.search_range or _WITHIN), per_doubling=PER_DOUBLING)
     release = SmallRelease.of(X, params)
     public = place_of(release, params)

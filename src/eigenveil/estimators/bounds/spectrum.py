@@ -7,7 +7,7 @@ single entry. Everything computed from them afterwards is post-processing and sp
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Final, final
+from typing import Any, Final, Literal, final
 
 import numpy as np
 from scipy.optimize import isotonic_regression
@@ -22,7 +22,8 @@ from eigenveil.estimators.bounds.release import AskedOfRows, SmallRelease
 from eigenveil.estimators.checks import center_of
 from eigenveil.linalg import Array
 from eigenveil.params.declarations.private import SpectrumParams
-from eigenveil.params.declare import parameters, with_params
+from eigenveil.params.declare import keywords_in, parameters, takes
+from eigenveil.params.values import Numbers, Vector
 from eigenveil.plan.spectrum import Spectrum
 from eigenveil.privacy.facts import EIGENVALUES, ON_LAPACK, TableRows
 from eigenveil.privacy.guarantee import Guarantee
@@ -105,9 +106,30 @@ class ReleaseSpectrum(AskedOfRows, SpectrumParams):
     """The parameters of `released_spectrum`."""
 
 
-@with_params(ReleaseSpectrum)
+@takes(ReleaseSpectrum)
 @ignore_float_errors
-def released_spectrum(X: Any, params: ReleaseSpectrum) -> ReleasedSpectrum:
+def released_spectrum(
+    X: Any,
+    *,
+    epsilon: float | None,
+    delta: float | None = None,
+    random_state: Any = None,
+    neighbours: Literal["add-remove", "zero-out", "replace-one"] = "add-remove",
+    person: Any = None,
+    columns: Any = None,
+    drop: Any = None,
+    one_hot: Any = None,
+    missing: Literal["refuse", "counts", "groups", "drop", "fill"] = "refuse",
+    missing_groups: Any = None,
+    missing_fill: Any = None,
+    row_bound: float | None = None,
+    column_bounds: Any = None,
+    center: Literal["private"] | Vector | None = "private",
+    origin: Numbers | None = None,
+    mean_bound: float | None = None,
+    scale: Numbers | None = None,
+    ledger: Ledger | None = None,
+) -> ReleasedSpectrum:
     """Release the spectrum of rows `X`, (n, d), clipped as a fit would clip them, for `eigenveil.plan`.
 
     Pass the same bounds as the planned fit will have. This has its own cost: pass the same `ledger` to it and to the
@@ -181,6 +203,7 @@ def released_spectrum(X: Any, params: ReleaseSpectrum) -> ReleasedSpectrum:
     >>> found.spectrum.values.round(2).tolist()  # 9/64, 4/64, 1/64 and 1/64, a little less by clipping
     [0.14, 0.06, 0.02, 0.02]
     """
+    params = keywords_in(locals(), ReleaseSpectrum)
     release = SmallRelease.of(X, params)
     dim, near = release.dim, release.neighbours
     require_param(
@@ -192,22 +215,22 @@ def released_spectrum(X: Any, params: ReleaseSpectrum) -> ReleasedSpectrum:
     bounds = replace(bounds, claimed=release.budget is not None)
     where = center_of(params.center, dim)
     with release.reserved("this spectrum") as paid:
-        center, left, doubt, factors = _center(paid, bounds, where)
-        domain = bounds.around(center.center)
+        middle, left, doubt, factors = _center(paid, bounds, where)
+        domain = bounds.around(middle.center)
         private = bounded_spectrum(
-            release.rows, domain=domain, neighbours=near, counted=center.people is None, factors=factors
+            release.rows, domain=domain, neighbours=near, counted=middle.people is None, factors=factors
         )
         released = paid.mechanism().release(private, label="spectrum", share=left)
     return _read(
         paid,
         domain,
         released,
-        center.people,
+        middle.people,
         noise_inflation=1.0 if factors is None else float(factors.max()),
         noise=release.scale(1.0, share=left),
         doubt=doubt,
         # With a bound on the mean there is one step only, and a mean far out in it means nothing.
-        lost=center.far and bounds.search,
+        lost=middle.far and bounds.search,
         rows=bounds.known(where, norm=domain.radius),
     )
 

@@ -3,11 +3,12 @@
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
+from eigenveil.core.ledger import Ledger
 from eigenveil.core.rows import ignore_float_errors
 from eigenveil.errors import ProtocolError, TooFewPeople, require, require_param
 from eigenveil.estimators.checks import PartiesLedger
@@ -20,7 +21,7 @@ from eigenveil.linalg import Array
 from eigenveil.params.declarations.federated import FederatedParams
 from eigenveil.params.declarations.groups import HERE, ColumnsParams
 from eigenveil.params.declare import param, parameters, validate_params
-from eigenveil.params.values import instance_of
+from eigenveil.params.values import Numbers, Vector, instance_of
 from eigenveil.runtimes.local import Faults
 from eigenveil.tasks.fit.task import Fit, FitResult
 
@@ -182,6 +183,89 @@ class FederatedPCA(PartiesLedger, ColumnsParams, FederatedParams, FittedPCA):
     >>> pca.scores(rows[:10]).shape
     (10, 2)
     """
+
+    def __init__(
+        self,
+        n_components: int,
+        *,
+        epsilon: float | tuple[float, float] | None,
+        delta: float | tuple[float, float] | None = None,
+        row_bound: float | Literal["private"] | None = "private",
+        column_bounds: Any = None,
+        center: Literal["private"] | Vector | None = "private",
+        origin: Numbers | None = None,
+        mean_bound: float | None = None,
+        scale: Literal["private"] | Numbers | None = None,
+        quantile: float | None = None,
+        missing: Literal["refuse", "counts", "groups", "drop", "fill"] = "refuse",
+        missing_groups: Any = None,
+        missing_fill: Any = None,
+        random_state: Any = None,
+        neighbours: Literal["add-remove", "zero-out", "replace-one"] = "add-remove",
+        person: str | None = None,
+        topology: Literal["star", "tree"] = "star",
+        fanout: int = 8,
+        trust: Literal["hub", "site", "both", "masked"] = "hub",
+        survivors: int | float | None = None,
+        colluders: int = 1,
+        person_sites: int = 1,
+        method: str = "auto",
+        rounds: int | None = None,
+        tolerance: float | None = None,
+        oversample: int | None = None,
+        local_steps: Any = 1,
+        align: Literal["procrustes", "sign", "none"] = "procrustes",
+        participation: Any = "full",
+        quorum: int | float | None = None,
+        deadline: float = 30.0,
+        retries: int = 4,
+        whiten: bool = False,
+        calibration: Literal["exact", "paper"] = "exact",
+        columns: Any = None,
+        drop: Any = None,
+        one_hot: Any = None,
+        ledger: Ledger | None = None,
+        faults: Faults | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.epsilon = epsilon
+        self.delta = delta
+        self.row_bound = row_bound
+        self.column_bounds = column_bounds
+        self.center = center
+        self.origin = origin
+        self.mean_bound = mean_bound
+        self.scale = scale
+        self.quantile = quantile
+        self.missing = missing
+        self.missing_groups = missing_groups
+        self.missing_fill = missing_fill
+        self.random_state = random_state
+        self.neighbours = neighbours
+        self.person = person
+        self.topology = topology
+        self.fanout = fanout
+        self.trust = trust
+        self.survivors = survivors
+        self.colluders = colluders
+        self.person_sites = person_sites
+        self.method = method
+        self.rounds = rounds
+        self.tolerance = tolerance
+        self.oversample = oversample
+        self.local_steps = local_steps
+        self.align = align
+        self.participation = participation
+        self.quorum = quorum
+        self.deadline = deadline
+        self.retries = retries
+        self.whiten = whiten
+        self.calibration = calibration
+        self.columns = columns
+        self.drop = drop
+        self.one_hot = one_hot
+        self.ledger = ledger
+        self.faults = faults
 
     # The rows and keys of an interrupted fit. A copy can be fitted, not resumed.
     _own = ("_federation",)

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, final
+from typing import Any, Final, Literal, final
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -42,7 +42,7 @@ from eigenveil.papers.d_dp_pm import PublishedSegments
 from eigenveil.params.declarations.federated import GossipParams
 from eigenveil.params.declarations.groups import HERE, ColumnsParams
 from eigenveil.params.declare import param, parameters, validate_params
-from eigenveil.params.values import instance_of
+from eigenveil.params.values import Numbers, Vector, instance_of
 from eigenveil.plan.spectrum import guessed_eigenvalues
 from eigenveil.privacy.guarantee import Guarantee
 from eigenveil.privacy.sums import bounded_scores
@@ -304,6 +304,85 @@ class GossipPCA(PartiesLedger, ColumnsParams, GossipParams, FittedPCA):
     >>> pca.scores_["peer 0"].shape
     (150, 2)
     """
+
+    def __init__(
+        self,
+        n_components: int,
+        *,
+        epsilon: float | None,
+        delta: float | None = None,
+        row_bound: float | Literal["private"] | None = "private",
+        column_bounds: Any = None,
+        center: Literal["private"] | Vector | None = "private",
+        origin: Numbers | None = None,
+        mean_bound: float | None = None,
+        scale: Literal["private"] | Numbers | None = None,
+        quantile: float | None = None,
+        missing: Literal["refuse", "counts", "groups", "drop", "fill"] = "refuse",
+        missing_groups: Any = None,
+        missing_fill: Any = None,
+        random_state: Any = None,
+        neighbours: Literal["add-remove", "zero-out", "replace-one"] = "add-remove",
+        person: str | None = None,
+        graph: Any,
+        consensus: Literal["metropolis", "chebyshev", "tree"] = "metropolis",
+        steps: int | None = None,
+        noise: Literal["pairwise", "independent", "published"] | None = "pairwise",
+        noise_graph: Any = None,
+        colluders: int = 1,
+        restarts: int = 0,
+        rounds: int | None = None,
+        tolerance: float | None = None,
+        oversample: int | None = None,
+        quorum: int | float | None = None,
+        deadline: float = 30.0,
+        retries: int = 4,
+        whiten: bool = False,
+        method: str = "power",
+        people: int | None = None,
+        columns: Any = None,
+        drop: Any = None,
+        one_hot: Any = None,
+        ledger: Ledger | None = None,
+        faults: Faults | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.epsilon = epsilon
+        self.delta = delta
+        self.row_bound = row_bound
+        self.column_bounds = column_bounds
+        self.center = center
+        self.origin = origin
+        self.mean_bound = mean_bound
+        self.scale = scale
+        self.quantile = quantile
+        self.missing = missing
+        self.missing_groups = missing_groups
+        self.missing_fill = missing_fill
+        self.random_state = random_state
+        self.neighbours = neighbours
+        self.person = person
+        self.graph = graph
+        self.consensus = consensus
+        self.steps = steps
+        self.noise = noise
+        self.noise_graph = noise_graph
+        self.colluders = colluders
+        self.restarts = restarts
+        self.rounds = rounds
+        self.tolerance = tolerance
+        self.oversample = oversample
+        self.quorum = quorum
+        self.deadline = deadline
+        self.retries = retries
+        self.whiten = whiten
+        self.method = method
+        self.people = people
+        self.columns = columns
+        self.drop = drop
+        self.one_hot = one_hot
+        self.ledger = ledger
+        self.faults = faults
 
     # A copy could publish the same scores again with other noise, and the original would not know of the charge.
     _own = ("scores_", "segments_", "_ready")

@@ -3,11 +3,12 @@
 import warnings
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from sklearn.exceptions import NotFittedError
 
+from eigenveil.core.ledger import Ledger
 from eigenveil.core.rows import Rows, block_size, ignore_float_errors
 from eigenveil.errors import EigenveilError, require, require_param
 from eigenveil.estimators.checks import PartiesLedger, budget_of, seed_of
@@ -20,7 +21,7 @@ from eigenveil.linalg import Array
 from eigenveil.params.declarations.groups import HERE, ColumnsParams
 from eigenveil.params.declarations.streaming import SlotStreamParams
 from eigenveil.params.declare import param, parameters, validate_params
-from eigenveil.params.values import instance_of
+from eigenveil.params.values import Numbers, instance_of
 from eigenveil.runtimes.local import Faults
 
 __all__ = ["FederatedStream"]
@@ -134,6 +135,75 @@ class FederatedStream(PartiesLedger, ColumnsParams, SlotStreamParams, FittedPCA)
     >>> abs(stream.components_ @ np.eye(4)).argmax(axis=1).tolist(), stream.absent(0), len(stream.transcript_)
     ([0], (), 4)
     """
+
+    def __init__(
+        self,
+        n_components: int,
+        *,
+        epsilon: float | None,
+        delta: float | None = None,
+        scale: Numbers | None = None,
+        random_state: Any = None,
+        neighbours: Literal["add-remove", "zero-out", "replace-one"] = "zero-out",
+        slots: int,
+        max_lateness: int = 2,
+        person_slots: int = 1,
+        one_person_per_site: bool = False,
+        forget: float = 1.0,
+        adapt: tuple[float, float] | None = None,
+        topology: Literal["star", "tree"] = "star",
+        fanout: int = 8,
+        trust: Literal["hub", "site", "masked"] = "hub",
+        survivors: int | float | None = None,
+        colluders: int = 1,
+        whiten: bool = False,
+        row_bound: float | None = None,
+        center: Literal["private"] | None = "private",
+        origin: Numbers | None = None,
+        missing: Literal["refuse", "counts", "groups", "drop", "fill"] = "refuse",
+        missing_groups: Any = None,
+        missing_fill: Any = None,
+        oversample: int | None = None,
+        deadline: float = 30.0,
+        retries: int = 4,
+        columns: Any = None,
+        drop: Any = None,
+        one_hot: Any = None,
+        ledger: Ledger | None = None,
+        faults: Faults | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.epsilon = epsilon
+        self.delta = delta
+        self.scale = scale
+        self.random_state = random_state
+        self.neighbours = neighbours
+        self.slots = slots
+        self.max_lateness = max_lateness
+        self.person_slots = person_slots
+        self.one_person_per_site = one_person_per_site
+        self.forget = forget
+        self.adapt = adapt
+        self.topology = topology
+        self.fanout = fanout
+        self.trust = trust
+        self.survivors = survivors
+        self.colluders = colluders
+        self.whiten = whiten
+        self.row_bound = row_bound
+        self.center = center
+        self.origin = origin
+        self.missing = missing
+        self.missing_groups = missing_groups
+        self.missing_fill = missing_fill
+        self.oversample = oversample
+        self.deadline = deadline
+        self.retries = retries
+        self.columns = columns
+        self.drop = drop
+        self.one_hot = one_hot
+        self.ledger = ledger
+        self.faults = faults
 
     # There is no column that names people in a stream: a slot has one row of a person, or a device is one.
     person = None

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -45,7 +45,7 @@ from eigenveil.model import Model
 from eigenveil.params.declarations.groups import HERE, ColumnsParams
 from eigenveil.params.declarations.streaming import StreamingParams
 from eigenveil.params.declare import param, parameters, validate_params
-from eigenveil.params.values import instance_of
+from eigenveil.params.values import Numbers, instance_of
 from eigenveil.plan.streams import StreamPlan, stream_split
 from eigenveil.privacy.guarantee import Guarantee
 from eigenveil.tasks.fit.gaps import observed_noise
@@ -194,6 +194,69 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
     >>> bool(abs(pca.sync().components_[0, 0]) > 0.99)
     True
     """
+
+    def __init__(
+        self,
+        n_components: int,
+        *,
+        epsilon: float | None,
+        delta: float | None = None,
+        random_state: Any = None,
+        quantile: float | None = None,
+        whiten: bool = False,
+        missing: Literal["refuse", "counts", "groups", "drop", "fill"] = "refuse",
+        missing_groups: Any = None,
+        missing_fill: Any = None,
+        columns: Any = None,
+        drop: Any = None,
+        one_hot: Any = None,
+        row_bound: float | Literal["private"] | None = "private",
+        column_bounds: Any = None,
+        center: Literal["private"] | None = "private",
+        origin: Numbers | None = None,
+        scale: Literal["private"] | Numbers | None = None,
+        publish: str = "sync",
+        horizon: int | None = None,
+        person: str | None = None,
+        person_blocks: int = 1,
+        neighbours: Literal["zero-out", "replace-one"] = "zero-out",
+        adapt: tuple[float, float] | None = None,
+        forget: float = 1.0,
+        block_size: int | None = None,
+        oversample: int | None = None,
+        memory_limit: int | None = None,
+        noise_target: float | None = None,
+        ledger: Ledger | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.epsilon = epsilon
+        self.delta = delta
+        self.random_state = random_state
+        self.quantile = quantile
+        self.whiten = whiten
+        self.missing = missing
+        self.missing_groups = missing_groups
+        self.missing_fill = missing_fill
+        self.columns = columns
+        self.drop = drop
+        self.one_hot = one_hot
+        self.row_bound = row_bound
+        self.column_bounds = column_bounds
+        self.center = center
+        self.origin = origin
+        self.scale = scale
+        self.publish = publish
+        self.horizon = horizon
+        self.person = person
+        self.person_blocks = person_blocks
+        self.neighbours = neighbours
+        self.adapt = adapt
+        self.forget = forget
+        self.block_size = block_size
+        self.oversample = oversample
+        self.memory_limit = memory_limit
+        self.noise_target = noise_target
+        self.ledger = ledger
 
     ledger: Ledger | None = param(
         "Shared by several fits or streams of the same people, so that their costs add up. A stream reserves its whole budget on "
