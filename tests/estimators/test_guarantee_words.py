@@ -170,7 +170,7 @@ SITUATIONS: dict[str, Callable[[], Guarantee]] = {
     "slots, noise at the sites in a tree": lambda: slots(trust="site", **TREE, neighbours="replace-one", origin=1.0),
     "slots, masked, a person in three": lambda: slots(trust="masked", survivors=4, person_slots=3),
     "slots, of a clock": lambda: slots(trust="site", neighbours="add-remove", scale=2.0),
-    "slots, devices": lambda: slots(trust="masked", survivors=4, device=True),
+    "slots, devices": lambda: slots(trust="masked", survivors=4, one_person_per_site=True),
     "slots, no privacy": lambda: slots(epsilon=None, delta=None, row_bound=None),
     "bound on rows": lambda: find_bounds(ROWS, **BUDGET).guarantee,
     "bound on rows, people with several": lambda: find_bounds(TABLE, **BUDGET, person="who").guarantee,

@@ -64,7 +64,7 @@ def test_a_guarantee_that_lacks_a_field_is_not_guessed(name: str) -> None:
 def test_the_best_guess_is_rounded_up_and_never_certainty(epsilon: float, times: str) -> None:
     """An attacker sees N(0, 1) or N(mu, 1), and says which is nearer."""
     found = replace(SOUND, epsilon=epsilon)
-    assert f"at most {times} times in 100" in found.to_text()
+    assert f"correctly at most {times}% of the time. Chance is 50%." in found.to_text()
     mu = Budget(epsilon, 1e-6).mu
     assert found.best_guess == pytest.approx(0.5 * (1 + math.erf(mu / 2 / math.sqrt(2))), rel=1e-12)
     # What any (epsilon, delta) guarantees is no less than that.
@@ -76,7 +76,7 @@ def test_the_best_guess_is_rounded_up_and_never_certainty(epsilon: float, times:
 def test_numbers_that_nobody_would_ask_for_have_words_too(epsilon: float, delta: float) -> None:
     found = replace(SOUND, epsilon=epsilon, delta=delta)
     assert 0.5 <= found.best_guess <= 1.0
-    assert " times in 100" in found.to_text()
+    assert "% of the time" in found.to_text()
 
 
 @pytest.mark.parametrize("guarantee", [SOUND, Guarantee.none("x")])

@@ -39,6 +39,9 @@ _UNBROKEN: Final = 10**9
 
 _NUMBER: Final = re.compile(r"\d+")
 
+# What someone is taken to know all others of, where it is not rows.
+_OTHERS: Final = {"user": "histories", "interaction": "interactions"}
+
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,11 +114,11 @@ class Guarantee:
             return
         listed = {
             "Who is protected": (self._if_secret(self.unit),),
-            "What that means": (self._meaning(),),
-            "Protected from": (self._if_secret(self.against),),
+            "What it means": (self._meaning(),),
+            "From whom": (self._if_secret(self.against),),
             "What is released": (self._released(),),
             "Neighbouring tables": (self.neighbours,),
-            "What we assume": self.assumptions,
+            "Assumptions": self.assumptions,
             "Clipping": (self.clipping,),
             "Noise": (self.calibration,),
             "Note": self.caveats,
@@ -171,17 +174,39 @@ class Guarantee:
         return normal_cdf(Budget(self.epsilon, self.delta).mu / 2)
 
     def _meaning(self) -> str:
-        """A number that is easier to grasp than epsilon: how often the best guess is right."""
         if not self.private:
             return "nothing. Anyone who knows the seed can subtract the noise"
-        percent = 100 * self.best_guess
+        replaced, one = self.relation == "replace-one", self._one
+        compared = (
+            f"whichever of two {_OTHERS.get(one, 'rows')} {_with_article(one)} has"
+            if replaced
+            else f"with or without any one {one}"
+        )
+        return f"the result is almost equally likely {compared}. {self.guess}"
+
+    @property
+    def guess(self) -> str:
+        """How often the best guess is right, in two sentences: easier to grasp than epsilon. Empty if nothing is protected.
+
+        >>> Guarantee(epsilon=1.0, delta=1e-6, unit="each patient").guess
+        "Someone who knows all other rows guesses a patient's presence correctly at most 55% of the time. Chance is 50%."
+        """
+        if not self.private:
+            return ""
+        percent, one = 100 * self.best_guess, self._one
         # Rounded up, never down; more digits only where 100 would read as certainty.
         digits = next((digits for digits in range(16) if _rounded_up(percent, digits) < 100), 0)
-        return (
-            "the released numbers look almost the same for two neighbouring tables. An attacker that it protects from, "
-            "who knows everything else, can tell which of two equally likely neighbouring tables is real "
-            f"at most {_rounded_up(percent, digits):.{digits}f} times in 100. Guessing is right 50 times"
-        )
+        often = f"at most {_rounded_up(percent, digits):.{digits}f}% of the time. Chance is 50%."
+        others, owner = _OTHERS.get(one, "rows"), f"{_with_article(one)}'s"
+        replaced = self.relation == "replace-one"
+        secret = f"correctly which of two {others} is {owner}" if replaced else f"{owner} presence correctly"
+        return f"Someone who knows all other {others} guesses {secret} {often}"
+
+    @property
+    def _one(self) -> str:
+        """What is protected, in one word: a person, unless `unit` says otherwise."""
+        noun = self.unit.partition(",")[0].removeprefix("each ")
+        return "interaction" if self.relation == "interaction" else noun if noun.isalpha() else "person"
 
     def _if_secret(self, text: str) -> str:
         """The text, or that it would be true of secret noise."""
@@ -265,6 +290,10 @@ def plain(number: float) -> str:
     """The short form of a number if it is exact, otherwise every digit: a guarantee is not rounded."""
     short = f"{number:g}"
     return short if float(short) == number else repr(number)
+
+
+def _with_article(noun: str) -> str:
+    return f"{'an' if noun[0] in 'aeio' else 'a'} {noun}"
 
 
 def _sentence(text: str) -> str:

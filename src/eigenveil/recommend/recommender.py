@@ -74,9 +74,10 @@ class PrivateRecommender(PartiesLedger, RecommenderParams, BaseEstimator):
         How many directions the filter keeps. 8 to 64 are usual, and more need more users. p in PPM, the pass band of
         the filter.
     epsilon : float or None
-        How much the result may depend on one person: smaller is more private. At most 1 is strong: a guess whether a
-        person is in the data is right about 55% of the time at best, where chance is 50%. Up to 10 is reasonable (82%
-        at 10), and more is weak. epsilon=None must be written out and gives the exact filter with no privacy.
+        How much the result may depend on one person: smaller is more private. At most 1 is strong: someone who knows
+        all other rows guesses a person's presence correctly at most 55% of the time, where chance is 50%. Up to 10 is
+        reasonable (82%), and more is weak. epsilon=None must be written out and gives the exact filter with no
+        privacy.
     delta : float or None, default None: a tenth of one over the number of users, at most 1e-5, where that is public
         The chance that the guarantee of epsilon fails. At item level its default is 1 / (10 n d), for n users and d
         items. It is rounded down.

@@ -602,7 +602,7 @@ def _guarantee(guarantee: Guarantee, title: str) -> str:
 
 
 def _strength(guarantee: Guarantee, epsilon: float, delta: float) -> Iterator[str]:
-    """Epsilon and delta in words. The best guess is under "What that means"."""
+    """Epsilon and delta in words. The best guess is under "What it means"."""
     # Beyond this the number tells nobody anything, and later it would overflow.
     times = f"{math.exp(epsilon):.3g}" if epsilon < 50 else "more than 1e21"
     unit = "interaction" if guarantee.relation == "interaction" else "person"

@@ -134,14 +134,7 @@ def answer_of(part: ComponentsPart, guarantee: Guarantee) -> str:
     if not guarantee.private:
         why = "the noise came from a known seed" if guarantee.reproducible else "there is no privacy guarantee"
         return f"{finding}. No person is protected, because {why}."
-    # Rounded up: rounding down would promise more than the guarantee does.
-    guess = math.ceil(100 * guarantee.best_guess)
-    # The unit goes on to say which rows are meant, which is too long for one sentence.
-    whose = guarantee.unit.partition(",")[0] or "each person"
-    return (
-        f"{finding}. An attacker who knows everything else guesses right about {whose} at most {min(guess, 100)} times in "
-        "100, and a coin 50 times."
-    )
+    return f"{finding}. {guarantee.guess}"
 
 
 def components_of(model: Model) -> ComponentsPart:

@@ -138,10 +138,10 @@ def released_spectrum(
     Parameters
     ----------
     epsilon : float or None
-        How much the result may depend on one person: smaller is more private. At most 1 is strong: a guess whether a
-        person is in the data is right about 55% of the time at best, where chance is 50%. Up to 10 is reasonable (82%
-        at 10), and more is weak. A tenth of what the fit gets is usually enough. A fit on the same people adds to the
-        cost. epsilon=None must be written out, for exact numbers with no privacy.
+        How much the result may depend on one person: smaller is more private. At most 1 is strong: someone who knows
+        all other rows guesses a person's presence correctly at most 55% of the time, where chance is 50%. Up to 10 is
+        reasonable (82%), and more is weak. A tenth of what the fit gets is usually enough. A fit on the same people
+        adds to the cost. epsilon=None must be written out, for exact numbers with no privacy.
     delta : float or None, default None
         The chance that the guarantee of epsilon fails. Choose it well below one over the number of people.
     random_state : int or None, default None

@@ -169,9 +169,9 @@ class GossipPCA(PartiesLedger, ColumnsParams, GossipParams, FittedPCA):
     n_components : int
         How many components.
     epsilon : float or None
-        How much the result may depend on one person: smaller is more private. At most 1 is strong: a guess whether a
-        person is in the data is right about 55% of the time at best, where chance is 50%. Up to 10 is reasonable (82%
-        at 10), and more is weak. epsilon=None must be written out and gives exact PCA with no privacy.
+        How much the result may depend on one person: smaller is more private. At most 1 is strong: someone who knows
+        all other rows guesses a person's presence correctly at most 55% of the time, where chance is 50%. Up to 10 is
+        reasonable (82%), and more is weak. epsilon=None must be written out and gives exact PCA with no privacy.
     delta : float or None, default None
         The chance that the guarantee of epsilon fails. Choose it well below one over the number of people.
     row_bound : float, "private" or None, default 'private'

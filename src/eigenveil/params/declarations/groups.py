@@ -91,8 +91,8 @@ EPSILON: Final = real("positive", lambda number: number > 0, finite="finite; {ep
 
 # The words of Ponomareva and others (2023), as reports have them. The percentages are Phi(mu / 2) at a delta of 1e-6.
 EPSILON_SCALE: Final = (
-    "At most 1 is strong: a guess whether a person is in the data is right about 55% of the time at best, where chance is 50%. "
-    "Up to 10 is reasonable (82% at 10), and more is weak."
+    "At most 1 is strong: someone who knows all other rows guesses a person's presence correctly at most 55% of the time, where "
+    "chance is 50%. Up to 10 is reasonable (82%), and more is weak."
 )
 
 EPSILON_HELP: Final = f"How much the result may depend on one person: smaller is more private. {EPSILON_SCALE}"
