@@ -234,9 +234,9 @@ def served(tmp_path: Path, name: str, patch: pytest.MonkeyPatch, second: Callabl
     """A service that is started, and started again beside a table that may have changed; then on a copy under another name."""
 
     async def run(self: SiteAgent, *_: object, note: str | None, **__: object) -> None:
-        self._durable_ledger.join(self.account, life=None if self.policy is None else self.policy.life)
+        self.ledger.join(self.account, life=None if self.policy is None else self.policy.life)
         if note is not None:
-            self._durable_ledger.note(self.study.digest, note)
+            self.ledger.note(self.study.digest, note)
         raise ValueError("as far as this goes")
 
     patch.setattr(SiteAgent, "run", run)

@@ -71,7 +71,7 @@ def durable_of(
     holding = None if rows is None else SiteData(rows=rows, people=300)
     agent = company.site(name, ledger, **({} if holding is None else {"holding": holding}))
     entered = ledger.join(agent.account, life=None)
-    return agent._durable(entered), agent
+    return DurableSite(agent, entered), agent
 
 
 def first_message(company: Company, to: str = "site 0") -> bytes:

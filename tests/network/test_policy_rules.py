@@ -225,7 +225,7 @@ def test_rehearsals_must_be_allowed() -> None:
     assert reason.startswith("[agent] rehearsals")
     willing = policy_for(study, agent={"rehearsals": True, "reply_seconds": 2})
     assert refusals(study, willing) == []
-    assert willing.agent.rehearsals and willing.reply_seconds == 2.0
+    assert willing.agent.rehearsals and willing.agent.reply_seconds == 2.0
 
 
 def test_small_tables_are_refused_without_saying_how_small() -> None:

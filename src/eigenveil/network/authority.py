@@ -57,18 +57,12 @@ __all__ = [
 ]
 
 AUTHORITY: Final = "authority"
-
 HUB: Final = "hub"
-
 AUTHORITY_DAYS: Final = 825
-
 DAYS: Final = 365
-
 MOST_DAYS: Final = 3660
-
 # Clocks of different organisations differ. A new certificate must be valid on a clock that is behind.
 _EARLIER: Final = timedelta(hours=1)
-
 _LONGEST_STEM: Final = 100
 
 

@@ -66,24 +66,16 @@ __all__ = [
 Role = Literal["hub", "site", "peer", "node"]
 
 ROLES: Final[tuple[Role, ...]] = get_args(Role)
-
 LARGEST_PEM: Final = 64 * 1024
-
 MOST_HOSTS: Final = 32
-
 # A UUID drawn once, under the arc that anyone may use without registering (ITU-T X.667).
 _EXTENSION: Final = x509.ObjectIdentifier("2.25.112894589984076461507073157014341366896")
-
 _VERSION: Final = 1
-
 # The extension is: version and role, a byte each, then the key, the signature, and the name in UTF-8.
 _HEAD: Final = 2 + KEY + SIGNATURE
-
 _LONGEST_COMMON_NAME: Final = 64
-
 # Names under this ending stand for identities. A dialler checks them in TLS wherever the party is reached.
 _OUR_HOSTS: Final = ".eigenveil"
-
 _LABEL: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 Made = TypeVar("Made")
@@ -142,13 +134,14 @@ class CertificateClaim:
             name = raw[_HEAD:].decode()
         except UnicodeDecodeError:
             raise ValueError("the name in it is not UTF-8 text") from None
-        claim = cls(
-            name=name,
-            role=ROLES[raw[1]],
-            public=raw[2 : 2 + KEY],
-            hosts=tuple(map(_host_of, listed)),
-            signature=raw[2 + KEY : _HEAD],
-        )
+        hosts: list[str] = []
+        for host in listed:
+            # An address in the place of a DNS name is refused: the text alone could not tell the two apart.
+            well = isinstance(host, x509.DNSName | x509.IPAddress) and _general_name(str(host.value)) == host
+            require(well, "a host in it is neither a DNS name nor an IP address")
+            hosts.append(str(host.value))
+        public, signature = raw[2 : 2 + KEY], raw[2 + KEY : _HEAD]
+        claim = cls(name=name, role=ROLES[raw[1]], public=public, hosts=tuple(hosts), signature=signature)
         # Other programs show the common name, so it must not say something else.
         require(subject == common_name(name), "its common name differs from the name in its identity")
         return claim
@@ -279,15 +272,6 @@ def _general_name(host: str) -> x509.GeneralName:
         return x509.DNSName(host)
 
 
-def _host_of(listed: x509.GeneralName) -> str:
-    if isinstance(listed, x509.IPAddress) and isinstance(listed.value, ipaddress.IPv4Address | ipaddress.IPv6Address):
-        return str(listed.value)
-    # An address in the place of a DNS name is refused: the text alone could not tell the two apart.
-    if isinstance(listed, x509.DNSName) and _general_name(listed.value) == listed:
-        return listed.value
-    raise ValueError("a host in it is neither a DNS name nor an IP address")
-
-
 _BLOCK: Final = re.compile(
     rb"\s*(-----BEGIN (?:ENCRYPTED )?PRIVATE KEY-----[A-Za-z0-9+/=\s]*-----END (?:ENCRYPTED )?PRIVATE KEY-----)\s*"
 )
@@ -396,7 +380,10 @@ class Keys:
         require(own, f"the identity is not the one in the certificate of {self.certificate.name!r}")
         keys = _private_keys(self.tls_key)
         key = keys[0] if len(keys) == 1 else None
-        if not isinstance(key, EllipticCurvePrivateKey) or _digest_of(key) != self.certificate.key_digest:
+        if (
+            not isinstance(key, EllipticCurvePrivateKey)
+            or sha256(spki(key.public_key())).digest() != self.certificate.key_digest
+        ):
             raise ValueError(f"the TLS key is not the one in the certificate of {self.certificate.name!r}")
 
     @classmethod
@@ -443,14 +430,16 @@ def private_keys_in(
     """The private keys in a file; a `ValueError` if others may read or change it, unless `even_if_readable`."""
     raw = contents(path, private=not even_if_readable)
     if not is_locked(raw):
-        keys = _private_keys(raw)
-        require(bool(keys), f"{path} is not a private key file, or it is damaged")
-        return keys
-    if passphrase is None:
+        keys, wrong = _private_keys(raw), f"{path} is not a private key file, or it is damaged"
+    elif passphrase is None:
         raise ValueError(f"{path} has a passphrase, and none was given")
-    keys = _private_keys(raw, passphrase(path))
-    # Both look the same: only the right passphrase makes sense of the bytes.
-    require(bool(keys), f"the passphrase is not the one of {path}, or the file is damaged")
+    else:
+        # Both look the same: only the right passphrase makes sense of the bytes.
+        keys, wrong = (
+            _private_keys(raw, passphrase(path)),
+            f"the passphrase is not the one of {path}, or the file is damaged",
+        )
+    require(bool(keys), wrong)
     return keys
 
 
@@ -535,19 +524,9 @@ def _fields_in(pem: str | bytes) -> Mapping[str, Any]:
     require(not _signs_others(extensions), "it is the certificate of an authority, not of a party")
     claim = CertificateClaim.of(subject, extensions)
     claim.require_signed(key)
-    text = certificate.public_bytes(Encoding.PEM).decode()
-    return MappingProxyType(
-        {
-            "name": claim.name,
-            "role": claim.role,
-            "public": claim.public,
-            "pem": text,
-            "key_digest": sha256(key).digest(),
-            "hosts": claim.hosts,
-            "begins": begins,
-            "ends": ends,
-        }
-    )
+    fields = {"name": claim.name, "role": claim.role, "public": claim.public, "hosts": claim.hosts}
+    text, key_digest = certificate.public_bytes(Encoding.PEM).decode(), sha256(key).digest()
+    return MappingProxyType({**fields, "pem": text, "key_digest": key_digest, "begins": begins, "ends": ends})
 
 
 def _private_keys(pem: bytes, passphrase: bytes | None = None) -> list[PrivateKeyTypes]:
@@ -564,11 +543,6 @@ def _private_keys(pem: bytes, passphrase: bytes | None = None) -> list[PrivateKe
     # The parser's error goes no further, because it might quote private bytes.
     except Exception:
         return []
-
-
-def _digest_of(key: EllipticCurvePrivateKey) -> bytes:
-    public = key.public_key()
-    return sha256(public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).digest()
 
 
 def _signs_others(extensions: x509.Extensions) -> bool:

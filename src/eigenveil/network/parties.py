@@ -10,7 +10,6 @@ from typing import Any
 
 from eigenveil.errors import ParameterError, ParameterWarning, require
 from eigenveil.estimators.federated.parties import Parties, federated_guarantee, sites_settings
-from eigenveil.estimators.federated.spec import FederatedSpec
 from eigenveil.estimators.gossip.parties import PeerParties
 from eigenveil.estimators.gossip.spec import GossipSpec
 from eigenveil.estimators.terms import model_of
@@ -32,26 +31,25 @@ __all__ = [
 ]
 
 
-def _first_seed(study: StudyFile) -> list[int]:
-    """The public seed of the first basis: the same for all who have the study file, and another for another study."""
-    # It follows from the whole study: changing any key gives another start.
-    raw = bytes.fromhex(study.digest)
-    return [int.from_bytes(raw[at : at + 4], "big") for at in range(0, len(raw), 4)]
-
-
 def parties_of(study: StudyFile, *, memory: int = MEMORY) -> Parties:
     """The parties of a study around a hub or in a tree, none of which needs more than `memory` bytes.
 
     Errors are in the words of its file.
     """
+    require(study.topology != "gossip", f"{study.name} is a study between peers and has no hub")
     with _in_words_of_file():
-        return _parties_of(study, memory)
+        parties = _parties_of(study, memory)
+    assert isinstance(parties, Parties)
+    return parties
 
 
 def peer_parties_of(study: StudyFile, *, memory: int = MEMORY) -> PeerParties:
     """The peers of a study without a hub, none of which needs more than `memory` bytes. Errors are as in `parties_of`."""
+    require(study.topology == "gossip", f"{study.name} has a hub: run `eigenveil site`")
     with _in_words_of_file():
-        return _peer_parties_of(study, memory)
+        parties = _parties_of(study, memory)
+    assert isinstance(parties, PeerParties)
+    return parties
 
 
 def require_possible(study: StudyFile, *, memory: int = MEMORY) -> None:
@@ -59,16 +57,12 @@ def require_possible(study: StudyFile, *, memory: int = MEMORY) -> None:
     if study.streaming:
         slot_parties_of(study, memory=memory)
         return
-    _any_parties_of(study, memory)
+    _parties_of(study, memory)
 
 
 def said_before(study: StudyFile, *, memory: int = MEMORY) -> tuple[ParameterWarning, ...]:
     """What is to be said of a study that is possible before anything is spent, such as that its budget is hopeless."""
-    return () if study.streaming else _any_parties_of(study, memory).before()
-
-
-def _any_parties_of(study: StudyFile, memory: int) -> Parties | PeerParties:
-    return _peer_parties_of(study, memory) if study.topology == "gossip" else _parties_of(study, memory)
+    return () if study.streaming else _parties_of(study, memory).before()
 
 
 @contextmanager
@@ -79,44 +73,30 @@ def _in_words_of_file() -> Iterator[None]:
         raise ValueError(said_in_file(error)) from error
 
 
-def _parties_of(study: StudyFile, memory: int) -> Parties:
+def _parties_of(study: StudyFile, memory: int) -> Parties | PeerParties:
     spec = request_of(study)
-    require(isinstance(spec, FederatedSpec), f"{study.name} is a study between peers and has no hub")
-    assert isinstance(spec, FederatedSpec)
     # Before anything is made: the first basis alone can have gigabytes.
     require_size(study, spec, memory=memory)
-    parties = Parties(
-        spec,
-        [site.name for site in study.sites],
-        roster={site.name: site.certificate.public for site in study.sites},
-        title=study.title,
-        # A rehearsal starts from the same seed as its simulation, so that their results agree to the last bit.
-        start=_first_seed(study) if spec.seed is None else spec.seed,
-        # Each organisation makes its own party, and counts the questions that it answers.
-        apart=True,
-        hub=study.layout().hub,
-    )
-    # A limit of the study's own that is too small would show only after everyone was charged.
+    # The public seed of the first basis follows from the whole study: changing any key gives another start. A rehearsal starts
+    # from the same seed as its simulation, so that their results agree to the last bit.
+    digest = bytes.fromhex(study.digest)
+    start = [int.from_bytes(digest[at : at + 4], "big") for at in range(0, len(digest), 4)]
+    # `apart`: each organisation makes its own party, and counts the questions that it answers.
+    facts: dict[str, Any] = {
+        "roster": {holder.name: holder.certificate.public for holder in study.holders},
+        "title": study.title,
+        "start": start if spec.seed is None else spec.seed,
+        "apart": True,
+    }
+    names = [holder.name for holder in study.holders]
+    if isinstance(spec, GossipSpec):
+        limits_of(study, spec, "peer")
+        return PeerParties(spec, names, **facts)
+    parties = Parties(spec, names, hub=study.layout().hub, **facts)
+    # A limit of the study's own that is too small would show only after every site was charged.
     limits_of(study, spec, "hub", parties.masked)
     limits_of(study, spec, "site", parties.masked)
     return parties
-
-
-def _peer_parties_of(study: StudyFile, memory: int) -> PeerParties:
-    spec = request_of(study)
-    require(isinstance(spec, GossipSpec), f"{study.name} has a hub: run `eigenveil site`")
-    assert isinstance(spec, GossipSpec)
-    require_size(study, spec, memory=memory)
-    limits_of(study, spec, "peer")
-    return PeerParties(
-        spec,
-        [peer.name for peer in study.peers],
-        roster={peer.name: peer.certificate.public for peer in study.peers},
-        title=study.title,
-        # As above: a rehearsal agrees with its simulation.
-        start=_first_seed(study) if spec.seed is None else spec.seed,
-        apart=True,
-    )
 
 
 def found_in(parties: Parties, arrays: tuple[Any, ...]) -> FitResult:

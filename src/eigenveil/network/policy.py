@@ -15,12 +15,7 @@ from eigenveil.core.unit import PrivacyUnit
 from eigenveil.data.archive import text_owned
 from eigenveil.errors import EigenveilError, ParameterError, require
 from eigenveil.network.study import Place, StudyFile, comment, section
-from eigenveil.params.declarations.groups import (
-    DELTA_IN_FILE,
-    EPSILON_LIMIT,
-    NAME,
-    PERSON_SITES_LIMIT,
-)
+from eigenveil.params.declarations.groups import DELTA_IN_FILE, EPSILON_LIMIT, NAME, PERSON_SITES_LIMIT
 from eigenveil.params.declarations.study import limited, limiting
 from eigenveil.params.declare import Limit, declared, help_of, in_study, param, parameters
 from eigenveil.params.tables import lines_of, load_toml, refuse_unknown, shown_in_file, values_in
@@ -56,14 +51,13 @@ def _peers(value: Any) -> dict[str, str]:
         raise InvalidValue(f"a table of at most {_MOST_PINS} pins by name")
     pins: dict[str, str] = {}
     for who, pin in value.items():
+        at, actual, name = "a name", who, ""
         try:
             name = NAME(who)
-        except InvalidValue as error:
-            raise InvalidValue(str(error), at="a name", actual=who) from None
-        try:
+            at, actual = f"the pin of {name!r}", pin
             pins[name] = _PIN(pin)
         except InvalidValue as error:
-            raise InvalidValue(str(error), at=f"the pin of {name!r}", actual=pin) from None
+            raise InvalidValue(str(error), at=at, actual=actual) from None
     return pins
 
 
@@ -207,7 +201,14 @@ class Policy:
         document = load_toml(text)
         # A misspelt limit that was skipped would not hold, and nobody would notice.
         refuse_unknown("the policy", document, list(_SECTIONS))
-        return cls(**{name: _section(_SECTIONS[name], document) for name in document})
+        sections: dict[str, Any] = {}
+        for name in document:
+            kind = _SECTIONS[name]
+            try:
+                sections[name] = kind(**values_in(document, kind))
+            except ParameterError as error:
+                raise ValueError(error.said(in_study(kind), show=shown_in_file)) from None
+        return cls(**sections)
 
     def limit(self, limit: Limit) -> Any:
         """The policy's value for a limit on some parameter."""
@@ -216,17 +217,8 @@ class Policy:
     @property
     def life(self) -> Budget | None:
         """What all studies on a dataset may cost together; None if that is unlimited."""
-        spending = self.budget
-        return (
-            None
-            if math.isinf(spending.lifetime_epsilon)
-            else Budget(spending.lifetime_epsilon, spending.lifetime_delta)
-        )
-
-    @property
-    def reply_seconds(self) -> float:
-        """How long every answer takes; 0 for as fast as possible."""
-        return self.agent.reply_seconds
+        epsilon, delta = self.budget.lifetime_epsilon, self.budget.lifetime_delta
+        return None if math.isinf(epsilon) else Budget(epsilon, delta)
 
     def refusals(self, study: StudyFile, *, me: str, method: str) -> list[str]:
         """Every reason not to take part as `me`, in plain words; none if the policy allows the study.
@@ -235,22 +227,17 @@ class Policy:
         """
         # Raises if there is no such party: a wrong name must not pass because no rule mentions it.
         study.place(me)
+        reply, deadline = self.agent.reply_seconds, study.params.deadline
+        # Refused before it begins: the hub would go on without a site whose every answer comes too late.
+        late = f"[agent] reply_seconds = {reply:g}: every answer would be late, because the study waits only {deadline:g} seconds"
         return [
             *self._of_pins(study, me),
             *self._of_unit(study),
             *self._of_terms(study, method),
             *self._of_columns(study),
             *self._of_budget(study),
-            *self._of_time(study),
+            *([late] if reply >= deadline else []),
         ]
-
-    def _of_time(self, study: StudyFile) -> Iterator[str]:
-        # Refused before it begins: the hub would go on without a site whose every answer comes too late.
-        if self.reply_seconds >= study.params.deadline:
-            yield (
-                f"[agent] reply_seconds = {self.reply_seconds:g}: every answer would be late, because the study waits only "
-                f"{study.params.deadline:g} seconds"
-            )
 
     def refusals_of_rows(self, count: int, unit: PrivacyUnit) -> list[str]:
         """Why a table of so many rows, or people, is too small. The number is private, so the reason does not say it."""
@@ -358,7 +345,15 @@ class Policy:
 
     def _of_limits(self, study: StudyFile, section: str, method: str | None) -> Iterator[str]:
         """The parameters of a study that exceed the limits of a section."""
-        decided = _decided(study) | ({} if method is None else {"method": method})
+        budget = study.budget
+        # What limits apply to, where it is not the parameter itself: who adds the noise, and the largest budget.
+        decided = {
+            "trust": study.trust,
+            "noise": study.trust,
+            "epsilon": math.inf if budget is None else budget.epsilon,
+            "delta": 0.0 if budget is None else budget.delta,
+            **({} if method is None else {"method": method}),
+        }
         for entry, limit in limited(type(study.params), section):
             value, allowed = decided.get(entry.name, getattr(study.params, entry.name)), self.limit(limit)
             where = f"[{limit.section}] {limit.key}"
@@ -377,60 +372,29 @@ class Policy:
                 )
 
 
-def _section(kind: type, document: Mapping[str, Any]) -> Any:
-    try:
-        return kind(**values_in(document, kind))
-    except ParameterError as error:
-        raise ValueError(error.said(in_study(kind), show=shown_in_file)) from None
-
-
-def _decided(study: StudyFile) -> dict[str, Any]:
-    """What limits apply to, where it is not the parameter itself: who adds the noise, and the largest budget."""
-    budget = study.budget
-    return {
-        "trust": study.trust,
-        "noise": study.trust,
-        "epsilon": math.inf if budget is None else budget.epsilon,
-        "delta": 0.0 if budget is None else budget.delta,
-    }
-
-
 def template(study: StudyFile | None = None) -> str:
     """The text of a policy with safe defaults. With a `study`, its pins and its unit are comments in it, to be checked first."""
-    return "\n".join(_template_lines(study)) + "\n"
-
-
-def _template_lines(study: StudyFile | None) -> Iterator[str]:
-    policy = Policy()
-    for text in _HEAD:
-        yield from comment(text)
-    yield from _pin_lines(study)
+    policy, lines = Policy(), [line for text in _HEAD for line in comment(text)]
+    lines += _pin_lines(study)
     for name in ("limits", "budget", "agent"):
-        yield from section(name, lines_of(getattr(policy, name), name))
+        lines += section(name, lines_of(getattr(policy, name), name))
         if name == "limits":
             # Only the site can say which of its columns may be used, so this key is an example.
-            yield from comment(declared(Limits)["columns"].param.help)
-            yield '# columns = ["age", "weight"]'
-            yield from _unit_lines(study)
+            lines += [*comment(declared(Limits)["columns"].param.help), '# columns = ["age", "weight"]']
+            lines += comment(help_of(declared(Limits)["unit"], in_study(Limits, inside="limits")))
+            unit, person = ("person", "patient_id") if study is None else ("row", study.params.person)
+            if study is not None:
+                # The coordinator cannot know the table of this site, so what the study says is not taken over.
+                asks = f"From the study {study.name!r}, NOT CHECKED YET."
+                lines += comment(f"{asks} Remove the # if it is true of your table:")
+                if study.unit.kind == "person":
+                    unit = "stream" if person is None else "person"
+            lines += [f"# unit = {toml_value(unit)}"]
+            lines += [] if person is None else [f"# person = {toml_value(person)}"]
         if name == "budget":
-            yield "\n[datasets]"
-            yield from comment(declared(Datasets)["aliases"].param.help)
-            yield '# aliases = [["patients", "trial 7"]]'
-
-
-def _unit_lines(study: StudyFile | None) -> Iterator[str]:
-    wording = in_study(Limits, inside="limits")
-    yield from comment(help_of(declared(Limits)["unit"], wording))
-    unit, person = ("person", "patient_id") if study is None else ("row", study.params.person)
-    if study is not None:
-        # The coordinator cannot know the table of this site, so what the study says is not taken over.
-        asks = f"From the study {study.name!r}, NOT CHECKED YET."
-        yield from comment(f"{asks} Remove the # if it is true of your table:")
-    if study is not None and study.unit.kind == "person":
-        unit = "stream" if person is None else "person"
-    yield f"# unit = {toml_value(unit)}"
-    if person is not None:
-        yield f"# person = {toml_value(person)}"
+            aliases = comment(declared(Datasets)["aliases"].param.help)
+            lines += ["\n[datasets]", *aliases, '# aliases = [["patients", "trial 7"]]']
+    return "\n".join(lines) + "\n"
 
 
 def _pin_lines(study: StudyFile | None) -> Iterator[str]:

@@ -3,6 +3,7 @@
 A hostile file may ask for 20000 columns and 6000 components. It is refused here, by arithmetic, before such a matrix exists.
 """
 
+import math
 import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,7 +16,10 @@ from eigenveil.params.declarations.streaming import SlotStreamParams
 from eigenveil.params.declarations.study import HubStudy, PeerStudy, StreamStudy
 from eigenveil.params.declare import declared, validate_params
 from eigenveil.params.tables import missing
+from eigenveil.protocols.limits import FitSize, Role, limits_for
 from eigenveil.protocols.star.rounds import star, tree
+from eigenveil.protocols.wire import LIMIT, MessageLimits
+from eigenveil.tasks.fit.gaps import gaps_of
 
 if TYPE_CHECKING:
     from eigenveil.estimators import GossipPCA
@@ -24,18 +28,8 @@ if TYPE_CHECKING:
     from eigenveil.estimators.slots.spec import SlotSpec
     from eigenveil.network.study import StudyFile
     from eigenveil.protocols.gossip.terms import GossipTerms
-    from eigenveil.protocols.star.rounds import Layout
-import math
-
-from eigenveil.protocols.limits import FitSize, Role, limits_for
-from eigenveil.protocols.wire import LIMIT, MessageLimits
-from eigenveil.tasks.fit.gaps import gaps_of
-
-if TYPE_CHECKING:
-    from eigenveil.estimators.federated.spec import FederatedSpec
-    from eigenveil.estimators.gossip.spec import GossipSpec
-    from eigenveil.network.study import StudyFile
     from eigenveil.protocols.masked.terms import MaskedTerms
+    from eigenveil.protocols.star.rounds import Layout
 
 __all__ = [
     "MEMORY",
@@ -131,7 +125,6 @@ def require_together(study: "StudyFile") -> None:
 
 # Seconds until sites answer for a slot that lasts longer, unless a study says so.
 _LONGEST_DELAY: Final = 600.0
-
 # What a study of streams cannot have, because slots are released one after the other.
 _NOT_STREAMED: Final = (
     "column_bounds",
@@ -149,46 +142,40 @@ _NOT_STREAMED: Final = (
 
 def _require_streaming(params: HubStudy) -> None:
     """Refuse keys of slots in a study of tables, and keys of tables in a study of streams."""
-    names = declared(HubStudy)
-    if not params.streaming:
-        for name in declared(StreamStudy):
-            is_explicit = getattr(params, name) != names[name].default
-            require_param(not is_explicit, f"{{{name}}} is for a study of streams: add {{streaming}}")
-        return
-    for name in _NOT_STREAMED:
-        is_explicit = getattr(params, name) != names[name].default
+    names, streaming = declared(HubStudy), params.streaming
+    for name in _NOT_STREAMED if streaming else declared(StreamStudy):
+        of_tables = "is for a study of tables, and {streaming} makes this one of streams"
         require_param(
-            not is_explicit, f"{{{name}}} is for a study of tables, and {{streaming}} makes this one of streams"
+            getattr(params, name) == names[name].default,
+            f"{{{name}}} " + (of_tables if streaming else "is for a study of streams: add {streaming}"),
         )
-    require_param(params.slots is not None, "{slots} is missing: how many slots there are, a public number")
-    require_param(
-        (params.slot_rows is None) != (params.slot_seconds is None),
-        "give either {slot_rows} or {slot_seconds}: what ends a slot",
-    )
-    require_param(
-        (params.slot_seconds is None) == (params.begins is None),
-        "{begins} goes with {slot_seconds}: when the first slot begins",
-    )
-    require_param(
-        params.slot_delay is None or params.slot_seconds is not None,
-        "{slot_delay} goes with {slot_seconds}: without a clock sites answer when their slots are full",
-    )
-    require_param(
-        params.trust != "both",
-        "{trust=} is not for streams. Use {trust=masked}, {trust=site} or {trust=hub}",
-        trust=params.trust,
-    )
-    # The estimator refuses it too, after the rule that masks need a bound, which would lead nowhere here.
-    require_param(
-        params.trust != "masked" or params.epsilon is not None,
-        "{trust=masked} needs {epsilon} in a study of streams: without noise sites send sketches, which cannot be masked",
-    )
-    require_param(
-        not isinstance(params.scale, str),
-        "{scale} must be public numbers: streams at many sites cannot search for them",
-    )
-    center = params.center is None or isinstance(params.center, str)
-    require_param(center, "{center} must be private or none in a study of streams. Give public numbers as {origin}")
+    if not streaming:
+        return
+    by_clock = params.slot_seconds is not None
+    for holds, why in (
+        (params.slots is not None, "{slots} is missing: how many slots there are, a public number"),
+        ((params.slot_rows is None) == by_clock, "give either {slot_rows} or {slot_seconds}: what ends a slot"),
+        (by_clock == (params.begins is not None), "{begins} goes with {slot_seconds}: when the first slot begins"),
+        (
+            params.slot_delay is None or by_clock,
+            "{slot_delay} goes with {slot_seconds}: without a clock sites answer when their slots are full",
+        ),
+        (params.trust != "both", "{trust=} is not for streams. Use {trust=masked}, {trust=site} or {trust=hub}"),
+        # The estimator refuses it too, after the rule that masks need a bound, which would lead nowhere here.
+        (
+            params.trust != "masked" or params.epsilon is not None,
+            "{trust=masked} needs {epsilon} in a study of streams: without noise sites send sketches, which cannot be masked",
+        ),
+        (
+            not isinstance(params.scale, str),
+            "{scale} must be public numbers: streams at many sites cannot search for them",
+        ),
+        (
+            params.center is None or isinstance(params.center, str),
+            "{center} must be private or none in a study of streams. Give public numbers as {origin}",
+        ),
+    ):
+        require_param(holds, why, trust=params.trust)
 
 
 def slots_of(study: "StudyFile") -> "SlotSpec":
@@ -200,17 +187,13 @@ def slots_of(study: "StudyFile") -> "SlotSpec":
     values = {name: getattr(params, name) for name in declared(SlotStreamParams)}
     # The default of a table is to search for one. A stream must be given a number, and needs none without privacy.
     values["row_bound"] = None if isinstance(params.row_bound, str) else params.row_bound
-    slot_params = validate_params(SlotStreamParams, SlotStreamParams(**values))
-    names = [site.name for site in study.sites]
-    clock = params.slot_rows is None
-    dim, budget = len(study.columns), study.budget
     return slot_spec(
-        slot_params,
-        names,
-        dim=dim,
-        budget=budget,
+        validate_params(SlotStreamParams, SlotStreamParams(**values)),
+        [site.name for site in study.sites],
+        dim=len(study.columns),
+        budget=study.budget,
         seed=study.seed,
-        clock=clock,
+        clock=params.slot_rows is None,
         size=params.slot_rows,
         delay=delay_of(params),
         columns=study.columns,
@@ -233,28 +216,24 @@ def _require_sizes(study: "StudyFile") -> None:
     if study.streaming:
         require(sizes is None, "[sizes] is for tables: nobody knows beforehand how many rows a stream will have")
         return
-    require_param(
-        study.private or neighbours == "add-remove",
-        "{neighbours=} is part of a guarantee, and {epsilon=None} gives none",
-        neighbours=neighbours,
-    )
     public = neighbours != "add-remove"
-    require_param(
-        public or sizes is None,
-        "[sizes] is for {neighbours} that make the number of people public: zero-out and replace-one",
-    )
-    require_param(
-        not public or sizes is not None,
-        "[sizes] is missing: {neighbours=} makes the number of people at each site public, so give it",
-        neighbours=neighbours,
-    )
-    if sizes is None:
-        return
-    names = [holder.name for holder in study.holders]
-    for name in sizes:
+    for holds, why in (
+        (study.private or not public, "{neighbours=} is part of a guarantee, and {epsilon=None} gives none"),
+        (
+            public or sizes is None,
+            "[sizes] is for {neighbours} that make the number of people public: zero-out and replace-one",
+        ),
+        (
+            not public or sizes is not None,
+            "[sizes] is missing: {neighbours=} makes the number of people at each site public, so give it",
+        ),
+    ):
+        require_param(holds, why, neighbours=neighbours)
+    names = [] if sizes is None else [holder.name for holder in study.holders]
+    for name in sizes or ():
         require(name in names, f"[sizes] has {name[:60]!r}, who has no rows in this study")
     for name in names:
-        require(name in sizes, f"[sizes] {name!r} is missing: the number of people at {name}")
+        require(sizes is not None and name in sizes, f"[sizes] {name!r} is missing: the number of people at {name}")
 
 
 def _require_hub(study: "StudyFile", params: HubStudy) -> None:
@@ -313,7 +292,10 @@ def check_terms(study: "StudyFile") -> None:
         return
     request_of(study)
     if study.topology == "gossip":
-        _require_mixing(study)
+        # Too few steps leave pair noise in sums, and colluders may disconnect a noise graph. `among(())` works out the mixing
+        # with nobody gone.
+        with named_parameters():
+            _gossip_terms(study).among(())
 
 
 def method_of(study: "StudyFile") -> str:
@@ -343,13 +325,6 @@ def request_of(study: "StudyFile") -> "FederatedSpec | GossipSpec":
             )
         pca = cast("GossipPCA", study.estimator())
         return pca.request_for(dim=dim, peers=names, sizes=sizes, grouped=grouped, columns=study.columns)
-
-
-def _require_mixing(study: "StudyFile") -> None:
-    """Refuse too few steps, which leave pair noise in sums, and a noise graph that the colluders disconnect."""
-    # `among(())` works out the mixing with nobody gone.
-    with named_parameters():
-        _gossip_terms(study).among(())
 
 
 def fatal_peers(study: "StudyFile") -> tuple[str, ...]:
@@ -393,7 +368,6 @@ def _gossip_terms(study: "StudyFile") -> "GossipTerms":
 
 # Some refusals of estimators are plain sentences, not `ParameterError`s. These are the parameters they may name.
 _NAMES: Final = frozenset(declared(HubStudy)) | frozenset(declared(PeerStudy))
-
 # A name with an underscore can only be a parameter. Others count as one only at the start or with a value.
 _UNMISTAKABLE: Final = frozenset(name for name in _NAMES if "_" in name)
 
@@ -428,7 +402,6 @@ def _as_template(message: str) -> ParameterError:
 
 # The most memory that a party gives to a study, unless its operator allows more. A covariance of 8000 columns takes as much.
 MEMORY: Final = 4 << 30
-
 # Measured, rounded up: how many arrays as long as the longest message exist at once while a party works on one. Sums in whole
 # numbers, their noise, the symmetric matrix, its eigenvectors and the bytes on their way are among them.
 _WORKING: Final = 16

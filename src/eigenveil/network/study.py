@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeAlias, final
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, final
 
 from cryptography.hazmat.primitives.serialization import Encoding
 
@@ -37,12 +37,12 @@ from eigenveil.params.tables import (
     tables_of,
     values_in,
 )
+from eigenveil.params.tables import to_toml as toml_value
 from eigenveil.params.values import Integer, InvalidValue
 
 if TYPE_CHECKING:
     from eigenveil.estimators import FederatedPCA, GossipPCA
     from eigenveil.protocols.star.rounds import Layout
-from eigenveil.params.tables import to_toml as toml_value
 
 __all__ = [
     "MOST",
@@ -56,7 +56,6 @@ __all__ = [
     "places_from",
     "require_apart",
     "section",
-    "text_of",
 ]
 
 # Far more than a study file of 4 MiB has room for, which is about 4000 certificates.
@@ -81,25 +80,31 @@ class Place:
         """64 lower-case hex digits: what others pin."""
         return self.certificate.pin
 
+    def entry(self) -> dict[str, Any]:
+        """Its table in a study file."""
+        address = {} if self.address is None else {"address": self.address}
+        return {**address, "certificate": self.certificate.pem}
+
 
 def address(where: str, value: Any) -> str:
     """An address as HOST:PORT, or [HOST]:PORT for an IPv6 address, with the host in canonical form."""
-    expected = "HOST:PORT, such as hub.example.org:7443, with a port from 1 to 65535"
-    if not isinstance(value, str) or len(value) > 300:
-        _refuse(where, value, expected)
+    expected = f"{where} must be HOST:PORT, such as hub.example.org:7443, with a port from 1 to 65535"
     # From the right: an IPv6 address has colons of its own, and must stand in brackets.
-    host, colon, port = value.rpartition(":")
+    text = value if isinstance(value, str) and len(value) <= 300 else ""
+    host, colon, port = text.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
     good = colon and port.isascii() and port.isdecimal() and len(port) <= 5 and 1 <= int(port) <= 65535
-    if not good or (":" in host) != bracketed:
-        _refuse(where, value, expected)
+    require(bool(good) and (":" in host) == bracketed, f"{expected}, got {shown_in_file(value)}")
     try:
         name = host_from(host[1:-1] if bracketed else host)
     except ValueError as error:
-        raise ValueError(f"{where} must be {expected}: {error}") from None
+        raise ValueError(f"{expected}: {error}") from None
     # Good to listen at, but no site could call it.
-    if name in ("0.0.0.0", str(ipaddress.IPv6Address(0))):
-        _refuse(where, value, "an address that others can reach; this one means all interfaces of one machine")
+    require(
+        name not in ("0.0.0.0", str(ipaddress.IPv6Address(0))),
+        f"{where} must be an address that others can reach; this one means all interfaces of one machine, got "
+        f"{shown_in_file(value)}",
+    )
     # One spelling for one address, because it is part of the study's digest.
     return f"[{name}]:{int(port)}" if ":" in name else f"{name}:{int(port)}"
 
@@ -168,45 +173,22 @@ def require_apart(places: Iterable[Place], authority: str) -> None:
 def _pem(where: str, table: dict[str, Any]) -> str:
     require("certificate" in table, f"{where} is missing: the text of its .crt file")
     pem = table["certificate"]
-    if not isinstance(pem, str):
-        _refuse(where, pem, "the text of a .crt file")
-    return pem
-
-
-def _refuse(where: str, value: Any, expected: str) -> NoReturn:
-    raise ValueError(f"{where} must be {expected}, got {shown_in_file(value)}")
+    require(isinstance(pem, str), f"{where} must be the text of a .crt file, got {shown_in_file(pem)}")
+    return str(pem)
 
 
 VERSION: Final = 1
-
 # The number is the version of what parties say to each other.
 _GREETING: Final = b"eigenveil 1 "
-
 _MOST_PEERS: Final = 1000
-
 _VERSION_KEY: Final = "eigenveil_study"
-
-_TABLES: Final = (
-    "study",
-    "task",
-    "slots",
-    "privacy",
-    "network",
-    "tree",
-    "graph",
-    "sizes",
-    "rehearsal",
-    "authority",
-    "hub",
-)
-
+# The tables of parameters, in the order of the file, and all others.
+_PARAMETERS: Final = ("study", "task", "slots", "privacy", "network", "tree", "graph")
+_TABLES: Final = (*_PARAMETERS, "sizes", "rehearsal", "authority", "hub")
 _LISTS: Final = ("site", "node", "peer")
-
 # The sections that each topology needs; those of another topology are refused.
 _OWN: Final = {"star": ("hub", "site"), "tree": ("hub", "site", "tree", "node"), "gossip": ("peer", "graph")}
-
 _SEEDED: Final = "noise from a seed can be computed again, so a study has none; for a test run give [rehearsal] seed"
-
 # Keys that people who know the estimators would try, and why a study does not have them.
 _EXPLAINED: Final = {
     "seed": _SEEDED,
@@ -325,29 +307,24 @@ class StudyFile:
 
         Unset keys are left out, and so are those that concern few studies and have their defaults.
         """
-        tables: dict[str, Any] = {_VERSION_KEY: VERSION, **tables_of(self.params, leave=self._unsaid)}
-        # In the order of the parties, whatever order the file had: layout is not meaning.
-        tables |= (
-            {} if self.sizes is None else {"sizes": {party.name: self.sizes[party.name] for party in self.holders}}
-        )
+        tables: dict[str, Any] = {_VERSION_KEY: VERSION, **tables_of(self.params, leave=_idle(self))}
+        if self.sizes is not None:
+            # In the order of the parties, whatever order the file had: layout is not meaning.
+            tables["sizes"] = {party.name: self.sizes[party.name] for party in self.holders}
         tables["authority"] = {"certificate": self.authority}
-        tables |= {} if self.hub is None else {"hub": _entry(self.hub)}
+        if self.hub is not None:
+            tables["hub"] = self.hub.entry()
         for name, places in zip(_LISTS, (self.sites, self.nodes, self.peers), strict=True):
-            tables |= {name: [_entry(party) for party in places]} if places else {}
+            tables |= {name: [party.entry() for party in places]} if places else {}
         return tables
 
     def lines(self, section: str) -> Iterator[KeyLine]:
         """The keys of a table of parameters, with their values and what they mean."""
-        return lines_of(self.params, section, leave=self._unsaid)
-
-    @property
-    def _unsaid(self) -> tuple[str, ...]:
-        # Without privacy nobody adds noise, so of the trusts only "masked" has a meaning.
-        return ("trust",) if not self.private and not self.masked else ()
+        return lines_of(self.params, section, leave=_idle(self))
 
     def text(self) -> str:
         """The study as TOML with comments: `parse(text())` is this study."""
-        return text_of(self)
+        return "\n".join(_lines(self)) + "\n"
 
     @cached_property
     def digest(self) -> str:
@@ -372,16 +349,6 @@ class StudyFile:
     def name(self) -> str:
         """The name of the study."""
         return self.params.name
-
-    @property
-    def id(self) -> str:
-        """32 random hex digits, drawn for this study."""
-        return self.params.id
-
-    @property
-    def purpose(self) -> str | None:
-        """What the study is for, as the coordinator says."""
-        return self.params.purpose
 
     @property
     def topology(self) -> str:
@@ -418,10 +385,8 @@ class StudyFile:
         """Where noise is added: "hub", "site", "both" or "masked"; between peers "pairwise" or "independent"; or "none"."""
         if not self.private:
             return "none"
-        if isinstance(self.params, PeerStudy):
-            # `require_together` refuses peers with a budget and no noise.
-            return self.params.noise or "none"
-        return self.params.trust
+        # `require_together` refuses peers with a budget and no noise.
+        return self.params.noise or "none" if isinstance(self.params, PeerStudy) else self.params.trust
 
     @property
     def title(self) -> str:
@@ -446,11 +411,11 @@ class StudyFile:
     @property
     def unit(self) -> PrivacyUnit:
         """What it protects: people if it names the column that tells them apart, otherwise rows."""
-        person = self.params.person
+        person, neighbours = self.params.person, Neighbours(self.params.neighbours)
         if isinstance(self.params, HubStudy) and self.params.streaming:
             several = self.params.one_person_per_site or self.params.person_slots > 1
-            return PrivacyUnit.of(Neighbours(self.params.neighbours), grouped=several)
-        return PrivacyUnit.of(Neighbours(self.params.neighbours), grouped=person is not None, column=person)
+            return PrivacyUnit.of(neighbours, grouped=several)
+        return PrivacyUnit.of(neighbours, grouped=person is not None, column=person)
 
     @property
     def holders(self) -> tuple[Place, ...]:
@@ -503,6 +468,11 @@ class StudyFile:
         return GossipPCA(**params | {"method": usual if self.params.method == "auto" else self.params.method})
 
 
+def _idle(study: StudyFile) -> tuple[str, ...]:
+    # Without privacy nobody adds noise, so of the trusts only "masked" has a meaning.
+    return () if study.private or study.masked else ("trust",)
+
+
 def _kind_of(document: Mapping[str, Any]) -> type[HubStudy] | type[PeerStudy]:
     """Which parameters a document has; its topology says so."""
     require("study" in document, "[study] is missing")
@@ -510,25 +480,16 @@ def _kind_of(document: Mapping[str, Any]) -> type[HubStudy] | type[PeerStudy]:
     require(topology is not None, f"[study] topology is missing: who talks to whom, one of {whom}")
     if not isinstance(topology, str) or topology not in _OWN:
         raise ValueError(f"[study] topology must be one of {whom}, got {shown_in_file(topology)}")
-    _require_own(topology, document)
-    return PeerStudy if topology == "gossip" else HubStudy
-
-
-def _require_own(topology: str, document: Mapping[str, Any]) -> None:
-    """Refuse sections of another topology, and say which are missing."""
-    own = _OWN[topology]
     for name in sorted({section for sections in _OWN.values() for section in sections}):
         shape = f"[[{name}]]" if name in _LISTS else f"[{name}]"
         who = next(other for other, sections in _OWN.items() if name in sections)
-        require(
-            name in own or name not in document,
-            f"{shape} is for topology = {who!r}, and [study] topology is {topology!r}",
-        )
+        own = name in _OWN[topology]
+        wrong = f"{shape} is for topology = {who!r}, and [study] topology is {topology!r}"
+        require(own or name not in document, wrong)
         # In a small tree all sites are below the hub, and there are no nodes.
-        require(
-            name not in own or name == "node" or name in document,
-            f"{shape} is missing: topology = {topology!r} needs it",
-        )
+        lacking = own and name != "node" and name not in document
+        require(not lacking, f"{shape} is missing: topology = {topology!r} needs it")
+    return PeerStudy if topology == "gossip" else HubStudy
 
 
 def _explicit(params: PeerStudy, names: tuple[str, ...]) -> PeerStudy:
@@ -553,15 +514,11 @@ def _ordered(name: str, edges: Any, names: tuple[str, ...]) -> Any:
     try:
         ordered = Graph.of(names, edges).edges
     except ValueError as error:
-        raise ParameterError(f"{{{name}}}: {_plain(error)}") from None
+        # A `ParameterError` takes braces for parameters, so those of the message are escaped.
+        raise ParameterError(f"{{{name}}}: {str(error).replace('{', '{{').replace('}', '}}')}") from None
     if len(ordered) != len(edges):
         raise ParameterError(f"{{{name}}} has the same edge twice")
     return ordered
-
-
-def _plain(error: ValueError) -> str:
-    """The message with its braces escaped: a `ParameterError` takes braces for parameters."""
-    return str(error).replace("{", "{{").replace("}", "}}")
 
 
 def _sizes(table: Any) -> dict[str, int]:
@@ -579,13 +536,7 @@ def _sizes(table: Any) -> dict[str, int]:
     return sizes
 
 
-def _entry(party: Place) -> dict[str, Any]:
-    entry = {"certificate": party.certificate.pem}
-    return entry if party.address is None else {"address": party.address, **entry}
-
-
 _WIDTH: Final = 100
-
 _HEAD: Final = (
     "A study across organisations. It is public, has no secrets, and is the same for every party.",
     "Changing one key makes another study, and the parties of this one refuse to talk to it.",
@@ -595,18 +546,13 @@ _HEAD: Final = (
 _PINS: Final = "Compare the pins of the parties you trust by telephone; eigenveil study show prints them."
 
 
-def text_of(study: "StudyFile") -> str:
-    """The text of a study file."""
-    return "\n".join(_lines(study)) + "\n"
-
-
 def _lines(study: "StudyFile") -> Iterator[str]:
     document = study.document()
     for text in _HEAD:
         yield from comment(text)
     yield f"eigenveil_study = {document['eigenveil_study']}"
     # Parameters first, certificates last: people read the top of the file.
-    for name in ("study", "task", "slots", "privacy", "network", "tree", "graph"):
+    for name in _PARAMETERS:
         yield from section(name, study.lines(name))
     if study.sizes is not None:
         yield from _table(

@@ -13,13 +13,7 @@ from typing import Any, final
 
 import numpy as np
 from cryptography.exceptions import InvalidSignature, InvalidTag
-from cryptography.hazmat.primitives.asymmetric.ec import (
-    ECDH,
-    SECP256R1,
-    EllipticCurvePrivateKey,
-    EllipticCurvePublicKey,
-    derive_private_key,
-)
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
@@ -59,7 +53,7 @@ _PURPOSE = b"eigenveil masked sums 1"
 ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 # Bytes of a public key: a point, compressed.
 POINT = 33
-_CURVE = SECP256R1()
+_CURVE = ec.SECP256R1()
 
 
 @final
@@ -170,10 +164,10 @@ def draw_key(draw: Callable[[int], bytes]) -> bytes:
             return drawn
 
 
-def private_key(raw: bytes) -> EllipticCurvePrivateKey:
+def private_key(raw: bytes) -> ec.EllipticCurvePrivateKey:
     """A key from its 32 bytes; a `ValueError` if they are not a number from 1 to q - 1."""
     require(len(raw) == KEY, f"a private key has {KEY} bytes, got {len(raw)}")
-    return derive_private_key(int.from_bytes(raw, "big"), _CURVE)
+    return ec.derive_private_key(int.from_bytes(raw, "big"), _CURVE)
 
 
 def public_of(private: bytes) -> bytes:
@@ -183,10 +177,10 @@ def public_of(private: bytes) -> bytes:
 
 # Each point is read once when it comes and once when it is used. Nothing here is secret.
 @lru_cache(maxsize=4096)
-def _point(public: bytes) -> EllipticCurvePublicKey:
+def _point(public: bytes) -> ec.EllipticCurvePublicKey:
     # Only one encoding of each point, or one key would have several digests. That the point is on the curve is checked below.
     require(len(public) == POINT, f"a public key has {POINT} bytes, got {len(public)}")
-    return EllipticCurvePublicKey.from_encoded_point(_CURVE, public)
+    return ec.EllipticCurvePublicKey.from_encoded_point(_CURVE, public)
 
 
 def is_public_key(public: bytes) -> bool:
@@ -208,7 +202,7 @@ def coordinates(public: bytes) -> tuple[int, int]:
     return numbers.x, numbers.y
 
 
-def agree(private: EllipticCurvePrivateKey, public: bytes, purpose: bytes) -> bytes:
+def agree(private: ec.EllipticCurvePrivateKey, public: bytes, purpose: bytes) -> bytes:
     """The secret that two holders of keys share, for one `purpose`. A `ValueError` for an invalid public key.
 
     >>> one, two = bytes(range(32)), bytes(range(1, 33))
@@ -216,7 +210,7 @@ def agree(private: EllipticCurvePrivateKey, public: bytes, purpose: bytes) -> by
     True
     """
     # Two keys always give the same raw secret. HKDF derives an independent one for each purpose.
-    shared = private.exchange(ECDH(), _point(public))
+    shared = private.exchange(ec.ECDH(), _point(public))
     return HKDF(SHA256(), KEY, salt=_PURPOSE, info=purpose).derive(shared)
 
 

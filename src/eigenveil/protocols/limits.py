@@ -9,26 +9,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, assert_never, final
 
+from eigenveil.protocols import messages
 from eigenveil.protocols.keys import KEY, POINT, SIGNATURE
 from eigenveil.protocols.masked.dealing import MARK, Dealing
 from eigenveil.protocols.masked.session import bundle_size
 from eigenveil.protocols.masked.shamir import SHARE_BYTES
-from eigenveil.protocols.masked.terms import DECLINED, MaskedTerms
-from eigenveil.protocols.messages import (
-    Ask,
-    Body,
-    Contribution,
-    Decline,
-    Done,
-    KeepAlive,
-    Masked,
-    PartialSum,
-    PeerKey,
-    PeersDropped,
-    ResendRequest,
-    StepReply,
-    StepRequest,
-)
+from eigenveil.protocols.masked.terms import DECLINED, MaskedTerms, PublicKeys
+from eigenveil.protocols.messages import Body
 from eigenveil.protocols.wire import KindLimit, MessageLimits, name_bytes
 
 __all__ = ["FitSize", "Role", "limits_for"]
@@ -53,7 +40,10 @@ class FitSize:
 
 def limits_for(role: Role, size: FitSize, names: Iterable[str], masked: MaskedTerms | None = None) -> MessageLimits:
     """What may come to a party in this role: to a node of a tree from above and from below. `names` are all parties."""
-    listed = _names(names)
+    # The bytes of names in a head: its sender and receiver, and a list that may name all parties. A key that peers pass on names
+    # the peer it is from and the one it is for, besides the two that pass it.
+    each = [name_bytes(name) for name in names]
+    listed = sum(each) + 4 * max(each)
     match role:
         case "hub":
             return MessageLimits(_parts(size, listed) if masked is None else _masked_parts(size, masked, listed))
@@ -69,32 +59,25 @@ def limits_for(role: Role, size: FitSize, names: Iterable[str], masked: MaskedTe
 
 def _between_peers(size: FitSize, names: int) -> Kinds:
     return {
-        (PartialSum, ""): KindLimit(numbers=size.part, arrays=1, data=_TERMS, names=names),
-        (ResendRequest, ""): KindLimit(data=_TERMS, names=names),
-        (KeepAlive, ""): KindLimit(names=names),
-        (PeersDropped, ""): KindLimit(data=_TERMS, names=names),
-        (PeerKey, ""): KindLimit(data=POINT + SIGNATURE + _TERMS, names=names),
+        (messages.PartialSum, ""): KindLimit(numbers=size.part, arrays=1, data=_TERMS, names=names),
+        (messages.ResendRequest, ""): KindLimit(data=_TERMS, names=names),
+        (messages.KeepAlive, ""): KindLimit(names=names),
+        (messages.PeersDropped, ""): KindLimit(data=_TERMS, names=names),
+        (messages.PeerKey, ""): KindLimit(data=POINT + SIGNATURE + _TERMS, names=names),
     }
-
-
-def _names(names: Iterable[str]) -> int:
-    """The bytes of names in a head: its sender and receiver, and a list that may name everybody."""
-    each = [name_bytes(name) for name in names]
-    # A key that peers pass on names the peer it is from and the one it is for, besides the two that pass it.
-    return sum(each) + 4 * max(each)
 
 
 def _questions(size: FitSize, names: int) -> Kinds:
     return {
-        (Ask, ""): KindLimit(numbers=size.question, arrays=_ARRAYS, names=names),
-        (Done, ""): KindLimit(numbers=size.answer, arrays=_ARRAYS, names=names),
+        (messages.Ask, ""): KindLimit(numbers=size.question, arrays=_ARRAYS, names=names),
+        (messages.Done, ""): KindLimit(numbers=size.answer, arrays=_ARRAYS, names=names),
     }
 
 
 def _parts(size: FitSize, names: int) -> Kinds:
     return {
-        (Contribution, ""): KindLimit(numbers=size.part, arrays=_ARRAYS, names=names),
-        (Decline, ""): KindLimit(names=names),
+        (messages.Contribution, ""): KindLimit(numbers=size.part, arrays=_ARRAYS, names=names),
+        (messages.Decline, ""): KindLimit(names=names),
     }
 
 
@@ -113,21 +96,21 @@ def _briefs(terms: MaskedTerms, names: int) -> Kinds:
         signed = (terms.checks, SIGNATURE + KEY * math.ceil(math.log2(len(terms.roster))))
     steps = {
         "keys": (KEY, 0, 0),
-        "packets": (0, near, _keys_bytes(terms) + SIGNATURE),
+        "packets": (0, near, PublicKeys.size(terms) + SIGNATURE),
         "roster": (bits + KEY * len(terms.roster), dealers, bundle_size(terms)),
         "seal": (0, *signed),
         "survivors": (2 * bits, 0, 0),
         "open": (0, *signed),
         **(dict.fromkeys(("roster claim", "list claim"), (bits + KEY, 0, 0)) if terms.checks else {}),
     }
-    return _steps(StepRequest, steps, names)
+    return _steps(messages.StepRequest, steps, names)
 
 
 def _masked_parts(size: FitSize, terms: MaskedTerms, names: int) -> Kinds:
     """What a site may answer: a masked part, or a step between questions."""
     held = 1 + _dealers(terms)
     steps = {
-        "keys": (_keys_bytes(terms), 0, 0),
+        "keys": (PublicKeys.size(terms), 0, 0),
         "packets": (Dealing.size(terms, 1 + terms.graph.holders), terms.graph.holders, bundle_size(terms)),
         "roster": (0, 0, 0),
         "seal": ((KEY + MARK) * held, 0, 0),
@@ -139,8 +122,8 @@ def _masked_parts(size: FitSize, terms: MaskedTerms, names: int) -> Kinds:
     # Every answer is signed, and every step can be declined.
     signed = {step: (max(data, len(DECLINED)) + SIGNATURE, *table) for step, (data, *table) in steps.items()}
     return {
-        (Masked, ""): KindLimit(numbers=size.part, arrays=1, data=SIGNATURE, names=names),
-        **_steps(StepReply, signed, names),
+        (messages.Masked, ""): KindLimit(numbers=size.part, arrays=1, data=SIGNATURE, names=names),
+        **_steps(messages.StepReply, signed, names),
     }
 
 
@@ -149,11 +132,6 @@ def _steps(body: type[Body], steps: Mapping[str, tuple[int, ...]], names: int) -
         (body, step): KindLimit(data=data, entries=entries, entry=entry, names=names)
         for step, (data, entries, entry) in steps.items()
     }
-
-
-def _keys_bytes(terms: MaskedTerms) -> int:
-    """The bytes of a site's public keys: for bundles and for blinding, two for each round, and the holders of a sparse graph."""
-    return POINT * (2 + 2 * terms.rounds) + (0 if terms.graph.complete else 4 * terms.graph.holders)
 
 
 def _dealers(terms: MaskedTerms) -> int:

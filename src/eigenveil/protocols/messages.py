@@ -85,10 +85,9 @@ class Done(_InRound):
     arrays: tuple[Array, ...]
 
 
-@final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class StepRequest(_InRound):
-    """Hub to site, for masked sums: one `step` between two questions, with its `data` and an entry from each other site."""
+class _Step(_InRound):
+    """One `step` of masked sums between two questions, with its `data` and an entry for each other site."""
 
     step: str
     data: bytes = b""
@@ -102,18 +101,16 @@ class StepRequest(_InRound):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class StepReply(_InRound):
+class StepRequest(_Step):
+    """Hub to site: what it needs in a step, with an entry from each other site."""
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class StepReply(_Step):
     """Site to hub: its answer to a `StepRequest`, with an entry for each other site and the site's signature."""
 
-    step: str
-    data: bytes
-    table: Table
     signature: bytes
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names in its table."""
-        return tuple(name for name, _ in self.table)
 
 
 @final
@@ -126,20 +123,15 @@ class Masked(_InRound):
     signature: bytes
 
 
-@final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class PartialSum(_InRound):
-    """Peer to neighbour: its numbers, (n,), in one `step` of summing a round.
+class _InSum(_InRound):
+    """Which sum numbers belong to: parts for different sets of peers have different pair noise and must never be mixed.
 
-    The task is at `stage`. Peers in `without` are left behind, and round `base` began again without them. All that the peers
-    agreed on has the digest `terms`. A peer with other terms sums something else, so it is refused.
+    It is in one `step` of summing a round. Peers in `without` are left behind, and round `base` began again without them. All
+    that the peers agreed on has the digest `terms`. A peer with other terms sums something else, so it is refused.
     """
 
     step: int
-    values: Array
-    # These fields say which sum the numbers belong to. Parts for different sets of peers have different pair noise and
-    # must never be mixed.
-    stage: str
     without: tuple[str, ...]
     terms: bytes
     base: int = 0
@@ -150,16 +142,17 @@ class PartialSum(_InRound):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class ResendRequest(_InRound):
+class PartialSum(_InSum):
+    """Peer to neighbour: its numbers, (n,), in one step of summing a round. The task is at `stage`."""
+
+    values: Array
+    stage: str
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class ResendRequest(_InSum):
     """Peer to neighbour: your numbers of this step have not arrived, send them again."""
-
-    step: int
-    without: tuple[str, ...]
-    terms: bytes
-    base: int = 0
-
-    def __post_init__(self) -> None:
-        require(min(self.round, self.step, self.base) >= 0, "round, step and base count from zero")
 
 
 @final

@@ -22,7 +22,6 @@ __all__ = ["HubSnapshot", "MaskedSlotMember", "SlotHub", "SlotMember", "SlotRoun
 
 # So many of the last settled slots say how many sites to expect.
 _RECENT: Final = 8
-
 # An unsettled slot is scaled up by no more than this: one early site must not stand for all the others.
 _LARGEST: Final = 2.0
 
@@ -98,17 +97,20 @@ class SlotHub(Asker):
         self._window, self._clock, self._noise = window, clock, noise
         self._watch, self._exchanges, self._survivors, self._answer = watch, exchanges, survivors, answer
         self._back = back
-        self._horizon = task.slots
+        # How many slots there are: those of the study, or fewer if sources have ended before.
+        self.horizon = task.slots
         # Of each below: how many slots it has closed, and whether its source has ended.
         self._progress: dict[str, tuple[int, bool]] = {}
-        self._sites = tuple(site for behind in self._below.values() for site in behind)
         self._apart = min(apart, window)
         # What is settled, and by slot what is not.
         self._state = task.start()
         self._unsettled: dict[int, SlotState] = {}
         self._counted: dict[int, set[str]] = {}
         self._folds: dict[int, int] = {}
-        self._round, self._newest, self._slot = -1, -1, -1
+        # All sites of the study.
+        self.sites = self._all_sites
+        # The newest slot that was asked for, and the slot of the last round; -1 before the first.
+        self.newest, self._slot = -1, -1
         # What is left to ask in this tick, and who has been silent in it.
         self._queue: list[int] = []
         self._silent: set[str] = set()
@@ -118,37 +120,16 @@ class SlotHub(Asker):
     @property
     def state(self) -> SlotState:
         """What is known so far, with unsettled slots scaled up. Released."""
-        if not self._unsettled:
-            return self._state
         slots = sorted(self._unsettled)
-        return self._task.joined(
-            [self._state, *(self._unsettled[slot] for slot in slots)], [1.0, *(self._scaled(slot) for slot in slots)]
-        )
-
-    @property
-    def sites(self) -> tuple[str, ...]:
-        """All sites of the study."""
-        return self._sites
-
-    @property
-    def round(self) -> int:
-        """The number of the last round that was opened; 0 before the first."""
-        return max(self._round, 0)
-
-    @property
-    def newest(self) -> int:
-        """The newest slot that was asked for; -1 before the first."""
-        return self._newest
-
-    @property
-    def horizon(self) -> int:
-        """How many slots there are: those of the study, or fewer if sources have ended before."""
-        return self._horizon
+        if not slots:
+            return self._state
+        states = [self._state, *(self._unsettled[slot] for slot in slots)]
+        return self._task.joined(states, [1.0, *map(self._scaled, slots)])
 
     @property
     def last(self) -> int:
         """The newest slot that there is; -1 before the first. After the last slot a hub goes on to ask those who were late."""
-        return min(self._newest, self._horizon - 1)
+        return min(self.newest, self.horizon - 1)
 
     @property
     def skipped(self) -> tuple[int, ...]:
@@ -175,10 +156,10 @@ class SlotHub(Asker):
     @property
     def due(self) -> bool:
         """Whether a tick makes sense now: always, but under masks without a clock only if enough sites have closed the slot."""
-        if self._exchanges is None or self._clock or self._newest + 1 >= self._horizon:
+        if self._exchanges is None or self._clock or self.newest + 1 >= self.horizon:
             return True
         progress = (self._progress.get(name, (0, False)) for name in self._below)
-        return sum(closed > self._newest + 1 for closed, _ in progress) >= self._survivors
+        return sum(closed > self.newest + 1 for closed, _ in progress) >= self._survivors
 
     def shorten(self) -> bool:
         """End the study before a slot that too few sites can fill. Whether anything has changed."""
@@ -188,8 +169,8 @@ class SlotHub(Asker):
         progress = (self._progress.get(name, (0, False)) for name in self._below)
         max_slots = sorted((closed if ended else self._task.slots for closed, ended in progress), reverse=True)
         # Slots that were asked for stay, whatever sites say of them now.
-        horizon = min(self._horizon, max(max_slots[min(self._survivors, len(max_slots)) - 1], self._newest + 1))
-        changed, self._horizon = horizon < self._horizon, horizon
+        horizon = min(self.horizon, max(max_slots[min(self._survivors, len(max_slots)) - 1], self.newest + 1))
+        changed, self.horizon = horizon < self.horizon, horizon
         return changed
 
     @property
@@ -199,13 +180,11 @@ class SlotHub(Asker):
 
     def counted(self, slot: int) -> tuple[str, ...]:
         """The sites that are in a slot, in their order."""
-        present = self._counted.get(slot, set())
-        return tuple(site for site in self._sites if site in present)
+        return tuple(site for site in self.sites if site in self._counted.get(slot, ()))
 
     def missing(self, slot: int) -> tuple[str, ...]:
         """The sites that are not in a slot."""
-        present = self._counted.get(slot, set())
-        return tuple(site for site in self._sites if site not in present)
+        return tuple(site for site in self.sites if site not in self._counted.get(slot, ()))
 
     def tick(self) -> list[Message]:
         """Open the next slot, whose time has come; after the last one and its window, say the result."""
@@ -213,31 +192,37 @@ class SlotHub(Asker):
             raise ProtocolError(f"slot {self._slot + 1} is still being asked for")
         if self.result is not None:
             return []
-        last = self._horizon - 1
+        last = self.horizon - 1
         # Without a clock nobody knows that a slot has passed until one site says so. Under masks `due` has seen to that.
-        passed = self._newest < 0 or self._newest > last or self._clock or self._exchanges is not None
-        if passed or self._counted.get(self._newest):
-            self._newest += 1
-        if self._newest > self._last_tick:
+        passed = self.newest < 0 or self.newest > last or self._clock or self._exchanges is not None
+        if passed or self._counted.get(self.newest):
+            self.newest += 1
+        if self.newest > self._last_tick:
             self.result = self.state
             return self._announce_result()
-        older = range(max(0, self._newest - self._window), min(self._newest, last + 1))
+        older = range(max(0, self.newest - self._window), min(self.newest, last + 1))
         # Under masks a late part is lost: masks of a round serve one list of survivors.
         again = [] if self._exchanges is not None else [slot for slot in older if self.missing(slot)]
         # The newest slot goes first: whoever is silent for it is not asked for older ones in this tick.
-        self._queue = ([self._newest] if self._newest <= last else []) + again
+        self._queue = ([self.newest] if self.newest <= last else []) + again
         self._silent = set()
         return self._onward()
 
     def receive(self, message: Message) -> list[Message]:
-        """Take one answer; the last one closes the step."""
         if message.sender not in self._below:
             raise PeerError(message.sender, "is not part of this study")
-        if self._now is None:
-            clocks = ". If this goes on, compare the clocks of hub and sites, or choose a longer deadline"
-            raise PeerError(message.sender, f"answered when no slot was asked for{clocks if self._clock else ''}")
-        self._now.receive(message.sender, message.body)
-        return self._close(self._now) if self._now.complete else []
+        if self._now is None and self._clock:
+            raise PeerError(
+                message.sender,
+                "answered when no slot was asked for. If this goes on, compare the clocks of hub and sites, or choose a longer "
+                "deadline",
+            )
+        return self._take(message)
+
+    @property
+    def _max_retries(self) -> int:
+        # Those who were late once are not waited for again: they hold up nobody, and are asked at the next slot.
+        return self._terms.retries if self._slot == self.newest else 0
 
     def on_reconnect(self, other: str) -> list[Message]:
         """The result, or what is still awaited from this one. Under masks it may be in the next exchange of keys."""
@@ -250,47 +235,38 @@ class SlotHub(Asker):
         return super().on_reconnect(other)
 
     @property
-    def _most_tries(self) -> int:
-        # Those who were late once are not waited for again: they hold up nobody, and are asked at the next slot.
-        return self._terms.retries if self._slot == self._newest else 0
-
-    @property
     def _done(self) -> Done | None:
         return None if self.result is None else Done(self.round, self._answer(self.result))
 
     def snapshot(self) -> HubSnapshot:
         """All that a hub between two slots needs to go on."""
         require(self._now is None, "a hub can be stored between two slots only")
-        counted = {slot: self.counted(slot) for slot in self._counted}
-        state, unsettled = self._state, dict(self._unsettled)
         return HubSnapshot(
             round=self._round,
-            newest=self._newest,
-            counted=counted,
+            newest=self.newest,
+            counted={slot: self.counted(slot) for slot in self._counted},
             folds=dict(self._folds),
-            state=state,
-            unsettled=unsettled,
-            horizon=self._horizon,
+            state=self._state,
+            unsettled=dict(self._unsettled),
+            horizon=self.horizon,
         )
 
     def restore(self, snapshot: HubSnapshot) -> None:
         """Go on from a snapshot. Nothing is released or charged again."""
         # A hub that has begun would forget whom it has counted, and could count them twice.
         require(self._round < 0, "a hub that has begun cannot be restored")
-        self._round, self._newest, self._state = snapshot.round, snapshot.newest, snapshot.state
+        self._round, self.newest, self._state = snapshot.round, snapshot.newest, snapshot.state
         self._counted = {slot: set(sites) for slot, sites in snapshot.counted.items()}
         self._folds, self._unsettled = dict(snapshot.folds), dict(snapshot.unsettled)
-        self._horizon = snapshot.horizon
-
-    def conclude(self) -> None:
-        """After a restore: whether the hub had ended already."""
-        if self._newest > self._last_tick:
+        self.horizon = snapshot.horizon
+        # The last tick has no slot of its own: whether it was the end follows from the number.
+        if self.newest > self._last_tick:
             self.result = self.state
 
     @property
     def _last_tick(self) -> int:
         """The number of the last tick that asks for anything: under masks nothing is asked for again."""
-        return self._horizon - 1 + (0 if self._exchanges is not None else self._window)
+        return self.horizon - 1 + (0 if self._exchanges is not None else self._window)
 
     def _onward(self) -> list[Message]:
         """Ask for the next slot of this tick of which anything is missing."""
@@ -307,7 +283,8 @@ class SlotHub(Asker):
         return []
 
     def _open(self, slot: int, recipients: list[str], gone: set[str]) -> list[Message]:
-        self._round, self._waits, self._tries, self._slot = self._round + 1, self._waits + 1, 0, slot
+        self._next_wait()
+        self._round, self._slot = self._round + 1, slot
         question = Question(slot)
         if self._exchanges is None:
             self._now = Gathering(self._task, self._round, question, recipients, below=self._below, gone=gone)
@@ -328,8 +305,7 @@ class SlotHub(Asker):
                 if len(answered) < self._survivors:
                     raise ProtocolError(f"{len(answered)} sites are left, and a sum needs {self._survivors}")
                 if now.onward():
-                    # A new number for each wait, so that a timer of an earlier step has no effect.
-                    self._waits, self._tries = self._waits + 1, 0
+                    self._next_wait()
                     messages = now.asks(self.name)
                     return messages if messages else self._close(now)
             except ProtocolError as error:
@@ -339,7 +315,9 @@ class SlotHub(Asker):
             answered, _ = now.sites()
         else:
             # Only without masks are older slots asked for in the same tick, so only here does silence matter.
-            self._silent |= self._not_heard(now)
+            # A node that answers speaks for its sites.
+            for message in now.asks(self.name, again=True):
+                self._silent.update(self._below[message.receiver])
         self._fold(now, answered)
         self._now = None
         return self._onward()
@@ -349,11 +327,10 @@ class SlotHub(Asker):
         if total is not None:
             often = self._folds.get(slot, 0)
             # What was settled cannot be taken apart again, so late parts of it are added to the rest, at their age.
-            apart = slot in self._unsettled or (often == 0 and slot > self._newest - self._apart)
-            before = self._unsettled.get(slot, self._task.start()) if apart else self._state
+            apart = slot in self._unsettled or (often == 0 and slot > self.newest - self._apart)
             # The charge comes first: where it is refused, nobody is counted.
             folded = self._task.fold(
-                before,
+                self._unsettled.get(slot, self._task.start()) if apart else self._state,
                 slot,
                 total,
                 self._mechanism(slot, often),
@@ -372,7 +349,7 @@ class SlotHub(Asker):
 
     def _settle(self) -> None:
         """Add what is no longer kept apart to the rest, as it is: from here on a slot counts with those who are in it."""
-        for slot in sorted(slot for slot in self._unsettled if slot <= self._newest - self._apart):
+        for slot in sorted(slot for slot in self._unsettled if slot <= self.newest - self._apart):
             self._state = self._task.joined([self._state, self._unsettled.pop(slot)], [1.0, 1.0])
 
     def _scaled(self, slot: int) -> float:
@@ -383,27 +360,21 @@ class SlotHub(Asker):
         """
         # The last slots whose window has passed. Before there are any, there is nothing that a later one could weigh too little
         # against.
-        end = min(self._newest - self._window, self._horizon - 1) + 1
+        end = min(self.newest - self._window, self.horizon - 1) + 1
         ended = range(max(0, end - _RECENT), end)
         if not ended:
             return 1.0
         expected = sum(len(self._counted.get(past_slot, ())) for past_slot in ended) / len(ended)
         return min(max(expected / len(self._counted[slot]), 1.0), _LARGEST)
 
-    def _not_heard(self, now: Exchange) -> set[str]:
-        """The sites behind those who said nothing at all in this round. A node that answers speaks for its sites."""
-        silent = {message.receiver for message in now.asks(self.name, again=True)}
-        return {site for name in silent for site in self._below[name]}
-
     def _note(self, answered: tuple[str, ...], skipped: str = "") -> None:
-        again = self._slot < self._newest
         self.rounds.append(
             SlotRound(
                 number=self._round,
                 slot=self._slot,
                 answered=answered,
                 missing=self.missing(self._slot),
-                again=again,
+                again=self._slot < self.newest,
                 skipped=skipped,
             )
         )

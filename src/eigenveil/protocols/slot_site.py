@@ -40,39 +40,30 @@ class SlotParty(Party, Generic[_Part]):
         super().__init__(name)
         self._slots = slots
         self._kept: MutableMapping[int, _Part] = {} if stored is None else stored
-        self._closed, self._newest = -1, -1
+        # The last slot that was closed, and the last that was asked for; -1 before the first.
+        self.closed, self.newest = -1, -1
         self.error: Exception | None = None
         # Set when no more slots will be closed here.
         self.ended = False
 
-    @property
-    def closed(self) -> int:
-        """The last slot that was closed; -1 before the first."""
-        return self._closed
-
-    @property
-    def newest(self) -> int:
-        """The last slot that was asked for; -1 before the first."""
-        return self._newest
-
     def restore(self, slot: int) -> None:
         """Take back that a slot was closed before the site was stopped. Its part, if it had one to give, is in `kept`."""
-        self._closed = max(self._closed, slot)
+        self.closed = max(self.closed, slot)
 
     def skip(self, slot: int) -> None:
         """Say that no slot before this one will be closed any more."""
-        self._closed = max(self._closed, slot - 1)
+        self.closed = max(self.closed, slot - 1)
 
     def early(self, message: Message) -> bool:
         """Whether a message asks for a slot that this site may still close. Nothing in it is trusted but that."""
         body = message.body
-        return isinstance(body, Ask) and not self.ended and self._closed < body.question.step < self._slots
+        return isinstance(body, Ask) and not self.ended and self.closed < body.question.step < self._slots
 
     def _kept_once(self, slot: int, made: Callable[[], _Part]) -> _Part | None:
-        require(slot > self._closed, f"slot {slot + 1} is closed already: slots are closed in their order")
+        require(slot > self.closed, f"slot {slot + 1} is closed already: slots are closed in their order")
         require(slot < self._slots, f"the study has {self._slots} slots, got slot {slot + 1}")
         # First, so that an interrupt in the middle of a release cannot lead to a second one of this slot.
-        self._closed = slot
+        self.closed = slot
         try:
             part = made()
         except (ValueError, BudgetExceeded) as error:
@@ -103,13 +94,9 @@ class SlotMember(SlotParty[tuple[Array, ...]]):
     ) -> None:
         super().__init__(name, task.slots, stored)
         self._hub, self._task, self._mechanism, self._window = hub, task, mechanism, window
-        self._round, self._asked = -1, -1
+        # The slot of the last question; -1 before the first.
+        self._round, self.asked = -1, -1
         self.result: tuple[Array, ...] | None = None
-
-    @property
-    def asked(self) -> int:
-        """The slot of the last question; -1 before the first."""
-        return self._asked
 
     def close(self, slot: int, closed: ClosedSlot) -> tuple[Array, ...] | None:
         """Make the part of a slot and charge it. None if it cannot be made, and `error` says why.
@@ -123,7 +110,6 @@ class SlotMember(SlotParty[tuple[Array, ...]]):
         return self._task.has_symmetric_parts(Question(slot))
 
     def receive(self, message: Message) -> list[Message]:
-        """The part of the slot asked for, or that there is none."""
         if message.sender != self._hub:
             raise PeerError(message.sender, "is not the hub of this site")
         match message.body:
@@ -136,7 +122,6 @@ class SlotMember(SlotParty[tuple[Array, ...]]):
                 raise PeerError(message.sender, f"sent {type(body).__name__} to a site in round {self._round}")
 
     def recall(self, message: Message, replies: list[Message]) -> None:
-        """Restore which round this site has answered; what it said is in `kept`."""
         self.receive(message)
 
     def _on_ask(self, round_: int, question: Question) -> Contribution | Decline:
@@ -148,11 +133,11 @@ class SlotMember(SlotParty[tuple[Array, ...]]):
         require_asked(self._task, question, by=self._hub)
         slot = question.step
         # A round is about one slot. An honest hub may repeat its question but never changes it.
-        if round_ == self._round and slot != self._asked:
+        if round_ == self._round and slot != self.asked:
             raise PeerError(self._hub, f"asked for two slots in round {round_}")
-        self._round, self._asked, self._newest = round_, slot, max(self._newest, slot)
+        self._round, self.asked, self.newest = round_, slot, max(self.newest, slot)
         # The window is public: nobody may ask for what lies before it, so it need not be kept.
-        for old in [number for number in self._kept if number < self._newest - self._window]:
+        for old in [number for number in self._kept if number < self.newest - self._window]:
             del self._kept[old]
         # The hub is not told why: the slot may be open, or left out, or its charge was refused.
         if slot not in self._kept:
@@ -183,12 +168,8 @@ class MaskedSlotMember(SlotParty[Words]):
         self._member = member(self._words)
         super().__init__(self._member.name, task.slots, stored)
         self._hub, self._task, self._share = hub, task, share
-        self._first = 0
-
-    @property
-    def first(self) -> int:
-        """The first slot that may still be given. All before it were given, or a later one was asked for."""
-        return self._first
+        # The first slot that may still be given. All before it were given, or a later one was asked for.
+        self.first = 0
 
     @property
     def sessions(self) -> int:
@@ -219,12 +200,11 @@ class MaskedSlotMember(SlotParty[Words]):
 
     def forget(self, first: int) -> None:
         """Never give a slot before this one, and drop their shares: no other round may mask them."""
-        self._first = max(self._first, first)
-        for old in [number for number in self._kept if number < self._first]:
+        self.first = max(self.first, first)
+        for old in [number for number in self._kept if number < self.first]:
             del self._kept[old]
 
     def receive(self, message: Message) -> list[Message]:
-        """The answer to a question, or to a step between questions."""
         if isinstance(message.body, Ask):
             if message.sender != self._hub:
                 raise PeerError(message.sender, "is not the hub of this site")
@@ -235,7 +215,7 @@ class MaskedSlotMember(SlotParty[Words]):
 
     def recall(self, message: Message, replies: list[Message], *, sessions: int = 0) -> None:
         """Take a step again, with the same secrets, before which so many exchanges of keys had begun. A part is restored."""
-        self._member.count_sessions(sessions)
+        self._member.sessions = sessions
         self._member.recall(message, replies)
         self._note(message, replies)
 
@@ -243,11 +223,11 @@ class MaskedSlotMember(SlotParty[Words]):
         """Which slot was asked for. A share that was given, and those before it, are dropped."""
         if isinstance(message.body, Ask):
             slot = message.body.question.step
-            self._newest = max(self._newest, slot)
+            self.newest = max(self.newest, slot)
             self.forget(slot + any(isinstance(answer.body, Masked) for answer in answers))
 
     def _words(self, question: Question) -> Words:
-        ready = question.step >= self._first and question.step in self._kept
+        ready = question.step >= self.first and question.step in self._kept
         require(ready, f"slot {question.step + 1} is open, too old, or was given before")
         # A copy, because masks are added in place.
         return np.array(self._kept[question.step])

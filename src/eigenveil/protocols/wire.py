@@ -20,23 +20,8 @@ from numpy.typing import NDArray
 from eigenveil.errors import ProtocolError
 from eigenveil.linalg import Array
 from eigenveil.privacy.released import packed_side
-from eigenveil.protocols.messages import (
-    LONGEST_NAME,
-    Ask,
-    Body,
-    Contribution,
-    Decline,
-    Done,
-    KeepAlive,
-    Masked,
-    Message,
-    PartialSum,
-    PeerKey,
-    PeersDropped,
-    ResendRequest,
-    StepReply,
-    StepRequest,
-)
+from eigenveil.protocols import messages
+from eigenveil.protocols.messages import LONGEST_NAME, Body, Message
 from eigenveil.tasks.base import Question
 
 __all__ = ["LIMIT", "VERSION", "KindLimit", "MessageLimits", "decode", "encode", "in_round", "name_bytes", "size"]
@@ -120,9 +105,9 @@ def encode(message: Message) -> bytes:
     """
     head, arrays = _head(message)
     text = _text(head)
-    half = isinstance(message.body, Contribution) and message.body.half
+    half = isinstance(message.body, messages.Contribution) and message.body.half
     numbers = [_triangle(array) if half and array.ndim == 2 else array for array in arrays]
-    kind = _NUMBERS[isinstance(message.body, Masked)]
+    kind = _NUMBERS[isinstance(message.body, messages.Masked)]
     raw = (np.ascontiguousarray(array, dtype=kind).reshape(-1).view(np.uint8).data for array in numbers)
     return b"".join([_FRAME.pack(_MAGIC, VERSION, len(text)), text, *_pieces(message.body), *raw])
 
@@ -149,7 +134,7 @@ def in_round(pieces: Iterable[bytes], round_: int) -> bytes:
 def size(message: Message) -> int:
     """The number of bytes that `encode` would make, without making them."""
     head, arrays = _head(message)
-    half = isinstance(message.body, Contribution) and message.body.half
+    half = isinstance(message.body, messages.Contribution) and message.body.half
     numbers = sum(8 * (_half(len(a)) if half and a.ndim == 2 else a.size) for a in arrays)
     return _FRAME.size + _head_size(tuple(head.items())) + sum(map(len, _pieces(message.body))) + numbers
 
@@ -197,7 +182,7 @@ def _decode(data: bytes, limits: MessageLimits | None) -> Message:
     sender, receiver = _name(head["from"]), _name(head["to"])
     pieces = _split(data, start, head.get("lengths", []))
     start += sum(map(len, pieces))
-    kind = _NUMBERS[body is Masked]
+    kind = _NUMBERS[body is messages.Masked]
     arrays = _arrays(data, start, head["shapes"], half=bool(head.get("half", False)), kind=kind)
     return Message(sender, receiver, _body(body, head, arrays, pieces))
 
@@ -234,7 +219,7 @@ def _text(head: Any) -> bytes:
 def _pieces(body: Body) -> list[bytes]:
     """What is already bytes, in the order sent."""
     pieces = [getattr(body, name) for name in _FORMS[type(body)].pieces]
-    return [*pieces, *(piece for _, piece in body.table)] if isinstance(body, StepRequest | StepReply) else pieces
+    return pieces + [piece for _, piece in getattr(body, "table", ())]
 
 
 def _head(message: Message) -> tuple[dict[str, Any], tuple[NDArray[Any], ...]]:
@@ -246,14 +231,14 @@ def _head(message: Message) -> tuple[dict[str, Any], tuple[NDArray[Any], ...]]:
         head["lengths"] = tuple(map(len, pieces))
     arrays = (getattr(body, form.vector),) if form.vector else getattr(_with_field(body, "arrays"), "arrays", ())
     # The shape of a packed matrix is that of the whole one: how much of it is sent is said by `half`.
-    packed = isinstance(body, Contribution) and body.half
+    packed = isinstance(body, messages.Contribution) and body.half
     head["shapes"] = tuple((packed_side(len(a)),) * 2 if packed and a.ndim == 1 else a.shape for a in arrays)
     return head, arrays
 
 
 def _with_field(body: Body, name: str) -> Body | Question:
     """What has this field of a message: a question has three of its own."""
-    return body.question if isinstance(body, Ask) and name in ("step", "stage", "arrays") else body
+    return body.question if isinstance(body, messages.Ask) and name in ("step", "stage", "arrays") else body
 
 
 def _body(body: type[Body], head: dict[str, Any], arrays: tuple[NDArray[Any], ...], pieces: list[bytes]) -> Body:
@@ -274,7 +259,7 @@ def _body(body: type[Body], head: dict[str, Any], arrays: tuple[NDArray[Any], ..
         values["arrays"] = arrays
     elif arrays:
         raise ValueError("a message of its kind must carry no numbers")
-    if body is Ask:
+    if body is messages.Ask:
         values["question"] = Question(step=values.pop("step"), arrays=values.pop("arrays"), stage=values.pop("stage"))
     return body(**values)
 
@@ -385,25 +370,27 @@ class _Form:
 # The names belong to version 2 of the format: ledgers and hub logs keep such bytes, so renaming a class or a field must not
 # change them.
 _FORMS: Final[Mapping[type[Body], _Form]] = {
-    Ask: _Form(kind="ask", head={"step": _whole, "stage": _stage, "without": _names}, has_arrays=True),
-    Contribution: _Form(kind="give", head={"missing": _names, "half": _flag}, has_arrays=True),
-    Decline: _Form(kind="decline"),
-    Done: _Form(kind="done", has_arrays=True),
-    StepRequest: _Form(kind="brief", head={"step": _name, "names": _names}, pieces=("data",), has_table=True),
-    StepReply: _Form(
+    messages.Ask: _Form(kind="ask", head={"step": _whole, "stage": _stage, "without": _names}, has_arrays=True),
+    messages.Contribution: _Form(kind="give", head={"missing": _names, "half": _flag}, has_arrays=True),
+    messages.Decline: _Form(kind="decline"),
+    messages.Done: _Form(kind="done", has_arrays=True),
+    messages.StepRequest: _Form(kind="brief", head={"step": _name, "names": _names}, pieces=("data",), has_table=True),
+    messages.StepReply: _Form(
         kind="return", head={"step": _name, "names": _names}, pieces=("signature", "data"), has_table=True
     ),
-    Masked: _Form(kind="masked", vector="limbs", pieces=("signature",)),
-    PartialSum: _Form(
+    messages.Masked: _Form(kind="masked", vector="limbs", pieces=("signature",)),
+    messages.PartialSum: _Form(
         kind="pass",
         head={"step": _whole, "stage": _stage, "without": _names, "base": _whole},
         vector="values",
         pieces=("terms",),
     ),
-    ResendRequest: _Form(kind="again", head={"step": _whole, "without": _names, "base": _whole}, pieces=("terms",)),
-    KeepAlive: _Form(kind="here"),
-    PeersDropped: _Form(kind="leave", head={"gone": _names}, pieces=("terms",)),
-    PeerKey: _Form(
+    messages.ResendRequest: _Form(
+        kind="again", head={"step": _whole, "without": _names, "base": _whole}, pieces=("terms",)
+    ),
+    messages.KeepAlive: _Form(kind="here"),
+    messages.PeersDropped: _Form(kind="leave", head={"gone": _names}, pieces=("terms",)),
+    messages.PeerKey: _Form(
         kind="key",
         head={"origin": _name, "target": _name, "again": _flag},
         pieces=("key", "signature", "terms"),

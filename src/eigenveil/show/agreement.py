@@ -67,9 +67,9 @@ def words_of(study: "StudyFile") -> Iterator[str]:
 
 def facts_of(study: "StudyFile") -> Iterator[Fact]:
     """All facts, the most important first."""
-    yield Fact("Study", f'"{study.name}", id {study.id}.')
-    if study.purpose is not None:
-        yield Fact("Purpose, in the coordinator's words", study.purpose)
+    yield Fact("Study", f'"{study.name}", id {study.params.id}.')
+    if study.params.purpose is not None:
+        yield Fact("Purpose, in the coordinator's words", study.params.purpose)
     # Before anything else of substance: nobody should read on as if there were a guarantee.
     if study.seed is not None:
         yield Fact(

@@ -87,7 +87,7 @@ def disclose(
     _show(voice, leaving)
     _show(voice, (fact for fact in facts_of(study) if fact.label not in _TOLD_ABOVE))
     voice.item("Ledger", f'{ledger.absolute()}, dataset "{account.dataset}"')
-    voice.item("Study file", f"id {study.id}, digest {study.digest}")
+    voice.item("Study file", f"id {study.params.id}, digest {study.digest}")
     voice.item("Parties", f"{len(study.places)}, each with its pin (the fingerprint of a party's key):")
     _show_parties(voice, agent)
     voice.gap()
@@ -126,7 +126,7 @@ def disclose_stream(
         if fact.label not in ("Study", "Warning", "Columns", "Who learns what", "Cost"):
             voice.item(fact.label, fact.text)
     voice.item("Ledger", f'{ledger_path.absolute()}, dataset "{account.dataset}"')
-    voice.item("Study file", f"id {study.id}, digest {study.digest}")
+    voice.item("Study file", f"id {study.params.id}, digest {study.digest}")
     voice.gap()
 
 

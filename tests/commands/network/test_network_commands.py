@@ -64,7 +64,7 @@ def test_a_dry_run_says_everything_in_plain_words_and_writes_nothing(folders: Fo
         named = "hub" if place.name == "hub" else f'"{place.name}"'
         assert f"Z {named}, {note}: {pin_words(place.pin)}" in said
     assert "NOT verified" not in said
-    assert f"id {folders.study.id}, digest {folders.study.digest}" in said
+    assert f"id {folders.study.params.id}, digest {folders.study.digest}" in said
     assert "- Columns used: age, weight, pulse, mood, sleep (5 of the 6 in people.parquet)" in said
     assert "- Rounds: at most 5. " in said
     assert "- What leaves: the number of rows, the sum of the rows" in said
@@ -143,7 +143,7 @@ def test_what_was_joined_is_gone_on_with_unasked_though_the_rows_have_changed(
     notes: list[str | None] = []
 
     async def run(self: SiteAgent, *_: object, note: str | None, **__: object) -> None:
-        self._durable_ledger.join(self.account, life=None if self.policy is None else self.policy.life)
+        self.ledger.join(self.account, life=None if self.policy is None else self.policy.life)
         notes.append(note)
         raise ValueError("cut short")
 

@@ -101,10 +101,10 @@ def test_one_that_is_ended_is_told_whether_it_can_come_back(
     digest = folders.study.digest
 
     async def run(self: PeerAgent, *_: object, **__: object) -> None:
-        self._durable_ledger.join(self.account, life=None if self.policy is None else self.policy.life)
+        self.ledger.join(self.account, life=None if self.policy is None else self.policy.life)
         self._on_event(Event("began"))
         if released:
-            self._durable_ledger.commit(digest, 0, came=b"", replies=[b"x"], charges=[Charge("mean", 0.1)])
+            self.ledger.commit(digest, 0, came=b"", replies=[b"x"], charges=[Charge("mean", 0.1)])
         signal.raise_signal(signal.SIGTERM)
         await asyncio.Event().wait()
 
@@ -131,7 +131,7 @@ def test_without_a_guarantee_what_was_sent_stays_sent(tmp_path: Path, monkeypatc
     folders = Folders(tmp_path, peers=4, privacy=privacy)
 
     async def run(self: PeerAgent, *_: object, **__: object) -> None:
-        self._durable_ledger.join(self.account, life=None)
+        self.ledger.join(self.account, life=None)
         self._on_event(Event("began"))
         signal.raise_signal(signal.SIGINT)
         await asyncio.Event().wait()
@@ -176,7 +176,7 @@ def test_peers_that_are_lost_before_anything_left_are_one_line(tmp_path: Path, m
     folders = Folders(tmp_path, peers=4)
 
     async def run(self: PeerAgent, *_: object, **__: object) -> None:
-        self._durable_ledger.join(self.account, life=None if self.policy is None else self.policy.life)
+        self.ledger.join(self.account, life=None if self.policy is None else self.policy.life)
         self._on_event(Event("began"))
         raise PeersLost(("peer 2", "peer 3"), round_=0, why="2 peers that can reach each other are left, and 3 must be")
 

@@ -65,7 +65,12 @@ def test_a_star_has_safe_defaults(tmp_path: Path, keys: Path) -> None:
     result = run("new", file, "--authority", keys, *ADDRESS, *TASK, *PRIVATE, "--purpose", "who is at risk")
     assert result.exit_code == 0, result.output
     found = StudyFile.read(file)
-    assert (found.name, found.topology, found.trust, found.purpose) == ("heart", "star", "masked", "who is at risk")
+    assert (found.name, found.topology, found.trust, found.params.purpose) == (
+        "heart",
+        "star",
+        "masked",
+        "who is at risk",
+    )
     assert [place.name for place in found.sites] == ["site 0", "site 1", "site 2", "site 3"]
     assert found.columns == ("age", "weight", "pulse") and found.seed is None
     assert found.hub is not None and found.hub.address == "hub.example.org:7443"
@@ -112,7 +117,7 @@ def test_two_studies_on_the_same_terms_are_two(tmp_path: Path, keys: Path) -> No
     for name in ("one", "two"):
         run("new", tmp_path / f"{name}.toml", "--authority", keys, *ADDRESS, *TASK, *PRIVATE, "--name", "same")
         found.append(StudyFile.read(tmp_path / f"{name}.toml"))
-    assert found[0].id != found[1].id and found[0].digest != found[1].digest
+    assert found[0].params.id != found[1].params.id and found[0].digest != found[1].digest
 
 
 def test_every_option_reaches_the_estimator(tmp_path: Path, keys: Path) -> None:

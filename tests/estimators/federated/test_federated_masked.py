@@ -438,11 +438,11 @@ def test_keys_that_are_used_up_are_said_to_be() -> None:
     assert masking is not None
     question = federation.study.ask(federation.study.start())
     for round_ in range(terms.sessions):
-        masking(round_, question, terms.names, set())
+        masking(round_, question, tuple(terms.roster), set())
     with pytest.raises(ProtocolError, match="exchanges of keys that the study allows are used up; begin another study"):
-        masking(terms.sessions, question, terms.names, set())
+        masking(terms.sessions, question, tuple(terms.roster), set())
     with pytest.raises(ProtocolError, match="rounds that the study allows are used up; begin another study"):
-        masking(terms.most_rounds, question, terms.names, set())
+        masking(terms.most_rounds, question, tuple(terms.roster), set())
 
 
 def test_a_site_that_was_late_for_the_keys_is_asked_again() -> None:

@@ -223,13 +223,13 @@ def test_one_exchange_of_keys_serves_all_rounds_of_a_run() -> None:
     for round_ in range(4):
         assert sum(isinstance(message.body, Masked) and message.body.round == round_ for message in sent) == 7
         assert steps.count((round_, "open")) == 7
-    assert all(site._sessions == 1 for site in them.members.values())
+    assert all(site.sessions == 1 for site in them.members.values())
 
 
 def test_keys_are_exchanged_anew_when_their_rounds_are_used_up() -> None:
     them = masked_company(7, 5, task=power(4), rounds=2)
     in_process(them).run()
-    assert all(site._sessions == 2 for site in them.members.values())
+    assert all(site.sessions == 2 for site in them.members.values())
     them = masked_company(7, 5, task=power(4), rounds=2, most_rounds=3)
     with pytest.raises(ProtocolError, match="all 3 rounds that the study allows are used up"):
         in_process(them).run()

@@ -117,7 +117,7 @@ def test_keys_that_are_kept_back_keep_a_site_from_taking_part(monkeypatch: Patch
 
 def second_keys(hub: EvilHub) -> bytes:
     fresh = Session(hub.terms, "site 6", hub.them.identities["site 6"], hub.nonce, 0)
-    return fresh.introduce() + fresh.sign(0, "keys", digest("return", fresh.introduce()))
+    return fresh.raw + fresh.sign(0, "keys", digest("return", fresh.raw))
 
 
 def swapped_keys() -> EvilHub:

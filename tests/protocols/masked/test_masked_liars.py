@@ -521,7 +521,7 @@ def test_a_dealer_that_lies_is_found_before_anybody_is_charged(way: Any, dies: b
     assert charges(them) == {name: int(name != DEALER) for name in them.names}
     assert set(them.hub.rounds[-1].answered) == set(them.names) - {DEALER}
     assert set(them.masking.liars) == them.masking.banned == {DEALER}
-    assert {member._sessions for member in them.members.values()} == ({1, 2} if found_later else {1})
+    assert {member.sessions for member in them.members.values()} == ({1, 2} if found_later else {1})
 
 
 @pytest.mark.parametrize("way", [*AT_PACKETS, *AT_SEAL])

@@ -7,7 +7,7 @@ import os
 import sqlite3
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, Self, cast, final
@@ -33,14 +33,14 @@ __all__ = ["DurableHub", "HubLog", "LogEntry", "ReplayMechanism", "TranscriptErr
 
 # "EVHT": what SQLite keeps in the header of the file to say whose it is.
 _ID: Final = 0x45564854
-
 _VERSION: Final = 2
-
 _TABLES: Final = (
     "CREATE TABLE study (digest TEXT NOT NULL, secret BLOB NOT NULL, wheel TEXT NOT NULL)",
     "CREATE TABLE events (number INTEGER PRIMARY KEY, kind TEXT NOT NULL, sender TEXT NOT NULL, data BLOB NOT NULL,"
     " released BLOB, asked BLOB)",
 )
+
+_INSERT: Final = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)"
 
 # Stored in the file, so another word is another version of it: "message" is one that came. Streams have those after "resume".
 # Under masks they have the last two: a site that is back, and the keys that serve many slots.
@@ -66,6 +66,10 @@ class LogEntry:
     data: bytes = b""
     released: bytes | None = None
     outcome: bytes | None = None
+
+    def row(self, number: int) -> tuple[object, ...]:
+        """Its row in the file."""
+        return number, self.kind, self.sender, self.data, self.released, self.outcome
 
     @classmethod
     def of(cls, cause: Cause, released: bytes | None, *, outcome: bytes | None = None) -> "LogEntry":
@@ -175,41 +179,34 @@ class HubLog:
 
     def add(self, event: LogEntry) -> None:
         """Write what happened. It is on disk when this returns; after a `TranscriptError` nothing was written."""
-        try:
-            # The number is the primary key, so two writers can never both write an entry of one number.
-            self._connection.execute(
-                "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)",
-                (self._count, event.kind, event.sender, event.data, event.released, event.outcome),
-            )
-        except sqlite3.Error as error:
-            raise TranscriptError(
-                f"the transcript cannot be written ({error}), so nothing more was sent. Make room on the disk and start the "
-                "hub again"
-            ) from error
+        # The number is the primary key, so two writers can never both write an entry of one number.
+        with self._writing():
+            self._connection.execute(_INSERT, event.row(self._count))
         self._count += 1
 
     def cut(self, snapshot: LogEntry, *, keys: LogEntry | None = None) -> None:
         """Replace everything by a snapshot, all at once. It is on disk when this returns. Only keys stay, until others come."""
         entries = [snapshot] if keys is None else [keys, snapshot]
-        rows = [
-            (self._count + at, entry.kind, entry.sender, entry.data, entry.released, entry.outcome)
-            for at, entry in enumerate(entries)
-        ]
-        try:
-            # One transaction: after a crash the file has the old entries or the snapshot, never neither.
+        # One transaction: after a crash the file has the old entries or the snapshot, never neither.
+        with self._writing():
             self._connection.execute("BEGIN IMMEDIATE")
             self._connection.execute("DELETE FROM events WHERE kind != 'keys' OR ?", (keys is not None,))
-            self._connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)", rows)
+            self._connection.executemany(_INSERT, [entry.row(self._count + at) for at, entry in enumerate(entries)])
             self._connection.execute("COMMIT")
+        self._count += len(entries)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
         except sqlite3.Error as error:
             # SQLite may have rolled back itself, as on a full disk, and a second rollback would be an error.
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
             raise TranscriptError(
-                f"the transcript cannot be written ({error}), so nothing more was sent. Make room on the disk and start the "
-                "hub again"
+                f"the transcript cannot be written ({error}), so nothing more was sent. Make room on the disk and start the hub "
+                "again"
             ) from error
-        self._count += len(rows)
 
     def close(self) -> None:
         """Let others open it."""
@@ -231,15 +228,11 @@ class ReplayMechanism(Mechanism):
     """
 
     def __init__(self, through: Mechanism) -> None:
-        self._through = through
+        # Replaced for each slot of a stream, which has a mechanism of its own.
+        self.through = through
         # New releases that no log entry has yet, and releases from the log that the replay has not reached.
         self._new: list[Array] = []
         self._known: deque[Array] = deque()
-
-    def onto(self, through: Mechanism) -> "ReplayMechanism":
-        """The same memory over another mechanism: a stream has one for each slot."""
-        self._through = through
-        return self
 
     def recall(self, released: bytes | None) -> None:
         """Put back what was released next."""
@@ -263,8 +256,7 @@ class ReplayMechanism(Mechanism):
             )
 
     def release(self, private: Bounded, *, label: str, share: float = 1.0, slot: Slot | None = None) -> Array:
-        """The value that was released before, or a new one."""
-        return self._kept(self._through.release(private, label=label, share=share, slot=slot))
+        return self._kept(self.through.release(private, label=label, share=share, slot=slot))
 
     def release_columns(
         self,
@@ -278,7 +270,7 @@ class ReplayMechanism(Mechanism):
     ) -> Iterator[Array]:
         """The same, slice by slice; charged before the first slice is asked for."""
         released = release_columns(
-            self._through, slices, dim=dim, sensitivity=sensitivity, label=label, share=share, slot=slot
+            self.through, slices, dim=dim, sensitivity=sensitivity, label=label, share=share, slot=slot
         )
         # `map` is lazy, so a slice is released when it is wanted, and they are never all in memory.
         return map(self._kept, released)
@@ -298,8 +290,7 @@ class ReplayMechanism(Mechanism):
         return before
 
     def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
-        """The noise scale of the other mechanism."""
-        return self._through.scale(sensitivity, share=share)
+        return self.through.scale(sensitivity, share=share)
 
 
 @final
@@ -308,11 +299,16 @@ class DurableHub(DurableParty):
 
     def __init__(self, parties: Parties, transcript: HubLog, *, limits: MessageLimits, on_event: OnEvent) -> None:
         super().__init__(limits=limits, on_event=on_event)
+        # What the hub releases; None without noise, where the same sums come out again.
+        self._memory: ReplayMechanism | None = None
+
+        def through(mechanism: Mechanism) -> Mechanism:
+            self._memory = None if isinstance(mechanism, Exact) else ReplayMechanism(mechanism)
+            return mechanism if self._memory is None else self._memory
+
+        masking = parties.masking(secret=transcript.secret)
         self.party: Hub[Any] = parties.hub(
-            masking=parties.masking(secret=transcript.secret),
-            watch=self._note,
-            through=self._remembering,
-            asking=self._asked_before,
+            masking=masking, watch=self._note, through=through, asking=self._asked_before
         )
         # While it replays: the question that the next move must ask. Otherwise: the question that a move has come to.
         self._asked: Question | None = None
@@ -326,22 +322,17 @@ class DurableHub(DurableParty):
         self._replaying = False
         self._replay()
 
-    def _remembering(self, mechanism: Mechanism) -> Mechanism:
-        # Without noise nothing needs to be kept: the same sums come out again.
-        self._memory = None if isinstance(mechanism, Exact) else ReplayMechanism(mechanism)
-        return mechanism if self._memory is None else self._memory
-
     def _asked_before(self, question: Question) -> Question:
         """The question as it was first asked, to the last digit.
 
         Another machine may compute other last digits, and sites would take that for another question.
         """
-        if self._replaying and self._asked is not None:
+        if not self._replaying:
+            self._asked = question
+        elif self._asked is not None:
             question, self._asked = self._asked, None
             # The transcript is a file on disk: a question from it is checked like one from the network.
             self._parties.study.require_question(question)
-        elif not self._replaying:
-            self._asked = question
         return question
 
     @property
@@ -368,12 +359,10 @@ class DurableHub(DurableParty):
             self.stopped = None
             return self._move(Cause(kind="resume"), self.party.resume)
         # For those who are connected already. The others get it when they join.
-        return [
-            outgoing for name in self._parties.layout.below[self.party.name] for outgoing in self.on_reconnect(name)
-        ]
+        below = self._parties.layout.below[self.party.name]
+        return [outgoing for name in below for outgoing in self.on_reconnect(name)]
 
     def on_reconnect(self, other: str) -> list[Outgoing]:
-        """What a party that is back still owes, or the final result."""
         # Not in the log: it repeats what the hub has said, and moves it nowhere.
         return self._outgoing(self.party.on_reconnect(other))
 
@@ -382,7 +371,6 @@ class DurableHub(DurableParty):
         super()._refuse(error)
 
     def _move(self, cause: Cause, step: Callable[[], list[Message]]) -> list[Outgoing]:
-        """Let the hub move, log why it did, and return what it sends."""
         if cause.message is not None:
             # Counted before the party accepts it: bytes that were refused have been on the line too. A sender could name ever
             # new rounds, and each would take memory, so others count in this one.
@@ -395,17 +383,15 @@ class DurableHub(DurableParty):
             self.stopped = error
         # One log entry has the cause and what the hub released because of it, so a crash cannot separate them.
         released = None if self._memory is None else self._memory.taken()
-        self._transcript.add(LogEntry.of(cause, released, outcome=self._came_to()))
-        return self._outgoing(messages)
-
-    def _came_to(self) -> bytes | None:
-        """Where a move has brought the hub: to another question, or to the result."""
+        # Where the move has brought the hub: to another question, or to the result. The round is 0, because only the question is
+        # read back: the replayed hub counts its rounds itself.
         question, self._asked = self._asked, None
-        # The round is 0 because only the question is read back: the replayed hub counts its rounds itself.
         body: Ask | Done | None = None if question is None else Ask(0, question)
         if self.party.result is not None:
             body = Done(0, self._parties.study.encode_result(self.party.result))
-        return None if body is None else encode(Message(self.party.name, self.party.name, body))
+        outcome = None if body is None else encode(Message(self.party.name, self.party.name, body))
+        self._transcript.add(LogEntry.of(cause, released, outcome=outcome))
+        return self._outgoing(messages)
 
     def _outgoing(self, messages: list[Message]) -> list[Outgoing]:
         outgoing: list[Outgoing] = []
@@ -426,8 +412,23 @@ class DurableHub(DurableParty):
             if isinstance(body, Ask):
                 self._asked = body.question
             try:
+                # Without the checks of `take`: only messages that the hub had accepted are in the log.
+                match event.kind:
+                    case "begin":
+                        messages = self.party.start()
+                    case "resume":
+                        self.stopped = None
+                        messages = self.party.resume()
+                    case "timeout":
+                        messages = self.party.timeout()
+                    case "message":
+                        message = decode(event.data, limits=self._limits)
+                        self.traffic[message.body.round].up += len(event.data)
+                        messages = self.party.receive(message)
+                    case kind:
+                        raise ProtocolError(f"the transcript has an entry of the kind {kind!r}, which is for streams")
                 # Encoded only to count its bytes, so that the report has the traffic of the whole study.
-                self._outgoing(self._again(event))
+                self._outgoing(messages)
             except ProtocolError as error:
                 self.stopped = error
             if isinstance(body, Done) and self.party.result is not None:
@@ -441,34 +442,11 @@ class DurableHub(DurableParty):
             self._memory.taken()
         self._replaying = False
 
-    def _again(self, event: LogEntry) -> list[Message]:
-        # Without the checks of `take`: only messages that the hub had accepted are in the log.
-        match event.kind:
-            case "begin":
-                return self.party.start()
-            case "resume":
-                self.stopped = None
-                return self.party.resume()
-            case "timeout":
-                return self.party.timeout()
-            case "message":
-                message = decode(event.data, limits=self._limits)
-                self.traffic[message.body.round].up += len(event.data)
-                return self.party.receive(message)
-            case kind:
-                raise ProtocolError(f"the transcript has an entry of the kind {kind!r}, which is for streams")
-
     def _note(self, round_: HubRound) -> None:
-        traffic = self.traffic[round_.number]
+        traffic, method = self.traffic[round_.number], self._parties.request.fit.plan.method
         ledger = self._parties.ledgers.get(self.party.name)
         charges = () if ledger is None else ledger.charges
-        done = round_of(
-            round_,
-            method=self._parties.request.fit.plan.method,
-            down=traffic.down,
-            up=traffic.up,
-            charges=charges[self._charged :],
-        )
+        done = round_of(round_, method=method, down=traffic.down, up=traffic.up, charges=charges[self._charged :])
         self._charged = len(charges)
         self.rounds.append(done)
         if not self._replaying:

@@ -7,24 +7,21 @@ charged again.
 
 import json
 from collections.abc import Callable, Collection, Set
-from typing import Final, final
+from typing import Final, Unpack, final
 
 from eigenveil.errors import PeerError, ProtocolError, require
-from eigenveil.estimators.gossip.parties import PeerParties, gossip_guarantee, peers_settings
+from eigenveil.estimators.gossip.parties import gossip_guarantee, peers_settings
 from eigenveil.estimators.terms import model_of
-from eigenveil.ledger.durable import DurableLedger, StudyRecord
+from eigenveil.ledger.durable import StudyRecord
 from eigenveil.model import Model
 from eigenveil.network.agents.runner import Runner
-from eigenveil.network.agents.site_data import Holder, SiteData, account_of
-from eigenveil.network.agents.steps import Cause, DurableParty, Event, LedgerSteps, OnEvent, Outgoing, outgoing_of
-from eigenveil.network.certificates import Keys
+from eigenveil.network.agents.site_data import Holder, HolderOptions, SiteData, account_of
+from eigenveil.network.agents.steps import Cause, DurableParty, Event, LedgerSteps, Outgoing, outgoing_of
 from eigenveil.network.parties import peer_parties_of, study_settings
-from eigenveil.network.policy import Policy
 from eigenveil.network.rules import MEMORY, limits_of
 from eigenveil.network.study import StudyFile
 from eigenveil.protocols.gossip.peer import Peer, PeerRound
 from eigenveil.protocols.messages import Message, PartialSum, PeerKey
-from eigenveil.protocols.wire import MessageLimits
 
 __all__ = ["PeerAgent"]
 
@@ -37,24 +34,14 @@ _READY: Final = b"ready "
 class _DurablePeer(DurableParty):
     """A peer whose new charges, and what they pay for, are in the ledger before anything leaves. Changes in place."""
 
-    def __init__(
-        self,
-        party: Peer,
-        parties: PeerParties,
-        ledger: DurableLedger,
-        *,
-        study: str,
-        limits: MessageLimits,
-        on_event: OnEvent,
-    ) -> None:
-        super().__init__(limits=limits, on_event=on_event)
+    def __init__(self, agent: "PeerAgent", party: Peer) -> None:
+        super().__init__(limits=agent.limits, on_event=agent.on_event)
         self.party: Peer = party
-        self._ledger = parties.ledgers.get(party.name)
-        self._steps, self._charged = LedgerSteps(ledger, study, on_event=on_event), 0
+        self._ledger = agent.parties.ledgers.get(party.name)
+        self._steps, self._charged = LedgerSteps(agent.ledger, agent.study.digest, on_event=agent.on_event), 0
 
     @property
     def over(self) -> bool:
-        """Whether there is a result or an error."""
         return self.party.over
 
     def _refuse(self, error: PeerError) -> None:
@@ -76,29 +63,22 @@ class _DurablePeer(DurableParty):
 
 @final
 class PeerAgent(Holder):
-    """One peer: its place in the `study`, its table, its ledger, and the name of its `dataset` there.
+    """One peer: its place in the `study`, its table, and the name of its `dataset` in its ledger. Changes in place: it spends.
 
-    Changes in place: it spends. Nothing is connected and nothing is spent before `run`. A study that needs more than `memory`
-    bytes is refused.
+    Nothing is connected and nothing is spent before `run`. A study that needs more than `memory` bytes is refused.
     """
 
     def __init__(
         self,
         study: StudyFile,
         *,
-        keys: Keys,
         holding: SiteData,
-        ledger: DurableLedger,
         dataset: str,
-        policy: Policy | None,
-        withdrawn: Callable[[], Collection[str]] = tuple,
         memory: int = MEMORY,
-        on_event: OnEvent = lambda event: None,
+        **options: Unpack[HolderOptions],
     ) -> None:
         require(study.topology == "gossip", f"{study.name!r} has a hub: run `eigenveil site`")
-        super().__init__(
-            study, keys=keys, role="peer", ledger=ledger, policy=policy, withdrawn=withdrawn, on_event=on_event
-        )
+        super().__init__(study, role="peer", **options)
         self.parties, self._holding = peer_parties_of(study, memory=memory), holding
         spec, me = self.parties.request, self.place.name
         self.require_allowed(holding, method=spec.plan.method)
@@ -133,17 +113,10 @@ class PeerAgent(Holder):
                 self.place.name,
                 self._holding.rows,
                 watch=self._round_done,
-                identity=self._keys.identity,
+                identity=self.keys.identity,
                 secret=entered.secret,
             )
-            durable = _DurablePeer(
-                party,
-                self.parties,
-                self._durable_ledger,
-                study=self.study.digest,
-                limits=self.limits,
-                on_event=self.on_event,
-            )
+            durable = _DurablePeer(self, party)
             async with self.connected(durable, listen=listen, ready=ready) as runner:
                 self.on_event(Event("waiting", "", f"for {len(self.parties.names) - 1} others to connect"))
                 # All of them, not only neighbours: a peer that begins without one far away would leave it behind.
@@ -159,10 +132,16 @@ class PeerAgent(Holder):
                 # The model is on disk before the ledger closes the study and wipes what it kept.
                 model = self._model(party)
                 deliver(model)
-                self._durable_ledger.finish(self.study.digest)
+                self.ledger.finish(self.study.digest)
                 await runner.note(_DONE, *self.hears)
                 # Neighbours may still need this peer's numbers of the last round.
-                await runner.linger(seconds=self.study.patience, over=self._is_done)
+                transport = self.transport
+                assert transport is not None
+                # A neighbour that has gone does not need this peer any more.
+                await runner.linger(
+                    seconds=self.study.patience,
+                    over=lambda: self._done.issuperset({*self.hears} & {*transport.connected()}),
+                )
                 return model
 
     def require_can_go_on(self, entered: StudyRecord) -> None:
@@ -174,19 +153,16 @@ class PeerAgent(Holder):
             )
 
     async def on_joined(self, runner: Runner, name: str) -> None:
-        """Tell a neighbour who is connected, as far as this peer has heard."""
         await super().on_joined(runner, name)
         await runner.note(_ready_note(self._ready), name)
 
     async def on_note(self, runner: Runner, sender: str, note: bytes) -> None:
-        """A neighbour has its result, or tells who is connected."""
         if note == _DONE:
             self._done.add(sender)
         elif self._learnt(note):
             await runner.note(_ready_note(self._ready), *self.hears)
 
     def may_connect(self, name: str) -> bool:
-        """Not if its pin was withdrawn: then it is a stranger."""
         return self.study.place(name).pin not in self._withdrawn()
 
     def counts_as_present(self, connected: Set[str]) -> Collection[str]:
@@ -210,11 +186,6 @@ class PeerAgent(Holder):
         # The set only grows, and only news is passed on, so the chatter ends by itself.
         self._ready |= new
         return bool(new)
-
-    def _is_done(self) -> bool:
-        assert self.transport is not None
-        # A neighbour that has gone does not need this peer any more.
-        return all(name in self._done or name not in self.transport.connected() for name in self.hears)
 
     def _round_done(self, peer: Peer, round_: PeerRound) -> None:
         gone = len(self.parties.names) - len(round_.counted)

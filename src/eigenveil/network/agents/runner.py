@@ -110,10 +110,8 @@ def credentials_of(study: StudyFile, keys: Keys) -> Credentials:
     """What the party shows to others, and whose signature it accepts."""
     # The certificate in the study file, not the one beside the key: others accept that one only, and after a renewal the
     # two differ in their dates.
-    listed = (party.certificate for party in study.places)
-    mine = next(
-        (certificate for certificate in listed if certificate.public == keys.certificate.public), keys.certificate
-    )
+    listed = {party.certificate.public: party.certificate for party in study.places}
+    mine = listed.get(keys.certificate.public, keys.certificate)
     return Credentials(keys.tls_key, mine.pem.encode(), study.authority.encode())
 
 
@@ -127,6 +125,7 @@ class Agent:
     hears: tuple[str, ...] = ()  # Who may connect.
     calls: tuple[str, ...] = ()  # Whom it connects to.
     longest_note: int = _LONGEST_NOTE  # In bytes.
+    above: str | None = None  # Who asks this party: a hub, or a node of a tree. None if nobody is above it.
     reply_seconds: float = 0.0  # Answers take a multiple of it. 0: no longer than they need.
     # How many bytes of messages each sender may have waiting before this party has begun. What is more is dropped, and asked
     # for again when it is needed. Where nobody speaks first there is none.
@@ -134,14 +133,16 @@ class Agent:
 
     def __init__(self, study: StudyFile, *, keys: Keys, role: str, on_event: OnEvent) -> None:
         self.study, self.place = study, place_of(study, keys, role=role)
-        self._keys, self._on_event = keys, on_event
+        self.keys, self._on_event = keys, on_event
         # The connections, while it runs.
         self.transport: Transport | None = None
+        # Those who have said that they have the result.
+        self._thanks: set[str] = set()
 
     @property
-    def above(self) -> str | None:
-        """Who asks this party: a hub, or a node of a tree. None if nobody is above it."""
-        return None
+    def unthanked(self) -> tuple[str, ...]:
+        """Those who may connect and have not said that they have the result."""
+        return tuple(name for name in self.hears if name not in self._thanks)
 
     def on_event(self, event: Event) -> None:
         """Show what happens."""
@@ -152,6 +153,8 @@ class Agent:
 
     async def on_note(self, runner: "Runner", sender: str, note: bytes) -> None:
         """The agent of another party has sent a note. Any organisation may have chosen these bytes."""
+        if note == THANKS:
+            self._thanks.add(sender)
 
     def may_connect(self, name: str) -> bool:
         """Whether a party that may call this one still may."""
@@ -187,7 +190,7 @@ class Agent:
         """
         transport = self.transport = Transport(
             self.place.name,
-            credentials=credentials_of(self.study, self._keys),
+            credentials=credentials_of(self.study, self.keys),
             greeting=self.study.greeting,
             # A longer frame ends the connection. One that is only a little too long is refused when it is decoded, and noted.
             accepts={MESSAGE: max(self.limits.largest, _LITTLE), NOTE: self.longest_note},
@@ -204,17 +207,13 @@ class Agent:
             if listen is not None:
                 ready(await transport.listen(listen, recognise=recognise))
             for party in map(self.study.place, self.calls):
-                if party.name == self.above:
+                name, where, certificate = party.name, party.address, party.certificate
+                if name == self.above:
                     whom = f"for {len(self.hears)} to join below, then for" if self.hears else "for"
-                    where = address or party.address
-                    self.on_event(Event("waiting", "" if self.hears else party.name, f"{whom} {party.name} at {where}"))
-                else:
-                    where = party.address
+                    where = address or where
+                    self.on_event(Event("waiting", "" if self.hears else name, f"{whom} {name} at {where}"))
                 assert where is not None
-                certificate = party.certificate
-                transport.dial(
-                    party.name, where, certificate=certificate.pem.encode(), server_name=certificate.server_name
-                )
+                transport.dial(name, where, certificate=certificate.pem.encode(), server_name=certificate.server_name)
             yield runner
         finally:
             await transport.close()
@@ -266,19 +265,16 @@ class Runner:
                     await self._agent.on_joined(self, name)
                 case Left(name=name):
                     lost.add(name)
-                case Got(kind=kind) if kind == MESSAGE:
-                    self._keep_early(event)
+                case Got(name=name, kind=kind, data=data) if kind == MESSAGE:
+                    # Its sender has begun already. What is dropped for want of room is missed until somebody asks again.
+                    needed = self._early_bytes[name] + len(data) + _COST
+                    if needed <= self._agent.early_bytes:
+                        self._early_bytes[name] = needed
+                        self._early.append(event)
                     until = min(until, loop.time() + patience) if self._early else until
                 case Got():
                     # A note, which has been heard.
                     pass
-
-    def _keep_early(self, event: Got) -> None:
-        """Keep a message whose sender has begun already, if there is room. Dropped, it is missed until somebody asks again."""
-        needed = self._early_bytes[event.name] + len(event.data) + _COST
-        if needed <= self._agent.early_bytes:
-            self._early_bytes[event.name] = needed
-            self._early.append(event)
 
     async def _heard(self, event: TransportEvent) -> None:
         """Handle connections, and notes between agents."""
@@ -411,8 +407,9 @@ class Runner:
             by_name: dict[str, list[bytes]] = {}
             for name, data in outgoing:
                 by_name.setdefault(name, []).append(data)
-            await asyncio.gather(*(self._send_all(name, them) for name, them in by_name.items()))
 
-    async def _send_all(self, name: str, them: list[bytes]) -> None:
-        for data in them:
-            await self._transport.send(name, MESSAGE, data)
+            async def send_all(name: str, data: list[bytes]) -> None:
+                for raw in data:
+                    await self._transport.send(name, MESSAGE, raw)
+
+            await asyncio.gather(*(send_all(name, data) for name, data in by_name.items()))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, final
+from typing import Any, NotRequired, TypedDict, Unpack, final
 
 from eigenveil.core.accounting import Budget
 from eigenveil.core.rows import Rows
@@ -29,7 +29,7 @@ from eigenveil.params.declarations.study import said_in_file
 from eigenveil.protocols.masked.terms import MaskedTerms
 from eigenveil.tasks.fit.bounds import RowBounds
 
-__all__ = ["Holder", "SiteData", "account_of"]
+__all__ = ["Holder", "HolderOptions", "SiteData", "account_of"]
 
 
 @final
@@ -125,28 +125,32 @@ def _require_sparse(study: StudyFile) -> None:
         raise ValueError(f"the table is sparse, which this study does not allow: {why}") from error
 
 
+class HolderOptions(TypedDict):
+    """What every agent with rows needs besides its study."""
+
+    keys: Keys
+    ledger: DurableLedger
+    policy: Policy | None
+    withdrawn: NotRequired[Callable[[], Collection[str]]]  # The pins that are void by now, asked at every connection.
+    on_event: NotRequired[OnEvent]
+
+
 class Holder(Agent):
     """An agent with rows, with its policy, and the `account` of the study in its ledger. Changes in place: it spends.
 
-    Nothing is spent before it runs. `withdrawn` has the pins that are void by now: it is asked at every connection.
+    Nothing is connected and nothing is spent before `run`.
     """
 
     account: StudyBudget
 
-    def __init__(
-        self,
-        study: StudyFile,
-        *,
-        keys: Keys,
-        role: str,
-        ledger: DurableLedger,
-        policy: Policy | None,
-        withdrawn: Callable[[], Collection[str]],
-        on_event: OnEvent,
-    ) -> None:
-        super().__init__(study, keys=keys, role=role, on_event=on_event)
-        self.policy, self._durable_ledger, self._withdrawn = policy, ledger, withdrawn
-        self.reply_seconds = 0.0 if policy is None else policy.reply_seconds
+    def __init__(self, study: StudyFile, *, role: str, **options: Unpack[HolderOptions]) -> None:
+        on_event = options.get("on_event", lambda event: None)
+        super().__init__(study, keys=options["keys"], role=role, on_event=on_event)
+        self.policy, self.ledger = options["policy"], options["ledger"]
+        self._withdrawn = options.get("withdrawn", tuple)
+        # The total budget of the dataset, which the policy sets.
+        self.life = None if self.policy is None else self.policy.life
+        self.reply_seconds = 0.0 if self.policy is None else self.policy.agent.reply_seconds
 
     def require_allowed(self, holding: SiteData | None, *, method: str) -> None:
         """Refuse a study that does not fit the table, or that the policy does not allow, with all reasons at once."""
@@ -169,18 +173,13 @@ class Holder(Agent):
         if reasons:
             raise PolicyRefusal(reasons)
 
-    @property
-    def life(self) -> Budget | None:
-        """The total budget of the dataset, which the policy sets."""
-        return None if self.policy is None else self.policy.life
-
     def require_can_go_on(self, entered: StudyRecord) -> None:
         """Refuse to take part again in a study that this party has joined before."""
 
     @contextmanager
     def entered(self, note: str | None) -> Iterator[StudyRecord]:
         """The study in the ledger, for this process alone. `note` is for the ledger, such as who consented."""
-        ledger, digest = self._durable_ledger, self.study.digest
+        ledger, digest = self.ledger, self.study.digest
         # Two processes of one party would answer the same question with two different noises.
         with ledger.lock(digest):
             entered = ledger.join(self.account, life=self.life)
@@ -202,6 +201,7 @@ class Holder(Agent):
 
     async def on_note(self, runner: Runner, sender: str, note: bytes) -> None:
         """Show that the party above has stopped."""
+        await super().on_note(runner, sender, note)
         if note == STOPPED:
             self.on_event(Event("waiting", sender, f"{sender} has stopped. The study goes on when it is started again"))
 

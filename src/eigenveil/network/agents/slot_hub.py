@@ -25,7 +25,7 @@ from eigenveil.estimators.terms import asked_settings
 from eigenveil.linalg import Array
 from eigenveil.model import Model
 from eigenveil.network.agents.hub_log import HubLog, LogEntry, ReplayMechanism
-from eigenveil.network.agents.runner import STOPPED, THANKS, Agent, Runner, progress_in
+from eigenveil.network.agents.runner import STOPPED, Agent, Runner, progress_in
 from eigenveil.network.agents.steps import Cause, DurableParty, Event, OnEvent, Outgoing, outgoing_of
 from eigenveil.network.certificates import Keys
 from eigenveil.network.parties import study_settings
@@ -84,7 +84,6 @@ class DurableSlotHub(DurableParty):
 
     @property
     def over(self) -> bool:
-        """Whether the last slot and its window are over."""
         return self.party.result is not None
 
     def begin(self) -> list[Outgoing]:
@@ -153,7 +152,8 @@ class DurableSlotHub(DurableParty):
             return mechanism
         if self._memory is None:
             self._memory = ReplayMechanism(mechanism)
-        return self._memory.onto(mechanism)
+        self._memory.through = mechanism
+        return self._memory
 
     def _replay(self) -> None:
         """Bring the hub to where the log ends. Nothing leaves, and nothing is released again."""
@@ -180,38 +180,29 @@ class DurableSlotHub(DurableParty):
                 self._through(self._parties.hub_mechanism(0, 0))
                 assert self._memory is not None
                 self._memory.recall(event.released)
-            self._again(event)
+            match event.kind:
+                case "tick":
+                    self.party.tick()
+                case "timeout":
+                    self.party.timeout()
+                case "message":
+                    self.party.receive(decode(event.data, limits=self._limits))
+                case "back" if self._masking is not None:
+                    self._masking.mark_reachable(event.sender)
+                case kind:
+                    raise ProtocolError(f"the log has an entry of the kind {kind!r}, which streams do not have")
         if self._memory is not None:
             self._memory.require_all_given()
             self._memory.taken()
-        if self.party.newest >= self.party.horizon and self.party.idle:
-            # The last tick has no slot of its own: whether it was the end follows from the number.
-            self.party.conclude()
-
-    def _again(self, event: LogEntry) -> None:
-        match event.kind:
-            case "tick":
-                self.party.tick()
-            case "timeout":
-                self.party.timeout()
-            case "message":
-                self.party.receive(decode(event.data, limits=self._limits))
-            case "back" if self._masking is not None:
-                self._masking.mark_reachable(event.sender)
-            case kind:
-                raise ProtocolError(f"the log has an entry of the kind {kind!r}, which streams do not have")
 
     def _note(self, done: SlotRound) -> None:
         if self._replaying:
             return
-        if done.skipped:
-            self._on_event(Event("round", f"slot {done.slot + 1}", f"skipped: {done.skipped}"))
-        else:
-            # Under masks a late part is lost.
-            still = "" if self._masking is not None else "still "
-            missing = f", {len(done.missing)} {still}missing" if done.missing else ""
-            again = " late" if done.again else ""
-            self._on_event(Event("round", f"slot {done.slot + 1}", f"{len(done.answered)} answered{again}{missing}"))
+        # Under masks a late part is lost.
+        still = "" if self._masking is not None else "still "
+        missing = f", {len(done.missing)} {still}missing" if done.missing else ""
+        text = f"{len(done.answered)} answered{' late' if done.again else ''}{missing}"
+        self._on_event(Event("round", f"slot {done.slot + 1}", f"skipped: {done.skipped}" if done.skipped else text))
         self._watch(done)
 
 
@@ -220,7 +211,6 @@ _FORMAT: Final = "slots 1"
 
 # Without a clock the hub asks so often whether anyone has closed a slot: a part of the deadline, within these seconds.
 _PART, _SHORTEST, _LONGEST = 0.25, 0.05, 5.0
-
 # Seconds between two looks at the clock.
 _LOOK: Final = 1.0
 
@@ -247,7 +237,6 @@ class SlotHubAgent(Agent):
         self.limits = slot_limits_of(study, self.parties, "hub")
         # The parties that talk to the hub: sites or nodes.
         self.hears = tuple(self.parties.layout.below[self.place.name])
-        self._thanks: set[str] = set()
         # When the clock was last looked at.
         self._last: Instant | None = None
         # This replays the log, so one that does not fit is refused before anyone connects.
@@ -277,7 +266,7 @@ class SlotHubAgent(Agent):
                 await self._serve(runner, carrying, show)
                 # Those who are connected have the result now. Others get it when the hub is started again.
                 until = time.monotonic() + self.study.params.deadline
-                while self._thanks < set(self.hears) and time.monotonic() < until:
+                while self.unthanked and time.monotonic() < until:
                     await asyncio.sleep(_SHORTEST)
             finally:
                 # Sites are told, so that their operators know why nothing is asked and leave them running.
@@ -360,11 +349,9 @@ class SlotHubAgent(Agent):
         super().on_event(event)
 
     async def on_note(self, runner: Runner, sender: str, note: bytes) -> None:
-        """Whoever has the result says thanks, and sites say how far their streams are."""
+        await super().on_note(runner, sender, note)
         progress = progress_in(note)
-        if note == THANKS:
-            self._thanks.add(sender)
-        elif progress is not None:
+        if progress is not None:
             closed, ended = progress
             await runner.do(lambda: self.durable.heard(sender, closed, ended=ended))
 

@@ -14,10 +14,9 @@ keeps the thread that looks at the clock for so long. What is left is how long t
 """
 
 import asyncio
-from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final, Literal, final
+from typing import Final, Literal, Unpack, assert_never, final
 
 from eigenveil.core.ledger import Charge
 from eigenveil.data.follow import (
@@ -25,6 +24,7 @@ from eigenveil.data.follow import (
     ByCount,
     Closed,
     Followed,
+    FollowedRows,
     Follower,
     Instant,
     Left,
@@ -33,14 +33,11 @@ from eigenveil.data.follow import (
     require_sized,
 )
 from eigenveil.errors import ProtocolError, require
-from eigenveil.estimators.slots.parties import SlotParties
-from eigenveil.ledger.durable import DurableLedger, StudyRecord
+from eigenveil.ledger.durable import StudyRecord
 from eigenveil.network.agents.runner import Runner, progress_note
-from eigenveil.network.agents.site_data import Holder, account_of
+from eigenveil.network.agents.site_data import Holder, HolderOptions, account_of
 from eigenveil.network.agents.slot_steps import DurableSlotSite, StoredParts, StreamCheckpoint
-from eigenveil.network.agents.steps import Event, OnEvent, Outgoing
-from eigenveil.network.certificates import Keys
-from eigenveil.network.policy import Policy
+from eigenveil.network.agents.steps import Event, Outgoing
 from eigenveil.network.rules import MEMORY, method_of
 from eigenveil.network.streams import rule_of, slot_limits_of, slot_parties_of
 from eigenveil.network.study import StudyFile
@@ -65,33 +62,21 @@ class SlotSiteAgent(Holder):
     Changes in place: it spends. Nothing is connected and nothing is spent before `run`.
     """
 
+    above: str
+
     def __init__(
-        self,
-        study: StudyFile,
-        *,
-        keys: Keys,
-        ledger: DurableLedger,
-        dataset: str,
-        policy: Policy | None,
-        withdrawn: Callable[[], Collection[str]] = tuple,
-        memory: int = MEMORY,
-        on_event: OnEvent = lambda event: None,
+        self, study: StudyFile, *, dataset: str, memory: int = MEMORY, **options: Unpack[HolderOptions]
     ) -> None:
         require(study.streaming, f"{study.name!r} is not a study of streams: run `eigenveil site` with --data")
-        super().__init__(
-            study, keys=keys, role="site", ledger=ledger, policy=policy, withdrawn=withdrawn, on_event=on_event
-        )
+        super().__init__(study, role="site", **options)
         self.parties = parties = slot_parties_of(study, memory=memory)
+        # The hub, or a node of the tree.
+        self.above = parties.above[self.place.name]
         self.limits, self.calls = slot_limits_of(study, parties, "site"), (self.above,)
         # Before any connection and any charge: a study that is refused learns nothing.
         self.require_allowed(None, method=method_of(study))
         self.account = account_of(
-            study,
-            dataset,
-            party=self.place.name,
-            budget=parties.spec.budget,
-            mu=parties.mu,
-            masks=parties.masked,
+            study, dataset, party=self.place.name, budget=parties.spec.budget, mu=parties.mu, masks=parties.masked
         )
         # Set when the party above has greeted with the same study.
         self._met = asyncio.Event()
@@ -99,11 +84,6 @@ class SlotSiteAgent(Holder):
         self._following: tuple[DurableSlotSite, Follower] | None = None
         # By the clock: since when ends are noted, and this process runs without a stop. None before.
         self._since: float | None = None
-
-    @property
-    def above(self) -> str:
-        """The hub, or a node of the tree."""
-        return self.parties.above[self.place.name]
 
     async def run(self, source: Followed, *, address: str | None = None, note: str | None = None) -> None:
         """Follow `source` and answer for its slots until the study is over.
@@ -127,17 +107,15 @@ class SlotSiteAgent(Holder):
                 spec = self.parties.spec
                 several = spec.person_slots > 1 and not spec.one_person_per_site
                 follower = Follower(source, rule, start=start, ends=ends, several=several)
-                # Left last: until its thread has ended, the party may still read what was noted.
-                with ExitStack() as watching:
-                    await self._run_protocol(durable, follower, ends, watching, address)
+                await self._run_protocol(durable, follower, ends, address)
             # This comes last: a site that stops before it can be started again and goes on.
-            self._durable_ledger.finish(self.study.digest)
+            self.ledger.finish(self.study.digest)
             self._notes.unlink(missing_ok=True)
 
     @property
     def _notes(self) -> Path:
         """Where the ends of slots by the clock are noted."""
-        ledger = self._durable_ledger.path
+        ledger = self.ledger.path
         return ledger.with_name(f"{ledger.name}.{self.study.digest[:16]}.ends")
 
     def _durable(self, entered: StudyRecord) -> tuple[DurableSlotSite, SlotStart]:
@@ -149,19 +127,17 @@ class SlotSiteAgent(Holder):
         whole = None
         if spec.budget is not None and not at_site and self.account.private:
             whole = Charge("the whole study: the hub adds the noise", spec.budget.mu)
-        parts = StoredParts(self._durable_ledger, self.study.digest, masked=masked is not None)
+        parts = StoredParts(self.ledger, self.study.digest, masked=masked is not None)
         party: SlotMember | MaskedSlotMember
         if masked is None:
-            party, max_messages = self.parties.member(name, ledger=before.ledger, stored=parts), 0
+            party = self.parties.member(name, ledger=before.ledger, stored=parts)
         else:
-            identity, secret = self._keys.identity, entered.secret
             party = self.parties.masked_member(
-                name, identity=identity, secret=secret, ledger=before.ledger, stored=parts
+                name, identity=self.keys.identity, secret=entered.secret, ledger=before.ledger, stored=parts
             )
-            max_messages = masked.most_messages
         durable = DurableSlotSite(
             party,
-            self._durable_ledger,
+            self.ledger,
             entered,
             parts=parts,
             ledger=lambda: self.parties.ledgers.get(name),
@@ -170,39 +146,36 @@ class SlotSiteAgent(Holder):
             window=spec.max_lateness,
             limits=self.limits,
             whole=whole,
-            questions=max_messages,
+            questions=0 if masked is None else masked.most_messages,
             clock=isinstance(rule_of(self.study), ByClock),
             on_event=self.on_event,
         )
         return durable, SlotStart.from_text(before.resume_offset) if before.resume_offset else SlotStart()
 
     async def _run_protocol(
-        self,
-        durable: DurableSlotSite,
-        follower: Follower,
-        ends: WatchedEnds | None,
-        watching: ExitStack,
-        address: str | None,
+        self, durable: DurableSlotSite, follower: Follower, ends: WatchedEnds | None, address: str | None
     ) -> None:
-        async with self.connected(durable, address=address) as runner:
-            self._following = durable, follower
-            tasks = [
-                # First, because the others may fail once it has given the study up.
-                asyncio.ensure_future(self._answer_when_due(runner, durable, ends)),
-                asyncio.ensure_future(self._follow(runner, durable, follower, ends, watching)),
-                asyncio.ensure_future(runner.run(lambda: durable.over)),
-            ]
-            try:
-                # The end comes from above. A follower that fails ends the site, and its slots stay as they are.
-                await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-                for task in tasks:
-                    if task.done():
-                        task.result()
-                await runner.thank(self.above)
-            finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
+        # Closed last: until its thread has ended, the party may still read what was noted.
+        with ExitStack() as watching:
+            async with self.connected(durable, address=address) as runner:
+                self._following = durable, follower
+                tasks = [
+                    # First, because the others may fail once it has given the study up.
+                    asyncio.ensure_future(self._answer_when_due(runner, durable, ends)),
+                    asyncio.ensure_future(self._follow(runner, durable, follower, ends, watching)),
+                    asyncio.ensure_future(runner.run(lambda: durable.over)),
+                ]
+                try:
+                    # The end comes from above. A follower that fails ends the site, and its slots stay as they are.
+                    await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+                    for task in tasks:
+                        if task.done():
+                            task.result()
+                    await runner.thank(self.above)
+                finally:
+                    for task in tasks:
+                        task.cancel()
+                    await asyncio.gather(*tasks, return_exceptions=True)
 
     async def on_joined(self, runner: Runner, name: str) -> None:
         """The party above has this very study. Whatever was said before may be forgotten there."""
@@ -220,9 +193,7 @@ class SlotSiteAgent(Holder):
         watching: ExitStack,
     ) -> None:
         """Fill one slot after the other, until all are closed or the study is over."""
-        slots = _Slots(
-            durable, follower, self.parties, say=lambda what, text: self.on_event(Event(what, self.above, text))
-        )
+        slots = _Slots(self, durable, follower)
         # Nothing is charged before a hub is there that has this very study: another file would cost a budget for nothing. With
         # notes there was one. Which slots have an end must not depend on whether the rows of one were added up before a stop.
         if durable.party.closed < 0 and (ends is None or not ends.begun):
@@ -266,7 +237,7 @@ class SlotSiteAgent(Holder):
         """The answer to a question whose slot is due. Where there is work left on that slot, the site gives the study up."""
         slot = durable.awaited
         if slot is not None and slot > durable.party.closed and ends.has(slot):
-            self._durable_ledger.abandon(self.study.digest)
+            self.ledger.abandon(self.study.digest)
             self._notes.unlink(missing_ok=True)
             raise ProtocolError(
                 f"the rows of slot {slot + 1} were not added up within {self.parties.spec.delay:g} seconds of its end. This "
@@ -285,33 +256,25 @@ class SlotSiteAgent(Holder):
         """The source has no more rows for this study: say so, and answer for what is closed until the hub ends."""
         await runner.do(durable.end)
         await self._tell(runner, durable, follower)
-        if isinstance(follower.rule, ByCount):
-            await runner.act(durable.held)
-        if isinstance(follower.rule, ByCount) and follower.start.slot < follower.rule.horizon and not durable.over:
+        if not isinstance(follower.rule, ByCount):
+            return
+        await runner.act(durable.held)
+        if follower.start.slot < follower.rule.horizon and not durable.over:
             # Rows that came for this slot count nowhere: their number decides that it is not closed.
-            self.on_event(
-                Event(
-                    "waiting",
-                    self.above,
-                    f"{follower.source.source} has ended, so slot {follower.start.slot + 1} cannot be filled: its rows are in no "
-                    "slot. Slots that are closed are still answered for",
-                )
+            text = (
+                f"{follower.source.source} has ended, so slot {follower.start.slot + 1} cannot be filled: its rows are in no "
+                "slot. Slots that are closed are still answered for"
             )
+            self.on_event(Event("waiting", self.above, text))
 
 
 @final
 class _Slots:
     """The slots of a site, filled and closed with the rows that `follower` finds. Changes in place, on the party's thread."""
 
-    def __init__(
-        self,
-        durable: DurableSlotSite,
-        follower: Follower,
-        parties: SlotParties,
-        *,
-        say: Callable[[Literal["waiting", "said"], str], None],
-    ) -> None:
-        self._durable, self._follower, self._task, self._say = durable, follower, parties.task, say
+    def __init__(self, agent: SlotSiteAgent, durable: DurableSlotSite, follower: Follower) -> None:
+        self._agent, self._durable, self._follower = agent, durable, follower
+        self._task, parties = agent.parties.task, agent.parties
         self._filled = self._task.open()
         self._ahead = parties.spec.max_lateness + 1
         # Fewer rows at a time where they are wide: their text takes several times their memory.
@@ -327,37 +290,37 @@ class _Slots:
 
     def step(self) -> bool:
         """Read some rows, or close a slot; False if there is nothing for now."""
-        before = self._follower.start.slot
-        if self._follower.next > self._durable.party.closed + 1:
+        party, before = self._durable.party, self._follower.start.slot
+        if self._follower.next > party.closed + 1:
             # Said at once, however many rows wait.
-            self._skip(self._follower.next)
-        event = self._follower.poll(Instant.now(), max_rows=self._most_rows)
-        if event is None:
-            return False
-        if isinstance(event, Left):
-            self._filled = self._task.open()
-            self._skip(event.then.slot)
-            self._say(
-                "waiting",
-                f"rows from before slot {event.then.slot + 1} are in no slot: the end of one was not noted here, and a "
-                "person may have several of them",
-            )
-        elif isinstance(event, Closed):
-            self._close(event, before)
-        else:
-            self._filled.add(event.rows)
+            party.skip(self._follower.next)
+            self.have_moved = True
+        match self._follower.poll(Instant.now(), max_rows=self._most_rows):
+            case None:
+                return False
+            case Left(then=then):
+                self._filled = self._task.open()
+                party.skip(then.slot)
+                self._say(
+                    "waiting",
+                    f"rows from before slot {then.slot + 1} are in no slot: the end of one was not noted here, and a person may "
+                    "have several of them",
+                )
+            case Closed(slot=slot, then=then):
+                if slot > before:
+                    span = f"{before + 1} to {slot}" if slot > before + 1 else f"{slot}"
+                    self._say("waiting", f"skipped, because its end was not noted here: slot {span}")
+                self._durable.close(slot, self._filled, then=then.to_text())
+                # A new slot is opened after the commit. If that fails, the site ends and nothing is half counted.
+                self._filled = self._task.open()
+                self._say("said", f"slot {slot + 1} is closed and charged")
+            case FollowedRows(rows=rows):
+                self._filled.add(rows)
+                return True
+            case event:
+                assert_never(event)
+        self.have_moved = True
         return True
 
-    def _skip(self, slot: int) -> None:
-        self._durable.party.skip(slot)
-        self.have_moved = True
-
-    def _close(self, event: Closed, before: int) -> None:
-        if event.slot > before:
-            span = f"{before + 1} to {event.slot}" if event.slot > before + 1 else f"{event.slot}"
-            self._say("waiting", f"skipped, because its end was not noted here: slot {span}")
-        self._durable.close(event.slot, self._filled, then=event.then.to_text())
-        # A new slot is opened after the commit. If that fails, the site ends and nothing is half counted.
-        self._filled = self._task.open()
-        self._say("said", f"slot {event.slot + 1} is closed and charged")
-        self.have_moved = True
+    def _say(self, what: Literal["waiting", "said"], text: str) -> None:
+        self._agent.on_event(Event(what, self._agent.above, text))

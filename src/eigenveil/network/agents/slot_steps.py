@@ -31,7 +31,7 @@ from eigenveil.core.ledger import Charge, Ledger
 from eigenveil.core.unit import PrivacyUnit
 from eigenveil.errors import require
 from eigenveil.ledger.durable import DurableLedger, StudyRecord, StudyStep
-from eigenveil.network.agents.steps import Asked, Cause, Event, LedgerSteps, OnEvent, Outgoing
+from eigenveil.network.agents.steps import Asked, Cause, Event, LedgerSteps, OnEvent, Outgoing, outgoing_of
 from eigenveil.protocols.messages import Ask, Contribution, Done, Masked, Message, StepRequest
 from eigenveil.protocols.slot_hub import MaskedSlotMember, SlotMember
 from eigenveil.protocols.wire import MessageLimits, decode, encode, in_round
@@ -41,11 +41,8 @@ __all__ = ["DurableSlotSite", "StoredParts", "StreamCheckpoint"]
 
 # What a step of the ledger is about: a closed slot, a message under masks, or the result.
 _SLOT: Final = "slot"
-
 _MESSAGE: Final = "message"
-
 _RESULT: Final = "result"
-
 # The steps of an exchange of keys, as they are called on the wire.
 _SETUP: Final = ("keys", "packets", "roster", "roster claim", "seal")
 
@@ -59,10 +56,9 @@ def _record_in(came: bytes) -> tuple[dict[str, Any], bytes]:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class StreamCheckpoint:
-    """What the ledger has of a stream: the `ledger` it continues from, if the site adds noise, and `resume_offset`, where to read
-    on.
+    """What the ledger has of a stream: the `ledger` to continue, if the site adds noise, and where to read on.
 
-    >>> SlotsBefore.read((), None, None).then == ""
+    >>> StreamCheckpoint.read((), None, None).resume_offset == ""
     True
     """
 
@@ -74,18 +70,15 @@ class StreamCheckpoint:
         """Read it back, with the slots that were charged: without them a ledger would refuse the next one."""
         charges: list[Charge] = []
         series: dict[str, tuple[int, int, float, tuple[float, ...]]] = {}
-        then = ""
+        resume_offset = ""
         for step in steps:
             # Pruned steps have lost their bytes but not their charges, so these are read of every step.
             charges += step.charges
             if step.is_stored and (record := _record_in(step.incoming)[0])["what"] == _SLOT:
-                then = record["then"]
-                stored = record["series"]
-                series = {
-                    name: (int(n), int(p), float(o), tuple(map(float, m))) for name, (n, p, o, m) in stored.items()
-                }
+                resume_offset, stored = record["then"], record["series"].items()
+                series = {name: (int(n), int(p), float(o), tuple(map(float, m))) for name, (n, p, o, m) in stored}
         ledger = None if budget is None else Ledger.continued(budget, tuple(charges), series, unit=unit)
-        return cls(ledger, then)
+        return cls(ledger, resume_offset)
 
 
 @final
@@ -169,7 +162,7 @@ class DurableSlotSite(Asked):
         in_ledger = LedgerSteps(durable_ledger, study, number=len(joined.steps), questions=questions, on_event=on_event)
         super().__init__(in_ledger, above=above, unwritten="a slot", limits=limits, on_event=on_event)
         self.party: SlotMember | MaskedSlotMember = party
-        self._parts, self._ledger = parts, ledger
+        self._parts, self._ledger, self._durable_ledger, self._study = parts, ledger, durable_ledger, study
         self._window, self._whole, self._clock = window, whole, clock
         # A question that came early: its slot and its bytes. Under masks, where the keys and the last round are in the ledger.
         self._held: tuple[int, bytes] | None = None
@@ -183,7 +176,7 @@ class DurableSlotSite(Asked):
             if self._whole in step.charges:
                 self._whole = None
             if step.is_stored:
-                self._read_back(step.number, *_record_in(step.incoming), step.replies)
+                self._take_back(step)
 
     def close(self, slot: int, filled: OpenSlot, *, then: str) -> None:
         """Close a slot: when this returns, its part, its charge and where to read on are on disk, and its sums are gone."""
@@ -192,7 +185,7 @@ class DurableSlotSite(Asked):
         before = 0 if ledger is None else len(ledger.charges)
         self._in_ledger.is_ahead = True
         # Nothing else holds what `filled` becomes, so the sums are freed before their part is written.
-        part = self.party.close(slot, filled.close())
+        part: Any = self.party.close(slot, filled.close())
         # It is asked for again, because a site's ledger is made at its first release.
         ledger = self._ledger()
         charges = () if ledger is None else ledger.charges[before:]
@@ -207,11 +200,19 @@ class DurableSlotSite(Asked):
             "series": {} if ledger is None else ledger.series(),
         }
         # Not an answer yet: whoever asks gets these numbers in a message of that round.
-        messages = [] if part is None else [encode(Message(self.party.name, self._above, self._stored(slot, part)))]
+        messages: list[bytes] = []
         if part is not None:
+            stored: Contribution | Masked
+            if isinstance(self.party, MaskedSlotMember):
+                # Not masked yet: in a message it would need a round, whose masks are added when that is asked for.
+                stored = Masked(0, part, b"")
+            else:
+                # Sums are symmetric, and half of a matrix is enough to repeat it.
+                stored = Contribution(round=0, arrays=part, half=self.party.has_symmetric_parts(slot))
+            messages = [encode(Message(self.party.name, self._above, stored))]
             # Before the commit, which needs the memory. If it fails, this process ends, and nobody asks for the slot.
             self._parts.stored(slot, self._in_ledger.number)
-            del part
+            del part, stored
         self._commit(record, messages, charges)
         self._steps[slot] = self._in_ledger.number - 1
         if not isinstance(self.party, MaskedSlotMember):
@@ -220,13 +221,6 @@ class DurableSlotSite(Asked):
             text = f"this site has no part of slot {slot + 1} to give: {self.party.error}"
             self._in_ledger.log(text)
             self._on_event(Event("said", self._above, text))
-
-    def _stored(self, slot: int, part: Any) -> Contribution | Masked:
-        if isinstance(self.party, MaskedSlotMember):
-            # Not masked yet: in a message it would need a round, whose masks are added when that is asked for.
-            return Masked(0, part, b"")
-        # Sums are symmetric, and half of a matrix is enough to repeat it.
-        return Contribution(round=0, arrays=part, half=self.party.has_symmetric_parts(slot))
 
     def end(self) -> None:
         """The source has ended, so nothing is to be waited for."""
@@ -244,40 +238,41 @@ class DurableSlotSite(Asked):
 
     def _answer(self, cause: Cause, message: Message, step: Callable[[], list[Message]]) -> list[Outgoing]:
         """The answer to a question, from what is on disk already. Under masks, the message and the answer are written first."""
-        body, is_due = message.body, cause.kind == "due" or not self._clock
-        if message.sender == self._above and isinstance(body, Ask) and not (is_due and self._is_ready(message)):
-            # One at a time: a hub that has asked for another slot does not wait for this one any more.
-            self._held = body.question.step, cause.data
-            return []
-        is_masked, sessions = isinstance(self.party, MaskedSlotMember), 0
-        if isinstance(self.party, MaskedSlotMember):
+        body, party, masked = message.body, self.party, isinstance(self.party, MaskedSlotMember)
+        if message.sender == self._above and isinstance(body, Ask):
+            # Under masks a decline would lose a slot that may still close.
+            waits = cause.kind != "due" if self._clock else masked and party.early(message)
+            if waits:
+                # One at a time: a hub that has asked for another slot does not wait for this one any more.
+                self._held = body.question.step, cause.data
+                return []
+        sessions = 0
+        if isinstance(party, MaskedSlotMember):
             self._in_ledger.require_few(message)
-            sessions = self.party.sessions
+            sessions = party.sessions
         answers = step()
-        self._in_ledger.is_ahead = is_masked and bool(answers)
+        self._in_ledger.is_ahead = masked and bool(answers)
         if isinstance(body, Done):
             # The party has the result and the disk has not.
             self._in_ledger.is_ahead = True
             self._commit({"what": _RESULT}, [cause.data], ())
             self._on_event(Event("over", self._above, "the result is here"))
-        outgoing = [(answer.receiver, self._encoded(answer)) for answer in answers]
-        if isinstance(self.party, MaskedSlotMember) and answers:
+        if isinstance(party, SlotMember):
+            # A part comes from the ledger: it is not in memory.
+            return [
+                (reply.receiver, self._parts.said(party.asked, reply.body.round))
+                if isinstance(reply.body, Contribution)
+                else (reply.receiver, encode(reply))
+                for reply in answers
+            ]
+        outgoing = outgoing_of(answers)
+        if answers:
             self._commit({"what": _MESSAGE, "sessions": sessions}, [raw for _, raw in outgoing], (), message=cause.data)
             # A new round, or new keys: what came before them is not needed any more.
-            if self._place(self._in_ledger.number - 1, message, keys=self.party.sessions > sessions):
-                self._drop(self.party.newest)
+            if self._place(self._in_ledger.number - 1, message, keys=party.sessions > sessions):
+                self._drop(party.newest)
             self._in_ledger.remember(cause.data, answers, outgoing)
         return outgoing
-
-    def _is_ready(self, message: Message) -> bool:
-        """Whether a question is answered now. Under masks a decline would lose a slot that may still close."""
-        return self._clock or not isinstance(self.party, MaskedSlotMember) or not self.party.early(message)
-
-    def _encoded(self, answer: Message) -> bytes:
-        """The bytes of an answer. A part comes from the ledger: it is not in memory."""
-        if isinstance(answer.body, Contribution) and isinstance(self.party, SlotMember):
-            return self._parts.said(self.party.asked, answer.body.round)
-        return encode(answer)
 
     def _place(self, number: int, message: Message, *, keys: bool) -> bool:
         """Note where in the ledger the keys and the last round are. Whether this message begins one of them.
@@ -318,31 +313,29 @@ class DurableSlotSite(Asked):
         for number in old:
             del self._steps[number]
         if before > 0:
-            self._in_ledger.prune(before, keep={*self._steps.values(), *self._setup, *self._round})
+            keep = {*self._steps.values(), *self._setup, *self._round}
+            # Digests and charges stay.
+            self._durable_ledger.prune(self._study, before, keep=keep)
 
-    def _read_back(self, number: int, record: dict[str, Any], came: bytes, replies: tuple[bytes, ...]) -> None:
-        self._take_back(number, record, came, replies)
-        if isinstance(self.party, MaskedSlotMember):
-            self.party.forget(record["first"])
-
-    def _take_back(self, number: int, record: dict[str, Any], came: bytes, replies: tuple[bytes, ...]) -> None:
+    def _take_back(self, step: StudyStep) -> None:
+        record, incoming = _record_in(step.incoming)
         if record["what"] == _RESULT:
-            (done,) = [decode(raw).body for raw in replies]
+            (done,) = [decode(raw).body for raw in step.replies]
             assert isinstance(done, Done)
             self.party.result = done.arrays
-            return
-        if record["what"] == _MESSAGE:
+        elif record["what"] == _MESSAGE:
             assert isinstance(self.party, MaskedSlotMember)
-            message, answers = decode(came, limits=self._limits), [decode(raw) for raw in replies]
+            message, answers = decode(incoming, limits=self._limits), [decode(raw) for raw in step.replies]
             self.party.recall(message, answers, sessions=record["sessions"])
-            self._place(number, message, keys=self.party.sessions > record["sessions"])
-            outgoing = [(answer.receiver, raw) for answer, raw in zip(answers, replies, strict=True)]
-            self._in_ledger.remember(came, answers, outgoing)
-            return
-        slot = record["slot"]
-        require(isinstance(slot, int), "a step of the ledger names no slot")
-        assert isinstance(slot, int)
-        if replies:
-            self._parts.stored(slot, number)
-        self.party.restore(slot)
-        self._steps[slot] = number
+            self._place(step.number, message, keys=self.party.sessions > record["sessions"])
+            outgoing = [(answer.receiver, raw) for answer, raw in zip(answers, step.replies, strict=True)]
+            self._in_ledger.remember(incoming, answers, outgoing)
+        else:
+            slot = record["slot"]
+            require(isinstance(slot, int), "a step of the ledger names no slot")
+            if step.replies:
+                self._parts.stored(slot, step.number)
+            self.party.restore(slot)
+            self._steps[slot] = step.number
+        if isinstance(self.party, MaskedSlotMember):
+            self.party.forget(record["first"])

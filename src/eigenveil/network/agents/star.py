@@ -6,21 +6,29 @@
 import math
 from collections.abc import Callable, Collection, Set
 from importlib.metadata import version
-from typing import Any, final
+from typing import Any, Unpack, final
 
 from eigenveil.core.ledger import Charge
 from eigenveil.errors import PeerError, ProtocolError, require
 from eigenveil.estimators.federated.parties import Parties
 from eigenveil.estimators.slots.parties import SlotParties
-from eigenveil.ledger.durable import DurableLedger, StudyBudget, StudyRecord
+from eigenveil.ledger.durable import StudyRecord
 from eigenveil.model import Model
 from eigenveil.network.agents.hub_log import DurableHub, HubLog
 from eigenveil.network.agents.runner import READY, STOPPED, THANKS, Agent, Runner, progress_in, progress_note
-from eigenveil.network.agents.site_data import Holder, SiteData, account_of
-from eigenveil.network.agents.steps import Asked, Cause, DurableParty, Event, LedgerSteps, OnEvent, Outgoing
+from eigenveil.network.agents.site_data import Holder, HolderOptions, SiteData, account_of
+from eigenveil.network.agents.steps import (
+    Asked,
+    Cause,
+    DurableParty,
+    Event,
+    LedgerSteps,
+    OnEvent,
+    Outgoing,
+    outgoing_of,
+)
 from eigenveil.network.certificates import Keys
 from eigenveil.network.parties import federated_model, found_in, parties_of
-from eigenveil.network.policy import Policy
 from eigenveil.network.rules import MEMORY, limits_of
 from eigenveil.network.streams import slot_limits_of, slot_parties_of
 from eigenveil.network.study import StudyFile
@@ -29,49 +37,47 @@ from eigenveil.protocols.messages import Ask, Contribution, Done, Message, StepR
 from eigenveil.protocols.party import require_plain
 from eigenveil.protocols.star.hub import Node
 from eigenveil.protocols.star.site import Member
-from eigenveil.protocols.wire import MessageLimits, decode, encode
+from eigenveil.protocols.wire import MessageLimits, decode
 
 __all__ = ["DurableSite", "HubAgent", "NodeAgent", "SiteAgent"]
 
 
 @final
 class DurableSite(Asked):
-    """The messages between a site and the hub or node `above` it. Changes in place.
+    """The messages between the site of an `agent`, which has `entered` its study, and the hub or node above. Changes in place.
 
-    `limits` are for what comes, and `most` is the longest answer in bytes that is accepted above. `whole` is for studies in
-    which the hub adds the noise. The site's first part is then charged with all that the study may cost. `stretch` multiplies
-    each charge of the party, for people who have rows at other sites too.
+    `whole` is for studies in which the hub adds the noise. The site's first part is then charged with all that the study may
+    cost. `stretch` multiplies each charge of the party, for people who have rows at other sites too.
     """
 
-    def __init__(
-        self,
-        party: Member | MaskedMember,
-        parties: Parties,
-        ledger: DurableLedger,
-        joined: StudyRecord,
-        *,
-        study: str,
-        above: str,
-        limits: MessageLimits,
-        max_bytes: int,
-        whole: Charge | None,
-        stretch: float,
-        on_event: OnEvent,
-    ) -> None:
-        masked = parties.masked
+    def __init__(self, agent: "SiteAgent", entered: StudyRecord) -> None:
+        study, parties, name = agent.study, agent.parties, agent.place.name
+        spec, masked, self._whole = parties.request, parties.masked, agent.whole
         questions = parties.most_questions if masked is None else masked.most_messages
-        in_ledger = LedgerSteps(ledger, study, number=len(joined.steps), questions=questions, on_event=on_event)
-        super().__init__(in_ledger, above=above, unwritten="an answer", limits=limits, on_event=on_event)
-        self.party: Member | MaskedMember = party
-        self._parties, self._most_said = parties, max_bytes
-        self._ledger = parties.ledgers.get(party.name)
-        self._whole, self._stretch = whole, stretch
+        super().__init__(
+            LedgerSteps(
+                agent.ledger, study.digest, number=len(entered.steps), questions=questions, on_event=agent.on_event
+            ),
+            above=agent.above,
+            unwritten="an answer",
+            limits=agent.limits,
+            on_event=agent.on_event,
+        )
+        # A share under masks is charged for the whole sum, which counts a person's rows at all their sites. A part with the
+        # site's own noise is charged for this site alone, so it is multiplied.
+        self._stretch = 1.0 if masked is not None else math.sqrt(spec.person_sites)
+        # The ledger has charges per person, the party counts its own: undo that factor.
+        charged = [charge for step in entered.steps for charge in step.charges if charge != self._whole]
+        spent = tuple(Charge(charge.label, charge.mu / self._stretch) for charge in charged)
+        self.party: Member | MaskedMember = parties.member(
+            name, agent.holding.rows, identity=agent.keys.identity, secret=entered.secret, charges=spent
+        )
+        self._parties, self._ledger = parties, parties.ledgers.get(name)
+        # The longest answer in bytes that is accepted above.
+        self._max_bytes = limits_of(study, spec, "hub" if study.fanout is None else "node", masked).largest
         self._last_step = ""
-        self._read_back(joined)
-
-    def _read_back(self, joined: StudyRecord) -> None:
-        """Bring the party to where the ledger ends, without computing or charging anything again."""
-        for step in joined.steps:
+        # Brings the party to where the ledger ends, without computing or charging anything again.
+        for step in entered.steps:
             replies = [decode(raw) for raw in step.replies]
             outgoing = [(message.receiver, raw) for message, raw in zip(replies, step.replies, strict=True)]
             self._in_ledger.remember(step.incoming, replies, outgoing)
@@ -82,41 +88,33 @@ class DurableSite(Asked):
 
     def _answer(self, cause: Cause, message: Message, step: Callable[[], list[Message]]) -> list[Outgoing]:
         # All checks come before the party moves: a refused message must leave no trace in it.
-        self._require_answer(message)
-        self._in_ledger.require_few(message)
-        before = 0 if self._ledger is None else len(self._ledger.charges)
-        answers = step()
-        self._in_ledger.is_ahead = True
-        outgoing = [(answer.receiver, encode(answer)) for answer in answers]
-        replies = [raw for _, raw in outgoing]
-        if any(len(raw) > self._most_said for raw in replies):
-            raise ProtocolError(
-                f"an answer of this site has {max(map(len, replies))} bytes, and {self._most_said} are the most that this study "
-                "needs. Nothing was charged and nothing was sent"
-            )
-        charges = self._charges(before, answers)
-        self._in_ledger.commit(cause.data, replies, charges)
-        self._in_ledger.remember(cause.data, answers, outgoing)
-        self._report(message, charges, sum(map(len, replies)))
-        return outgoing
-
-    def _require_answer(self, message: Message) -> None:
-        """Refuse a final result that cannot be one, before it ends the study."""
         if isinstance(message.body, Done):
+            # A final result that cannot be one must not end the study.
             try:
                 require_plain(message.body.arrays)
                 found_in(self._parties, message.body.arrays)
             except ValueError as error:
                 raise PeerError(message.sender, f"sent an invalid result: {error}") from error
-
-    def _charges(self, before: int, answers: list[Message]) -> tuple[Charge, ...]:
-        """What these answers cost: new charges of the party, or all of the study where the hub adds the noise."""
+        self._in_ledger.require_few(message)
+        before = 0 if self._ledger is None else len(self._ledger.charges)
+        answers = step()
+        self._in_ledger.is_ahead = True
+        outgoing = outgoing_of(answers)
+        replies = [raw for _, raw in outgoing]
+        if any(len(raw) > self._max_bytes for raw in replies):
+            raise ProtocolError(
+                f"an answer of this site has {max(map(len, replies))} bytes, and {self._max_bytes} are the most that this study "
+                "needs. Nothing was charged and nothing was sent"
+            )
         charged = () if self._ledger is None else self._ledger.charges[before:]
-        new = tuple(Charge(charge.label, charge.mu * self._stretch) for charge in charged)
+        charges = tuple(Charge(charge.label, charge.mu * self._stretch) for charge in charged)
         # Only a `Contribution` carries sums. Keys and refusals are not charged.
         if self._whole is not None and any(isinstance(answer.body, Contribution) for answer in answers):
-            new, self._whole = (*new, self._whole), None
-        return new
+            charges, self._whole = (*charges, self._whole), None
+        self._in_ledger.commit(cause.data, replies, charges)
+        self._in_ledger.remember(cause.data, answers, outgoing)
+        self._report(message, charges, sum(map(len, replies)))
+        return outgoing
 
     def _report(self, message: Message, charges: tuple[Charge, ...], size: int) -> None:
         body = message.body
@@ -160,7 +158,6 @@ class HubAgent(Agent):
         self.limits = limits_of(study, self.parties.request, "hub", self.parties.masked)
         # The parties that talk to the hub: sites or nodes.
         self.hears = tuple(self.parties.layout.below[self.place.name])
-        self._thanks: set[str] = set()
         self._ready: set[str] = set()
         # This replays the transcript, so one that does not fit is refused before anyone connects.
         self.durable = DurableHub(self.parties, transcript, limits=self.limits, on_event=on_event)
@@ -208,22 +205,14 @@ class HubAgent(Agent):
             raise self.durable.stopped
 
     async def on_note(self, runner: Runner, sender: str, note: bytes) -> None:
-        """Whoever has the result says thanks, and a node says that all below it are connected."""
-        if note == THANKS:
-            self._thanks.add(sender)
-        elif note == READY:
+        await super().on_note(runner, sender, note)
+        if note == READY:
             self._ready.add(sender)
 
     def counts_as_present(self, connected: Set[str]) -> Collection[str]:
-        """A connected site, and a node that says that all below it are present."""
         # A connected node may still wait for its own sites, and what is sent to those would be dropped.
         nodes = set(self.parties.layout.nodes)
         return {name for name in connected if name not in nodes or name in self._ready}
-
-    @property
-    def unthanked(self) -> tuple[str, ...]:
-        """Those who have not said that they have the result."""
-        return tuple(name for name in self.hears if name not in self._thanks)
 
     def model(self) -> Model:
         """The model of the finished study."""
@@ -244,13 +233,14 @@ class _DurableNode(DurableParty):
 
     @property
     def over(self) -> bool:
-        """Whether the result has been passed on."""
         return self.party.over
 
 
 @final
 class NodeAgent(Agent):
     """An inner node of the tree of a `study`, which may need at most `memory` bytes. Changes in place."""
+
+    above: str
 
     def __init__(
         self, study: StudyFile, *, keys: Keys, memory: int = MEMORY, on_event: OnEvent = lambda event: None
@@ -265,16 +255,11 @@ class NodeAgent(Agent):
             self.parties = tables = parties_of(study, memory=memory)
             self.limits = limits_of(study, tables.request, "node")
         # The sites or nodes below this node, and who is above.
+        self.above = self.parties.above[self.place.name]
         self.hears, self.calls = tuple(self.parties.layout.below[self.place.name]), (self.above,)
-        self._thanks: set[str] = set()
         self._ready: set[str] = set()
         # Of those below whose sources have ended: how many slots they have closed.
         self._ended: dict[str, int] = {}
-
-    @property
-    def above(self) -> str:
-        """The hub, or a node of the tree."""
-        return self.parties.above[self.place.name]
 
     async def run(self, *, listen: str, address: str | None = None) -> None:
         """Pass messages on until the result has been. `address` is where to reach the party above, if not as in the study."""
@@ -283,7 +268,7 @@ class NodeAgent(Agent):
         async with self.connected(durable, listen=listen, address=address) as runner:
             await runner.run(lambda: durable.over)
             # Stay until all below have the result, or a site that lost its connection could never get it.
-            await runner.linger(seconds=self.study.patience, over=lambda: self._thanks >= set(self.hears))
+            await runner.linger(seconds=self.study.patience, over=lambda: not self.unthanked)
             # Only now: the hub may end once it is thanked, and a node speaks for all below it.
             await runner.note(THANKS, self.above)
 
@@ -295,7 +280,7 @@ class NodeAgent(Agent):
         await self._say_ended(runner)
 
     async def on_note(self, runner: Runner, sender: str, note: bytes) -> None:
-        """Thanks, that all below another node are connected, or how far a stream is."""
+        await super().on_note(runner, sender, note)
         progress = progress_in(note)
         if progress is not None and sender in self.hears:
             closed, ended = progress
@@ -305,8 +290,6 @@ class NodeAgent(Agent):
                 # It goes on after all: whoever started it again has given it another source.
                 self._ended.pop(sender, None)
             await self._say_ended(runner)
-        elif note == THANKS:
-            self._thanks.add(sender)
         elif note == READY:
             self._ready.add(sender)
             await self._say_ready(runner)
@@ -324,43 +307,32 @@ class NodeAgent(Agent):
 
 @final
 class SiteAgent(Holder):
-    """One site: its place in the `study`, its table, its ledger, and the name of its `dataset` there.
+    """One site: its place in the `study`, its table, and the name of its `dataset` in its ledger. Changes in place: it spends.
 
-    Changes in place: it spends. Nothing is connected and nothing is spent before `run`. A study that needs more than `memory`
-    bytes is refused.
+    Nothing is connected and nothing is spent before `run`. A study that needs more than `memory` bytes is refused.
     """
+
+    above: str
 
     def __init__(
         self,
         study: StudyFile,
         *,
-        keys: Keys,
         holding: SiteData,
-        ledger: DurableLedger,
         dataset: str,
-        policy: Policy | None,
-        withdrawn: Callable[[], Collection[str]] = tuple,
         memory: int = MEMORY,
-        on_event: OnEvent = lambda event: None,
+        **options: Unpack[HolderOptions],
     ) -> None:
         require(study.topology != "gossip", f"{study.name!r} is a study between peers: run `eigenveil peer`")
-        super().__init__(
-            study, keys=keys, role="site", ledger=ledger, policy=policy, withdrawn=withdrawn, on_event=on_event
-        )
-        self.parties, self._holding = parties_of(study, memory=memory), holding
-        spec, self.calls = self.parties.request, (self.above,)
-        self.limits = limits_of(study, spec, "site", self.parties.masked)
+        super().__init__(study, role="site", **options)
+        self.parties, self.holding = parties_of(study, memory=memory), holding
+        spec, masked, me = self.parties.request, self.parties.masked, self.place.name
+        # The hub, or a node of the tree.
+        self.above = self.parties.above[me]
+        self.calls = (self.above,)
+        self.limits = limits_of(study, spec, "site", masked)
         # Before any connection and any charge: a study that is refused learns nothing.
         self.require_allowed(holding, method=spec.plan.method)
-        self.account = self._account(dataset)
-
-    @property
-    def above(self) -> str:
-        """The hub, or a node of the tree."""
-        return self.parties.above[self.place.name]
-
-    def _account(self, dataset: str) -> StudyBudget:
-        spec, masked = self.parties.request, self.parties.masked
         # With trust "both" the site is charged for its own noise: that budget holds against the hub, which sees most.
         budget = spec.at_sites if spec.at_sites is not None else spec.at_hub
         gaussian = None if masked is None else masked.lattice.gaussian
@@ -369,18 +341,12 @@ class SiteAgent(Holder):
         else:
             # Masks may take a part of delta, and then the noise is for the rest: `gaussian` is that smaller budget.
             mu = gaussian.mu
-        return account_of(self.study, dataset, party=self.place.name, budget=budget, mu=mu, masks=masked)
-
-    @property
-    def _whole(self) -> Charge | None:
-        """The charge for a whole study, where the hub adds the noise.
-
-        It is charged at once with the first part: the site has no say in what the hub does with that part.
-        """
-        spec = self.parties.request
-        if spec.at_sites is not None or spec.at_hub is None or not self.account.private:
-            return None
-        return Charge("the whole study: the hub adds the noise", spec.at_hub.mu)
+        self.account = account_of(study, dataset, party=me, budget=budget, mu=mu, masks=masked)
+        # Where the hub adds the noise, the whole study is charged at once with the first part: the site has no say in what
+        # the hub does with that part.
+        self.whole: Charge | None = None
+        if spec.at_sites is None and spec.at_hub is not None and self.account.private:
+            self.whole = Charge("the whole study: the hub adds the noise", spec.at_hub.mu)
 
     async def run(
         self, deliver: Callable[[Model], None], *, address: str | None = None, note: str | None = None
@@ -391,7 +357,7 @@ class SiteAgent(Holder):
         such as who consented.
         """
         with self.entered(note) as entered:
-            durable = self._durable(entered)
+            durable = DurableSite(self, entered)
             if not entered.fresh:
                 self.on_event(Event("resumed", self.place.name, f"{len(entered.steps)} steps are in the ledger"))
             # A site that was stopped after the result came has it in the ledger, and need not call anyone.
@@ -405,31 +371,5 @@ class SiteAgent(Holder):
             # First the model on disk, then the end in the ledger: that wipes the bytes from which the model could be made
             # again.
             deliver(model)
-            self._durable_ledger.finish(self.study.digest)
+            self.ledger.finish(self.study.digest)
             return model
-
-    def _durable(self, entered: StudyRecord) -> DurableSite:
-        whole, spec, study = self._whole, self.parties.request, self.study
-        # A share under masks is charged for the whole sum, which counts a person's rows at all their sites. A part with the
-        # site's own noise is charged for this site alone, so it is multiplied.
-        stretch = 1.0 if self.parties.masked is not None else math.sqrt(spec.person_sites)
-        # The ledger has charges per person, the party counts its own: undo the factor that `DurableSite` applied.
-        charged = [charge for step in entered.steps for charge in step.charges if charge != whole]
-        spent = tuple(Charge(charge.label, charge.mu / stretch) for charge in charged)
-        party = self.parties.member(
-            self.place.name, self._holding.rows, identity=self._keys.identity, secret=entered.secret, charges=spent
-        )
-        takes = limits_of(study, spec, "hub" if study.fanout is None else "node", self.parties.masked)
-        return DurableSite(
-            party,
-            self.parties,
-            self._durable_ledger,
-            entered,
-            study=study.digest,
-            above=self.above,
-            limits=self.limits,
-            max_bytes=takes.largest,
-            whole=whole,
-            stretch=stretch,
-            on_event=self.on_event,
-        )

@@ -121,10 +121,8 @@ def opened(data: bytes, *, sender: str, me: str, limits: MessageLimits) -> Messa
 
 # How many answers stay in memory to be repeated byte for byte. The party itself can repeat older ones.
 _AT_HAND: Final = 4
-
 # Lines in the log for one run of a party. A flood of bad messages must not fill the disk.
 _LOGGED: Final = 100
-
 # How often a study may be resumed on top of what it asks. Each time a question is asked and answered once more.
 _RESUMED: Final = 50
 
@@ -146,7 +144,8 @@ class LedgerSteps:
         self.is_ahead = False
         # What an honest hub asks, four times over: room for restarts, and still a bound on what fills the disk.
         self._most = _RESUMED + 4 * questions
-        self._answers: dict[bytes, list[Outgoing]] = {}
+        # What was said to the same bytes before, as after a lost connection, by their digest.
+        self.answers: dict[bytes, list[Outgoing]] = {}
         self._log_lines = 0
 
     def require_level(self, what: str) -> None:
@@ -166,24 +165,17 @@ class LedgerSteps:
         self._durable_ledger.commit(self._study, self.number, came=came, replies=replies, charges=charges)
         self.number, self.is_ahead = self.number + 1, False
 
-    def prune(self, before: int, *, keep: Collection[int]) -> None:
-        """Drop the bytes of the steps before this one, except those to `keep`. Digests and charges stay."""
-        self._durable_ledger.prune(self._study, before, keep=keep)
-
-    def answer_to(self, data: bytes) -> list[Outgoing] | None:
-        """What was said to the same bytes before, as after a lost connection; None if that is not known here."""
-        return self._answers.get(hashlib.sha256(data).digest()) if self._answers else None
-
     def remember(self, data: bytes, answers: Collection[Message], outgoing: list[Outgoing]) -> None:
         """Keep the answers to a message, to repeat them."""
         # A site that had no part may have one after it was repaired, so its refusal is not repeated from memory.
-        if any(map(_is_refusal, answers)):
-            return
-        self._answers[hashlib.sha256(data).digest()] = outgoing
+        for body in (answer.body for answer in answers):
+            if isinstance(body, Decline) or (isinstance(body, StepReply) and body.data == DECLINED):
+                return
+        self.answers[hashlib.sha256(data).digest()] = outgoing
         # Answers can have megabytes, so only the latest few stay in memory.
-        while len(self._answers) > _AT_HAND:
+        while len(self.answers) > _AT_HAND:
             # The first key is the oldest, because dicts keep the order of insertion.
-            del self._answers[next(iter(self._answers))]
+            del self.answers[next(iter(self.answers))]
 
     def refuse(self, error: PeerError) -> None:
         """Say what was refused and why, here and nowhere else."""
@@ -214,13 +206,13 @@ class Asked(DurableParty):
 
     @property
     def over(self) -> bool:
-        """Whether the final result is here."""
         return self.party.result is not None
 
     def _receive(self, sender: str, data: bytes, *, kind: Literal["message", "due"]) -> list[Outgoing]:
         self._in_ledger.require_level(self._unwritten)
         # The same bytes again, after a lost connection say. Fresh noise on the same question would cost a second time.
-        if sender == self._above and (repeated := self._in_ledger.answer_to(data)) is not None:
+        known = self._in_ledger.answers
+        if sender == self._above and known and (repeated := known.get(hashlib.sha256(data).digest())) is not None:
             return repeated
         return super()._receive(sender, data, kind=kind)
 
@@ -233,8 +225,3 @@ class Asked(DurableParty):
 
     def _refuse(self, error: PeerError) -> None:
         self._in_ledger.refuse(error)
-
-
-def _is_refusal(message: Message) -> bool:
-    """Whether a message says that the site has no part to give."""
-    return isinstance(message.body, Decline) or (isinstance(message.body, StepReply) and message.body.data == DECLINED)

@@ -35,18 +35,18 @@ __all__ = ["Averaging", "Outgoing", "PairKeys", "Paired", "Plain", "Sends", "ave
 Sends = list[tuple[str, int, Array]]
 
 _UP: Final = 0
-
 _DOWN: Final = 1
-
 # Copies of one sum differ by far less than this, relative to the largest number that passes here times the number of peers.
 # Numbers that cancel elsewhere may be larger, and only what is left of them passes here.
 _NEAR: Final = 1e-6
-
 _SMALLEST: Final = float(np.finfo(float).tiny)
 
 
 class Averaging(ABC):
     """One peer's work in one sum. Changes in place."""
+
+    step = 0  # Whose numbers it waits for.
+    total: Array | None = None  # The sum over all peers, once it is known.
 
     @abstractmethod
     def start(self) -> Sends:
@@ -62,18 +62,8 @@ class Averaging(ABC):
 
     @property
     @abstractmethod
-    def step(self) -> int:
-        """The step whose numbers it waits for."""
-
-    @property
-    @abstractmethod
     def missing(self) -> tuple[str, ...]:
         """The peers whose numbers it waits for."""
-
-    @property
-    @abstractmethod
-    def total(self) -> Array | None:
-        """The sum over all peers, once it is known."""
 
 
 def averaging(mixing: Mixing, name: str, part: Array) -> Averaging:
@@ -95,78 +85,67 @@ class _Mixed(Averaging):
         self._mixing, self._count = mixing, len(mixing.graph.names)
         self._own, self._others = mixing.row(name)
         self._now, self._before = part, part
-        self._step = 0
         # The numbers of the last two steps: a neighbour may be one step behind and ask for them again.
         self._last: dict[int, Array] = {0: part}
         self._inbox: dict[int, dict[str, Array]] = {0: {}, 1: {}}
         self._factor = 1.0
-        self._advance = self._chebyshev if mixing.consensus == "chebyshev" else self._plain
         if not self._others:
             # No neighbour to wait for: its own numbers are the sum.
-            self._step = mixing.steps
+            self.step, self.total = mixing.steps, self._count * part
 
     def start(self) -> Sends:
-        return self._sends()
+        return [(other, self.step, self._now) for other in self._others]
 
     def take(self, sender: str, step: int, values: Array) -> Sends:
         if sender not in self._others:
             raise PeerError(sender, "has no weight at this peer")
-        if step < self._step or self.total is not None:
+        if step < self.step or self.total is not None:
             return []
         # Nobody can be further ahead: the next step needs this peer's numbers.
-        if step > self._step + 1 or step >= self._mixing.steps:
-            raise PeerError(sender, f"sent numbers of step {step} in step {self._step}")
+        if step > self.step + 1 or step >= self._mixing.steps:
+            raise PeerError(sender, f"sent numbers of step {step} in step {self.step}")
         # The first numbers count: a repeated message must not change a sum that others have used.
         self._inbox[step].setdefault(sender, values)
         sends: Sends = []
-        while self.total is None and len(self._inbox[self._step]) == len(self._others):
-            heard = self._inbox.pop(self._step)
+        while self.total is None and len(self._inbox[self.step]) == len(self._others):
+            heard = self._inbox.pop(self.step)
             mixed = self._own * self._now
             # In the order of names, not of arrival, so that rounding is the same in every run.
             for other, weight in self._others.items():
                 mixed += weight * heard[other]
-            self._now, self._before = self._advance(mixed), self._now
-            self._step += 1
-            self._inbox[self._step + 1] = {}
-            if self.total is None:
-                self._last = {self._step - 1: self._before, self._step: self._now}
-                sends += self._sends()
+            if self._mixing.consensus == "chebyshev":
+                mixed = self._accelerated(mixed)
+            self._now, self._before = mixed, self._now
+            self.step += 1
+            self._inbox[self.step + 1] = {}
+            if self.step >= self._mixing.steps:
+                self.total = self._count * self._now
+            else:
+                self._last = {self.step - 1: self._before, self.step: self._now}
+                sends += self.start()
         return sends
 
     def sent(self, receiver: str, step: int) -> Array | None:
         return self._last.get(step)
 
     @property
-    def step(self) -> int:
-        return self._step
-
-    @property
     def missing(self) -> tuple[str, ...]:
         if self.total is not None:
             return ()
-        return tuple(other for other in self._others if other not in self._inbox[self._step])
+        return tuple(other for other in self._others if other not in self._inbox[self.step])
 
-    @property
-    def total(self) -> Array | None:
-        return self._count * self._now if self._step >= self._mixing.steps else None
-
-    def _sends(self) -> Sends:
-        return [(other, self._step, self._now) for other in self._others]
-
-    def _plain(self, mixed: Array) -> Array:
-        return mixed
-
-    def _chebyshev(self, mixed: Array) -> Array:
+    def _accelerated(self, mixed: Array) -> Array:
+        """The next numbers by Chebyshev's weights."""
         low, high = self._mixing.low, self._mixing.high
         middle, half = (high + low) / 2, (high - low) / 2
         shifted: Array = (mixed - middle * self._now) / (1 - middle)
-        if self._step == 0 or half <= 5e-15:
+        if self.step == 0 or half <= 5e-15:
             # With one eigenvalue besides that of the mean, the first step removes all differences, and further steps do no harm.
             return shifted
         mean = (1 - middle) / half
         # The recursion of w_k in the class docstring, with z = `mean`.
         square = mean * mean
-        self._factor = 2 * square / (2 * square - 1) if self._step == 1 else 1 / (1 - self._factor / (4 * square))
+        self._factor = 2 * square / (2 * square - 1) if self.step == 1 else 1 / (1 - self._factor / (4 * square))
         following: Array = self._factor * (shifted - self._before) + self._before
         return following
 
@@ -185,7 +164,7 @@ class _Agreed(Averaging):
         self._mixed, self._last = _Mixed(mixing, name, part), mixing.steps
         self._above, self._below = tree.above.get(name), tree.below[name]
         self._copy: Array | None = None
-        self._total: Array | None = None
+        self.step = self._mixed.step
         # Relative to the largest number that passes here times the number of peers: rounding, and what mixing leaves on purpose.
         self._count = len(mixing.graph.names)
         self._slack = _NEAR + 2 * math.sqrt(self._count) * mixing.left
@@ -197,11 +176,12 @@ class _Agreed(Averaging):
     def take(self, sender: str, step: int, values: Array) -> Sends:
         if step != self._last:
             sends = self._mixed.take(sender, step, values)
+            self.step = self._mixed.step
             self._size = max(self._size, self._count * float(np.abs(values).max(initial=0.0)))
             return [*sends, *self._end()]
         if sender != self._above:
             raise PeerError(sender, "sent a total but is not above this peer in the tree")
-        if self._total is not None:
+        if self.total is not None:
             return []
         own = self._mixed.total
         if self._mixed.step < self._last - 1:
@@ -215,25 +195,17 @@ class _Agreed(Averaging):
     def sent(self, receiver: str, step: int) -> Array | None:
         if step != self._last:
             return self._mixed.sent(receiver, step)
-        return self._total if receiver in self._below else None
-
-    @property
-    def step(self) -> int:
-        return self._mixed.step
+        return self.total if receiver in self._below else None
 
     @property
     def missing(self) -> tuple[str, ...]:
         if self._mixed.total is None:
             return self._mixed.missing
-        return (self._above,) if self._total is None and self._above is not None else ()
-
-    @property
-    def total(self) -> Array | None:
-        return self._total
+        return (self._above,) if self.total is None and self._above is not None else ()
 
     def _end(self) -> Sends:
         own = self._mixed.total
-        if self._total is not None or own is None:
+        if self.total is not None or own is None:
             return []
         if self._above is not None:
             if self._copy is None or not self._near(self._copy, own):
@@ -241,7 +213,7 @@ class _Agreed(Averaging):
                 self._copy = None
                 return []
             own = self._copy
-        self._total = own
+        self.total = own
         return [(other, self._last, own) for other in self._below]
 
     def _near(self, copy: Array, own: Array) -> bool:
@@ -260,59 +232,50 @@ class _Tree(Averaging):
         self._part = part
         self._heard: dict[str, Array] = {}
         self._up: Array | None = None
-        self._total: Array | None = None
 
     def start(self) -> Sends:
-        return self._rise()
-
-    def take(self, sender: str, step: int, values: Array) -> Sends:
-        if sender == self._above and step == _DOWN:
-            if self._up is None:
-                raise PeerError(sender, "sent a total before all parts were added")
-            return self._fall(values) if self._total is None else []
-        if sender not in self._below or step != _UP:
-            raise PeerError(sender, f"sent numbers of step {step}, which do not pass this peer in the tree")
-        if sender in self._heard:
-            return []
-        self._heard[sender] = values
-        return self._rise()
-
-    def sent(self, receiver: str, step: int) -> Array | None:
-        if receiver == self._above:
-            return self._up if step == _UP else None
-        return self._total if step == _DOWN else None
-
-    @property
-    def step(self) -> int:
-        return _UP if self._up is None else _DOWN
-
-    @property
-    def missing(self) -> tuple[str, ...]:
-        if self._up is None:
-            return tuple(other for other in self._below if other not in self._heard)
-        return () if self._total is not None or self._above is None else (self._above,)
-
-    @property
-    def total(self) -> Array | None:
-        return self._total
-
-    def _rise(self) -> Sends:
+        """The sum of its branch, up the tree, once all parts from below are there."""
         if len(self._heard) < len(self._below):
             return []
         # A copy: adding in place would change the part itself.
         total = np.array(self._part)
         for other in self._below:
             total += self._heard[other]
-        self._up = total
-        return self._fall(total) if self._above is None else [(self._above, _UP, total)]
+        self._up, self.step = total, _DOWN
+        return self._end(total) if self._above is None else [(self._above, _UP, total)]
 
-    def _fall(self, total: Array) -> Sends:
-        self._total = total
+    def _end(self, total: Array) -> Sends:
+        self.total = total
         return [(other, _DOWN, total) for other in self._below]
+
+    def take(self, sender: str, step: int, values: Array) -> Sends:
+        if sender == self._above and step == _DOWN:
+            if self._up is None:
+                raise PeerError(sender, "sent a total before all parts were added")
+            return self._end(values) if self.total is None else []
+        if sender not in self._below or step != _UP:
+            raise PeerError(sender, f"sent numbers of step {step}, which do not pass this peer in the tree")
+        if sender in self._heard:
+            return []
+        self._heard[sender] = values
+        return self.start()
+
+    def sent(self, receiver: str, step: int) -> Array | None:
+        if receiver == self._above:
+            return self._up if step == _UP else None
+        return self.total if step == _DOWN else None
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        if self._up is None:
+            return tuple(other for other in self._below if other not in self._heard)
+        return () if self.total is not None or self._above is None else (self._above,)
 
 
 class Outgoing(ABC):
     """How a peer's part leaves it. Changes in place: it spends."""
+
+    keys: "PairKeys | None" = None  # The keys needed before the first part.
 
     @abstractmethod
     def count(self, among: Among, gone: frozenset[str], base: int) -> None:
@@ -321,11 +284,6 @@ class Outgoing(ABC):
     @abstractmethod
     def part(self, private: Bounded, *, label: str, share: float, round_: int) -> Array:
         """The part that may leave, (n,), packed, for a `share` of the budget. Called once for each round and set of peers."""
-
-    @property
-    def keys(self) -> "PairKeys | None":
-        """The keys needed before the first part; None if none are."""
-        return None
 
 
 @final
@@ -339,7 +297,6 @@ class Plain(Outgoing):
         """Nothing to do: this noise does not depend on other peers."""
 
     def part(self, private: Bounded, *, label: str, share: float, round_: int) -> Array:
-        """The released part, packed."""
         released = self._mechanism.release(private, label=label, share=share)
         return pack(released, symmetric=private.symmetric)
 
@@ -400,16 +357,12 @@ class Paired(Outgoing):
     """Parts with the peer's own noise and noise between pairs, which cancels in the sum over all peers that count."""
 
     def __init__(self, part: PairedPart, keys: PairKeys) -> None:
-        self._part, self._keys = part, keys
+        self._part = part
+        self.keys: PairKeys = keys
         # Who is left behind, and the round that began again without them. Pair noise is bound to both
         # (docs/decisions/0011-gossip.md).
         self._epoch: tuple[frozenset[str], int] = (frozenset(), 0)
         self._used: set[tuple[frozenset[str], int, int]] = set()
-
-    @property
-    def keys(self) -> PairKeys:
-        """The keys of the pairs."""
-        return self._keys
 
     def count(self, among: Among, gone: frozenset[str], base: int) -> None:
         """Use the noise for this set of peers: fewer peers have other pairs, and more noise for each."""
@@ -429,7 +382,7 @@ class Paired(Outgoing):
         self._used.add((gone, base, round_))
         steps = self._part.in_steps(private, label=label, share=share)
         pairs = {
-            other: self._keys.stream(other, gone=gone, base=base, round_=round_, label=label, steps=steps)
+            other: self.keys.stream(other, gone=gone, base=base, round_=round_, label=label, steps=steps)
             for other in self._part.pairing.graph.neighbours(self._part.name)
         }
         return self._part.of(private, label=label, share=share, pairs=pairs)

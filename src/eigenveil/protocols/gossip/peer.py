@@ -23,7 +23,9 @@ nothing more. A task that has spent no budget begins again at round 0 whenever p
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Literal, final
 
 import numpy as np
@@ -82,7 +84,7 @@ class Peer(Party):
     ) -> None:
         require(name in terms.graph.names, f"the graph has no peer {name!r}")
         super().__init__(name)
-        self._terms, self._task, self._rows = terms, task, rows
+        self._terms, self._task, self.rows = terms, task, rows
         self._outgoing, self._watch = outgoing, watch
         self._near = terms.graph.neighbours(name)
         self._gone: frozenset[str] = frozenset()
@@ -108,11 +110,6 @@ class Peer(Party):
         self.error: Exception | None = None
 
     @property
-    def rows(self) -> Rows:
-        """Its raw data."""
-        return self._rows
-
-    @property
     def state(self) -> Any:
         """What this peer knows of the answer so far. Public where parts are noisy."""
         return self._states[self._round]
@@ -129,16 +126,13 @@ class Peer(Party):
 
     @property
     def waiting(self) -> Wait | None:
-        """Neighbours' numbers or keys, or news of other lost peers."""
         return None if self.over else Wait(self._waits, self._terms.deadline)
 
     def start(self) -> list[Message]:
-        """Its key where pairs share noise, otherwise its first numbers."""
         keys = self._keys_to(self._keys_wanted(), again=False)
         return keys if self._phase == "keys" and self._keys_wanted() else [*keys, *self._begin()]
 
     def receive(self, message: Message) -> list[Message]:
-        """Take a neighbour's message."""
         if message.sender not in self._near:
             raise PeerError(message.sender, "is not a neighbour")
         body = message.body
@@ -172,11 +166,9 @@ class Peer(Party):
                 # The sender counts other peers. Its numbers have other pair noise and must not be added to ours.
                 if frozenset(without) != self._gone or base != self._base:
                     return self._on_peers_dropped(message.sender, round_, base, without)
-                return (
-                    self._on_partial_sum(message.sender, body)
-                    if isinstance(body, PartialSum)
-                    else self._on_resend_request(message.sender, body)
-                )
+                if isinstance(body, PartialSum):
+                    return self._on_partial_sum(message.sender, body)
+                return self._on_resend_request(message.sender, body)
 
     def on_reconnect(self, other: str) -> list[Message]:
         """What is wanted from this neighbour, or an `ResendRequest`, which makes it ask for what it wants."""
@@ -206,7 +198,7 @@ class Peer(Party):
             self._silent[other] = self._silent.get(other, 0) + 1
             self._late[other] = self._late.get(other, 0) + (other in missing)
             # A peer that waits for others itself gets the time to find out. Each neighbour on the way to it may need as much.
-            patience = (1 + self._terms.retries) * self._steps_to(other)
+            patience = (1 + self._terms.retries) * self._among.graph.distances(self.name).get(other, 1)
             if self._silent[other] > patience - 1 or self._late[other] > 2 * patience:
                 given_up.append(other)
         if given_up:
@@ -327,43 +319,44 @@ class Peer(Party):
             summed, inner, fraction = self._task.as_sum(question)
             part = self._part(summed, inner, fraction)
         # Everything that can go wrong with this peer's own rows or budget. The neighbours learn only that it stops.
-        except (ValueError, BudgetExceeded, OSError, ProtocolError) as error:
-            return self._stop(self._reason(error))
+        except BudgetExceeded as error:
+            if not self._gone:
+                return self._stop(error)
+            rest = f"the rest of the budget does not cover it ({verbatim(str(error))})"
+            why = ParameterError(f"{rest}. Use {{restarts}} to keep some for that")
+            return self._stop(PeersLost(self._without, round_=self._round, why=why))
+        except (ValueError, OSError, ProtocolError) as error:
+            return self._stop(error)
         self._phase, self._waits = "sum", self._waits + 1
         self._silent.clear()
         self._late.clear()
         self._stages[self._round] = f"{question.stage} {question.step}".strip()
         now = averaging(self._among.mixing, self.name, part)
         self._sums[self._round] = now
-        return [*self._messages(self._round, now.start()), *self._catch_up(), *self._finish_round_if_complete()]
+        messages = self._messages(self._round, now.start())
+        # Numbers that came before their round.
+        early, self._early = self._early, {}
+        for sender, passes in early.items():
+            for body in sorted(passes, key=lambda entry: (entry.round, entry.step)):
+                if body.round == self._round and self._phase == "sum":
+                    # One that is refused will be asked again, and blamed then.
+                    with suppress(PeerError):
+                        messages += self._on_partial_sum(sender, body)
+                elif body.round >= self._round:
+                    self._early.setdefault(sender, []).append(body)
+        return [*messages, *self._finish_round_if_complete()]
 
     def _part(self, summed: SumTask[Any, Any], inner: Question, fraction: float) -> Array:
         """The part of this round, made once however often the round begins among the same peers."""
         part = self._parts.get(self._round)
         if part is None:
-            private = summed.private(inner, self._rows)
+            private = summed.private(inner, self.rows)
             share = summed.share(inner) * fraction
             part = self._outgoing.part(private, label=summed.label(inner), share=share, round_=self._round)
             # Neighbours would refuse a sum that is not finite. Failing here keeps the reason at this peer.
             require_array(part * (4.0 * len(self.counted)), part.shape)
             self._parts[self._round] = part
         return part
-
-    def _catch_up(self) -> list[Message]:
-        """Take numbers that came before their round."""
-        messages: list[Message] = []
-        early, self._early = self._early, {}
-        for sender, passes in early.items():
-            for body in sorted(passes, key=lambda entry: (entry.round, entry.step)):
-                if body.round == self._round and self._phase == "sum":
-                    try:
-                        messages += self._on_partial_sum(sender, body)
-                    except PeerError:
-                        # It will be asked again, and blamed then.
-                        continue
-                elif body.round >= self._round:
-                    self._early.setdefault(sender, []).append(body)
-        return messages
 
     def _finish_round_if_complete(self) -> list[Message]:
         """Advance if the sum is known."""
@@ -383,7 +376,10 @@ class Peer(Party):
         self._note(self._task.ask(before), state)
         self._round += 1
         self._states[self._round] = state
-        self._forget()
+        # As many rounds are kept as the furthest peer may be behind.
+        for records in (self._states, self._parts, self._sums, self._stages):
+            for old in [number for number in records if number < self._round - self._apart]:
+                del records[old]
         self._restarted = False
         if self.result is None:
             return self._begin()
@@ -408,12 +404,6 @@ class Peer(Party):
         if self._watch is not None:
             self._watch(self, self.rounds[-1])
 
-    def _forget(self) -> None:
-        """Keep as many rounds as the furthest peer may be behind."""
-        for records in (self._states, self._parts, self._sums, self._stages):
-            for round_ in [round_ for round_ in records if round_ < self._round - self._apart]:
-                del records[round_]
-
     @property
     def _apart(self) -> int:
         """How many rounds peers can be apart: neighbours at most one step, so others at most one step per edge between them."""
@@ -433,27 +423,24 @@ class Peer(Party):
         whole = frozenset(self._terms.graph.names) - set(mine)
         # Never forward: a round that this peer has not reached has no state to begin from.
         base = min(round_, self._round) if whole != self._gone else min(round_, self._base)
-        missing = self._in_order(whole)
-        if len(mine) < self._terms.quorum:
-            left = "one peer is" if len(mine) == 1 else f"{len(mine)} peers that can reach each other are"
-            why = ParameterError(
-                f"{left} left, and {self._terms.quorum} are needed. A {{graph}} with more edges keeps more peers connected; "
-                "{quorum} can be lower, but must be more than half"
-            )
-            return self._stop(PeersLost(missing, round_=base, why=why), gone=whole)
-        # Parts of rounds that begin again were sent and charged in vain.
-        self._in_vain += sum(number >= base for number in self._parts)
-        if self._terms.restarts is not None and self._in_vain > self._terms.restarts:
-            why = ParameterError(
-                "its noise was charged, and the budget has no room to be charged again. Use {restarts} to keep some for that"
-            )
-            return self._stop(PeersLost(missing, round_=base, why=why), gone=whole)
         try:
+            if len(mine) < self._terms.quorum:
+                left = "one peer is" if len(mine) == 1 else f"{len(mine)} peers that can reach each other are"
+                raise ParameterError(
+                    f"{left} left, and {self._terms.quorum} are needed. A {{graph}} with more edges keeps more peers connected; "
+                    "{quorum} can be lower, but must be more than half"
+                )
+            # Parts of rounds that begin again were sent and charged in vain.
+            self._in_vain += sum(number >= base for number in self._parts)
+            if self._terms.restarts is not None and self._in_vain > self._terms.restarts:
+                raise ParameterError(
+                    "its noise was charged, and the budget has no room to be charged again. Use {restarts} to keep some for that"
+                )
             self._among = self._terms.among(whole)
             # Refused here if the noise graph no longer withstands the colluders: then no part may leave.
             self._outgoing.count(self._among, whole, base)
         except ValueError as error:
-            return self._stop(PeersLost(missing, round_=base, why=error), gone=whole)
+            return self._stop(PeersLost(self._in_order(whole), round_=base, why=error), gone=whole)
         fresh = self._task.after_dropout(self._states[max(base, min(self._states))])
         if fresh is not None:
             # Nothing was spent, so the task begins anew, and the result is that of the peers that are left.
@@ -482,15 +469,6 @@ class Peer(Party):
         body = PeersDropped(self._round, self._in_order(gone), self._terms.digest)
         return [Message(self.name, other, body) for other in self._near if other not in self._gone]
 
-    def _reason(self, error: Exception) -> Exception:
-        if isinstance(error, BudgetExceeded) and self._gone:
-            why = ParameterError(
-                f"the rest of the budget does not cover it ({verbatim(str(error))}). Use {{restarts}} "
-                "to keep some for that"
-            )
-            return PeersLost(self._without, round_=self._round, why=why)
-        return error
-
     # Small things.
 
     @property
@@ -517,25 +495,13 @@ class Peer(Party):
         return tuple(name for name in self.counted if name in wanted and not keys.known(name))
 
     def _keys_to(self, to: tuple[str, ...], *, again: bool) -> list[Message]:
-        keys = self._outgoing.keys
+        keys, terms = self._outgoing.keys, self._terms.digest
         if keys is None:
             return []
-        return [
-            Message(
-                self.name,
-                self._hop(other),
-                PeerKey(
-                    round=0,
-                    origin=self.name,
-                    target=other,
-                    key=keys.public,
-                    signature=keys.signature,
-                    terms=self._terms.digest,
-                    again=again,
-                ),
-            )
-            for other in to
-        ]
+        key = partial(
+            PeerKey, round=0, origin=self.name, key=keys.public, signature=keys.signature, terms=terms, again=again
+        )
+        return [Message(self.name, self._hop(other), key(target=other)) for other in to]
 
     def _again(self, to: tuple[str, ...], step: int) -> list[Message]:
         body = ResendRequest(
@@ -546,25 +512,18 @@ class Peer(Party):
     def _hop(self, other: str) -> str:
         return self._among.graph.next_hop(self.name, other)
 
-    def _steps_to(self, other: str) -> int:
-        return self._among.graph.distances(self.name).get(other, 1)
-
     def _messages(self, round_: int, sends: Sends) -> list[Message]:
+        # The same array goes to several neighbours as one body, which is encoded and measured once.
         bodies: dict[tuple[int, int], PartialSum] = {}
-        messages = []
-        for receiver, step, values in sends:
-            # The same array goes to several neighbours as one body, which is encoded and measured once.
-            key = (step, id(values))
-            if key not in bodies:
-                stage, digest = self._stages[round_], self._terms.digest
-                bodies[key] = PartialSum(
+        for _, step, values in sends:
+            if (step, id(values)) not in bodies:
+                bodies[step, id(values)] = PartialSum(
                     round=round_,
                     step=step,
                     values=values,
-                    stage=stage,
+                    stage=self._stages[round_],
                     without=self._without,
-                    terms=digest,
+                    terms=self._terms.digest,
                     base=self._base,
                 )
-            messages.append(Message(self.name, receiver, bodies[key]))
-        return messages
+        return [Message(self.name, receiver, bodies[step, id(values)]) for receiver, step, values in sends]

@@ -29,7 +29,6 @@ Consensus = Literal["metropolis", "chebyshev", "tree"]
 
 # Given weights may be off from symmetric and doubly stochastic by this much, for rounding.
 _OFF: Final = 1e-9
-
 # No round takes more steps than this unless the caller asks for them.
 _MOST_STEPS: Final = 20_000
 
@@ -234,9 +233,7 @@ PeerNoise = Literal["none", "independent", "pairwise"]
 # What mixing may leave of the differences between peers, times their number. Without noise this is the resolution of doubles;
 # with noise it is far below the noise.
 _LEFT_EXACT: Final = 1e-16
-
 _LEFT_NOISY: Final = 1e-13
-
 # What a given number of steps may leave of the pair noise, relative to the noise intended in the sum.
 _LEFT_OF_PAIRS: Final = 0.01
 

@@ -43,9 +43,9 @@ __all__ = [
     "bundle_mark",
     "checks_needed",
     "climb",
-    "count_signed",
     "drawn",
     "factors_of",
+    "pieces",
     "receipt",
     "secret_count",
     "seen_signed",
@@ -55,7 +55,6 @@ __all__ = [
 # Bytes of the digest of one share. A collision helps its dealer and a holder together to spoil the holder's share, and they can
 # do that without one. The digest of a whole bundle is a full one: it fixes what honest holders have before the factors are known.
 MARK: Final = 16
-
 # Bytes of a factor: it is random enough, and takes the hub half the time of a whole number modulo q.
 _FACTOR: Final = 16
 
@@ -120,10 +119,10 @@ class Dealing:
         marks = MARK * secret_count(terms)
         step, end = marks + KEY, (marks + KEY) * holders
         digests = tuple(
-            ShareDigests(_pieces(raw[start : start + marks], MARK), raw[start + marks : start + step])
+            ShareDigests(pieces(raw[start : start + marks], MARK), raw[start + marks : start + step])
             for start in range(0, end, step)
         )
-        return cls(digests, tuple(share_in(piece) for piece in _pieces(raw[end:], SHARE_BYTES)))
+        return cls(digests, tuple(share_in(piece) for piece in pieces(raw[end:], SHARE_BYTES)))
 
     def fits(self, public: PublicKeys, factors: Sequence[int]) -> bool:
         """Whether F(0) is made of the secrets of the dealer's public keys."""
@@ -158,7 +157,8 @@ def receipt(got: ShareDigests, committed: bytes, value: int) -> bytes:
     return digest("receipt", *got.marks, got.bundle, committed, (value % PRIME).to_bytes(SHARE_BYTES, "big"))
 
 
-def _pieces(raw: bytes, size: int) -> tuple[bytes, ...]:
+def pieces(raw: bytes, size: int) -> tuple[bytes, ...]:
+    """The bytes in pieces of this size."""
     return tuple(raw[start : start + size] for start in range(0, len(raw), size))
 
 
@@ -222,7 +222,7 @@ class HashTree:
 
 def climb(name: str, signature: bytes, at: int, size: int, path: bytes) -> bytes | None:
     """The root that a signature at this place among `size` leads to by its path; None if the path has another length."""
-    node, rest = digest("leaf", name, signature), [path[start : start + KEY] for start in range(0, len(path), KEY)]
+    node, rest = digest("leaf", name, signature), list(pieces(path, KEY))
     while size > 1:
         if at ^ 1 < size:
             if not rest:
@@ -264,8 +264,13 @@ class SignatureCheck:
     def require_signed(self, shown: Table, statement: bytes, *, among: frozenset[str]) -> None:
         """Refuse, with a `ValueError`, a statement that too few of the sites `among` have signed."""
         if self._terms.checks == 0:
-            good, min_signers = count_signed(self._terms, shown, statement, among=among), self._terms.survivors
-            require(good >= min_signers, f"{good} sites have signed, and {min_signers} must")
+            good, min_signers = set[str](), self._terms.survivors
+            for name, signature in shown:
+                # Each check takes time, and more signatures than are needed prove nothing more.
+                wanted = len(good) < min_signers and name in among and name not in good
+                if wanted and self._terms.signed(name, statement, signature):
+                    good.add(name)
+            require(len(good) >= min_signers, f"{len(good)} sites have signed, and {min_signers} must")
             return
         require(self._claim != b"", "no claim was made of who has signed")
         named = self._terms.named(self._claim[:-KEY])
@@ -288,15 +293,3 @@ def seen_signed(
         and terms.signed(name, statement, piece[:SIGNATURE])
         for at, (name, piece) in zip(places, shown, strict=True)
     )
-
-
-def count_signed(terms: MaskedTerms, signatures: Table, statement: bytes, *, among: frozenset[str]) -> int:
-    """How many of the sites `among` have signed a statement. It stops counting at the number needed."""
-    good: set[str] = set()
-    for name, signature in signatures:
-        # Each check of a signature takes time, and more than enough of them prove nothing more.
-        if len(good) >= terms.survivors:
-            break
-        if name in among and name not in good and terms.signed(name, statement, signature):
-            good.add(name)
-    return len(good)

@@ -25,16 +25,12 @@ __all__ = ["MOST_ABORT", "MaskGraph", "abort_bound", "add_masks", "mask_graph", 
 
 # A round with the fewest survivors allowed, drawn at random, is lost at most this often.
 MOST_ABORT: Final = 1e-4
-
 # At most this share of the honest survivors may be given up for a sparse graph: the noise grows by one per cent.
 _MOST_LOSS: Final = 0.02
-
 # Up to this many sites the complete graph is cheap, and its guarantee holds with certainty.
 _SMALL: Final = 100
-
 # A sparse graph must have at most one in this many of the edges of the complete one, or it is not worth its failure probability.
 _CHEAPER: Final = 3
-
 # Logarithms of factorials are accurate to 1e-9 for 2^16 sites and multiplied by at most 2^16, so bounds are scaled up by this.
 _ROUNDING: Final = 1.001
 

@@ -110,7 +110,12 @@ class SecureAggregator:
                 f"all {self.terms.most_rounds} rounds that the study allows are used up; begin another study"
             )
         # Checked first, so that a study that cannot go on does not use up a session.
-        self._require_enough_left(recipients)
+        left = sum(name not in self.banned for name in recipients)
+        if self.banned and left < self.terms.survivors:
+            liars = (f"{name} ({self.liars.get(name, 'contradicts others')})" for name in sorted(self.banned)[:10])
+            raise ProtocolError(
+                f"{left} sites are left without {', '.join(liars)}, and a sum needs {self.terms.survivors}; begin another study"
+            )
         if self.keys is not None:
             self._failures = 0
             for name in self.keys.roster:
@@ -156,16 +161,6 @@ class SecureAggregator:
         """A keyring for an exchange of keys that begins in this round."""
         nonce = None if self._secret is None else digest("nonce", self._secret, self._sessions, round_)
         return Keyring(self.terms, round_, nonce)
-
-    def _require_enough_left(self, recipients: Sequence[str]) -> None:
-        left = sum(name not in self.banned for name in recipients)
-        if self.banned and left < self.terms.survivors:
-            why = ", ".join(
-                f"{name} ({self.liars.get(name, 'contradicts others')})" for name in sorted(self.banned)[:10]
-            )
-            raise ProtocolError(
-                f"{left} sites are left without {why}, and a sum needs {self.terms.survivors}; begin another study"
-            )
 
     def _keys_are_usable(self, round_: int, recipients: Sequence[str]) -> bool:
         """Whether the present keys serve this round and enough of the sites asked."""
@@ -230,27 +225,23 @@ class SecureAggregationRound(Exchange):
         self._alive: tuple[str, ...] = ()
         self._total: NDArray[np.float64] | None = None
         self._signatures: Table = ()
-        # A placeholder until there are signatures.
-        self._tree = HashTree((("", b""),))
+        self._tree = HashTree((("", b""),))  # A placeholder until there are signatures.
         self._seeds: dict[str, bytes] = {}
         self._ask = Ask(round_, question, tuple(sorted(gone)))
         self._failed = self._reopened = False
 
     @property
     def name(self) -> str:
-        """The step, in words, and who has lied in it."""
         lied = [name for name, answer in self._answers.items() if isinstance(answer, Decline) and name in self._liars]
         why = f", where {_listed(lied)} shared other secrets than those of its signed keys" if lied else ""
         return _WORDS[self._step] + why
 
     @property
     def failed(self) -> bool:
-        """Whether parts of this round are lost, so that it must be charged again."""
         return self._failed and self._step not in _BEFORE_PARTS
 
     @property
     def complete(self) -> bool:
-        """Whether every awaited site has answered this step."""
         return self._awaited == 0
 
     def _wait_for(self, names: Iterable[str]) -> None:
@@ -261,71 +252,52 @@ class SecureAggregationRound(Exchange):
     # What the hub says.
 
     def asks(self, sender: str, *, again: bool = False) -> list[Message]:
-        """The messages of this step."""
         names = [name for name, answer in self._answers.items() if answer is None or not again]
-        return [Message(sender, name, self._saying(name)) for name in names]
+        return [Message(sender, name, self._ask if self._step == "mask" else self._brief(name)) for name in names]
 
-    def _saying(self, name: str) -> Body:
-        match self._step:
-            case "mask":
-                return self._ask
-            case "packets":
-                return StepRequest(round=self.round, step="packets", data=b"", table=self._keys_for(name))
-            case "roster":
-                return StepRequest(
-                    round=self.round, step="roster", data=self._shared_brief().data, table=self._bundles_to(name)
-                )
-            # Each site drew its own places, so each gets other signatures.
-            case "seal" | "open" if self._terms.checks > 0:
-                return StepRequest(round=self.round, step=self._step, data=b"", table=self._wanted(name))
-            case "keys" | "roster claim" | "seal" | "survivors" | "list claim" | "open" | "done":
-                return self._shared_brief()
-            case _:
-                assert_never(self._step)
+    def _brief(self, name: str) -> StepRequest:
+        """What this step asks of a site."""
+        shared, keys = self._shared_brief(), self._keys
+        if self._step == "packets":
+            table = tuple((other, keys.signed[other]) for other in keys.near(name))
+        elif self._step == "roster":
+            listed = set(keys.roster)
+            table = tuple(
+                (other, sent[name]) for other, sent in self._bundles.items() if other in listed and name in sent
+            )
+        elif self._step in ("seal", "open") and self._terms.checks > 0:
+            # Each site drew its own places, so each gets other signatures, with their paths to the root.
+            places = drawn(self._seeds[name], self._terms.checks, len(self._signatures))
+            chosen = ((at, *self._signatures[at]) for at in places)
+            table = tuple((signer, signature + self._tree.path(at)) for at, signer, signature in chosen)
+        else:
+            return shared
+        return StepRequest(round=self.round, step=self._step, data=shared.data, table=table)
 
     def _shared_brief(self) -> StepRequest:
-        """The message that is the same for every site in this step."""
+        """The message of this step, where it is the same for every site."""
         if self._common is None:
-            data, table = self._content()
+            keys, terms = self._keys, self._terms
+            table: Table = ()
+            match self._step:
+                case "keys":
+                    data = keys.nonce
+                case "roster":
+                    data = keys.roster_bytes()
+                case "survivors":
+                    data = terms.bits(self._alive) + terms.bits(set(keys.roster) - set(self._alive))
+                case "roster claim" | "list claim":
+                    data = terms.bits(name for name, _ in self._signatures) + self._tree.root
+                case "packets" | "seal" | "mask" | "open" | "done":
+                    data, table = b"", self._signatures
+                case _:
+                    assert_never(self._step)
             self._common = StepRequest(round=self.round, step=self._step, data=data, table=table)
         return self._common
-
-    def _content(self) -> tuple[bytes, Table]:
-        match self._step:
-            case "keys":
-                return self._keys.nonce, ()
-            case "roster":
-                return self._keys.roster_bytes(), ()
-            case "survivors":
-                return self._lists(), ()
-            case "roster claim" | "list claim":
-                return self._terms.bits(name for name, _ in self._signatures) + self._tree.root, ()
-            case "packets" | "seal" | "mask" | "open" | "done":
-                return b"", self._signatures
-            case _:
-                assert_never(self._step)
-
-    def _wanted(self, name: str) -> Table:
-        """The signatures that a site has asked to see, each with its path to the root."""
-        places = drawn(self._seeds[name], self._terms.checks, len(self._signatures))
-        chosen = ((at, *self._signatures[at]) for at in places)
-        return tuple((signer, signature + self._tree.path(at)) for at, signer, signature in chosen)
-
-    def _lists(self) -> bytes:
-        dead = set(self._keys.roster) - set(self._alive)
-        return self._terms.bits(self._alive) + self._terms.bits(dead)
-
-    def _keys_for(self, name: str) -> Table:
-        return tuple((other, self._keys.signed[other]) for other in self._keys.near(name))
-
-    def _bundles_to(self, name: str) -> Table:
-        listed = set(self._keys.roster)
-        return tuple((other, sent[name]) for other, sent in self._bundles.items() if other in listed and name in sent)
 
     # What sites answer.
 
     def receive(self, sender: str, body: Body) -> None:
-        """Take an answer, or raise a `PeerError` and change nothing."""
         # All checks come before any change: a refused answer leaves no trace.
         self._require_round(sender, body)
         if sender not in self._answers:
@@ -376,18 +348,13 @@ class SecureAggregationRound(Exchange):
         self._require_signed(sender, self._what(body), body.signature)
 
     def _what(self, body: StepReply) -> bytes:
-        """The digest that a site signs in this step."""
-        match self._step:
-            case "roster":
-                return digest("roster", self._shared_brief().data)
-            case "survivors":
-                size = self._terms.bytes_of_bits
-                lists = self._shared_brief().data
-                return list_digest(self._digest, lists[:size], lists[size:])
-            case "keys" | "packets" | "roster claim" | "seal" | "mask" | "list claim" | "open" | "done":
-                return return_digest(body.data, body.table)
-            case _:
-                assert_never(self._step)
+        """The digest that a site signs in this step: what the step is about, or else all that it answers."""
+        if self._step == "roster":
+            return digest("roster", self._shared_brief().data)
+        if self._step == "survivors":
+            size, lists = self._terms.bytes_of_bits, self._shared_brief().data
+            return list_digest(self._digest, lists[:size], lists[size:])
+        return return_digest(body.data, body.table)
 
     def _require_signed(self, sender: str, what: bytes, signature: bytes) -> None:
         if not self._terms.signed(sender, self._keys.said(self.round, self._step, what), signature):
@@ -417,11 +384,12 @@ class SecureAggregationRound(Exchange):
             raise ValueError("the answer does not have the contents asked for")
 
     def sites(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The sites that answered this step and those that did not; at the end, those in the sum and those not."""
         if self._step == "done":
             present = set(self._alive)
         else:
-            present = {name for name, answer in self._answers.items() if answer is not None and _gave(answer)}
+            present = {
+                name for name, answer in self._answers.items() if answer is not None and not isinstance(answer, Decline)
+            }
         return tuple(n for n in self._asked if n in present), tuple(n for n in self._asked if n not in present)
 
     # From step to step.
@@ -486,7 +454,6 @@ class SecureAggregationRound(Exchange):
         return True
 
     def total(self) -> Any:
-        """The sum over the survivors."""
         return self._total
 
     # The masks come off.
@@ -541,9 +508,8 @@ class SecureAggregationRound(Exchange):
             why = f"too few holders have confirmed what {_listed(unconfirmed)} sent"
         if why:
             self._fail(())
-            left = (
-                " without " + _listed(sorted(self._masking.banned - before)) if self._masking.banned != before else ""
-            )
+            banned = sorted(self._masking.banned - before)
+            left = f" without {_listed(banned)}" if banned else ""
             raise ProtocolError(
                 f"round {self.round} ({self.name}): {why}. Nothing has been charged in this round. Resume to go on{left}, "
                 "with new keys"
@@ -608,7 +574,8 @@ class SecureAggregationRound(Exchange):
     def _joined(self, pool: SharePool, name: str, expected: bytes) -> bytes:
         """A site's secret, whose public half is `expected`, one of its public keys."""
         for at, secret in enumerate(pool.secrets(name)):
-            if _public_half(secret) == expected:
+            # Shares that do not belong together can join to zero, which is no key.
+            if any(secret) and public_of(secret) == expected:
                 if at > 0:
                     # The shares are exactly as the site dealt them, so it has dealt false ones.
                     self._masking.liars.setdefault(name, "dealt shares that do not belong to one secret")
@@ -632,14 +599,5 @@ class SecureAggregationRound(Exchange):
         self._masking.banned |= set(culprits)
 
 
-def _public_half(secret: bytes) -> bytes | None:
-    # Shares that do not belong together can join to zero, which is no key.
-    return public_of(secret) if any(secret) else None
-
-
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:10])
-
-
-def _gave(answer: Body) -> bool:
-    return not isinstance(answer, Decline)

@@ -104,21 +104,13 @@ class MaskedMember(Party):
         self._share, self._terms, self._identity, self._secret = share, terms, identity, secret
         self._made = self._fresh if made is None else made
         self._session: Session | None = None
-        self._sessions = 0
+        # How many exchanges of keys this site has begun. The keys of the next one depend on it.
+        self.sessions = 0
         self._now: _SiteRound | None = None
         # The steps of the exchange of keys that were answered: the digest of the message, and the answer to repeat.
         self._setup: dict[str, tuple[bytes, Body]] = {}
         self.error: Exception | None = None
         self.result: tuple[Array, ...] | None = None
-
-    @property
-    def sessions(self) -> int:
-        """How many exchanges of keys this site has begun."""
-        return self._sessions
-
-    def count_sessions(self, before: int) -> None:
-        """Take back that so many exchanges of keys had begun. The keys of the next one depend on their number."""
-        self._sessions = before
 
     @property
     def gave(self) -> bool:
@@ -130,7 +122,6 @@ class MaskedMember(Party):
         self._rows, self.error = rows, None
 
     def receive(self, message: Message) -> list[Message]:
-        """The answer to a question, or to a step between questions."""
         if message.sender != self._hub:
             raise PeerError(message.sender, "is not the hub of this site")
         if self.result is not None:
@@ -143,7 +134,14 @@ class MaskedMember(Party):
             case Ask() as ask:
                 answer = self._on_ask(ask)
             case StepRequest() as brief if brief.step in _STEPS:
-                answer = self._on_brief(brief)
+                max_rounds = self._terms.most_rounds
+                if brief.round >= max_rounds:
+                    raise PeerError(self._hub, f"spoke of round {brief.round}, but the study has {max_rounds} rounds")
+                self._require_round(brief.round)
+                try:
+                    answer = _STEPS[brief.step](self, brief)
+                except ValueError as error:
+                    raise PeerError(self._hub, f"{error} (round {brief.round}, {brief.step})") from error
             case body:
                 raise PeerError(message.sender, f"sent {type(body).__name__} to a site in round {self._round}")
         return [Message(self.name, self._hub, answer)]
@@ -221,17 +219,6 @@ class MaskedMember(Party):
             private, label=task.label(question), share=task.share(question) * fraction, slot=task.slot(question)
         )
 
-    def _on_brief(self, brief: StepRequest) -> Body:
-        if brief.round >= self._terms.most_rounds:
-            raise PeerError(
-                self._hub, f"spoke of round {brief.round}, but the study has {self._terms.most_rounds} rounds"
-            )
-        self._require_round(brief.round)
-        try:
-            return _STEPS[brief.step](self, brief)
-        except ValueError as error:
-            raise PeerError(self._hub, f"{error} (round {brief.round}, {brief.step})") from error
-
     # The exchange of keys.
 
     def _keys(self, brief: StepRequest) -> Body:
@@ -241,35 +228,37 @@ class MaskedMember(Party):
             require(len(brief.data) == KEY, f"the nonce of a session must have {KEY} bytes")
             require(self._round < brief.round, "this round has begun with other keys")
             # A hub could begin sessions until a site draws the holders it wants; `MaskedTerms.failure` counts this many.
-            require(self._sessions < self._terms.sessions, "keys were exchanged as often as agreed")
-            self._sessions += 1
+            require(self.sessions < self._terms.sessions, "keys were exchanged as often as agreed")
+            self.sessions += 1
             draw = None
             if self._secret is not None:
                 # The number of the session is in it: the same nonce in a later session must not give the same keys.
-                draw = stream(digest("session", self._secret, self._sessions, brief.round, brief.data))
+                draw = stream(digest("session", self._secret, self.sessions, brief.round, brief.data))
             session = self._session = Session(self._terms, self.name, self._identity, brief.data, brief.round, draw)
             self._setup = {}
-        return self._returned(session, brief, session.introduce())
+        return self._returned(session, brief, session.raw)
 
     def _packets(self, brief: StepRequest) -> Body:
         session = self._begun(brief)
-        return self._once(brief, lambda: self._shared_out(session, brief))
 
-    def _shared_out(self, session: Session, brief: StepRequest) -> Body:
-        shared = session.share_out(brief.table)
-        if shared is None:
-            return self._declined(session, brief.round, brief.step)
-        return self._returned(session, brief, *shared)
+        def answer() -> Body:
+            shared = session.share_out(brief.table)
+            if shared is None:
+                return self._declined(session, brief.round, brief.step)
+            return self._returned(session, brief, *shared)
+
+        return self._once(brief, answer)
 
     def _roster(self, brief: StepRequest) -> Body:
         session = self._begun(brief)
-        return self._once(brief, lambda: self._enrolled(session, brief))
 
-    def _enrolled(self, session: Session, brief: StepRequest) -> Body:
-        what = session.enrol(brief.data, brief.table)
-        if what is None:
-            return self._declined(session, brief.round, brief.step)
-        return self._returned(session, brief, what=what)
+        def answer() -> Body:
+            what = session.enrol(brief.data, brief.table)
+            if what is None:
+                return self._declined(session, brief.round, brief.step)
+            return self._returned(session, brief, what=what)
+
+        return self._once(brief, answer)
 
     def _roster_claim(self, brief: StepRequest) -> Body:
         session = self._begun(brief)
@@ -288,7 +277,7 @@ class MaskedMember(Party):
         assert session is not None
         return session
 
-    def _once(self, brief: StepRequest, answer: "Callable[[], Body]") -> Body:
+    def _once(self, brief: StepRequest, answer: Callable[[], Body]) -> Body:
         """The answer to a step of the exchange of keys. The same message gets it again; another one is an error."""
         brief_digest = return_digest(brief.data, brief.table)
         if brief.step not in self._setup:
@@ -313,9 +302,9 @@ class MaskedMember(Party):
         listed = list_digest(now.digest, alive, dead)
         # Five checks, each against one attack that the tests carry out (test_masked_attacks.py).
         self._require_one_list(now, listed)
-        named = self._terms.named(alive)
-        self._require_apart(named, self._terms.named(dead))
-        self._require_whole(named, self._terms.named(dead), session.roster)
+        named, dropped = self._terms.named(alive), self._terms.named(dead)
+        self._require_apart(named, dropped)
+        self._require_whole(named, dropped, session.roster)
         self._require_enough(named)
         self._require_me(named)
         # Recorded before it is signed, so that no second list can be.

@@ -10,7 +10,7 @@ would lay open what the site had sent before.
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import combinations
 from typing import Final, final
 
@@ -35,6 +35,7 @@ from eigenveil.protocols.masked.dealing import (
     SignatureCheck,
     bundle_mark,
     factors_of,
+    pieces,
     receipt,
     secret_count,
 )
@@ -46,7 +47,6 @@ __all__ = ["BEFORE_ROSTER", "NO_SHARE", "Keyring", "Session", "SharePool", "bund
 
 # Stands for a share that a holder does not have: these bytes are not an element of the field.
 NO_SHARE = b"\xff" * SHARE_BYTES
-
 # The steps before the roster is fixed, as they are called on the wire. Every later statement is bound to the roster.
 BEFORE_ROSTER: Final = ("keys", "packets", "roster")
 
@@ -101,9 +101,9 @@ class Session:
             blind=public_of(self._blind),
             holders=self._draw_holders(),
         )
-        self._raw = self.public.encode(terms)
+        self.raw = self.public.encode(terms)
         self._keys_of: dict[str, PublicKeys] = {}
-        self._digests = {name: digest("public keys", self._raw)}
+        self._digests = {name: digest("public keys", self.raw)}
         self.roster: frozenset[str] = frozenset()
         self._roster_digest = b""
         self._bound = b""
@@ -134,10 +134,6 @@ class Session:
         """This site's signature under that statement."""
         return self._identity.sign(self.said(round_, step, what))
 
-    def introduce(self) -> bytes:
-        """This site's public keys."""
-        return self._raw
-
     def share_out(self, signed_keys: Table) -> tuple[bytes, Table] | None:
         """What this site says of the shares of its secrets (a `Dealing`), and a sealed bundle for each holder in the table.
 
@@ -161,7 +157,7 @@ class Session:
         secrets = [*self._seeds, *self._keys, self._blind]
         polynomials = [polynomial(secret, threshold=self._terms.graph.threshold, draw=self._draw) for secret in secrets]
         shares = split(polynomials, holders=points)
-        digests = tuple(ShareDigests.of(self.id, 1 + self._place, point, pieces) for point, pieces in shares.items())
+        digests = tuple(ShareDigests.of(self.id, 1 + self._place, point, held) for point, held in shares.items())
         committed = Dealing.commitment(digests)
         blend = blended(polynomials, self._factors(self._name, committed))
         # The site is a holder of its own secrets too: with few survivors its own share may be needed.
@@ -183,7 +179,7 @@ class Session:
         The hub compares them with what the dealer says before anything is charged. A receipt is a digest, so this site
         tells nobody a combination of its shares, whichever digests the dealer has given it.
         """
-        pieces: list[bytes] = []
+        receipts: list[bytes] = []
         for name in self._dealers():
             # Stands for a bundle that could not be opened.
             proof = bytes(KEY)
@@ -193,8 +189,8 @@ class Session:
                 factors = self._factors(name, committed)
                 value = sum(factor * share_in(share) for factor, share in zip(factors, shares, strict=True))
                 proof = receipt(got, committed, value)
-            pieces += [proof, self._seen.get(name, bundle_mark(b""))]
-        return b"".join(pieces)
+            receipts += [proof, self._seen.get(name, bundle_mark(b""))]
+        return b"".join(receipts)
 
     def _dealers(self) -> list[str]:
         """The sites on the roster of whose secrets this site has shares, itself included, in the order of the roster."""
@@ -211,8 +207,15 @@ class Session:
 
     def enrol(self, roster: bytes, bundles: Table) -> bytes | None:
         """Check the roster and read this site's bundles. Returns what to sign, None if too few of its holders take part."""
-        named, digests = self._read_roster(roster)
-        self._require_my_roster(named, digests)
+        size = self._terms.bytes_of_bits
+        named = self._terms.named(roster[:size])
+        listed = [name for name in self._terms.roster if name in named]
+        require(len(roster) == size + KEY * len(listed), "the roster has the wrong length")
+        require(self._name in named, "the roster leaves this site out")
+        min_sites = self._terms.survivors
+        require(len(named) >= min_sites, f"the roster has {len(named)} sites, and at least {min_sites} are needed")
+        self._require_same_keys(named, dict(zip(listed, pieces(roster[size:], KEY), strict=True)))
+        self._require_all_holders(named)
         sealed_bundles = dict(bundles)
         dealers = {name for name, keys in self._keys_of.items() if name in named and self._place in keys.holders}
         # All of them: without the bundle of a dealer on the roster this site could not help to recover its secrets.
@@ -226,35 +229,14 @@ class Session:
         for name, sealed in sealed_bundles.items():
             key = agree(self._bundles, self._keys_of[name].bundles, digest("bundle key", self.id, name, self._name))
             bundle = open_bundle(key, sealed, about=digest("about", self.id, name, self._name))
-            shares = None if bundle is None else self._shares_in(bundle)
-            if bundle is not None and shares is not None:
-                self._held[name] = (shares, bundle[:KEY])
-            # Otherwise this site has no share of that site's secrets. Other holders do, and the receipt tells the hub.
+            # Without an open bundle this site has no share of those secrets. Other holders do, and the receipt tells the hub.
+            if bundle is not None and len(bundle) + SEAL == bundle_size(self._terms):
+                shares = list(pieces(bundle[KEY:], SHARE_BYTES))
+                if all(map(is_share, shares)):
+                    self._held[name] = (shares, bundle[:KEY])
         self.roster, self._roster_digest = named, digest("roster", roster)
         self._bound = bound_to(self.id, self._roster_digest)
         return self._roster_digest
-
-    def _shares_in(self, bundle: bytes) -> list[bytes] | None:
-        """The shares in an opened bundle; None if it is not made as it should be."""
-        shares = [bundle[start : start + SHARE_BYTES] for start in range(KEY, len(bundle), SHARE_BYTES)]
-        sound = len(bundle) + SEAL == bundle_size(self._terms) and all(map(is_share, shares))
-        return shares if sound else None
-
-    def _read_roster(self, roster: bytes) -> tuple[frozenset[str], dict[str, bytes]]:
-        size = self._terms.bytes_of_bits
-        named = self._terms.named(roster[:size])
-        listed = [name for name in self._terms.roster if name in named]
-        require(len(roster) == size + KEY * len(listed), "the roster has the wrong length")
-        return named, {name: roster[size + KEY * at : size + KEY * (at + 1)] for at, name in enumerate(listed)}
-
-    def _require_my_roster(self, named: frozenset[str], digests: Mapping[str, bytes]) -> None:
-        require(self._name in named, "the roster leaves this site out")
-        require(
-            len(named) >= self._terms.survivors,
-            f"the roster has {len(named)} sites, and at least {self._terms.survivors} are needed",
-        )
-        self._require_same_keys(named, digests)
-        self._require_all_holders(named)
 
     def _require_same_keys(self, named: frozenset[str], digests: Mapping[str, bytes]) -> None:
         # All sites must have the same keys of each site, or their masks would not cancel.
@@ -327,34 +309,28 @@ class Keyring:
 
     def stored(self) -> StepReply:
         """All that later rounds need of sealed keys: each site's public keys, and what is known of the shares that it dealt."""
-        return StepReply(
-            round=self.first,
-            step="keyring",
-            data=self.nonce,
-            table=tuple((name, self._kept_of(name)) for name in self.public),
-            signature=b"",
-        )
-
-    def _kept_of(self, name: str) -> bytes:
-        pieces = [len(self.signed[name]).to_bytes(4, "big"), self.signed[name]]
-        for holder, marks in self.marks.get(name, {}).items():
-            flags = (holder in self.confirmed.get(name, ())) + 2 * (holder in self._denied.get(name, ()))
-            pieces += [self.places[holder].to_bytes(4, "big"), bytes([flags]), *marks]
-        return b"".join(pieces)
+        table: list[tuple[str, bytes]] = []
+        for name in self.public:
+            signed = self.signed[name]
+            fields = [len(signed).to_bytes(4, "big"), signed]
+            for holder, marks in self.marks.get(name, {}).items():
+                flags = (holder in self.confirmed.get(name, ())) + 2 * (holder in self._denied.get(name, ()))
+                fields += [self.places[holder].to_bytes(4, "big"), bytes([flags]), *marks]
+            table.append((name, b"".join(fields)))
+        return StepReply(round=self.first, step="keyring", data=self.nonce, table=tuple(table), signature=b"")
 
     @classmethod
     def from_stored(cls, terms: MaskedTerms, stored: StepReply) -> "Keyring":
         """The keys that were stored."""
         keys = cls(terms, stored.round, stored.data)
-        size = 5 + MARK * secret_count(terms)
+        size, names = 5 + MARK * secret_count(terms), tuple(terms.roster)
         for name, raw in stored.table:
             end = 4 + int.from_bytes(raw[:4], "big")
             keys.signed[name] = raw[4:end]
             keys.public[name] = PublicKeys.read(terms, keys.places[name], keys.raw(name))
             for start in range(end, len(raw), size):
-                holder = terms.names[int.from_bytes(raw[start : start + 4], "big")]
-                marks = [raw[at : at + MARK] for at in range(start + 5, start + size, MARK)]
-                keys.marks.setdefault(name, {})[holder] = tuple(marks)
+                holder = names[int.from_bytes(raw[start : start + 4], "big")]
+                keys.marks.setdefault(name, {})[holder] = pieces(raw[start + 5 : start + size], MARK)
                 for bit, verdicts in ((1, keys.confirmed), (2, keys._denied)):
                     if raw[start + 4] & bit:
                         verdicts.setdefault(name, set()).add(holder)
@@ -377,18 +353,16 @@ class Keyring:
 
     def proves(self, name: str, answer: StepReply) -> bool:
         """Whether what a dealer says of its shares fits its public keys."""
-        dealing = self._dealing(answer)
+        dealing = Dealing.read(self.terms, 1 + len(answer.table), answer.data)
         committed, public = Dealing.commitment(dealing.holders), digest("public keys", self.raw(name))
         factors = factors_of(self.terms, self.id, 1 + self.places[name], public, committed)
         return dealing.fits(self.public[name], factors)
 
-    def _dealing(self, answer: StepReply) -> Dealing:
-        return Dealing.read(self.terms, 1 + len(answer.table), answer.data)
-
     def take_dealing(self, name: str, answer: StepReply) -> None:
         """Take what a dealer says of the shares it has sent."""
         # A dealer holds a share of its own secrets too. It never travels, so there is no bundle to compare.
-        bundles, dealing = ((name, b""), *answer.table), self._dealing(answer)
+        bundles = ((name, b""), *answer.table)
+        dealing = Dealing.read(self.terms, len(bundles), answer.data)
         due = dealing.receipts([1 + self.places[holder] for holder, _ in bundles])
         self.marks[name] = {holder: entry.marks for (holder, _), entry in zip(bundles, dealing.holders, strict=True)}
         self._receipts[name] = {holder: entry for (holder, _), entry in zip(bundles, due, strict=True)}
@@ -455,13 +429,17 @@ class Keyring:
         """The sites on the roster of whose secrets a site has shares, itself included, in the order of the roster."""
         if not self._dealers:
             # Computed once, after the roster is fixed: every site asks for its own list in every round.
-            names = self.terms.names
+            names = tuple(self.terms.roster)
             self._dealers = {other: [] for other in self.roster}
             for dealer in self.roster:
                 for index in self.public[dealer].holders | {self.places[dealer]}:
                     if names[index] in self._dealers:
                         self._dealers[names[index]].append(dealer)
         return self._dealers[name]
+
+
+# Most sites have the same holders in a complete graph, and the weights of a set of holders take long to find.
+_joiner = lru_cache(maxsize=4096)(Joiner)
 
 
 @final
@@ -499,13 +477,5 @@ class SharePool:
         # With b of n shares spoiled, a set drawn at random has none of them about once in (n / (n - threshold))^b times. The
         # order is the same when the hub is started again.
         for at in range(_TRIES):
-            yield self._shuffled(name, points, at)[: self._threshold]
-
-    def _shuffled(self, name: str, points: Sequence[int], at: int) -> Sequence[int]:
-        return sorted(points, key=lambda point: digest("try", self._order, name, at, point))
-
-
-# Most sites have the same holders in a complete graph, and the weights of a set of holders take long to find.
-@lru_cache(maxsize=4096)
-def _joiner(points: tuple[int, ...], threshold: int) -> Joiner:
-    return Joiner(points, threshold)
+            shuffled = sorted(points, key=partial(digest, "try", self._order, name, at))
+            yield shuffled[: self._threshold]

@@ -32,12 +32,9 @@ __all__ = [
 ]
 
 PRIME: Final = ORDER
-
 # Bytes of a share, and of a secret.
 SHARE_BYTES: Final = 32
-
 LARGEST_POINT: Final = 2**16
-
 # The coefficients, highest power first. The last one is the secret.
 Polynomial: TypeAlias = tuple[int, ...]
 
@@ -144,13 +141,10 @@ def is_share(raw: bytes) -> bool:
 
 
 def _element(draw: Callable[[int], bytes]) -> int:
-    while True:
-        drawn = draw(SHARE_BYTES)
-        require(len(drawn) == SHARE_BYTES, f"draw must return the {SHARE_BYTES} bytes asked for, got {len(drawn)}")
+    while not is_share(drawn := draw(SHARE_BYTES)):
         # A remainder would make small numbers likelier. One draw in 2^32 is repeated.
-        number = int.from_bytes(drawn, "big")
-        if number < PRIME:
-            return number
+        require(len(drawn) == SHARE_BYTES, f"draw must return the {SHARE_BYTES} bytes asked for, got {len(drawn)}")
+    return int.from_bytes(drawn, "big")
 
 
 def _weights(points: Sequence[int]) -> tuple[int, ...]:
@@ -162,18 +156,18 @@ def _weights(points: Sequence[int]) -> tuple[int, ...]:
                 upper, lower = upper * other % PRIME, lower * (other - point) % PRIME
         above.append(upper)
         below.append(lower)
-    return tuple(upper * inverse % PRIME for upper, inverse in zip(above, _inverses(below), strict=True))
+    return tuple(upper * inverse % PRIME for upper, inverse in zip(above, _inverses(below, PRIME), strict=True))
 
 
-def _inverses(numbers: Sequence[int]) -> list[int]:
-    """All inverses for the price of one (Montgomery): invert the product, then peel factors off from the back."""
+def _inverses(numbers: Sequence[int], prime: int) -> list[int]:
+    """All inverses for the price of one (Montgomery 1987): invert the product, then peel factors off from the back."""
     products = [1]
     for number in numbers:
-        products.append(products[-1] * number % PRIME)
-    inverse, inverses = pow(products[-1], -1, PRIME), []
+        products.append(products[-1] * number % prime)
+    inverse, inverses = pow(products[-1], -1, prime), []
     for number, before in zip(reversed(numbers), reversed(products[:-1]), strict=True):
-        inverses.append(inverse * before % PRIME)
-        inverse = inverse * number % PRIME
+        inverses.append(inverse * before % prime)
+        inverse = inverse * number % prime
     return inverses[::-1]
 
 
@@ -181,9 +175,7 @@ _FIELD: Final = 2**256 - 2**224 + 2**192 + 2**96 - 1
 
 # (X, Y, Z) stands for the point (X / Z^2, Y / Z^3), so that a sum needs no division; Z = 0 for zero, the point at infinity.
 _Jacobian: TypeAlias = tuple[int, int, int]
-
 _Affine: TypeAlias = tuple[int, int]
-
 _ZERO: Final[_Jacobian] = (1, 1, 0)
 
 
@@ -248,18 +240,12 @@ def _odd_multiples(points: Sequence[_Affine]) -> list[tuple[_Affine, ...]]:
 
 
 def _divided(points: Sequence[_Jacobian]) -> list[_Affine]:
-    """The coordinates of points that are not zero, with one division for all of them (Montgomery 1987)."""
-    before = [1]
-    for _, _, z in points:
-        before.append(before[-1] * z % _FIELD)
-    inverse = pow(before[-1], -1, _FIELD)
+    """The coordinates of points that are not zero, with one division for all of them."""
     affine: list[_Affine] = []
-    for (x, y, z), product in zip(reversed(points), reversed(before[:-1]), strict=True):
-        # `inverse` is one over the product of all z up to this one, so the product before it leaves 1 / z.
-        z_inverse, inverse = inverse * product % _FIELD, inverse * z % _FIELD
-        square = z_inverse * z_inverse % _FIELD
-        affine.append((x * square % _FIELD, y * square * z_inverse % _FIELD))
-    return affine[::-1]
+    for (x, y, _), inverse in zip(points, _inverses([z for _, _, z in points], _FIELD), strict=True):
+        square = inverse * inverse % _FIELD
+        affine.append((x * square % _FIELD, y * square * inverse % _FIELD))
+    return affine
 
 
 def _double(point: _Jacobian) -> _Jacobian:

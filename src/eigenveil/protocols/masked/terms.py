@@ -101,11 +101,6 @@ class MaskedTerms:
         return 4 * self.most_rounds + 6 * self.sessions
 
     @cached_property
-    def names(self) -> tuple[str, ...]:
-        """The sites, in the order of their places."""
-        return tuple(self.roster)
-
-    @cached_property
     def places(self) -> dict[str, int]:
         """The place of each site."""
         return {name: at for at, name in enumerate(self.roster)}
@@ -230,6 +225,11 @@ class PublicKeys:
     blind: bytes
     holders: frozenset[int]
 
+    @staticmethod
+    def size(terms: MaskedTerms) -> int:
+        """The bytes of a site's keys: for bundles and for blinding, two for each round, and the holders of a sparse graph."""
+        return POINT * (2 + 2 * terms.rounds) + (0 if terms.graph.complete else 4 * terms.graph.holders)
+
     def encode(self, terms: MaskedTerms) -> bytes:
         """The keys as bytes."""
         named = b"" if terms.graph.complete else b"".join(at.to_bytes(4, "big") for at in sorted(self.holders))
@@ -238,9 +238,8 @@ class PublicKeys:
     @classmethod
     def read(cls, terms: MaskedTerms, index: int, raw: bytes) -> "PublicKeys":
         """The keys in `raw` of the site at this place; a `ValueError` if they are not valid."""
-        sites, rounds = len(terms.roster), terms.rounds
-        count, end = 0 if terms.graph.complete else terms.graph.holders, POINT * (2 + 2 * rounds)
-        require(len(raw) == end + 4 * count, "signed keys have the wrong length")
+        sites, rounds, end = len(terms.roster), terms.rounds, POINT * (2 + 2 * terms.rounds)
+        require(len(raw) == cls.size(terms), "signed keys have the wrong length")
         pieces = [raw[start : start + POINT] for start in range(0, end, POINT)]
         # A point off the curve could lie in a group so small that anybody can find the secrets that pairs agree on.
         require(all(map(is_public_key, pieces)), "signed keys have an invalid key")

@@ -85,12 +85,10 @@ class Hub(Asker, Generic[Result]):
         self._task, self._mechanism = task, mechanism
         self._sampling, self._person_sites, self._watch = sampling, person_sites, watch
         self._exchanges, self._asking = exchanges, asking
-        # In a tree a name below stands for several sites, and a quorum counts sites.
-        self._sites = tuple(site for behind in self._below.values() for site in behind)
-        self._state = task.start()
+        # The task's state so far. Public.
+        self.state: Any = task.start()
         self._gone: set[str] = set()
         self._counted = False
-        self._round = -1
         self._draws: Sampling | None = None
         self._drawn: dict[str, float] = {}
         self._stalled = False
@@ -101,19 +99,9 @@ class Hub(Asker, Generic[Result]):
         self.result: Result | None = None
 
     @property
-    def state(self) -> Any:
-        """The task's state so far. Public."""
-        return self._state
-
-    @property
     def sites(self) -> tuple[str, ...]:
         """The sites that have not dropped out."""
-        return tuple(site for site in self._sites if site not in self._gone)
-
-    @property
-    def round(self) -> int:
-        """The number of the last round that was opened; 0 before the first."""
-        return max(self._round, 0)
+        return tuple(site for site in self._all_sites if site not in self._gone)
 
     @property
     def paid_in_vain(self) -> bool:
@@ -121,7 +109,6 @@ class Hub(Asker, Generic[Result]):
         return self._stalled and self._now is not None and self._now.failed
 
     def start(self) -> list[Message]:
-        """The first question."""
         return self._open()
 
     def resume(self, *, anew: bool = False) -> list[Message]:
@@ -133,10 +120,10 @@ class Hub(Asker, Generic[Result]):
         if not self._stalled:
             raise ProtocolError("no round has stopped, so there is nothing to resume")
         if anew:
-            fresh = self._task.after_dropout(self._state)
+            fresh = self._task.after_dropout(self.state)
             if fresh is None:
                 raise ProtocolError("rows that were counted have changed, and this task cannot begin again")
-            self._state, self._counted = fresh, False
+            self.state, self._counted = fresh, False
         elif self._now is not None and self._now.reopen():
             return self._step(self._now, again=True)
         # The same question to the last bit: sites that answered it recognise it and are not charged again.
@@ -147,24 +134,21 @@ class Hub(Asker, Generic[Result]):
         return None if self._stalled else self._now
 
     def receive(self, message: Message) -> list[Message]:
-        """Take one answer; the last one closes the step."""
         # All checks come before the first change, so that a refused message leaves no trace.
         if message.sender not in self._below:
             raise PeerError(message.sender, "is not part of this study")
-        if self._now is None:
-            raise PeerError(message.sender, "answered when no round was open")
         if self._stalled:
             raise PeerError(message.sender, f"answered round {message.body.round} after it had lost its quorum")
-        self._now.receive(message.sender, message.body)
-        return self._close(self._now) if self._now.complete else []
+        return self._take(message)
 
     def _open(self, question: Question | None = None) -> list[Message]:
         """Open the next round with the question that the state leads to, unless one is given."""
         # A question is made from public state alone, so asking reveals nothing.
-        question = self._task.ask(self._state) if question is None else question
+        question = self._task.ask(self.state) if question is None else question
         if self._asking is not None:
             question = self._asking(question)
-        self._round, self._waits, self._tries, self._stalled = self._round + 1, self._waits + 1, 0, False
+        self._next_wait()
+        self._round, self._stalled = self._round + 1, False
         recipients, weights = reachable(self._below, self._gone), None
         # A fit draws only the rounds of the components: small totals are cheap and for every site.
         self._draws = self._sampling if self._task.sampled(question) else None
@@ -182,34 +166,44 @@ class Hub(Asker, Generic[Result]):
 
     def _step(self, now: Exchange, *, again: bool = False) -> list[Message]:
         """Wait for the answers to another step of this round."""
-        # A new number for each wait, so that a timer of an earlier step has no effect.
-        self._waits, self._tries, self._stalled = self._waits + 1, 0, False
+        self._next_wait()
+        self._stalled = False
         messages = now.asks(self.name, again=again)
         # A step that asks nobody anything has all its answers.
         return messages if messages else self._close(now)
 
     def _close(self, now: Exchange) -> list[Message]:
         """End a step: advance the state, begin again without the missing sites, or raise if too few are left."""
+        answered, missing = now.sites()
+        quorum = len(self._all_sites) if self._terms.quorum is None else self._terms.quorum
+        if self._draws is not None:
+            # Sites that were not drawn cannot be missing.
+            quorum = min(quorum, len(answered) + len(missing))
         # Before anything moves on: a lost quorum must leave the round as it was, to be resumed.
-        self._require_quorum(now, *now.sites())
-        if self._goes_on(now):
+        self._stalled = True
+        if len(answered) < quorum:
+            stage = f"{now.question.stage or 'step'} {now.question.step + 1}" + (f", {now.name}" if now.name else "")
+            raise QuorumLost(missing, round_=now.round, stage=stage, answered=len(answered), quorum=quorum)
+        # A failed round raises here, and stays stalled as well.
+        if now.onward():
             return self._step(now)
+        self._stalled = False
         answered, missing = now.sites()
         fresh = None
         # Where sites are drawn anew each round, a site missing from one may be drawn again.
         if self._draws is None and missing:
             self._gone |= set(missing)
             # Before a total was counted, no state contains the rows of the missing sites.
-            fresh = self._task.after_dropout(self._state) if self._counted else None
+            fresh = self._task.after_dropout(self.state) if self._counted else None
         if fresh is not None:
-            self._state = fresh
+            self.state = fresh
         else:
             if self._draws is None:
-                self._state = self._task.with_contributors(self._state, answered)
+                self.state = self._task.with_contributors(self.state, answered)
             self._advance(now)
         self._counted = fresh is None
         self._note(now, answered, missing, restarted=fresh is not None)
-        self.result = self._task.result(self._state)
+        self.result = self._task.result(self.state)
         if self.result is None:
             return self._open()
         self._now = None
@@ -218,24 +212,6 @@ class Hub(Asker, Generic[Result]):
     @property
     def _done(self) -> Done | None:
         return None if self.result is None else Done(self._round, self._task.encode_result(self.result))
-
-    def _goes_on(self, now: Exchange) -> bool:
-        try:
-            return now.onward()
-        except ProtocolError:
-            self._stalled = True
-            raise
-
-    def _require_quorum(self, now: Exchange, answered: tuple[str, ...], missing: tuple[str, ...]) -> None:
-        quorum = len(self._sites) if self._terms.quorum is None else self._terms.quorum
-        if self._draws is not None:
-            # Sites that were not drawn cannot be missing.
-            quorum = min(quorum, len(answered) + len(missing))
-        if len(answered) >= quorum:
-            return
-        self._stalled = True
-        stage = f"{now.question.stage or 'step'} {now.question.step + 1}" + (f", {now.name}" if now.name else "")
-        raise QuorumLost(missing, round_=now.round, stage=stage, answered=len(answered), quorum=quorum)
 
     def _advance(self, now: Exchange) -> None:
         # A person with rows at several sites is in as many parts, and moves the sum by each of them.
@@ -252,30 +228,25 @@ class Hub(Asker, Generic[Result]):
             self.weights = (max(counts), math.hypot(*counts))
             # One person's rows count as often as the part they are in: the sensitivity grows by the largest weight.
             stretch *= self.weights[0]
-        self._state = self._task.advance(self._state, total, self._mechanism, stretch=stretch)
+        self.state = self._task.advance(self.state, total, self._mechanism, stretch=stretch)
 
     def _note(self, now: Exchange, answered: Iterable[str], missing: tuple[str, ...], *, restarted: bool) -> None:
-        before, self._estimate = self._estimate, self._task.estimate(self._state)
-        moved = None
-        if before is None or self._estimate is None or self._estimate is before:
-            pass
+        before, self._estimate = self._estimate, self._task.estimate(self.state)
+        estimate, moved = self._estimate, None
         # Without directions there is nothing to compare.
-        elif before.rank and self._estimate.rank:
-            moved = float(sines(before.basis, self._estimate.basis)[0])
-        spread = None if restarted else self._task.spread(self._state)
-        question, estimate = now.question, self._estimate
-        variances = () if estimate is None else tuple((estimate.values**2).tolist())
+        if before is not None and estimate is not None and estimate is not before and before.rank and estimate.rank:
+            moved = float(sines(before.basis, estimate.basis)[0])
         self.rounds.append(
             HubRound(
                 number=now.round,
-                stage=question.stage,
-                step=question.step,
+                stage=now.question.stage,
+                step=now.question.step,
                 answered=tuple(answered),
                 missing=missing,
                 movement=moved,
-                spread=spread,
+                spread=None if restarted else self._task.spread(self.state),
                 restarted=restarted,
-                variances=variances,
+                variances=() if estimate is None else tuple((estimate.values**2).tolist()),
             )
         )
         if self._watch is not None:
@@ -304,32 +275,18 @@ class Node(Asker):
         self._asked: Question | None = None
         self._answer: Contribution | Decline | None = None
         self._result: Done | None = None
-        self._round = -1
 
     def receive(self, message: Message) -> list[Message]:
-        """Questions from above, parts from below."""
-        if message.sender == self._above:
-            return self._from_above(message)
         if message.sender in self._below:
-            return self._from_below(message)
-        raise PeerError(message.sender, "is neither above nor below this node")
-
-    @property
-    def over(self) -> bool:
-        """Whether the result has come and was passed on."""
-        return self._done is not None
-
-    @property
-    def _done(self) -> Done | None:
-        return self._result
-
-    def _from_above(self, message: Message) -> list[Message]:
+            return self._take(message)
+        if message.sender != self._above:
+            raise PeerError(message.sender, "is neither above nor below this node")
         match message.body:
             case body if self._done is not None:
                 raise PeerError(message.sender, f"sent {type(body).__name__} after the answer")
             # A later round may come while one is open: the hub has gone on without this node's part.
             case Ask() as ask if ask.round > self._round:
-                return self._open(ask, message.sender)
+                return self._open(ask)
             case Ask() as ask if (
                 ask.round == self._round and self._asked is not None and ask.question.same(self._asked)
             ):
@@ -341,22 +298,24 @@ class Node(Asker):
             case body:
                 raise PeerError(message.sender, f"sent {type(body).__name__} down the tree in round {self._round}")
 
-    def _open(self, ask: Ask, above: str) -> list[Message]:
-        require_asked(self._task, ask.question, by=above)
+    @property
+    def over(self) -> bool:
+        """Whether the result has come and was passed on."""
+        return self._done is not None
+
+    @property
+    def _done(self) -> Done | None:
+        return self._result
+
+    def _open(self, ask: Ask) -> list[Message]:
+        require_asked(self._task, ask.question, by=self._above)
         # The hub says who has dropped out, for good: a node that was started again would not know.
         gone = set(ask.without)
         self._round, self._asked, self._answer = ask.round, ask.question, None
-        # A new number for each wait, so that a timer of an earlier round cannot close this one.
-        self._waits, self._tries = self._waits + 1, 0
+        self._next_wait()
         recipients = reachable(self._below, gone)
         self._now = Gathering(self._task, ask.round, ask.question, recipients, below=self._below, gone=gone)
         return self._now.asks(self.name)
-
-    def _from_below(self, message: Message) -> list[Message]:
-        if self._now is None:
-            raise PeerError(message.sender, "answered when no round was open")
-        self._now.receive(message.sender, message.body)
-        return self._close(self._now) if self._now.complete else []
 
     def _close(self, now: Exchange) -> list[Message]:
         _, missing = now.sites()

@@ -102,9 +102,10 @@ class Asker(Party):
     def __init__(self, name: str, below: Below, terms: Terms) -> None:
         super().__init__(name)
         self._below, self._terms = dict(below), terms
+        # All sites of the study. In a tree a name below stands for several of them, and a quorum counts sites.
+        self._all_sites = tuple(site for behind in self._below.values() for site in behind)
         self._now: Exchange | None = None
-        # A new number for each wait, so that a timer of an earlier one has no effect.
-        self._waits, self._tries = 0, 0
+        self._round, self._waits, self._tries = -1, 0, 0
 
     @abstractmethod
     def _close(self, now: Exchange) -> list[Message]:
@@ -116,27 +117,30 @@ class Asker(Party):
         """The result, once it is there."""
 
     @property
+    def round(self) -> int:
+        """The number of the last round that was opened; 0 before the first."""
+        return max(self._round, 0)
+
+    @property
     def _awaited(self) -> Exchange | None:
         """The round whose answers are awaited."""
         return self._now
 
     @property
-    def _most_tries(self) -> int:
+    def _max_retries(self) -> int:
         """How often those who are silent are asked again in this round."""
         return self._terms.retries
 
     @property
     def waiting(self) -> Wait | None:
-        """The answers from below."""
         return None if self._awaited is None else Wait(self._waits, self._terms.deadline)
 
     def timeout(self) -> list[Message]:
-        """Ask those who are silent once more, or go on without them."""
         now = self._awaited
         if now is None:
             return []
         self._waits += 1
-        if self._tries < self._most_tries:
+        if self._tries < self._max_retries:
             self._tries += 1
             return now.asks(self.name, again=True)
         return self._close(now)
@@ -154,6 +158,17 @@ class Asker(Party):
         done = self._done
         assert done is not None
         return [Message(self.name, name, done) for name in self._below]
+
+    def _next_wait(self) -> None:
+        """Begin another wait. Its number is new, so a timer of an earlier wait has no effect."""
+        self._waits, self._tries = self._waits + 1, 0
+
+    def _take(self, message: Message) -> list[Message]:
+        """Take an answer to the open round; the last one closes the step."""
+        if self._now is None:
+            raise PeerError(message.sender, "answered when no round was open")
+        self._now.receive(message.sender, message.body)
+        return self._close(self._now) if self._now.complete else []
 
 
 def reachable(below: Below, gone: Set[str]) -> list[str]:
@@ -194,17 +209,14 @@ class Gathering(Exchange):
 
     @property
     def complete(self) -> bool:
-        """Whether everybody has answered."""
         return self._awaited == 0
 
     def asks(self, sender: str, *, again: bool = False) -> list[Message]:
-        """The question to everybody, or, with `again`, to those who have not answered."""
         # A set has no order, and the same question must have the same bytes on every run.
         ask = Ask(self.round, self.question, tuple(sorted(self._gone)))
         return [Message(sender, name, ask) for name, answer in self._answers.items() if answer is None or not again]
 
     def receive(self, sender: str, body: Body) -> None:
-        """Take an answer, or raise a `PeerError` and change nothing."""
         if not isinstance(body, Contribution | Decline):
             raise PeerError(sender, f"sent {type(body).__name__} where an answer to round {self.round} was due")
         if body.round != self.round:
@@ -215,14 +227,21 @@ class Gathering(Exchange):
             raise PeerError(sender, f"answered round {self.round} more than once")
         if isinstance(body, Contribution):
             # Checked before anything is noted, so that a site whose part is refused can still send a good one.
-            part = self._checked(sender, body)
+            named = set(body.missing)
+            # A strict subset: a part with every site missing would be nobody's, and its numbers would come from nowhere.
+            if len(named) != len(body.missing) or not named < set(self._below[sender]) - self._gone:
+                raise PeerError(sender, "reports sites as missing that are not behind it, or all of its sites")
+            try:
+                require_plain(body.arrays)
+                part = self._task.part(self.question, body.arrays)
+            except ValueError as error:
+                raise PeerError(sender, f"sent an invalid part: {error}") from error
             self._held[sender], self._short[sender] = part, body.missing
         self._answers[sender] = isinstance(body, Contribution)
         self._awaited -= 1
         self._fold()
 
     def sites(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The sites in the total, and those missing from it."""
         answered: list[str] = []
         missing: list[str] = []
         for name, answer in self._answers.items():
@@ -234,23 +253,11 @@ class Gathering(Exchange):
         return tuple(answered), tuple(missing)
 
     def total(self) -> Any:
-        """The sum of all parts received, None if there were none. Ends the round: no answer may follow."""
         # Silent sites have held up the order, and no answer will come from them any more.
         for name in self._order[self._next :]:
             self._add(name)
         self._next = len(self._order)
         return self._total
-
-    def _checked(self, sender: str, body: Contribution) -> Any:
-        named = set(body.missing)
-        # A strict subset: a part with every site missing would be nobody's, and its numbers would come from nowhere.
-        if len(named) != len(body.missing) or not named < set(self._below[sender]) - self._gone:
-            raise PeerError(sender, "reports sites as missing that are not behind it, or all of its sites")
-        try:
-            require_plain(body.arrays)
-            return self._task.part(self.question, body.arrays)
-        except ValueError as error:
-            raise PeerError(sender, f"sent an invalid part: {error}") from error
 
     def _fold(self) -> None:
         # Only in order: floating-point sums depend on it, and a resumed study must give the same bits.
@@ -327,17 +334,11 @@ def tree(sites: Sequence[str], *, fanout: int, hub: str = "hub") -> Layout:
             upper[f"node {count}"] = tuple(site for name in group for site in level[name])
         level = upper
     below[hub] = level
-    return Layout(hub, below, _levels(below, hub))
-
-
-def _levels(below: dict[str, dict[str, tuple[str, ...]]], hub: str) -> dict[str, int]:
-    levels: dict[str, int] = {}
-    row, depth = [hub], 0
-    while row:
-        levels |= dict.fromkeys(row, depth)
-        row = [name for parent in row for name in below[parent] if name in below]
-        depth += 1
-    return levels
+    levels = {hub: 0}
+    # Parents come after their children in `below`, so this goes from the hub downwards.
+    for parent in reversed(below):
+        levels |= {name: levels[parent] + 1 for name in below[parent] if name in below}
+    return Layout(hub, below, levels)
 
 
 def _require_names(sites: Sequence[str], hub: str) -> None:

@@ -52,7 +52,6 @@ class Member(Party):
         self.result: tuple[Array, ...] | None = None
 
     def receive(self, message: Message) -> list[Message]:
-        """The part asked for."""
         if message.sender != self._hub:
             raise PeerError(message.sender, "is not the hub of this site")
         match message.body:
@@ -66,7 +65,6 @@ class Member(Party):
                 raise PeerError(message.sender, f"sent {type(body).__name__} to a site in round {self._round}")
 
     def recall(self, message: Message, replies: list[Message]) -> None:
-        """Restore the question and the answer to it."""
         ask, answers = message.body, [answer.body for answer in replies]
         if not isinstance(ask, Ask) or len(answers) != 1 or not isinstance(answers[0], Contribution | Decline):
             self.receive(message)
