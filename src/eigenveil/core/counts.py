@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from eigenveil.core.domain import Domain, row_sums
 from eigenveil.core.exact import TOEPLITZ_COLUMNS, exact_product, limbs_of, toeplitz_product
 from eigenveil.core.mechanism import Bounded
-from eigenveil.core.rows import Block, Rows, block_size, total_of
+from eigenveil.core.rows import Block, Rows, RowSum, block_size, total_of
 from eigenveil.core.threads import Array
 from eigenveil.core.unit import Neighbours
 from eigenveil.core.whole import CARRY, COUNT_UNIT, Total, cached_rows, whole_weights
@@ -140,14 +140,13 @@ def bounded_column_tails(rows: Rows, *, domain: Domain, cells: Bins, neighbours:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class TailsWork:
+class TailsWork(RowSum[Total]):
     """How many rows have norms in each of the `cells`, (m,), around the center and in the units of `domain`, in `COUNT_UNIT`."""
 
     domain: Domain
     cells: Bins
 
     def of(self, rows: Rows) -> Total:
-        """The counts of rows that are here."""
         counts = nobody(self.cells.count)
         for block in rows.blocks(block_size(rows)):
             self.count(counts, _norms(block, self.domain), _weights(block, self.domain))
@@ -157,22 +156,16 @@ class TailsWork:
         """Add rows of these norms, (b,), to the counts."""
         counts.add(counted(self.cells.place(norms), weights, self.cells.count), len(norms))
 
-    def joined(self, left: Total, right: Total) -> Total:
-        """The counts of the rows of both."""
-        left.and_other(right)
-        return left
-
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class ColumnTailsWork:
+class ColumnTailsWork(RowSum[Total]):
     """How many entries of each column are in each of the `cells`, (d m,), one column after the other, in `COUNT_UNIT`."""
 
     domain: Domain
     cells: Bins
 
     def of(self, rows: Rows) -> Total:
-        """The counts of rows that are here."""
         domain, dim, count = self.domain, self.domain.dim, self.cells.count
         counts = nobody(dim * count)
         # No overflow warning: it would reveal something about one person.
@@ -192,11 +185,6 @@ class ColumnTailsWork:
                 weights = present.astype(np.float64) if weights is None else weights * present
             counts.add(counted(index.ravel(), weights, dim * count), len(block))
         return counts
-
-    def joined(self, left: Total, right: Total) -> Total:
-        """The counts of the rows of both."""
-        left.and_other(right)
-        return left
 
 
 def nobody(cells: int) -> Total:

@@ -324,21 +324,21 @@ class Region(ABC):
         Dense rows are written to `out` if given.
         """
 
-    @abstractmethod
     def sum_sensitivity(self, neighbours: Neighbours) -> float:
-        """Sensitivity of the sum of rows."""
+        """Sensitivity of the sum of rows: B or 2 B, for rows in the ball of radius B (`eigenveil.core.unit`)."""
+        return sum_sensitivity(self.radius, neighbours)
 
-    @abstractmethod
     def gram_sensitivity(self, neighbours: Neighbours) -> float:
-        """Sensitivity of the Gram matrix."""
+        """Sensitivity of the Gram matrix: B^2 or sqrt(2) B^2."""
+        return gram_sensitivity(self.radius, neighbours)
+
+    def trace_sensitivity(self, neighbours: Neighbours) -> float:
+        """Sensitivity of the total sum of squares: B^2."""
+        return trace_sensitivity(self.radius, neighbours)
 
     @abstractmethod
     def gram_times_sensitivity(self, neighbours: Neighbours, *, basis: Array, basis_norm: float) -> float:
         """Sensitivity of the Gram matrix times a public `basis`, (d, p), of norm at most `basis_norm`."""
-
-    @abstractmethod
-    def trace_sensitivity(self, neighbours: Neighbours) -> float:
-        """Sensitivity of the total sum of squares."""
 
 
 def unit_of(region: Region) -> float:
@@ -528,7 +528,6 @@ class Domain(Region):
         return self.gaps.kept(block) if self.gaps is not None and self.gaps.drops else 1.0
 
     def squares(self, block: Block) -> Array:
-        """The squared norm of each clipped row, times its weight."""
         if block.sparse:
             square_norms = self.stored_norms(block)[1] * self.counting(block)
         else:
@@ -581,16 +580,8 @@ class Domain(Region):
                 "break the guarantee. Pass a larger bound, a center nearer to zero, or dense rows",
             )
 
-    def sum_sensitivity(self, neighbours: Neighbours) -> float:
-        """B or 2 B, for rows in the ball of radius B: see `eigenveil.core.unit`."""
-        return sum_sensitivity(self.radius, neighbours)
-
-    def gram_sensitivity(self, neighbours: Neighbours) -> float:
-        """B^2 or sqrt(2) B^2, for rows in the ball of radius B."""
-        return gram_sensitivity(self.radius, neighbours)
-
     def gram_times_sensitivity(self, neighbours: Neighbours, *, basis: Array, basis_norm: float) -> float:
-        """That of rows in the ball, and a little more, because basis and scores are rounded onto their grids.
+        """The sensitivity for rows in the ball, and a little more, because basis and scores are rounded onto their grids.
 
         Proof. The basis is off by at most sqrt(d p) 2^-36. Scores are rounded towards zero. So the rows x_j of a person, of
         weight w_j, add sum_j x_j s_j^T with |s_j| <= |Z^T x_j|. Its norm is at most sum_j |x_j| |s_j| <= radius^2 ||Z||_2:
@@ -607,13 +598,8 @@ class Domain(Region):
             return exact
         return exact + 2 * self.radius * math.sqrt(width / _LIGHTEST) * self.unit / SCORE
 
-    def trace_sensitivity(self, neighbours: Neighbours) -> float:
-        """B^2, for rows in the ball of radius B."""
-        return trace_sensitivity(self.radius, neighbours)
-
     @property
     def shifted_center(self) -> Array | None:
-        """The center in scaled units, (d,), or None where there is none."""
         if self.center is None or self.scale is None:
             return self.center
         return self.center / self.scale

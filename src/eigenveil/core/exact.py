@@ -121,26 +121,19 @@ def _all_columns(lefts: Sequence[Array], right: Integers, times: Callable[[Array
     rights, width = limbs_of(right, terms=terms), _width(terms)
     product = np.empty((lefts[0].shape[0], right.shape[1]))
     for start in range(0, right.shape[1], _ABREAST):
-        few = slice(start, start + _ABREAST)
-        product[:, few] = _shifted_sum(lefts, [limb[:, few] for limb in rights], width, times)
+        chunk = product[:, start : start + _ABREAST]
+        columns = chunk.shape[1]
+        # All limbs of the right side abreast: a large left matrix is then read from memory once, and not once for each of them.
+        together = np.hstack([limb[:, start : start + _ABREAST] for limb in rights])
+        pairs = [times(left, together) for left in lefts]
+        hi = lo = np.zeros(chunk.shape)
+        # Products of limbs, each shifted by its width, from the smallest to the largest: little is lost before the large ones.
+        for shift in range(len(lefts) + len(rights) - 1):
+            for i in range(max(0, shift - len(rights) + 1), min(shift + 1, len(lefts))):
+                pair = pairs[i][:, (shift - i) * columns : (shift - i + 1) * columns]
+                hi, lo = plus((hi, lo), (pair * 2.0 ** (width * shift), np.zeros_like(pair)))
+        chunk[...] = hi + lo
     return product
-
-
-def _shifted_sum(
-    lefts: Sequence[Array], rights: Sequence[Array], width: int, times: Callable[[Array, Array], Array]
-) -> Array:
-    """The sum of the products of all pairs of limbs, each shifted to its place."""
-    columns = rights[0].shape[1]
-    # All limbs of the right side abreast: a large left matrix is then read from memory once, and not once for each of them.
-    together = np.hstack(rights)
-    products = [times(left, together) for left in lefts]
-    hi = lo = np.zeros((lefts[0].shape[0], columns))
-    # From the smallest to the largest, so that little is lost before the large ones are added.
-    for shift in range(len(lefts) + len(rights) - 1):
-        for i in range(max(0, shift - len(rights) + 1), min(shift + 1, len(lefts))):
-            product = products[i][:, (shift - i) * columns : (shift - i + 1) * columns]
-            hi, lo = plus((hi, lo), (product * 2.0 ** (width * shift), np.zeros_like(product)))
-    return np.asarray(hi + lo)
 
 
 def limbs_of(matrix: Integers, *, terms: int) -> tuple[Array, ...]:

@@ -230,7 +230,6 @@ class Memory:
         return tuple(self._charges)
 
     def committed(self) -> Committed:
-        """What was spent, and what is reserved. A reserve that nobody refers to any more has been given back."""
         held = (ref() for ref in self._reserves)
         return Committed(self._total.value, math.fsum(reserve.left for reserve in held if reserve is not None))
 
@@ -450,7 +449,7 @@ delta = 1e-06; nothing was released
             # They are on the ledger already, so they count against this reserve alone.
             for charge in paid:
                 reserve._write(charge)
-            reserve._opened(self._store.reserve(reserve, budget=budget, name=name, lazy=lazy))
+            reserve._account = self._store.reserve(reserve, budget=budget, name=name, lazy=lazy)
             self._reserves = (*(ref for ref in self._reserves if ref() is not None), weakref.ref(reserve))
         return reserve
 
@@ -613,9 +612,8 @@ class Reserve:
         self._charges: list[Charge] = []
         self._total = ExactSum()
         self._closed = False
-
-    def _opened(self, account: Account) -> None:
-        self._account = account
+        # Set by `Ledger.reserve`, once the store has accepted it.
+        self._account: Account
 
     @property
     def name(self) -> str | None:

@@ -111,11 +111,9 @@ class Exact(Mechanism):
     def charged(
         self, sensitivity: float, size: int, *, label: str, share: float = 1.0, slot: Slot | None = None
     ) -> None:
-        """No noise, and no charge."""
         return
 
     def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
-        """Zero: there is no noise."""
         return 0.0
 
 

@@ -230,13 +230,6 @@ class _Layers:
     widths: tuple[int, ...]
     certain: tuple[int, ...]
 
-    @property
-    def floats(self) -> tuple[Array, Array, Array, Array]:
-        """x_i, y_i, the height of layer i, and the largest certain |m|, each (1024,)."""
-        x = np.array(self.widths, dtype=np.float64) * 2.0**-_WIDTH_BITS
-        y = np.array([height / 2**_HEIGHT_BITS for height in _heights(_HEIGHT_BITS)[:-1]])
-        return x, y, _AREA * 2.0**-_AREA_BITS / x, np.array(self.certain, dtype=np.float64)
-
 
 @cache
 def _layers() -> _Layers:
@@ -272,7 +265,10 @@ def _heights(bits: int) -> tuple[int, ...]:
 
 @cache
 def _floats() -> tuple[Array, Array, Array, Array]:
-    return _layers().floats
+    """x_i, y_i, the height of layer i, and the largest certain |m|, each (1024,)."""
+    x = np.array(_layers().widths, dtype=np.float64) * 2.0**-_WIDTH_BITS
+    y = np.array([height / 2**_HEIGHT_BITS for height in _heights(_HEIGHT_BITS)[:-1]])
+    return x, y, _AREA * 2.0**-_AREA_BITS / x, np.array(_layers().certain, dtype=np.float64)
 
 
 def _curve(width: int) -> Decimal:

@@ -182,13 +182,18 @@ _Sums = TypeVar("_Sums")
 class RowSum(Protocol[_Sums]):
     """A sum over rows, described by public numbers alone: small, frozen and picklable, so that it can travel to the rows."""
 
+    __slots__ = ()
+
     def of(self, rows: Rows) -> _Sums:
         """The sum over rows that are here: private. Where privacy is claimed it consists of whole numbers, and is exact."""
         ...
 
     def joined(self, left: _Sums, right: _Sums) -> _Sums:
         """The sum over the rows of both, those of `left` first. It may reuse the memory of either."""
-        ...
+        total: Any = left
+        total += right
+        made: _Sums = total
+        return made
 
 
 @runtime_checkable
@@ -279,7 +284,7 @@ def sparse_times(matrix: Any, right: NDArray[Any], take: Callable[[slice, NDArra
 
 
 def csr_piece(matrix: Any, rows: slice) -> Any:
-    """The rows from `here.start` up to `here.stop` of a CSR matrix, as a CSR matrix that shares its data."""
+    """The rows from `rows.start` up to `rows.stop` of a CSR matrix, as a CSR matrix that shares its data."""
     import scipy.sparse as sp
 
     low, high = matrix.indptr[rows.start], matrix.indptr[rows.stop]

@@ -20,14 +20,14 @@ sparse rows from finished sums; counts, traces and sums of rows; Gram matrices; 
 import math
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, final
+from typing import Any, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eigenveil.core.domain import SCORE_BITS, SHIFT, MissingPolicy, Region, row_sums, unit_of
 from eigenveil.core.exact import DoubleDouble, joined, less_outer, minus_outer, two_sum
-from eigenveil.core.rows import Block, Rows, added_up, block_size, lengths, sparse_times
+from eigenveil.core.rows import Block, Rows, RowSum, added_up, block_size, lengths, sparse_times
 from eigenveil.core.threads import Array, side_by_side
 from eigenveil.errors import require
 
@@ -159,8 +159,7 @@ class Total:
             stop = start + (CACHED_ROWS if values.ndim > 1 else len(into))
             into[start:stop] += values[start:stop].astype(np.int64)
 
-    def and_other(self, other: "Total") -> None:
-        """Add the total of another worker."""
+    def __iadd__(self, other: "Total") -> Self:
         # Two sums that are each near the limit could overflow together, so both carry over first.
         if other.high is not None or other._rows * other.each > _FULL // 2:
             other._carry()
@@ -169,6 +168,7 @@ class Total:
             self.high += other.high
         self.room(other._rows)
         self.low += other.low
+        return self
 
     def _carry(self) -> None:
         self.high = np.zeros_like(self.low) if self.high is None else self.high
@@ -238,13 +238,12 @@ class WholeSums:
             part.__sizeof__() for part in (self.total, self.beside) if part is not None
         )
 
-    def and_other(self, other: "WholeSums") -> "WholeSums":
-        """Add the sums of other rows."""
+    def __iadd__(self, other: "WholeSums") -> Self:
         # Without rows there is no unit yet.
         self.unit = other.unit if self.total.empty else self.unit
-        self.total.and_other(other.total)
+        self.total += other.total
         if self.beside is not None and other.beside is not None:
-            self.beside.and_other(other.beside)
+            self.beside += other.beside
         if other.weight is not None:
             self.weight = (self.weight or 0) + other.weight
         return self
@@ -366,30 +365,24 @@ def observed_in(block: Block, gaps: MissingPolicy) -> Integers:
 
 @final
 @dataclass(frozen=True, slots=True)
-class CountWork:
+class CountWork(RowSum[int]):
     """The number of people, in whole numbers of 2^-45."""
 
     def of(self, rows: Rows) -> int:
-        """The sum over rows that are here."""
         total, per_row = 0, round(1 / FINE_COUNT)
         for count, weights in lengths(rows):
             total += count * per_row if weights is None else int(whole_weights(weights, unit=FINE_COUNT).sum())
         return total
 
-    def joined(self, left: int, right: int) -> int:
-        """The sum over the rows of both."""
-        return left + right
-
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class KeptWork:
+class KeptWork(RowSum[int]):
     """The number of people whose rows count, in whole numbers of 2^-45."""
 
     gaps: MissingPolicy
 
     def of(self, rows: Rows) -> int:
-        """The sum over rows that are here."""
         total, per_row = 0, round(1 / FINE_COUNT)
         for block in rows.blocks(block_size(rows)):
             mask, weights = self.gaps.kept(block), block.weights
@@ -397,14 +390,10 @@ class KeptWork:
             total += int(mask.sum()) * per_row if whole is None else int(whole.sum())
         return total
 
-    def joined(self, left: int, right: int) -> int:
-        """The sum over the rows of both."""
-        return left + right
-
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class ObservedWork:
+class ObservedWork(RowSum[Total]):
     """How many people have each column, or each pair of groups of columns, (c,), in whole numbers of `COUNT_UNIT`.
 
     Where counts are taken less half of the people: twice the counts, less the people.
@@ -413,40 +402,29 @@ class ObservedWork:
     gaps: MissingPolicy
 
     def of(self, rows: Rows) -> Total:
-        """The counts of rows that are here."""
         total = Total.zeros((self.gaps.entries,), each=round(1 / COUNT_UNIT))
         for block in rows.blocks(block_size(rows)):
             counts = observed_in(block, self.gaps)
             total.add(2 * counts - _people_in(block) if self.gaps.less_half else counts, len(block))
         return total
 
-    def joined(self, left: Total, right: Total) -> Total:
-        """The counts of the rows of both."""
-        left.and_other(right)
-        return left
-
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class TraceWork:
+class TraceWork(RowSum[int]):
     """The sum of the squared norms of the rows in `region`, in whole numbers of its unit squared."""
 
     region: Region
 
     def of(self, rows: Rows) -> int:
-        """The sum over rows that are here."""
         unit = unit_of(self.region) ** 2
         # Each is below 2^34, and a block of them adds up below 2^53.
         return sum(int(np.floor(self.region.squares(block) / unit).sum()) for block in rows.blocks(block_size(rows)))
 
-    def joined(self, left: int, right: int) -> int:
-        """The sum over the rows of both."""
-        return left + right
-
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class SumWork:
+class SumWork(RowSum[WholeSums]):
     """The sum of the rows in `region`: the total is (d,), in whole numbers of `sum_unit`.
 
     For sparse rows with a center, `weight` is the sum of their shifts.
@@ -455,12 +433,7 @@ class SumWork:
     region: Region
 
     def of(self, rows: Rows) -> WholeSums:
-        """The sum over rows that are here."""
         return added_up(rows, lambda: WholeSum(self.region, sparse=rows.sparse)).sums
-
-    def joined(self, left: WholeSums, right: WholeSums) -> WholeSums:
-        """The sum over the rows of both."""
-        return left.and_other(right)
 
 
 def finished_sum(sums: WholeSums, region: Region) -> Array:
@@ -508,7 +481,7 @@ class WholeSum:
 
     def and_other(self, other: "WholeSum") -> None:
         """Add the sum of another worker."""
-        self.total.and_other(other.total)
+        self.total += other.total
         if other.shifts is not None:
             self.shifts = (self.shifts or 0) + other.shifts
 
@@ -526,7 +499,7 @@ _STRIP = 512
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class GramWork:
+class GramWork(RowSum[WholeSums]):
     """The Gram matrix of the rows in `region`: the total is (d, d), in units of `Pair.unit`.
 
     For sparse rows with a center, `beside` and `weight` are those of `CenterSums`.
@@ -535,7 +508,6 @@ class GramWork:
     region: Region
 
     def of(self, rows: Rows) -> WholeSums:
-        """The sum over rows that are here."""
         if rows.sparse:
             sparse = WholeSparseGram(self.region)
             for block in rows.blocks(block_size(rows)):
@@ -545,10 +517,6 @@ class GramWork:
         worker = added_up(rows, lambda: _WholeDenseGram(self.region, size), dim=self.region.dim)
         # The worker's product and its rows are freed on return: the matrix may be all that fits.
         return WholeSums(total=worker.total, unit=worker.unit)
-
-    def joined(self, left: WholeSums, right: WholeSums) -> WholeSums:
-        """The sum over the rows of both."""
-        return left.and_other(right)
 
 
 def finished_gram(sums: WholeSums, region: Region) -> Array:
@@ -608,7 +576,8 @@ class _WholeDenseGram:
 
     def and_other(self, other: "_WholeDenseGram") -> None:
         """Add the products of another worker."""
-        self.total.and_other(other.total)
+        total = self.total
+        total += other.total
 
 
 @final
@@ -660,7 +629,7 @@ _SCORED_ROWS = 1 << 9
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class ProductsWork:
+class ProductsWork(RowSum[WholeSums]):
     """The Gram matrix of the rows in `region` times `basis`, (d, p): the total is (d, p), in units of `Scored.unit`.
 
     The basis is rounded onto its grid first. For sparse rows with a center, `beside` is s^T S, (1, p), of shifts and scores.
@@ -670,13 +639,8 @@ class ProductsWork:
     basis: Array
 
     def of(self, rows: Rows) -> WholeSums:
-        """The sum over rows that are here."""
         basis = on_basis_grid(self.basis)
         return added_up(rows, lambda: _WholeProducts(self.region, basis, sparse=rows.sparse)).sums
-
-    def joined(self, left: WholeSums, right: WholeSums) -> WholeSums:
-        """The sum over the rows of both."""
-        return left.and_other(right)
 
 
 @final
@@ -760,7 +724,7 @@ class _WholeProducts:
 
     def and_other(self, other: "_WholeProducts") -> None:
         """Add the products of another worker: only dense rows have two, so there is no center to add."""
-        self.total.and_other(other.total)
+        self.total += other.total
 
 
 def finished_products(sums: WholeSums, region: Region) -> Array:

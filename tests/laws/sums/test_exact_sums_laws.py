@@ -751,7 +751,7 @@ def test_totals_are_the_sums_of_pythons_integers(numbers: list[list[int]], split
         for at, row in enumerate(numbers):
             integers = np.array(row, dtype=np.int64)
             parts[at >= split].add(integers if at % 2 else integers.astype(np.float64), 1)
-        parts[0].and_other(parts[1])
+        parts[0] += parts[1]
         exact = [sum(row[at] for row in numbers) for at in range(3)]
         high, low = (np.zeros(3, dtype=np.int64) if half is None else half for half in (parts[0].high, parts[0].low))
         assert [(int(h) << 8) + int(low_) for h, low_ in zip(high, low, strict=True)] == exact
