@@ -158,7 +158,7 @@ def test_noise_that_is_all_there_already_is_not_added_to() -> None:
 
 @pytest.mark.parametrize("carried", [-0.1, 2.6, math.inf, math.nan])
 def test_no_more_than_all_can_be_carried(carried: float) -> None:
-    with pytest.raises(ValueError, match="carried must lie between 0 and the multiplier"):
+    with pytest.raises(ValueError, match="existing_multiplier must lie between 0 and the multiplier"):
         Gaussian(multiplier=MULTIPLIER, ledger=unlimited(), noise=Noise.seeded(1), existing_multiplier=carried)
-    with pytest.raises(ValueError, match="carried"):
+    with pytest.raises(ValueError, match="existing_multiplier"):
         replace(Gaussian(multiplier=MULTIPLIER, ledger=unlimited(), noise=Noise.seeded(1)), existing_multiplier=carried)

@@ -13,10 +13,10 @@ hand may leave it out, and is taken to be of that kind.
 import math
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Final, Literal, NoReturn, final
+from typing import Any, Final, Literal, final
 
 from eigenveil.core.accounting import ROUNDING, Budget, ExactSum, epsilon_of, fits, mu_for
 from eigenveil.core.ledger import Charge
@@ -33,8 +33,6 @@ __all__ = [
     "StudyRecord",
     "StudyStep",
     "alike",
-    "life_from",
-    "life_values",
     "limit_of",
     "require_fixed",
     "require_life",
@@ -43,7 +41,6 @@ __all__ = [
 ]
 
 State = Literal["open", "finished", "abandoned"]
-
 # The second tolerance, for studies alone. A site computes the charges of a study from terms that another machine computed: their
 # libraries differ in last digits and orders of operations. Charges are held to the study's own reserve with it. The total budget
 # counts the reserve, with the one tolerance of all ledgers. So a study may cost a part in 10^9 more than it reserved.
@@ -52,7 +49,6 @@ _OPEN_AGAIN: Final = "Open the ledger without epsilon and delta"
 _LONGEST: Final = 200
 # Who adds the noise, as entries of a ledger say it, where one holder of all rows fits them.
 CURATOR: Final = "one table"
-
 # A replay asks for the same few budgets at every entry, and each takes a bisection.
 _mu_for = lru_cache(maxsize=256)(mu_for)
 
@@ -143,7 +139,6 @@ class StudyBudget:
 
     @property
     def private(self) -> bool:
-        """Whether the study gives any guarantee."""
         return self.epsilon is not None
 
     @property
@@ -167,7 +162,6 @@ class StudyBudget:
 
     @classmethod
     def of(cls, study: str, dataset: str, values: Mapping[str, Any]) -> "StudyBudget":
-        """The account that an entry records."""
         read = {**values, "mu": _number(values["mu"]), "unit": _unit_from(values)}
         return cls(study=study, dataset=dataset, extra_delta=read.pop("beyond"), **read)
 
@@ -225,7 +219,6 @@ class StudyBalance:
 
     @classmethod
     def new(cls, account: StudyBudget, life: Budget | None) -> "StudyBalance":
-        """How a study stands that is joined with this account."""
         rounding = ROUNDING if account.trust == CURATOR else _OTHER_MACHINES
         return cls(mu=account.mu, extra_delta=account.extra_delta, life=life, unit=account.unit, rounding=rounding)
 
@@ -280,19 +273,20 @@ class StudyBalance:
         )
 
     def closed(self, state: State) -> "StudyBalance":
-        """After the study ended."""
         return replace(self, state=state)
 
     def values(self) -> dict[str, Any]:
         """Plain values for an entry; infinite numbers are null."""
         named = {name: getattr(self, name) for name in ("state", "entries", "square")}
         sums = {"mu": _finite(self.mu), "beyond": self.extra_delta, "said": self.has_released}
-        return {**named, **sums, "life": life_values(self.life), **_unit_values(self.unit)}
+        life = None if self.life is None else {"epsilon": _finite(self.life.epsilon), "delta": self.life.delta}
+        return {**named, **sums, "life": life, **_unit_values(self.unit)}
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "StudyBalance":
-        """The standing that an entry records."""
-        read = {**values, "mu": _number(values["mu"]), "life": life_from(values["life"]), "unit": _unit_from(values)}
+        life = values["life"]
+        life = None if life is None else Budget(_number(life["epsilon"]), life["delta"])
+        read = {**values, "mu": _number(values["mu"]), "life": life, "unit": _unit_from(values)}
         return cls(extra_delta=read.pop("beyond"), has_released=read.pop("said"), **read)
 
 
@@ -302,7 +296,7 @@ class OtherStudies:
     """All studies of a dataset: how many, the sum of squared mu that counts, and the sum of what goes beyond.
 
     >>> OtherStudies.of([StudyBalance(mu=3.0, extra_delta=1e-9, life=None), StudyBalance(mu=4.0, extra_delta=0.0, life=None)])
-    Together(studies=2, counts=25.0, extra_delta=1e-09)
+    OtherStudies(studies=2, counts=25.0, extra_delta=1e-09)
     """
 
     studies: int
@@ -333,7 +327,7 @@ class OtherStudies:
 
 @final
 class RunningTotal:
-    """`Together.of` studies of a dataset that change one at a time, however many there are. Changes in place.
+    """`OtherStudies.of` a dataset whose studies change one at a time, however many there are. Changes in place.
 
     >>> from eigenveil.core.unit import Neighbours
     >>> total, row = RunningTotal(), PrivacyUnit("row", Neighbours.ADD_REMOVE)
@@ -344,45 +338,43 @@ class RunningTotal:
     """
 
     def __init__(self) -> None:
-        self._studies, self._counts, self._beyond, self._exact = 0, ExactSum(), ExactSum(), ExactSum()
+        # How many, and their sums of what counts, of extra delta, and of what counts without rounding.
+        self._sums = (0, ExactSum(), ExactSum(), ExactSum())
         self._units: Counter[PrivacyUnit] = Counter()
 
     def change(self, before: StudyBalance | None, after: StudyBalance) -> None:
         """A study stands as `after` says, and was new or stood as `before` says."""
-        self._studies, self._counts, self._beyond, self._exact = self._sums(before, after)
+        self._sums = self._changed(before, after)
         for standing, sign in ((before, -1), (after, 1)):
             if standing is not None and standing.guarantees and standing.unit is not None:
                 self._units[standing.unit] += sign
 
-    def _sums(self, before: StudyBalance | None, after: StudyBalance) -> tuple[int, ExactSum, ExactSum, ExactSum]:
-        studies, counts, beyond, exact = self._studies, self._counts, self._beyond, self._exact
+    def _changed(self, before: StudyBalance | None, after: StudyBalance) -> tuple[int, ExactSum, ExactSum, ExactSum]:
+        studies, counts, extra, exact = self._sums
         for standing, sign in ((before, -1), (after, 1)):
             if standing is not None:
                 own = standing.counts_exactly
-                studies, counts, beyond = (
-                    studies + sign,
-                    counts.add(standing.counts, sign),
-                    beyond.add(standing.extra_delta, sign),
-                )
+                studies += sign
+                counts, extra = counts.add(standing.counts, sign), extra.add(standing.extra_delta, sign)
                 exact = ExactSum(exact.units + sign * own.units, exact.infinite + sign * own.infinite)
-        return studies, counts, beyond, exact
+        return studies, counts, extra, exact
 
     @property
     def together(self) -> OtherStudies:
-        """The sums over all studies."""
-        return OtherStudies(
-            studies=self._studies, counts=self._counts.value, extra_delta=self._beyond.value, exact=self._exact.value
-        )
+        return _rounded(*self._sums)
 
     def after(self, before: StudyBalance | None, after: StudyBalance) -> OtherStudies:
         """What the sums would be after a change."""
-        studies, counts, beyond, exact = self._sums(before, after)
-        return OtherStudies(studies=studies, counts=counts.value, extra_delta=beyond.value, exact=exact.value)
+        return _rounded(*self._changed(before, after))
 
     @property
     def units(self) -> set[PrivacyUnit]:
         """What their guarantees protect."""
         return {unit for unit, count in self._units.items() if count > 0}
+
+
+def _rounded(studies: int, counts: ExactSum, extra: ExactSum, exact: ExactSum) -> OtherStudies:
+    return OtherStudies(studies=studies, counts=counts.value, extra_delta=extra.value, exact=exact.value)
 
 
 def require_fixed(fixed: Budget | None, wanted: Budget | None, dataset: str, *, instead: str = _OPEN_AGAIN) -> None:
@@ -395,31 +387,20 @@ def require_fixed(fixed: Budget | None, wanted: Budget | None, dataset: str, *, 
 
 def require_life(
     total: OtherStudies,
-    others: Callable[[], Sequence[StudyBalance]],
+    others: Iterable[StudyBalance],
     standing: StudyBalance,
     *,
     dataset: str,
     called: str,
 ) -> None:
-    """Raise `BudgetExceeded`, with all numbers, unless `standing` fits beside the `others` in the dataset's total budget.
+    """Raise `BudgetExceeded`, with all numbers, unless `standing` fits in the dataset's total budget, next to the others.
 
     `total` is what all of them add up to.
     """
     life = standing.life
     if life is None or total.within(life):
         return
-    _refuse(life, total, others(), standing, dataset=dataset, called=called)
-
-
-def _refuse(
-    life: Budget,
-    total: OtherStudies,
-    others: Sequence[StudyBalance],
-    standing: StudyBalance,
-    *,
-    dataset: str,
-    called: str,
-) -> NoReturn:
+    others = list(others)
     # From the plainest reason to the finest: the numbers at the end make sense only if all are finite.
     opening = f"{called} does not fit in the total budget of dataset {dataset!r}"
     allowed = (
@@ -447,16 +428,6 @@ def _refuse(
     )
     together = epsilon_of(math.sqrt(total.counts), delta)
     raise BudgetExceeded(f"{opening}: epsilon {each}, together {together:.4g}. {allowed}")
-
-
-def life_values(life: Budget | None) -> dict[str, Any] | None:
-    """A total budget as plain values; an infinite epsilon is null."""
-    return None if life is None else {"epsilon": _finite(life.epsilon), "delta": life.delta}
-
-
-def life_from(values: Mapping[str, Any] | None) -> Budget | None:
-    """The total budget that an entry records."""
-    return None if values is None else Budget(_number(values["epsilon"]), values["delta"])
 
 
 def _unit_values(unit: PrivacyUnit | None) -> dict[str, Any]:

@@ -159,7 +159,6 @@ class DurableLedger:
 
     @property
     def path(self) -> Path:
-        """Where the file is, links followed."""
         return self._file.path
 
     def after_writing(self, call: Callable[[], None]) -> None:
@@ -167,7 +166,6 @@ class DurableLedger:
         self._file.written = call
 
     def close(self) -> None:
-        """Close the file; what was committed is there."""
         self._file.close()
 
     def __enter__(self) -> "DurableLedger":
@@ -270,14 +268,15 @@ class DurableLedger:
                 raise LedgerError(f"study {account.title!r} was closed for good and cannot be joined again")
             # The policy may be stricter by now, and what is still to be spent must fit in it.
             if standing.state == "open":
-                self._hold_to(life, account, standing, tables, books)
+                bound = replace(standing, life=life)
+                together = self._require_fits(account, bound, books)
+                if bound != standing:
+                    table.append_balance(tables, "life", (account.study, account.dataset), bound, together, {})
             over = standing.state == "finished"
             secret = b"" if over else table.secret_of(tables, books, account.study)
             # All of them are checked now, one at a time: the bytes of a whole study may not fit in memory.
             count = sum(1 for _ in table.steps_of(tables, books, account.study))
-            return StudyRecord(
-                fresh=False, secret=secret, steps=_Steps(self._steps_of(account.study), count), finished=over
-            )
+            return StudyRecord(fresh=False, secret=secret, steps=_Steps(self, account.study, count), finished=over)
 
     def charge(self, account: StudyBudget, charges: Sequence[Charge], *, life: Budget, finish: bool = True) -> None:
         """Join and commit in one step, and `finish` in it too if nothing follows. Without `charges` it only fixes the `life`
@@ -383,13 +382,6 @@ class DurableLedger:
         with self._looking() as (tables, books):
             yield from table.said_of(tables, books, study, number)
 
-    def _steps_of(self, study: str) -> Callable[[], Iterator[StudyStep]]:
-        def steps() -> Iterator[StudyStep]:
-            with self._looking() as (tables, books):
-                yield from table.steps_of(tables, books, study)
-
-        return steps
-
     def prune(self, study: str, before: int, *, keep: Collection[int] = ()) -> None:
         """Drop the stored bytes of the steps before this number, but for those to `keep`. Marks and charges stay."""
         with self._writing() as (tables, books):
@@ -434,7 +426,6 @@ class DurableLedger:
             return tuple(map(books.dataset, _names(tables, books)))
 
     def dataset(self, name: str) -> DatasetState:
-        """What the studies of a dataset have spent and reserved."""
         with self._looking() as (_, books):
             return books.dataset(name)
 
@@ -444,18 +435,15 @@ class DurableLedger:
             _require_own_name(tables, books, dataset)
 
     def charges(self, dataset: str) -> tuple[Charge, ...]:
-        """Every charge on a dataset, in order."""
         with self._looking() as (tables, books):
             numbers = sorted(at for study in books.datasets.get(dataset, {}) for at in books.commits[study])
             return tuple(charge for at in numbers for charge in table.charges_at(tables, books, at))
 
     def study(self, study: str) -> StudyReplay | None:
-        """A study, if it was ever joined."""
         with self._looking() as (_, books):
             return books.study(study) if study in books.joined else None
 
     def studies(self) -> tuple[StudyReplay, ...]:
-        """Every study that was joined, in that order."""
         with self._looking() as (_, books):
             return books.studies
 
@@ -525,26 +513,14 @@ class DurableLedger:
         tables.execute("INSERT INTO studies (study, dataset, joined, secret) VALUES (?, ?, ?, ?)", row)
         return StudyRecord(fresh=True, secret=secret, steps=(), finished=False)
 
-    def _hold_to(
-        self, life: Budget | None, account: StudyBudget, current: StudyBalance, tables: table.Tables, books: Replay
-    ) -> None:
-        """Bind the study to `life`, which may have changed with the policy since it was joined."""
-        standing = replace(current, life=life)
-        together = self._require_fits(account, standing, books)
-        if standing != current:
-            table.append_balance(tables, "life", (account.study, account.dataset), standing, together, {})
-
     def _require_fits(self, account: StudyBudget, standing: StudyBalance, books: Replay) -> OtherStudies:
         """Refuse a study of another kind than the others of its dataset, or beyond their total. Returns what they add up to."""
         if account.private:
             for unit in books.units(account.dataset):
                 require_same_unit(account.called, account.unit, unit, instead=_ONE_KIND)
-
-        def others() -> list[StudyBalance]:
-            # Its own reserve, if it was joined before, must not count twice.
-            every = books.datasets.get(account.dataset, {})
-            return [other for study, other in every.items() if study != account.study]
-
+        # Its own reserve, if it was joined before, must not count twice.
+        every = books.datasets.get(account.dataset, {})
+        others = (other for study, other in every.items() if study != account.study)
         together = books.together_after(account.dataset, account.study, standing)
         require_life(together, others, standing, dataset=account.dataset, called=account.called)
         return together
@@ -606,15 +582,16 @@ def _require_own_name(tables: table.Tables, books: Replay, dataset: str) -> None
 class _Steps(Sequence[StudyStep]):
     """The steps of a study, read from the file one at a time each time they are gone through."""
 
-    def __init__(self, steps: Callable[[], Iterator[StudyStep]], count: int) -> None:
-        self._steps, self._count = steps, count
+    def __init__(self, ledger: DurableLedger, study: str, count: int) -> None:
+        self._ledger, self._study, self._count = ledger, study, count
 
     def __len__(self) -> int:
         return self._count
 
     def __iter__(self) -> Iterator[StudyStep]:
-        # No more than there were when the study was opened.
-        yield from islice(self._steps(), self._count)
+        with self._ledger._looking() as (tables, books):
+            # No more than there were when the study was opened.
+            yield from islice(table.steps_of(tables, books, self._study), self._count)
 
     @overload
     def __getitem__(self, index: int) -> StudyStep: ...

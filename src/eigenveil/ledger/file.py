@@ -34,7 +34,6 @@ __all__ = ["LAST", "LedgerFile", "add_entry", "locked"]
 
 # Where the table of keys has the number and the hash of the last entry.
 LAST: Final = "last"
-
 # "EvBk": what SQLite keeps in the header of the file to say whose it is.
 _APPLICATION: Final = 0x4576426B
 _VERSION: Final = 2
@@ -44,7 +43,6 @@ _PAGE: Final = 16384
 _WAIT_MS: Final = 30_000
 _SHORT_MS: Final = 1_000
 _BESIDE: Final = ("-wal", "-shm", "-journal")
-
 # The entries are in `lines`, and decide every budget. What entries must not have is in the other tables: private randomness in
 # `studies`, the bytes of messages in `stored`, fingerprints of rows in `prints`, where rows came from in `sources`, and
 # reasons of refusals in `log`.

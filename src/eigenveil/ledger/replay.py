@@ -44,11 +44,8 @@ __all__ = [
 
 # The hash that the first entry is chained to.
 FIRST: Final = "0" * 64
-
 _FORMAT: Final = "eigenveil-ledger"
-
 _VERSION: Final = 2
-
 # All of these are under the hash, by these names.
 _FIELDS: Final = ("number", "time", "kind", "study", "dataset", "body")
 
@@ -101,7 +98,6 @@ class Mark:
         return cls(key, nonce if isinstance(nonce, str) else "")
 
     def add(self, piece: bytes) -> None:
-        """The next bytes."""
         self._hmac.update(piece)
 
     @property
@@ -260,7 +256,6 @@ def entry_from(record: Any, *, number: int) -> Entry:
 
 # The entries that change how a study stands. All others are for people.
 BUDGET_KINDS: Final = ("join", "life", "commit", "finish", "abandon")
-
 _ENDS: Final[dict[str, State]] = {"finish": "finished", "abandon": "abandoned"}
 
 
@@ -275,17 +270,14 @@ class StudyReplay:
 
     @property
     def state(self) -> State:
-        """Whether it is open, finished or abandoned."""
         return self.standing.state
 
     @property
     def spent(self) -> float:
-        """The mu of what it has released; infinite without privacy."""
         return self.standing.spent
 
     @property
     def steps(self) -> int:
-        """How many steps were committed."""
         return self.standing.entries
 
 
@@ -316,7 +308,6 @@ class DatasetState:
     def of(
         cls, name: str, standings: Sequence[StudyBalance], life: Budget | None, units: Collection[PrivacyUnit] = ()
     ) -> "DatasetState":
-        """The sums over the studies of a dataset, which protect these `units`: one, or none yet."""
         still = [standing for standing in standings if standing.state == "open"]
         total = OtherStudies.of(standings)
         return cls(
@@ -369,7 +360,6 @@ class Replay:
         return None if account is None else self.datasets[account.dataset][study]
 
     def study(self, study: str) -> StudyReplay:
-        """A study that was joined."""
         account = self._accounts[study]
         return StudyReplay(account, self.joined[study].time, self.datasets[account.dataset][study])
 
@@ -383,11 +373,9 @@ class Replay:
         return DatasetState.of(name, [*self.datasets.get(name, {}).values()], self.lives.get(name), self.units(name))
 
     def together(self, dataset: str) -> OtherStudies:
-        """What the studies of a dataset add up to."""
         return self._totals[dataset].together
 
     def together_after(self, dataset: str, study: str, standing: StudyBalance) -> OtherStudies:
-        """What they would add up to if a study stood like this."""
         total = self._totals.get(dataset) or RunningTotal()
         return total.after(self.datasets.get(dataset, {}).get(study), standing)
 

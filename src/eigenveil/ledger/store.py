@@ -50,17 +50,12 @@ __all__ = ["WHOLE_STREAM", "FileStore", "Ledger", "LedgerError", "NotedHead", "n
 
 # An account must allow something. The square of this is no number that could matter, and no zero.
 _LEAST_MU: Final = 1e-150
-
 # Where a reserve is so small that any epsilon would do: the entry says one.
 _LEAST_EPSILON: Final = 1e-12
-
 # The title of the study without a charge that fixes a total budget.
 _FIXED: Final = "total budget"
-
 _LONGEST_TITLE: Final = 120
-
 WHOLE_STREAM: Final = "the whole budget of the stream"
-
 _NOTHING: Final = ExactSum()
 
 
@@ -194,7 +189,6 @@ class FileStore:
             return self._opened
 
     def state(self) -> DatasetState:
-        """How the dataset stands, in all processes."""
         return self.lasting().dataset(self.dataset)
 
     @property
@@ -204,12 +198,10 @@ class FileStore:
 
     @property
     def unit(self) -> PrivacyUnit | None:
-        """That of the studies in the file."""
         return self.state().unit
 
     @property
     def charges(self) -> tuple[Charge, ...]:
-        """Those of all processes."""
         return self.lasting().charges(self.dataset)
 
     def committed(self) -> Committed:
@@ -223,7 +215,6 @@ class FileStore:
     def require_affordable(
         self, mu: float, *, label: str, unit: PrivacyUnit | None, budget: Budget | None = None
     ) -> None:
-        """Raise what `reserve` would raise."""
         self.require(self._terms(mu, label, unit, budget))
 
     def require(self, terms: StudyBudget) -> None:
@@ -246,13 +237,11 @@ class FileStore:
         return account
 
     def join(self, terms: StudyBudget) -> _FileAccount:
-        """A new study in the file."""
         with self._advising(terms):
             self.lasting().join(terms, life=self.life, fixed=True)
         return _FileAccount(self, terms)
 
     def charge(self, charge: Charge, *, unit: PrivacyUnit | None) -> None:
-        """Reserved, charged and finished in one transaction."""
         plain = Charge(_plain(charge.label), charge.mu)
         self.begin(self._terms(charge.mu, charge.label, unit, None), plain, finish=True)
 
@@ -285,16 +274,13 @@ class FileStore:
             raise BudgetExceeded(f"{error}. {enough}") from None
 
     def knows(self, name: str) -> bool:
-        """Whether a reserve of this name was ever in the file, for this dataset."""
         study = self.lasting().study(name)
         return study is not None and study.account.dataset == self.dataset
 
     def again(self) -> tuple[Any, ...]:
-        """The file is opened where it is used."""
         return self.life, self
 
     def words(self) -> str:
-        """As `Ledger.open` would have it."""
         return f"{str(self.path)!r}, dataset={self.dataset!r}"
 
     def _known(self, name: str) -> _FileAccount | None:
@@ -310,7 +296,6 @@ class FileStore:
         return account if is_open or account.is_paid else None
 
     def _terms(self, mu: float, label: str, unit: PrivacyUnit | None, budget: Budget | None) -> StudyBudget:
-        """A new study that may spend `mu`."""
         cost = budget
         if cost is None or cost.mu != mu:
             delta = self.life.delta if budget is None else budget.delta
@@ -491,9 +476,7 @@ atexit.register(_at_exit)
 Ledger.open = staticmethod(open_ledger)
 
 _FORMAT: Final = "eigenveil-head"
-
 _VERSION: Final = 1
-
 _LARGEST: Final = 4096
 
 
@@ -516,7 +499,6 @@ class NotedHead:
         return cls(last.hash, last.number, today())
 
     def text(self) -> str:
-        """One line of JSON."""
         facts = {"head": self.head, "entries": self.entries, "time": self.time}
         return canonical({"format": _FORMAT, "version": _VERSION, **facts}) + "\n"
 

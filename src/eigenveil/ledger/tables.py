@@ -48,7 +48,6 @@ _NAMES: Final = "names"
 # Bytes of a stored message that are read at a time.
 _PIECE: Final = 1 << 16
 _SEE: Final = "Nothing was written and nothing may leave; see `eigenveil ledger verify`"
-
 Tables = sqlite3.Connection
 
 

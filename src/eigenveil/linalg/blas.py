@@ -75,25 +75,18 @@ _LIMITS = _Limits()
 Blas.limit = staticmethod(blas_threads)
 
 _Item = TypeVar("_Item")
-
 # Below this dimension one full eigendecomposition by numpy beats a partial one by scipy, pool change included.
 _SMALL = 300
-
 # Below this dimension its memory does not matter either: a few matrices of half a MiB, where loading scipy takes 18 MiB. So a
 # small device that gives blocks of 200 rows to a tracker never loads it.
 _TINY = 256
-
 # Cholesky QR loses orthogonality like the squared condition number; past this ratio Householder takes over.
 _WELL_CONDITIONED = 1e-5
-
 _ORTHONORMAL = 1e-14
-
 _NEARLY_ORTHONORMAL = 0.5
-
 # If a first pass leaves an error of at most the first number, the columns have a condition below 1e5. If their diagonal is also
 # this many times above a floor, no direction of them is below the floor.
 _PLENTY_ORTHONORMAL, _PLENTY = 1e-6, 1e6
-
 # A matrix with this many rows for each column, and this many numbers, is tall. It is divided into this many slices, whatever the
 # number of threads, so that sums over its rows have the same bits on every machine with the same BLAS.
 _TALL, _LARGE, _SLICES = 16, 1 << 18, 8
@@ -154,14 +147,6 @@ def _slices(matrix: Array) -> list[slice]:
     return [slice(start, min(start + size, rows)) for start in range(0, max(rows, 1), size)]
 
 
-def squares_of(matrix: Array) -> Array | None:
-    """`matrix`.T @ `matrix`, or None where squares overflow, underflow or are NaN; the trace shows all three."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        gram = tall_product(matrix, matrix)
-    largest = float(np.trace(gram))
-    return gram if 1e-200 < largest < 1e200 else None
-
-
 def orthonormal(matrix: Array) -> Array:
     """The orthonormal basis Q, (d, p), with `matrix` = Q R, R upper triangular with a non-negative diagonal; p <= d.
 
@@ -182,14 +167,12 @@ def orthonormal(matrix: Array) -> Array:
     return basis
 
 
-def _tall(matrix: Array, room: int) -> bool:
-    return bool(len(matrix) > 4 * matrix.shape[1] and matrix.shape[1] <= room)
-
-
 def _cholesky_qr_twice(matrix: Array, *, min_size: float = 0.0, gap: float = _NEARLY_ORTHONORMAL) -> Array | None:
     """An orthonormal basis of the columns, (d, p), or None where they are nearly dependent, or not above `min_size` in size."""
-    gram = squares_of(matrix)
-    if gram is None:
+    with np.errstate(over="ignore", invalid="ignore"):
+        gram = tall_product(matrix, matrix)
+    # The trace shows whether squares overflow, underflow or are NaN.
+    if not 1e-200 < float(np.trace(gram)) < 1e200:
         return None
     try:
         lower = np.linalg.cholesky(gram)
@@ -224,11 +207,9 @@ def complement(matrix: Array, basis: Array, *, within: Array | None = None) -> A
     floor = 1e-10 * max(float(matrix.max(initial=0.0)), -float(matrix.min(initial=0.0)))
     residual = tall_times(basis, tall_product(basis, matrix) if within is None else within)
     np.subtract(matrix, residual, out=residual)
-    fresh = (
-        _cholesky_qr_twice(residual, min_size=_PLENTY * floor, gap=_PLENTY_ORTHONORMAL)
-        if _tall(residual, room)
-        else None
-    )
+    is_tall, fresh = len(residual) > 4 * residual.shape[1] and residual.shape[1] <= room, None
+    if is_tall:
+        fresh = _cholesky_qr_twice(residual, min_size=_PLENTY * floor, gap=_PLENTY_ORTHONORMAL)
     if fresh is None:
         frame = orthonormal(residual)
         rotation, sizes, _ = np.linalg.svd(frame.T @ residual)

@@ -86,8 +86,7 @@ class Graph:
         names = tuple(names)
         _require_names(names)
         positions = {name: i for i, name in enumerate(names)}
-        ends = {_placed(edge, positions) for edge in edges}
-        return cls._of_places(names, ends)
+        return cls._of_places(names, {_placed(edge, positions) for edge in edges})
 
     @classmethod
     def _of_places(cls, names: tuple[str, ...], ends: Iterable[tuple[int, int]]) -> "Graph":
@@ -277,8 +276,7 @@ class Graph:
         [[1.0, -1.0], [-1.0, 1.0]]
         """
         adjacency = self.adjacency()
-        matrix: Array = np.diag(adjacency.sum(axis=1)) - adjacency
-        return matrix
+        return np.asarray(np.diag(adjacency.sum(axis=1)) - adjacency)
 
     def cut(self, size: int) -> tuple[str, ...] | None:
         """At most `size` names whose removal disconnects the others, or leaves only one; None if there are no such names.
@@ -375,10 +373,6 @@ def _ends(line: str, where: str, aliases: Mapping[str, str] | None) -> tuple[str
     return ends[0], ends[1]
 
 
-def _ring(m: int) -> list[tuple[int, int]]:
-    return [(i, (i + 1) % m) for i in range(m)] if m > 1 else []
-
-
 def _grid(m: int) -> list[tuple[int, int]]:
     # The square root rounded up, in whole numbers: the last row is the one that may be short.
     across = math.isqrt(m - 1) + 1
@@ -387,7 +381,7 @@ def _grid(m: int) -> list[tuple[int, int]]:
 
 
 _KINDS: dict[str, Callable[[int], list[tuple[int, int]]]] = {
-    "ring": _ring,
+    "ring": lambda m: [(i, (i + 1) % m) for i in range(m)] if m > 1 else [],
     "path": lambda m: [(i, i + 1) for i in range(m - 1)],
     "grid": _grid,
     "star": lambda m: [(0, i) for i in range(1, m)],

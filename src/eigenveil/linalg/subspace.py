@@ -272,16 +272,11 @@ def tie_at(values: Array, *, rank: int) -> bool:
 # Noise alone exceeds a threshold this often. Both numbers are the upper 1% point: of the Tracy-Widom law for real symmetric
 # matrices (Tracy and Widom 1996; tables of Bejan 2005), and of the normal law.
 LEVEL: Final = 0.01
-
 _TRACY_WIDOM: Final = 2.0234
-
 _NORMAL: Final = 2.3263
-
 # How much further out the largest eigenvalue may be if a direction is about to leave the noise, in units of row^(-1/6).
 _AT_TRANSITION: Final = 0.9
-
 _HALVINGS: Final = 60
-
 _GRID: Final = 400
 
 

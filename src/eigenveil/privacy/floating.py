@@ -6,13 +6,13 @@ Private sums are added up in whole numbers instead (`eigenveil.core.whole`). `bo
 import math
 from abc import abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
 from eigenveil.core.domain import Domain, Region, SparseBlock
-from eigenveil.core.rows import Block, Rows, added_up, block_size, total_of
+from eigenveil.core.rows import Block, Rows, RowSum, added_up, block_size, total_of
 from eigenveil.core.threads import Array
 from eigenveil.errors import require
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from eigenveil.data.engines.gpu.rows import Blocks
 
 __all__ = [
+    "FloatProductsWork",
     "FloatRegion",
+    "FloatSquaresWork",
+    "FloatTraceWork",
     "ball_factors",
     "dense",
     "float_gram",
     "float_gram_columns",
-    "float_gram_times",
     "float_scores",
-    "float_squares",
     "float_sum",
-    "float_trace",
     "moved",
     "sparse",
     "to_ball",
@@ -106,10 +106,8 @@ def to_ball(domain: Domain, squares: Array) -> Array:
 
 # Rows that are multiplied twice stay in the cache between the two products.
 _CACHED_PRODUCT = 512
-
 # Above this ratio of squares a center is far out: more than a hundred standard deviations, which costs two digits of sixteen.
 _FAR_OUT = 1e4
-
 # A few rows at a time stay in the inner cache while they are centered, measured and scaled.
 _CACHED_ROWS = 128
 
@@ -166,53 +164,22 @@ def float_sum(rows: Rows, region: Region) -> Array:
     return total_of(rows, FloatSumWork(region))
 
 
-def float_trace(rows: Rows, region: Region) -> float:
-    """The total sum of squares of the clipped rows."""
-    terms: list[float] = total_of(rows, FloatTraceWork(region))
-    return math.fsum(terms)
-
-
-def float_squares(rows: Rows, domain: Domain) -> Array:
-    """The sum of squares of each column, (d,), of rows of a domain without bounds.
-
-    >>> from eigenveil.data.rows import DenseRows
-    >>> float_squares(
-    ...     DenseRows(np.array([[1.0, 2.0], [3.0, 4.0]])), Domain(dim=2, radius=math.inf, center=np.ones(2))
-    ... ).tolist()
-    [4.0, 10.0]
-    """
-    return total_of(rows, FloatSquaresWork(domain))
-
-
 def float_gram(rows: Rows, region: Region) -> Array:
     """The Gram matrix, (d, d), of the clipped rows."""
     return total_of(rows, FloatGramWork(region))
 
 
-class _FloatWork:
-    """What the works of arrays in floating point share. Their bits depend on how the rows are cut into pieces."""
-
-    __slots__ = ()
-
-    def joined(self, left: Array, right: Array) -> Array:
-        """The sum over the rows of both."""
-        left += right
-        return left
-
-
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class FloatSumWork(_FloatWork):
+class FloatSumWork(RowSum[Array]):
     """The sum, (d,), of the rows in `region`."""
 
     region: Region
 
     def of(self, rows: Rows) -> Array:
-        """The sum over rows that are here."""
         return added_up(rows, lambda: _FloatSum(self.region)).total
 
     def on_device(self, rows: "Blocks", mover: "Mover") -> Array:
-        """The sum over rows on a device."""
         from eigenveil.data.engines.gpu.rows import float_total
 
         parts = _clipped_there(rows, mover, squared=False)
@@ -221,24 +188,29 @@ class FloatSumWork(_FloatWork):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class FloatSquaresWork(_FloatWork):
-    """The sum of squares of each column, (d,), of the rows in `region`, a domain without bounds."""
+class FloatSquaresWork(RowSum[Array]):
+    """The sum of squares of each column, (d,), of the rows in `region`, a domain without bounds.
+
+    >>> from eigenveil.data.rows import DenseRows
+    >>> domain = Domain(dim=2, radius=math.inf, center=np.ones(2))
+    >>> FloatSquaresWork(domain).of(DenseRows(np.array([[1.0, 2.0], [3.0, 4.0]]))).tolist()
+    [4.0, 10.0]
+    """
 
     region: Domain
 
     def of(self, rows: Rows) -> Array:
-        """The sum over rows that are here."""
         total = np.zeros(self.region.dim)
         for block in rows.blocks(block_size(rows)):
-            total += self._sparse(block) if block.sparse else self._dense(block)
-        return total
-
-    def _dense(self, block: Block) -> Array:
-        total = np.zeros(self.region.dim)
-        for start in range(0, len(block), _CACHED_ROWS):
-            # The root of a weight is in the rows that are for products.
-            rows = dense(self.region, block.piece(start, _CACHED_ROWS), squared=True)
-            total += np.einsum("ij,ij->j", rows, rows)
+            if block.sparse:
+                total += self._sparse(block)
+                continue
+            part = np.zeros(self.region.dim)
+            for start in range(0, len(block), _CACHED_ROWS):
+                # The root of a weight is in the rows that are for products.
+                rows_of_piece = dense(self.region, block.piece(start, _CACHED_ROWS), squared=True)
+                part += np.einsum("ij,ij->j", rows_of_piece, rows_of_piece)
+            total += part
         return total
 
     def _sparse(self, block: Block) -> Array:
@@ -259,7 +231,7 @@ class FloatSquaresWork(_FloatWork):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class FloatTraceWork:
+class FloatTraceWork(RowSum[list[float]]):
     """Terms that add up to the sum of squares of the rows in `region`.
 
     They may nearly cancel, so only the last step adds them up.
@@ -268,39 +240,53 @@ class FloatTraceWork:
     region: Region
 
     def of(self, rows: Rows) -> list[float]:
-        """The terms of rows that are here."""
         blocks = rows.blocks(block_size(rows))
         return [term for block in blocks for term in _ClippedBlock.of(block, self.region).squares()]
-
-    def joined(self, left: list[float], right: list[float]) -> list[float]:
-        """The terms of the rows of both."""
-        return left + right
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class FloatGramWork(_FloatWork):
+class FloatGramWork(RowSum[Array]):
     """The Gram matrix, (d, d), of the rows in `region`."""
 
     region: Region
 
     def of(self, rows: Rows) -> Array:
-        """The sum over rows that are here."""
         size = block_size(rows)
         if rows.sparse:
-            total = _FloatSparseGram(self.region)
-            for block in rows.blocks(size):
-                total.take(block)
-            return total.finish()
+            return self._sparse(rows)
         max_rows = min(size, rows.shape[0])
         return added_up(rows, lambda: _FloatDenseGram(self.region, max_rows), dim=self.region.dim).total
 
     def on_device(self, rows: "Blocks", mover: "Mover") -> Array:
-        """The sum over rows on a device."""
         from eigenveil.data.engines.gpu.rows import float_total
 
         parts = _clipped_there(rows, mover, squared=True)
         return float_total((part.T @ part for part in parts), (self.region.dim, self.region.dim))
+
+    def _sparse(self, rows: Rows) -> Array:
+        """(R - s c^T)^T (R - s c^T) = R^T R - (R^T s) c^T - c (R^T s)^T + (s^T s) c c^T."""
+        dim, center = self.region.dim, self.region.shifted_center
+        total, pull, weight = np.zeros((dim, dim)), np.zeros(dim), 0.0
+        for block in rows.blocks(block_size(rows)):
+            part = sparse(self.region, block, squared=True)
+            product = part.rows.T.tocsr() @ part.rows
+            # Adding to indexed places counts a repeated place only once.
+            product.sum_duplicates()
+            for start in range(0, dim, _CACHED_ROWS):
+                # A strip at a time, so that the indices of a full product are never all in memory.
+                low, high = product.indptr[start], product.indptr[min(start + _CACHED_ROWS, dim)]
+                counts = np.diff(product.indptr[start : start + _CACHED_ROWS + 1])
+                lines = start + np.repeat(np.arange(len(counts)), counts)
+                total[lines, product.indices[low:high]] += product.data[low:high]
+            pull += part.rows.T @ part.shift
+            weight += float(part.shift @ part.shift)
+        if center is not None:
+            cross = np.outer(pull, center)
+            total -= cross
+            total -= cross.T
+            total += weight * np.outer(center, center)
+        return total
 
 
 def float_gram_columns(block: Block, *, width: int, domain: Domain) -> Iterator[Array]:
@@ -318,7 +304,7 @@ def float_gram_columns(block: Block, *, width: int, domain: Domain) -> Iterator[
     for start in starts:
         piece = (across @ by_column[:, start : start + width]).toarray()
         if center is not None:
-            # The same corrections as for the whole matrix: see `_FloatSparseGram`.
+            # The same corrections as for the whole matrix: see `FloatGramWork`.
             chunk = slice(start, start + width)
             piece -= np.outer(pull, center[chunk]) + np.outer(center, pull[chunk] - weight * center[chunk])
         yield piece
@@ -336,21 +322,15 @@ def float_scores(rows: Rows, *, basis: Array, domain: Domain) -> Array:
     return np.vstack(parts)
 
 
-def float_gram_times(rows: Rows, *, basis: Array, region: Region) -> Array:
-    """The Gram matrix times `basis`, (d, p), without the Gram matrix."""
-    return total_of(rows, FloatProductsWork(region, basis))
-
-
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class FloatProductsWork(_FloatWork):
+class FloatProductsWork(RowSum[Array]):
     """The Gram matrix of the rows in `region` times `basis`, (d, p)."""
 
     region: Region
     basis: Array
 
     def of(self, rows: Rows) -> Array:
-        """The sum over rows that are here."""
         basis, center = self.basis, self.region.shifted_center
         total, drag = np.zeros(basis.shape), np.zeros(basis.shape[1])
         pull = None if center is None else center @ basis
@@ -369,7 +349,6 @@ class FloatProductsWork(_FloatWork):
         return total
 
     def on_device(self, rows: "Blocks", mover: "Mover") -> Array:
-        """The sum over rows on a device."""
         from eigenveil.data.engines.gpu.rows import float_total
 
         basis = mover.put(self.basis)
@@ -422,98 +401,45 @@ def _product_of_raw_rows(block: Block, basis: Array, domain: Region, pull: Array
 
 
 @final
-@dataclass(slots=True, eq=False)
 class _FloatSum:
     """One worker's share of a sum of rows. Changes in place."""
 
-    domain: Region
-    total: Array = field(init=False)
-    scratch: Array = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.total, self.scratch = np.zeros(self.domain.dim), np.empty((0, self.domain.dim))
+    def __init__(self, region: Region) -> None:
+        self._region, self.total, self._scratch = region, np.zeros(region.dim), np.empty((0, region.dim))
 
     def take(self, block: Block) -> None:
         if block.sparse:
-            part, center = sparse(self.domain, block), self.domain.shifted_center
+            part, center = sparse(self._region, block), self._region.shifted_center
             self.total += part.rows.T @ np.ones(len(block))
             if center is not None:
                 self.total -= part.shift.sum() * center
-        else:
-            if len(self.scratch) == 0:
-                self.scratch = np.empty((_CACHED_ROWS, self.domain.dim))
-            for start in range(0, len(block), _CACHED_ROWS):
-                rows, factor = moved(self.domain, block.piece(start, _CACHED_ROWS), out=self.scratch)
-                self.total += factor @ rows
+            return
+        if len(self._scratch) == 0:
+            self._scratch = np.empty((_CACHED_ROWS, self._region.dim))
+        for start in range(0, len(block), _CACHED_ROWS):
+            rows, factor = moved(self._region, block.piece(start, _CACHED_ROWS), out=self._scratch)
+            self.total += factor @ rows
 
     def and_other(self, other: "_FloatSum") -> None:
         self.total += other.total
 
 
 @final
-@dataclass(slots=True, eq=False)
 class _FloatDenseGram:
     """One worker's share of a dense Gram matrix. Changes in place."""
 
-    domain: Region
-    size: int
-    total: Array = field(init=False)
-    product: Array = field(init=False)
-    scratch: Array = field(init=False)
-
-    def __post_init__(self) -> None:
-        dim = self.domain.dim
-        self.total, self.product = np.zeros((dim, dim)), np.empty((dim, dim))
-        self.scratch = np.empty((self.size, dim))
+    def __init__(self, region: Region, size: int) -> None:
+        dim = region.dim
+        self._region, self.total = region, np.zeros((dim, dim))
+        self._product, self._scratch = np.empty((dim, dim)), np.empty((size, dim))
 
     def take(self, block: Block) -> None:
-        rows = self.scratch[: len(block)]
+        rows = self._scratch[: len(block)]
         for start in range(0, len(block), _CACHED_ROWS):
-            dense(self.domain, block.piece(start, _CACHED_ROWS), out=rows[start:], squared=True)
+            dense(self._region, block.piece(start, _CACHED_ROWS), out=rows[start:], squared=True)
         # For the same array twice, numpy calls the symmetric product, which is half the work.
-        np.matmul(rows.T, rows, out=self.product)
-        self.total += self.product
+        np.matmul(rows.T, rows, out=self._product)
+        self.total += self._product
 
     def and_other(self, other: "_FloatDenseGram") -> None:
         self.total += other.total
-
-
-@final
-@dataclass(slots=True, eq=False)
-class _FloatSparseGram:
-    """The Gram matrix of sparse rows, with the center subtracted by rank-two corrections. Changes in place.
-
-    (R - s c^T)^T (R - s c^T) = R^T R - (R^T s) c^T - c (R^T s)^T + (s^T s) c c^T.
-    """
-
-    domain: Region
-    total: Array = field(init=False)
-    pull: Array = field(init=False)
-    weight: float = field(init=False, default=0.0)
-
-    def __post_init__(self) -> None:
-        dim = self.domain.dim
-        self.total, self.pull = np.zeros((dim, dim)), np.zeros(dim)
-
-    def take(self, block: Block) -> None:
-        part = sparse(self.domain, block, squared=True)
-        product = part.rows.T.tocsr() @ part.rows
-        # Adding to indexed places counts a repeated place only once.
-        product.sum_duplicates()
-        for start in range(0, self.domain.dim, _CACHED_ROWS):
-            # A strip at a time, so that the indices of a full product are never all in memory.
-            low, high = product.indptr[start], product.indptr[min(start + _CACHED_ROWS, self.domain.dim)]
-            counts = np.diff(product.indptr[start : start + _CACHED_ROWS + 1])
-            lines = start + np.repeat(np.arange(len(counts)), counts)
-            self.total[lines, product.indices[low:high]] += product.data[low:high]
-        self.pull += part.rows.T @ part.shift
-        self.weight += float(part.shift @ part.shift)
-
-    def finish(self) -> Array:
-        center = self.domain.shifted_center
-        if center is not None:
-            cross = np.outer(self.pull, center)
-            self.total -= cross
-            self.total -= cross.T
-            self.total += self.weight * np.outer(center, center)
-        return self.total

@@ -22,21 +22,15 @@ from eigenveil.errors import require, shown
 __all__ = ["SEEDED", "SEEN_BY", "Guarantee", "Loss", "plain", "price"]
 
 SEEDED: Final = "reproducible, not private: the noise came from a known seed. Anyone who knows the seed can subtract it"
-
 # So begins what `released` lists last, if some see more than everyone does.
 SEEN_BY: Final = "seen by "
-
 _SMALL, _LARGE = 1e-9, 1e6
-
 # Squares of charges are added up, and a file may hold any number.
 _LARGEST_MU: Final = 1e150
-
 # More releases than this are grouped, so that the page stays one page.
 _MOST_LISTED: Final = 6
-
 # A width that no paragraph reaches.
 _UNBROKEN: Final = 10**9
-
 _NUMBER: Final = re.compile(r"\d+")
 
 # What someone is taken to know all others of, where it is not rows.
@@ -380,16 +374,12 @@ def price(releases: Sequence[Loss], *, delta: float) -> float:
     others = [r for r in releases if r.law != "gaussian"]
     if not others:
         return epsilon_of(math.hypot(*gaussian), delta)
-    return _price_numerically(math.hypot(*gaussian), others, delta)
-
-
-def _price_numerically(mu: float, others: Sequence[Loss], delta: float) -> float:
     import dp_accounting
     from dp_accounting import pld
 
     accountant: Any = pld.PLDAccountant(value_discretization_interval=1e-4)
-    if mu > 0:
-        accountant.compose(dp_accounting.GaussianDpEvent(1 / mu))
+    if gaussian:
+        accountant.compose(dp_accounting.GaussianDpEvent(1 / math.hypot(*gaussian)))
     for release in others:
         accountant.compose(dp_accounting.LaplaceDpEvent(release.multiplier), release.count)
     return float(accountant.get_epsilon(delta))

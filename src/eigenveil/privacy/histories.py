@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from eigenveil.core.domain import LARGEST, SMALLEST, Pair, Region, Scored, SparseBlock, row_sums
 from eigenveil.core.rows import Block
-from eigenveil.core.unit import Neighbours, gram_sensitivity, gram_times_sensitivity, sum_sensitivity, trace_sensitivity
+from eigenveil.core.unit import Neighbours, gram_times_sensitivity
 from eigenveil.errors import require
 from eigenveil.linalg import Array
 from eigenveil.privacy.floating import FloatRegion, dense
@@ -28,23 +28,17 @@ __all__ = [
 
 # Keeps a row that is rounded onto the sphere from landing outside it.
 _INSIDE = 1 - 1e-15
-
 # The same for rows whose norm is a pairwise floating-point sum of any number of weights: off by less than this.
 _SUMMED = 1 - 2.0**-44
-
 # Products of numbers below this come near the underflow limit, where digits are lost.
 _TINY = 1e-200
-
 # Units of rows with item weights and of their scores: products have 42 bits, and 2^9 of them add up exactly in float64.
 _UNIT, _WEIGHTED_SCORE = 2.0**-16, 2.0**-26
-
 # Units of products and scores of all other rows: 36 bits, and 2^16 of them add up exactly.
 _PRODUCT, _SCORE = 2.0**-36, 2.0**-32
-
 # What rounding entries down adds to the effect of one interaction, times sqrt(degree) in a sum and degree in products. Entries
 # of a sum are off by 2^-33 in each of the two tables. Weights w of r r^T, which has norm degree, are off by 2^-36 in each.
 _SUM_ROUNDED, _ROUNDED = 2.0**-32, 2.0**-35
-
 # Degrees are counted exactly up to here, far beyond any history.
 _MOST = 2**53
 
@@ -110,17 +104,13 @@ class Histories(FloatRegion):
 
     def sparse(self, block: Block, *, squared: bool = False) -> SparseBlock:
         """The rows of a sparse block; an entry stored as zero is not one of the user's items."""
-        import scipy.sparse as sp
-
-        _require_whole(block)
-        matrix: Any = block.values if self.columns is None else block.values[:, self.columns]
-        mask = matrix.data != 0
-        counts = np.diff(np.concatenate([[0], np.cumsum(mask)])[matrix.indptr]).astype(np.float64)
-        ones = mask.astype(np.float64) if self.weights is None else mask * self.weights[matrix.indices]
-        squares = counts if self.weights is None else row_sums(np.square(ones), matrix.indptr)
-        values = np.repeat(self._factors(counts, squares), np.diff(matrix.indptr)) * ones
-        rows = sp.csr_array((values, matrix.indices, matrix.indptr), shape=matrix.shape)
-        return SparseBlock(rows, np.zeros(len(block)))
+        items, degrees = self._items(block)
+        squares = degrees
+        if self.weights is not None:
+            items.data *= self.weights[items.indices]
+            squares = row_sums(np.square(items.data), items.indptr)
+        items.data = np.repeat(self._factors(degrees, squares), np.diff(items.indptr)) * items.data
+        return SparseBlock(items, np.zeros(len(block)))
 
     @property
     def unit(self) -> float | None:
@@ -195,7 +185,7 @@ class Histories(FloatRegion):
         return np.asarray(_INSIDE / np.maximum(degrees, self.min_degree))
 
     def sum_sensitivity(self, neighbours: Neighbours) -> float:
-        """That of rows in the unit ball, or `interaction_sum_sensitivity`. Under replace-one it is sqrt(2).
+        """The sensitivity for rows in the unit ball, or `interaction_sum_sensitivity`. Under replace-one it is sqrt(2).
 
         Proof. Entries of x and y are not negative, so x.y is not either, and ||y - x||^2 <= ||x||^2 + ||y||^2 <= 2.
         """
@@ -204,24 +194,31 @@ class Histories(FloatRegion):
             return interaction_sum_sensitivity(self.min_degree) + math.sqrt(self.dim) * _SUM_ROUNDED
         if neighbours is Neighbours.REPLACE_ONE:
             return math.sqrt(2) * self.radius
-        return sum_sensitivity(self.radius, neighbours)
+        return Region.sum_sensitivity(self, neighbours)
 
     def gram_sensitivity(self, neighbours: Neighbours) -> float:
-        """That of rows in the unit ball, or `interaction_gram_sensitivity`."""
         if neighbours is Neighbours.INTERACTION:
             self._require_equal()
             return interaction_gram_sensitivity(self.min_degree) + self.dim * _ROUNDED
-        return gram_sensitivity(self.radius, neighbours)
+        return Region.gram_sensitivity(self, neighbours)
 
     def gram_times_sensitivity(self, neighbours: Neighbours, *, basis: Array, basis_norm: float) -> float:
-        """That of rows in the unit ball, or `interaction_products_sensitivity`."""
         if neighbours is Neighbours.INTERACTION:
             self._require_equal()
             largest = _largest_row_norm(basis)
             # With smaller numbers, the rounding of a product would be as large as the stated sensitivity.
             sound = largest == 0 or largest >= _TINY
             require(sound, f"basis must be zero or have a row of norm at least {_TINY:g}, got {largest:g}")
-            return self._products_sensitivity(basis, largest=largest, basis_norm=basis_norm)
+            width = basis.shape[1]
+            # Of the basis on its grid.
+            exact = interaction_products_sensitivity(
+                self.min_degree,
+                largest_row_norm=largest + math.sqrt(width) * 2.0**-36,
+                basis_norm=_on_grid(basis, basis_norm),
+            )
+            # In each of the two tables the user's scores are off by less than 2^-32 in each of p columns. They enter at most
+            # `dim` rows: sqrt(dim p) 2^-32 in the Frobenius norm, twice.
+            return exact + 2 * math.sqrt(self.dim * width) * _SCORE
         exact = gram_times_sensitivity(self.radius, neighbours, basis_norm=_on_grid(basis, basis_norm))
         if neighbours is not Neighbours.REPLACE_ONE:
             # Scores are rounded towards zero, so no user adds more than without rounding.
@@ -229,27 +226,12 @@ class Histories(FloatRegion):
         rounded = _SCORE if self.weights is None else _WEIGHTED_SCORE
         return exact + 2 * math.sqrt(self.dim * basis.shape[1]) * rounded
 
-    def _products_sensitivity(self, basis: Array, *, largest: float, basis_norm: float) -> float:
-        """`interaction_products_sensitivity` of the basis on its grid, plus the rounding of scores.
-
-        In each of the two tables the user's scores are off by less than 2^-32 in each of p columns. They enter at most `dim`
-        rows: sqrt(dim p) 2^-32 in the Frobenius norm, twice.
-        """
-        width = basis.shape[1]
-        exact = interaction_products_sensitivity(
-            self.min_degree,
-            largest_row_norm=largest + math.sqrt(width) * 2.0**-36,
-            basis_norm=_on_grid(basis, basis_norm),
-        )
-        return exact + 2 * math.sqrt(self.dim * width) * _SCORE
-
     def trace_sensitivity(self, neighbours: Neighbours) -> float:
-        """That of rows in the unit ball, or `interaction_trace_sensitivity`."""
         if neighbours is Neighbours.INTERACTION:
             self._require_equal()
             # Squared norms are rounded down in both tables, by less than this each.
             return interaction_trace_sensitivity(self.min_degree) + _UNIT**2
-        return trace_sensitivity(self.radius, neighbours)
+        return Region.trace_sensitivity(self, neighbours)
 
     def _factors(self, degrees: Array, squares: Array) -> Array:
         """The factors that give rows of these squared norms the norm sqrt(degree / max(degree, min_degree))."""

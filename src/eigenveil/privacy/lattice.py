@@ -25,25 +25,18 @@ __all__ = ["Lattice", "Share", "read"]
 # h shares of deviation s have s >= 32 sqrt(h), or s / sqrt(2) off the diagonal of a symmetric array. A number in their sum is
 # then within (h - 1) exp(-pi^2 32^2) < 10^-4380 of rounded Gaussian noise.
 _SMOOTH = 32.0
-
 # The proof needs no limit. But sites are numbered in four bytes, and each site's noise needs room beside that of the others.
 _MOST_SITES = 1 << 20
-
 # Terms are refused if sums over fewer people than this at a site would be clipped.
 _FEWEST = 1000
-
 # The sum over all sites must lie within 2^63: half of it is for values and half for noise.
 _ROOM = 1 << 62
-
 # Covers the rounding of the few operations that compute a deviation.
 _SLACK = 1 + 2.0**-40
-
 # Without noise: the most steps to a unit of sensitivity, as a power of two; doubles have no more digits.
 _FINEST = 52
-
 # A mu below this, or above its inverse, is a mistake.
 _TINY = 2.0**-900
-
 # A margin between the parts of a budget, because they are added up in floating point.
 _MARGIN = 1e-12
 

@@ -48,26 +48,18 @@ __all__ = ["PairedPart", "PairedSteps", "Pairing"]
 
 # Pair noise is made so large that mu^2 is within this factor of its limit.
 _CLOSE = 1.001
-
 _SMALLEST_RATIO = 16.0
-
 # Up to this many operations, every set of colluders is enumerated: a second or two.
 _ENUMERATED = 1e9
-
 # Numbers that are worked on at a time.
 _CHUNK = 1 << 19
-
 # Covers the rounding of a few sums, quotients and roots.
 _ROUNDING = 1 + 1e-12
-
 _UNIT = 2.0**-52
-
 # Own noise has at least this many steps in every entry for each unit of sqrt(2 degree): the t of the proof.
 _SMOOTH = 4.0
-
 # Own noise is rounded up to this many binary digits, so that two machines agree even if their roots differ in the last digit.
 _AGREED = 14
-
 # Sums of whole numbers stay below this, half of what an int64 holds.
 _ROOM = 2.0**62
 
@@ -124,29 +116,20 @@ colluders. noise='independent' needs no such graph
         _require_connected(graph, colluders)
         # Many small matrices: BLAS threads would only wait for each other.
         with blas_threads(1):
-            return cls._found(graph, colluders)
-
-    @classmethod
-    def _found(cls, graph: Graph, colluders: int) -> "Pairing":
-        honest = len(graph.names) - colluders
-        limit = _CLOSE / honest
-        connectivity = _connectivity(graph, colluders)
-        ratio = _SMALLEST_RATIO
-        # The second bound falls with the square of the ratio, so this ends on every connected graph.
-        while (gain := _bound(honest, connectivity, ratio)) > limit:
-            ratio *= 2
-        # All eigenvalues but the first are equal in a complete graph, so the bound is reached.
-        if _complete(graph):
-            return cls(graph=graph, colluders=colluders, ratio=ratio, gain=gain, exact=True)
-        if math.comb(len(graph.names), colluders) * honest**3 > _ENUMERATED:
-            return cls(graph=graph, colluders=colluders, ratio=ratio, gain=gain, exact=False)
-        trial = _SMALLEST_RATIO
-        while trial <= ratio:
-            exact_gain = _largest(graph, colluders, trial, limit)
-            if exact_gain <= limit:
-                return cls(graph=graph, colluders=colluders, ratio=trial, gain=exact_gain, exact=True)
-            trial *= 2
-        return cls(graph=graph, colluders=colluders, ratio=ratio, gain=gain, exact=False)
+            honest = len(graph.names) - colluders
+            limit, ratio, connectivity = _CLOSE / honest, _SMALLEST_RATIO, _connectivity(graph, colluders)
+            # The second bound falls with the square of the ratio, so this ends on every connected graph.
+            while (gain := _bound(honest, connectivity, ratio)) > limit:
+                ratio *= 2
+            # All eigenvalues but the first are equal in a complete graph, so the bound is reached.
+            exact, trial = _complete(graph), _SMALLEST_RATIO
+            is_enumerable = math.comb(len(graph.names), colluders) * honest**3 <= _ENUMERATED
+            while not exact and is_enumerable and trial <= ratio:
+                exact_gain = _largest(graph, colluders, trial, limit)
+                if exact_gain <= limit:
+                    ratio, gain, exact = trial, exact_gain, True
+                trial *= 2
+            return cls(graph=graph, colluders=colluders, ratio=ratio, gain=gain, exact=exact)
 
     def own(self, sensitivity: float, mu: float) -> float:
         """s_eta: the deviation of each peer's own noise, for a release of this sensitivity at this mu."""

@@ -11,7 +11,6 @@ The value must be symmetric to the last bit. Otherwise the difference of two mir
 import hashlib
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Protocol, final, runtime_checkable
 
 import numpy as np
@@ -182,7 +181,6 @@ def _add_packed_noise(packed: Array, side: int, drawn: Calibrated) -> Array:
 
 # Columns of noise that are drawn together. Slices of the matrix may begin and end anywhere.
 _TILE = 64
-
 _KEY_WORDS = 4
 
 
@@ -223,36 +221,27 @@ def columns_released(
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class _Tiles:
     """The noise of one release, (dim, dim) whole steps; any columns of it can be drawn at any time."""
 
-    key: bytes
-    reproducible: bool
-    dim: int
-    deviation: float
-    _on: RoundedGaussian = field(init=False)
-    _off: RoundedGaussian = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_on", RoundedGaussian(self.deviation))
-        object.__setattr__(self, "_off", RoundedGaussian(self.deviation * ROOT_HALF))
-
-    def __repr__(self) -> str:
-        # The key is not shown: with it, anyone could subtract the noise.
-        return f"_Tiles(dim={self.dim})"
+    def __init__(self, *, key: bytes, reproducible: bool, dim: int, deviation: float) -> None:
+        # The key is in no repr: with it, anyone could subtract the noise.
+        self._key, self._reproducible, self._dim = key, reproducible, dim
+        self._on, self._off = RoundedGaussian(deviation), RoundedGaussian(deviation * ROOT_HALF)
 
     def strip(self, number: int) -> Integers:
         """The columns, (dim, w), of the tiles in column `number`."""
-        columns = np.empty((self.dim, self._size(number)), dtype=np.int64)
-        for row in range(-(-self.dim // _TILE)):
+        columns = np.empty((self._dim, self._size(number)), dtype=np.int64)
+        for row in range(-(-self._dim // _TILE)):
             tile = columns[row * _TILE : (row + 1) * _TILE]
             tile[...] = self._tile(row, number) if row <= number else self._tile(number, row).T
         return columns
 
     def _tile(self, row: int, column: int) -> Integers:
         """Rows of tile `row` by columns of tile `column`, row <= column."""
-        noise = Noise(self._source(row, column), reproducible=self.reproducible)
+        places = row.to_bytes(8, "little") + column.to_bytes(8, "little")
+        source = hashlib.sha256(b"eigenveil columns" + self._key + places).digest()
+        noise = Noise(source, reproducible=self._reproducible)
         shape = self._size(row), self._size(column)
         drawn = self._off.draw(noise, shape[0] * shape[1]).reshape(shape)
         if row < column:
@@ -263,9 +252,5 @@ class _Tiles:
         np.fill_diagonal(square, self._on.draw(noise, shape[0]))
         return square
 
-    def _source(self, row: int, column: int) -> bytes:
-        places = row.to_bytes(8, "little") + column.to_bytes(8, "little")
-        return hashlib.sha256(b"eigenveil columns" + self.key + places).digest()
-
     def _size(self, number: int) -> int:
-        return min(_TILE, self.dim - number * _TILE)
+        return min(_TILE, self._dim - number * _TILE)

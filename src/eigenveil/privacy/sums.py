@@ -16,7 +16,7 @@ from eigenveil.core.domain import FARTHEST, SHIFT, Domain, MissingPolicy, Region
 from eigenveil.core.exact import exact_product
 from eigenveil.core.mechanism import Bounded
 from eigenveil.core.noise import step_of, steps_of
-from eigenveil.core.rows import Block, Rows, block_size
+from eigenveil.core.rows import Block, Rows, block_size, total_of
 from eigenveil.core.sums import CONTRACTION, require_contraction
 from eigenveil.core.threads import Array
 from eigenveil.core.unit import Neighbours, count_sensitivity, sum_sensitivity
@@ -38,12 +38,12 @@ from eigenveil.core.whole import (
 from eigenveil.data.rows import Symmetric
 from eigenveil.errors import require
 from eigenveil.privacy.floating import (
+    FloatProductsWork,
+    FloatTraceWork,
     float_gram,
     float_gram_columns,
-    float_gram_times,
     float_scores,
     float_sum,
-    float_trace,
 )
 
 __all__ = [
@@ -63,23 +63,10 @@ __all__ = [
 ]
 
 
-def sparse_block_sum(block: Block, domain: Domain) -> Integers:
-    """The sum of a sparse block's rows in whole numbers of `sum_unit`; around a center it is rounded."""
-    part = WholeSum(domain, sparse=True)
-    part.take(block)
-    return (
-        part.total.whole()
-        if part.shifts is None
-        else np.rint(finished_sum(part.sums, domain) / part.unit).astype(np.int64)
-    )
-
-
 # Rows whose products add up in float64; and sparse rows, up to 100 radii from zero, whose products add up in int64.
 _DENSE_ROWS, _SPARSE_ROWS = 1 << 18, 1 << 14
-
 # A block of at most so many rows and at least so many columns is added a strip at a time: its products take more than it does.
 _FEW_ROWS, _MANY_COLUMNS = 256, 256
-
 # Columns whose products with all others are in memory together, where a device adds them up.
 _FEW_COLUMNS = 32
 
@@ -93,10 +80,23 @@ def add_block(block: Block, domain: Domain, *, gram: Integers, total: Integers |
     """
     if block.sparse:
         for start in range(0, len(block), _SPARSE_ROWS):
-            piece = block.piece(start, _SPARSE_ROWS)
-            gram += _sparse_gram(piece, domain)
+            piece, products, summed = (
+                block.piece(start, _SPARSE_ROWS),
+                WholeSparseGram(domain),
+                WholeSum(domain, sparse=True),
+            )
+            products.take(piece)
+            # Around a center, whole sums are rounded.
+            if domain.shifted_center is None:
+                gram += products.total.whole()
+            else:
+                gram += np.rint(finished_gram(products.sums, domain) / unit_of(domain) ** 2).astype(np.int64)
             if total is not None:
-                total += sparse_block_sum(piece, domain)
+                summed.take(piece)
+                if summed.shifts is None:
+                    total += summed.total.whole()
+                else:
+                    total += np.rint(finished_sum(summed.sums, domain) / summed.unit).astype(np.int64)
         return
     if total is None and len(block) <= _FEW_ROWS and domain.dim >= _MANY_COLUMNS:
         _add_few(block, domain, gram)
@@ -148,14 +148,20 @@ def _add_dense(block: Block, domain: Domain, gram: Integers, total: Integers | N
     rows, fine, product = np.empty((size, dim)), np.empty((size, dim)), np.empty((dim, dim))
     # Products of that many rows, 34 bits each, add up in float64 without rounding.
     fresh, fresh_total = np.zeros((dim, dim)), np.zeros(dim)
-    unit, unit_of_sum = unit_of(domain), sum_unit(domain)
+    unit, unit_of_sum, rounding = unit_of(domain), sum_unit(domain), np.sqrt(domain.dim) / 2
     for start in range(0, len(block), size):
         piece = block.piece(start, size)
         if total is None:
             inside = domain.whole(piece, unit=unit, squared=True, out=rows)
         else:
-            inside, summed = _whole_twice(domain, piece, unit=unit, fine=unit_of_sum, out=rows, out_fine=fine)
-            fresh_total += np.add.reduce(summed, axis=0)
+            # Twice as in `Domain.whole`, once for the sum and once for products, but norms are computed once.
+            inside, squares = domain.measured(piece, rows)
+            summed = fine[: len(piece)]
+            by_sum = domain.to_grid(squares, piece, unit_of_sum, rounding, squared=False)
+            np.multiply(inside, by_sum[:, None], out=summed)
+            inside *= domain.to_grid(squares, piece, unit, rounding, squared=True)[:, None]
+            np.rint(inside, out=inside)
+            fresh_total += np.add.reduce(np.rint(summed, out=summed), axis=0)
         np.matmul(inside.T, inside, out=product)
         fresh += product
     del rows, fine, product
@@ -163,15 +169,6 @@ def _add_dense(block: Block, domain: Domain, gram: Integers, total: Integers | N
         gram[start : start + CACHED_ROWS] += fresh[start : start + CACHED_ROWS].astype(np.int64)
     if total is not None:
         total += fresh_total.astype(np.int64)
-
-
-def _sparse_gram(block: Block, domain: Domain) -> Integers:
-    """A block's products in whole numbers; around a center they are rounded."""
-    sparse = WholeSparseGram(domain)
-    sparse.take(block)
-    if domain.shifted_center is None:
-        return sparse.total.whole()
-    return np.rint(finished_gram(sparse.sums, domain) / unit_of(domain) ** 2).astype(np.int64)
 
 
 def whole_gram_columns(block: Block, *, width: int, domain: Domain) -> Iterator[Array]:
@@ -221,21 +218,6 @@ def _sparse_columns(block: Block, slices: list[slice], domain: Domain) -> Iterat
             yield total.value(1.0)
         else:
             yield shifts.ends(center / unit_of(domain)).columns(total.pair(), chunk)
-
-
-def _whole_twice(
-    domain: Domain, block: Block, *, unit: float, fine: float, out: Array, out_fine: Array
-) -> tuple[Array, Array]:
-    """The clipped rows, (b, d), of a dense block, in whole numbers of `unit` for products and of `fine` for a sum.
-
-    The two results are those of `Domain.whole`, but norms are computed once. They are written to `out` and `out_fine`.
-    """
-    rows, squares = domain.measured(block, out)
-    rounding = np.sqrt(domain.dim) / 2
-    fine_rows = out_fine[: len(block)]
-    np.multiply(rows, domain.to_grid(squares, block, fine, rounding, squared=False)[:, None], out=fine_rows)
-    rows *= domain.to_grid(squares, block, unit, rounding, squared=True)[:, None]
-    return np.rint(rows, out=rows), np.rint(fine_rows, out=fine_rows)
 
 
 def bounded_scores(rows: Rows, *, basis: Array, domain: Domain, neighbours: Neighbours) -> Bounded:
@@ -289,7 +271,6 @@ def whole_scores(rows: Rows, *, basis: Array, domain: Domain) -> Array:
 # A site's own matrix is rounded onto a lattice this much finer than that of its release. It is clipped far beyond what the
 # release of a product can represent.
 _FINER, _MOST = 2.0**-6, 1 << 60
-
 # Traces of a symmetric matrix are clipped at this many sensitivities.
 _MOST_TRACE = 2.0**36
 
@@ -332,7 +313,8 @@ def bounded_trace(rows: Rows, *, domain: Region, neighbours: Neighbours) -> Boun
         max_entry = _MOST_TRACE * sensitivity / len(diagonal)
         return Bounded(np.asarray(math.fsum(np.clip(diagonal, -max_entry, max_entry))), sensitivity)
     if domain.unit is None:
-        return Bounded(np.asarray(float_trace(rows, domain)), domain.trace_sensitivity(neighbours))
+        terms: list[float] = total_of(rows, FloatTraceWork(domain))
+        return Bounded(np.asarray(math.fsum(terms)), domain.trace_sensitivity(neighbours))
     return exact.bounded_trace(rows, domain=domain, neighbours=neighbours)
 
 
@@ -369,7 +351,7 @@ def bounded_gram_times(rows: Rows, *, basis: Array, domain: Region, neighbours: 
     # For the largest norm that passes, so that noise does not depend on how this basis was rounded.
     sensitivity = domain.gram_times_sensitivity(neighbours, basis=basis, basis_norm=CONTRACTION)
     if not isinstance(rows, Symmetric):
-        return Bounded(float_gram_times(rows, basis=basis, region=domain), sensitivity)
+        return Bounded(total_of(rows, FloatProductsWork(domain, basis)), sensitivity)
     matrix = _as_vouched(rows, domain)
     if domain.unit is None:
         return Bounded(matrix @ basis, sensitivity)

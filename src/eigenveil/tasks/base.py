@@ -23,7 +23,6 @@ __all__ = ["Components", "Question", "SumTask", "Task", "on_grid", "require_arra
 State = TypeVar("State")
 Part = TypeVar("Part")
 Result = TypeVar("Result")
-
 # No sum of clipped rows comes near this, and beyond it squares would soon overflow.
 _LARGEST = 1e150
 
@@ -186,7 +185,6 @@ class SumTask(Task[State, Array, Result]):
         return False
 
     def has_symmetric_parts(self, question: Question) -> bool:
-        """If parts are symmetric."""
         return self.symmetric
 
     def as_sum(self, question: Question) -> "tuple[SumTask[Any, Any], Question, float]":
@@ -194,7 +192,6 @@ class SumTask(Task[State, Array, Result]):
         return self, question, 1.0
 
     def work(self, question: Question, rows: Rows, mechanism: Mechanism) -> Array:
-        """The site's array, released."""
         return mechanism.release(
             self.private(question, rows),
             label=self.label(question),
@@ -203,20 +200,16 @@ class SumTask(Task[State, Array, Result]):
         )
 
     def combine(self, left: Array, right: Array) -> Array:
-        """The sum."""
         # Protocols add in the order of sites, so a study and its simulation agree to the last bit.
         return np.add(left, right)
 
     def rounded_to_grid(self, question: Question, part: Array, *, parts: int) -> Array:
-        """Entries rounded to the grid of this round's sensitivity."""
         return on_grid(part, self.sensitivity(question), parts=parts)
 
     def weighted(self, part: Array, weight: float) -> Array:
-        """The multiple."""
         return np.multiply(part, weight)
 
     def arrays(self, part: Array) -> tuple[Array, ...]:
-        """The one array."""
         return (part,)
 
     def part(self, question: Question, arrays: tuple[Array, ...]) -> Array:
@@ -225,7 +218,6 @@ class SumTask(Task[State, Array, Result]):
         return require_array(arrays[0], self.shape(question))
 
     def advance(self, state: State, total: Array, mechanism: Mechanism, *, stretch: float = 1.0) -> State:
-        """The next state, after the total has been released."""
         question = self.ask(state)
         # From the question alone: no part states a sensitivity, so a lying site cannot make the noise smaller.
         private = Bounded(total, stretch * self.sensitivity(question), symmetric=self.symmetric)

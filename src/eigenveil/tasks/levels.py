@@ -30,22 +30,16 @@ __all__ = [
 # What may differ between earlier rows of a stream and later ones: their mean, their spread, or where the mean of the last ones
 # lies in the ball that they are clipped to.
 Change: TypeAlias = Literal["level", "spread", "center"]
-
 # So many stretches of a stream are kept apart.
 _MOST: Final = 32
-
 # The last stretches, together or alone, that should lie near the center.
 _LAST: Final = 4
-
 # A component is turned if it has less than this share of the variance that it should have.
 _TURNED: Final = 0.95
-
 # Rows this far from the point that they are clipped around, in bounds, are mostly clipped.
 _MISPLACED: Final = 0.5
-
 # Later rows whose squared norms are this share of the earlier ones' are hidden by them.
 _SHRUNK: Final = 0.2
-
 # A stationary stream is called changed with this chance, however often one looks.
 _LEVEL: Final = 0.01
 
@@ -90,22 +84,12 @@ class Levels:
 
     @classmethod
     def _of(cls, *parts: Array) -> "Levels":
-        """From arrays in the order of the fields."""
         return cls(**dict(zip(cls.__slots__, parts, strict=True)))
 
     def times(self, factor: float) -> "Levels":
         """The same with sums faded by a factor."""
-        square = factor**2
-        return Levels(
-            total=factor * self.total,
-            energy=factor * self.energy,
-            weight=factor * self.weight,
-            squares=square * self.squares,
-            total_noise=square * self.total_noise,
-            energy_noise=square * self.energy_noise,
-            weight_noise=square * self.weight_noise,
-            last=self.last,
-        )
+        sums, squares = self._parts[:3], self._parts[3:-1]
+        return Levels._of(*(factor * part for part in sums), *(factor**2 * part for part in squares), self.last)
 
     def and_also(self, other: "Levels") -> "Levels":
         """These stretches and others, in their order. Of the same slot there may be several, of late sites."""
@@ -250,16 +234,8 @@ class Levels:
 
     @property
     def _parts(self) -> tuple[Array, ...]:
-        return (
-            self.total,
-            self.energy,
-            self.weight,
-            self.squares,
-            self.total_noise,
-            self.energy_noise,
-            self.weight_noise,
-            self.last,
-        )
+        """The fields in order: three sums, four sums of squares, and the numbers."""
+        return tuple(getattr(self, name) for name in Levels.__slots__)
 
     def _moments(self, radius: float) -> tuple[Array, ...]:
         """For each stretch the mean, (m, d), its noise per entry, its error along it, the sum of squared shares of rows, and the
@@ -283,9 +259,7 @@ class Levels:
 
 # Norms are told for these shares of people with longer rows, where the counts stand out by so many standard deviations.
 BEYOND: Final = (0.8, 0.65, 0.5, 0.35, 0.25, 0.18, 0.12, 0.08, 0.05, 0.03, 0.02, 0.01, 0.005, 0.002, 0.001)
-
 _SEEN: Final = 2.5
-
 # Counts are sums of products: differences smaller than this are rounding.
 _ROUNDING: Final = 1e-9
 
@@ -364,13 +338,8 @@ class TailCounts:
     def seen(self) -> tuple[float, ...]:
         """The norm that each share `BEYOND` of the people exceeds, zero where noise hides it: free post-processing.
 
-        >>> tails = TailCounts(
-        ...     cells=Bins(2.0 ** np.arange(4)),
-        ...     beyond=np.array([900.0, 400.0, 90.0, 0.0]),
-        ...     error=np.full(4, 20.0),
-        ...     people=1000.0,
-        ...     people_error=0.0,
-        ... )
+        >>> cells, beyond = Bins(2.0 ** np.arange(4)), np.array([900.0, 400.0, 90.0, 0.0])
+        >>> tails = TailCounts(cells=cells, beyond=beyond, error=np.full(4, 20.0), people=1000.0, people_error=0.0)
         >>> tails.seen()[:8]
         (2.0, 2.0, 2.0, 4.0, 4.0, 4.0, 4.0, 8.0)
         """
@@ -386,13 +355,8 @@ class TailCounts:
     def square(self, edge: int) -> float:
         """The mean squared norm if norms are clipped at this edge: the sum of d(t^2) times the share beyond t.
 
-        >>> tails = TailCounts(
-        ...     cells=Bins(np.array([1.0, 2.0])),
-        ...     beyond=np.array([1.0, 0.0]),
-        ...     error=np.zeros(2),
-        ...     people=1.0,
-        ...     people_error=0.0,
-        ... )
+        >>> cells, beyond = Bins(np.array([1.0, 2.0])), np.array([1.0, 0.0])
+        >>> tails = TailCounts(cells=cells, beyond=beyond, error=np.zeros(2), people=1.0, people_error=0.0)
         >>> tails.square(0), tails.square(1)                      # one row of norm between 1 and 2
         (1.0, 2.5)
         """
@@ -431,32 +395,26 @@ def read_tails(
     from scipy.optimize import isotonic_regression
 
     if apart:
-        totals = np.maximum(sums[-1], 0.0)
-        each = ((isotonic_regression(column).x, total) for column, total in zip(sums[:-1].T, totals, strict=True))
-        off = float(error[-1])
-        return tuple(
-            TailCounts(
-                cells=cells,
-                beyond=np.clip(column, 0.0, total)[::-1],
-                error=error[:-1][::-1],
-                people=float(total),
-                people_error=off,
-            )
-            for column, total in each
-        )
-    counted = float(sums[-1].mean())
-    number = max(counted, 0.0) if people is None else people
-    off = float(error[-1]) / math.sqrt(sums.shape[1]) if people is None else 0.0
-    if noise > 0 and off < float(error[-1]):
-        together = _with_last(cells.count)
-        slope = together / (together[-1] + (off / noise) ** 2)
-        sums = sums - np.outer(slope, sums[-1] - number)
-        error = np.sqrt(np.maximum(error**2 - noise**2 * slope * together, 0.0))
+        numbers, off = np.maximum(sums[-1], 0.0).tolist(), float(error[-1])
+    else:
+        number = max(float(sums[-1].mean()), 0.0) if people is None else people
+        off = float(error[-1]) / math.sqrt(sums.shape[1]) if people is None else 0.0
+        if noise > 0 and off < float(error[-1]):
+            together = _with_last(cells.count)
+            slope = together / (together[-1] + (off / noise) ** 2)
+            sums = sums - np.outer(slope, sums[-1] - number)
+            error = np.sqrt(np.maximum(error**2 - noise**2 * slope * together, 0.0))
+        numbers = [number] * sums.shape[1]
     # From the top down counts increase; reversed, they decrease with the edges.
-    falling = (np.clip(isotonic_regression(column).x, 0.0, number)[::-1] for column in sums[:-1].T)
     return tuple(
-        TailCounts(cells=cells, beyond=beyond, error=error[:-1][::-1], people=number, people_error=off)
-        for beyond in falling
+        TailCounts(
+            cells=cells,
+            beyond=np.clip(isotonic_regression(column).x, 0.0, number)[::-1],
+            error=error[:-1][::-1],
+            people=number,
+            people_error=off,
+        )
+        for column, number in zip(sums[:-1].T, numbers, strict=True)
     )
 
 

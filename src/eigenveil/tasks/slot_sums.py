@@ -32,19 +32,14 @@ __all__ = ["SlotSums"]
 
 # g^2 over B^2. The products get 2.5% more noise, and the sum of rows as much as with 5% of the budget (`trackers.sums`).
 _SHARE: Final = 0.025
-
 # What the counts of entries add to the squared sensitivity, where entries may be missing: as in a fit of a table.
 _OBSERVED: Final = 0.04
-
 # Counts are released in whole numbers of 2^-20: with these 48 bits and five of their factor, no product is rounded.
 _COARSER: Final = 14
-
 # Weights of so many rows, 34 bits each, add up exactly in float64.
 _COUNTED_ROWS: Final = 1 << 18
-
 # Numbers that are converted at a time.
 _STRIP: Final = 1 << 14
-
 # This many rows, 34 bits each, keep a sum below 2^62.
 _MOST_ROWS: Final = 1 << 28
 
@@ -112,7 +107,6 @@ class SlotSums(SlotTask[Array], SumTask[SlotState, SlotState]):
 
     @property
     def gaps(self) -> MissingPolicy | None:
-        """Which entries of rows may be missing."""
         return self.domain.gaps
 
     @property
@@ -151,11 +145,9 @@ class SlotSums(SlotTask[Array], SumTask[SlotState, SlotState]):
         filled.add_weighted(values, block.weights)
 
     def private(self, question: Question, rows: Rows) -> Bounded:
-        """The matrix of the slot."""
         return Bounded(self._whole(self.closed(question, rows).summary), self.sensitivity(question), symmetric=True)
 
     def sensitivity(self, question: Question) -> float:
-        """The same for every slot."""
         wide = self.wide
         by_rows = wide.gram_sensitivity(self.neighbours)
         assert wide.unit is not None
@@ -168,16 +160,13 @@ class SlotSums(SlotTask[Array], SumTask[SlotState, SlotState]):
         return math.nextafter(math.hypot(by_rows, by_counts), math.inf)
 
     def shape(self, question: Question) -> tuple[int, ...]:
-        """All pairs of columns and the constant, and the counts of entries."""
         return (self.side, self.side)
 
     @property
     def symmetric(self) -> bool:
-        """Sums of u u^T are symmetric."""
         return True
 
     def label(self, question: Question) -> str:
-        """The slot, counted from one."""
         return f"slot {question.step + 1}"
 
     def share(self, question: Question) -> float:
@@ -185,7 +174,6 @@ class SlotSums(SlotTask[Array], SumTask[SlotState, SlotState]):
         return 1.0 / self.person_slots
 
     def slot(self, question: Question) -> Slot:
-        """A slot of the ledger's series."""
         return Slot(series=self.series, number=question.step, per_person=self.person_slots, window=self.window)
 
     def work(self, question: Question, rows: Rows, mechanism: Mechanism) -> Array:
@@ -221,7 +209,6 @@ class SlotSums(SlotTask[Array], SumTask[SlotState, SlotState]):
 
     @property
     def drops(self) -> bool:
-        """Whether incomplete rows are left out."""
         return self.gaps is not None and self.gaps.drops
 
     # What a hub makes of the slots.
@@ -234,11 +221,9 @@ class SlotSums(SlotTask[Array], SumTask[SlotState, SlotState]):
         return matrix if self.grid == 0 else self.rounded_to_grid(question, matrix, parts=self.grid)
 
     def update(self, state: SlotState, released: Array) -> SlotState:
-        """For a run in order: the next slot."""
         return replace(self._added(state, state.following, released, 1, 1.0), following=state.following + 1)
 
     def advance(self, state: SlotState, total: Array, mechanism: Mechanism, *, stretch: float = 1.0) -> SlotState:
-        """For a run in order: the next slot, released."""
         slot = state.following
         folded = self.fold(state, slot, total, mechanism, parts=1, noise=1.0, group="")
         return replace(folded, following=slot + 1)
@@ -326,7 +311,6 @@ class _OpenSums(OpenSlot):
         self._people = 0.0
 
     def add(self, rows: Array) -> None:
-        """Clip the rows, and add their products with the constant."""
         self.add_weighted(rows, None)
 
     def add_weighted(self, rows: Any, weights: Array | None) -> None:

@@ -81,16 +81,13 @@ class ClosedSlot:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The size of the slot, and the number of columns."""
         return self.size, self.dim
 
     @property
     def sparse(self) -> bool:
-        """Never."""
         return False
 
     def blocks(self, size: int) -> NoReturn:
-        """Always a `ValueError`: the rows are gone."""
         raise ValueError("the rows of a closed slot are gone: only its sums are kept")
 
     def __repr__(self) -> str:
@@ -141,19 +138,15 @@ class SlotTask(Task[SlotState, Part, SlotState]):
         """What some states of different slots know together, all of it aged to the newest, each counting `factors` times."""
 
     def start(self) -> SlotState:
-        """Nothing is known yet."""
         return SlotState()
 
     def ask(self, state: SlotState) -> Question:
-        """For the next slot, in a run in order."""
         return Question(state.following)
 
     def require_question(self, question: Question) -> None:
-        """Any slot, without arrays."""
         require_step(question, steps=self.slots, arrays=0)
 
     def result(self, state: SlotState) -> SlotState | None:
-        """The state, after the last slot."""
         return state if state.following >= self.slots else None
 
     def closed(self, question: Question, rows: Rows) -> ClosedSlot:
@@ -172,10 +165,8 @@ class SlotTask(Task[SlotState, Part, SlotState]):
 
 # A site folds its rows into its sketch when it holds this many times the width. Short slots are sketched in one piece.
 _HELD: Final = 8
-
 # The hub keeps this many times the width of a site, since all sites' directions meet there.
 _AT_HUB: Final = 2
-
 Sketches = tuple[Sketch, ...]
 
 
@@ -210,11 +201,9 @@ class SlotSketches(SlotTask[Sketches]):
     # What a site makes of a slot.
 
     def open(self) -> OpenSlot:
-        """A sketch, and the rows that are not in it yet."""
         return _OpenSketch(self)
 
     def take(self, filled: OpenSlot, block: Any) -> None:
-        """Rows of a block, made dense."""
         require(block.weights is None, "rows of a stream cannot have weights")
         filled.add(block.values.toarray() if block.sparse else np.asarray(block.values, dtype=np.float64))
 
@@ -231,7 +220,6 @@ class SlotSketches(SlotTask[Sketches]):
         return left + right
 
     def condense(self, part: Sketches) -> Sketches:
-        """All merged into one."""
         return (merge_many(part, rank=self.width, center=self.center),)
 
     def arrays(self, part: Sketches) -> tuple[Array, ...]:
@@ -248,7 +236,6 @@ class SlotSketches(SlotTask[Sketches]):
         )
 
     def part(self, question: Question, arrays: tuple[Array, ...]) -> Sketches:
-        """The one sketch of a site, or of a node for all sites below it."""
         require(len(arrays) == 4, f"a part must be a basis, values, a mean and two numbers, got {len(arrays)} arrays")
         rank = int(np.shape(arrays[0])[1]) if np.ndim(arrays[0]) == 2 else 0
         # The sender chooses the rank, so this bound also limits what the hub's merge costs.
@@ -262,7 +249,6 @@ class SlotSketches(SlotTask[Sketches]):
     # What a hub makes of the slots.
 
     def advance(self, state: SlotState, total: Sketches, mechanism: Mechanism, *, stretch: float = 1.0) -> SlotState:
-        """For a run in order: the next slot."""
         slot = state.following
         return replace(
             self.fold(state, slot, total, mechanism, parts=len(total), noise=0.0, group=""), following=slot + 1
@@ -289,7 +275,6 @@ class SlotSketches(SlotTask[Sketches]):
         return replace(state, value=merged, reference=reference, parts=before * state.parts + now * parts)
 
     def joined(self, states: Sequence[SlotState], factors: Sequence[float]) -> SlotState:
-        """Sketches are merged with one truncation."""
         pairs, newest = weighed(states, factors, self.forget)
         if not pairs:
             return self.start()
@@ -310,7 +295,6 @@ class _OpenSketch(OpenSlot):
         self._rows = self._waiting = 0
 
     def add(self, rows: Array) -> None:
-        """Keep the rows, and fold them into the sketch when there are enough."""
         task = self._task
         require(
             getattr(rows, "ndim", 0) == 2 and rows.shape[1] == task.dim,
@@ -330,7 +314,6 @@ class _OpenSketch(OpenSlot):
             self._fold()
 
     def close(self) -> ClosedSlot:
-        """The sketch of all rows."""
         self._fold()
         return ClosedSlot(self._sketch, self._task.dim, self._rows)
 

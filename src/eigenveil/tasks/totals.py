@@ -101,15 +101,12 @@ class Totals(SumTask[TotalsResult | None, TotalsResult]):
         object.__setattr__(self, "_factors", factors)
 
     def start(self) -> TotalsResult | None:
-        """Nothing is known yet."""
         return None
 
     def ask(self, state: TotalsResult | None) -> Question:
-        """For all of them at once."""
         return Question()
 
     def require_question(self, question: Question) -> None:
-        """The only step, without arrays."""
         require_step(question, steps=1, arrays=0)
 
     def private(self, question: Question, rows: Rows) -> Bounded:
@@ -130,7 +127,6 @@ class Totals(SumTask[TotalsResult | None, TotalsResult]):
         return Bounded(np.concatenate(parts), self.sensitivity(question))
 
     def shape(self, question: Question) -> tuple[int, ...]:
-        """As many numbers as were requested."""
         by_sum, by_count, by_trace, by_observed = self._factors
         return (
             (self.domain.dim if by_sum else 0) + bool(by_count) + bool(by_trace) + self._counts * bool(by_observed),
@@ -141,15 +137,12 @@ class Totals(SumTask[TotalsResult | None, TotalsResult]):
         return 1.0 if math.isfinite(self.domain.radius) else math.inf
 
     def label(self, question: Question) -> str:
-        """The given name."""
         return self.name
 
     def share(self, question: Question) -> float:
-        """The only round spends everything."""
         return 1.0
 
     def update(self, state: TotalsResult | None, released: Array) -> TotalsResult:
-        """The totals, back in their own units."""
         by_sum, by_count, by_trace, by_observed = self._factors
         rest = released
         total, observed = None, None
@@ -164,7 +157,6 @@ class Totals(SumTask[TotalsResult | None, TotalsResult]):
         return TotalsResult(sum=total, count=count, trace=trace, observed=observed)
 
     def result(self, state: TotalsResult | None) -> TotalsResult | None:
-        """The totals, after one round."""
         return state
 
     @property

@@ -126,7 +126,7 @@ class SlicedTracker(SketchTracker[SlicedState]):
         )
         noise_inflation = 1.0
         if terms.rates is not None:
-            total, total_noise = terms.rates.integer_sum(total), total_noise * terms.rates.sum_noise**2
+            total, total_noise = terms.rates.full_sum(total), total_noise * terms.rates.sum_noise**2
             # A slice of the rates at a time: all of them would be the matrix that does not fit.
             rates, noise_inflation = terms.rates, 1 / terms.rates.rarest
             parts = (part / rates.of_pairs(slice(at, at + part.shape[1])) for at, part in _placed(parts))

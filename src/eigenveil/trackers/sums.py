@@ -338,11 +338,11 @@ class Sums:
     def divided(self, rates: Rates) -> "Sums":
         """Released sums over all rows, from those of rows with gaps: free, and as if nothing had been missing from here on."""
         # Entries that are seldom seen are mostly noise, and count for less.
-        gram, noise_inflation = rates.integer_gram(self.gram, noise=math.sqrt(self.gram_noise))
+        gram, noise_inflation = rates.full_gram(self.gram, noise=math.sqrt(self.gram_noise))
         return replace(
             self,
             gram=gram,
-            total=rates.integer_sum(self.total),
+            total=rates.full_sum(self.total),
             gram_noise=self.gram_noise * noise_inflation**2,
             total_noise=self.total_noise * rates.sum_noise**2,
         )

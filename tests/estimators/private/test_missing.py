@@ -222,7 +222,7 @@ def test_rates_are_moved_towards_each_other_by_as_much_as_noise_spreads_them() -
 def test_dividing_does_nothing_where_nothing_is_missing() -> None:
     gram = np.diag([4.0, 2.0, 1.0]) * 1000
     rates = Rates.of(MissingPolicy.counted(3), np.full(3, 1000.0), people=1000.0, noise=0.0)
-    whole, noise_inflation = rates.integer_gram(gram, noise=5.0)
+    whole, noise_inflation = rates.full_gram(gram, noise=5.0)
     np.testing.assert_allclose(whole, gram)
     assert noise_inflation == pytest.approx(1.0)
 
@@ -239,7 +239,7 @@ def test_noise_alone_grows_by_no_more_than_is_said(low: float, high: float, dim:
     rates = Rates.of(MissingPolicy.counted(dim), 1e6 * rng.uniform(low, high, dim), people=1e6, noise=0.0)
     for _ in range(20 if dim < 100 else 2):
         gram = symmetric(dim, rng, 3.0)
-        whole, noise_inflation = rates.integer_gram(gram, noise=3.0)
+        whole, noise_inflation = rates.full_gram(gram, noise=3.0)
         tops.append((np.linalg.eigvalsh(whole)[-1], np.linalg.eigvalsh(gram)[-1]))
     found, alone = np.mean(tops, axis=0)
     assert alone * 0.999 <= found <= noise_inflation * alone
@@ -252,12 +252,12 @@ def test_what_is_lacking_comes_from_a_model_if_there_is_noise_and_is_divided_exa
     few = rng.standard_normal((30, 3)) @ np.diag([30.0, 20.0, 10.0])
     true, shares = few @ few.T, rng.uniform(0.3, 1.0, 30)
     rates = Rates.of(MissingPolicy.counted(30), 1e6 * shares, people=1e6, noise=0.0)
-    np.testing.assert_allclose(rates.integer_gram(true * rates.of_pairs(), noise=0.0)[0], true)
+    np.testing.assert_allclose(rates.full_gram(true * rates.of_pairs(), noise=0.0)[0], true)
     off = []
     for _ in range(10):
         gram = true * rates.of_pairs() + symmetric(30, rng, 60.0)
         exact = np.linalg.eigh(true)[1][:, -3:]
-        filled, divided = rates.integer_gram(gram, noise=60.0)[0], gram / rates.of_pairs()
+        filled, divided = rates.full_gram(gram, noise=60.0)[0], gram / rates.of_pairs()
         off.append([sines(np.linalg.eigh(one)[1][:, -3:], exact)[0] for one in (filled, divided, gram)])
     by_model, by_division, by_nothing = np.mean(off, axis=0)
     assert by_model < 0.9 * min(by_division, by_nothing)

@@ -29,7 +29,7 @@ from eigenveil.protocols.star.rounds import Layout, Sampling, Terms, star, tree
 from eigenveil.protocols.star.site import Member
 from eigenveil.tasks.base import Components, Task
 from eigenveil.tasks.fit.bounds import RowBounds
-from eigenveil.tasks.fit.gaps import split_budget
+from eigenveil.tasks.fit.gaps import Split, split_budget
 from eigenveil.tasks.fit.search import CenterSearch
 from eigenveil.tasks.fit.task import Fit
 from eigenveil.tasks.totals import Totals
@@ -91,7 +91,11 @@ TASKS: dict[str, Callable[[], AnyTask]] = {
     "dr-svd": lambda: RandomisedSvd(domain=DOMAIN, neighbours=NEAR, begin=begin(), rank=RANK),
     "totals": lambda: Totals(domain=DOMAIN, neighbours=NEAR, sum_weight=1.0, count_weight=1.0, trace_weight=1.0),
     "mean": lambda: CenterSearch(
-        bounds=bounds(), neighbours=NEAR, shares=(0.1, 0.1), count_share=0.05, people=None, multiplier=0.0
+        bounds=bounds(),
+        neighbours=NEAR,
+        split=Split(mean=(0.1, 0.1), count=0.05, extra=0.0),
+        people=None,
+        multiplier=0.0,
     ),
     "study, its mean": lambda: study("private"),
     "study, no center": lambda: study(None),

@@ -484,9 +484,7 @@ class _Search:
             error = observed_noise(gaps, multiplier=release.multiplier, share=observed_share * share)
             search = replace(self, rates=Rates.of(gaps, totals.observed, people=people, noise=error))
         rates = search.rates
-        total, noise_inflation = (
-            (totals.sum, 1.0) if rates is None else (rates.integer_sum(totals.sum), rates.sum_noise)
-        )
+        total, noise_inflation = (totals.sum, 1.0) if rates is None else (rates.full_sum(totals.sum), rates.sum_noise)
         entry = mechanism.scale(
             bounds.around_start(start).sum_sensitivity(release.neighbours), share=(1 - observed_share) * share
         )

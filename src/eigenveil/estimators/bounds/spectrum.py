@@ -380,11 +380,9 @@ def _center(release: SmallRelease, bounds: RowBounds, where: Any) -> tuple[Cente
     search = CenterSearch(
         bounds=bounds,
         neighbours=release.neighbours,
-        shares=split.mean,
-        count_share=split.count,
+        split=split,
         people=people,
         multiplier=multiplier,
-        observed_share=observed_share,
     )
     result = run_pooled(search, release.rows, release.mechanism())
     # The number of people that came with the mean is rough. It is released again, more precisely.

@@ -27,7 +27,7 @@ from eigenveil.privacy.guarantee import Guarantee
 from eigenveil.protocols.party import run_pooled
 from eigenveil.tasks.fit.bounds import Outliers, RowBounds
 from eigenveil.tasks.fit.gaps import PartialBudget, Rates
-from eigenveil.tasks.fit.search import BoundSearch, Center, CenterSearch
+from eigenveil.tasks.fit.search import BoundSearch, Center, CenterSearch, Search
 from eigenveil.tasks.fit.units import ScaleSearch, deviations
 from eigenveil.tasks.levels import Change
 from eigenveil.tasks.totals import Totals
@@ -456,34 +456,22 @@ def search(
     )
     # The number of rows is public in a stream, so no budget goes to a count, unless incomplete rows are left out.
     people = None if drops else count
-    task: CenterSearch | BoundSearch | ScaleSearch
+    common: dict[str, Any] = {"bounds": bounds, "neighbours": terms.neighbours, "split": split, "people": people}
+    common["multiplier"] = multiplier
+    task: Search
     if bounds.finds_scale:
-        task = ScaleSearch(
-            bounds=bounds, neighbours=terms.neighbours, split=split, people=people, multiplier=multiplier
-        )
+        task = ScaleSearch(**common)
     elif bounds.finds_bound:
         task = BoundSearch(
-            bounds=bounds,
-            neighbours=terms.neighbours,
+            **common,
             center="private" if terms.center else None,
-            split=split,
-            people=people,
-            multiplier=multiplier,
             rank=terms.rank,
             entry=math.sqrt(0.5),
             crowd=_crowd(count, terms),
             pause=_PAUSE if waits else None,
         )
     else:
-        task = CenterSearch(
-            bounds=bounds,
-            neighbours=terms.neighbours,
-            shares=split.mean,
-            count_share=split.count,
-            people=people,
-            multiplier=multiplier,
-            observed_share=split.observed,
-        )
+        task = CenterSearch(**common)
     center = Center(center=None, people=None, steps=0)
     if terms.center or bounds.finds_bound:
         earlier = None if begun is None else _of_more(begun, count / terms.plan.first_block)

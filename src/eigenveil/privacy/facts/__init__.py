@@ -60,39 +60,28 @@ __all__ = [
 
 # Beyond these, a guarantee comes with a plain word.
 _LARGE_EPSILON: Final = 20.0
-
 _LARGE_DELTA: Final = 1e-3
-
 # What was released, by name.
 COMPONENTS: Final = ("components", "mean", "spectrum", "explained variance and its ratio")
-
 # Released too by a fit that finds the norm to clip at.
 FOUND_BOUND: Final = ("the bound on rows", "quantiles of their norms")
-
 # And by one that finds the units of columns.
 FOUND_UNITS: Final = ("the units of the columns",)
-
 # And by one whose table may have missing entries, by the rule for them.
 FOUND_GAPS: Final = {
     "counts": ("the share of people who have each column",),
     "groups": ("the share of people who have each pair of groups of columns",),
     "drop": ("the number of people with complete rows",),
 }
-
 EIGENVALUES: Final = ("eigenvalues", "their sum")
-
 # What a release of eigenvalues takes on trust. The sensitivity allows for this error, which is tested and not proved.
 ON_LAPACK: Final = (
     "this computer's linear algebra library (LAPACK) is accurate: each eigenvalue is off by at most 8 x columns x 2^-53 times "
     "the norm of its matrix. Our tests check this, but nobody has proved it for every version"
 )
-
 ROW_TAILS: Final = ("how many people have a row of norm above each of many public values",)
-
 COLUMN_TAILS: Final = ("how many people have an entry beyond each of many public values, in each column",)
-
 EVERY_ROW: Final = ("every row, with noise", "components", "spectrum", "the number of rows of each peer")
-
 # Why there is no guarantee, where none was asked for.
 NO_PRIVACY: Final = {
     "fit": "exact PCA was asked for",

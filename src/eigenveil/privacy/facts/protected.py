@@ -1,6 +1,9 @@
 """Who is protected (`Person`, `User`) and what is known of the rows.
 
-Rows are those of a table (`TableRows`), a stream (`StreamRows`), streams at many sites (`SlottedRows`), or `UserHistories`.
+Rows are those of a table (`TableRows`), a stream (`StreamRows`), streams at many sites (`SlottedRows`), or `UserHistories`. Their
+`assumptions` are what is assumed of the rows and public about them, and `clipping` says how rows were clipped. Of a `Person` or
+`User`, the `unit` says who is protected, `plural` is several of them, and `secret` is what an attacker does not know. `relation`
+is how two neighbouring tables differ, and `assumptions` say how many rows one may have, and where.
 """
 
 from collections.abc import Iterator, Sequence
@@ -91,7 +94,6 @@ class Person:
 
     @property
     def unit(self) -> str:
-        """Who is protected."""
         if self.source == "stream" and self.grouped:
             blocks = "one block" if self.max_parts == 1 else f"{self.max_parts} blocks"
             counts = f"of which the first in a block counts, in at most {blocks}"
@@ -115,22 +117,18 @@ class Person:
 
     @property
     def plural(self) -> str:
-        """Several of them."""
         return "people"
 
     @property
     def secret(self) -> str:
-        """What an attacker does not know."""
         return "one person's rows"
 
     def relation(self, neighbours: Neighbours) -> str:
-        """What two neighbouring tables have in common, and what not."""
         what = "rows" if self._one_row else "people"
         public = f"Both have the same number of {what}, which is public"
         return f"{self.tables(neighbours)}. {public if neighbours.count_is_public else f'The number of {what} is protected too'}"
 
     def tables(self, neighbours: Neighbours) -> str:
-        """How two neighbouring tables differ."""
         if self._one_row:
             return _ROWS[neighbours]
         # Without identifiers, "all rows of a person" would promise more than is kept.
@@ -145,7 +143,6 @@ class Person:
         return not self.grouped and self.max_parts == 1
 
     def assumptions(self) -> Iterator[str]:
-        """How many rows one person may have, and where."""
         if self.source == "stream" and self.grouped:
             # Further rows are left out, so that nothing need be assumed of them. Who is left out follows from the identifiers.
             yield "which rows of the stream are of the same person is public. It is the same in neighbouring streams"
@@ -178,32 +175,26 @@ class User:
     interaction: bool = False
 
     def protected(self, neighbours: Neighbours) -> PrivacyUnit:
-        """The kind of this guarantee: a user is a person, whose rows are their history."""
         return PrivacyUnit.of(neighbours, grouped=True)
 
     @property
     def unit(self) -> str:
-        """Who or what is protected."""
         if self.interaction:
             return "each single interaction of a user with an item (not a user's whole history)"
         return "each user, with their whole history"
 
     @property
     def plural(self) -> str:
-        """Several of them."""
         return "users"
 
     @property
     def secret(self) -> str:
-        """What an attacker does not know."""
         return "one interaction of a user" if self.interaction else "one user's history"
 
     def relation(self, neighbours: Neighbours) -> str:
-        """What two neighbouring tables have in common, and what not."""
         return _USERS[neighbours]
 
     def assumptions(self) -> Iterator[str]:
-        """How many rows one user may have, and where."""
         yield "each user is one row" + ("" if self.interaction else ", at one site")
 
 
@@ -227,7 +218,6 @@ class TableRows:
     gaps: str | None = None
 
     def assumptions(self) -> Iterator[str]:
-        """What is assumed of the rows, and public about them."""
         if self.trace is not None:
             yield (
                 "to a matrix that a site gave in place of rows, each person adds a positive semi-definite matrix of trace at "
@@ -244,7 +234,6 @@ class TableRows:
             yield f"if given, {_listed(self.explicit)} are public"
 
     def clipping(self) -> str:
-        """How rows were clipped."""
         if self.norm is None:
             return ""
         own = f". {_FOUND}" if self.finds_norm else f", in units of the columns. {_UNITS}" if self.units else ""
@@ -276,7 +265,6 @@ class StreamRows:
     gaps: str | None = None
 
     def assumptions(self) -> Iterator[str]:
-        """What is assumed of the rows, and public about them."""
         # The ledger's proof for slots needs this. If the number of rows were private, one row less would move every
         # later boundary.
         yield (
@@ -301,7 +289,6 @@ class StreamRows:
             yield f"nobody is in two of the {self.merged} streams that were merged"
 
     def clipping(self) -> str:
-        """How rows were clipped."""
         own = ". Each merged stream clipped rows to its own bound and had its own blocks" if self.merged > 1 else ""
         if self.norm is None and self.columns:
             return f"entries will be clipped to the column bounds, and rows around {self.around} to the norm that follows{own}"
@@ -331,7 +318,6 @@ class SlottedRows:
     delay: float | None = None
 
     def assumptions(self) -> Iterator[str]:
-        """What is assumed of the rows, and public about them."""
         # The ledger's proof for slots needs boundaries that no person moves.
         each = (
             "given by the clock"
@@ -366,7 +352,6 @@ class SlottedRows:
             yield f"the {_listed(self.explicit)} {'is' if len(self.explicit) == 1 else 'are'} public"
 
     def clipping(self) -> str:
-        """How rows were clipped."""
         return _clipped(self.norm, self.around)
 
 
@@ -386,7 +371,6 @@ class UserHistories:
     degrees_given: bool = False
 
     def assumptions(self) -> Iterator[str]:
-        """What is assumed of the histories, and public about them."""
         used = " and which of them are used" if self.listed else ""
         yield f"which items exist{used} is public, and so is the fact that every entry is zero or one"
         if self.counted:
@@ -401,12 +385,10 @@ class UserHistories:
             yield f"the least number of items, {self.min_degree}, was chosen without looking at these histories"
 
     def clipping(self) -> str:
-        """How histories were scaled down."""
         fewer = f", or of {self.min_degree} if it has fewer" if self.min_degree > 1 else ""
         return f"each history was divided by the square root of its number of items{fewer}"
 
     def caveats(self) -> Iterator[str]:
-        """What the guarantee does not cover."""
         yield _JOINT
 
 

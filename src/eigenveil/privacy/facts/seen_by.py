@@ -68,25 +68,21 @@ class OneHolder(SeenBy):
     releases: Literal["a fit", "a fit in rounds", "less"] = "a fit"
 
     def against(self, protects: Person | User) -> str:
-        """Who the guarantee holds against, and who sees more."""
         if isinstance(protects, User):
             others = ", including all other users together"
             return f"{_anyone(protects, others)}. The analyst who ran this program saw the histories themselves"
         return f"{_anyone(protects)}. The analyst who ran this program saw the rows themselves"
 
     def calibration(self) -> str:
-        """How noise is calibrated, and what the budget was fixed for."""
         if self.releases == "a fit in rounds":
             return _IN_ROUNDS
         return f"{_EXACT}. {_FIXED} the {'fit' if self.releases == 'a fit' else 'first release'}"
 
     @property
     def released(self) -> tuple[str, ...]:
-        """What is covered besides the result."""
         return ("the transcript",) if self.releases == "a fit in rounds" else ()
 
     def alone(self, protects: Person | User) -> str:
-        """That other releases about the same people add to the cost."""
         if self.releases == "a fit in rounds":
             return SeenBy.alone(self, protects)
         if self.releases == "less":
@@ -110,7 +106,6 @@ class HubAndSites(SeenBy):
 
     @property
     def released(self) -> tuple[str, ...]:
-        """What is covered besides the result."""
         if self.at_sites is None:
             return ("the transcript",)
         leaves = "every number that leaves a site"
@@ -125,7 +120,6 @@ class HubAndSites(SeenBy):
         return "the hub and the inner nodes of the tree" if self.tree else "the hub"
 
     def against(self, protects: Person | User) -> str:
-        """Who the guarantee holds against, and who sees more."""
         middle, see = self._middle, "see" if self.tree else "sees"
         if self.at_sites is None:
             raw = f"T{middle[1:]} {see} the raw parts of each site (sums without noise) and must be trusted"
@@ -142,7 +136,6 @@ class HubAndSites(SeenBy):
         )
 
     def assumptions(self) -> Iterator[str]:
-        """What is assumed of parties, channels and keys."""
         yield _SITES
         readers = f"{self._middle} {'read' if self.tree else 'reads'}"
         if self.at_sites is None:
@@ -153,7 +146,6 @@ class HubAndSites(SeenBy):
             yield "which sites are drawn for a round is public. The guarantee does not rely on the draw"
 
     def calibration(self) -> str:
-        """How noise is calibrated, and what the budget was fixed for."""
         return _IN_ROUNDS
 
 
@@ -175,11 +167,9 @@ class MaskedSites(SeenBy):
 
     @property
     def released(self) -> tuple[str, ...]:
-        """What is covered besides the result."""
         return ("the transcript", "the sum over the survivors of each round")
 
     def against(self, protects: Person | User) -> str:
-        """Who the guarantee holds against, and who sees more."""
         some = "one other site that tells" if self.colluders == 1 else f"up to {self.colluders} other sites that tell"
         over = "one site that does" if self.honest == 1 else f"{self.honest} sites that do"
         return (
@@ -189,7 +179,6 @@ class MaskedSites(SeenBy):
         )
 
     def _fewer(self) -> str:
-        """Why fewer sites are counted on than must be in a sum."""
         lost = self.survivors - self.colluders - self.honest
         few = "one colluder" if self.colluders == 1 else f"{_in_words(self.colluders)} colluders"
         return (
@@ -199,7 +188,6 @@ class MaskedSites(SeenBy):
         )
 
     def assumptions(self) -> Iterator[str]:
-        """What is assumed of parties, channels and keys."""
         yield _SITES
         single = "one of the sites tells the hub what it knows"
         few = single if self.colluders == 1 else f"{self.colluders} of the sites tell the hub what they know"
@@ -209,7 +197,6 @@ class MaskedSites(SeenBy):
         yield _unbroken("P-256, Ed25519, SHA-256, HKDF, AES-256 and ChaCha20-Poly1305")
 
     def calibration(self) -> str:
-        """How noise is calibrated, and what the budget was fixed for."""
         text = (
             f"{_IN_ROUNDS}. Sites add shares of whole-number noise. Their sum is rounded Gaussian noise "
             "(docs/integer-noise.md)"
@@ -223,7 +210,6 @@ class MaskedSites(SeenBy):
         )
 
     def caveats(self) -> Iterator[str]:
-        """What the guarantee does not cover."""
         if not self.apart:
             yield (
                 "all parties ran in one process here, which has every key. To keep sites apart from each other, run them over a "
@@ -247,19 +233,15 @@ class SlotBySlot(SeenBy):
 
     @property
     def released(self) -> tuple[str, ...]:
-        """What is covered besides the result."""
         return ("the rank", *self.inner.released, "all of them again after every slot")
 
     def against(self, protects: Person | User) -> str:
-        """Who the guarantee holds against, and who sees more."""
         return self.inner.against(protects)
 
     def assumptions(self) -> Iterator[str]:
-        """What is assumed of parties, channels and keys."""
         return self.inner.assumptions()
 
     def calibration(self) -> str:
-        """How noise is calibrated, and what the budget was fixed for."""
         many = (
             "one slot, whose cost is all that counts"
             if self.max_slots == 1
@@ -271,11 +253,9 @@ class SlotBySlot(SeenBy):
         )
 
     def alone(self, protects: Person | User) -> str:
-        """That other releases about the same people add to the cost."""
         return f"this guarantee is for this study alone. Another study or fit with the same {protects.plural} adds to the cost"
 
     def caveats(self) -> Iterator[str]:
-        """What the guarantee does not cover."""
         return self.inner.caveats()
 
 
@@ -301,11 +281,9 @@ class PeersAlone(SeenBy):
 
     @property
     def released(self) -> tuple[str, ...]:
-        """What is covered besides the result."""
         return ("the transcript", "every number that leaves a peer")
 
     def against(self, protects: Person | User) -> str:
-        """Who the guarantee holds against, and who sees more."""
         sees, own = "the released numbers and all messages between peers", _only_own("peer", protects)
         if self.colluders is None:
             return f"{_anyone(protects, ', including all other peers together', sees=sees)}. {own}"
@@ -315,7 +293,6 @@ class PeersAlone(SeenBy):
         return f"{_anyone(protects, sees=sees)}. {side}. {fewer}. {own}"
 
     def assumptions(self) -> Iterator[str]:
-        """What is assumed of parties, channels and keys."""
         yield "which peers take part, who talks to whom, and which peers were counted in each round is public"
         yield self._who_counted()
         # Without colluders to count, every peer protects itself and needs no keys.
@@ -330,7 +307,6 @@ class PeersAlone(SeenBy):
             yield _unbroken("P-256, Ed25519, SHA-256, HKDF and AES-256")
 
     def calibration(self) -> str:
-        """How noise is calibrated, and what the budget was fixed for."""
         text = _IN_ROUNDS
         if self.restarts:
             text += f" and for {'one restarted round' if self.restarts == 1 else f'{self.restarts} restarted rounds'}"
@@ -346,7 +322,6 @@ class PeersAlone(SeenBy):
         )
 
     def caveats(self) -> Iterator[str]:
-        """What the guarantee does not cover."""
         if not self.apart:
             yield "all peers ran in one process here. To keep peers apart from each other, run them over a network"
 
@@ -371,23 +346,19 @@ class OneDevice(SeenBy):
 
     @property
     def released(self) -> tuple[str, ...]:
-        """What is covered besides the result."""
         return ("the rank", f"all of them again {self.anew}") if self.anew else ("the rank",)
 
     def against(self, protects: Person | User) -> str:
-        """Who the guarantee holds against, and who sees more."""
         everything = _anyone(protects, sees="everything that was ever released")
         return f"{everything}. The device that follows the stream sees the rows, and its unreleased state is raw data"
 
     def calibration(self) -> str:
-        """How noise is calibrated, and what the budget was fixed for."""
         return (
             f"{_EXACT}. {_FIXED} the stream began. Slots of the stream are disjoint, so only the costs of those that "
             f"one person can be in add up. How it is released: {self.reason}"
         )
 
     def alone(self, protects: Person | User) -> str:
-        """That other releases about the same people add to the cost."""
         more = f"Another stream or fit with the same {protects.plural} adds to the cost. {_SHARED}"
         return f"this guarantee is for this stream alone. {more}"
 
@@ -398,16 +369,13 @@ class NoisyRows(SeenBy):
     """Each peer publishes every row of its own, with noise."""
 
     def against(self, protects: Person | User) -> str:
-        """Who the guarantee holds against, and who sees more."""
         rows = _anyone(protects, ", including the other peers", sees="every noisy row")
         return f"{rows}. {_only_own('peer', protects)}"
 
     def calibration(self) -> str:
-        """How noise is calibrated, and what the budget was fixed for."""
         return "exact Gaussian mechanism (Balle and Wang 2018)"
 
     def alone(self, protects: Person | User) -> str:
-        """That other releases about the same people add to the cost."""
         return f"this guarantee is for this release alone. Another release about the same {protects.plural} adds to the cost"
 
 

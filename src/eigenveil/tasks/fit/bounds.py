@@ -35,27 +35,25 @@ _NAMES: Final = (*(name for name in declared(Bounds) if name != "center"), *decl
 class RowBounds:
     """Public bounds on rows of `dim` columns: a ball, a box, or both; where the mean is searched for; and units.
 
-    `low`, `high`, `origin` and `scale` are (d,), in the units of the columns. `row_bound` and `mean_bound` are norms after
-    division by `scale`. With infinite bounds, or with `claimed` false, no privacy is claimed. With `finds_bound`, the row bound
-    is to be found privately, and `found` puts it in. With `finds_scale`, the scale is, and `in_units` puts it in. If rows are
-    `sparse`, their bound must not be small compared with their center. A search clips at this `quantile` of the norms it finds,
-    or at None where the best answer is to be expected. With `gaps`, entries may be missing.
+    `low`, `high`, `origin` and `scale` are (d,), in the units of the columns. With infinite bounds no privacy is claimed.
     """
 
     dim: int
-    row_bound: float
+    row_bound: float  # A norm after division by `scale`, and so is the next.
     mean_bound: float
-    search: bool
+    search: bool  # The mean may lie outside the first ball.
     origin: Array | None
     scale: Array | None
     low: Array | None
     high: Array | None
-    claimed: bool = True
-    finds_bound: bool = False
-    finds_scale: bool = False
-    sparse: bool = False
-    quantile: float | None = None
-    gaps: MissingPolicy | None = None
+    claimed: bool = True  # Whether privacy is.
+    finds_bound: bool = False  # The row bound is to be found privately; `found` puts it in.
+    finds_scale: bool = False  # The scale is; `in_units` puts it in.
+    sparse: bool = False  # The bound of such rows must not be small compared with their center.
+    quantile: float | None = (
+        None  # Of the norms, at which a search clips. None: where the best answer is to be expected.
+    )
+    gaps: MissingPolicy | None = None  # Which entries may be missing.
 
     @classmethod
     def of(
@@ -108,7 +106,9 @@ class RowBounds:
             )
         unknown = isinstance(scale, str)
         if unknown:
-            _require_findable_units(column_bounds=column_bounds, mean_bound=mean_bound)
+            for name, value in (("column_bounds", column_bounds), ("mean_bound", mean_bound)):
+                text = f"{{{name}}} must be left out with {{scale=private}}, which finds where columns lie"
+                require_param(value is None, text)
             # In units of its own spread each column adds about one to the squared norm, so sqrt(d) needs no search. Without
             # privacy nothing is clipped that the caller did not ask for.
             usual = math.sqrt(dim) if private else None
@@ -171,16 +171,7 @@ class RowBounds:
 
     def around_start(self, start: Array | None) -> Domain:
         """The domain that clips rows for the mean: the box, then the ball of `mean_bound` around `start`."""
-        return Domain(
-            dim=self.dim,
-            radius=self.mean_bound,
-            center=start,
-            scale=self.scale,
-            low=self.low,
-            high=self.high,
-            claimed=self.claimed,
-            gaps=self.gaps,
-        )
+        return self._domain(start, self.mean_bound)
 
     def around(self, center: Array | None) -> Domain:
         """The domain that clips rows for products: the box, then the smallest ball around `center` that the bounds allow.
@@ -193,6 +184,9 @@ class RowBounds:
             corner = np.maximum(np.abs(self.high - middle), np.abs(self.low - middle))
             # A little larger, so that rounding does not clip a row that lies in the corner itself.
             radius = min(radius, max(_norm(corner, self.scale), SHORTEST) * (1 + 1e-12))
+        return self._domain(center, radius)
+
+    def _domain(self, center: Array | None, radius: float) -> Domain:
         return Domain(
             dim=self.dim,
             radius=radius,
@@ -255,13 +249,6 @@ class RowBounds:
         return center, far
 
 
-def _require_findable_units(*, column_bounds: Any, mean_bound: Any) -> None:
-    for name, value in (("column_bounds", column_bounds), ("mean_bound", mean_bound)):
-        require_param(
-            value is None, f"{{{name}}} must be left out with {{scale=private}}, which finds where columns lie"
-        )
-
-
 def _require_near(start: Array | None, units: Array | None, reach: float, *, steps: int, radius: float) -> None:
     origin = 0.0 if start is None else _norm(start, units)
     require_param(
@@ -285,31 +272,25 @@ def _norm(vector: Array, units: Array | None) -> float:
 
 
 def _positive(name: str, value: Any) -> float:
-    number = _number(name, value)
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise ParameterError(f"{{{name}}} must be a number, got {{@value}}", value=value) from None
+    # NaN fails every comparison, so the next check would say that it is not positive.
+    require_param(not math.isnan(number), f"{{{name}}} must not be NaN")
     require_param(number > 0, f"{{{name}}} must be positive, got {{@value}}", value=value)
     limits = f"between {SHORTEST:g} and {LONGEST:g}"
     require_param(SHORTEST <= number <= LONGEST, f"{{{name}}} must lie {limits}, got {{@value}}", value=value)
     return number
 
 
-def _number(name: str, value: Any) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise ParameterError(f"{{{name}}} must be a number, got {{@value}}", value=value) from None
-    # NaN fails every comparison, so later checks would say that it is not positive, which helps nobody.
-    require_param(not math.isnan(number), f"{{{name}}} must not be NaN")
-    return number
-
-
 def _vector(name: str, value: Any, dim: int, which: str = "") -> Array:
+    wanted = f"{{{name}}}{which} must be a number or {dim} numbers"
     try:
         array = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
-        kind = type(value).__name__
-        raise ParameterError(f"{{{name}}}{which} must be a number or {dim} numbers, got {kind}") from None
-    good = array.shape in {(), (dim,)}
-    require_param(good, f"{{{name}}}{which} must be a number or {dim} numbers, got shape {array.shape}")
+        raise ParameterError(f"{wanted}, got {type(value).__name__}") from None
+    require_param(array.shape in {(), (dim,)}, f"{wanted}, got shape {array.shape}")
     require_param(bool(np.isfinite(array).all()), f"{{{name}}}{which} must be finite")
     # A copy: bounds must not change when the caller's array does.
     return np.array(np.broadcast_to(array, (dim,)))
@@ -345,15 +326,11 @@ def _box(value: Any, dim: int) -> tuple[Array, Array]:
 
 # Rows are looked for from so many times the longest norm that stands out.
 _FAR: Final = 2.0
-
 # The share of people that may lie there is a bound at this many deviations: it is too small once in 20 releases.
 SURE: Final = 1.645
-
 # Windows of so many cells, which are 4.4% wide, and numbers of rows up to this share of the people.
 _WINDOWS: Final = (1, 4, 16, 64)
-
 _LARGEST_SHARE, _NUMBERS = 0.1, 13
-
 # Released numbers are kept to so many digits, so that the arithmetic of a machine does not show.
 _DIGITS: Final = 4
 

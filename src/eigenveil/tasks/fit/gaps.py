@@ -34,14 +34,11 @@ __all__ = [
 
 # With noise, a column is divided by no less than this: hardly anything is known of one that is rarer.
 LEAST_RATE: Final = 0.02
-
 # The penalty on the model's eigenvalues, over the largest that noise alone has. Chosen on 13 tables, eight of them synthetic,
 # that are not in the benchmark: from 0.2 to 0.3 they gain the same (docs/decisions/0029).
 _PENALTY: Final = 0.25
-
 # Steps of the model. After 15 it changes no more than chance does.
 _STEPS: Final = 15
-
 # In larger matrices there are no such steps: their eigenvectors would take longer than the fit itself.
 _MOST_COLUMNS: Final = 400
 
@@ -68,9 +65,9 @@ def gaps_of(params: Any, dim: int, *, names: Sequence[str] | None, sparse: bool)
     if rule == "drop":
         return MissingPolicy.dropped(dim)
     if rule == "fill":
-        bound_usage = params.missing_fill
-        require_param(bound_usage is not None, "{missing=fill} needs {missing_fill}: a public value for each column")
-        values = np.asarray(bound_usage, dtype=np.float64)
+        fill = params.missing_fill
+        require_param(fill is not None, "{missing=fill} needs {missing_fill}: a public value for each column")
+        values = np.asarray(fill, dtype=np.float64)
         require_param(
             values.shape in {(), (dim,)},
             f"{{missing_fill}} must be a number or {dim} numbers, got shape {values.shape}",
@@ -185,7 +182,7 @@ class Rates:
             return float(self.joint.min())
         return float(np.sort(self.columns)[:2].prod()) if len(self.columns) > 1 else float(self.columns[0])
 
-    def integer_sum(self, total: Array) -> Array:
+    def full_sum(self, total: Array) -> Array:
         """The sum over all rows, (d,), from that of rows with gaps."""
         return total / self.columns
 
@@ -194,7 +191,7 @@ class Rates:
         """How much larger the norm of the noise on the sum becomes by the division."""
         return math.sqrt(float(np.mean(self.columns**-2.0)))
 
-    def integer_gram(self, gram: Array, *, noise: float) -> tuple[Array, float]:
+    def full_gram(self, gram: Array, *, noise: float) -> tuple[Array, float]:
         """The Gram matrix of all rows, (d, d), from that of rows with gaps; and how much larger its noise becomes.
 
         Entry G_ij = p_ij A_ij + noise lacks what the rows without both columns would have added, (1 - p_ij) A_ij. Without noise
@@ -269,25 +266,18 @@ def _towards(prior: Array, observed: Array, *, error: float) -> Array:
 
 # The mean needs little: an error e in it adds n e e^T to the Gram matrix, far less than the noise there.
 _MEAN_SHARE: Final = 0.1
-
 # Reserved for up to three steps. What the search does not use goes to the components (docs/decisions/0005).
 _SEARCH_SHARES: Final = (0.06, 0.08, 0.08)
-
 _COUNT_SHARE: Final = 0.01
-
 # Norms around the origin, the mean, norms around it, the mean inside the bound; and the last two up to five times more while the
 # mean is poor (docs/decisions/0026-private-bounds.md). The first four take 10%, and anything from 6% to 15% does the same.
 _BOUND_SHARES: Final = (0.015, 0.03, *(0.02, 0.035) * 6)
-
 # Entries of columns in four rounds, of which the last gives the units, and the mean in these units. With .02 for the first two,
 # noise passed for half of the people now and then where these are just enough.
 _UNIT_SHARES: Final = (0.035, 0.03, 0.03, 0.14, 0.035)
-
 # With a given center, norms around it are all there is to search for.
 _NORMS_SHARE: Final = 0.03
-
 _TRACE_SHARE: Final = 0.01
-
 # Where entries may be missing: how many people have each. Among 500 people 2% left rates rough, and 10% cost too much
 # where nothing is missing (benchmarks/missing.py).
 _OBSERVED_SHARE: Final = 0.04
@@ -296,29 +286,23 @@ _OBSERVED_SHARE: Final = 0.04
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """Shares of mu^2: `mean` for each step of the search for mean and bound, `count` with one of them, `extra` for later totals.
+    """Shares of mu^2. The components get what the steps of the search leave unspent."""
 
-    The number of people is released with step `counted_at`. Where entries may be missing, `observed` is for the counts of those
-    that are there, with step `observed_at`, and `observed_later` is that part of `extra`. The components get what the steps leave
-    unspent.
-    """
-
-    mean: tuple[float, ...]
-    count: float
-    extra: float
+    mean: tuple[float, ...]  # For each step of the search for mean and bound.
+    count: float  # For the number of people, which is released with step `counted_at`.
+    extra: float  # For later totals.
     counted_at: int = 0
-    observed: float = 0.0
+    observed: float = 0.0  # For the counts of entries, where some may be missing, with step `observed_at`.
     observed_at: int = 0
-    observed_later: float = 0.0
+    observed_later: float = 0.0  # The part of `extra` for such counts.
 
     def main(self, steps: int) -> float:
         """What the components get after this many steps."""
-        beside = (self.count if steps > self.counted_at else 0.0) + (self.observed if steps > self.observed_at else 0.0)
-        return 1.0 - sum(self.mean[:steps]) - beside - self.extra
+        counts = (self.count if steps > self.counted_at else 0.0) + (self.observed if steps > self.observed_at else 0.0)
+        return 1.0 - sum(self.mean[:steps]) - counts - self.extra
 
     @property
     def for_observed(self) -> float:
-        """What the counts of entries that are there get, whenever they are released."""
         return self.observed + self.observed_later
 
     @property
@@ -327,9 +311,9 @@ class Split:
         return min(len(self.mean), max(2, self.counted_at + 1))
 
     def step(self, step: int) -> float:
-        """What one step of the search spends, with the count if that is released beside it."""
-        beside = (self.count if step == self.counted_at else 0.0) + (self.observed if step == self.observed_at else 0.0)
-        return self.mean[step] + beside
+        """What one step of the search spends, with the counts that are released with it."""
+        counts = (self.count if step == self.counted_at else 0.0) + (self.observed if step == self.observed_at else 0.0)
+        return self.mean[step] + counts
 
 
 @final
@@ -429,15 +413,12 @@ class PartialBudget(Mechanism):
         require(0 < self.fraction <= 1, f"fraction must lie in (0, 1], got {self.fraction}")
 
     def release(self, private: Bounded, *, label: str, share: float = 1.0, slot: Slot | None = None) -> Array:
-        """Released through the whole mechanism, for a smaller share."""
         return self.whole.release(private, label=label, share=share * self.fraction, slot=slot)
 
     def charged(
         self, sensitivity: float, size: int, *, label: str, share: float = 1.0, slot: Slot | None = None
     ) -> "Calibrated | None":
-        """Charged to the whole mechanism, for a smaller share."""
         return self.whole.charged(sensitivity, size, label=label, share=share * self.fraction, slot=slot)
 
     def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
-        """The scale of the whole mechanism, for a smaller share."""
         return self.whole.scale(sensitivity, share=share * self.fraction)

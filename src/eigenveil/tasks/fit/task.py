@@ -12,7 +12,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, Self, TypeVar, assert_never, final
+from typing import Any, Final, Literal, NamedTuple, Self, TypeVar, assert_never, final
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from eigenveil.linalg.subspace import tie_at
 from eigenveil.tasks.base import Components, Question, SumTask, Task, require_array
 from eigenveil.tasks.fit.bounds import Outliers, RowBounds
 from eigenveil.tasks.fit.gaps import Extent, PartialBudget, Rates, Split
-from eigenveil.tasks.fit.search import NORMS, BoundSearch, Center, CenterSearch
+from eigenveil.tasks.fit.search import NORMS, BoundSearch, Center, CenterSearch, Search
 from eigenveil.tasks.fit.units import ENTRIES, ExactUnits, ScaleSearch, are_flat, renormalised
 from eigenveil.tasks.levels import BEYOND
 from eigenveil.tasks.totals import Totals
@@ -35,8 +35,6 @@ __all__ = ["Fit", "FitResult", "FitState", "FitTask", "ProtocolNoise", "counted_
 
 Stage = Literal["mean", "bound", "units", "components", "totals", "done"]
 AnyTask = Task[Any, Any, Any]
-# How a question says that there is no center: an array without coordinates.
-_NOWHERE: Final = np.empty(0)
 # The number of components that a bound is chosen for where the rank is read off the spectrum.
 _RANK: Final = 32
 State = TypeVar("State")
@@ -82,34 +80,25 @@ def counted_at_once(dim: int, *, find: bool, units: bool) -> int:
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class FitResult:
-    """What a fit released: directions, total sum of squares, number of people, the center and the steps it took to find it.
+    """Everything that a fit released, with what else is known of it."""
 
-    If `tied`, eigenvalues tie at the rank. If `has_converged`, more rounds would change little. Rows were clipped by `domain`.
-    The size of the noise on a Gram matrix there, for everything the components may spend, is `scale`. Where norms were released,
-    about `clipped` of the people have rows beyond the bound, and `norms` and `outliers` are as in `Center`. If variances were
-    made one after the release, `factors`, (d,), are the units of the directions over those of the domain. Then `energy` is the
-    total sum of squares in the domain's own units. The whole Gram matrix with its noise, (d, d), is `gram`, at whoever has it.
-    Where entries may be missing, `rates`, (d,), are the shares of people who have each column, and sums were divided by them.
-    That made the noise `noise_inflation` by this factor, which is in `scale`.
-    """
-
-    subspace: Subspace
-    trace: float
+    subspace: Subspace  # The directions.
+    trace: float  # Total sum of squares, the denominator of variance ratios.
     people: float
     center: Array
-    steps: int
-    domain: Domain
-    scale: float
-    tied: bool | None = None
-    has_converged: bool | None = None
-    clipped: float | None = None
-    norms: tuple[float, ...] | None = None
+    steps: int  # How many the search for the center took.
+    domain: Domain  # Clipped the rows.
+    scale: float  # The noise on a Gram matrix there, for everything that the components may spend.
+    tied: bool | None = None  # Eigenvalues tie at the rank. None: not checked.
+    has_converged: bool | None = None  # More rounds would change little. None without a tolerance.
+    clipped: float | None = None  # About this share of the people has rows beyond the bound, where norms were released.
+    norms: tuple[float, ...] | None = None  # As in `Center`, and so are the outliers.
     outliers: Outliers | None = None
-    factors: Array | None = None
-    energy: float | None = None
-    gram: Array | None = None
-    rates: Array | None = None
-    noise_inflation: float = 1.0
+    factors: Array | None = None  # Units of the directions over those of the domain, (d,), if variances were made one.
+    energy: float | None = None  # The total sum of squares in the domain's own units.
+    gram: Array | None = None  # The whole Gram matrix with its noise, (d, d), at whoever has it.
+    rates: Array | None = None  # The shares of people who have each column, (d,), if sums were divided by them.
+    noise_inflation: float = 1.0  # Factor by which that enlarged the noise; it is in `scale`.
 
     @property
     def units(self) -> Array | None:
@@ -121,26 +110,103 @@ class FitResult:
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class FitState:
-    """How far a fit has come. The state of the stage's own task is `inner`.
-
-    The number of people in the components, where that is public, is `people`: sites may have left before the totals. The Gram
-    matrix of rows with gaps is `raw` until it has been divided by rates, which makes its noise `noise_inflation`.
-    """
+    """How far a fit has come."""
 
     stage: Stage
-    inner: Any
+    inner: Any  # The state of the stage's own task.
     center: Center
     subspace: Subspace | None = None
     trace: float | None = None
     tied: bool | None = None
     has_converged: bool | None = None
     spread: float | None = None
-    people: float | None = None
+    people: float | None = None  # In the components, where that is public: sites may leave before the totals.
     gram: Array | None = None
     energy: float | None = None
     factors: Array | None = None
-    raw: Array | None = None
+    raw: Array | None = None  # The Gram matrix of rows with gaps, until it has been divided by rates.
+    noise_inflation: float = 1.0  # By that division.
+
+
+@final
+class FitAnswer(NamedTuple):
+    """A result as every site is told it. Only this class knows the order in which its numbers are sent."""
+
+    basis: Array
+    values: Array
+    center: Array
+    trace: float
+    people: float
+    steps: float
+    tied: bool | None
+    has_converged: bool | None
+    # Where the bound was searched for.
+    bound: float | None = None
+    clipped: float = 0.0
+    norms: tuple[float, ...] = len(BEYOND) * (0.0,)
+    outliers: Outliers | None = None
+    # Where units were found, or sums divided by rates.
+    energy: float | None = None
+    scale: Array | None = None
+    factors: Array | None = None
     noise_inflation: float = 1.0
+    rates: Array | None = None
+
+    def to_arrays(self) -> tuple[Array, ...]:
+        """Arrays of float64, as only such are sent: an unknown flag is -1, and five zeros say that there are no outliers."""
+        flags = (-1.0 if flag is None else float(flag) for flag in (self.tied, self.has_converged))
+        numbers = [self.trace, self.people, self.steps, *flags]
+        arrays: list[Array] = []
+        if self.bound is not None:
+            numbers += [self.bound, self.clipped, *self.norms, *(self.outliers or len(Outliers._fields) * (0.0,))]
+        if self.scale is not None:
+            assert self.energy is not None
+            numbers.append(self.energy)
+            arrays += [self.scale, np.empty(0) if self.factors is None else self.factors]
+        if self.rates is not None:
+            assert self.energy is not None
+            arrays.append(np.array([self.noise_inflation, self.energy, *self.rates]))
+        return (self.basis, self.values, self.center, np.array(numbers), *arrays)
+
+    @classmethod
+    def from_arrays(cls, arrays: tuple[Array, ...], bounds: RowBounds, *, divides: bool) -> "FitAnswer":
+        """The answer in these arrays, which come from another party; a `ValueError` if they can be none."""
+        expected, dim = (6 if bounds.finds_scale else 4) + divides, bounds.dim
+        require(len(arrays) == expected, f"an answer has {expected} arrays, got {len(arrays)}")
+        basis, values, center, summary, *more = (require_array(array, array.shape) for array in arrays)
+        size = 7 + len(BEYOND) + len(Outliers._fields) if bounds.finds_bound else 6 if bounds.finds_scale else 5
+        require(basis.ndim == 2 and len(basis) == dim, f"directions must have {dim} coordinates, got {basis.shape}")
+        require(center.shape == (dim,) and len(summary) == size, f"an answer has a center and {size} numbers")
+        trace, people, steps, tied, has_converged, *rest = summary.tolist()
+        require(tied in (-1, 0, 1) and has_converged in (-1, 0, 1), "the numbers of an answer are malformed")
+        tied, has_converged = (None if flag < 0 else bool(flag) for flag in (tied, has_converged))
+        answer = cls(basis, values, center, trace, people, steps, tied, has_converged)
+        if bounds.finds_bound:
+            norms, last = tuple(rest[2 : 2 + len(BEYOND)]), rest[2 + len(BEYOND) :]
+            outliers = Outliers.read(last)
+            require(outliers is not None or not any(last), "the outliers of an answer are malformed")
+            require(
+                all(0 <= norm < math.inf for norm in norms), "the norms of an answer must be finite and not negative"
+            )
+            answer = answer._replace(bound=rest[0], clipped=rest[1], norms=norms, outliers=outliers)
+        if bounds.finds_scale:
+            scale, factors = more[:2]
+            require(scale.shape == (dim,), "an answer has one unit for each column")
+            require(
+                len(factors) == 0 or (factors.shape == (dim,) and bool((factors > 0).all())),
+                "an answer has one positive factor for each column, or none",
+            )
+            if len(factors):
+                answer = answer._replace(energy=rest[0], factors=factors)
+            answer = answer._replace(scale=scale)
+        if divides:
+            rates = more[-1]
+            require(
+                rates.shape == (dim + 2,) and rates[0] > 0 and bool(((rates[2:] > 0) & (rates[2:] <= 1)).all()),
+                "an answer has a rate for each column",
+            )
+            answer = answer._replace(noise_inflation=float(rates[0]), energy=float(rates[1]), rates=rates[2:])
+        return answer
 
 
 @final
@@ -180,7 +246,6 @@ class Fit(FitTask[FitState, Any, FitResult]):
     _good: list[Question] = field(init=False, default_factory=list)
 
     def start(self) -> FitState:
-        """The search for bound and mean or, if both are given, the components."""
         if self._first is not None:
             begun = self._search().start()
             return FitState(stage=self._first, inner=begun, center=begun)
@@ -189,86 +254,64 @@ class Fit(FitTask[FitState, Any, FitResult]):
         return self._enter_stage("components", FitState(stage="components", inner=None, center=initial))
 
     def ask(self, state: FitState) -> Question:
-        """The stage's own question, preceded by the center."""
         inner = self._task(state.stage, state.center).ask(state.inner)
         if state.stage == self._first:
             return replace(inner, stage=state.stage)
         # The center, its steps and the bound found are in every question. From these alone a site computes its domain and its
         # charge, so it need not trust the hub's memory (docs/decisions/0008).
-        where = state.center
-        center = _NOWHERE if where.center is None else where.center
-        numbers = [float(where.steps)] if where.bound is None else [float(where.steps), where.bound]
-        units = () if where.scale is None else (where.scale,)
-        return Question(inner.step, (center, np.array(numbers), *units, *inner.arrays), state.stage)
+        return Question(inner.step, (*state.center.arrays(), *inner.arrays), state.stage)
 
     def require_question(self, question: Question) -> None:
-        """A question of a stage of this fit, around an acceptable center."""
         if self._good and self._good[0] is question:
             # Thousands of sites in one process share one question object: check it once.
             return
-        searched = isinstance(self.center, str)
-        require(
-            question.stage in {self._first, "components", "totals"},
-            f"the fit has no stage {question.stage!r}",
-        )
-        if question.stage != self._first:
-            require(len(question.arrays) >= 2, "the question must give the center and the steps it took")
-            center, numbers = question.arrays[:2]
-            expected = _NOWHERE if self.center is None or searched else self.center
-            require(
-                center.shape == (self.bounds.dim,) if searched else np.array_equal(center, expected),
-                "the center is not the agreed one",
-            )
+        first = question.stage == self._first
+        require(first or question.stage in ("components", "totals"), f"the fit has no stage {question.stage!r}")
+        if not first:
+            where, _ = Center.read(question.arrays, self.bounds)
+            self._require_center(question.arrays[0], "the center is not the agreed one")
             # An honest hub never asks for a center out there: `center_from` moves it back into the box.
-            low, high = self.bounds.low, self.bounds.high
+            low, high, center = self.bounds.low, self.bounds.high, question.arrays[0]
             require(
-                not searched or low is None or high is None or bool(((center >= low) & (center <= high)).all()),
+                not isinstance(self.center, str)
+                or low is None
+                or high is None
+                or bool(((center >= low) & (center <= high)).all()),
                 "the center lies outside the column bounds",
             )
             require(
-                # The steps decide what the components may spend, so a site accepts only numbers that a search can take.
-                numbers.shape == (1 + self.bounds.finds_bound,) and float(numbers[0]) in self._possible_steps,
+                where.steps in self._possible_steps,
                 "the question must give the number of steps in which the mean was found",
             )
-            require(
-                not self.bounds.finds_bound or self._can_be_bound(float(numbers[1])),
-                "no search can have found this bound",
-            )
-            require(
-                # The domain checks that they are positive and finite.
-                not self.bounds.finds_scale
-                or (len(question.arrays) >= 3 and question.arrays[2].shape == (self.bounds.dim,)),
-                "the question must give the units that were found",
-            )
+            require(where.bound is None or self._can_be_bound(where.bound), "no search can have found this bound")
         task, inner = self._unwrap_question(question)
         task.require_question(inner)
         self._good[:] = [question]
 
+    def _require_center(self, center: Array, refusal: str) -> None:
+        agreed = np.empty(0) if self.center is None else self.center
+        searched = isinstance(agreed, str)
+        require(center.shape == (self.bounds.dim,) if searched else np.array_equal(center, agreed), refusal)
+
     def work(self, question: Question, rows: Rows, mechanism: Mechanism) -> Any:
-        """The part of the stage's own task, for the stage's portion of the budget."""
         task, inner = self._unwrap_question(question)
         return task.work(inner, rows, self._portion(question, mechanism))
 
     def combine(self, left: Any, right: Any) -> Any:
-        """As in the stage's own task; all tasks of a fit except the components' add arrays."""
         if isinstance(left, np.ndarray):
             return np.add(left, right)
         return self.directions.combine(left, right)
 
     def condense(self, part: Any) -> Any:
-        """As in the stage's own task."""
         return part if isinstance(part, np.ndarray) else self.directions.condense(part)
 
     def weighted(self, part: Any, weight: float) -> Any:
-        """As in the stage's own task."""
         return np.multiply(part, weight) if isinstance(part, np.ndarray) else self.directions.weighted(part, weight)
 
     def arrays(self, part: Any) -> tuple[Array, ...]:
-        """As in the stage's own task."""
         return (part,) if isinstance(part, np.ndarray) else self.directions.arrays(part)
 
     def part(self, question: Question, arrays: tuple[Array, ...]) -> Any:
-        """As in the stage's own task."""
         task, inner = self._unwrap_question(question)
         part = task.part(inner, arrays)
         # Before any addition. Two lying sites could otherwise raise a sum and lower it again, so that rounding shows
@@ -285,18 +328,15 @@ class Fit(FitTask[FitState, Any, FitResult]):
         return replace(state, inner=inner, center=replace(state.center, people=people))
 
     def has_symmetric_parts(self, question: Question) -> bool:
-        """As in the stage's own task."""
         task, inner = self._unwrap_question(question)
         return task.has_symmetric_parts(inner)
 
     def as_sum(self, question: Question) -> tuple[SumTask[Any, Any], Question, float]:
-        """The stage's own task, with the stage's portion of the budget."""
         task, inner = self._unwrap_question(question)
         summed, sum_question, fraction = task.as_sum(inner)
         return summed, sum_question, fraction * self._fraction(question)
 
     def advance(self, state: FitState, total: Any, mechanism: Mechanism, *, stretch: float = 1.0) -> FitState:
-        """The stage's own task advances; once it has a result, the next stage begins."""
         task = self._task(state.stage, state.center)
         through = self._portion(self.ask(state), mechanism)
         # Rounding parts onto the grid may move neighbours a little further apart, and the noise must cover that too.
@@ -331,150 +371,114 @@ class Fit(FitTask[FitState, Any, FitResult]):
                 assert_never(state.stage)
 
     def result(self, state: FitState) -> FitResult | None:
-        """The result, after the last stage."""
         if state.stage != "done":
             return None
         assert state.subspace is not None
         # Without a released trace, the values of the directions found are all we know of it.
         trace = float(np.square(state.subspace.values).sum()) if state.trace is None else state.trace
-        fit_result = self._made_of(
-            state.subspace,
-            trace,
-            state.center,
-            state.tied,
-            state.has_converged,
-            state.factors,
-            noise_inflation=state.noise_inflation,
-        )
         rates = self._rates(state.center)
-        return replace(fit_result, energy=state.energy, gram=state.gram, rates=None if rates is None else rates.columns)
+        return self._made_of(
+            state.center,
+            factors=state.factors,
+            noise_inflation=state.noise_inflation,
+            subspace=state.subspace,
+            trace=trace,
+            tied=state.tied,
+            has_converged=state.has_converged,
+            energy=state.energy,
+            gram=state.gram,
+            rates=None if rates is None else rates.columns,
+        )
 
-    def _made_of(
-        self,
-        subspace: Subspace,
-        trace: float,
-        where: Center,
-        tied: bool | None,
-        has_converged: bool | None,
-        factors: Array | None = None,
-        noise_inflation: float = 1.0,
-    ) -> FitResult:
+    def _made_of(self, where: Center, *, factors: Array | None, noise_inflation: float, **released: Any) -> FitResult:
         assert where.people is not None
-        domain = self._domain(where)
-        scale = 0.0
+        domain, scale = self._domain(where), 0.0
         if self.multiplier > 0:
             scale = self._noise(where) * noise_inflation
             if factors is not None:
                 # In units of smaller variance the same noise is larger: entry (i, j) has 1 / (f_i f_j) times the noise. The norm
                 # of such a matrix is at most that of one with all rows as loud as the loudest (Bandeira and van Handel 2016).
                 scale *= math.sqrt(float((factors**-2.0).mean())) / float(factors.min())
-        center = np.zeros(domain.dim) if where.center is None else where.center
         return FitResult(
-            subspace=subspace,
-            trace=trace,
             people=where.people,
-            center=center,
+            center=np.zeros(domain.dim) if where.center is None else where.center,
             steps=where.steps,
             domain=domain,
             scale=scale,
-            tied=tied,
-            has_converged=has_converged,
             clipped=where.clipped,
             norms=where.norms,
             outliers=where.outliers,
             factors=factors,
             noise_inflation=noise_inflation,
+            **released,
         )
 
     def encode_result(self, result: FitResult) -> tuple[Array, ...]:
-        """Directions, their values, the center, and five numbers; six where units were found. Where the bound was, it, the share
-        of people beyond it, the norms that were seen, and the five numbers of outliers, zeros where there are none.
-
-        Where units were found, these, and the factors that made released variances one. Where sums were divided by rates of
-        entries, one more array: how much louder that made the noise, the sum of squares before it, and the rates.
-        """
-        # Only arrays of float64 are sent, so an unknown word travels as -1.
-        flags = [-1.0 if flag is None else float(flag) for flag in (result.tied, result.has_converged)]
-        numbers = [result.trace, result.people, float(result.steps), *flags]
+        answer = FitAnswer(
+            basis=result.subspace.basis,
+            values=result.subspace.values,
+            center=result.center,
+            trace=result.trace,
+            people=result.people,
+            steps=float(result.steps),
+            tied=result.tied,
+            has_converged=result.has_converged,
+            energy=result.trace if result.energy is None else result.energy,
+        )
         if self.bounds.finds_bound:
-            norms = (0.0,) * len(BEYOND) if result.norms is None else result.norms
-            numbers += [result.domain.radius, 0.0 if result.clipped is None else result.clipped, *norms]
-            numbers += result.outliers or len(Outliers._fields) * (0.0,)
-        units: tuple[Array, ...] = ()
+            answer = answer._replace(
+                bound=result.domain.radius, clipped=result.clipped or 0.0, outliers=result.outliers
+            )
+            answer = answer if result.norms is None else answer._replace(norms=result.norms)
         if self.bounds.finds_scale:
-            assert result.domain.scale is not None
-            numbers.append(result.trace if result.energy is None else result.energy)
-            units = (result.domain.scale, _NOWHERE if result.factors is None else result.factors)
-        gaps: tuple[Array, ...] = ()
+            answer = answer._replace(scale=result.domain.scale, factors=result.factors)
         if self._divides:
-            assert result.rates is not None
-            energy = result.trace if result.energy is None else result.energy
-            gaps = (np.array([result.noise_inflation, energy, *result.rates]),)
-        return (result.subspace.basis, result.subspace.values, result.center, np.array(numbers), *units, *gaps)
+            answer = answer._replace(rates=result.rates, noise_inflation=result.noise_inflation)
+        return answer.to_arrays()
 
     def decode_result(self, arrays: tuple[Array, ...]) -> FitResult:
         """The result that `encode_result` made these arrays from; a `ValueError` if they cannot be an answer."""
-        wanted, dim = (6 if self.bounds.finds_scale else 4) + self._divides, self.bounds.dim
-        require(len(arrays) == wanted, f"an answer has {wanted} arrays, got {len(arrays)}")
-        # An answer comes from another party, so it is checked like a part.
-        basis, values, center, numbers, *units = (require_array(array, array.shape) for array in arrays)
-        gaps = units.pop() if self._divides else None
+        answer = FitAnswer.from_arrays(arrays, self.bounds, divides=self._divides)
+        # Where rows are not centered, a result has a center of zeros.
+        if self.center is not None:
+            self._require_center(answer.center, "the center of an answer is not the agreed one")
         require(
-            gaps is None
-            or (gaps.shape == (dim + 2,) and gaps[0] > 0 and bool(((gaps[2:] > 0) & (gaps[2:] <= 1)).all())),
-            "an answer has a rate for each column",
-        )
-        require(not units or units[0].shape == (dim,), "an answer has one unit for each column")
-        require(
-            not units or len(units[1]) == 0 or (units[1].shape == (dim,) and bool((units[1] > 0).all())),
-            "an answer has one positive factor for each column, or none",
-        )
-        require(basis.ndim == 2 and len(basis) == dim, f"directions must have {dim} coordinates, got {basis.shape}")
-        expected = (
-            7 + len(BEYOND) + len(Outliers._fields) if self.bounds.finds_bound else 6 if self.bounds.finds_scale else 5
-        )
-        require(center.shape == (dim,) and len(numbers) == expected, f"an answer has a center and {expected} numbers")
-        trace, people, steps, tied, has_converged, *more = numbers.tolist()
-        # A search for units replaces that for a bound, so the last numbers can only be of one of them.
-        bound, energy = (more, None) if self.bounds.finds_bound else ([], more[0] if more else None)
-        require(tied in (-1, 0, 1) and has_converged in (-1, 0, 1), "the numbers of an answer are malformed")
-        agreed = not isinstance(self.center, np.ndarray) or np.array_equal(center, self.center)
-        require(agreed, "the center of an answer is not the agreed one")
-        require(
-            steps in range(len(self.split.mean) + 1),
+            answer.steps in range(len(self.split.mean) + 1),
             "an answer must give the number of steps in which the mean was found",
         )
-        require(not bound or self._can_be_bound(bound[0]), "no search can have found the bound of an answer")
-        point = None if self.center is None else center
-        where = Center(center=point, people=people, steps=int(steps), far=False)
-        if bound:
-            norms, last = tuple(bound[2 : 2 + len(BEYOND)]), bound[2 + len(BEYOND) :]
-            outliers = Outliers.read(last)
-            require(outliers is not None or not any(last), "the outliers of an answer are malformed")
-            require(
-                all(0 <= norm < math.inf for norm in norms), "the norms of an answer must be finite and not negative"
-            )
-            where = replace(where, bound=bound[0], clipped=bound[1], norms=norms, outliers=outliers)
-        if units:
-            where = replace(where, scale=units[0])
-        flags = [None if flag < 0 else bool(flag) for flag in (tied, has_converged)]
-        factors = units[1] if units and len(units[1]) else None
-        noise_inflation = 1.0 if gaps is None else float(gaps[0])
-        fit_result = self._made_of(
-            Subspace(basis, values), trace, where, flags[0], flags[1], factors, noise_inflation=noise_inflation
+        is_bounded = answer.bound is not None
+        require(
+            answer.bound is None or self._can_be_bound(answer.bound), "no search can have found the bound of an answer"
         )
-        if gaps is not None:
-            return replace(fit_result, energy=float(gaps[1]), rates=gaps[2:])
-        return replace(fit_result, energy=None if factors is None else energy)
+        where = Center(
+            center=None if self.center is None else answer.center,
+            people=answer.people,
+            steps=int(answer.steps),
+            far=False,
+            bound=answer.bound,
+            clipped=answer.clipped if is_bounded else None,
+            norms=answer.norms if is_bounded else None,
+            outliers=answer.outliers,
+            scale=answer.scale,
+        )
+        return self._made_of(
+            where,
+            factors=answer.factors,
+            noise_inflation=answer.noise_inflation,
+            subspace=Subspace(answer.basis, answer.values),
+            trace=answer.trace,
+            tied=answer.tied,
+            has_converged=answer.has_converged,
+            energy=answer.energy,
+            rates=answer.rates,
+        )
 
     def estimate(self, state: FitState) -> Subspace | None:
-        """The directions as far as they are known."""
         if state.stage != "components":
             return state.subspace
         return self._task("components", state.center).estimate(state.inner)
 
     def spread(self, state: FitState) -> float | None:
-        """As in the stage's own task."""
         return state.spread
 
     def sampled(self, question: Question) -> bool:
@@ -486,7 +490,6 @@ class Fit(FitTask[FitState, Any, FitResult]):
         return self.start() if self.begins_again else None
 
     def extent(self) -> Extent:
-        """The search for the mean in all its steps, the components, and totals."""
         shares, rounds, size = self.products
         return Extent.of(
             self.split,
@@ -500,7 +503,6 @@ class Fit(FitTask[FitState, Any, FitResult]):
         )
 
     def with_noise(self, multiplier: float) -> "Fit":
-        """The same fit, with noise of this size."""
         return replace(self, multiplier=multiplier)
 
     def components_share(self, steps: int) -> float:
@@ -529,7 +531,7 @@ class Fit(FitTask[FitState, Any, FitResult]):
         if rates is not None:
             energy = float(np.trace(gram))
             # Nearly all entries lie off the diagonal, where symmetric noise has half the variance.
-            gram, noise_inflation = rates.integer_gram(gram, noise=self._noise(state.center) * math.sqrt(0.5))
+            gram, noise_inflation = rates.full_gram(gram, noise=self._noise(state.center) * math.sqrt(0.5))
             state = replace(state, energy=energy, noise_inflation=noise_inflation)
         state = replace(state, tied=self._ties(gram))
         if self.bounds.finds_scale and (self.bounds.claimed or math.isfinite(self.bounds.row_bound)):
@@ -544,7 +546,6 @@ class Fit(FitTask[FitState, Any, FitResult]):
         return Subspace.of_gram(gram, rank=self.rank if self.rank is not None else self.bounds.dim)
 
     def _ended(self, state: FitState) -> FitState:
-        """The last state of a fit whose entries were counted after the components."""
         raw = state.raw
         assert raw is not None
         if state.people is not None:
@@ -553,7 +554,6 @@ class Fit(FitTask[FitState, Any, FitResult]):
         return replace(self._of_gram(state, raw), stage="done", inner=None)
 
     def _rates(self, where: Center) -> Rates | None:
-        """The rates of entries as far as they are known, None where nothing is divided."""
         return where.rates(self.bounds, multiplier=self.multiplier, share=self.split.for_observed)
 
     def _noise(self, where: Center) -> float:
@@ -566,7 +566,6 @@ class Fit(FitTask[FitState, Any, FitResult]):
 
     @property
     def _divides(self) -> bool:
-        """Whether sums are divided by counts of entries."""
         return self.bounds.gaps is not None and self.bounds.gaps.divides
 
     def _renormalised(self, gram: Array, where: Center) -> tuple[Array, Array]:
@@ -602,25 +601,15 @@ class Fit(FitTask[FitState, Any, FitResult]):
             return 1.0
         if question.stage == "totals":
             return self.split.extra
-        return self.components_share(int(question.arrays[1][0]))
+        return self.components_share(Center.read(question.arrays, self.bounds)[0].steps)
 
     def _unwrap_question(self, question: Question) -> tuple[AnyTask, Question]:
-        """The stage's own task and its question."""
         if question.stage == self._first:
             return self._task(self._first, None), Question(question.step, question.arrays)
-        center, numbers = question.arrays[:2]
-        stage: Stage = "components" if question.stage == "components" else "totals"
-        bound = float(numbers[1]) if self.bounds.finds_bound else None
-        scale = question.arrays[2] if self.bounds.finds_scale else None
-        where = Center(
-            center=center if len(center) else None,
-            people=None,
-            steps=int(numbers[0]),
-            far=False,
-            bound=bound,
-            scale=scale,
+        where, arrays = Center.read(question.arrays, self.bounds)
+        return self._task("components" if question.stage == "components" else "totals", where), Question(
+            question.step, arrays
         )
-        return self._task(stage, where), Question(question.step, question.arrays[3 if self.bounds.finds_scale else 2 :])
 
     def _task(self, stage: Stage, where: Center | None) -> AnyTask:
         """The stage's own task, made once for each center, because thousands of sites may need the same one."""
@@ -636,7 +625,6 @@ class Fit(FitTask[FitState, Any, FitResult]):
         return made[1]
 
     def _domain(self, where: Center) -> Domain:
-        """The domain that clips rows for products, once everything about it is known."""
         bounds = self.bounds if where.bound is None else self.bounds.found(where.bound)
         return (bounds if where.scale is None else bounds.in_units(where.scale)).around(where.center)
 
@@ -659,34 +647,17 @@ class Fit(FitTask[FitState, Any, FitResult]):
             name=" and ".join(word for word, is_needed in also if is_needed),
         )
 
-    def _search(self) -> CenterSearch | BoundSearch | ScaleSearch | ExactUnits:
-        if self.bounds.finds_scale and not self.bounds.claimed:
-            return ExactUnits(bounds=self.bounds, neighbours=self.neighbours, people=self.people, split=self.split)
+    def _search(self) -> Search:
+        common: dict[str, Any] = {
+            name: getattr(self, name) for name in ("bounds", "neighbours", "split", "people", "multiplier")
+        }
         if self.bounds.finds_scale:
-            return ScaleSearch(
-                bounds=self.bounds,
-                neighbours=self.neighbours,
-                split=self.split,
-                people=self.people,
-                multiplier=self.multiplier,
-            )
+            return ScaleSearch(**common) if self.bounds.claimed else ExactUnits(**common)
         if not self.bounds.finds_bound:
-            return CenterSearch(
-                bounds=self.bounds,
-                neighbours=self.neighbours,
-                shares=self.split.mean,
-                count_share=self.split.count,
-                people=self.people,
-                multiplier=self.multiplier,
-                observed_share=self.split.observed,
-            )
+            return CenterSearch(**common)
         return BoundSearch(
-            bounds=self.bounds,
-            neighbours=self.neighbours,
+            **common,
             center=self.center,
-            split=self.split,
-            people=self.people,
-            multiplier=self.multiplier,
             # With a fraction of the variance the rank is not known yet, and this is a guess for the bound alone.
             rank=min(self.bounds.dim, _RANK) if self.rank is None else self.rank,
             entry=self.entry,
@@ -694,7 +665,6 @@ class Fit(FitTask[FitState, Any, FitResult]):
 
     @property
     def _first(self) -> Stage | None:
-        """The stage of the search, None if nothing is searched for."""
         if self.bounds.finds_scale:
             return "units"
         return "bound" if self.bounds.finds_bound else "mean" if isinstance(self.center, str) else None

@@ -11,18 +11,16 @@ from typing import ClassVar, Final, final
 
 import numpy as np
 
-from eigenveil.core.counts import bounded_column_tails, tails_sensitivity
+from eigenveil.core.counts import Bins, tails_sensitivity
 from eigenveil.core.domain import FARTHEST, LARGEST, SMALLEST, Domain
 from eigenveil.core.mechanism import Bounded
-from eigenveil.core.rows import Rows
-from eigenveil.core.unit import Neighbours, sum_sensitivity
-from eigenveil.errors import TooFewPeople, require
+from eigenveil.core.rows import Rows, total_of
+from eigenveil.errors import require
 from eigenveil.linalg import Array
-from eigenveil.privacy.floating import float_squares
-from eigenveil.tasks.base import Question, SumTask, require_step
+from eigenveil.privacy.floating import FloatSquaresWork
+from eigenveil.tasks.base import Question, require_step
 from eigenveil.tasks.fit.bounds import RowBounds
-from eigenveil.tasks.fit.gaps import Split
-from eigenveil.tasks.fit.search import Center
+from eigenveil.tasks.fit.search import Center, Search, require_people
 from eigenveil.tasks.levels import TailCounts, cells_in_any_unit, mirrored, read_tails
 from eigenveil.tasks.totals import Totals
 
@@ -60,22 +58,14 @@ _VARIANCE: Final = 3.0
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class ScaleSearch(SumTask[Center, Center]):
+class ScaleSearch(Search):
     """Find the medians and spreads of all columns in four rounds, and then the mean, in a ball in these units.
 
-    `split` has the share of each step. With the mean comes the number of people, unless `people` is given. `multiplier` is the
-    noise on a total over its sensitivity, at a share of one.
-
-    Sensitivity. Columns: that of counts in cells in d tables at once, proved in `tails_sensitivity`. It needs no bound on rows:
-    an entry is in one cell of its column wherever it lies. Mean: one, proved in `Totals`, for rows clipped to the ball. Centers
-    and units come from released numbers alone, so the steps compose like any adaptive releases.
+    With the mean comes the number of people, unless it is public.
     """
 
-    bounds: RowBounds
-    neighbours: Neighbours
-    split: Split
-    people: float | None
-    multiplier: float
+    cells: ClassVar[Bins] = ENTRIES
+    counts_columns: ClassVar[bool] = True
 
     def start(self) -> Center:
         """The origin. Refuses a public number of people that is too small, before anything is spent."""
@@ -84,16 +74,15 @@ class ScaleSearch(SumTask[Center, Center]):
         return Center(center=self.bounds.origin, people=self.people, steps=0)
 
     def ask(self, state: Center) -> Question:
-        """For counts around the current center, or for the sum of rows in the ball around it."""
         center = _NOWHERE if state.center is None else state.center
-        if state.steps < _MEAN:
+        if self.counts(state.steps):
             return Question(state.steps, (center,))
         assert state.scale is not None
         return Question(state.steps, (center, state.scale))
 
     def require_question(self, question: Question) -> None:
         """A step of the search around a finite point, the first around the agreed one; for the mean in positive units."""
-        counts = question.step < _MEAN
+        counts = self.counts(question.step)
         require_step(question, steps=len(self.split.mean), arrays=1 if counts else 2)
         require(
             question.step > 0 or question.same(self.ask(Center(center=self.bounds.origin, people=None, steps=0))),
@@ -101,68 +90,34 @@ class ScaleSearch(SumTask[Center, Center]):
         )
         # The domains check that centers and units have the right shape and are finite, and that units are positive.
         if counts:
-            self._everywhere(question)
+            self.everywhere(question)
         else:
             require(question.arrays[1].shape == (self.bounds.dim,), "there must be one unit for each column")
-            self._totals(question)
+            self.totals(question)
 
-    def private(self, question: Question, rows: Rows) -> Bounded:
-        """The counts of entries, (m, d), or the sums in one vector."""
-        if question.step < _MEAN:
-            domain = self._everywhere(question)
-            return bounded_column_tails(rows, domain=domain, cells=ENTRIES, neighbours=self.neighbours)
-        return self._totals(question).private(Question(), rows)
+    def counts(self, step: int) -> bool:
+        return step < _MEAN
 
-    def sensitivity(self, question: Question) -> float:
-        """That of the counts, or of the sums."""
-        if question.step < _MEAN:
-            return tails_sensitivity(ENTRIES.count, self.neighbours, columns=self.bounds.dim)
-        return self._totals(question).sensitivity(Question())
-
-    def shape(self, question: Question) -> tuple[int, ...]:
-        """One number for each cell of each column, or those of the sums."""
-        if question.step < _MEAN:
-            return (ENTRIES.count, self.bounds.dim)
-        return self._totals(question).shape(Question())
+    def ball(self, question: Question) -> RowBounds:
+        return self.bounds.in_units(question.arrays[1])
 
     def label(self, question: Question) -> str:
-        """One entry per step."""
-        if question.step < _MEAN:
-            return f"columns, round {question.step + 1}"
-        return f"mean{' and count' * (self.people is None)}{' and observed entries' * (self.split.observed > 0)}"
-
-    def share(self, question: Question) -> float:
-        """This step's share, with that of the count."""
-        return self.split.step(question.step)
+        step = question.step
+        return f"columns, round {step + 1}" if self.counts(step) else f"mean{self._also(step)}"
 
     def update(self, state: Center, released: Array) -> Center:
-        """Medians and spreads, from counts, or the center, moved to the estimate of the mean."""
-        return self._counted(state, released) if state.steps < _MEAN else self._moved(state, released)
+        return (
+            self._counted(state, released)
+            if self.counts(state.steps)
+            else replace(self.moved(state, released)[0], far=False)
+        )
 
     def result(self, state: Center) -> Center | None:
-        """Center and units, after the mean."""
         return state if state.steps == len(self.split.mean) else None
 
-    def _everywhere(self, question: Question) -> Domain:
-        center = question.arrays[0]
-        return Domain(
-            dim=self.bounds.dim, radius=math.inf, center=center if len(center) else None, gaps=self.bounds.gaps
-        )
-
-    def _totals(self, question: Question) -> Totals:
-        center, scale = question.arrays
-        return Totals(
-            domain=self.bounds.in_units(scale).around_start(center),
-            neighbours=self.neighbours,
-            sum_weight=self.split.mean[_MEAN],
-            count_weight=self.split.count if self.people is None else 0.0,
-            observed_weight=self.split.observed,
-        )
-
     def _counted(self, state: Center, released: Array) -> Center:
-        """The state after counts of entries were released."""
         sensitivity = tails_sensitivity(ENTRIES.count, self.neighbours, columns=self.bounds.dim)
-        noise = self._noise(sensitivity, state.steps)
+        noise = self.noise(sensitivity, state.steps)
         apart = self.bounds.gaps is not None and self.bounds.gaps.divides
         tails = read_tails(released, noise=noise, cells=ENTRIES, people=self.people, apart=apart)
         # Where entries are missing, about as many people as have one, on average.
@@ -198,83 +153,59 @@ class ScaleSearch(SumTask[Center, Center]):
         nearest = math.sqrt(self.bounds.dim) / ((FARTHEST - 2) * self.bounds.row_bound)
         return np.maximum(units, np.abs(center) * nearest)
 
-    def _moved(self, state: Center, released: Array) -> Center:
-        """The state after the sum of rows was released."""
-        totals = self._totals(self.ask(state)).update(None, released)
-        people = state.people if totals.count is None else totals.count
-        assert totals.sum is not None
-        assert people is not None
-        assert state.scale is not None
-        bounds = self.bounds.in_units(state.scale)
-        entry = self._noise(sum_sensitivity(bounds.mean_bound, self.neighbours), state.steps)
-        moved = replace(state, people=people, observed=totals.observed)
-        rates = moved.rates(bounds, multiplier=self.multiplier, share=self.split.observed)
-        total, noise_inflation = (
-            (totals.sum, 1.0) if rates is None else (rates.integer_sum(totals.sum), rates.sum_noise)
-        )
-        noise = entry * math.sqrt(bounds.dim) * noise_inflation
-        center, _ = bounds.center_from(state.center, total, people, noise=noise)
-        return replace(moved, center=center, steps=state.steps + 1, far=False)
-
-    def _noise(self, sensitivity: float, step: int) -> float:
-        return self.multiplier * sensitivity / math.sqrt(self.split.mean[step])
-
     def _require_people(self, people: float, *, slack: float = 0.0, spent: float = 0.0) -> None:
-        min_n = min_people_for_scale(self.bounds.dim, self.multiplier)
-        if people + slack >= min_n:
-            return
-        about = f"about {people:.0f} people" if people > slack else "so few people"
-        cost = f"{spent:.1%} of the budget was spent to learn this" if spent else "Nothing was released"
-        raise TooFewPeople(
-            f"{{epsilon}} is too small for {about}: finding units for {self.bounds.dim} columns privately needs about "
-            f"{min_n:.0f}. Raise {{epsilon}}, or give a {{scale}} that you know without looking at the data. {cost}"
+        dim = self.bounds.dim
+        require_people(
+            people,
+            self.multiplier,
+            slack=slack,
+            spent=spent,
+            min_n=min_people_for_scale(dim, self.multiplier),
+            what=f"units for {dim} columns",
+            instead="give a {scale}",
         )
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class ExactUnits(SumTask[Center, Center]):
+class ExactUnits(Search):
     """The mean and the standard deviation of every column, as scikit-learn's `StandardScaler` has them. NOT PRIVATE.
 
     It takes the place of `ScaleSearch` where a fit claims no privacy: the mean in the first step, squares around it in the
     second.
     """
 
-    bounds: RowBounds
-    neighbours: Neighbours
-    people: float | None
-    split: Split
     steps: ClassVar[int] = 2
 
     def start(self) -> Center:
-        """The origin."""
         return Center(center=self.bounds.origin, people=self.people, steps=0)
 
     def ask(self, state: Center) -> Question:
-        """For the sum of rows around the origin, and then for squares around the mean."""
         return Question(state.steps, () if state.center is None else (state.center,))
 
     def require_question(self, question: Question) -> None:
-        """A step of the two, around a finite point of the right shape."""
         require_step(question, steps=self.steps, arrays=min(len(question.arrays), 1))
         self._domain(question)
+
+    def counts(self, step: int) -> bool:
+        return False
+
+    def ball(self, question: Question) -> RowBounds:
+        return self.bounds
 
     def private(self, question: Question, rows: Rows) -> Bounded:
         """The sums in one vector, or the sum of squares of each column, (d,). No sensitivity is claimed for either."""
         if question.step == 0:
-            return self._totals(question).private(Question(), rows)
-        return Bounded(float_squares(rows, self._domain(question)), math.inf)
+            return self.totals(question).private(Question(), rows)
+        return Bounded(total_of(rows, FloatSquaresWork(self._domain(question))), math.inf)
 
     def sensitivity(self, question: Question) -> float:
-        """None."""
         return math.inf
 
     def shape(self, question: Question) -> tuple[int, ...]:
-        """Those of the sums, or one number for each column."""
-        return self._totals(question).shape(Question()) if question.step == 0 else (self.bounds.dim,)
+        return self.totals(question).shape(Question()) if question.step == 0 else (self.bounds.dim,)
 
     def label(self, question: Question) -> str:
-        """One for each step."""
         return "mean" if question.step == 0 else "squares of columns"
 
     def share(self, question: Question) -> float:
@@ -282,36 +213,30 @@ class ExactUnits(SumTask[Center, Center]):
         return 1.0
 
     def update(self, state: Center, released: Array) -> Center:
-        """The mean, or the units."""
+        totals = None
         if state.steps == 0:
-            totals = self._totals(self.ask(state)).update(None, released)
+            totals = self.totals(self.ask(state)).update(None, released)
             people = totals.count if state.people is None else state.people
-            assert totals.sum is not None
-            assert people is not None
-            moved = replace(state, people=people, observed=totals.observed, steps=1)
-            rates = self._rates(moved)
-            offset = (totals.sum if rates is None else totals.sum / rates) / max(people, 1.0)
-            return replace(moved, center=offset if state.center is None else state.center + offset)
+            state = replace(state, people=people, observed=totals.observed)
         assert state.people is not None
-        assert state.center is not None
         people = max(state.people, 1.0)
-        rates = self._rates(state)
-        variances = (released if rates is None else released / rates) / people
+        rates = state.rates(self.bounds, multiplier=0.0, share=self.split.for_observed)
+        if totals is not None:
+            assert totals.sum is not None
+            offset = (totals.sum if rates is None else totals.sum / rates.columns) / people
+            return replace(state, steps=1, center=offset if state.center is None else state.center + offset)
+        assert state.center is not None
+        variances = (released if rates is None else released / rates.columns) / people
         return replace(state, steps=2, far=False, scale=deviations(variances, state.center, people=people))
 
     def result(self, state: Center) -> Center | None:
-        """Center and units, after both steps."""
         return state if state.steps == self.steps else None
-
-    def _rates(self, state: Center) -> Array | None:
-        rates = state.rates(self.bounds, multiplier=0.0, share=self.split.for_observed)
-        return None if rates is None else rates.columns
 
     def _domain(self, question: Question) -> Domain:
         center = question.arrays[0] if question.arrays else None
         return Domain(dim=self.bounds.dim, radius=math.inf, center=center, claimed=False, gaps=self.bounds.gaps)
 
-    def _totals(self, question: Question) -> Totals:
+    def totals(self, question: Question) -> Totals:
         return Totals(
             domain=self._domain(question),
             neighbours=self.neighbours,
@@ -360,15 +285,9 @@ def spread_of(tails: TailCounts, *, sure: float = _SURE) -> tuple[float, float, 
     mostly one value: the largest h sqrt(P(|x - median| > h)) / .575 that stands out of noise by `sure` standard deviations. If
     few people differ, and noise could hide them at some h and not at others, half as many deviations will do.
 
-    >>> from eigenveil.core.counts import Bins
-    >>> edges = np.array([-4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0])
-    >>> even = TailCounts(
-    ...     cells=Bins(edges),
-    ...     beyond=np.array([100.0, 90.0, 70.0, 50.0, 30.0, 10.0, 0.0]),
-    ...     error=np.zeros(7),
-    ...     people=100.0,
-    ...     people_error=0.0,
-    ... )
+    >>> cells = Bins(np.array([-4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0]))
+    >>> beyond = np.array([100.0, 90.0, 70.0, 50.0, 30.0, 10.0, 0.0])
+    >>> even = TailCounts(cells=cells, beyond=beyond, error=np.zeros(7), people=100.0, people_error=0.0)
     >>> median, spread, _ = spread_of(even)
     >>> abs(median) < 1e-6, round(spread, 1)
     (True, 1.8)
