@@ -112,8 +112,8 @@ class MissingPolicy:
     def under(self, neighbours: Neighbours) -> "MissingPolicy":
         """The same gaps, with the counts that have the least noise under this relation: see `sensitivity`.
 
-        >>> MissingPolicy.counted(2).under(Neighbours.ADD_REMOVE).less_half,
-        MissingPolicy.counted(2).under(Neighbours.ZERO_OUT).less_half (True, False)
+        >>> [MissingPolicy.counted(2).under(neighbours).less_half for neighbours in (Neighbours.ADD_REMOVE, Neighbours.ZERO_OUT)]
+        [True, False]
         """
         return replace(self, less_half=self.divides and neighbours is Neighbours.ADD_REMOVE)
 
