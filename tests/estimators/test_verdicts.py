@@ -90,7 +90,7 @@ def test_where_all_is_well_nothing_is_said(fit: str) -> None:
     assert pca.warnings_ == () and sentences == []
     assert pca.n_above_noise_ >= 1
     assert 0.15 < pca.bound_usage_ < 0.35
-    assert pca.model_.settings["fill"] == pca.bound_usage_
+    assert pca.model_.settings["bound_usage"] == pca.bound_usage_
     # As in scikit-learn for what stands out: 16, 9 and 4 of 38.
     shares = np.array([16, 9, 4]) / 38
     known = pca.explained_variance_ratio_ > 0
@@ -158,7 +158,7 @@ def test_a_search_that_runs_out_of_steps_is_noticed(fit: str) -> None:
     assert sentences == [] and mended.n_above_noise_ >= 1
 
 
-@pytest.mark.parametrize(("fill", "count"), [(0.99, 1), (0.7, 0)])
+@pytest.mark.parametrize(("bound_usage", "count"), [(0.99, 1), (0.7, 0)])
 def test_units_that_clip_nearly_every_row_are_noticed(bound_usage: float, count: int) -> None:
     """Noise can lead the search for units astray where there are hardly enough people, so the numbers are made up."""
     people, radius = 3000.0, math.sqrt(DIM)
@@ -328,5 +328,5 @@ def test_the_share_clipped_is_said_where_norms_were_released() -> None:
     bound = pca.model_.settings["row_bound"]
     beyond = float((np.linalg.norm(rows - pca.mean_, axis=1) > bound).mean())
     assert pca.clipped_fraction_ == pytest.approx(beyond, abs=0.05)
-    assert pca.model_.settings["clipped"] == pca.clipped_fraction_
+    assert pca.model_.settings["clipped_fraction"] == pca.clipped_fraction_
     assert pca.warnings_ == ()
