@@ -27,8 +27,8 @@ from network.network_studies import COLUMNS, keys_of, table_of
 from network.test_stream_studies import Streams, sections
 
 SLOTS, SECONDS = 4, 1.0
-# Rows of a backlog that take several slots.
-BACKLOG = int(os.environ.get("EIGENVEIL_BACKLOG", "60000"))
+# Rows of a backlog that take several slots, because each look at them, of 200, is made to take so long.
+BACKLOG, EACH_LOOK = 8_000, 0.05
 
 
 def by_clock(
@@ -52,6 +52,26 @@ def text_of(rows: np.ndarray[Any, Any]) -> list[str]:
     return [",".join(COLUMNS) + "\n", *(",".join(map(repr, row)) + "\n" for row in rows.tolist())]
 
 
+def slowly(poll: Any) -> Any:
+    def slow(follower: Follower, *given: Any, **more: Any) -> Any:
+        if (event := poll(follower, *given, **more)) is not None:
+            time.sleep(EACH_LOOK)
+        return event
+
+    return slow
+
+
+def digest_of(closed: Any) -> str:
+    return hashlib.sha256(closed.summary.tobytes()).hexdigest()
+
+
+def closed_with(company: Streams, rows: np.ndarray[Any, Any]) -> str:
+    """The digest of a slot that has these rows."""
+    filled = slot_parties_of(company.study, memory=1 << 30).task.open()
+    filled.add(rows)
+    return digest_of(filled.close())
+
+
 def run(company: Streams) -> list[dict[str, Any]]:
     lines: list[dict[str, Any]] = []
 
@@ -65,33 +85,30 @@ def run(company: Streams) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("trust", ["site", "masked"])
-def test_one_row_less_in_a_backlog_of_several_slots_changes_one_slot(
+def test_the_rows_of_a_backlog_of_several_slots_are_in_one_slot_whatever_they_are(
     trust: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = table_of(0, 300_000)
-    head, *lines = text_of(rows)
-    kept: list[dict[tuple[str, int], bytes]] = []
+    rows = table_of(0, BACKLOG)
+    summaries: dict[tuple[str, int], str] = {}
     for party in (SlotMember, MaskedSlotMember):
         close = party.close
 
         def closing(member: Any, slot: int, closed: Any, close: Any = close) -> Any:
             # The sums before noise.
-            kept[-1][member.name, slot] = closed.summary.tobytes()
+            summaries[member.name, slot] = digest_of(closed)
             return close(member, slot, closed)
 
         monkeypatch.setattr(party, "close", closing)
-    for at, there in enumerate((lines, lines[1:])):
-        backlog = "".join([head, *there])
-        company = by_clock(tmp_path / f"{at}", begins=time.time() + 3.0, delay=12.0, privacy={"trust": trust})
-        (company.folder / "site 0.csv").write_text(backlog)
-        for name in company.names[1:]:
-            company.write(name, rows[:1])
-        kept.append({})
-        run(company)
-    one, other = kept
-    # Who closes which slots depends on the clock alone.
-    assert set(one) == set(other) == {(name, slot) for name in company.names for slot in range(SLOTS)}
-    assert [where for where in one if one[where] != other[where]] == [("site 0", 0)]
+    monkeypatch.setattr(Follower, "poll", slowly(Follower.poll))
+    company = by_clock(tmp_path / "study", begins=time.time() + 3.0, delay=6.0, privacy={"trust": trust})
+    (company.folder / "site 0.csv").write_text("".join(text_of(rows)))
+    for name in company.names[1:]:
+        company.write(name, rows[:1])
+    run(company)
+    # Who closes which slots depends on the clock alone, and each row is in the slot in which it came.
+    whole, one, none = (closed_with(company, there) for there in (rows, rows[:1], rows[:0]))
+    first = {name: whole if name == "site 0" else one for name in company.names}
+    assert summaries == {(name, slot): none if slot else first[name] for name in company.names for slot in range(SLOTS)}
 
 
 def test_every_site_is_heard_when_it_is_first_asked(tmp_path: Path) -> None:
@@ -108,48 +125,59 @@ def test_every_site_is_heard_when_it_is_first_asked(tmp_path: Path) -> None:
 def test_a_site_with_a_backlog_and_one_row_more_says_and_misses_the_same(
     trust: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    heard: dict[str, list[Any]] = {}
+    heard: dict[DurableSlotHub, dict[str, list[Any]]] = {}
     take = DurableSlotHub.take
 
     def taking(hub: DurableSlotHub, sender: str, data: bytes) -> Any:
         body = decode(data).body
-        heard.setdefault(sender, []).append((type(body).__name__, body.round, len(data)))
+        messages = heard.setdefault(hub, {}).setdefault(sender, [])
+        messages.append((type(body).__name__, body.round, len(data)))
         return take(hub, sender, data)
 
     monkeypatch.setattr(DurableSlotHub, "take", taking)
-    seen: list[Any] = []
     lines = text_of(table_of(0, BACKLOG))
-    for at, there in enumerate((lines, [*lines, lines[1]])):
+    companies = []
+    for at, backlog in enumerate((lines, [*lines, lines[1]])):
         # Longer than the rows take, and much shorter than a slot would have to be for them.
         company = by_clock(
-            tmp_path / f"{at}",
-            begins=time.time() + 10.0,
-            seconds=0.5,
-            delay=4.0 + BACKLOG / 2e4,
-            window=0,
-            privacy={"trust": trust},
+            tmp_path / f"{at}", begins=time.time() + 5.0, seconds=0.5, delay=6.0, window=0, privacy={"trust": trust}
         )
-        (company.folder / "site 0.csv").write_text("".join(there))
+        companies.append(company)
+        (company.folder / "site 0.csv").write_text("".join(backlog))
         for name in company.names[1:]:
             company.write(name, table_of(0, 1))
         (company.folder / "study.toml").write_text(company.study.text())
-        heard.clear()
-        told: list[dict[str, Any]] = []
-        asyncio.run(with_process(company, told))
-        said = [(line["slot"], line["heard"], line["missing"], line["skipped"], line["late"]) for line in told]
-        seen.append((said, dict(heard)))
-        assert said[-1][1] == company.names
+    shown: list[list[dict[str, Any]]] = [[], []]
+
+    async def both() -> None:
+        await asyncio.gather(*map(with_process, companies, shown))
+
+    asyncio.run(both())
+    one, other = (
+        [(line["slot"], line["heard"], line["missing"], line["skipped"], line["late"]) for line in told]
+        for told in shown
+    )
+    assert one == other and one[-1][1] == companies[0].names
+    first, second = heard.values()
+    assert first == second
+    for company in companies:
         with DurableLedger.open(company.ledger("site 0")) as ledger:
             (study,) = ledger.studies()
             assert study.state == "finished"
-    one, other = seen
-    assert one == other
 
 
 async def with_process(company: Streams, told: list[dict[str, Any]]) -> None:
     """The study, with its first site in a process of its own."""
     name, *others = company.names
-    command = [sys.executable, "-c", SITE, str(company.folder), name, json.dumps(as_text(keys_of(name, "site")))]
+    command = [
+        sys.executable,
+        "-c",
+        SITE,
+        str(company.folder),
+        name,
+        json.dumps(as_text(keys_of(name, "site"))),
+        str(EACH_LOOK),
+    ]
 
     async def alone() -> None:
         site = await asyncio.create_subprocess_exec(*command)
@@ -208,9 +236,17 @@ def test_a_site_that_was_stopped_for_longer_than_the_delay_goes_on(tmp_path: Pat
     for site in company.names:
         company.write(site, table_of(0, 5))
     (company.folder / "study.toml").write_text(company.study.text())
-    command = [sys.executable, "-c", SITE, str(company.folder), name, json.dumps(as_text(keys_of(name, "site")))]
-    # They take longer than a look at what is due, and much less than the delay.
-    more = "".join(text_of(table_of(1, 20_000))[1:])
+    command = [
+        sys.executable,
+        "-c",
+        SITE,
+        str(company.folder),
+        name,
+        json.dumps(as_text(keys_of(name, "site"))),
+        str(EACH_LOOK),
+    ]
+    # They take longer than a look at what is due, and less than the delay.
+    more = "".join(text_of(table_of(1, BACKLOG // 2))[1:])
 
     async def stopped() -> int:
         site = await asyncio.create_subprocess_exec(*command)
@@ -269,8 +305,11 @@ def test_a_pipe_is_refused_by_the_clock_before_anything_is_reserved(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_a_site_that_was_stopped_in_its_first_slot_notes_ends_without_a_hub(tmp_path: Path) -> None:
-    backlog = "".join(text_of(table_of(0, 300_000)))
+def test_a_site_that_was_stopped_in_its_first_slot_notes_ends_without_a_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Follower, "poll", slowly(Follower.poll))
+    backlog = "".join(text_of(table_of(0, 2 * BACKLOG)))
     company = by_clock(tmp_path / "study", begins=time.time() + 2.0)
     (company.folder / "site 0.csv").write_text(backlog)
 
@@ -292,9 +331,9 @@ def test_a_site_that_was_stopped_in_its_first_slot_notes_ends_without_a_hub(tmp_
 
 
 SITE = """
-import asyncio, hashlib, json, os, sys
+import asyncio, hashlib, json, os, sys, time
 from pathlib import Path
-from eigenveil.data.follow import follow
+from eigenveil.data.follow import Follower, follow
 from eigenveil.network.agents.slot_site import SlotSiteAgent
 from eigenveil.network.certificates import Certificate, Keys
 from eigenveil.ledger.durable import DurableLedger
@@ -310,7 +349,14 @@ def closing(member, slot, closed):
         log.write(f"{slot} {hashlib.sha256(closed.summary.tobytes()).hexdigest()}\\n")
     return close(member, slot, closed)
 
-SlotMember.close = closing
+poll = Follower.poll
+
+def slow(follower, *given, **more):
+    if (event := poll(follower, *given, **more)) is not None:
+        time.sleep(float(sys.argv[4]))
+    return event
+
+SlotMember.close, Follower.poll = closing, slow
 study = StudyFile.read(folder / "study.toml")
 keys = Keys(Certificate.read(texts[0]), Identity(bytes.fromhex(texts[1])), texts[2].encode())
 with DurableLedger.open(folder / f"{name}.ledger") as ledger:
@@ -321,14 +367,22 @@ with DurableLedger.open(folder / f"{name}.ledger") as ledger:
 
 @pytest.mark.slow
 def test_a_site_that_is_killed_in_its_backlog_closes_the_same_slots(tmp_path: Path) -> None:
-    rows, name = table_of(0, 400_000), "site 0"
+    rows, name = table_of(0, BACKLOG), "site 0"
     backlog = "".join(text_of(rows))
-    company = by_clock(tmp_path / "study", begins=time.time() + 10.0, seconds=1.5, slots=10, delay=25.0)
+    company = by_clock(tmp_path / "study", begins=time.time() + 5.0, slots=8, delay=12.0)
     (company.folder / f"{name}.csv").write_text(backlog)
     for other in company.names[1:]:
         company.write(other, rows[:1])
     (company.folder / "study.toml").write_text(company.study.text())
-    command = [sys.executable, "-c", SITE, str(company.folder), name, json.dumps(as_text(keys_of(name, "site")))]
+    command = [
+        sys.executable,
+        "-c",
+        SITE,
+        str(company.folder),
+        name,
+        json.dumps(as_text(keys_of(name, "site"))),
+        str(EACH_LOOK),
+    ]
     rng = np.random.default_rng(0)
     kills = 0
 
@@ -341,7 +395,7 @@ def test_a_site_that_is_killed_in_its_backlog_closes_the_same_slots(tmp_path: Pa
                 while not any(notes.stat().st_size for notes in company.folder.glob("*.ends")):
                     await asyncio.sleep(0.02)
                     assert site.returncode is None
-                await asyncio.wait_for(site.wait(), 1.0 + rng.random() if kills < 5 else 120.0)
+                await asyncio.wait_for(site.wait(), 0.5 + rng.random() if kills < 5 else 120.0)
                 assert site.returncode == 0
                 return
             except TimeoutError:
@@ -355,13 +409,7 @@ def test_a_site_that_is_killed_in_its_backlog_closes_the_same_slots(tmp_path: Pa
 
     asyncio.run(all_of_them())
     assert kills == 5
-    task = slot_parties_of(company.study, memory=1 << 30).task
-    digests = []
-    for there in (rows, rows[:0]):
-        filled = task.open()
-        filled.add(there)
-        digests.append(hashlib.sha256(filled.close().summary.tobytes()).hexdigest())
-    whole, empty = digests
+    whole, empty = closed_with(company, rows), closed_with(company, rows[:0])
     lines = [line.split() for line in (company.folder / "closed.txt").read_text().splitlines()]
     # A slot that was closed again after a kill has the same rows, and each end that was noted has its own.
     assert {(int(slot), digest) for slot, digest in lines} == {(0, whole)} | {
