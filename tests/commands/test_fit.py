@@ -43,27 +43,6 @@ def zeros(folder: Path, count: int) -> Path:
     return path
 
 
-def test_where_nothing_stands_out_the_first_line_says_so(tmp_path: Path) -> None:
-    source, target = zeros(tmp_path, 300), tmp_path / "model.safetensors"
-    done = eigenveil("fit", source, "-k", 2, *PRIVATE, "-o", target)
-    for shown in (done.stdout, eigenveil("inspect", target).stdout):
-        assert shown.startswith("Nothing stands out from the noise.")
-        assert "bound usage: " in shown and "warning: Nothing stands out" in " ".join(shown.split())
-    # In the words of the command.
-    assert any("eigenveil plan -n" in words for words in Model.load(target).warnings)
-    streamed = eigenveil("stream", source, "-k", 2, *PRIVATE, "-o", target, "--force").stdout
-    assert streamed.startswith("Nothing stands out from the noise.")
-    simulated = eigenveil("simulate", source, "-k", 2, "--sites", 3, *PRIVATE, "-o", target, "--force").stdout
-    assert simulated.startswith("Nothing stands out from the noise.")
-
-
-def test_a_wrong_bound_is_said_with_the_option_that_mends_it(tmp_path: Path) -> None:
-    target = tmp_path / "model.safetensors"
-    eigenveil("fit", written(tmp_path, "csv"), "-k", 2, *PRIVATE, "--epsilon", 8, "--row-bound", 0.1, "-o", target)
-    (clipped,) = Model.load(target).warnings
-    assert "--row-bound private" in clipped and "row_bound" not in clipped
-
-
 HOPELESS = ("-k", 2, *PRIVATE, "--epsilon", 0.01, "--neighbours", "zero-out")
 
 

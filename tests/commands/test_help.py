@@ -24,16 +24,3 @@ def test_flags_have_no_type_and_no_word_is_shortened(path: tuple[str, ...]) -> N
     assert "--help" in shown.output and "bool" not in shown.output.lower()
     for word in ("<path>", "<int", "<float", "<str>", "<list", "{"):
         assert word not in shown.output
-
-
-def line_of(command: str, option: str) -> str:
-    output = CliRunner(env={"COLUMNS": "200"}).invoke(app, [*command.split(), "--help"]).output
-    lines = (" ".join(line.strip("│ ").split()) for line in output.splitlines())
-    return next(line for line in lines if line.startswith(f"{option} "))
-
-
-def test_ranges_of_whole_numbers_are_shown() -> None:
-    assert line_of("simulate", "--fanout").startswith("--fanout NUMBER [x>=2] For")
-    assert line_of("fit", "--rounds").startswith("--rounds NUMBER [1<=x<=200] For")
-    assert line_of("study new", "--rehearsal-seed").startswith("--rehearsal-seed INTEGER [x>=0] A test run")
-    assert line_of("fit", "--row-bound").startswith("--row-bound NUMBER Rows")

@@ -1,7 +1,6 @@
 """`eigenveil inspect`: everything in the file, for people and for programs, no matter who wrote it."""
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,15 +32,6 @@ def test_programs_get_the_whole_model(model: Path) -> None:
     assert values["warnings"] == list(learned.warnings)
 
 
-def test_a_model_without_names_counts_its_columns(tmp_path: Path) -> None:
-    target = tmp_path / "model.safetensors"
-    eigenveil("fit", written(tmp_path, "npy"), "-k", 1, "--no-privacy", "-o", target)
-    shown = eigenveil("inspect", target).stdout
-    assert "column 1=" in shown
-    assert "No noise was added" in shown
-    assert json.loads(eigenveil("inspect", target, "--json").stdout)["columns"] is None
-
-
 def test_a_strangers_model_cannot_command_the_terminal(tmp_path: Path, model: Path) -> None:
     hostile = tmp_path / "hostile.safetensors"
     names = ("\x1b[2J", "[red]", "a\nb", ":smile:", "e")
@@ -62,22 +52,6 @@ def test_what_is_not_a_model_is_refused(tmp_path: Path, model: Path) -> None:
     assert "damaged" in refusal("inspect", cut)
     cut.write_bytes(b"")
     assert "damaged" in refusal("inspect", cut, "--json")
-
-
-@pytest.mark.parametrize("name", ["fit", "stream"])
-def test_where_bounds_and_units_are_from_is_said(tmp_path: Path, name: str) -> None:
-    source, target = written(tmp_path, "csv"), tmp_path / "model.safetensors"
-    for words, units in ((("--scale", "private"), "estimated privately"), (("--scale", "1,2,1,1,1"), "given")):
-        eigenveil(name, source, "-k", 1, "--epsilon", 8, "--delta", "1e-6", *words, "-o", target, "--force")
-        shown, learned = eigenveil("inspect", target).stdout, Model.load(target)
-        assert learned.scale is not None
-        pairs = (re.split(r"\s{2,}", line.strip(), maxsplit=1) for line in re.sub(r"\n {12,}", " ", shown).splitlines())
-        lines = {pair[0]: " ".join(pair[1].split()) for pair in pairs if len(pair) == 2}
-        # Numbers that were found in these rows are no public ones.
-        assert lines["scale"].endswith(f"; {units}")
-        assert f"{NAMES[1]} {learned.scale[1]:.4g}" in lines["scale"]
-        assert "public" not in lines["scale"]
-        assert json.loads(eigenveil("inspect", target, "--json").stdout)["scale"] == learned.scale.tolist()
 
 
 @pytest.mark.parametrize("words", [("bounds",), ("bounds", "--per-column"), ("spectrum", "--row-bound", "12")])

@@ -2,13 +2,12 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from commands.command_tables import eigenveil, refusal
+from commands.command_tables import eigenveil
 from eigenveil import Model
 
 BUDGET = ("--epsilon", "3", "--delta", "1e-6", "--row-bound", "15", "--seed", "1")
@@ -41,21 +40,6 @@ def test_commands_take_a_rule(torn: Path, tmp_path: Path, command: tuple[str, ..
     scores = np.load(tmp_path / "scores.npy")
     lacking = pd.read_csv(torn).isna().any(axis=1).to_numpy()
     assert np.array_equal(np.isnan(scores).all(axis=1), lacking & (rule == "drop"))
-
-
-def test_a_table_with_gaps_is_refused_by_name_with_the_option_that_helps(torn: Path) -> None:
-    line = refusal("fit", torn, "-k", 2, *BUDGET)
-    assert "3 columns have missing values: a, b, c. Handle them with --missing counts" in line
-    assert "--missing fill needs --missing-fill" in refusal("fit", torn, "-k", 2, *BUDGET, "--missing", "fill")
-    line = refusal("fit", torn, "-k", 2, *BUDGET, "--missing", "counts", "--method", "power")
-    assert "--missing counts needs --method covariance" in line
-
-
-def test_inspect_shows_the_rule(torn: Path, tmp_path: Path) -> None:
-    model = tmp_path / "model.safetensors"
-    eigenveil("fit", torn, "-k", 2, *BUDGET, *RULES["groups"], "-o", model)
-    found: dict[str, Any] = json.loads(eigenveil("inspect", model, "--json").stdout)
-    assert (found["settings"]["missing"], found["settings"]["missing_groups"]) == ("groups", "a,b;c*")
 
 
 @pytest.mark.parametrize("rule", RULES)

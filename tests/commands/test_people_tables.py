@@ -224,29 +224,6 @@ def test_every_command_reads_a_folder_with_the_same_columns(tmp_path: Path) -> N
         assert abs(float(model.components[0] @ models[0].components[0])) == pytest.approx(1, abs=1e-9)
 
 
-def test_inspect_shows_bounds_count_and_mean(table: Path, tmp_path: Path) -> None:
-    target = tmp_path / "m.safetensors"
-    model = fitted(table, target)
-    plain = json.loads(eigenveil("inspect", target, "--json").stdout)
-    assert plain["bounds"] == {"row_bound": 12.0, "column_bounds": None}
-    assert plain["mean"] == model.mean.tolist() and abs(plain["people"] - 300) < 150
-    assert plain["people"] != 300
-    assert plain["settings"]["one_hot"] == {"sex": ["f", "m"]} and plain["settings"]["passthrough"] == [
-        "patient_id",
-        "label",
-    ]
-    shown = " ".join(eigenveil("inspect", target).output.split())
-    assert f"about {plain['people']:.0f}, with noise" in shown
-    assert f"acid {model.mean[2]:.4g}" in shown
-    assert "one hot sex: f, m carry patient_id, label" in shown
-    eigenveil(
-        "fit", table, "-k", 2, "--no-privacy", "--columns", "acid,ph", "--center", "none", "-o", target, "--force"
-    )
-    plain = json.loads(eigenveil("inspect", target, "--json").stdout)
-    assert plain["people"] == pytest.approx(300) and plain["bounds"]["row_bound"] is None
-    assert "none was subtracted" in eigenveil("inspect", target).output
-
-
 @pytest.mark.parametrize(
     "command", [("fit",), ("simulate", "--sites", "3"), ("simulate", "--sites", "3", "--graph", "ring"), ("stream",)]
 )
@@ -350,13 +327,6 @@ def test_a_file_of_another_kind_called_csv_is_named(tmp_path: Path, name: str) -
     path.write_bytes(data)
     line = refusal("fit", path, "-k", 1, "--no-privacy", "-o", tmp_path / "m.safetensors")
     assert words in line and "--encoding" not in line
-
-
-def test_a_line_of_totals_is_no_reason_to_drop_a_column(tmp_path: Path) -> None:
-    path = tmp_path / "people.csv"
-    path.write_text("a,b\n7.5,0.25\n1,2\nTotal,4\n")
-    line = refusal("fit", path, "-k", 1, "--no-privacy", "-o", tmp_path / "m.safetensors")
-    assert "after row 2" in line and "If that line alone is at fault, as a line of totals is, correct it" in line
 
 
 def test_every_command_reads_files_of_others(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from commands.command_tables import PRIVATE, eigenveil, files_in, written
-from eigenveil import Model, __version__
+from eigenveil import Model
 from eigenveil.audit import CASES
 from eigenveil.commands.audit import FAMILIES
 
@@ -150,21 +150,6 @@ def test_a_mistake_in_a_name_or_a_number_is_said_before_anything_heavy_is_loaded
 
 def test_the_beginnings_of_the_names_of_cases_are_those_there_are() -> None:
     assert set(FAMILIES) == {name.partition("/")[0] for name in CASES}
-
-
-def test_version_and_help_of_every_command() -> None:
-    assert eigenveil("--version").stdout == f"eigenveil {__version__}\n"
-    whole = eigenveil("--help").stdout
-    for command in ("fit", "stream", "transform", "inspect", "account", "demo"):
-        assert command in whole
-        page = eigenveil(command, "--help")
-        assert page.exit_code == 0
-        assert f"eigenveil {command} " in page.stdout
-
-
-def test_a_wrong_option_is_refused_without_a_traceback() -> None:
-    for arguments in (["fit"], ["fit", "x.csv", "--speed"], ["fly"], ["account", "--delta", "small"]):
-        assert eigenveil(*arguments).exit_code == 2
 
 
 def test_colours_that_are_forced_put_no_row_counts_into_a_log(tmp_path: Path) -> None:

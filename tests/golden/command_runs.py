@@ -57,6 +57,10 @@ fit people.csv PRIVATE --seed -1
 fit people.csv PRIVATE --person who
 fit people.csv PRIVATE --drop what
 fit people.csv PRIVATE --epsilon 99 --method power --calibration paper
+fit gaps.npy PRIVATE
+fit gaps.npy PRIVATE --missing fill
+fit gaps.npy PRIVATE --missing counts --method power
+fit totals.csv PRIVATE
 fit people.csv PRIVATE -o none/m.safetensors
 fit people.csv PRIVATE -o model.pickle
 fit people.csv PRIVATE -o .
@@ -382,6 +386,7 @@ inspect units.safetensors
 inspect exact.safetensors --loadings 2
 inspect space.safetensors --loadings 2
 account private.safetensors found.safetensors
+account --epsilon 99 --delta 1e-6
 account private.safetensors visits.safetensors
 transform people.csv -m private.safetensors -o scores.csv
 bounds people.csv BUDGET -k 2 --total 2 --seed 1 -o bounds.json
@@ -443,6 +448,7 @@ def _folder() -> Iterator[Path]:
         for file, text in {
             "empty.csv": "# nothing\n",
             "ragged.csv": "a,b\n1,2\n123456.789\n",
+            "totals.csv": "a,b\n7.5,0.25\n1,2\nTotal,4\n",
             "latin.csv": "h\xf6he,b\n123456.789,2\n1,2\n",
             "broken.parquet": "PK\x03\x04 123456.789",
             "broken.npz": "PK\x03\x04 123456.789",

@@ -65,21 +65,6 @@ def test_the_next_command_runs(tmp_path: Path, center: str, columns: bool) -> No
         assert "--bound-usage" in plan
 
 
-def test_wide_tables_are_told_without_a_list_of_a_hundred_numbers(tmp_path: Path) -> None:
-    values = np.random.default_rng(0).standard_normal((2000, 30)) + 1.0
-    source = tmp_path / "wide.npy"
-    np.save(source, values)
-    found = as_json(source, "--epsilon", 0.9, "--delta", 1e-6)
-    commands = found["next"]
-    assert isinstance(commands, list)
-    assert "--mean-bound" in commands[0]
-    assert "--origin" not in commands[0]
-    # Nobody could do anything with thirty ranges on a screen, and asking again would cost as much again.
-    asked = (source, "--per-column", "--epsilon", 3, "--delta", 1e-6)
-    assert "Add --output bounds.json" in refusal("bounds", *asked)
-    assert as_json(*asked)["next"] == []
-
-
 def test_nothing_that_can_be_said_ends_with_one_and_names_no_bound(tmp_path: Path) -> None:
     target = tmp_path / "bounds.json"
     source = written(tmp_path, "csv")
@@ -104,26 +89,8 @@ def test_the_file_has_what_json_shows(tmp_path: Path) -> None:
     assert "already exists" in refusal("bounds", tmp_path / "people.csv", *BUDGET, "-o", target)
 
 
-def test_people_with_several_rows_and_public_counts(tmp_path: Path) -> None:
-    source = tmp_path / "visits.csv"
-    pc.write_csv(arrow_table(rows(), patient=[f"p{i // 2}" for i in range(COUNT)]), source)
-    settings = ("--person", "patient", "--epsilon", 2, "--delta", 1e-6)
-    result = eigenveil("bounds", source, *settings)
-    assert "with all of their rows" in " ".join(result.stdout.split())
-    assert "--person patient" in result.stdout
-    zero = as_json(source, *settings, "--neighbours", "zero-out")
-    assert zero["people"] == (COUNT + 1) // 2
-    commands = zero["next"]
-    assert isinstance(commands, list)
-    assert "--neighbours zero-out" in commands[0]
-
-
 def test_the_delta_of_the_next_command_is_not_rounded_up(tmp_path: Path) -> None:
     found = as_json(written(tmp_path, "csv"), "--epsilon", 0.9, "--delta", "1.23456789e-6")
     commands = found["next"]
     assert isinstance(commands, list)
     assert "--delta 1.23456789e-06 " in commands[0]
-
-
-def test_columns_that_were_counted_are_warned_of(tmp_path: Path) -> None:
-    assert "largest index in the file" in eigenveil("bounds", written(tmp_path, "svm"), *BUDGET).stdout

@@ -266,23 +266,6 @@ def test_rehearsals_are_asked_for_aloud(tmp_path: Path, folders: Folders) -> Non
     assert "- [agent] rehearsals" in refused.stderr
 
 
-def test_a_finished_study_is_not_run_again(folders: Folders) -> None:
-    with DurableLedger.open(folders.of(ME) / "ledger.db") as ledger:
-        account = StudyBudget(
-            study=folders.study.digest,
-            title="heart",
-            dataset="patients",
-            trust="masked",
-            epsilon=5.0,
-            delta=1e-6,
-            mu=1.0,
-            unit=folders.study.unit,
-        )
-        ledger.join(account, life=None)
-        ledger.finish(account.study)
-    assert "this site has finished the study 'heart'" in refusal(*folders.site(ME))
-
-
 def test_a_lost_quorum_is_one_line_and_exit_code_3(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
     async def run(self: HubAgent, *_: object, **__: object) -> None:
         raise QuorumLost(("site 1",), round_=1, stage="mean 1", answered=2, quorum=3)

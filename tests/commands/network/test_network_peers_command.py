@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from commands.command_tables import eigenveil, files_in, refusal
+from commands.command_tables import eigenveil, refusal
 from commands.network.network_folders import COUNT, Folders, started
 from eigenveil import Guarantee, Model
 from eigenveil.core.ledger import Charge
@@ -20,8 +20,7 @@ from eigenveil.ledger.durable import DurableLedger
 from eigenveil.network.agents.peer import PeerAgent
 from eigenveil.network.agents.site_data import SiteData
 from eigenveil.network.agents.steps import Event
-from eigenveil.network.certificates import Keys, pin_words
-from eigenveil.show.agreement import facts_of, who_learns
+from eigenveil.network.certificates import Keys
 
 ME = "peer 1"
 
@@ -29,32 +28,6 @@ ME = "peer 1"
 def command(folders: Folders, name: str = ME, *more: object, rules: str = "") -> list[str]:
     """A peer that a policy lets take part."""
     return folders.site(name, "--policy", folders.policy(name, more=rules), "--yes", "--dataset", "patients", *more)
-
-
-def test_a_dry_run_says_what_leaves_to_whom_and_at_what_cost_and_writes_nothing(tmp_path: Path) -> None:
-    folders = Folders(tmp_path, peers=4)
-    before = files_in(folders.of(ME))
-    done = eigenveil(*command(folders, ME, "--dry-run"))
-    assert (done.exit_code, done.stderr) == (0, "")
-    said = done.stdout
-    told_otherwise = {"Study", "Columns", "Who learns what", "Cost", "Restarts"}
-    for fact in facts_of(folders.study):
-        assert fact.label in told_otherwise or f"- {fact.label}: {fact.text}" in said
-    assert who_learns(folders.study, whose="this") in said
-    for place in folders.study.places:
-        note = "this peer" if place.name == ME else "pinned by your policy"
-        assert f'"{place.name}", {note}: {pin_words(place.pin)}' in said
-    address = {place.name: place.address for place in folders.study.peers}
-    assert f"- Neighbours: peer 0 at {address['peer 0']} and peer 2 at {address['peer 2']}." in said
-    assert "assume that every peer sees it" in said
-    assert f"this peer listens at {address[ME]} for the neighbours that connect to it." in said
-    assert "shared between pairs of peers and cancels only in sums over all of them" in said
-    assert "even if one peer tells the others everything" in said
-    assert "at most epsilon 5 at delta 1e-06" in said
-    assert "of the 9 your policy allows, both at delta" in said
-    assert "nobody was called" in said
-    assert not re.search(rf"{COUNT}|{COUNT:,}", said)
-    assert files_in(folders.of(ME)) == before | {"policy.toml"}
 
 
 def test_a_policy_without_the_pins_of_all_other_peers_refuses(tmp_path: Path) -> None:

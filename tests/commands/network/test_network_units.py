@@ -86,13 +86,6 @@ def test_the_screen_counts_rows_unless_a_column_names_people(tmp_path: Path, typ
     assert "Cost to each person: at most epsilon 5" in shown and "taken for a different" not in shown
 
 
-def test_a_dry_run_without_a_terminal_says_it_without_a_number(tmp_path: Path) -> None:
-    for person, words in ((False, "each row is taken for a different person"), (True, f'column "{PERSON}" says whose')):
-        folders = hospital(tmp_path / str(person), person=person)
-        shown = said(*folders.site(ME, "--dataset", "visits", "--dry-run"))
-        assert words in shown and not re.search(r"10,?000|\b200\b", shown)
-
-
 def test_three_patients_are_not_a_hundred_people(tmp_path: Path) -> None:
     rules = '[limits]\nrows = 100\nunit = "person"\nperson = "patient_id"\n'
     for person, reason in ((True, "[limits] rows"), (False, "[limits] unit")):

@@ -13,12 +13,10 @@ from eigenveil.core.accounting import Budget, epsilon_of
 from eigenveil.core.ledger import Charge
 from eigenveil.core.unit import Neighbours, PrivacyUnit
 from eigenveil.ledger.durable import DurableLedger, StudyBudget
-from eigenveil.methods import MethodPlan
 from eigenveil.network.parties import parties_of, peer_parties_of
 from eigenveil.network.study import StudyFile
-from eigenveil.show.agreement import facts_of, who_learns
-from eigenveil.show.disclosure import _sums, cost_fact, leaving_peer, remaining_budget_text, rounded, site_disclosures
-from eigenveil.tasks.fit.bounds import RowBounds
+from eigenveil.show.agreement import facts_of
+from eigenveil.show.disclosure import cost_fact, leaving_peer, remaining_budget_text, rounded, site_disclosures
 
 ROW = PrivacyUnit("row", Neighbours.ADD_REMOVE)
 
@@ -32,53 +30,11 @@ def leaving(study: StudyFile) -> dict[str, str]:
     return dict(site_disclosures(study, parties_of(study), above=study.hub, address=None))
 
 
-@pytest.mark.parametrize(
-    "privacy, learned, covered",
-    [
-        ({"trust": "site"}, "That noise alone keeps the guarantee", "with this site's own noise"),
-        ({"trust": "hub"}, "THE HUB WILL LEARN THIS SITE'S OWN SUMS WITHOUT NOISE", "without noise"),
-        ({"trust": "both", "epsilon": [5.0, 2.0]}, "The hub adds more noise", "with this site's own noise"),
-        (
-            {"trust": None, "epsilon": None, "delta": None, "no_privacy": True},
-            "Nobody is protected",
-            "leave without noise",
-        ),
-        (
-            {"epsilon": None, "delta": None, "no_privacy": True},
-            "THE HUB WILL LEARN EXACT SUMS OVER ALL 3 SITES",
-            "under masks, without noise",
-        ),
-    ],
-)
-def test_what_leaves_is_said_for_every_trust(
-    tmp_path: Path, privacy: dict[str, Any], learned: str, covered: str
-) -> None:
-    study = Folders(tmp_path, privacy=privacy).study
-    assert learned in who_learns(study, whose="this")
-    said = leaving(study)
-    assert covered in said["What leaves"]
-    assert said["Rounds"].startswith("at most ")
-
-
 def test_the_methods_say_what_they_sum(tmp_path: Path) -> None:
     study = Folders(tmp_path, task={"method": "krylov", "rounds": 3, "center": "none"}, privacy={"trust": "site"}).study
     what, width = leaving(study)["What leaves"], parties_of(study).request.plan.width
     assert f"products of the rows with {width} directions and the sum of squares of all entries." in what
     assert "mean" not in what
-
-
-def test_a_method_that_nobody_described_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no method 'a new one'"):
-        _sums(
-            Folders(tmp_path).study,
-            MethodPlan(method="a new one", width=5, rounds=1, shares=(1.0,)),
-            count=True,
-            center=None,
-            trace=False,
-            bounds=RowBounds(
-                dim=2, row_bound=1.0, mean_bound=1.0, search=False, origin=None, scale=None, low=None, high=None
-            ),
-        )
 
 
 def test_a_norm_in_units_says_so_and_the_mean_is_noisy(tmp_path: Path) -> None:
@@ -105,28 +61,6 @@ def test_all_rows_of_a_person_are_spoken_of_only_where_a_column_names_people(tmp
 
 
 @pytest.mark.parametrize(
-    "privacy, learned, covered",
-    [
-        ({"colluders": 1}, "even if one peer tells the others everything", "noise that it shares in pairs"),
-        ({"noise": "independent"}, "That noise alone keeps the guarantee", "with this peer's own noise"),
-        (
-            {"noise": None, "epsilon": None, "delta": None, "no_privacy": True},
-            "THE OTHER PEERS WILL LEARN THIS PEER'S OWN SUMS WITHOUT NOISE",
-            "without noise",
-        ),
-    ],
-)
-def test_what_leaves_a_peer_is_said_for_every_noise(
-    tmp_path: Path, privacy: dict[str, Any], learned: str, covered: str
-) -> None:
-    study = Folders(tmp_path, peers=4, privacy=privacy).study
-    assert learned in who_learns(study, whose="this")
-    said = leaving(study)
-    assert covered in said["What leaves"]
-    assert said["Rounds"].startswith("at most ")
-
-
-@pytest.mark.parametrize(
     "task, sums, numbers",
     [
         ({"rounds": 3}, "the number of rows, products of the rows with 5 directions and the sum of squares", 25),
@@ -146,11 +80,6 @@ def test_a_peer_says_as_many_rounds_as_there_are(tmp_path: Path, task: dict[str,
     assert said["Rounds"].startswith(f"at most {len(fitted.guarantee_.charges)}. ")
     assert said["What leaves"].startswith(sums)
     assert f"at most {numbers} numbers ({8 * numbers} B)" in said["Rounds"]
-
-
-def test_a_peer_that_may_begin_again_says_so(tmp_path: Path) -> None:
-    study = Folders(tmp_path, peers=4, privacy={"noise": "independent", "restarts": 2}, task={"center": "none"}).study
-    assert leaving(study)["Rounds"].startswith("at most 6. Of these, 2 may repeat a round with new noise")
 
 
 def test_costs_add_up_in_squares_and_are_rounded_against_the_reader(tmp_path: Path) -> None:

@@ -130,8 +130,7 @@ def test_names_are_text_in_the_first_page_and_in_every_event(opened: Any) -> Non
         assert "<script>alert(1)</script>" in page.inner_text("h1")
 
 
-@pytest.mark.parametrize("width", [390, 1280])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (1280, "dark")])
 def test_a_hundred_sites_fit_a_telephone_and_a_desk_by_day_and_by_night(opened: Any, width: int, scheme: str) -> None:
     with Run(replace(a_state(100, 60), warnings=("Nearly every row was clipped.",))).shown() as run:
         page = opened(run, viewport={"width": width, "height": 900}, color_scheme=scheme)

@@ -13,7 +13,7 @@ from eigenveil.core.accounting import Budget
 from eigenveil.core.unit import Neighbours
 from eigenveil.params.declarations.federated import FederatedParams
 from eigenveil.params.declare import declared
-from eigenveil.plan.facts import METHODS, SETTINGS, Facts, methods_for
+from eigenveil.plan.facts import METHODS, Facts, methods_for
 from eigenveil.plan.recommendation import advise
 from eigenveil.plan.spectrum import Spectrum
 
@@ -83,12 +83,6 @@ def test_methods_by_name_are_those_of_every_acceptable_setting(oracle: Oracle) -
     assert oracle.methods == ("hub/power", "site/merge")
     planned(*SMALL)
     assert oracle.methods is None
-
-
-def test_the_help_names_every_setting() -> None:
-    words = " ".join(planned("--help").stdout.replace("│", " ").split())
-    for setting in SETTINGS:
-        assert f"{setting}: " in words
 
 
 def test_the_curve_has_each_epsilon_once_and_the_one_that_was_asked_for(oracle: Oracle) -> None:

@@ -110,10 +110,3 @@ def test_plot_writes_a_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert planned(*SMALL, "--plot", target, "--force", "--epsilons", "1").exit_code == 0
     assert target.read_text() != before
     assert [path.name for path in tmp_path.iterdir()] == ["plan.svg"]
-
-
-def test_a_point_needs_an_epsilon() -> None:
-    with pytest.raises(ValueError, match="epsilon must be positive and finite"):
-        Point(epsilon=0.0, captured=POINTS[0].captured, sine=POINTS[0].sine, nothing=0.1)
-    with pytest.raises(ValueError, match="a point to draw"):
-        document([], asked=1.0)

@@ -380,9 +380,3 @@ def test_show_says_which_certificates_have_ended(tmp_path: Path, monkeypatch: py
     assert result.exit_code == 0
     assert "the certificate of 'old' ended on" in result.output
     assert "the certificate of 'new'" not in result.output
-
-
-def test_help_teaches() -> None:
-    for command in ("new", "show"):
-        result = run(command, "--help")
-        assert result.exit_code == 0 and f"eigenveil study {command} heart.toml" in result.output
