@@ -29,11 +29,11 @@ from eigenveil.data.follow import ByCount, Follower, Instant, follow
 from eigenveil.estimators.slots.parties import SlotParties
 from eigenveil.estimators.slots.spec import slot_spec
 from eigenveil.params.declarations.streaming import SlotStreamParams
-from eigenveil.params.declare import checked
+from eigenveil.params.declare import validate_params
 from eigenveil.core.accounting import Budget
 follower = Follower(follow(Path(sys.argv[1])), ByCount(rows=2, horizon=4))
-asked = checked(SlotStreamParams, SlotStreamParams(1, epsilon=1.0, delta=1e-6, slots=4, trust="site", row_bound=5.0))
-parties = SlotParties(slot_spec(asked, ("a", "b"), dim=2, budget=Budget(1.0, 1e-6), seed=None), roster={})
+params = validate_params(SlotStreamParams, SlotStreamParams(1, epsilon=1.0, delta=1e-6, slots=4, trust="site", row_bound=5.0))
+parties = SlotParties(slot_spec(params, ("a", "b"), dim=2, budget=Budget(1.0, 1e-6), seed=None), roster={})
 site, slot = parties.member("a"), parties.task.open()
 slot.add(follower.poll(Instant.now()).rows)
 site.close(follower.poll(Instant.now()).slot, slot.close())

@@ -121,7 +121,7 @@ def test_a_stream_pays_for_every_row_and_every_release(monkeypatch: pytest.Monke
     one = SumTerms.gram_sensitivity
     monkeypatch.setattr(SumTerms, "gram_sensitivity", lambda self, rows=1: one(self))
     # A ledger that refuses nothing: a true one would stop some of these before the audit sees them.
-    monkeypatch.setattr(Memory, "afford", lambda self, mu, **_: None)
+    monkeypatch.setattr(Memory, "require_affordable", lambda self, mu, **_: None)
     monkeypatch.setattr(Reserve, "_require_room", lambda self, mu, label: None)
     for name in ("continual", "person-sync", "person-block", "person-continual"):
         case = SHIPPED[f"stream/{name}"]

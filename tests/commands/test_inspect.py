@@ -35,7 +35,7 @@ def test_programs_get_the_whole_model(model: Path) -> None:
 def test_a_strangers_model_cannot_command_the_terminal(tmp_path: Path, model: Path) -> None:
     hostile = tmp_path / "hostile.safetensors"
     names = ("\x1b[2J", "[red]", "a\nb", ":smile:", "e")
-    settings = {"why": "\x1b]0;owned\x07", "noise_floor": "none", "fill": "\x1b[3J"}
+    settings = {"why": "\x1b]0;owned\x07", "noise_floor": "none", "bound_usage": "\x1b[3J"}
     replace(Model.load(model), columns=names, settings=settings, warnings=("\x1b[1J",)).save(hostile)
     shown = eigenveil("inspect", hostile, "--loadings", 5).stdout
     assert "\x1b" not in shown

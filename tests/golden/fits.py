@@ -278,7 +278,7 @@ def _slots() -> Iterator[tuple[str, Callable[[], Any]]]:
         for neighbours in ("zero-out", "add-remove", "replace-one"):
             yield one(f"{trust}, {neighbours}", trust=trust, neighbours=neighbours)
         yield one(f"{trust}, missing", GAPS, trust=trust, missing="counts")
-        yield one(f"{trust}, device", trust=trust, device=True)
+        yield one(f"{trust}, device", trust=trust, one_person_per_site=True)
         yield one(f"{trust}, person in two", trust=trust, person_slots=2, forget=0.9)
         yield one(f"{trust}, bound found", trust=trust, row_bound="private")
         yield one(f"{trust}, units", trust=trust, scale="private")

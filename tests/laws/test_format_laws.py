@@ -254,7 +254,7 @@ def test_a_person_has_one_row_or_several_and_counts_once(ending: str, tmp_path: 
     assert table.rows.weights.tolist() == [1 / WHO.count(who) for who in WHO]
     assert np.array_equal(dense(table.rows), VALUES)
     # Text is carried and encoded as it was written, and is no number.
-    carried = read_table(path, carry=["who"], one_hot={}, columns=["age"]).passthrough
+    carried = read_table(path, passthrough=["who"], one_hot={}, columns=["age"]).passthrough
     assert carried.column("who").to_pylist() == WHO
     encoded = read_table(path, one_hot={"who": ["p1", "nobody"]}, columns=["who"])
     assert dense(encoded.rows)[:, 0].tolist() == [float(who == "p1") for who in WHO]

@@ -114,7 +114,7 @@ FITS: dict[str, Callable[[Any], Any]] = {
     "slots": slots,
     "slots, own noise": lambda X: slots(X, trust="site", neighbours="add-remove"),
     "slots, masked": lambda X: slots(X, trust="masked", forget=0.8),
-    "slots, device": lambda X: slots(X, device=True),
+    "slots, device": lambda X: slots(X, one_person_per_site=True),
     "bounds": lambda X: find_bounds(X, **BUDGET),
     "bounds of columns": lambda X: find_column_bounds(X, **BUDGET),
     "spectrum": lambda X: released_spectrum(X, **TERMS),

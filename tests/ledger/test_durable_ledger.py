@@ -276,7 +276,7 @@ def test_threads_write_one_at_a_time(ledger: DurableLedger) -> None:
         ({"mu": math.nan}, "mu must be positive"),
         ({"mu": math.inf}, "mu must be infinite exactly where"),
         ({"epsilon": None, "delta": None}, "mu must be infinite exactly where"),
-        ({"beyond": 1.0}, "beyond must lie in"),
+        ({"extra_delta": 1.0}, "extra_delta must lie in"),
     ],
 )
 def test_an_account_is_checked(change: dict[str, object], words: str) -> None:

@@ -209,11 +209,11 @@ folder = Path(sys.argv[1])
 mine = account()
 with DurableLedger.open(folder / "ledger.db") as ledger:
     ledger.join(mine, life=LIFE)
-    ledger.commit(mine.study, 0, came=b"", said=[b"small"], charges=[Charge("sum", STEP)])
+    ledger.commit(mine.study, 0, came=b"", replies=[b"small"], charges=[Charge("sum", STEP)])
     (folder / "others").write_bytes(bytes(2 * MEGABYTE))
     overfill(ledger, mine)
     (folder / "others").unlink()
-    ledger.commit(mine.study, 1, came=b"", said=[b"x" * MEGABYTE], charges=[Charge("sum", STEP)])
+    ledger.commit(mine.study, 1, came=b"", replies=[b"x" * MEGABYTE], charges=[Charge("sum", STEP)])
     say("steps", len(ledger.join(mine, life=LIFE).steps), ledger.verify().number)
 """
 

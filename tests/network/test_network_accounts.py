@@ -134,7 +134,7 @@ def test_names_that_look_alike_are_one_name(tmp_path: Path) -> None:
 def test_where_columns_are_limited_a_table_must_have_names(tmp_path: Path) -> None:
     company = Company(tmp_path, sections={"privacy": {"trust": "site"}})
     pin = keys_of("hub", "hub").certificate.pin
-    limits = f"[limits]\ncolumns = {list(company.study.columns)}\n[budget]\nstudy_epsilon = 9\nlife_epsilon = 9"
+    limits = f"[limits]\ncolumns = {list(company.study.columns)}\n[budget]\nstudy_epsilon = 9\nlifetime_epsilon = 9"
     text = f'[pins]\nhub = ["{pin}"]\n{limits}'
     rows = DenseRows(company.tables["site 0"])
     with DurableLedger.open(tmp_path / "ledger") as ledger:

@@ -40,7 +40,7 @@ def test_with_a_test_seed_peers_agree_with_their_simulation(
         # How many bytes all peers sent, none of them knows; the noise floor and the fill follow the mean to the last digits.
         found = settings_beside(model, company.study)
         expected = settings_beside(simulated.model_, unknown={"bytes"})
-        for near in {"noise_floor", "fill"} & set(expected):
+        for near in {"noise_floor", "bound_usage"} & set(expected):
             assert found.pop(near) == pytest.approx(expected.pop(near), rel=1e-6)
         assert found == expected
         assert same_words(model, simulated.model_)

@@ -95,7 +95,7 @@ def test_grouse_follows_its_formula() -> None:
     for tracker in (Grouse(3), Grouse(3, step_size=0.5)):
         state = run(tracker, rows[:30], cut=30)
         basis = state.basis
-        for count, row in enumerate(rows[30:], start=state.seen + 1):
+        for count, row in enumerate(rows[30:], start=state.n_rows + 1):
             there = ~np.isnan(row)
             w = np.linalg.pinv(basis[there]) @ row[there]
             p, r = basis @ w, np.zeros(10)

@@ -62,7 +62,7 @@ def test_taking_the_floor_off_changes_no_direction() -> None:
 
 
 def test_the_guarantee_in_words() -> None:
-    words = run(some_peers(), noise=Noise.fresh()).guarantee.words()
+    words = run(some_peers(), noise=Noise.fresh()).guarantee.to_text()
     assert words.startswith("Guarantee: (1, 1e-05)-differential privacy for each person.")
     assert "Each person, who has one row at one peer." in words
     assert "Every row, with noise" in words and "One release: every row (mu " in words
@@ -104,7 +104,7 @@ def test_as_printed_the_noise_is_the_papers(wrong: float) -> None:
 def test_as_printed_it_guarantees_nothing() -> None:
     found = run(some_peers(), calibration="paper", budget=Budget(5.0, 0.01))
     assert found.scale == pytest.approx(math.sqrt(2 * math.log(125)) / 5)
-    assert found.guarantee.epsilon is None and "epsilon < 1" in found.guarantee.words()
+    assert found.guarantee.epsilon is None and "epsilon < 1" in found.guarantee.to_text()
 
 
 @pytest.mark.parametrize(

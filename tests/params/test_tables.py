@@ -108,7 +108,7 @@ def test_leaving_out_epsilon_is_an_error_and_none_must_be_said() -> None:
     assert "[privacy] epsilon is missing" in caught.value.said(in_study(HubStudy))
     assert "--no-privacy" in caught.value.said(in_options(HubStudy))
     for said in (False, None):
-        tables = document(3, privacy={"epsilon": None, "delta": None, "none": said})
+        tables = document(3, privacy={"epsilon": None, "delta": None, "no_privacy": said})
         with pytest.raises(ValueError, match=r"\[privacy\] epsilon is missing"):
             StudyFile.of(tables)
 
@@ -118,7 +118,7 @@ SPELLINGS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"task": {"center": (0, 1, 2, 3)}}, {"task": {"center": [0.0, 1.0, 2.0, 3.0]}}),
     ({"task": {"column_bounds": [-1, (1, 1, 1, 1)]}}, {"task": {"column_bounds": (-1.0, [1.0] * 4)}}),
     ({"task": {"center": "private", "method": "auto"}}, {}),
-    ({"privacy": {"epsilon": 1}}, {"privacy": {"epsilon": 1.0, "none": False}}),
+    ({"privacy": {"epsilon": 1}}, {"privacy": {"epsilon": 1.0, "no_privacy": False}}),
     ({"privacy": {"colluders": 1}}, {}),
     ({"privacy": {"person_sites": 1}}, {}),
     ({"network": {"deadline": 30}}, {"network": {"retries": 4}}),

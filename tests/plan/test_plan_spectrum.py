@@ -94,7 +94,7 @@ def test_what_is_no_spectrum_is_refused(plain: Any, message: str) -> None:
         (lambda: Spectrum.guessed(5, rank=2), "give both or neither"),
         (lambda: Spectrum.guessed(5, rank=2, explained=0.3), r"explained must lie in \[0.4, 1\]"),
         (lambda: Spectrum.guessed(5, rank=2, explained=0.5, decay=1.0), "give one of them"),
-        (lambda: Spectrum.guessed(5, bound_usage=0.0), "fill must lie in"),
+        (lambda: Spectrum.guessed(5, bound_usage=0.0), "bound_usage must lie in"),
         (lambda: Spectrum.guessed(5, decay=-1.0), "decay must lie in"),
         (lambda: Spectrum.of_variances([1.0, 2.0], dim=1), "1 to 1 numbers"),
         (lambda: Spectrum.of_variances([1.0, 2.0], row_bound=1.0), "Clipping would make them smaller"),

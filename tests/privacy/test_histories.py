@@ -106,7 +106,7 @@ def test_a_matrix_without_rows_has_no_histories() -> None:
 
 @pytest.mark.parametrize("least", [0, -1, 2**54])
 def test_a_least_degree_that_is_none_is_refused(least: int) -> None:
-    with pytest.raises(ValueError, match="least must lie between 1"):
+    with pytest.raises(ValueError, match="min_degree must lie between 1"):
         Histories(dim=3, min_degree=least)
 
 

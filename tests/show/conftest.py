@@ -61,7 +61,7 @@ def made_model(
         explained_variance_ratio=shares,
         guarantee=guarantee,
         columns=columns,
-        settings={**settings, "noise_floor": floor, "fill": 0.4, "clipped": 0.25},
+        settings={**settings, "noise_floor": floor, "bound_usage": 0.4, "clipped_fraction": 0.25},
         **more,
     )
 

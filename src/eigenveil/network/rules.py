@@ -486,7 +486,7 @@ def limits_within(study: "StudyFile", size: FitSize, role: Role, masked: "Masked
     largest = LIMIT if study.params.max_message_bytes is None else study.params.max_message_bytes
     require_param(
         limits.largest <= largest,
-        "{largest} must be at least {@needed} for this study, whose messages have that many bytes, got {@given}",
+        "{max_message_bytes} must be at least {@needed} for this study, whose messages have that many bytes, got {@given}",
         needed=limits.largest,
         given=largest,
     )

@@ -139,7 +139,7 @@ class Folders:
         whose = 'unit = "row"\n' if person is None else f'unit = "person"\nperson = "{person}"\n'
         limits = "[limits]\n" + (whose if unit else "")
         more = more.replace("[limits]\n", limits) if "[limits]\n" in more else more + limits
-        budget = "" if "[budget]" in more else "[budget]\nstudy_epsilon = 5.0\nlife_epsilon = 9.0\n"
+        budget = "" if "[budget]" in more else "[budget]\nstudy_epsilon = 5.0\nlifetime_epsilon = 9.0\n"
         path.write_text(f"[pins]\n{hub}\n[pins.peers]\n{listed if pins else ''}\n{budget}{more}", encoding="utf-8")
         path.chmod(0o600)
         return path

@@ -110,7 +110,7 @@ def test_without_a_guarantee_what_was_sent_stays_sent(tmp_path: Path, monkeypatc
         await asyncio.Event().wait()
 
     monkeypatch.setattr(PeerAgent, "run", run)
-    rules = '[budget]\nstudy_epsilon = inf\nlife_epsilon = inf\n[limits]\ntrust = ["none"]\n'
+    rules = '[budget]\nstudy_epsilon = inf\nlifetime_epsilon = inf\n[limits]\ntrust = ["none"]\n'
     done = eigenveil(*command(folders, rules=rules))
     assert done.exit_code == 130
     assert done.stderr == "interrupted; what was sent stays sent; its neighbours go on without it\n"

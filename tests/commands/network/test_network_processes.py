@@ -141,7 +141,7 @@ def test_a_rehearsal_is_its_simulation_bit_for_bit_also_if_the_hub_is_killed(tmp
         network=PATIENT,
     )
     rules = (
-        "[budget]\nstudy_epsilon = inf\nlife_epsilon = inf\n[agent]\nrehearsals = true\nreply_seconds = 0.4\n"
+        "[budget]\nstudy_epsilon = inf\nlifetime_epsilon = inf\n[agent]\nrehearsals = true\nreply_seconds = 0.4\n"
         '[limits]\ntrust = ["site"]\n'
     )
     parties = [
@@ -265,8 +265,8 @@ def _read_until(screen: int, words: str) -> str:
 BUSY = """
 import sys, time
 import numpy as np
-from eigenveil.commands._network import carried
-from eigenveil.show.progress import Voice
+from eigenveil.commands._network import run_protocol
+from eigenveil.show.progress import StatusWriter
 from eigenveil.commands._ending import errors_as_lines
 from eigenveil.network.agents.steps import DurableParty
 from eigenveil.network.agents.runner import Agent, Runner
@@ -291,7 +291,7 @@ class Busy(DurableParty):
         return []
     def take(self, sender, data): return []
     def wait_over(self): return []
-    def rejoined(self, other): return []
+    def on_reconnect(self, other): return []
 
 @errors_as_lines
 def command(seconds: float) -> None:
@@ -302,7 +302,7 @@ def command(seconds: float) -> None:
         finally:
             runner.close()
             print("closed", flush=True)
-    carried(work, Voice(), left=lambda: "nothing is lost")
+    run_protocol(work, StatusWriter(), left=lambda: "nothing is lost")
 
 typer.run(command)
 """

@@ -131,7 +131,7 @@ def test_results_are_named_by_study_and_site_and_scores_are_private(
 def test_a_party_reads_what_its_model_says_of_itself(capsys: pytest.CaptureFixture[str]) -> None:
     """Peers have no hub that would say it, and a site cannot see the hub's terminal."""
     warned = "The search for the mean ended at its edge."
-    model = replace(a_model({"noise_floor": 9.0, "fill": 0.25, "clipped": 0.5}), warnings=(warned,))
+    model = replace(a_model({"noise_floor": 9.0, "bound_usage": 0.25, "clipped_fraction": 0.5}), warnings=(warned,))
     Results.named(Path("heart.toml"), ME, None, None).show(StatusWriter(), model, role="peer")
     said = capsys.readouterr().out
     places = [

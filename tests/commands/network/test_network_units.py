@@ -221,7 +221,7 @@ def test_patients_are_protected_over_tls_and_their_ledgers_count_nothing_else(tm
     assert f"named by the column '{PERSON}'" in (folders.of(ME) / "model.guarantee.txt").read_text()
     # The next study takes rows for people. Its cost cannot be added to what these patients have spent.
     other = hospital(tmp_path / "rows", privacy={"epsilon": 0.5})
-    budget = "[budget]\nstudy_epsilon = 5.0\nlife_epsilon = 99.0\n"
+    budget = "[budget]\nstudy_epsilon = 5.0\nlifetime_epsilon = 99.0\n"
     (other.of(ME) / "ledger.db").write_bytes(ledger_of(folders).read_bytes())
     ledger_of(other).chmod(0o600)
     line = refusal(*other.site(ME, "--policy", other.policy(ME, more=budget), "--yes"))

@@ -132,7 +132,7 @@ def test_released_bounds_give_the_row_bound_and_the_norms(oracle: Oracle, bounds
     seen = {one["clipped"]: one["bound"] for one in told["candidates"] if one["clipped"] > 0}
     assert dict(zip(oracle.facts.norms.beyond, oracle.facts.norms.norms, strict=True)) == seen
     (chosen,) = (one for one in told["candidates"] if one["bound"] == told["row_bound"])
-    assert oracle.facts.spectrum.bound_usage == pytest.approx(chosen["fill"])
+    assert oracle.facts.spectrum.bound_usage == pytest.approx(chosen["bound_usage"])
 
 
 def test_bounds_are_refused_with_what_contradicts_them(bounds: Path) -> None:

@@ -71,7 +71,7 @@ MECHANISMS: dict[str, tuple[Release, float]] = {
         lambda private: through(lambda: PartialBudget(gaussian(), PART), private),
         MULTIPLIER / math.sqrt(SHARE * PART),
     ),
-    "carried": (lambda private: through(lambda: gaussian(carried=CARRIED), private), MULTIPLIER / math.sqrt(SHARE)),
+    "carried": (lambda private: through(lambda: gaussian(existing_multiplier=CARRIED), private), MULTIPLIER / math.sqrt(SHARE)),
     "fine": (lambda private: through(lambda: gaussian(multiplier=1e-3), private), 1e-3 / math.sqrt(SHARE)),
     "columns": (by_columns, MULTIPLIER / math.sqrt(SHARE)),
 }
@@ -271,7 +271,7 @@ def test_noise_added_in_floating_point_is_convicted(name: str, monkeypatch: pyte
         return np.asarray(value + of.step * of.deviation * (drawn + drawn.T) / 2)
 
     one_lattice(name, *tables_of_two())
-    monkeypatch.setattr(mechanism, "_plus_symmetric", added)
+    monkeypatch.setattr(mechanism, "_add_symmetric_noise", added)
     with pytest.raises(AssertionError, match="not a whole number of public steps"):
         one_lattice(name, *tables_of_two())
 
@@ -289,7 +289,7 @@ def test_a_step_read_from_the_data_is_convicted(finer: int, monkeypatch: pytest.
     # One person more is enough for another power of two, somewhere; here it is four times as many.
     larger = Bounded(4 * one.value, one.sensitivity, symmetric=True)
     one_lattice("plain", one, larger)
-    monkeypatch.setattr(mechanism, "_plus_symmetric", by_size)
+    monkeypatch.setattr(mechanism, "_add_symmetric_noise", by_size)
     with pytest.raises(AssertionError):
         one_lattice("plain", one, larger)
 

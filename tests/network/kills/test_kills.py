@@ -200,7 +200,7 @@ def test_of_two_studies_that_start_at_once_on_a_life_for_one_exactly_one_joins(
                 ledger=tmp_path / "ledger",
                 model=folder / "model.npy",
                 log=folder / "log",
-                policy=f'[pins]\nhub = ["{hub}"]\n[budget]\nstudy_epsilon = 5.0\nlife_epsilon = 6.0',
+                policy=f'[pins]\nhub = ["{hub}"]\n[budget]\nstudy_epsilon = 5.0\nlifetime_epsilon = 6.0',
             )
         )
     while not (

@@ -127,7 +127,7 @@ def test_the_estimator_has_what_is_written(study: StudyFile) -> None:
         pca.n_components == task["components"] and pca.person == task.get("person") and pca.random_state == study.seed
     )
     assert pca.epsilon == privacy.get("epsilon") and pca.delta == privacy.get("delta")
-    assert (pca.epsilon is None) == privacy["none"]
+    assert (pca.epsilon is None) == privacy["no_privacy"]
     assert (pca.row_bound, pca.scale, pca.neighbours) == (task["row_bound"], task.get("scale"), task["neighbours"])
     assert pca.center == (None if task["center"] == "none" else task["center"])
     assert pca.deadline == tables["network"]["deadline"]

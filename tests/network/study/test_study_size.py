@@ -237,5 +237,5 @@ def test_an_operator_can_allow_more_and_no_message_is_longer_than_the_format_has
 def test_a_limit_of_the_study_s_own_must_have_room_for_its_messages(tmp_path: Path) -> None:
     columns = [f"c{at}" for at in range(200)]
     sections: dict[str, dict[str, Any]] = {"network": {"max_message_bytes": 1 << 16}, "task": {"columns": columns}}
-    with pytest.raises(ValueError, match=r"\[network\] largest must be at least"):
+    with pytest.raises(ValueError, match=r"\[network\] max_message_bytes must be at least"):
         parties_of(Company(tmp_path, sections=sections).study)

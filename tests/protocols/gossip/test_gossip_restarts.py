@@ -378,4 +378,4 @@ def test_two_groups_that_end_apart_are_told_apart() -> None:
     with pytest.warns(UserWarning, match="r, a1, a2 ended with another result"):
         pca.fit(rows)
     assert pca.peers_ == ("l", "x1", "x2", "x3")
-    assert "4 of 7 peers, without r, a1, a2" in pca.guarantee_.words()
+    assert "4 of 7 peers, without r, a1, a2" in pca.guarantee_.to_text()
