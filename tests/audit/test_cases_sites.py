@@ -141,15 +141,6 @@ def test_the_score_is_the_likelihood_ratio_of_all_releases() -> None:
     assert np.allclose(trial.noise, np.concatenate([drawn / s for drawn, s in zip(noise, scales, strict=True)]))
 
 
-def test_looks_that_do_not_fit_together_are_refused() -> None:
-    with pytest.raises(ValueError, match="shapes must agree"):
-        Look(released=np.zeros(2), base=np.zeros(3), shifts=np.zeros((1, 2)), scale=1.0)
-    with pytest.raises(ValueError, match="scale must be positive"):
-        Look(released=np.zeros(2), base=np.zeros(2), shifts=np.zeros((1, 2)), scale=0.0)
-    with pytest.raises(ValueError, match="must move a release"):
-        scored([Look(released=np.zeros(2), base=np.zeros(2), shifts=np.zeros((1, 2)), scale=1.0)], np.array([True]))
-
-
 def test_a_crowd_puts_its_canaries_where_it_says() -> None:
     crowd = CanaryPopulation.of("abc", dim=2, mu=1.0, rng=np.random.default_rng(1), at="bc", several=2)
     assert crowd.places.tolist() == [[False, True, True]] * 2 + [[True, False, True]] * 2

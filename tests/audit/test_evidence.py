@@ -243,16 +243,3 @@ def test_the_published_bound_for_one_run_is_not_one() -> None:
     published = 1 - none_right + 2 * 2 * 0.01 * none_right
     assert chance > published
     assert chance <= worst(2, 2, 1, epsilon=1.0, delta=0.01) <= one_run_level(1, 2, 2, epsilon=1.0, delta=0.01)
-
-
-@pytest.mark.parametrize("level", [0.0, 1.0, -0.1])
-def test_a_level_is_a_chance(level: float) -> None:
-    for bound in (rate_at_least, rate_at_most):
-        with pytest.raises(ValueError, match="level"):
-            bound(1, 2, level=level)
-    with pytest.raises(ValueError, match="level"):
-        mean_at_least(np.ones(3), level=level)
-    with pytest.raises(ValueError, match="hits"):
-        rate_at_least(3, 2, level=0.1)
-    with pytest.raises(ValueError, match="right"):
-        one_run_level(3, 2, 2, epsilon=1.0, delta=0.0)

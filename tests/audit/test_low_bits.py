@@ -131,15 +131,3 @@ def test_steps_come_back_from_a_decomposition() -> None:
     assert not np.array_equal(shown, matrix)
     assert np.array_equal(on_steps(shown), matrix)
     assert on_steps(np.zeros(3)).tolist() == [0.0] * 3
-
-
-def test_numbers_without_steps_are_refused() -> None:
-    with pytest.raises(ValueError, match="whole steps of a lattice"):
-        on_steps(np.random.default_rng(0).standard_normal(8))
-
-
-def test_candidates_that_do_not_fit_together_are_refused() -> None:
-    with pytest.raises(ValueError, match="must be vectors of one length"):
-        Candidates.of(np.zeros(2), np.zeros(3), np.zeros(2), scale=1.0)
-    with pytest.raises(ValueError, match="deviations must be positive"):
-        Candidates.of(np.zeros(2), np.zeros(2), np.zeros(2), scale=0.0)

@@ -130,11 +130,6 @@ def test_scores_that_say_nothing_have_no_advantage() -> None:
     assert advantage(*rng.standard_normal((2, 8, 1)))[1][0] < 0.5
 
 
-def test_too_few_tables_are_refused() -> None:
-    with pytest.raises(ValueError, match="tables must be at least 8, got 4"):
-        membership(tables=4)
-
-
 def test_both_scores_are_higher_for_who_was_there() -> None:
     rng = np.random.default_rng(4)
     population = Population.drawn(rng)

@@ -246,10 +246,6 @@ def test_mistakes_leave_no_file(tmp_path: Path, model: Path) -> None:
     assert files_in(tmp_path) == before
 
 
-def test_help_warns_that_scores_are_raw() -> None:
-    assert "SCORES ARE RAW DATA" in eigenveil("transform", "--help").stdout
-
-
 @settings(max_examples=500)
 @given(st.text("=+-@;|\t\r\n\"' 1a,.＝", max_size=8))
 def test_no_text_is_a_formula_wherever_it_is_split(text: str) -> None:

@@ -120,19 +120,6 @@ def test_blocks_from_elsewhere_are_no_longer_than_asked_for() -> None:
     np.testing.assert_array_equal(np.concatenate([block.weights for block in blocks]), weights)
 
 
-def test_rows_of_the_wrong_form_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"two dimensions, got shape \(3,\)"):
-        DenseRows(np.zeros(3))
-    with pytest.raises(ValueError, match="must be in CSR form, got csc"):
-        SparseRows(sp.csc_array(np.eye(2)))
-    with pytest.raises(ValueError, match=r"one weight per row, got shape \(2,\)"):
-        WeightedRows(DenseRows(np.zeros((3, 1))), np.ones(2))
-    with pytest.raises(ValueError, match="one name for each of the 2 columns"):
-        NamedRows(DenseRows(np.zeros((3, 2))), ("age",))
-    with pytest.raises(ValueError, match="weighted by person"):
-        NamedRows(DenseRows(np.zeros((3, 2))), None, "patient")
-
-
 IDENTIFIERS: dict[str, st.SearchStrategy[Any]] = {
     "integers": st.integers(-3, 3),
     "text": st.sampled_from(["ann", "bob", "Ärzte", "nana", "a b"]),
@@ -162,11 +149,6 @@ def test_weights_of_each_person_sum_to_one(identifiers: st.SearchStrategy[Any], 
 def test_a_row_of_nobody_is_refused(ids: list[Any]) -> None:
     with pytest.raises(ValueError, match="missing"):
         WeightedRows.by_person(DenseRows(np.zeros((len(ids), 1))), np.array(ids, dtype=None))
-
-
-def test_identifiers_of_two_types_are_refused() -> None:
-    with pytest.raises(ValueError, match="identifiers of one type"):
-        WeightedRows.by_person(DenseRows(np.zeros((2, 1))), np.array([date(2020, 1, 1), 7], dtype=object))
 
 
 def test_wrapped_rows_still_count_people() -> None:

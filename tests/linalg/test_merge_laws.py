@@ -163,36 +163,3 @@ def test_merge_all_narrow_and_wide_are_one_law() -> None:
     assert np.abs(wide.values - again.values).max() < 1e-10 * wide.values[0]
     assert sines(wide.basis, again.basis).max() < 1e-9
     assert sines(wide.basis, narrow.basis).max() > 1e-3
-
-
-@pytest.mark.parametrize("way", MERGES)
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"rank": 0}, "rank must be at least 1, got 0"),
-        ({"rank": -1}, "rank must be at least 1, got -1"),
-        ({"forget": 0.0}, r"forget must lie in \(0, 1\], got 0.0"),
-        ({"forget": 1.1}, r"forget must lie in \(0, 1\], got 1.1"),
-        ({"forget": np.nan}, r"forget must lie in \(0, 1\], got nan"),
-        ({"enhance": 0.9}, "enhance must be at least 1, got 0.9"),
-        ({"enhance": np.nan}, "enhance must be at least 1, got nan"),
-    ],
-)
-def test_merges_refuse_wrong_factors(way: Callable[..., Subspace], wrong: dict[str, float], message: str) -> None:
-    space = Subspace(THREE, np.ones(3))
-    with pytest.raises(ValueError, match=message):
-        way(space, space, **({"rank": 2} | wrong))
-
-
-def test_merges_refuse_different_dimensions_and_nothing() -> None:
-    three, two = whole(np.eye(3)), whole(np.eye(2))
-    for way in MERGES:
-        with pytest.raises(ValueError, match="dimensions 3 and 2 cannot be merged"):
-            way(three, two, rank=1)
-    with pytest.raises(ValueError, match=r"different dimensions cannot be merged: \[2, 3\]"):
-        merge_all([three, two], rank=1)
-    with pytest.raises(ValueError, match="at least one subspace, got none"):
-        merge_all([], rank=1)
-    for spaces in ([three], [three, three]):
-        with pytest.raises(ValueError, match=r"rank must lie in 1..3, got 0"):
-            merge_all(spaces, rank=0)

@@ -72,12 +72,6 @@ def test_a_noisy_gram_gives_no_negative_value() -> None:
     assert Subspace.of_gram(np.diag([4.0, -1.0, -9.0]), rank=3).values.tolist() == [2.0, 0.0, 0.0]
 
 
-@pytest.mark.parametrize(("make", "limit"), [(Subspace.of, 3), (lambda rows, rank: Subspace.of(rows.T, rank=rank), 3)])
-def test_of_refuses_more_directions_than_there_are(make: Callable[..., Subspace], limit: int) -> None:
-    with pytest.raises(ValueError, match=f"rank must lie in 1..{limit}, got 4"):
-        make(np.ones((3, 5)), rank=4)
-
-
 @given(generators(), st.integers(1, 6), st.data())
 def test_project_and_captured_are_the_projector(rng: Generator, dim: int, data: st.DataObject) -> None:
     space = Subspace.random(dim, rank=data.draw(st.integers(1, dim)), rng=rng)

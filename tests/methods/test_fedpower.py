@@ -349,19 +349,3 @@ def test_hostile_parts_are_refused() -> None:
     ):
         with pytest.raises(ValueError):
             task.require_question(asked)
-
-
-def test_bad_settings_are_refused() -> None:
-    good: dict[str, Any] = {"begin": np.eye(4)[:, :2], "steps": (2, 1), "shares": (0.5, 0.5), "rank": 1}
-    for more, message in (
-        ({"rank": 3}, "rank must lie"),
-        ({"steps": ()}, "at least one local step"),
-        ({"steps": (1, 0)}, "at least one local step"),
-        ({"shares": (1.0,)}, "as many shares"),
-        ({"shares": (0.9, 0.2)}, "sum to at most one"),
-        ({"align": "sideways"}, "align must be one of"),
-        ({"tolerance": 1.0}, "tolerance"),
-        ({"begin": np.eye(4) * 2}, "spectral norm"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            LocalPower(domain=Domain(dim=4, radius=1.0), neighbours=NEAR, **{**good, **more})

@@ -263,25 +263,6 @@ def test_noise_spends_the_shares_in_order() -> None:
     assert equal.share(Question(3, (equal.begin,))) == 0.25
 
 
-def test_bad_settings_are_refused() -> None:
-    domain, begin = Domain(dim=4, radius=1.0), np.eye(4)[:, :2]
-    for more, message in (
-        ({"rank": 3}, "rank must lie in 1..2"),
-        ({"rank": 0}, "rank must lie in 1..2"),
-        ({"rounds": 0}, "rounds must be at least 1"),
-        ({"tolerance": -1.0}, "tolerance"),
-        ({"tolerance": math.nan}, "tolerance"),
-        ({"begin": 0.5 * begin}, "begin must be orthonormal"),
-        ({"begin": 2.0 * begin}, "spectral norm"),
-        ({"begin": np.eye(3)}, "basis must have shape"),
-        ({"shares": (0.5,)}, "as many shares"),
-        ({"shares": (0.5, 0.6)}, "sum to at most one"),
-    ):
-        settings: dict[str, Any] = {"begin": begin, "rounds": 2, "rank": 1, **more}
-        with pytest.raises(ValueError, match=message):
-            KrylovSum(domain=domain, neighbours=NEAR, **settings)
-
-
 def test_questions_and_parts_that_cannot_be_are_refused() -> None:
     task = krylov(4, 2, 1, rounds=3)
     basis = task.begin

@@ -60,17 +60,3 @@ def test_shares_sum_to_one_and_grow(rounds: int, growth: float) -> None:
     shares = np.array(geometric_shares(rounds, growth=growth))
     assert shares.sum() == pytest.approx(1.0, rel=1e-12)
     np.testing.assert_allclose(shares[1:] / shares[:-1], growth, rtol=1e-9)
-
-
-def test_bad_settings_are_refused() -> None:
-    domain, near = Domain(dim=3, radius=1.0), Neighbours.ADD_REMOVE
-    begin = np.eye(3)[:, :1]
-    for shares, message in (((), "at least one round"), ((0.5, 0.6), "sum to at most one"), ((1.0, 0.0), "positive")):
-        with pytest.raises(ValueError, match=message):
-            PowerIteration(domain=domain, neighbours=near, begin=begin, shares=shares)
-    with pytest.raises(ValueError, match="spectral norm"):
-        PowerIteration(domain=domain, neighbours=near, begin=2 * begin, shares=(1.0,))
-    with pytest.raises(ValueError, match="rounds"):
-        geometric_shares(0, growth=1.0)
-    with pytest.raises(ValueError, match="growth"):
-        geometric_shares(2, growth=0.0)

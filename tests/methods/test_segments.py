@@ -16,7 +16,7 @@ from eigenveil.core.mechanism import Exact, Gaussian
 from eigenveil.core.noise import Noise
 from eigenveil.core.rows import Block
 from eigenveil.core.unit import Neighbours
-from eigenveil.data.rows import DenseRows, SparseRows, Symmetric
+from eigenveil.data.rows import DenseRows, SparseRows
 from eigenveil.linalg import Array, Subspace, captured_variance, orthonormal, sines, top_eigen
 from eigenveil.methods.segments import Segments, SegmentsState
 from eigenveil.privacy.floating import dense
@@ -227,12 +227,6 @@ def test_hidden_scores_are_whole_numbers_of_the_stated_law(clip: float) -> None:
     assert np.abs(far._scores(1000)).min() * far._score_unit > 0.99e-30
 
 
-def test_a_matrix_in_place_of_rows_cannot_start() -> None:
-    task = a_task(2, rank=1)
-    with pytest.raises(ValueError, match="hidden start"):
-        task.work(task.ask(task.start()), Symmetric(np.eye(2), people=3), EXACT)
-
-
 NOTHING, AXIS = np.zeros((12, 0)), np.eye(12)[:, :1]
 
 
@@ -255,21 +249,3 @@ NOTHING, AXIS = np.zeros((12, 0)), np.eye(12)[:, :1]
 def test_questions_that_it_would_not_ask_are_refused(question: Question, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         a_task().require_question(question)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"rank": 13}, "rank"),
-        ({"rounds": 1}, "rounds"),
-        ({"shares": (1.0,)}, "one share for each round"),
-        ({"shares": (0.1,) * 603}, "sum to at most one"),
-        ({"deviation": 0.0}, "deviation"),
-        ({"clip": math.inf}, "clip"),
-        ({"tolerance": 1.0}, "tolerance"),
-        ({"neighbours": Neighbours.INTERACTION}, "protects people only"),
-    ],
-)
-def test_bad_settings_are_refused(wrong: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        replace(a_task(), **wrong)

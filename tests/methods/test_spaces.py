@@ -104,14 +104,6 @@ def test_directions_of_an_average_are_those_of_the_sum_within_its_span() -> None
         np.testing.assert_allclose(np.square(found.values), top(rows.T @ rows, 3)[0], rtol=0.01)
 
 
-@pytest.mark.parametrize("kind", ["uda", "wda"])
-def test_averages_have_no_form_in_a_tree(kind: SpacesKind) -> None:
-    task = spaces(6, kind, 2)
-    part = task.work(Question(), DenseRows(np.eye(6)), EXACT)
-    with pytest.raises(ValueError, match="cannot run in a tree"):
-        task.condense(part)
-
-
 def test_without_normalising_wda_weighs_sites_by_their_rows() -> None:
     rng = np.random.default_rng(1)
     sites = [rng.standard_normal((count, 6)) for count in (5, 80)]

@@ -212,24 +212,3 @@ def test_delta_is_the_least_over_beta() -> None:
     # Equal covariances: D = (beta+1) s^2 / 2, the least of exp(-beta eps + beta D) is exp(-(eps - s^2/2)^2 / (2 s^2)).
     same = InstanceLeakage(ratios=np.ones(1), shifts=np.full((1, 1), 0.5), drawn=False)
     assert same.delta(2.0) == pytest.approx(math.exp(-((2 - 0.125) ** 2) / 0.5), rel=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"observer": 2}, "a peer other than"),
-        ({"observer": 4}, "observer"),
-        ({"replaced": (2, 9)}, "replaced"),
-        ({"by": np.ones(3)}, "by must be"),
-        ({"steps": 0}, "steps"),
-        ({"weights": RING[:2]}, "shape"),
-        ({"weights": 2 * RING}, "doubly stochastic"),
-        ({"peers": some_peers()[:3] + some_peers(dim=3)[3:]}, "same columns"),
-        ({"own": np.ones((2, 2))}, "own must"),
-        ({"dropping": 0}, "dropping"),
-    ],
-)
-def test_bad_input_is_refused(wrong: dict[str, Any], message: str) -> None:
-    given: dict[str, Any] = dict(SETTINGS, peers=some_peers(), weights=RING, observer=0, replaced=(2, 0), by=None)
-    with pytest.raises(ValueError, match=message):
-        instance_leakage(**(given | wrong))

@@ -105,25 +105,3 @@ def test_as_printed_it_guarantees_nothing() -> None:
     found = run(some_peers(), calibration="paper", budget=Budget(5.0, 0.01))
     assert found.scale == pytest.approx(math.sqrt(2 * math.log(125)) / 5)
     assert found.guarantee.epsilon is None and "epsilon < 1" in found.guarantee.to_text()
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"neighbours": Neighbours.ADD_REMOVE}, "number of rows"),
-        ({"calibration": "other"}, "calibration"),
-        ({"rank": 7}, "rank"),
-        ({"row_bound": math.inf}, "row_bound"),
-        ({"row_bound": -1.0}, "bound"),
-    ],
-)
-def test_bad_input_is_refused(wrong: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        run(some_peers(), **wrong)
-
-
-def test_peers_must_be_alike() -> None:
-    with pytest.raises(ValueError, match="at least one"):
-        run([])
-    with pytest.raises(ValueError, match="peer 1"):
-        run([np.zeros((2, 3)), np.zeros((2, 4))])

@@ -7,7 +7,6 @@ from dataclasses import MISSING
 from string import Formatter
 from typing import Any
 
-import numpy as np
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -220,15 +219,6 @@ def test_the_package_lists_its_public_names() -> None:
     assert eigenveil.ParameterError is ParameterError
 
 
-def test_only_params_may_be_annotated() -> None:
-    with pytest.raises(TypeError, match=r"is not a param\(\.\.\.\)"):
-
-        @parameters()
-        class _Wrong:
-            good: int = param("Good.", default=1)
-            fitted_: float
-
-
 def test_what_was_written_out_is_refused_where_it_means_nothing() -> None:
     """In Python one set of settings may serve a star and a tree; on a command line each option was meant."""
     asked = FederatedParams(2, epsilon=None, fanout=8)
@@ -236,16 +226,6 @@ def test_what_was_written_out_is_refused_where_it_means_nothing() -> None:
     assert validate_params(FederatedParams, FederatedParams(2, epsilon=None, fanout=3)).fanout == 3
     with pytest.raises(ParameterError, match="fanout is for topology='tree', got 8"):
         validate_params(FederatedParams, asked, explicit=("fanout",))
-
-
-def test_an_array_is_never_a_default() -> None:
-    weights = np.eye(3)
-    found = validate_params(GossipParams, GossipParams(2, graph=weights, epsilon=1.0, noise_graph=weights))
-    assert found.noise_graph is weights
-    with pytest.raises(ParameterError, match=r"noise_graph is for noise='pairwise', got an array of shape \(3, 3\)"):
-        validate_params(
-            GossipParams, GossipParams(2, graph="ring", epsilon=1.0, noise="independent", noise_graph=weights)
-        )
 
 
 @pytest.mark.parametrize("kind", [FederatedParams, GossipParams])

@@ -157,24 +157,6 @@ def test_a_short_spectrum_means_zeros_behind_it(spectrum: Array) -> None:
     assert captured(both(rank=2, people=10, spectrum=spectrum)[0]) == pytest.approx(2 / 50)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"rank": 0}, "rank must be from 1 to the 50 columns, got 0"),
-        ({"rank": 51}, "rank must be from 1 to the 50 columns, got 51"),
-        ({"rounds": 0}, "rounds must be at least 1, got 0"),
-        ({"people": 0}, "people must be at least 1, got 0"),
-        ({"spectrum": np.ones(51)}, "spectrum has 51 values for 50 columns"),
-        ({"spectrum": np.zeros(3)}, "spectrum: variances must be finite, not negative, not all zero"),
-        ({"spectrum": np.array([1.0, -1.0])}, "spectrum: variances must be finite"),
-        ({"spectrum": np.array([1.0, np.nan])}, "spectrum: variances must be finite"),
-    ],
-)
-def test_facts_that_cannot_be_are_refused(wrong: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        both(**wrong)
-
-
 @pytest.mark.parametrize(("mean", "count", "trace"), list(product([False, True], repeat=3)))
 def test_the_split_of_a_budget_spends_all_of_it_on_what_is_needed(mean: bool, count: bool, trace: bool) -> None:
     for search in (False, True):

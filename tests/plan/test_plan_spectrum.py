@@ -1,7 +1,6 @@
 """What is known of a spectrum: guesses hit what they are told, tables are clipped as in a fit, doubt has the stated size."""
 
 import json
-import math
 from typing import Any
 
 import numpy as np
@@ -63,49 +62,6 @@ def test_a_spectrum_survives_being_plain() -> None:
     again = Spectrum.from_json(json.loads(json.dumps(spectrum.to_json())))
     assert (again.source, again.spread, again.error) == ("released", 0.1, 0.01)
     assert again.values.tolist() == [0.25, 0.125]
-
-
-@pytest.mark.parametrize(
-    ("plain", "message"),
-    [
-        ([0.5], "format"),
-        ({"format": "something else"}, "format"),
-        ({"format": "eigenveil spectrum 1", "values": [0.5]}, "a source, a spread"),
-        (Spectrum.guessed(3).to_json() | {"values": ["much"]}, "must be numbers"),
-        (Spectrum.guessed(3).to_json() | {"values": [0.1, 0.2]}, "largest first"),
-        (Spectrum.guessed(3).to_json() | {"more": 1}, "a source, a spread"),
-    ],
-)
-def test_what_is_no_spectrum_is_refused(plain: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Spectrum.from_json(plain)
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: Spectrum(values=np.array([0.9, 0.3]), source=""), "at most 1"),
-        (lambda: Spectrum(values=np.array([0.1, 0.3]), source=""), "largest first"),
-        (lambda: Spectrum(values=np.array([0.3, -0.1]), source=""), "not negative"),
-        (lambda: Spectrum(values=np.array([np.nan]), source=""), "finite"),
-        (lambda: Spectrum(values=np.zeros(3), source=""), "more than 0"),
-        (lambda: Spectrum(values=np.array([0.1]), source="", spread=-1.0), "spread"),
-        (lambda: Spectrum(values=np.array([0.1]), source="", error=math.inf), "error"),
-        (lambda: Spectrum.guessed(5, rank=2), "give both or neither"),
-        (lambda: Spectrum.guessed(5, rank=2, explained=0.3), r"explained must lie in \[0.4, 1\]"),
-        (lambda: Spectrum.guessed(5, rank=2, explained=0.5, decay=1.0), "give one of them"),
-        (lambda: Spectrum.guessed(5, bound_usage=0.0), "bound_usage must lie in"),
-        (lambda: Spectrum.guessed(5, decay=-1.0), "decay must lie in"),
-        (lambda: Spectrum.of_variances([1.0, 2.0], dim=1), "1 to 1 numbers"),
-        (lambda: Spectrum.of_variances([1.0, 2.0], row_bound=1.0), "Clipping would make them smaller"),
-        (lambda: Spectrum.of_variances("much"), "must be numbers"),
-        (lambda: Spectrum.of_rows(np.ones((3, 2))), "must vary"),
-        (lambda: Spectrum.guessed(5).explained(6), "rank must be from 1 to the 5 columns, got 6"),
-    ],
-)
-def test_numbers_that_cannot_be_are_refused(make: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        make()
 
 
 def test_doubt_is_of_the_stated_size_and_stays_a_spectrum() -> None:

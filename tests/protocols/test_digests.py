@@ -4,7 +4,6 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-import pytest
 
 from eigenveil.protocols.keys import digest_of
 
@@ -46,8 +45,3 @@ def test_equal_values_have_the_digest_that_every_machine_has() -> None:
     assert plain == digest_of("kind", rounds=np.int64(2), start=np.asfortranarray(array), shares=[0.5, np.float64(0.5)])
     assert plain == digest_of("kind", rounds=2, start=array.astype(">f8"), shares=[0.5, 0.5])
     assert digest_of("kind", rounds=2, share=0.1).hex()[:16] == "a6fc1ccec37a1c1c"
-
-
-def test_what_has_no_bytes_of_its_own_is_refused() -> None:
-    with pytest.raises(TypeError, match="cannot cover a object"):
-        digest_of("kind", value=object())

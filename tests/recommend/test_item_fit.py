@@ -414,19 +414,6 @@ def test_where_no_items_are_kept_none_may_be_named_and_no_degrees_asked_for() ->
         whole.require_question(Question(0, (), "degrees"))
 
 
-def test_settings_that_contradict_each_other_are_refused() -> None:
-    for wrong in (
-        {"keep": None, "weigh": True, "degrees_share": 0.0},
-        {"weigh": True, "weights": np.ones(9)},
-        {"degrees_share": 1.0},
-        {"degrees_share": -0.1},
-        {"degrees_share": 0.0},
-        {"columns": np.array([1, 2])},
-    ):
-        with pytest.raises(ValueError, match=r"degrees|not both"):
-            study(**wrong)
-
-
 def test_what_is_released_at_most_is_what_is_released() -> None:
     extent = study().extent()
     assert (extent.rounds, extent.entries) == (3, 9)

@@ -1,7 +1,6 @@
 """Rankings and their quality: hand-made answers, and the fast versions against slow, obvious ones."""
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -73,22 +72,6 @@ def test_a_stored_zero_is_not_seen() -> None:
     assert top_items(np.array([[3.0, 2.0, 1.0]]), seen, n=2).tolist() == [[0, 2]]
 
 
-@pytest.mark.parametrize(
-    ("scores", "seen", "n", "message"),
-    [
-        (np.zeros((1, 2)), None, 0, "n must be an integer of at least 1, got 0"),
-        (np.zeros((1, 2)), None, 1.5, "n must be an integer of at least 1, got 1.5"),
-        (np.zeros(2), None, 1, "scores must have two dimensions, users and items, got 1"),
-        (np.array([[math.nan, 8675309.0]]), None, 1, "scores must be finite$"),
-        (np.array([[-math.inf, 8675309.0]]), None, 1, "scores must be finite$"),
-        (np.zeros((1, 2)), sp.csr_array((1, 3)), 1, "seen must have the shape of scores: a row for each user"),
-    ],
-)
-def test_scores_that_cannot_be_ranked_are_refused(scores: Any, seen: Any, n: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        top_items(scores, seen, n=n)
-
-
 @given(dense=histories(), share=st.floats(0.01, 0.99), seed=st.integers(0, 99))
 def test_a_split_keeps_every_interaction_once_and_something_of_everybody(dense: Array, share: float, seed: int) -> None:
     matrix = sp.csr_array(dense)
@@ -115,12 +98,6 @@ def test_a_split_is_the_same_for_the_same_generator_and_fair_to_every_place() ->
     assert allowed < 0.025
 
 
-@pytest.mark.parametrize("share", [0, 1, -0.1, 1.5, math.nan])
-def test_a_share_that_is_none_is_refused(share: float) -> None:
-    with pytest.raises(ValueError, match=r"share must lie in \(0, 1\), got"):
-        split(sp.csr_array(np.eye(2)), share=share, rng=np.random.default_rng(0))
-
-
 @given(test=histories(), data=st.data())
 def test_recall_and_ndcg_are_what_counting_by_hand_gives(test: Array, data: st.DataObject) -> None:
     count, dim = test.shape
@@ -138,42 +115,10 @@ def test_recall_and_ndcg_are_what_counting_by_hand_gives(test: Array, data: st.D
     assert ndcg(found, held, n=n) == pytest.approx(expected[1], abs=1e-12)
 
 
-def test_quality_made_by_hand() -> None:
-    test = sp.csr_array(np.array([[1, 1, 1, 0], [0, 0, 0, 0], [0, 0, 1, 1]], dtype=np.float64))
-    found = np.array([[3, 0], [0, 1], [2, 3]])
-    assert recall(found, test, n=2) == pytest.approx((1 / 3 + 1) / 2)
-    second = 1 / math.log2(3)
-    assert ndcg(found, test, n=2) == pytest.approx((second / (1 + second) + 1) / 2)
-    assert recall(found, test, n=1) == pytest.approx((0 + 1 / 2) / 2)
-    assert ndcg(found, test, n=1) == pytest.approx((0 + 1) / 2)
-
-
-def test_a_perfect_list_has_an_ndcg_of_exactly_one() -> None:
-    test = random_histories(200, 40, share=0.3, rng=np.random.default_rng(1))
-    for n in (1, 7, 20, 40):
-        assert ndcg(top_items(test.toarray(), None, n=n), test, n=n) == 1.0
-
-
 def test_nothing_found_is_nobodys_last_item() -> None:
     """-1 in the list of one user must not be taken for the last item of the user before."""
     test = sp.csr_array(np.array([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]))
     assert recall(np.array([[-1], [-1]]), test, n=1) == 0.0 == ndcg(np.array([[-1], [-1]]), test, n=1)
-
-
-@pytest.mark.parametrize(
-    ("found", "n", "message"),
-    [
-        (np.array([[0, 1]]), 1, "found must have a row for each user of test and at least n=1 columns"),
-        (np.array([[0], [1]]), 2, "found must have a row for each user of test and at least n=2 columns"),
-        (np.array([0, 1]), 1, "found must have a row for each user of test"),
-        (np.array([[0], [3]]), 1, "found must contain item numbers that test has"),
-        (np.array([[0], [1]]), 0, "n must be an integer of at least 1, got 0"),
-    ],
-)
-def test_lists_that_do_not_go_with_the_test_are_refused(found: Any, n: int, message: str) -> None:
-    for measure in (recall, ndcg):
-        with pytest.raises(ValueError, match=message):
-            measure(found, sp.csr_array(np.eye(2, 3)), n=n)
 
 
 @given(dense=histories(least_users=2), seed=st.integers(0, 9), block=st.integers(1, 9), n=st.integers(1, 6))
@@ -211,13 +156,3 @@ def test_evaluation_tells_a_good_scorer_from_popularity() -> None:
     good = evaluate(lambda rows: np.asarray(rows @ products), train, test, n=10)
     assert isinstance(good, Quality) and good.users == 300
     assert good.recall > 2 * dull.recall and good.ndcg > 2 * dull.ndcg
-
-
-def test_evaluation_refuses_what_does_not_fit() -> None:
-    eye = sp.csr_array(np.eye(3))
-    with pytest.raises(ValueError, match="train and test must have the same users and items"):
-        evaluate(lambda rows: rows.toarray(), eye, sp.csr_array((3, 4)))
-    with pytest.raises(ValueError, match="a score for each user of the block and each item"):
-        evaluate(lambda rows: np.zeros(3), eye, eye)
-    with pytest.raises(ValueError, match="block must be None or an integer of at least 1, got 0"):
-        evaluate(lambda rows: rows.toarray(), eye, eye, block=0)

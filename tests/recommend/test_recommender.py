@@ -14,7 +14,6 @@ import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-from eigenveil.core.accounting import mu_for
 from eigenveil.core.ledger import Ledger
 from eigenveil.core.mechanism import Gaussian
 from eigenveil.linalg import Array, sines
@@ -216,13 +215,6 @@ def test_small_and_empty_tables_have_an_exact_answer(table: Array, method: str) 
         assert sorted(found.tolist()) == [1, 2, 3]
 
 
-def test_two_items_are_enough_and_one_is_not() -> None:
-    model = recommender(n_components=1).fit(R[:, :2])
-    assert model.recommend([1, 0], n=1).tolist() == [1]
-    with pytest.raises(ValueError, match="needs at least 2"):
-        recommender(n_components=1).fit(R[:, :1])
-
-
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("delta", [None, 1e-4])
 def test_a_private_fit_of_no_users_is_refused(delta: float | None, untouched: list[str]) -> None:
@@ -256,16 +248,6 @@ def test_tables_that_are_none_are_refused_without_a_word_of_what_is_in_them(name
     assert not untouched
 
 
-@pytest.mark.parametrize("items", [None, 6])
-@pytest.mark.parametrize("degree", [1e-300, 1e300])
-def test_public_degrees_that_cannot_weigh_are_refused_before_anything_is_spent(
-    degree: float, items: Any, untouched: list[str]
-) -> None:
-    with pytest.raises(ValueError, match=r"item_degrees|weight"):
-        private(item_degrees=[degree] * ITEMS, normalise="both", items=items).fit(R)
-    assert not untouched
-
-
 @pytest.mark.parametrize(
     ("row", "message"),
     [
@@ -286,12 +268,6 @@ def test_rows_that_are_no_history_are_refused(row: Any, message: str) -> None:
     refuses(lambda: model.recommend(row), message)
 
 
-@pytest.mark.parametrize("n", [0, -1, 1.5, True, "3", None])
-def test_a_number_of_items_that_is_none_is_refused(n: Any) -> None:
-    with pytest.raises(ValueError, match="n must be an integer"):
-        recommender().fit(R).recommend(DENSE[0], n=n)
-
-
 def test_before_a_fit_there_is_nothing() -> None:
     for act in (
         lambda: recommender().recommend(DENSE[0]),
@@ -305,38 +281,9 @@ def test_before_a_fit_there_is_nothing() -> None:
 # What it guarantees.
 
 
-@pytest.mark.parametrize("neighbours", ["zero-out", "add-remove", "replace-one"])
-def test_the_guarantee_for_users_in_words(neighbours: str) -> None:
-    claim = {"users_at_least": 100} if neighbours == "add-remove" else {}
-    model = quietly(private(neighbours=neighbours, random_state=None, item_degrees="private", **claim), R)
-    guarantee, words = model.guarantee_, model.guarantee_.to_text()
-    assert (guarantee.epsilon, guarantee.delta, guarantee.private) == (3.0, 1e-4, True)
-    assert guarantee.unit == "each user, with their whole history"
-    assert neighbours in guarantee.neighbours.replace("/", "-")
-    assert ("The number of users is public" in words) == (neighbours != "add-remove")
-    assert "joint differential privacy" in words
-    assert "item degrees" in words
-    assert [charge.label for charge in guarantee.charges] == ["item degrees", "covariance"]
-    assert guarantee.mu == pytest.approx(mu_for(3.0, 1e-4), rel=1e-9)
-    assert guarantee.mu <= mu_for(3.0, 1e-4) * (1 + 1e-12)
-
-
-def test_the_guarantee_for_items_says_that_it_is_none_for_users() -> None:
-    guarantee = private(unit="item", random_state=None).fit(R).guarantee_
-    assert guarantee.unit == "each single interaction of a user with an item (not a user's whole history)"
-    assert "one item more" in guarantee.neighbours
-
-
 def test_a_seed_is_no_privacy_and_no_epsilon_is_none() -> None:
     assert private().fit(R).guarantee_.headline.startswith("NOT PRIVATE (known seed)")
     assert recommender().fit(R).guarantee_.headline.startswith("No privacy")
-
-
-def test_which_items_were_used_is_part_of_the_guarantee() -> None:
-    kept = private(items=6, random_state=None).fit(R).guarantee_.to_text()
-    assert "which 6 items were kept" in kept
-    listed = private(items=[0, 1, 2, 3], random_state=None).fit(R).guarantee_.to_text()
-    assert "which of them are used" in listed
 
 
 @pytest.mark.parametrize("unit", ["user", "item"])

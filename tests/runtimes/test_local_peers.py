@@ -110,14 +110,6 @@ def test_a_peer_with_a_result_goes_on_when_others_must_begin_again() -> None:
     assert len(these.peers["p1"].rounds) == 2
 
 
-def test_two_peers_of_one_name_and_the_death_of_nobody_are_refused() -> None:
-    these = circle("complete", 3)
-    with pytest.raises(ValueError, match="two peers are called 'p0'"):
-        LocalPeers([these.peers["p0"], these.peers["p0"]])
-    with pytest.raises(ValueError, match="faults say when p9 dies"):
-        LocalPeers(these.peers.values(), faults=Faults(dies={"p9": 1}))
-
-
 def test_a_farewell_on_the_way_after_the_end_reopens_nothing_that_hangs() -> None:
     these = circle("complete", 4, consensus="metropolis")
     done = met(these).peers["p0"]

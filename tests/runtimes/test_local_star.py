@@ -145,15 +145,3 @@ def test_a_site_that_declines_is_missed_at_once_without_waiting() -> None:
     assert running.network.now == pytest.approx(
         1e9
     )  # The clock of the round runs out after the end, and means nothing then.
-
-
-@pytest.mark.parametrize("bad", [{"loss": 1.0}, {"loss": -0.1}, {"duplicate": 1.0}, {"delay": -1.0}, {"loss": np.nan}])
-def test_chances_are_checked(bad: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match=next(iter(bad))):
-        Faults(**bad)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("bad", [{"quorum": 0}, {"deadline": 0.0}, {"retries": -1}])
-def test_terms_are_checked(bad: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=next(iter(bad))):
-        Terms(**bad)

@@ -10,12 +10,11 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from typer.testing import CliRunner
 
-from eigenveil import FederatedPCA, Ledger, Model, PrivatePCA, StreamingPCA
+from eigenveil import FederatedPCA, PrivatePCA
 from eigenveil.commands import app
 from eigenveil.core.accounting import Budget, epsilon_of
 from eigenveil.plan.facts import Facts
@@ -118,17 +117,6 @@ def test_the_colours_of_the_loadings_are_the_largest_weights(pca: PrivatePCA) ->
     assert display.ax_.get_xlabel() == "component; 3 columns with smaller weights not drawn"
 
 
-def test_one_component_is_drawn_as_bars_largest_first(pca: PrivatePCA) -> None:
-    display = LoadingsDisplay.from_estimator(pca, component=1)
-    weights = pca.components_[1]
-    assert display.bars_ is not None
-    drawn = [bar.get_width() for bar in display.bars_]
-    np.testing.assert_array_equal(drawn, weights[np.argsort(-np.abs(weights), kind="stable")])
-    assert display.ax_.yaxis_inverted()
-    with pytest.raises(ValueError, match="component must be from 0 to 3, got 4"):
-        display.plot(component=4)
-
-
 def test_names_are_literal_text_whatever_they_contain(pca: PrivatePCA) -> None:
     with mpl.rc_context({"text.usetex": True}):
         shown = LoadingsDisplay.from_estimator(pca).ax_.get_yticklabels()
@@ -144,17 +132,6 @@ def test_names_are_literal_text_whatever_they_contain(pca: PrivatePCA) -> None:
 def test_every_picture_of_hostile_names_can_be_drawn(pca: PrivatePCA, table: pd.DataFrame) -> None:
     for display in (LoadingsDisplay.from_estimator(pca), BiplotDisplay.from_estimator(pca, table)):
         display.figure_.canvas.draw()
-
-
-def test_a_biplot_without_rows_shows_weights_alone(pca: PrivatePCA) -> None:
-    display = BiplotDisplay.from_estimator(pca, components=(1, 2))
-    assert display.scores is None
-    assert display.points_ is None
-    np.testing.assert_array_equal(display.weights, pca.components_[[1, 2]])
-    assert display.ax_.get_xlabel().startswith("component 2")
-    # Names stand beside their arrows, in the order of the lengths.
-    assert len(display.names_) == 6
-    assert "raw" not in display.ax_.get_title()
 
 
 def test_a_biplot_with_rows_shows_their_scores_and_says_that_they_are_raw(
@@ -177,13 +154,6 @@ def test_a_biplot_with_rows_shows_their_scores_and_says_that_they_are_raw(
         BiplotDisplay.from_estimator(pca.model_, table.drop(columns="age"))
 
 
-def test_names_in_a_biplot_do_not_cover_each_other() -> None:
-    near = np.array([[1.0, 0.99, 0.98, 1.0], [0.0, 0.01, 0.02, -1.0]])
-    display = BiplotDisplay(weights=near, names=("a", "b", "c", "d")).plot()
-    heights = sorted(text.get_position()[1] for text in display.names_)
-    assert min(np.diff(heights)) >= 0.09 - 1e-12
-
-
 def test_the_bars_of_a_budget_end_at_what_was_spent(pca: PrivatePCA) -> None:
     display = BudgetDisplay.from_estimator(pca)
     charges = pca.guarantee_.charges
@@ -197,21 +167,6 @@ def test_the_bars_of_a_budget_end_at_what_was_spent(pca: PrivatePCA) -> None:
     )
     assert display.budget_ is not None
     assert list(np.unique(display.budget_.get_xdata())) == [1.0]
-
-
-def test_many_charges_share_the_last_bar() -> None:
-    ledger = Ledger(epsilon=2.0, delta=1e-6)
-    for at in range(50):
-        ledger.spend(0.02, label=f"release {at}")
-    display = BudgetDisplay.from_estimator(ledger, max_bars=5)
-    assert [text.get_text() for text in display.ax_.get_yticklabels()][-1] == "46 more"
-    last = display.bars_[-1]
-    assert last.get_x() + last.get_width() == pytest.approx(ledger.epsilon())
-
-
-def test_an_exact_fit_has_no_budget_to_draw(federated: FederatedPCA) -> None:
-    with pytest.raises(ValueError, match="nothing was charged: this result has no privacy guarantee"):
-        BudgetDisplay.from_estimator(federated)
 
 
 def test_the_line_of_convergence_has_the_movement_of_each_round(federated: FederatedPCA, tmp_path: Path) -> None:
@@ -292,24 +247,7 @@ def test_what_cannot_be_drawn_is_refused_with_what_would_do(
         draw(tmp_path)
 
 
-def test_an_estimator_must_be_fitted() -> None:
-    with pytest.raises(NotFittedError):
-        ScreeDisplay.from_estimator(PrivatePCA(2, epsilon=1.0, delta=1e-6))
-    with pytest.raises(NotFittedError):
-        ScreeDisplay.from_estimator(StreamingPCA(2, epsilon=None))
-
-
 def test_without_matplotlib_the_error_names_the_extra(pca: PrivatePCA, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     with pytest.raises(ImportError, match=r"plots need matplotlib: pip install 'eigenveil\[plot\]'"):
         ScreeDisplay.from_estimator(pca)
-
-
-def test_a_display_needs_no_fit(pca: PrivatePCA) -> None:
-    assert isinstance(pca.model_, Model)
-    display = ScreeDisplay(explained_variance=np.array([3.0, 1.0]), intervals=np.array([[2.5, 3.5], [0.0, 2.0]])).plot()
-    assert display.intervals_ is not None
-    (_, _, (bars,)) = display.intervals_
-    ends = [segment[:, 1].tolist() for segment in bars.get_segments()]
-    assert ends == [[2.5, 3.5], [0.0, 2.0]]
-    assert display.floor_ is None

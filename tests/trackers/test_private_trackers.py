@@ -309,26 +309,6 @@ def test_a_gram_tracker_moves_its_ball_to_where_the_mean_is_found() -> None:
     assert run(tracker, rows, cut=100).center is None
 
 
-@pytest.mark.parametrize(
-    ("act", "message"),
-    [
-        (lambda: terms_of(neighbours=Neighbours.ADD_REMOVE), "neighbours of a stream must be zero-out or replace-one"),
-        (lambda: terms_of(person_blocks=0), "person_blocks must be at least 1, got 0"),
-        (lambda: terms_of(forget=0.0), r"forget must lie in \(0, 1\], got 0.0"),
-        (lambda: TreeTracker(1, terms_of(), horizon=0), "horizon must be at least one block, got 0"),
-        (lambda: SlicedTracker(rank=1, terms=terms_of(), columns=0), "columns must be at least 1, got 0"),
-        (lambda: SlicedTracker(rank=1, terms=terms_of(), oversample=-1), "oversample must not be negative, got -1"),
-        (lambda: GramTracker(9, terms_of()).start(DIM), "rank must lie in 1..8, got 9"),
-        (lambda: SlicedTracker(rank=0, terms=terms_of()).start(DIM), "rank must lie in 1..8, got 0"),
-        (lambda: TreeTracker(1, terms_of(), 4).start(DIM + 1), "this tracker is for 8 columns, got 9"),
-        (lambda: run(GramTracker(1, terms_of()), falling(4, DIM), cut=2, mechanism=noisy()), "has sensitivity inf"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(act: Callable[[], Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        act()
-
-
 @pytest.mark.parametrize("seed", range(8))
 def test_a_release_of_a_few_rows_does_not_carry_the_ball_away(seed: int) -> None:
     """The mean of five rows is all noise, which says nothing about where the rows to come will lie."""

@@ -274,24 +274,3 @@ def test_rows_too_large_to_square_are_refused_without_a_trace(bad: float) -> Non
         with pytest.raises(ValueError, match="rows must be finite, and not too large to square"):
             tracker.step(state, store(rows), NOTHING_ASKED)
         assert same(state, before)
-
-
-@pytest.mark.parametrize(
-    ("choices", "message"),
-    [
-        ({"rank": 0}, "rank must be at least 1, got 0"),
-        ({"rank": 2, "oversample": -1}, "oversample must not be negative, got -1"),
-        ({"rank": 2, "forget": 0.0}, r"forget must lie in \(0, 1\], got 0.0"),
-        ({"rank": 2, "forget": 1.1}, r"forget must lie in \(0, 1\], got 1.1"),
-        ({"rank": 2, "forget": math.nan}, r"forget must lie in \(0, 1\], got nan"),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused(choices: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        BlockTracker(**choices)
-
-
-@pytest.mark.parametrize("pair", [(0.1, 0.01), (1.0, 10.0), (0.0, 0.1), (0.1, 0.1), (0.1, 1.0), (math.nan, 0.1)])
-def test_energy_bounds_out_of_order_or_in_percent_are_refused(pair: tuple[float, float]) -> None:
-    with pytest.raises(ValueError, match=f"0 < low < high < 1 .* got {pair[0]} and {pair[1]}"):
-        EnergyBounds(*pair)

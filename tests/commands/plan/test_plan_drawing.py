@@ -82,21 +82,6 @@ def test_the_drawing_has_a_dot_for_every_number() -> None:
     assert all(len(words.text or "") <= 80 for words in shapes(text, "text"))
 
 
-def test_labels_do_not_cover_each_other_and_the_asked_one_is_there() -> None:
-    near = [
-        Point(epsilon=at, captured=POINTS[1].captured, sine=POINTS[1].sine, nothing=0.1)
-        for at in (0.98, 0.99, 1.0, 30.0)
-    ]
-    drawing = shapes(document(near, asked=0.99), "text")
-    # The labels of the axis stand in one line below it.
-    assert {words.text for words in drawing if words.get("y") == "231.0"} == {"0.99", "30"}
-
-
-def test_one_epsilon_is_drawn_in_the_middle() -> None:
-    text = document(POINTS[1:2], asked=1.0, title="one")
-    assert {dot.get("cx") for dot in shapes(text, "circle")} == {"230.0"}
-
-
 def test_plot_writes_a_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Oracle().install(monkeypatch)
     target = tmp_path / "plan.svg"

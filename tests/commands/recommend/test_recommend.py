@@ -209,32 +209,6 @@ def test_a_hopeless_budget_is_refused_with_what_would_do(tmp_path: Path) -> None
     assert target.exists()
 
 
-def test_an_output_that_exists_is_kept_unless_told(tmp_path: Path, space: Path) -> None:
-    before = space.read_bytes()
-    arguments = ("recommend", "fit", plays_in(tmp_path), *PRIVATE, "-o", space)
-    assert "Overwrite it with --force" in refusal(*arguments)
-    assert space.read_bytes() == before
-    assert eigenveil(*arguments, "--force").exit_code == 0
-    assert space.read_bytes() != before
-
-
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("i0,3\n", "must start with the line item,degree"),
-        ("item,degree\ni0,3,4\n", "an item and its degree per line"),
-        ("item,degree\ni0,3\ni0,4\n", "has 'i0' more than once"),
-        ("item,degree\ni0,-3\n", "must be a non-negative number, got '-3'"),
-        ("item,degree\ni0,3\n", "has no degree for 'i1'"),
-        ("", "must start with the line item,degree"),
-    ],
-)
-def test_degrees_that_cannot_be_read_are_refused(tmp_path: Path, text: str, why: str) -> None:
-    degrees = tmp_path / "degrees.csv"
-    degrees.write_text(text, encoding="utf-8")
-    assert why in refusal("recommend", "fit", plays_in(tmp_path), *PRIVATE, "--item-degrees", degrees)
-
-
 def test_a_list_is_the_same_however_the_history_is_given_and_says_for_whom(tmp_path: Path, space: Path) -> None:
     known = ItemSpace.load(space)
     row = read_interactions(plays_in(tmp_path), items=known.items).row("u7")
@@ -351,19 +325,6 @@ def test_users_of_the_test_file_alone_are_shown_popular_items(tmp_path: Path) ->
     done = eigenveil("recommend", "evaluate", train, "--test", test, "-k", 1, "--no-privacy", "--json", "--first", 2)
     assert done.exit_code == 0, done.output
     assert {figures["recall"] for figures in json.loads(done.stdout)["found"].values()} == {1.0}
-
-
-def test_evaluations_that_cannot_be_done_are_refused(tmp_path: Path) -> None:
-    source, matrix = plays_in(tmp_path), plays_in(tmp_path, "npz")
-    evaluate = ("recommend", "evaluate", source, *PRIVATE)
-    assert "--share must lie in" in refusal(*evaluate, "--share", 1)
-    assert "choose one of them" in refusal(*evaluate, "--share", 0.1, "--test", source)
-    assert "nothing is held out" in refusal(*evaluate, "--test", source)
-    assert "must all have user names, or none" in refusal(*evaluate, "--test", matrix)
-    sp.save_npz(tmp_path / "fewer.npz", PLAYS[:9])
-    said = refusal("recommend", "evaluate", matrix, *PRIVATE, "--test", tmp_path / "fewer.npz")
-    assert "the same users in the same order" in said
-    assert "--epsilon is missing" in refusal("recommend", "evaluate", source, "-k", 3)
 
 
 def test_inspect_shows_an_item_space(tmp_path: Path, space: Path) -> None:

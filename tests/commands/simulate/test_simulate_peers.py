@@ -19,14 +19,12 @@ from commands.simulate.test_simulate import visits
 from commands.simulate.test_simulate_process import _read
 from commands.test_process import QUIET
 from eigenveil import FederatedPCA, GossipPCA, Model, PrivatePCA
-from eigenveil.commands.simulate import _WITHOUT_HUB
 from eigenveil.core.ledger import Ledger
 from eigenveil.data.rows import FILL_PUBLICLY
 from eigenveil.errors import BudgetExceeded, ParameterError
 from eigenveil.estimators.terms import Unfinished
 from eigenveil.linalg import sines
 from eigenveil.params.declarations.federated import FederatedParams, GossipParams
-from eigenveil.params.declarations.plan import FOR_HUBS
 from eigenveil.params.declare import in_options
 
 IN_OPTIONS = FILL_PUBLICLY.replace("{missing=counts}", "--missing counts")
@@ -192,13 +190,6 @@ def test_a_file_of_edges_by_name_and_number(tmp_path: Path) -> None:
     assert line.startswith("error: --graph must be connected: there is no path from patient p0 to patient p100")
 
 
-def test_a_peer_called_x_is_no_table(tmp_path: Path) -> None:
-    edges = tmp_path / "edges.csv"
-    edges.write_text("1,2\n")
-    line = refusal("simulate", visits(tmp_path), *EXACT, edges, "--split", "by:hospital", "--drop", "patient")
-    assert line == "error: --graph must be connected: there is no path from hospital north to hospital X"
-
-
 def test_a_persons_rows_are_one(tmp_path: Path) -> None:
     target = tmp_path / "model.safetensors"
     arguments = ("complete", "--sites", 4, "--person", "patient", "--drop", "hospital", "-o", target)
@@ -245,12 +236,7 @@ def test_a_budget_that_does_not_suffice_says_what_was_charged(tmp_path: Path, mo
 
 
 RING = (*EXACT, "ring", "--sites", 5)
-SECRET_RING = (*SECRET, "ring", "--sites", 5)
 PLAIN = ("-k", 2, "--no-privacy", "--sites", 5)
-
-
-def test_every_option_of_a_hub_alone_has_a_reason_against_it() -> None:
-    assert set(_WITHOUT_HUB) == FOR_HUBS
 
 
 def test_a_site_is_called_as_it_is_called() -> None:

@@ -273,9 +273,3 @@ def test_show_refuses_a_certificate_that_is_not_the_keys(study: Path, tmp_path: 
     done("site", "north", "--folder", tmp_path)
     (tmp_path / "north.crt").write_bytes((study / "hub.crt").read_bytes())
     assert "the identity is not the one in the certificate of 'hub'" in refused("show", tmp_path / "north.key")
-
-
-@pytest.mark.parametrize("command", ["init", "site", "peer", "node", "sign", "show"])
-def test_help_teaches_with_an_example(command: str) -> None:
-    assert f"eigenveil keys {command} " in done(command, "--help")
-    assert f"eigenveil keys {command} " in done("--help") or command in {"peer", "node"}

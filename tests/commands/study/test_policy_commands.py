@@ -71,9 +71,3 @@ def test_check_reads_nothing_that_others_can_change(tmp_path: Path, heart: Path)
     file.chmod(0o666)
     result = run("check", file, heart, "--as", "site 0")
     assert result.exit_code == 2 and "chmod go-w" in result.stderr
-
-
-def test_help_teaches() -> None:
-    for command in ("new", "check"):
-        result = run(command, "--help")
-        assert result.exit_code == 0 and f"eigenveil policy {command} policy.toml" in result.output

@@ -166,23 +166,6 @@ def test_nothing_of_the_budget_is_lost_but_the_failure_of_masks(epsilon: float, 
     assert terms(Budget(epsilon, delta)).gaussian == Budget(epsilon, delta)
 
 
-def test_terms_that_cannot_be_kept_are_refused() -> None:
-    with pytest.raises(ValueError, match="epsilon must be finite"):
-        terms(Budget(math.inf, 1e-6))
-    with pytest.raises(ValueError, match="failure"):
-        terms(failure=1e-7)
-    with pytest.raises(ValueError, match="survivors must be more"):
-        terms(survivors=5, colluders=3, loss=2)
-    with pytest.raises(ValueError, match="survivors"):
-        terms(survivors=21)
-    for name in ("loss", "colluders"):
-        with pytest.raises(ValueError, match=name):
-            terms(BUDGET, **{name: -1})
-    for sites in (0, 2**20 + 1):
-        with pytest.raises(ValueError, match="sites must lie"):
-            terms(sites=sites)
-
-
 def test_releases_without_room_are_refused_before_anything_is_drawn() -> None:
     lattice = terms()
     # Enormous noise, and steps so fine that a few people fill them.

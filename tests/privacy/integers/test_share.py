@@ -1,7 +1,6 @@
 """What sites send adds up to the sum and its noise, is paid for first, and is read with the step that it was made with."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -237,29 +236,6 @@ def test_without_noise_sums_are_exact_and_cost_nothing() -> None:
     ]
     found = read(lattice, total(words), sensitivity=1.0, share=1.0, multiplier=1.0, shape=(6, 6), symmetric=True)
     assert np.allclose(found, sum(values), rtol=0, atol=2.0**-31)
-
-
-def test_bad_settings_are_refused() -> None:
-    lattice = terms()
-    good = shares(lattice)[0]
-    for share in (0.0, 1.5, -0.1, math.nan):
-        with pytest.raises(ValueError, match="share"):
-            good.of(Bounded(np.zeros(2), 1.0), label="x", share=share)
-    for sensitivity in (0.0, math.inf):
-        with pytest.raises(ValueError, match="sensitivity"):
-            good.of(Bounded(np.zeros(2), sensitivity), label="x", share=1.0)
-    assert good.ledger is not None
-    assert good.ledger.charges == ()
-    with pytest.raises(ValueError, match="ledger"):
-        replace(good, ledger=None)
-    with pytest.raises(ValueError, match="ledger"):
-        replace(good, lattice=Lattice.exact(sites=2))
-    with pytest.raises(ValueError, match="multiplier"):
-        replace(good, multiplier=0.0)
-    with pytest.raises(ValueError, match="several"):
-        replace(good, several=0)
-    with pytest.raises(ValueError, match="numbers"):
-        read(lattice, np.zeros(3, np.uint64), sensitivity=1.0, share=1.0, multiplier=1.0, shape=(2,))
 
 
 def test_the_private_value_is_not_changed() -> None:

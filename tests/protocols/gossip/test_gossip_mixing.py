@@ -205,17 +205,3 @@ WRONG: dict[str, tuple[Any, str]] = {
     "not square": ([[0.5, 0.5]], "weights must be a square matrix"),
     "not finite": ([[np.nan, 0.5], [0.5, 0.5]], "weights must be finite"),
 }
-
-
-@pytest.mark.parametrize("what", WRONG)
-def test_weights_that_are_none_are_refused(what: str) -> None:
-    weights, message = WRONG[what]
-    with pytest.raises(ValueError, match=message):
-        require_weights(weights)
-
-
-def test_weights_that_do_not_mix_are_refused() -> None:
-    with pytest.raises(ValueError, match="do not mix"):
-        Mixing.over(Graph.named("path", "ab"), "metropolis", weights=np.array([[0.0, 1.0], [1.0, 0.0]]))
-    with pytest.raises(ValueError, match="graph must be connected"):
-        Mixing.over(Graph.of("abc", [("a", "b")]), "tree")

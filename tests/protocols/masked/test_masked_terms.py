@@ -71,14 +71,6 @@ UNFIT: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("what", UNFIT)
-def test_terms_that_do_not_fit_together_are_refused(what: str) -> None:
-    terms = masked_terms({f"site {at}": Identity.fresh() for at in range(SITES)}, survivors=5)
-    changes, why = UNFIT[what]
-    with pytest.raises(ValueError, match=why):
-        replace(terms, **changes)
-
-
 def test_two_sites_with_one_identity_or_half_of_one_are_refused() -> None:
     terms = masked_terms({f"site {at}": Identity.fresh() for at in range(SITES)}, survivors=5)
     twice = dict(terms.roster) | {"site 1": terms.roster["site 0"]}

@@ -203,30 +203,3 @@ def elements(*values: int) -> dict[int, bytes]:
 def test_what_is_no_share_is_refused(shares: dict[int, bytes], threshold: int, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         Joiner([*shares], threshold=threshold).join(shares)
-
-
-@pytest.mark.parametrize(
-    ("secret", "threshold", "holders", "why"),
-    [
-        (bytes(31), 1, [1], "32 bytes, got 31"),
-        (bytes(33), 1, [1], "32 bytes, got 33"),
-        (PRIME.to_bytes(32, "big"), 1, [1], "below the order"),
-        (bytes(32), 2, [1], "threshold must lie between 1 and the number of holders, 1,"),
-        (bytes(32), 0, [1, 2], "threshold must be at least 1, got 0"),
-        (bytes(32), 1, [], "threshold must lie between"),
-        (bytes(32), 2, [0, 1], "got 0"),
-        (bytes(32), 2, [1, LARGEST_POINT + 1], "got 65537"),
-        (bytes(32), 2, [4, 4, 5], "distinct"),
-    ],
-)
-def test_what_cannot_be_split_is_refused(secret: bytes, threshold: int, holders: Sequence[int], why: str) -> None:
-    with pytest.raises(ValueError, match=why):
-        split_one(secret, threshold=threshold, holders=holders)
-
-
-def test_other_refusals() -> None:
-    with pytest.raises(ValueError, match="draw must return the 32 bytes"):
-        split_one(bytes(32), threshold=2, holders=[1, 2], draw=lambda size: bytes(size - 1))
-    with pytest.raises(ValueError, match=r"got none for \[2\]"):
-        Joiner([1, 2], threshold=2).join({1: bytes(32), 3: bytes(32)})
-    assert "weights" not in repr(Joiner([1, 2], threshold=2))

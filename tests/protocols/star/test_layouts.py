@@ -60,8 +60,3 @@ def test_names_are_checked(make: object, sites: list[str], words: str) -> None:
     assert callable(make)
     with pytest.raises(ValueError, match=words):
         make(sites)
-
-
-def test_a_tree_needs_two_below_each() -> None:
-    with pytest.raises(ValueError, match="fanout must be at least 2"):
-        tree(["a"], fanout=1)
