@@ -1,14 +1,12 @@
 """A small version of benchmarks/plan/truth.py and grid.py: they run, and what they print is what they say it is."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from benchmarks.plan import coverage, grid, tables, truth
-from benchmarks.plan.other_tables import FILES, OTHER
+from benchmarks.plan import grid, truth
 from eigenveil.plan.rehearsal import Interval
 
 # What is measured is what fits find, not what they say before.
@@ -53,52 +51,6 @@ def test_tables_lie_in_the_unit_ball_around_their_mean(name: str) -> None:
     assert table.judge(table.best) == pytest.approx((1.0, 0.0), abs=1e-7)
 
 
-def test_a_cell_is_read_back_and_shares_no_noise_with_others() -> None:
-    cells = truth.cells_of("usps", 256, candidates=list(truth.METHODS), epsilons=truth.EPSILONS)
-    assert [truth.Cell.read(cell.key) for cell in cells] == cells
-    seeds = {cell.seed(number) for cell in cells for number in range(150)}
-    assert len(seeds) == 150 * len(cells)
-
-
-def test_what_would_take_too_long_is_left_out() -> None:
-    asked: dict[str, Any] = {"candidates": list(truth.METHODS), "epsilons": [1.0]}
-    few, many, most = (len(truth.cells_of("mnist:test", dim, **asked)) for dim in (100, 784, 1682))
-    assert few == len(truth.METHODS) > many > most > 0
-
-
-def test_measuring_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    table, path = small(), tmp_path / "kept" / "truth.json"
-    cells = [truth.Cell("small", candidate, 3.0) for candidate in ("curator/covariance", "hub/power")]
-    first = truth.Truths.open(path)
-    truth.measure(first, table, cells, error=0.0, seconds=0.0)
-    counts = {key: len(found["captured"]) for key, found in first.cells.items()}
-    assert set(counts.values()) == {24}
-    again = truth.Truths.open(path)
-    assert (again.facts, again.cells) == (first.facts, first.cells)
-    truth.measure(again, table, cells, error=1.0, seconds=1.0)
-    assert again.cells == first.cells
-    truth.measure(again, table, cells[:1], error=0.0, seconds=0.02)
-    found = again.cells[cells[0].key]["captured"]
-    assert found[:24] == first.cells[cells[0].key]["captured"]
-    assert len(found) > 24
-    assert len(set(found)) == len(found)
-
-
-def test_more_epsilon_than_was_enough_is_not_measured() -> None:
-    candidate, table = "curator/covariance", small()
-    truths = truth.Truths(None, quick=True)
-    truths.cells[truth.Cell("small", candidate, 1.0).key] = {"captured": [0.995], "sine": [0.1]}
-    asked = [
-        truth.Cell("small", candidate, 3.0),
-        truth.Cell("small", candidate, 0.5),
-        truth.Cell("small", candidate, 3.0, look=True),
-    ]
-    truth.measure(truths, table, asked, error=1.0, seconds=0.0)
-    assert asked[0].key not in truths.cells
-    assert len(truths.cells[asked[1].key]["captured"]) >= 8
-    assert len(truths.cells[asked[2].key]["captured"]) >= 8
-
-
 def test_quick_predictions_are_near_what_was_measured(answers: Any) -> None:
     cells = list(grid.all_cells(answers))
     assert len(cells) >= 10
@@ -121,11 +73,6 @@ def test_quick_prints_all_tables(
     assert "| worst, given | epsilon |" in shown
     assert "guess" not in shown
     assert f"| {grid.QUICK[0]} | 569 x 30, 5 | " in shown
-
-
-def test_without_truths_it_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert not grid.main(["--cache", str(tmp_path / "none.json")])
-    assert "benchmarks/plan/truth.py --cache" in capsys.readouterr().out
 
 
 def test_the_summary_sees_what_is_too_far(capsys: pytest.CaptureFixture[str]) -> None:
@@ -157,33 +104,3 @@ def test_a_choice_is_held_against_the_best_of_its_setting() -> None:
     answer = grid.Answer(grid.Group("small", 1.0, look=False, alone=False), cells, "site/krylov")
     assert answer.regrets() == pytest.approx({"all": 0.5, "hub": 0.1, "site": 0.0})
     assert "all" not in replace(answer, chosen=None).regrets()
-
-
-def test_halves_are_decided_by_names_alone() -> None:
-    halves = {name: tables.half_of(name) for name in tables.TABLES}
-    assert {"tuning", "held-out", "fresh", "other"} == set(halves.values())
-    counts = [list(halves.values()).count(half) for half in ("tuning", "held-out")]
-    assert abs(counts[0] - counts[1]) <= 3
-
-
-@pytest.mark.parametrize("name", sorted(OTHER.keys() - FILES.keys()))
-def test_other_tables_are_of_numbers_that_vary(name: str) -> None:
-    rows = OTHER[name](np.random.default_rng(0), 400)
-    assert len(rows) == 400 and rows.dtype == np.float64
-    assert np.isfinite(rows).all() and rows.var() > 0
-
-
-@pytest.mark.parametrize("setting", coverage.SETTINGS)
-def test_a_cell_of_the_coverage_says_which_rows_it_is_a_share_of(setting: coverage.Setting) -> None:
-    found = list(coverage.scored("isotropic", setting, 2))
-    assert {one.kind for one in found} == {"plan", "explained", "report"}
-    # Rows without heavy tails, a few of thousands: all of it is captured, and so every interval holds.
-    assert all(one.inside for one in found)
-    assert {one.said.of for one in found} <= {"all rows", "clipped rows"}
-    assert all((one.said.of == "clipped rows") == (one.way == "given") for one in found)
-
-
-def test_a_share_of_what_exact_pca_finds() -> None:
-    rows = np.diag([2.0, 1.0, 0.0])
-    assert coverage.share_of(rows, np.eye(3)[:, :1]) == pytest.approx(1.0)
-    assert coverage.share_of(rows, np.eye(3)[:, 1:2]) == pytest.approx(0.25)

@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 from benchmarks import datasets
-from benchmarks.recommend import figure2, figures, items, quality, runs, speed, table2
+from benchmarks.recommend import figure2, figures, items, quality, runs
 from eigenveil.core.accounting import Budget
 from eigenveil.linalg import Array
 from eigenveil.privacy.guarantee import Guarantee
@@ -62,16 +62,6 @@ def test_the_error_is_that_of_the_filtered_matrices(degrees: bool, held: Any) ->
     assert measure.error(truth) < 1e-6
     rotated = truth @ np.linalg.qr(np.random.default_rng(0).standard_normal((4, 4)))[0]
     assert measure.error(rotated) < 1e-6
-
-
-def test_many_items_are_handled_as_few_are() -> None:
-    data, other = small(), without_matrix(small())
-    basis = runs.start(data.items, 3, seed=0)
-    np.testing.assert_allclose(data.times(basis), other.times(basis))
-    np.testing.assert_allclose(data.gram_times(basis), other.gram_times(basis))
-    np.testing.assert_allclose(data.leading(3)[0], other.leading(3)[0])
-    one, two = data.leading(3)[1], other.leading(3)[1]
-    np.testing.assert_allclose(one @ one.T, two @ two.T, atol=1e-9)
 
 
 def test_published_scales_are_those_of_the_formulas() -> None:
@@ -161,23 +151,6 @@ def test_analyze_gauss_adds_symmetric_noise_of_its_scale(monkeypatch: pytest.Mon
     assert diagonal.std() == pytest.approx(wanted, rel=0.08)
 
 
-def test_the_interval_holds_the_mean_and_has_its_width() -> None:
-    values = np.random.default_rng(1).standard_normal(400)
-    mean, low, high = runs.mean_and_interval(list(values))
-    assert mean == pytest.approx(values.mean())
-    # 2.576 standard errors to each side, for so many values; a thousand resamples know the ends to about a tenth.
-    assert (high - low) / 2 == pytest.approx(2.576 * values.std() / 20, rel=0.15)
-    assert low < mean < high
-    assert runs.mean_and_interval([0.5, 0.5]) == (0.5, 0.5, 0.5)
-
-
-def test_runs_share_their_start_and_seeds_differ() -> None:
-    one, two, three = (runs.start(12, 3, seed=seed) for seed in (0, 0, 1))
-    np.testing.assert_array_equal(one, two)
-    assert np.abs(one - three).max() > 0.1
-    np.testing.assert_allclose(one.T @ one, np.eye(3), atol=1e-12)
-
-
 @pytest.mark.parametrize("method", ["covariance", "power"])
 @pytest.mark.parametrize("unit", ["item", "user"])
 def test_ours_finds_the_space_where_there_is_next_to_no_noise(method: str, unit: str) -> None:
@@ -185,22 +158,6 @@ def test_ours_finds_the_space_where_there_is_next_to_no_noise(method: str, unit:
     basis = runs.ours(data, rank=2, epsilon=1e6, seed=0, unit=unit, min_degree=1, method=method)
     np.testing.assert_allclose(basis.T @ basis, np.eye(2), atol=1e-9)
     assert runs.Filtered.of(data, data.leading(2)[1], degrees=True).error(basis) < 0.1
-
-
-def test_every_line_of_ours_names_what_it_protects() -> None:
-    for held, expected in ((small(), {"covariance", "power"}), (without_matrix(small()), {"power"})):
-        lines = {words: one for words, one in figures.methods(held, 2).items() if one.unit is not None}
-        assert {words.split(", ")[1].split(" ")[0] for words in lines} == expected
-        assert all(f"({one.unit}, m = " in words and one.limit == math.inf for words, one in lines.items())
-
-
-def test_runs_side_by_side_have_the_same_errors(capsys: Any) -> None:
-    data = small()
-    lines = {words: method for words, method in figures.methods(data, 2).items() if "PPM" in words}
-    one, two = (figures.measure(data, lines, 2, [1.0, 3.0], 4, workers) for workers in (1, 3))
-    assert one == two
-    assert len(set(one["PPM (item)", 1.0])) == 4
-    assert "PPM" in capsys.readouterr().out
 
 
 def test_lines_stop_where_their_calibration_does_and_the_judge_sees_the_difference(capsys: Any) -> None:
@@ -221,16 +178,6 @@ def test_lines_stop_where_their_calibration_does_and_the_judge_sees_the_differen
         assert figures.judge("jester1", lines, found, "user") is None
 
 
-def test_all_columns_of_one_factorisation_are_the_factorisations_of_fewer() -> None:
-    basis = figure2.random_orthonormal(60, 20, rng=np.random.default_rng(0))
-    np.testing.assert_allclose(basis.T @ basis, np.eye(20), atol=1e-12)
-    fewer, upper = np.linalg.qr(np.random.default_rng(0).standard_normal((60, 20))[:, :7])
-    np.testing.assert_allclose(basis[:, :7], fewer * np.sign(np.diag(upper)), atol=1e-12)
-    prior, ppm = figure2.bounds(basis, (7, 20))
-    np.testing.assert_allclose(prior, [math.sqrt(k) * np.abs(basis[:, :k]).max() for k in (7, 20)])
-    np.testing.assert_allclose(ppm, [np.linalg.norm(basis[:, :k], axis=1).max() for k in (7, 20)])
-
-
 def test_exact_laws_are_those_of_the_largest_entry_and_row() -> None:
     draws = [
         figure2.bounds(figure2.random_orthonormal(400, 40, rng=np.random.default_rng(seed)), (40,))
@@ -239,18 +186,6 @@ def test_exact_laws_are_those_of_the_largest_entry_and_row() -> None:
     # The largest vary by 7% and 3% from draw to draw; their quantile is near the mean of squares, not of the bounds.
     np.testing.assert_allclose(figure2.by_exact_laws(40, 400), np.mean(draws, axis=0)[:, 0], rtol=0.05)
     assert figure2.approximation(40, 400)[0] < 0.7 * np.mean(draws, axis=0)[0, 0]
-
-
-def test_spread_of_eigenvectors_and_what_least_squares_say_of_it() -> None:
-    data = small()
-    spreads = table2.spreads(data, 5)
-    for vectors in spreads.values():
-        largest, longest = table2.coherences(vectors)
-        assert largest <= longest <= 1 + 1e-9
-    # Eleven of twelve items are anybody's, so that many eigenvalues are not zero; all twelve vectors are a square matrix.
-    assert "non-zero, 11" in spreads
-    assert table2.coherences(spreads["all 12"])[1] == pytest.approx(1.0)
-    assert table2.leverage_from_below(data) <= 1 + 1e-9
 
 
 def test_the_own_split_is_taken_apart_and_only_some_are_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,23 +223,6 @@ def test_a_filter_without_noise_beats_popularity_where_items_go_together(capsys:
     assert said.startswith("target")
     assert quality.verdict("x", 0.91, 1.0).startswith("target reached")
     assert quality.verdict("x", 0.89, 1.0).startswith("target NOT REACHED")
-
-
-def test_what_is_made_up_has_as_many_users_and_items_as_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(speed, "USERS", 300)
-    rows = speed.made_up()
-    assert rows.shape == (300, speed.ITEMS)
-    assert rows.nnz == 300 * speed.EACH
-    assert sum(part.shape[0] for part in speed.at_sites(rows)) == 300
-    lengths = sp.linalg.norm(speed.of_norm_one(sp.csr_array(np.eye(3)[:, :2])), axis=1)
-    np.testing.assert_allclose(lengths, [1.0, 1.0, 0.0])
-
-
-def test_slow_and_large_fits_are_called_so() -> None:
-    fine, slow, large = speed.Spent(1.0, 0.0, 7e6), speed.Spent(61.0, 0.0, 7e6), speed.Spent(1.0, 0.0, 9e6)
-    for spent, wanted in ((fine, (True, True)), (slow, (False, True)), (large, (True, False))):
-        said = speed.judge({"ours": [fine, spent], "peer": [slow, large]}, 1000)
-        assert tuple("NOT" not in verdict for verdict in said) == wanted
 
 
 def test_advice_is_compared_with_the_best_number_of_items(

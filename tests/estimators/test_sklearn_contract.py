@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from eigenveil import BudgetExceeded, Ledger, Model, PrivatePCA
+from eigenveil import BudgetExceeded, Ledger, PrivatePCA
 from estimators.tables import NAMES, private, rows
 
 CHECKED = [
@@ -125,15 +125,3 @@ def test_a_pickled_fit_works_but_cannot_spend() -> None:
     assert copy.ledger_.charges == ledger.charges
     with pytest.raises(BudgetExceeded, match="copy of a ledger"):
         copy.fit(values)
-
-
-def test_a_saved_fit_gives_the_same_scores(tmp_path: Any) -> None:
-    values = rows()
-    pca = private(2, scale=np.arange(1.0, 7.0)).fit(pd.DataFrame(values, columns=NAMES))
-    pca.save(tmp_path / "m")
-    loaded = Model.load(tmp_path / "m")
-    assert np.array_equal(loaded.components, pca.components_)
-    assert np.allclose(loaded.transform(values), pca.model_.transform(values), rtol=1e-13)
-    assert loaded.guarantee == pca.guarantee_
-    assert loaded.columns == tuple(NAMES)
-    assert loaded.settings["method"] == "covariance"

@@ -1,20 +1,17 @@
 """What a federated fit guarantees, against whom, and what it was charged: in words, in the ledgers and in the model file."""
 
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
-from eigenveil import FederatedPCA, Model
+from eigenveil import FederatedPCA
 from eigenveil.core.accounting import Budget
 from eigenveil.errors import QuorumLost
 from eigenveil.linalg import sines
 from eigenveil.runtimes.local import Faults
 from estimators.sites_of_rows import (
-    COLUMNS,
     component_rounds,
     cut,
     federated,
@@ -55,11 +52,6 @@ def test_noise_in_both_places_makes_two_guarantees(method: str) -> None:
     pair = private_federated(trust="both", epsilon=[4.0, 0.5], delta=(1e-5, 1e-7)).fit(SITES).guarantee_
     assert (pair.epsilon, pair.delta) == (0.5, 1e-7)
     assert "the guarantee is (4, 1e-05)" in pair.to_text()
-
-
-def test_the_guarantee_against_the_hub_is_not_rounded() -> None:
-    words = private_federated(trust="both", epsilon=(4.00000001, 0.5)).fit(SITES).guarantee_.to_text()
-    assert "4.00000001" in words
 
 
 def test_more_noise_at_the_sites_than_was_asked_of_the_hub_is_guaranteed() -> None:
@@ -191,36 +183,6 @@ def test_the_budget_is_reserved_for_the_most_rounds(trust: Any) -> None:
         assert ledger.spent_mu < whole.ledgers_[name].spent_mu
         assert ledger.charges == whole.ledgers_[name].charges[: len(ledger.charges) - 1] + ledger.charges[-1:]
     assert early.guarantee_.epsilon == whole.guarantee_.epsilon == 1.0
-
-
-def test_every_local_step_is_charged_at_the_site() -> None:
-    pca = private_federated(method="fedpower", trust="site", local_steps=[3, 1, 2], rounds=3).fit(SITES)
-    labels = [charge.label for charge in pca.ledgers_["site 2"].charges]
-    assert [label for label in labels if "fedpower" in label] == [
-        "fedpower round 1 of 3, local step 1 of 3",
-        "fedpower round 1 of 3, local step 2 of 3",
-        "fedpower round 1 of 3, local step 3 of 3",
-        "fedpower round 2 of 3",
-        "fedpower round 3 of 3, local step 1 of 2",
-        "fedpower round 3 of 3, local step 2 of 2",
-    ]
-
-
-@pytest.mark.parametrize(
-    "choices",
-    [{}, {"trust": "site", "person_sites": 2}, PAIR, {"calibration": "paper", "center": None}, {"epsilon": None}],
-)
-def test_a_model_file_keeps_the_guarantee(choices: dict[str, Any], tmp_path: Path) -> None:
-    tables = [pd.DataFrame(rows, columns=COLUMNS) for rows in SITES]
-    pca = private_federated(**choices).fit(tables)
-    pca.save(tmp_path / "model")
-    loaded = Model.load(tmp_path / "model")
-    assert loaded.guarantee == pca.guarantee_
-    assert loaded.guarantee.to_text() == pca.guarantee_.to_text()
-    assert np.array_equal(loaded.components, pca.components_)
-    assert loaded.columns == tuple(COLUMNS)
-    assert dict(loaded.settings) == dict(pca.model_.settings)
-    assert np.allclose(loaded.transform(ROWS), pca.model_.transform(ROWS))
 
 
 @pytest.mark.parametrize("epsilon", [1e-4, 1e-2, 1.0, 30.0, 1e4])

@@ -78,12 +78,6 @@ def test_sites_with_other_columns_are_refused(first: str, kind: str) -> None:
     both_ways([stored(SITES[0], first), fewer[kind], SITES[2]], "column|feature", site="site 1")
 
 
-@pytest.mark.parametrize("method", ["krylov", "covariance", "merge"])
-def test_one_column_is_not_spread_over_all_of_them(method: str) -> None:
-    """A table without text for names, after an array: nothing else than its width tells that it is another table."""
-    both_ways([SITES[0], pd.DataFrame(SITES[1][:, :1])], "column|feature", site="site 1", method=method)
-
-
 @pytest.mark.parametrize("kind", ["pandas", "polars", "pyarrow", "pyarrow batch"])
 def test_columns_must_have_the_same_names_in_the_same_order(kind: str) -> None:
     def named(names: list[str]) -> Any:
