@@ -71,7 +71,10 @@ MECHANISMS: dict[str, tuple[Release, float]] = {
         lambda private: through(lambda: PartialBudget(gaussian(), PART), private),
         MULTIPLIER / math.sqrt(SHARE * PART),
     ),
-    "carried": (lambda private: through(lambda: gaussian(existing_multiplier=CARRIED), private), MULTIPLIER / math.sqrt(SHARE)),
+    "carried": (
+        lambda private: through(lambda: gaussian(existing_multiplier=CARRIED), private),
+        MULTIPLIER / math.sqrt(SHARE),
+    ),
     "fine": (lambda private: through(lambda: gaussian(multiplier=1e-3), private), 1e-3 / math.sqrt(SHARE)),
     "columns": (by_columns, MULTIPLIER / math.sqrt(SHARE)),
 }
