@@ -170,11 +170,11 @@ class Guarantee:
     def _meaning(self) -> str:
         if not self.private:
             return "nothing. Anyone who knows the seed can subtract the noise"
-        replaced, one = self.relation == "replace-one", self._one
+        replaced, noun = self.relation == "replace-one", self._noun
         compared = (
-            f"whichever of two {_OTHERS.get(one, 'rows')} {_with_article(one)} has"
+            f"whichever of two {_OTHERS.get(noun, 'rows')} {_with_article(noun)} has"
             if replaced
-            else f"with or without any one {one}"
+            else f"with or without any one {noun}"
         )
         return f"the result is almost equally likely {compared}. {self.guess}"
 
@@ -187,17 +187,17 @@ class Guarantee:
         """
         if not self.private:
             return ""
-        percent, one = 100 * self.best_guess, self._one
+        percent, noun = 100 * self.best_guess, self._noun
         # Rounded up, never down; more digits only where 100 would read as certainty.
         digits = next((digits for digits in range(16) if _rounded_up(percent, digits) < 100), 0)
         often = f"at most {_rounded_up(percent, digits):.{digits}f}% of the time. Chance is 50%."
-        others, owner = _OTHERS.get(one, "rows"), f"{_with_article(one)}'s"
+        others, owner = _OTHERS.get(noun, "rows"), f"{_with_article(noun)}'s"
         replaced = self.relation == "replace-one"
         secret = f"correctly which of two {others} is {owner}" if replaced else f"{owner} presence correctly"
         return f"Someone who knows all other {others} guesses {secret} {often}"
 
     @property
-    def _one(self) -> str:
+    def _noun(self) -> str:
         """What is protected, in one word: a person, unless `unit` says otherwise."""
         noun = self.unit.partition(",")[0].removeprefix("each ")
         return "interaction" if self.relation == "interaction" else noun if noun.isalpha() else "person"

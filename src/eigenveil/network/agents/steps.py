@@ -211,8 +211,8 @@ class Asked(DurableParty):
     def _receive(self, sender: str, data: bytes, *, kind: Literal["message", "due"]) -> list[Outgoing]:
         self._in_ledger.require_level(self._unwritten)
         # The same bytes again, after a lost connection say. Fresh noise on the same question would cost a second time.
-        known = self._in_ledger.answers
-        if sender == self._above and known and (repeated := known.get(hashlib.sha256(data).digest())) is not None:
+        answers = self._in_ledger.answers
+        if sender == self._above and answers and (repeated := answers.get(hashlib.sha256(data).digest())) is not None:
             return repeated
         return super()._receive(sender, data, kind=kind)
 
