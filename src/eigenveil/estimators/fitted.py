@@ -16,20 +16,20 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
 
-from eigenveil.core.domain import Domain
 from eigenveil.core.rows import ignore_float_errors
 from eigenveil.data.engines import require_local, stays_there
 from eigenveil.data.people import Withheld
 from eigenveil.errors import ModelFileError, require
 from eigenveil.estimators.checks import warn_if_weak
 from eigenveil.estimators.reading import read_rows, select_columns
-from eigenveil.estimators.terms import divisor_of, model_of
+from eigenveil.estimators.terms import Result, divisor_of, model_of
 from eigenveil.estimators.verdict import FitVerdict
-from eigenveil.linalg import Array, Subspace
-from eigenveil.model import Model
+from eigenveil.linalg import Array
+from eigenveil.model import Model, clipping_of
 from eigenveil.params.declare import declared
 from eigenveil.privacy.guarantee import Guarantee
 from eigenveil.tasks.fit.gaps import rule_of
+from eigenveil.tasks.fit.task import FitResult
 
 __all__ = [
     "ESTIMATOR",
@@ -201,18 +201,18 @@ class Likelihood:
         """Checked rows of a caller, at most `size` at a time."""
 
 
-def noise_variance(subspace: Subspace, *, noise_floor: float, trace: float, people: float) -> float:
-    """The average variance outside the components, as in scikit-learn. In Gram units, `trace` is that of all directions.
+def noise_variance(result: Result, *, noise_floor: float) -> float:
+    """The average variance outside the components, as in scikit-learn.
 
     With noise it is at least what noise could hide under the `noise_floor`, an explained variance.
     """
-    rank, dim = subspace.rank, subspace.dim
+    space, people = result.subspace, result.people
     # Few rows vary in few directions, and scikit-learn averages over those alone. Noise varies in all of them.
-    others = (dim if noise_floor > 0 else min(people, dim)) - rank
+    others = (space.dim if noise_floor > 0 else min(people, space.dim)) - space.rank
     if others <= 0:
         return 0.0
-    left = trace - float(np.square(subspace.values).sum())
-    return max(float(left / divisor_of(people) / others), _hidden(noise_floor, dim), 0.0)
+    left = result.trace - float(np.square(space.values).sum())
+    return max(float(left / divisor_of(people) / others), _hidden(noise_floor, space.dim), 0.0)
 
 
 def _hidden(noise_floor: float, dim: int) -> float:
@@ -504,42 +504,20 @@ class FittedPCA(Likelihood, TransformerMixin, BaseEstimator):
         return self.person is not None and not isinstance(self.person, str)
 
     def _set_fitted_attributes(
-        self,
-        subspace: Subspace,
-        *,
-        trace: float,
-        people: float,
-        center: Array,
-        verdict: FitVerdict,
-        guarantee: Guarantee,
-        scale: Array | None,
-        settings: dict[str, Any],
-        gram: Array | None,
-        observed: Array | None = None,
-        domain: Domain | None = None,
+        self, result: FitResult, *, verdict: FitVerdict, guarantee: Guarantee, settings: dict[str, Any]
     ) -> None:
-        """Set the attributes of a fit from released numbers, with `trace` in Gram units.
-
-        The whole released Gram matrix, if there is one, is `gram`, and `observed` are the rates of entries. Rows were clipped by
-        `domain`, None if that is not known.
-        """
-        rest = noise_variance(
-            subspace, noise_floor=verdict.noise_floor / divisor_of(people), trace=trace, people=people
-        )
+        """Set the attributes of a fit from released numbers."""
+        rest = noise_variance(result, noise_floor=verdict.noise_floor / divisor_of(result.people))
         model = model_of(
-            subspace,
-            trace=trace,
-            people=people,
-            center=center,
+            result,
             verdict=verdict,
             guarantee=guarantee,
-            scale=scale,
             columns=self._names(),
             settings=settings,
-            domain=domain,
-            estimator=record_of(self, noise_variance=rest, observed=observed),
+            clipping=clipping_of(result.domain),
+            estimator=record_of(self, noise_variance=rest, observed=result.rates),
         )
-        self._keep(model, people=people, gram=gram)
+        self._keep(model, people=result.people, gram=result.gram)
 
     def _keep(self, model: Model, *, people: float, gram: Array | None) -> None:
         """Set the attributes of a fit from its model, which has its record of this estimator."""

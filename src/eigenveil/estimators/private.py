@@ -9,7 +9,6 @@ import numpy as np
 from numpy.random import Generator
 
 from eigenveil.core.accounting import Budget
-from eigenveil.core.domain import Domain
 from eigenveil.core.ledger import Ledger, Reserve
 from eigenveil.core.mechanism import Exact, Gaussian
 from eigenveil.core.noise import Noise
@@ -22,7 +21,7 @@ from eigenveil.estimators.fitted import FittedPCA
 from eigenveil.estimators.reading import people_at, read_rows, select_columns
 from eigenveil.estimators.terms import Terms, asked_settings, bound_settings, settings_of
 from eigenveil.estimators.verdict import FitVerdict, assess_fit, noise_floor, released_quantities, warnings_before_fit
-from eigenveil.linalg import Array, Subspace
+from eigenveil.linalg import Subspace
 from eigenveil.methods import TaskContext
 from eigenveil.params.declarations.private import PrivateParams
 from eigenveil.params.declare import parameters, validate_params
@@ -32,26 +31,9 @@ from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, GuaranteeFacts, OneH
 from eigenveil.privacy.guarantee import Guarantee
 from eigenveil.protocols.party import run_pooled
 from eigenveil.tasks.fit.bounds import RowBounds
-from eigenveil.tasks.fit.task import Fit, FitResult
+from eigenveil.tasks.fit.task import FitResult
 
-__all__ = ["Curator", "PrivateFit", "PrivatePCA", "curator_settings", "least_rows", "plan_of"]
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class PrivateFit:
-    """What a fit released: directions, spectrum, center, the number of people, the guarantee, and the Gram matrix."""
-
-    subspace: Subspace
-    trace: float
-    count: float
-    center: Array
-    domain: Domain
-    scale: Array | None
-    verdict: FitVerdict
-    guarantee: Guarantee
-    gram: Array | None
-    rates: Array | None
+__all__ = ["Curator", "PrivatePCA", "least_rows", "plan_of"]
 
 
 @final
@@ -72,12 +54,21 @@ class Curator:
     _reserve: Reserve | None = field(init=False, default=None)
     _overshoot: float = field(init=False, default=1.0)
 
-    def fit(self, rows: Rows, *, names: tuple[str, ...] | None = None) -> PrivateFit:
+    def fit(self, rows: Rows, *, names: tuple[str, ...] | None = None) -> tuple[FitResult, FitVerdict, Guarantee]:
         """Run the whole fit on `rows`. A ledger that cannot pay for all of it refuses before anything is released.
 
         What a fit does not spend, because it fails or ends early, is given back. The columns may have `names`.
         """
-        study, before = self._build_fit(), self._early_warnings()
+        terms, plan = self.terms, self.terms.plan
+        context = TaskContext(neighbours=terms.neighbours, rank=terms.rank, private=terms.private)
+        basis = terms.method.start_basis(terms.bounds.dim, plan, self.rng)
+        study = terms.fit(
+            terms.method.build_task(plan, basis, context),
+            multiplier=0.0 if self.budget is None else 1.0 / self.budget.mu,
+            # Before the ledger is touched, because a published calibration may refuse the budget.
+            at_most=self._at_most(),
+        )
+        before = self._early_warnings()
         for warning in before:
             # Before anything is spent, so that a caller who makes an error of it spends nothing.
             warnings.warn(warning, stacklevel=5)
@@ -92,35 +83,13 @@ class Curator:
                 )
         # How much more noise a published calibration added than its share of the budget needs.
         self._overshoot = math.sqrt(study.split.main(result.steps) / study.components_share(result.steps))
-        return self._build_result(study, result, names, before)
-
-    def _build_fit(self) -> Fit:
-        """The whole fit as one task."""
-        terms, plan = self.terms, self.terms.plan
-        context = TaskContext(neighbours=terms.neighbours, rank=terms.rank, private=terms.private)
-        basis = terms.method.start_basis(terms.bounds.dim, plan, self.rng)
-        return terms.fit(
-            terms.method.build_task(plan, basis, context),
-            multiplier=0.0 if self.budget is None else 1.0 / self.budget.mu,
-            # Before the ledger is touched, because a published calibration may refuse the budget.
-            at_most=self._at_most(),
-        )
-
-    def _build_result(
-        self,
-        study: Fit,
-        result: FitResult,
-        names: tuple[str, ...] | None,
-        before: tuple[ParameterWarning, ...],
-    ) -> PrivateFit:
-        """What a fit found, with the verdict on it."""
-        terms, space = self.terms, result.subspace
-        floor = noise_floor(study, result, terms.plan)
+        floor = noise_floor(study, result, plan)
         if terms.rank is None:
             fraction = rank_and_fraction(self.params.n_components, terms.bounds.dim)[1]
-            space = space.truncate(_rank_for(space, result.trace, fraction, floor))
+            rank = _rank_for(result.subspace, result.trace, fraction, floor)
+            result = replace(result, subspace=result.subspace.truncate(rank))
         verdict = assess_fit(
-            released_quantities(study, result, space=space, floor=floor) if floor > 0 else None,
+            released_quantities(study, result, floor=floor) if floor > 0 else None,
             settings=terms.settings,
             budget=self.budget,
             method=f"curator/{terms.method}",
@@ -128,19 +97,7 @@ class Curator:
             names=names,
             before=before,
         )
-        guarantee = self._guarantee(result)
-        return PrivateFit(
-            subspace=space,
-            trace=result.trace,
-            count=result.people,
-            center=result.center,
-            domain=result.domain,
-            scale=result.units,
-            verdict=verdict,
-            guarantee=guarantee,
-            gram=result.gram,
-            rates=result.rates,
-        )
+        return result, verdict, self._guarantee(result)
 
     def _early_warnings(self) -> tuple[ParameterWarning, ...]:
         """What is to be said before anything is spent."""
@@ -243,19 +200,6 @@ def plan_of(params: PrivateParams, *, rank: int | None, dim: int, budget: Budget
 def least_rows(terms: Terms) -> int:
     """Fewer rows are refused, which reveals that there are fewer, so the guarantee states this minimum as public."""
     return max(2, terms.rank or 2)
-
-
-def curator_settings(terms: Terms, plan: Plan, *, row_bound: float, scale: Array | None) -> dict[str, Any]:
-    """The settings of a fit of one table, with the bound and the units that were found."""
-    return settings_of(
-        terms.settings,
-        method=terms.plan.method,
-        why=plan.reason,
-        neighbours=terms.neighbours if terms.private else None,
-        width=terms.plan.width,
-        rounds=len(terms.plan.shares),
-        **bound_settings(terms.settings, terms.bounds, row_bound, scale),
-    )
 
 
 @parameters(panel="Privacy")
@@ -452,27 +396,30 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
         if budget is not None and ledger is None:
             ledger = Ledger(epsilon=budget.epsilon, delta=budget.delta)
         # Noise and the first basis come from different sources: the basis is public, the noise must not be.
-        noise, rng = _randomness(params.random_state)
-        result = Curator(params=params, terms=terms, budget=budget, ledger=ledger, noise=noise, rng=rng).fit(
-            rows, names=self._names()
+        seed = seed_of(params.random_state)
+        curator = Curator(
+            params=params,
+            terms=terms,
+            budget=budget,
+            ledger=ledger,
+            noise=Noise.fresh() if seed is None else Noise.seeded(seed),
+            rng=np.random.default_rng(seed),
         )
+        result, verdict, guarantee = curator.fit(rows, names=self._names())
         # Results are set together, after the fit: one that fails leaves those of the fit before it.
         self.ledger_ = ledger
         self.plan_ = plan
-        self._set_fitted_attributes(
-            result.subspace,
-            trace=result.trace,
-            people=result.count,
-            center=result.center,
-            gram=result.gram,
-            verdict=result.verdict,
-            guarantee=result.guarantee,
-            scale=result.scale,
-            observed=result.rates,
-            domain=result.domain,
-            settings=curator_settings(terms, plan, row_bound=result.domain.radius, scale=result.scale),
+        settings = settings_of(
+            terms.settings,
+            method=terms.plan.method,
+            why=plan.reason,
+            neighbours=terms.neighbours if terms.private else None,
+            width=terms.plan.width,
+            rounds=len(terms.plan.shares),
+            **bound_settings(terms.settings, terms.bounds, result.domain.radius, result.units),
         )
-        self._warn(result.verdict)
+        self._set_fitted_attributes(result, verdict=verdict, guarantee=guarantee, settings=settings)
+        self._warn(verdict)
         return self
 
     def _planned(self, params: "PrivatePCA", rows: Rows, budget: Budget | None) -> tuple[Plan, Terms]:
@@ -499,13 +446,6 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
             grouped=grouped,
             person=params.person if isinstance(params.person, str) else None,
         )
-
-
-def _randomness(random_state: Any) -> tuple[Noise, np.random.Generator]:
-    seed = seed_of(random_state)
-    if seed is None:
-        return Noise.fresh(), np.random.default_rng()
-    return Noise.seeded(seed), np.random.default_rng(seed)
 
 
 def _require_rows(rows: Rows, terms: Terms) -> None:

@@ -4,18 +4,17 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, Final, Literal, final, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, final, get_args, get_origin
 
 import numpy as np
 
-from eigenveil.core.domain import Domain
 from eigenveil.core.ledger import Charge, Ledger
 from eigenveil.core.unit import Neighbours, PrivacyUnit
 from eigenveil.estimators.verdict import FitVerdict, flat_columns
 from eigenveil.linalg import Array, Subspace
 from eigenveil.methods import Method, MethodPlan, method_of
 from eigenveil.methods.base import Components
-from eigenveil.model import Model, clipping_of
+from eigenveil.model import Model
 from eigenveil.params.declare import Declared, declared
 from eigenveil.params.values import HasArray, as_float
 from eigenveil.privacy.guarantee import Guarantee
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from eigenveil.runtimes.local import Refusal
 
 __all__ = [
+    "Result",
     "Round",
     "Terms",
     "Unfinished",
@@ -228,38 +228,45 @@ def divisor_of(people: float) -> float:
     return max(people, 2.0) - 1.0
 
 
+class Result(Protocol):
+    """What a fit or a stream released, in Gram units, as a model needs it."""
+
+    @property
+    def subspace(self) -> Subspace: ...
+    @property
+    def trace(self) -> float: ...
+    @property
+    def people(self) -> float: ...
+    @property
+    def center(self) -> Array: ...
+    @property
+    def units(self) -> Array | None: ...
+
+
 def model_of(
-    subspace: Subspace,
+    result: Result,
     *,
-    trace: float,
-    people: float,
-    center: Array,
     verdict: FitVerdict,
     guarantee: Guarantee,
-    scale: Array | None,
     columns: tuple[str, ...] | None,
     settings: dict[str, Any],
-    domain: Domain | None = None,
+    clipping: Mapping[str, Array],
     estimator: Mapping[str, Any] | None = None,
 ) -> Model:
-    """The model of a fit from released numbers, with `trace` and the noise floor of its `verdict` in Gram units.
-
-    Rows were clipped by `domain`, None if that is not known.
-    """
-    divisor = divisor_of(people)
-    eigenvalues = np.square(subspace.values)
+    """The model of a fit, from released numbers alone."""
+    divisor, eigenvalues = divisor_of(result.people), np.square(result.subspace.values)
     return Model(
-        components=subspace.basis.T,
-        mean=center,
-        values=subspace.values,
+        components=result.subspace.basis.T,
+        mean=result.center,
+        values=result.subspace.values,
         explained_variance=eigenvalues / divisor,
-        explained_variance_ratio=shares_of(eigenvalues, total=trace, noise_floor=verdict.noise_floor),
+        explained_variance_ratio=shares_of(eigenvalues, total=result.trace, noise_floor=verdict.noise_floor),
         guarantee=guarantee,
-        scale=scale,
+        scale=result.units,
         columns=columns,
         settings=settings | {"noise_floor": verdict.noise_floor / divisor} | released_settings(verdict),
         warnings=tuple(str(warning) for warning in verdict.warned),
-        clipping={} if domain is None else clipping_of(domain),
+        clipping=clipping,
         estimator=estimator or {},
     )
 

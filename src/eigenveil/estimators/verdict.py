@@ -169,8 +169,8 @@ def _mean_spike(study: Fit, result: FitResult) -> float:
     return min((entry * norm_edge(result.domain.dim)) ** 2 / people, people * result.domain.radius**2)
 
 
-def released_quantities(study: Fit, result: FitResult, *, space: Subspace, floor: float) -> Released:
-    """What a fit released, as a verdict needs it. `space` may have fewer directions than were found."""
+def released_quantities(study: Fit, result: FitResult, *, floor: float) -> Released:
+    """What a fit released, as a verdict needs it."""
     extra = study.split.extra
     # One release has the count, where it was not released with the mean, and the trace: equal parts of its share.
     alone = study.people is None and not isinstance(study.center, str)
@@ -186,7 +186,7 @@ def released_quantities(study: Fit, result: FitResult, *, space: Subspace, floor
         moved = 1.0 if gaps is not None and gaps.drops else count_sensitivity(study.neighbours)
         people_noise = study.multiplier * moved / math.sqrt(share)
     return Released(
-        space=space,
+        space=result.subspace,
         trace=result.trace,
         people=result.people,
         radius=result.domain.radius,

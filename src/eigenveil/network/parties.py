@@ -13,7 +13,7 @@ from eigenveil.estimators.federated.parties import Parties, federated_guarantee,
 from eigenveil.estimators.gossip.parties import PeerParties
 from eigenveil.estimators.gossip.spec import GossipSpec
 from eigenveil.estimators.terms import model_of
-from eigenveil.model import Model
+from eigenveil.model import Model, clipping_of
 from eigenveil.network.rules import MEMORY, limits_of, request_of, require_size
 from eigenveil.network.streams import slot_parties_of
 from eigenveil.network.study import StudyFile
@@ -114,15 +114,11 @@ def federated_model(study: StudyFile, parties: Parties, result: FitResult, *, si
     # The largest weight of a site in a sum, and the root of the sum of their squares. Here each site counts once.
     weights = (1.0, math.sqrt(sites))
     return model_of(
-        result.subspace,
-        trace=result.trace,
-        people=result.people,
-        center=result.center,
+        result,
         verdict=parties.verdict(result, sites=sites, weights=weights, names=study.columns),
         guarantee=federated_guarantee(parties, result),
-        scale=result.units,
-        domain=result.domain,
         columns=study.columns,
+        clipping=clipping_of(result.domain),
         settings=study_settings(study, sites_settings(parties, result, sites=sites, rounds=rounds, sent=None)),
     )
 

@@ -83,7 +83,7 @@ def test_nothing_can_be_seen_before_it_is_released(way: str) -> None:
 def test_without_a_center_nothing_is_charged_before_the_first_synchronisation() -> None:
     pca = private(center=None).partial_fit(VALUES)
     assert pca.ledger_ is not None and pca.ledger_.charges == ()
-    assert [c.label for c in pca.sync().ledger_.charges] == ["increment: products"]  # type: ignore[union-attr]
+    assert [c.label for c in pca.sync().ledger_.charges] == ["increment: products"]
     assert not pca.mean_.any()
 
 

@@ -69,7 +69,7 @@ def test_it_goes_on_with_partial_fit_as_if_nothing_had_happened(way: str) -> Non
 @pytest.mark.parametrize("way", WAYS)
 def test_another_fit_does_not_forget_what_was_charged(way: str) -> None:
     pca = broken(real(**WAYS[way]), after=210)
-    ledger, spent = pca.ledger_, pca.ledger_.spent_mu  # type: ignore[union-attr]
+    ledger, spent = pca.ledger_, pca.ledger_.spent_mu
     for again in (VALUES, iter([VALUES]), breaking(after=50)):
         with pytest.raises(EigenveilError, match=r"failed after 210 rows.*partial_fit.*clone.*ledger=ledger_"):
             pca.fit(again)
@@ -81,7 +81,7 @@ def test_another_fit_does_not_forget_what_was_charged(way: str) -> None:
     with pytest.raises(BudgetExceeded):
         clone(pca).set_params(ledger=pca.ledger_).fit(VALUES)
     # Other people, said aloud.
-    assert clone(pca).fit(VALUES).ledger_.charges == real(**WAYS[way]).fit(VALUES).ledger_.charges  # type: ignore[union-attr]
+    assert clone(pca).fit(VALUES).ledger_.charges == real(**WAYS[way]).fit(VALUES).ledger_.charges
 
 
 def test_a_shared_ledger_remembers_so_another_fit_may_begin() -> None:

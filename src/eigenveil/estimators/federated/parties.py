@@ -220,7 +220,7 @@ class Parties:
             return FitVerdict(warned=before, n_before_fit=len(before))
         floor = self.noise_floor(result, sites=sites, weights=weights)
         return assess_fit(
-            released_quantities(study, result, space=result.subspace, floor=floor),
+            released_quantities(study, result, floor=floor),
             settings=self.request.fit.settings,
             budget=self._budget,
             method=self.planned,

@@ -395,16 +395,9 @@ class FederatedPCA(PartiesLedger, ColumnsParams, FederatedParams, FittedPCA):
         self.converged_ = None if spec.fit.private else result.has_converged
         verdict = federation.verdict(result, names=self._names())
         self._set_fitted_attributes(
-            result.subspace,
-            trace=result.trace,
-            people=result.people,
-            center=result.center,
-            gram=result.gram,
+            result,
             verdict=verdict,
             guarantee=federated_guarantee(federation.parties, result),
-            scale=result.units,
-            observed=result.rates,
-            domain=result.domain,
             settings=sites_settings(
                 federation.parties,
                 result,

@@ -94,7 +94,7 @@ class PeerParties:
             return FitVerdict(warned=before, n_before_fit=len(before))
         floor, study = self.noise_floor(result, counted=counted), next(iter(self.studies.values()))
         return assess_fit(
-            released_quantities(study, result, space=result.subspace, floor=floor),
+            released_quantities(study, result, floor=floor),
             settings=self.request.fit.settings,
             budget=self.request.budget,
             method=self.planned,

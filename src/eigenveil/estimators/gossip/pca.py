@@ -514,16 +514,9 @@ class GossipPCA(PartiesLedger, ColumnsParams, GossipParams, FittedPCA):
         self.converged_ = None if spec.fit.private or spec.fit.published else result.has_converged
         verdict = gossip.verdict(result, names=self._names())
         self._set_fitted_attributes(
-            result.subspace,
-            trace=result.trace,
-            people=result.people,
-            center=result.center,
-            gram=result.gram,
+            result,
             verdict=verdict,
             guarantee=gossip_guarantee(gossip.parties, result, counted=self.peers_, since=gossip.since),
-            scale=result.units,
-            observed=result.rates,
-            domain=result.domain,
             settings=peers_settings(
                 gossip.parties,
                 result,

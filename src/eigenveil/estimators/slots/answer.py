@@ -18,7 +18,6 @@ from eigenveil.estimators.streaming.spec import Answer
 from eigenveil.estimators.terms import settings_of
 from eigenveil.estimators.verdict import FitVerdict, assess_fit, unclear_columns
 from eigenveil.linalg import Array, Sketch, Subspace
-from eigenveil.model import Model
 from eigenveil.privacy.facts import (
     COMPONENTS,
     FOUND_GAPS,
@@ -43,7 +42,7 @@ from eigenveil.tasks.slots import ClosedSlot, SlotState
 from eigenveil.trackers import Sums
 from eigenveil.trackers.sums import floor_of, sketch_of
 
-__all__ = ["SlotSimulation", "answer_of", "slot_guarantee", "slot_model", "slot_settings", "slot_verdict"]
+__all__ = ["SlotSimulation", "answer_of", "slot_guarantee", "slot_settings", "slot_verdict"]
 
 
 _METHODS: Final = {"sums": "sums of slots, with noise", "sketches": "sketches of slots"}
@@ -56,7 +55,7 @@ def answer_of(parties: SlotParties, state: SlotState, *, rank: int | None = None
     # One more than can be shown, so that an adapting rank can see whether to grow.
     n_kept = min(spec.dim, max(rank + 1, spec.width))
     if state.value is None:
-        return Answer(sketch=Sketch.empty(spec.dim), rank=rank)
+        return Answer(sketch=Sketch.empty(spec.dim), rank=rank, units=spec.scale)
     rates: Array | None = None
     energy, change, unclear = 0.0, None, tuple[int, ...]()
     if isinstance(task, SlotSums):
@@ -76,7 +75,16 @@ def answer_of(parties: SlotParties, state: SlotState, *, rank: int | None = None
         sketch, floor = state.value, 0.0
     if spec.adapt is not None:
         rank = spec.adapt.adjusted(rank, sketch.subspace.values)
-    return Answer(sketch=sketch, rank=rank, floor=floor, rates=rates, energy=energy, change=change, unclear=unclear)
+    return Answer(
+        sketch=sketch,
+        rank=rank,
+        floor=floor,
+        rates=rates,
+        energy=energy,
+        change=change,
+        unclear=unclear,
+        units=spec.scale,
+    )
 
 
 def _sums(parties: SlotParties, task: SlotSums, state: SlotState) -> Sums:
@@ -223,26 +231,6 @@ def slot_settings(parties: SlotParties, hub: SlotHub, requested: dict[str, Any])
         heard=len(hub.counted(newest)),
         person_slots=spec.person_slots if spec.budget is not None else None,
         width=spec.width if kind == "sketches" else None,
-    )
-
-
-def slot_model(
-    parties: SlotParties,
-    answer: Answer,
-    hub: SlotHub,
-    *,
-    requested: dict[str, Any],
-    charges: tuple[Charge, ...],
-    columns: tuple[str, ...] | None,
-) -> Model:
-    """The model of the answer so far, over a network. `requested` are the settings that were asked for."""
-    spec = parties.spec
-    return answer.model(
-        slot_verdict(parties, answer, requested, columns),
-        slot_guarantee(parties, charges, apart=True),
-        scale=spec.scale,
-        columns=columns,
-        settings=slot_settings(parties, hub, requested),
     )
 
 

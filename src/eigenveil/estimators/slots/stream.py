@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -16,7 +15,7 @@ from eigenveil.estimators.fitted import FittedPCA, noise_variance, record_of
 from eigenveil.estimators.reading import Columns, read_site
 from eigenveil.estimators.slots.answer import SlotSimulation, slot_guarantee, slot_settings, slot_verdict
 from eigenveil.estimators.slots.spec import slot_spec
-from eigenveil.estimators.terms import asked_settings
+from eigenveil.estimators.terms import asked_settings, divisor_of, model_of
 from eigenveil.linalg import Array
 from eigenveil.params.declarations.groups import HERE, ColumnsParams
 from eigenveil.params.declarations.streaming import SlotStreamParams
@@ -352,17 +351,17 @@ class FederatedStream(PartiesLedger, ColumnsParams, SlotStreamParams, FittedPCA)
         shown = getattr(self, "feature_names_in_", None)
         names = None if shown is None else tuple(map(str, shown))
         verdict = slot_verdict(parties, answer, settings, names)
-        model = answer.model(
-            verdict,
-            self.guarantee_,
-            scale=parties.spec.scale,
+        rest = noise_variance(answer, noise_floor=verdict.noise_floor / divisor_of(answer.people))
+        model = model_of(
+            answer,
+            verdict=verdict,
+            guarantee=self.guarantee_,
             columns=names,
             settings=slot_settings(parties, hub, settings),
+            clipping={},
+            estimator=record_of(self, noise_variance=rest, observed=answer.rates),
         )
-        sketch = answer.sketch
-        rest = noise_variance(model.subspace, noise_floor=model.noise_floor, trace=sketch.energy, people=sketch.weight)
-        record = record_of(self, noise_variance=rest, observed=answer.rates)
-        self._keep(replace(model, estimator=record), people=sketch.weight, gram=None)
+        self._keep(model, people=answer.people, gram=None)
         for warning in verdict.warned:
             warnings.warn(warning, stacklevel=5)
         return self

@@ -6,6 +6,7 @@ import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,7 +31,7 @@ from eigenveil.estimators.streaming.buffer import as_kind, checked_batch, in_uni
 from eigenveil.estimators.streaming.spec import Answer, StreamSpec, require_sense, terms_of
 from eigenveil.estimators.streaming.state_file import resumed, taken_from, write_stream_file
 from eigenveil.estimators.streaming.stream import Stream, UnfinishedStream
-from eigenveil.estimators.terms import bound_settings, settings_of
+from eigenveil.estimators.terms import bound_settings, model_of, settings_of
 from eigenveil.estimators.verdict import (
     FitVerdict,
     assess_fit,
@@ -505,15 +506,15 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
     def model_(self) -> Model:
         """The components, what is needed to apply them, and the guarantee."""
         view = self._view()
-        stream = self._begun("")
-        model = view.model(
-            self._judged(view),
-            stream.guarantee(),
-            scale=stream.place.scale,
+        stream = self._current
+        return model_of(
+            view,
+            verdict=self._judged(view),
+            guarantee=stream.guarantee(),
             columns=self._names(),
             settings=_settings(stream, view),
+            clipping=stream.clipping(),
         )
-        return replace(model, clipping=stream.clipping())
 
     @property
     def subspace_(self) -> Subspace:
@@ -521,91 +522,56 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         return self._view().subspace
 
     @property
-    def components_(self) -> Array:
-        """The leading directions, (k, d)."""
-        return self.subspace_.basis.T
-
-    @property
-    def singular_values_(self) -> Array:
-        """Their singular values, (k,)."""
-        return self.subspace_.values
-
-    @property
-    def n_components_(self) -> int:
-        """The current number of components."""
-        return self.subspace_.rank
-
-    @property
     def mean_(self) -> Array:
         """The mean that is subtracted, (d,), in the units of the columns. Zero without centring."""
-        return self._view().mean(self._begun("").place.scale)
-
-    @property
-    def explained_variance_(self) -> Array:
-        """The variance along each component, (k,)."""
-        return self.model_.explained_variance
-
-    @property
-    def explained_variance_ratio_(self) -> Array:
-        """Its share of the whole, (k,)."""
-        return self.model_.explained_variance_ratio
-
-    @property
-    def noise_floor_(self) -> float:
-        """Explained variances below this cannot be told from noise: noise alone exceeds it in one look of a hundred."""
-        return float(self.model_.settings["noise_floor"])
+        return self._view().center
 
     @property
     def noise_variance_(self) -> float:
         """The average variance outside the components, as in scikit-learn's PCA. It is not the noise of privacy."""
-        sketch, model = self._view().sketch, self.model_
-        return noise_variance(model.subspace, noise_floor=model.noise_floor, trace=sketch.energy, people=sketch.weight)
-
-    @property
-    def n_above_noise_(self) -> int:
-        """How many components are above the noise floor."""
-        return self.model_.n_above_noise
-
-    @property
-    def bound_usage_(self) -> float | None:
-        """The released mean squared norm of the clipped rows over the squared row bound, None without privacy."""
-        return self._judged(self._view()).bound_usage
-
-    @property
-    def clipped_fraction_(self) -> float | None:
-        """About which share of the people in the first block has rows beyond the bound found there, None if none was found."""
-        return self._judged(self._view()).clipped
-
-    @property
-    def warnings_(self) -> tuple[str, ...]:
-        """What seems wrong with what was released, and what mends it. Empty if all is well."""
-        return self.model_.warnings
-
-    @property
-    def searching_(self) -> bool:
-        """Whether the search for the mean waits for more rows, because the first ones lie too far out. `sync` ends the wait."""
-        return self._begun("").searching is not None
+        return noise_variance(self._view(), noise_floor=self.noise_floor_)
 
     @property
     def n_samples_seen_(self) -> int:
         """How many rows have been taken, including those of merged streams."""
-        stream = self._begun("")
+        stream = self._current
         return stream.rows + (0 if stream.merged is None else stream.merged.rows)
 
     @property
     def guarantee_(self) -> Guarantee:
         """The guarantee of everything released so far."""
-        return self._begun("").guarantee()
+        return self._current.guarantee()
 
     @property
-    def ledger_(self) -> Ledger | None:
-        """What was charged."""
-        return self._begun("").ledger
+    def _verdict(self) -> FitVerdict:
+        return self._judged(self._view())
 
     @property
-    def plan_(self) -> StreamPlan:
-        """The plan of the stream and its reason."""
-        return self._begun("").terms.plan
+    def _current(self) -> Stream:
+        return self._begun("")
+
+    # Each is computed when it is asked for. Nothing is computed for a block that nobody looks at.
+    components_ = property(attrgetter("subspace_.basis.T"), doc="The leading directions, (k, d).")
+    singular_values_ = property(attrgetter("subspace_.values"), doc="Their singular values, (k,).")
+    n_components_ = property(attrgetter("subspace_.rank"), doc="The current number of components.")
+    explained_variance_ = property(attrgetter("model_.explained_variance"), doc="The variance along each, (k,).")
+    explained_variance_ratio_ = property(attrgetter("model_.explained_variance_ratio"), doc="Its share, (k,).")
+    noise_floor_ = property(
+        attrgetter("model_.noise_floor"), doc="Variance that noise exceeds in one look of a hundred."
+    )
+    n_above_noise_ = property(attrgetter("model_.n_above_noise"), doc="How many components are above the noise floor.")
+    warnings_ = property(
+        attrgetter("model_.warnings"), doc="What seems wrong, and what mends it. Empty if all is well."
+    )
+    bound_usage_ = property(attrgetter("_verdict.bound_usage"), doc="As in `PrivatePCA`, None without privacy.")
+    clipped_fraction_ = property(attrgetter("_verdict.clipped"), doc="As in `PrivatePCA`, of the first block.")
+    ledger_ = property(attrgetter("_current.ledger"), doc="What was charged.")
+    plan_ = property(attrgetter("_current.terms.plan"), doc="The plan of the stream and its reason.")
+
+    @property
+    def searching_(self) -> bool:
+        """Whether the search for the mean waits for more rows, because the first ones lie too far out. `sync` ends the wait."""
+        return self._current.searching is not None
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy of a private stream's estimator has a copy of the stream, without rows, that cannot continue."""
@@ -680,7 +646,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         return stream
 
     def _view(self) -> Answer:
-        view = self._begun("").view()
+        view = self._current.view()
         if view.sketch.subspace.rank == 0 and self.epsilon is None:
             raise NotFittedError("This StreamingPCA instance is not fitted yet: all rows so far were gaps")
         if view.sketch.subspace.rank == 0:
@@ -696,14 +662,14 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
 
     def _judged(self, view: Answer) -> FitVerdict:
         """The verdict on the components, from what was released."""
-        stream = self._begun("")
+        stream = self._current
         released, terms = None, stream.terms
         if view.floor > 0:
             steps = sum(charge.label.startswith(("mean", "norms")) for charge in stream.charges)
             split = stream_split(center=terms.center, bound=terms.bounds.finds_bound)
             released = replace(view, unclear=self._unclear()).released(
                 radius=terms.bounds.row_bound if stream.place.bound is None else stream.place.bound,
-                at_edge=at_edge(terms.bounds, view.mean(stream.place.scale), steps=steps, max_steps=len(split.mean)),
+                at_edge=at_edge(terms.bounds, view.center, steps=steps, max_steps=len(split.mean)),
                 flat=flat_columns(terms.bounds, stream.place.scale),
                 clipped=stream.place.clipped,
                 norms=stream.place.norms,
@@ -722,7 +688,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
 
     def _unclear(self) -> tuple[int, ...]:
         """Columns in which the first block showed hardly any entries."""
-        stream, terms = self._begun(""), self._begun("").terms
+        stream, terms = self._current, self._current.terms
         gaps, rates = terms.bounds.gaps, None if stream.place.rates is None else stream.place.rates.columns
         if gaps is None or terms.budget is None:
             return ()
@@ -777,7 +743,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
                     if not hasattr(self, "_stream"):
                         # Rows that a person has too many of are left out later, so the number is not known yet.
                         self._begin(rows, self._names() or names, people=count if whole and marks is None else None)
-                stream = self._begun("")
+                stream = self._current
                 # All rows that are left of the batch, not this piece alone: none is taken if the batch exceeds the
                 # horizon.
                 stream.require_room(count)

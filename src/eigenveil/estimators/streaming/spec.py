@@ -16,10 +16,9 @@ from eigenveil.core.rows import Rows
 from eigenveil.core.unit import Neighbours, PrivacyUnit
 from eigenveil.errors import require, require_param
 from eigenveil.estimators.checks import budget_of, seed_of
-from eigenveil.estimators.terms import asked_settings, model_of
-from eigenveil.estimators.verdict import FitVerdict, Released
+from eigenveil.estimators.terms import asked_settings
+from eigenveil.estimators.verdict import Released
 from eigenveil.linalg import Array, Sketch, Subspace, symmetric_edge
-from eigenveil.model import Model
 from eigenveil.params.declarations.streaming import StreamingParams
 from eigenveil.plan.streams import StreamPlan, plan_stream, stream_split
 from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, GuaranteeFacts, OneDevice, Person, StreamRows
@@ -60,6 +59,7 @@ class Answer:
     rates: Array | None = None  # Of entries, (d,), if sums were divided by them.
     change: Change | None = None  # Whether the last rows are clearly unlike the rest.
     unclear: tuple[int, ...] = ()  # Columns whose counts of entries noise hides.
+    units: Array | None = None  # What columns were divided by, (d,).
 
     @property
     def subspace(self) -> Subspace:
@@ -67,9 +67,20 @@ class Answer:
         space = self.sketch.subspace
         return space if space.rank <= self.rank else space.truncate(self.rank)
 
-    def mean(self, scale: Array | None) -> Array:
+    @property
+    def center(self) -> Array:
         """The mean, (d,), in the units of the columns."""
-        return self.sketch.mean if scale is None else self.sketch.mean * scale
+        return self.sketch.mean if self.units is None else self.sketch.mean * self.units
+
+    @property
+    def trace(self) -> float:
+        """The sum of squares, made whole where entries are missing."""
+        return self.sketch.energy
+
+    @property
+    def people(self) -> float:
+        """The weight of the rows: their number, less what was forgotten."""
+        return self.sketch.weight
 
     def arrays(self) -> tuple[Array, ...]:
         """What sites are told: directions, values, the mean, and weight, energy and floor."""
@@ -81,8 +92,8 @@ class Answer:
         dim = self.sketch.dim
         return Released(
             space=self.subspace,
-            trace=self.sketch.energy,
-            people=self.sketch.weight,
+            trace=self.trace,
+            people=self.people,
             radius=radius,
             # A diagonal entry has no more noise than this, and a trace is the sum of d of them.
             trace_noise=self.floor / symmetric_edge(dim) * math.sqrt(dim),
@@ -96,28 +107,6 @@ class Answer:
             **search,
         )
 
-    def model(
-        self,
-        verdict: FitVerdict,
-        guarantee: Guarantee,
-        *,
-        scale: Array | None,
-        columns: tuple[str, ...] | None,
-        settings: dict[str, Any],
-    ) -> Model:
-        """The model of it, in the units of the columns."""
-        return model_of(
-            self.subspace,
-            trace=self.sketch.energy,
-            people=self.sketch.weight,
-            center=self.mean(scale),
-            verdict=verdict,
-            guarantee=guarantee,
-            scale=scale,
-            columns=columns,
-            settings=settings,
-        )
-
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -129,14 +118,14 @@ class Merged:
     """
 
     sketch: Sketch
-    floor: float
-    fade: float
-    shown: float
-    epsilon: float
-    delta: float
-    seeded: bool
-    rows: int
     streams: tuple[str, ...]
+    floor: float = 0.0
+    fade: float = 1.0
+    shown: float = 1.0
+    epsilon: float = 0.0
+    delta: float = 0.0
+    seeded: bool = False
+    rows: int = 0
 
     def __post_init__(self) -> None:
         require(0 < self.fade <= self.shown <= 1, "the weights of what was merged are not possible")
@@ -146,60 +135,32 @@ class Merged:
     def none(cls, dim: int) -> "Merged":
         """Nothing yet, to add the first stream to."""
         # A stream must have a name. The empty one stands for nobody, and `and_stream` drops it.
-        return cls(
-            sketch=Sketch.empty(dim),
-            floor=0.0,
-            fade=1.0,
-            shown=1.0,
-            epsilon=0.0,
-            delta=0.0,
-            seeded=False,
-            rows=0,
-            streams=("",),
-        )
+        return cls(sketch=Sketch.empty(dim), streams=("",))
 
     def and_stream(
-        self,
-        sketch: Sketch,
-        *,
-        floor: float,
-        guarantee: Guarantee,
-        rows: int,
-        streams: tuple[str, ...],
-        rank: int,
-        center: bool,
+        self, answer: Answer, guarantee: Guarantee, *, streams: tuple[str, ...], rank: int, center: bool
     ) -> "Merged":
-        """With one more stream, and all that it had taken over, truncated to `rank` directions."""
+        """With the answer of one more stream, and all that it had taken over, truncated to `rank` directions.
+
+        The weight lost so far is in the merged sketch then, and a new one starts at one.
+        """
         return Merged(
-            sketch=merge_sketches(self.seen(self.fade), sketch, rank=rank, center=center),
+            sketch=merge_sketches(self.seen(self.fade), answer.sketch, rank=rank, center=center),
+            streams=(*(name for name in self.streams if name), *streams),
             # Independent noises: their floors add up in squares.
-            floor=math.hypot(self.fade * self.floor, floor),
-            # The weight lost so far is in the merged sketch now, so it starts at one again.
-            fade=1.0,
-            shown=1.0,
-            # The maximum and not the sum, because nobody is in two of the streams.
+            floor=math.hypot(self.fade * self.floor, answer.floor),
+            # The maximum and not the sum, because no person is in two of the streams.
             epsilon=max(self.epsilon, guarantee.epsilon or 0.0),
             delta=max(self.delta, guarantee.delta or 0.0),
             seeded=self.seeded or (guarantee.epsilon is not None and not guarantee.private),
-            rows=self.rows + rows,
-            streams=(*(name for name in self.streams if name), *streams),
+            rows=self.rows + answer.rows,
         )
-
-    def later(self, fade: float) -> "Merged":
-        """After a block, when old rows lose weight."""
-        return self if fade == 1.0 else replace(self, fade=self.fade * fade)
-
-    def released(self) -> "Merged":
-        """After a release, when the loss of weight becomes public."""
-        return replace(self, shown=self.fade)
 
     def seen(self, fade: float) -> Sketch:
         """The sketch with this weight."""
         # Values are in data scale, and a weight belongs to their squares.
         space = Subspace(self.sketch.subspace.basis, self.sketch.subspace.values * math.sqrt(fade))
-        return Sketch(
-            subspace=space, mean=self.sketch.mean, weight=self.sketch.weight * fade, energy=self.sketch.energy * fade
-        )
+        return replace(self.sketch, subspace=space, weight=self.sketch.weight * fade, energy=self.sketch.energy * fade)
 
 
 @final

@@ -285,13 +285,7 @@ class Stream:
         before = (self.series, *(() if mine is None else mine.streams))
         require(not set(names) & set(before), "these streams were merged before, and rows would count twice")
         self.merged = (mine or Merged.none(dim)).and_stream(
-            answer.sketch,
-            floor=answer.floor,
-            guarantee=other.guarantee(),
-            rows=answer.rows,
-            streams=names,
-            rank=self._width(answer.sketch),
-            center=self.terms.center,
+            answer, other.guarantee(), streams=names, rank=self._width(answer.sketch), center=self.terms.center
         )
 
     def _require_like(self, other: "Stream") -> None:
@@ -339,7 +333,8 @@ class Stream:
         """Note that all rows so far have been released, after a release or after a block that is a release by itself."""
         if released or self.terms.plan.kind.every_block:
             self.covered = self.rows - self.held
-            self.merged = None if self.merged is None else self.merged.released()
+            # The loss of weight becomes public with the release.
+            self.merged = None if self.merged is None else replace(self.merged, shown=self.merged.fade)
 
     def _length(self) -> int:
         """How many rows to wait for: those of the open block, or as many as the search needs."""
@@ -400,7 +395,8 @@ class Stream:
             inside = in_units(self._boxed(rows), self.place.scale, private=True)
             self._released(lambda tracker, through: tracker.step(self.state, inside, through))
         # `forget` multiplies singular values, and weights are of their squares.
-        self.merged = None if self.merged is None else self.merged.later(self.terms.forget**2)
+        if self.merged is not None:
+            self.merged = replace(self.merged, fade=self.merged.fade * self.terms.forget**2)
 
     def _released(self, act: Callable[[SketchTracker[Any], Mechanism], Any]) -> None:
         """Let the tracker act with a mechanism that charges the ledger, and keep its charges."""
@@ -501,12 +497,7 @@ class Stream:
     def _truncated(self, sketch: Sketch) -> Sketch:
         """A sketch truncated to what the spec keeps: gaps are filled from directions that stand out."""
         width = min(self.terms.rank + self.terms.oversample, sketch.subspace.rank)
-        return Sketch(
-            subspace=sketch.subspace.truncate(max(width, 1)),
-            mean=sketch.mean,
-            weight=sketch.weight,
-            energy=sketch.energy,
-        )
+        return replace(sketch, subspace=sketch.subspace.truncate(max(width, 1)))
 
     def _view(self, *, whole: bool = False) -> Answer:
         terms = self.terms
@@ -543,7 +534,15 @@ class Stream:
         if self.merged is None:
             # Fewer rows than components have fewer directions, unless merged streams add more.
             rank = max(1, min(rank, rows))
-        return Answer(sketch=sketch, rank=rank, floor=floor, rows=rows, energy=sketch.energy, change=change)
+        return Answer(
+            sketch=sketch,
+            rank=rank,
+            floor=floor,
+            rows=rows,
+            energy=sketch.energy,
+            change=change,
+            units=self.place.scale,
+        )
 
     def _width(self, *sketches: Sketch) -> int:
         """How many directions a merged sketch keeps: all if all products are kept, otherwise what the spec asks for."""

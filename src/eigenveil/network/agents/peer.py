@@ -13,7 +13,7 @@ from eigenveil.errors import PeerError, ProtocolError, require
 from eigenveil.estimators.gossip.parties import gossip_guarantee, peers_settings
 from eigenveil.estimators.terms import model_of
 from eigenveil.ledger.durable import StudyRecord
-from eigenveil.model import Model
+from eigenveil.model import Model, clipping_of
 from eigenveil.network.agents.runner import Runner
 from eigenveil.network.agents.site_data import Holder, HolderOptions, SiteData, account_of
 from eigenveil.network.agents.steps import Cause, DurableParty, Event, LedgerSteps, Outgoing, outgoing_of
@@ -199,15 +199,11 @@ class PeerAgent(Holder):
         # The guarantee says from which round on only the final set of peers was counted.
         since = next((round_.number for round_ in party.rounds if set(round_.counted) <= set(counted)), 0)
         return model_of(
-            result.subspace,
-            trace=result.trace,
-            people=result.people,
-            center=result.center,
+            result,
             verdict=self.parties.verdict(result, counted=counted, names=self.study.columns),
             guarantee=gossip_guarantee(self.parties, result, counted=counted, since=since),
-            scale=result.units,
-            domain=result.domain,
             columns=self.study.columns,
+            clipping=clipping_of(result.domain),
             settings=study_settings(
                 self.study,
                 peers_settings(self.parties, result, peers=len(counted), rounds=len(party.rounds), sent=None),

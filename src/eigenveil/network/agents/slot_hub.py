@@ -18,10 +18,10 @@ from eigenveil.core.ledger import Charge
 from eigenveil.core.mechanism import Exact, Mechanism
 from eigenveil.data.follow import ByClock, Instant
 from eigenveil.errors import PeerError, ProtocolError, require
-from eigenveil.estimators.slots.answer import answer_of, slot_model
+from eigenveil.estimators.slots.answer import answer_of, slot_guarantee, slot_settings, slot_verdict
 from eigenveil.estimators.slots.parties import SlotParties
 from eigenveil.estimators.streaming.spec import Answer
-from eigenveil.estimators.terms import asked_settings
+from eigenveil.estimators.terms import asked_settings, model_of
 from eigenveil.linalg import Array
 from eigenveil.model import Model
 from eigenveil.network.agents.hub_log import HubLog, LogEntry, ReplayMechanism
@@ -332,13 +332,13 @@ class SlotHubAgent(Agent):
             # Each site keeps its own ledger, and nobody sees the others'.
             charges = (Charge("reserved for the whole study", self.parties.mu),)
         settings = asked_settings(self.study.params)
-        result = slot_model(
-            self.parties,
+        result = model_of(
             self.answer,
-            self.durable.party,
-            requested=settings,
-            charges=charges,
+            verdict=slot_verdict(self.parties, self.answer, settings, self.study.columns),
+            guarantee=slot_guarantee(self.parties, charges, apart=True),
             columns=self.study.columns,
+            settings=slot_settings(self.parties, self.durable.party, settings),
+            clipping={},
         )
         return replace(result, settings=study_settings(self.study, dict(result.settings)))
 
