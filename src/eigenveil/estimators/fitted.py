@@ -21,7 +21,7 @@ from eigenveil.data.engines import require_local, stays_there
 from eigenveil.data.people import Withheld
 from eigenveil.errors import ModelFileError, require
 from eigenveil.estimators.checks import warn_if_weak
-from eigenveil.estimators.reading import read_rows, select_columns
+from eigenveil.estimators.reading import Columns, read_rows, select_columns
 from eigenveil.estimators.terms import Result, divisor_of, model_of
 from eigenveil.estimators.verdict import FitVerdict
 from eigenveil.linalg import Array
@@ -180,10 +180,12 @@ class Likelihood:
 
         Raw data: the likelihood of a person's row is as private as the row, and the guarantee does not cover it.
         """
-        covariance = self._covariance()
-        pieces = self._pieces(X, size=max(1, _PIECE // covariance.dim))
-        parts = [covariance.log_likelihood(_dense(values)) for values in pieces]
-        return np.concatenate(parts) if parts else np.empty(0)
+        covariance, parts = self._covariance(), [np.empty(0)]
+        for values in self._pieces(X, size=max(1, _PIECE // covariance.dim)):
+            # A copy in any case: the mean is subtracted in place.
+            rows = np.array(values.toarray() if sp.issparse(values) else values, dtype=np.float64)
+            parts.append(covariance.log_likelihood(rows))
+        return np.concatenate(parts)
 
     def score(self, X: Any, y: Any = None) -> float:
         """The mean log-likelihood of the rows `X`, (n, d). Raw data, as that of each row is.
@@ -191,6 +193,10 @@ class Likelihood:
         Choosing parameters by it on private rows, as a grid search does, is a release that nothing here charges for.
         """
         return float(np.mean(self.score_samples(X)))
+
+    def _names(self) -> tuple[str, ...] | None:
+        names = getattr(self, "feature_names_in_", None)
+        return None if names is None else tuple(map(str, names))
 
     @abstractmethod
     def _covariance(self) -> RowCovariance:
@@ -222,11 +228,6 @@ def _hidden(noise_floor: float, dim: int) -> float:
     their average is s / sqrt(d): the floor over sqrt(2) d.
     """
     return noise_floor / dim
-
-
-def _dense(values: Any) -> Array:
-    # A copy in any case: the mean is subtracted in place.
-    return np.array(values.toarray() if sp.issparse(values) else values, dtype=np.float64)
 
 
 # What a record calls the class of the estimator.
@@ -385,16 +386,15 @@ class FittedPCA(Likelihood, TransformerMixin, BaseEstimator):
             check_is_fitted(self)
             return self.model_.transform(X, clip=clip)
         # Block by block, because only a block at a time is converted.
-        parts = [self.model_.scores_of(values, clip=clip) for values in self._pieces(X, size=1 << 16)]
-        return np.vstack(parts) if parts else np.empty((0, self.n_components_))
+        scores = (self.model_.scores_of(values, clip=clip) for values in self._pieces(X, size=1 << 16))
+        return np.vstack([np.empty((0, self.n_components_)), *scores])
 
     def _pieces(self, X: Any, *, size: int) -> Iterator[Any]:
         """Checked rows of a caller, at most `size` at a time."""
         check_is_fitted(self)
         require_local(X, "X")
-        X, _ = select_columns(X, self, fitting=False, labels=getattr(self, "feature_names_in_", None))
-        rows = read_rows(self, X, reset=False)
-        dim = self.model_.components.shape[1]
+        X, _ = select_columns(X, self, fitting=False, labels=self._names())
+        rows, dim = read_rows(self, X, reset=False), self.model_.components.shape[1]
         require(rows.shape[1] == dim, f"rows must have {dim} columns, as the model does, got {rows.shape[1]}")
         blocks = rows.blocks(max(1, min(rows.shape[0], size)))
         return (self.model_.completed(block.values) for block in blocks)
@@ -485,8 +485,7 @@ class FittedPCA(Likelihood, TransformerMixin, BaseEstimator):
 
     def _repr_html_(self) -> str:
         """In a notebook: scikit-learn's diagram and, once fitted, what was released and the guarantee."""
-        model = getattr(self, "model_", None)
-        return str(estimator_html_repr(self)) + ("" if model is None else model._repr_html_())
+        return str(estimator_html_repr(self)) + (self.model_._repr_html_() if hasattr(self, "model_") else "")
 
     def _repr_mimebundle_(self, **more: Any) -> dict[str, str]:
         """Notebooks ask for this first, and scikit-learn's would answer with the diagram alone."""
@@ -528,23 +527,17 @@ class FittedPCA(Likelihood, TransformerMixin, BaseEstimator):
 
     def _adopt(self, model: Model) -> None:
         """Set the attributes that a model and what it says of its estimator determine."""
-        self.model_ = model
-        self.subspace_ = model.subspace
-        self.components_ = self.model_.components
-        self.mean_ = self.model_.mean
-        self.singular_values_ = model.values
-        self.explained_variance_ = self.model_.explained_variance
-        self.explained_variance_ratio_ = self.model_.explained_variance_ratio
-        self.noise_floor_ = model.noise_floor
+        self.model_, self.subspace_, self.guarantee_ = model, model.subspace, model.guarantee
+        self.components_, self.n_components_ = model.components, len(model.components)
+        self.mean_, self.singular_values_ = model.mean, model.values
+        self.explained_variance_ = model.explained_variance
+        self.explained_variance_ratio_ = model.explained_variance_ratio
+        self.noise_floor_, self.n_above_noise_ = model.noise_floor, model.n_above_noise
         self.noise_variance_ = float(model.estimator["noise_variance"])
-        self.n_above_noise_ = self.model_.n_above_noise
-        self.bound_usage_, self.clipped_fraction_ = (
-            model.settings.get(name) for name in ("bound_usage", "clipped_fraction")
-        )
+        self.bound_usage_ = model.settings.get("bound_usage")
+        self.clipped_fraction_ = model.settings.get("clipped_fraction")
         self.observed_fraction_ = observed_in(model.estimator, model.components.shape[1])
         self.warnings_ = model.warnings
-        self.n_components_ = len(model.components)
-        self.guarantee_ = model.guarantee
         self._whole = None
 
     def _warn(self, verdict: FitVerdict) -> None:
@@ -552,9 +545,16 @@ class FittedPCA(Likelihood, TransformerMixin, BaseEstimator):
         for warning in verdict.warned[verdict.n_before_fit :]:
             warnings.warn(warning, stacklevel=4)
 
-    def _names(self) -> tuple[str, ...] | None:
-        names = getattr(self, "feature_names_in_", None)
-        return None if names is None else tuple(str(name) for name in names)
+    def _learn_columns(self, columns: Columns) -> None:
+        """Set the columns of the sites. Names of an earlier fit do not belong to these rows."""
+        self.n_features_in_ = columns.count
+        self.__dict__.pop("feature_names_in_", None)
+        if columns.shown is not None:
+            self.feature_names_in_ = columns.shown
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """A fit that did not end does not count."""
+        return hasattr(self, "model_")
 
     def __sklearn_tags__(self) -> Any:
         parent: Any = super()

@@ -72,7 +72,7 @@ def test_a_column_that_is_not_there_or_names_nobody_is_refused() -> None:
 
 def test_people_are_not_shown() -> None:
     pca = private(person="who").fit(TABLE)
-    assert repr(pca._stream.people) == "PeopleSeen(most=1)"
+    assert repr(pca._stream.people) == "PeopleSeen(max_blocks=1)"
     assert isinstance(pca._stream.people, PeopleSeen)
     assert b"p7" not in pca._stream.people.arrays()["people"].tobytes()
 

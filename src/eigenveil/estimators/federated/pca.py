@@ -372,18 +372,10 @@ class FederatedPCA(PartiesLedger, ColumnsParams, FederatedParams, FittedPCA):
             self.unfinished_ = Unfinished(tuple(federation.rounds), dict(federation.ledgers), federation.refused)
         return self._finish(federation, result)
 
-    def __sklearn_is_fitted__(self) -> bool:
-        """A fit that did not end does not count."""
-        return hasattr(self, "model_")
-
     def _finish(self, federation: FederatedSimulation, result: FitResult) -> "FederatedPCA":
         spec, plan, study = federation.request, federation.request.fit.plan, federation.study
         assert isinstance(study, Fit) and study.rank is not None
-        self.n_features_in_ = federation.columns.count
-        # Names of an earlier fit do not belong to these rows.
-        self.__dict__.pop("feature_names_in_", None)
-        if federation.columns.shown is not None:
-            self.feature_names_in_ = federation.columns.shown
+        self._learn_columns(federation.columns)
         # From here on the fit counts as ended.
         del self.unfinished_
         self.plan_ = plan

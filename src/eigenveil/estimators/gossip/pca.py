@@ -489,18 +489,12 @@ class GossipPCA(PartiesLedger, ColumnsParams, GossipParams, FittedPCA):
             self.model_ = replace(self.model_, guarantee=published.guarantee)
         return published
 
-    def __sklearn_is_fitted__(self) -> bool:
-        """A fit that did not end does not count."""
-        return hasattr(self, "model_")
-
     def _finish(self, gossip: GossipSimulation, result: FitResult) -> "GossipPCA":
         spec = gossip.request
-        self.n_features_in_ = gossip.columns.count
-        # They may be left from an earlier fit with other columns or another method.
-        for name in ("feature_names_in_", "unfinished_", "segments_"):
+        self._learn_columns(gossip.columns)
+        # They may be left from an earlier fit with another method.
+        for name in ("unfinished_", "segments_"):
             self.__dict__.pop(name, None)
-        if gossip.columns.shown is not None:
-            self.feature_names_in_ = gossip.columns.shown
         first = gossip.done[0]
         self.plan_ = spec.fit.plan
         self.terms_ = gossip.terms

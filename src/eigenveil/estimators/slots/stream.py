@@ -276,10 +276,6 @@ class FederatedStream(PartiesLedger, ColumnsParams, SlotStreamParams, FittedPCA)
         )
         return self._running().following if stored is None else int(stored)
 
-    def __sklearn_is_fitted__(self) -> bool:
-        """Once something was released."""
-        return hasattr(self, "model_")
-
     def _require_whole(self) -> None:
         """Refuse to begin a stream behind numbers that another one released: its guarantee would leave out what those cost."""
         if hasattr(self, "guarantee_") and not hasattr(self, "_simulation"):
@@ -327,11 +323,7 @@ class FederatedStream(PartiesLedger, ColumnsParams, SlotStreamParams, FittedPCA)
         )
         simulation = self._simulation = SlotSimulation(spec, faults=params.faults, ledger=params.ledger)
         self._columns = columns
-        self.n_features_in_ = columns.count
-        # Names of an earlier fit must not stay if these rows have none.
-        self.__dict__.pop("feature_names_in_", None)
-        if columns.shown is not None:
-            self.feature_names_in_ = columns.shown
+        self._learn_columns(columns)
         return simulation
 
     def _shown(self, params: Any) -> "FederatedStream":
@@ -348,15 +340,13 @@ class FederatedStream(PartiesLedger, ColumnsParams, SlotStreamParams, FittedPCA)
             # Nobody was heard so far.
             return self
         settings = asked_settings(params)
-        shown = getattr(self, "feature_names_in_", None)
-        names = None if shown is None else tuple(map(str, shown))
-        verdict = slot_verdict(parties, answer, settings, names)
+        verdict = slot_verdict(parties, answer, settings, self._names())
         rest = noise_variance(answer, noise_floor=verdict.noise_floor / divisor_of(answer.people))
         model = model_of(
             answer,
             verdict=verdict,
             guarantee=self.guarantee_,
-            columns=names,
+            columns=self._names(),
             settings=slot_settings(parties, hub, settings),
             clipping={},
             estimator=record_of(self, noise_variance=rest, observed=answer.rates),

@@ -301,9 +301,6 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         chosen_columns = {"columns": params.columns, "drop": params.drop or (), "one_hot": params.one_hot}
         return open_source(X, **chosen_columns, person=self.person, kind=kind)
 
-    def _known_names(self) -> Any:
-        return getattr(self, "feature_names_in_", None)
-
     def _end(self, columns: Any) -> None:
         """End a fit whose rows have all come: release what is pending."""
         stream = self._begun("there were no rows")
@@ -386,7 +383,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         """
         model, view = self.model_, self._view()
         scores = []
-        X, _ = select_columns(X, self, fitting=False, labels=self._known_names())
+        X, _ = select_columns(X, self, fitting=False, labels=self._names())
         for rows in checked_batch(self, X, reset=False, min_n=1)[1]:
             # With a rule for gaps the model knows what becomes of them.
             gaps = self.missing == "refuse" and not sp.issparse(rows) and has_gaps(rows)
@@ -399,7 +396,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
 
     def _pieces(self, X: Any, *, size: int) -> Iterator[Any]:
         """Checked rows without gaps, at most `size` at a time."""
-        X, _ = select_columns(X, self, fitting=False, labels=self._known_names())
+        X, _ = select_columns(X, self, fitting=False, labels=self._names())
         for piece in checked_batch(self, X, reset=False, min_n=1)[1]:
             rows = piece if self.missing == "refuse" else self.model_.completed(piece)
             require_param(
@@ -656,10 +653,6 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
             )
         return view
 
-    def _names(self) -> tuple[str, ...] | None:
-        names = getattr(self, "feature_names_in_", None)
-        return None if names is None else tuple(str(name) for name in names)
-
     def _judged(self, view: Answer) -> FitVerdict:
         """The verdict on the components, from what was released."""
         stream = self._current
@@ -774,7 +767,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
             )
             marks = person_marks(X, self.person)
         if not ready:
-            return select_columns(X, self, fitting=not begun, labels=self._known_names(), alike=True)[0], marks
+            return select_columns(X, self, fitting=not begun, labels=self._names(), alike=True)[0], marks
         return X if marks is None else X.drop_columns([self.person]), marks
 
     def _begin(self, rows: Any, names: tuple[str, ...] | None, *, people: int | None) -> None:
