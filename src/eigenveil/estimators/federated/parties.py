@@ -93,10 +93,26 @@ class Parties:
         )
         self.above = self.layout.above()
         self.masked: MaskedTerms | None = None
-        begin = spec.seed if start is None else start
-        self.study: FitTask[Any, Any, Any] = spec.design(spec, self._setting(), begin)
+        noise = ProtocolNoise(
+            multiplier=self._total_noise(1.0, math.sqrt(len(self.names))),
+            # Lying sites could raise a sum and lower it again, so that its rounding tells of one person. On a grid sums
+            # are exact (decision 8). Where sites add the noise, the sum is post-processing and needs none.
+            grid=max(map(len, self.layout.below.values())) if spec.at_hub is not None and not spec.fit.published else 0,
+            rounding=self._rounding(),
+        )
+        self.study: FitTask[Any, Any, Any] = spec.design(spec, noise, spec.seed if start is None else start)
         if spec.masks is not None:
-            self.masked = self._masked_terms(*spec.masks, roster=roster, title=title)
+            survivors, colluders = spec.masks
+            self.masked = masked_terms(
+                self.study.extent(),
+                roster,
+                title=title,
+                budget=spec.at_sites,
+                survivors=survivors,
+                colluders=colluders,
+                several=spec.person_sites,
+                people=max(spec.fit.sizes.values()) if spec.fit.sizes is not None else None,
+            )
             # Only now: the terms are planned from the extent of the fit, and only they fix the noise of a sum.
             self.study = self.study.with_noise(self._total_noise(1.0, math.sqrt(len(self.names))))
 
@@ -256,32 +272,6 @@ class Parties:
         levels, terms = self.layout.levels, self.request.patience
         return replace(terms, deadline=terms.deadline * 2 ** (max(levels.values()) - levels[name]))
 
-    def _setting(self) -> ProtocolNoise:
-        spec = self.request
-        parts = max(len(children) for children in self.layout.below.values())
-        return ProtocolNoise(
-            multiplier=self._total_noise(1.0, math.sqrt(len(self.names))),
-            # Lying sites could raise a sum and lower it again, so that its rounding tells of one person. On a grid sums
-            # are exact (decision 8). Where sites add the noise, the sum is post-processing and needs none.
-            grid=parts if spec.at_hub is not None and not spec.fit.published else 0,
-            rounding=self._rounding(),
-        )
-
-    def _masked_terms(
-        self, survivors: int, colluders: int, *, roster: Mapping[str, bytes], title: str | None
-    ) -> MaskedTerms:
-        spec = self.request
-        return masked_terms(
-            self.study.extent(),
-            roster,
-            title=title,
-            budget=spec.at_sites,
-            survivors=survivors,
-            colluders=colluders,
-            several=spec.person_sites,
-            people=max(spec.fit.sizes.values()) if spec.fit.sizes is not None else None,
-        )
-
     def _rounding(self) -> float:
         """What rounding adds, relatively, to the sensitivity of a sum that gets its noise at the hub.
 
@@ -353,8 +343,7 @@ class Parties:
     def _site_mechanism(self, name: str, charges: tuple[Charge, ...]) -> Mechanism:
         spec = self.request
         if spec.at_sites is None:
-            why = NOTHING_ASKED if not spec.fit.private else "the hub, which is trusted, adds the noise"
-            return Exact(because=why)
+            return Exact(because="the hub, which is trusted, adds the noise" if spec.fit.private else NOTHING_ASKED)
         if spec.fit.published:
             return self._published(name, spec.at_sites, sites=True)
         several = spec.person_sites
@@ -377,16 +366,13 @@ class Parties:
     def _hub_mechanism(self) -> Mechanism:
         spec, name = self.request, self.layout.hub
         if spec.at_hub is None:
-            why = NOTHING_ASKED if not spec.fit.private else "the sites have added noise"
-            return Exact(because=why)
+            return Exact(because="the sites have added noise" if spec.fit.private else NOTHING_ASKED)
         if spec.fit.published:
             return self._published(name, spec.at_hub, sites=False)
         multiplier, existing = self._hub_multiplier(spec.at_hub)
-        budget = spec.at_hub
-        self.ledgers[name] = Ledger.continued(budget, (), {}, unit=spec.fit.unit, through=self._through)
-        return Gaussian(
-            multiplier=multiplier, ledger=self.ledgers[name], noise=self._noise_for(name), existing_multiplier=existing
-        )
+        ledger = Ledger.continued(spec.at_hub, (), {}, unit=spec.fit.unit, through=self._through)
+        self.ledgers[name] = ledger
+        return Gaussian(multiplier=multiplier, ledger=ledger, noise=self._noise_for(name), existing_multiplier=existing)
 
     def _published(self, name: str, budget: Budget, *, sites: bool) -> Mechanism:
         """Noise as FedPower prints it (Alg. 2), for sums instead of averages. No guarantee, and nothing is charged."""
@@ -522,11 +508,8 @@ def charged(parties: Parties) -> tuple[Charge, ...]:
 
 
 def _as_published(spec: FederatedSpec) -> str:
-    places = [
-        (where, budget)
-        for where, budget in (("the sites", spec.at_sites), ("the hub", spec.at_hub))
-        if budget is not None
-    ]
+    budgets = (("the sites", spec.at_sites), ("the hub", spec.at_hub))
+    places = [(where, budget) for where, budget in budgets if budget is not None]
     because = [
         "it is for one entry of a Gram matrix and not for a person",
         "it leaves out a factor for the columns of the basis",
@@ -561,6 +544,7 @@ class FederatedSimulation:
         roster = {name: identity.public for name, identity in self._identities.items()}
         self._whole = WholeCharge(ledger, spec.at_sites, spec.at_hub, unit=spec.fit.unit, label="this fit at sites")
         self.parties = Parties(spec, self._names, roster=roster, through=self._whole)
+        self.study, self.masked, self.ledgers = self.parties.study, self.parties.masked, self.parties.ledgers
         self._masking = self.parties.masking()
         self.members: dict[str, Member | MaskedMember] = {name: self._member(name, r) for name, r in sites.items()}
         self.hub: Hub[Any] = self.parties.hub(masking=self._masking, watch=self._note)
@@ -574,21 +558,6 @@ class FederatedSimulation:
         # What was said before anything was spent.
         self.before: tuple[ParameterWarning, ...] = ()
         self.refused: tuple[Refusal, ...] = ()
-
-    @property
-    def study(self) -> FitTask[Any, Any, Any]:
-        """The whole fit as one task."""
-        return self.parties.study
-
-    @property
-    def masked(self) -> MaskedTerms | None:
-        """The terms that sites agreed on, None without masks."""
-        return self.parties.masked
-
-    @property
-    def ledgers(self) -> dict[str, Ledger]:
-        """The ledger of each party."""
-        return self.parties.ledgers
 
     def verdict(self, result: FitResult, *, names: tuple[str, ...] | None) -> FitVerdict:
         """The verdict on the fit. The columns may have `names`."""
@@ -608,8 +577,7 @@ class FederatedSimulation:
                 "the last round was charged and failed, and the rest of the budget does not pay for the rest of the fit. Nothing "
                 "more was charged. Start a new fit with a budget of its own"
             )
-        nodes = [self.parties.node(name) for name in self.parties.layout.nodes]
-        others: list[Party] = [*nodes, *self.members.values()]
+        others: list[Party] = [*map(self.parties.node, self.parties.layout.nodes), *self.members.values()]
         self._runtime = LocalStar(self.hub, others, faults=faults, seed=self.request.seed)
         try:
             with self._whole.reserved(self.masked):
@@ -694,25 +662,15 @@ class FederatedSimulation:
         traffic = self._runtime.traffic[round_.number]
         if round_.stage == "components":
             self._weights = self.hub.weights
-        done = round_of(
-            round_,
-            method=self.request.fit.plan.method,
-            down=traffic.down,
-            up=traffic.up,
-            charges=self._new_charges(round_),
-        )
+        # What this round charged to the hub's ledger and to that of one site that answered.
+        charges: list[Charge] = []
+        for name in (self.parties.layout.hub, *round_.answered[:1]):
+            if name in self.ledgers:
+                charges += self.ledgers[name].charges[self._seen_charges.get(name, 0) :]
+        # All ledgers, because sites that are not shown were charged, too.
+        self._seen_charges = {name: len(ledger.charges) for name, ledger in self.ledgers.items()}
+        method = self.request.fit.plan.method
+        done = round_of(round_, method=method, down=traffic.down, up=traffic.up, charges=tuple(charges))
         self.rounds.append(done)
         if self.watch is not None:
             self.watch(done)
-
-    def _new_charges(self, round_: HubRound) -> tuple[Charge, ...]:
-        """What this round charged to the hub's ledger and to that of one site that answered."""
-        new_charges: list[Charge] = []
-        for name in (self.parties.layout.hub, *round_.answered[:1]):
-            if name in self.ledgers:
-                charges = self.ledgers[name].charges
-                new_charges += charges[self._seen_charges.get(name, 0) :]
-        # All ledgers, because sites that are not shown were charged, too.
-        for name, ledger in self.ledgers.items():
-            self._seen_charges[name] = len(ledger.charges)
-        return tuple(new_charges)

@@ -13,7 +13,7 @@ from eigenveil.core.rows import ignore_float_errors
 from eigenveil.errors import ProtocolError, TooFewPeople, require, require_param
 from eigenveil.estimators.checks import PartiesLedger
 from eigenveil.estimators.federated.parties import FederatedSimulation, federated_guarantee, sites_settings
-from eigenveil.estimators.federated.spec import FederatedSpec, budgets_of, masked_room, request_of
+from eigenveil.estimators.federated.spec import FederatedSpec, budgets_of, request_of
 from eigenveil.estimators.fitted import FittedPCA
 from eigenveil.estimators.reading import SiteInfo, read_site, read_sites
 from eigenveil.estimators.terms import Unfinished, Watch
@@ -300,8 +300,11 @@ class FederatedPCA(PartiesLedger, ColumnsParams, FederatedParams, FittedPCA):
         )
         spec = request_of(params, SiteInfo.of(rows, columns))
         federation = FederatedSimulation(spec, rows, columns, watch=watch, ledger=params.ledger)
-        terms = federation.masked
-        room = math.inf if terms is None else masked_room(terms, federation.study)
+        terms, room = federation.masked, math.inf
+        if terms is not None and terms.lattice.private:
+            # For people at one site who are all at their bound in one entry of the largest sum.
+            size = 2 * federation.study.extent().entries
+            room = terms.lattice.people(mu=1 / terms.multiplier, size=size, several=terms.several)
         if room < _MANY:
             warnings.warn(
                 f"Masked sums of this size have room for {room:.0f} people at one site, all alike and at the bound. With more, a "

@@ -28,7 +28,7 @@ from eigenveil.params.values import LONGEST, SHORTEST, InvalidValue, number_or_s
 from eigenveil.plan.choose import DIVIDED, plan_sites
 from eigenveil.privacy.floating import moved
 from eigenveil.privacy.sums import bounded_count, bounded_kept, bounded_observed, bounded_sum
-from eigenveil.protocols.masked.terms import MaskedTerms, require_survivors
+from eigenveil.protocols.masked.terms import require_survivors
 from eigenveil.protocols.star.rounds import Terms as Patience
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.gaps import Rates
@@ -41,7 +41,6 @@ __all__ = [
     "Participation",
     "budgets_of",
     "drawn_of",
-    "masked_room",
     "masks_of",
     "pca_fit",
     "request_of",
@@ -51,14 +50,6 @@ __all__ = [
     "require_maskable",
     "share_of",
 ]
-
-
-def masked_room(terms: MaskedTerms, study: FitTask[Any, Any, Any]) -> float:
-    """How many people at one site the largest sum has room for, all at their bound in one entry. With more it is clipped."""
-    if not terms.lattice.private:
-        return math.inf
-    size = 2 * study.extent().entries
-    return terms.lattice.people(mu=1 / terms.multiplier, size=size, several=terms.several)
 
 
 @final
@@ -180,14 +171,11 @@ def _mean(sites: Mapping[str, Rows], dim: int, gaps: MissingPolicy | None) -> Ar
             people = bounded_count(rows, neighbours=Neighbours.ADD_REMOVE)
             count += people.value if gaps is None or not gaps.drops else bounded_kept(rows, gaps=gaps).value
         else:
-            count += _of_columns(bounded_observed(rows, gaps=gaps).value, gaps)
+            # Counts of columns, or of pairs of groups.
+            observed = bounded_observed(rows, gaps=gaps).value
+            largest = float(observed.max(initial=1.0))
+            count += Rates.of(gaps, observed, people=largest, noise=0.0).columns * largest
     return total / np.maximum(count, 1.0)
-
-
-def _of_columns(observed: Array, gaps: MissingPolicy) -> Array:
-    """The count of each column, (d,), from those of columns or of pairs of groups."""
-    rates = Rates.of(gaps, observed, people=float(observed.max(initial=1.0)), noise=0.0)
-    return rates.columns * float(observed.max(initial=1.0))
 
 
 def _power(length: float) -> float:
@@ -223,11 +211,8 @@ def drawn_of(params: FederatedParams, sites: int) -> Participation | None:
     scheme, count = params.participation
     # With replacement a site may be drawn several times.
     max_count = sites if scheme == "without-replacement" else 10**6
-    require_param(
-        count <= max_count,
-        f"{{participation}} must draw from 1 to {max_count} of the {sites} sites, got {{@value}}",
-        value=count,
-    )
+    message = f"{{participation}} must draw from 1 to {max_count} of the {sites} sites, got {{@value}}"
+    require_param(count <= max_count, message, value=count)
     return cast("Participation", (scheme, count))
 
 
@@ -248,10 +233,8 @@ def masks_of(
         f"{{colluders}} must be an integer from 1 to {max_colluders}, got {{@value}}",
         value=params.colluders,
     )
-    # Each site adds the noise of one of t - c honest survivors, so fewer survivors mean more noise from each.
-    survivors = share_of("survivors", params.survivors, sites)
-    # All by default, which needs the least noise.
-    survivors = sites if survivors is None else survivors
+    # Each site adds the noise of one of t - c honest survivors, so fewer survivors mean more noise from each. All by default.
+    survivors = share_of("survivors", params.survivors, sites) or sites
     require_survivors(sites, survivors=survivors, colluders=params.colluders)
     return survivors, params.colluders
 
@@ -405,8 +388,17 @@ def budgets_of(params: FederatedParams) -> tuple[Budget | None, Budget | None]:
     if epsilon is None:
         require_param(params.calibration == "exact", "{calibration=paper} needs an {epsilon}")
         return None, None
+    averages = params.method in METHODS and METHODS[params.method].averages_subspaces
     if params.trust == "both":
-        return _two_budgets(params)
+        if not isinstance(epsilon, tuple):
+            raise ParameterError(
+                "{epsilon} must be a pair with {trust=both}, against the hub and against everyone else. Got {@value}",
+                value=epsilon,
+            )
+        require_param(not averages, "{method=} adds noise at the sites only. Use {trust=site}", method=params.method)
+        # One delta for both budgets is usual.
+        deltas = delta if isinstance(delta, tuple) else (delta, delta)
+        return budget_of(epsilon[0], deltas[0]), budget_of(epsilon[1], deltas[1])
     for name, value in (("epsilon", epsilon), ("delta", delta)):
         if isinstance(value, tuple):
             raise ParameterError(
@@ -414,27 +406,7 @@ def budgets_of(params: FederatedParams) -> tuple[Budget | None, Budget | None]:
             )
     budget = budget_of(epsilon, delta)
     # No bound is known on how far one person moves a site's directions. Only its matrix can be covered, at the site.
-    at_site = params.trust in ("site", "masked") or _averages(params)
-    return (budget, None) if at_site else (None, budget)
-
-
-def _averages(params: FederatedParams) -> bool:
-    return params.method in METHODS and METHODS[params.method].averages_subspaces
-
-
-def _two_budgets(params: FederatedParams) -> tuple[Budget | None, Budget | None]:
-    epsilon, delta = params.epsilon, params.delta
-    if not isinstance(epsilon, tuple):
-        raise ParameterError(
-            "{epsilon} must be a pair with {trust=both}, against the hub and against everyone else. Got {@value}",
-            value=epsilon,
-        )
-    require_param(
-        not _averages(params), "{method=} adds noise at the sites only. Use {trust=site}", method=params.method
-    )
-    # One delta for both budgets is usual.
-    deltas = delta if isinstance(delta, tuple) else (delta, delta)
-    return budget_of(epsilon[0], deltas[0]), budget_of(epsilon[1], deltas[1])
+    return (budget, None) if params.trust in ("site", "masked") or averages else (None, budget)
 
 
 def request_of(params: FederatedParams, info: SiteInfo) -> FederatedSpec:
@@ -443,7 +415,11 @@ def request_of(params: FederatedParams, info: SiteInfo) -> FederatedSpec:
     dim, count = info.dim, len(info.names)
     private, published = at_sites is not None or at_hub is not None, params.calibration == "paper"
     require_few_rounds(params.rounds, private=private)
-    _require_person_sites(params.person_sites, count)
+    require_param(
+        params.person_sites <= max(1, count),
+        f"{{person_sites}} must be an integer from 1 to {max(1, count)}, got {{@value}}",
+        value=params.person_sites,
+    )
     rank = rank_of(params.n_components, dim)
     # Without a budget nobody is protected, and the number of people is gathered like any other sum.
     near = Neighbours(params.neighbours) if private else Neighbours.ADD_REMOVE
@@ -458,10 +434,15 @@ def request_of(params: FederatedParams, info: SiteInfo) -> FederatedSpec:
     center = center_of(params.center, dim)
     sizes = info.sizes() if not private or near.count_is_public or published else None
     require_enough(sizes, dim, rank, private=private, published=published)
-    declared = _declared(params, info, center) if masks is not None and not private else None
+    declared, claims = None, private and not published
+    if masks is not None and not private:
+        declared = _declared(params, info, center)
+    instead = {} if declared is None else {"row_bound": declared.row_bound, "mean_bound": declared.mean_bound}
+    # With masks, a sum over fewer sites than survivors cannot be unmasked, so that number is the quorum.
+    quorum = "survivors" if params.trust == "masked" else "quorum"
     fit = Terms(
         rank=rank,
-        bounds=_bounds(params, info, private=private and not published, declared=declared),
+        bounds=RowBounds.of(params, dim, private=claims, sparse=info.sparse, names=info.columns, **instead),
         center=center,
         neighbours=near,
         plan=plan,
@@ -482,20 +463,11 @@ def request_of(params: FederatedParams, info: SiteInfo) -> FederatedSpec:
         at_hub=at_hub,
         fanout=params.fanout if params.topology == "tree" else None,
         participation=participation,
-        patience=_patience(params, count),
+        patience=Patience(share_of(quorum, getattr(params, quorum), count), params.deadline, params.retries),
         person_sites=params.person_sites,
         seed=seed_of(params.random_state),
         masks=masks,
         declared=declared,
-    )
-
-
-def _require_person_sites(person_sites: int, sites: int) -> None:
-    max_sites = max(1, sites)
-    require_param(
-        person_sites <= max_sites,
-        f"{{person_sites}} must be an integer from 1 to {max_sites}, got {{@value}}",
-        value=person_sites,
     )
 
 
@@ -533,7 +505,7 @@ def _declared(
     if isinstance(params.row_bound, float) or params.column_bounds is not None:
         return None
     # Wrong scales and origins are refused here, before any row is looked at.
-    bounds = _bounds(params, info, private=False)
+    bounds = RowBounds.of(params, info.dim, private=False, sparse=info.sparse, names=info.columns)
     if info.rows is None:
         raise ParameterError(
             "{row_bound} is required with {trust=masked} when nobody sees the rows of all sites. Find one privately at one of "
@@ -547,21 +519,6 @@ def _declared(
         mean_bound=params.mean_bound,
         gaps=bounds.gaps,
     )
-
-
-def _bounds(
-    params: FederatedParams, info: SiteInfo, *, private: bool, declared: DeclaredBounds | None = None
-) -> RowBounds:
-    instead: dict[str, Any] = (
-        {} if declared is None else {"row_bound": declared.row_bound, "mean_bound": declared.mean_bound}
-    )
-    return RowBounds.of(params, info.dim, private=private, sparse=info.sparse, names=info.columns, **instead)
-
-
-def _patience(params: FederatedParams, sites: int) -> Patience:
-    # With masks, a sum over fewer sites than survivors cannot be unmasked, so that number is the quorum.
-    name = "survivors" if params.trust == "masked" else "quorum"
-    return Patience(share_of(name, getattr(params, name), sites), params.deadline, params.retries)
 
 
 def pca_fit(

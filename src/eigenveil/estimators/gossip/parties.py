@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, final
 
-from eigenveil.core.ledger import Account, Charge, Ledger
+from eigenveil.core.ledger import Account, Ledger
 from eigenveil.core.mechanism import Exact, Gaussian
 from eigenveil.core.noise import Noise
 from eigenveil.core.rows import Rows
@@ -21,7 +21,7 @@ from eigenveil.estimators.gossip.spec import GossipSpec, directions_of
 from eigenveil.estimators.reading import Columns
 from eigenveil.estimators.terms import Round, Watch, bound_settings, settings_of
 from eigenveil.estimators.verdict import FitVerdict, assess_fit, noise_floor, released_quantities, warnings_before_fit
-from eigenveil.linalg import Array, sines
+from eigenveil.linalg import sines
 from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, GuaranteeFacts, PeersAlone, Person, unproven
 from eigenveil.privacy.guarantee import Guarantee
 from eigenveil.privacy.paired import PairedPart
@@ -64,8 +64,8 @@ class PeerParties:
         self.studies: dict[str, Fit] = {}
         self._places = {name: 1 + index for index, name in enumerate(self.names)}
         self._start = spec.seed if start is None else start
-        self._split = spec.fit.split()
-        self._begin = self._first_basis()
+        # The first basis, public and the same at all peers.
+        self._begin = spec.fit.method.start_basis(spec.fit.bounds.dim, spec.fit.plan, self._start)
         self.terms = self._terms(roster, title)
         # An impossible pairing is refused here, before any message is sent.
         self._among = self.terms.among(())
@@ -132,11 +132,6 @@ class PeerParties:
         pairing = self._among.pairing
         return self._total_noise(len(self.names), None if pairing is None else pairing.excess)
 
-    def _first_basis(self) -> Array | None:
-        """The first basis, public and the same at all peers."""
-        spec = self.request
-        return spec.fit.method.start_basis(spec.fit.bounds.dim, spec.fit.plan, self._start)
-
     def _terms(self, roster: Mapping[str, bytes], title: str) -> GossipTerms:
         spec = self.request
         # D-DP-PM adds its noise inside the task, so what leaves a peer gets none on top.
@@ -161,12 +156,8 @@ class PeerParties:
 
     def _study_digest(self, title: str) -> bytes:
         """All that a peer's messages depend on, so that peers with other terms refuse each other."""
-        spec, plan, bounds, gaps = (
-            self.request,
-            self.request.fit.plan,
-            self.request.fit.bounds,
-            self.request.fit.bounds.gaps,
-        )
+        spec, plan, bounds = self.request, self.request.fit.plan, self.request.fit.bounds
+        gaps = bounds.gaps
         return digest_of(
             "study",
             title=title,
@@ -203,8 +194,8 @@ class PeerParties:
         """The share of mu^2 for a fit without restarts. The rest pays for the most expensive round, once for each restart."""
         if self.request.restarts == 0:
             return 1.0
-        split = self._split
         # The number of people is released with one of the steps.
+        split = self.request.fit.split()
         means = [split.step(step) for step in range(len(split.mean))]
         dearest = max(*means, split.extra, split.main(0) * max(self.request.fit.plan.shares), 0.0)
         # A fit and its restarts together spend the whole: reserve * (1 + restarts * dearest) = 1.
@@ -221,14 +212,6 @@ class PeerParties:
         if not self.request.fit.private:
             return 0.0
         return self.multiplier * (math.sqrt(peers) if excess is None else excess)
-
-    def _study(self, name: str) -> Fit:
-        fit = self.request.fit
-        return fit.fit(
-            directions_of(self.request, self._begin, self._noise(name, "hidden")),
-            multiplier=self._planned_noise,
-            begins_again=not fit.private and not fit.published,
-        )
 
     def _noise(self, name: str, purpose: str) -> Noise:
         seed = self.request.seed
@@ -248,7 +231,12 @@ class PeerParties:
         secret: bytes | None = None,
     ) -> Peer:
         """The peer of this name. With pairwise noise it needs an `identity`, and a `secret` as its key for the study."""
-        self.studies[name] = self._study(name)
+        fit = self.request.fit
+        self.studies[name] = fit.fit(
+            directions_of(self.request, self._begin, self._noise(name, "hidden")),
+            multiplier=self._planned_noise,
+            begins_again=not fit.private and not fit.published,
+        )
         outgoing = self._outgoing(name, identity, os.urandom(32) if secret is None else secret)
         return Peer(name, terms=self.terms, task=self.studies[name], rows=rows, outgoing=outgoing, watch=watch)
 
@@ -327,31 +315,21 @@ def gossip_guarantee(parties: PeerParties, result: FitResult, *, counted: tuple[
 
 def _seen_by(parties: PeerParties, counted: tuple[str, ...], since: int) -> PeersAlone:
     spec, names = parties.request, parties.request.graph.names
-    if spec.noise == "independent":
-        # Every peer adds a curator's noise, and variances add up.
-        loud = math.sqrt(len(counted))
-        return PeersAlone(
-            names=names,
-            counted=counted,
-            colluders=None,
-            excess=loud,
-            apart=parties.apart,
-            since=since,
-            restarts=spec.restarts,
-        )
-    pairing = parties.terms.among(set(names) - set(counted)).pairing
-    assert pairing is not None
-    return PeersAlone(
+    alone = PeersAlone(
         names=names,
         counted=counted,
-        colluders=spec.colluders,
-        excess=pairing.excess,
+        colluders=None,
+        # Every peer adds a curator's noise, and variances add up.
+        excess=math.sqrt(len(counted)),
         apart=parties.apart,
         since=since,
         restarts=spec.restarts,
-        ratio=pairing.ratio,
-        exact=pairing.exact,
     )
+    if spec.noise == "independent":
+        return alone
+    pairing = parties.terms.among(set(names) - set(counted)).pairing
+    assert pairing is not None
+    return replace(alone, colluders=spec.colluders, excess=pairing.excess, ratio=pairing.ratio, exact=pairing.exact)
 
 
 @final
@@ -377,10 +355,12 @@ class GossipSimulation:
         self.apart: tuple[str, ...] = ()
         self._names = tuple(peers)
         # Only pair noise needs keys.
-        identities = {name: self._identity(name) for name in self._names} if spec.noise == "pairwise" else {}
+        needs = self._names if spec.noise == "pairwise" else ()
+        identities = {name: Identity(self._secret("identity", name)) for name in needs}
         roster = {name: identity.public for name, identity in identities.items()}
         self._whole = WholeCharge(ledger, spec.budget, unit=spec.fit.unit, label="this fit between peers")
         self.parties = PeerParties(spec, self._names, roster=roster, through=self._whole)
+        self.terms, self.ledgers, self.studies = self.parties.terms, self.parties.ledgers, self.parties.studies
         self.peers = {
             name: self.parties.peer(
                 name, rows, watch=self._note, identity=identities.get(name), secret=self._secret("key", name)
@@ -394,24 +374,6 @@ class GossipSimulation:
         self._counted = self._names
         # What was said before anything was spent.
         self.before: tuple[ParameterWarning, ...] = ()
-
-    @property
-    def terms(self) -> GossipTerms:
-        """The terms that the peers agreed on."""
-        return self.parties.terms
-
-    @property
-    def ledgers(self) -> dict[str, Ledger]:
-        """The ledger of each peer."""
-        return self.parties.ledgers
-
-    @property
-    def studies(self) -> dict[str, Fit]:
-        """Each peer's own task."""
-        return self.parties.studies
-
-    def _identity(self, name: str) -> Identity:
-        return Identity(self._secret("identity", name))
 
     def _secret(self, what: str, name: str) -> bytes:
         """32 bytes that nobody can guess, or that a known seed determines."""
@@ -435,7 +397,8 @@ class GossipSimulation:
             self.refused = tuple(self._runtime.refused)
             self.stopped = dict(self._runtime.errors)
             self.sent = {name: self._runtime.sent[name] for name in self._names}
-        self._add_bytes()
+        # What was sent after the first peer had finished the last round.
+        self.rounds[-1] = replace(self.rounds[-1], bytes_up=self.rounds[-1].bytes_up + self._new_bytes())
         # Peers of one group have equal results up to rounding, so any of them may speak.
         result: FitResult = self.done[0].result
         return result
@@ -478,7 +441,9 @@ class GossipSimulation:
         """Record a round, as the first peer that finished it saw it."""
         # Before the early return: rounds of a peer that is not shown were charged too, and are not new when it takes
         # over.
-        charges = self._new_charges(peer.name)
+        spent = self.ledgers[peer.name].charges if peer.name in self.ledgers else ()
+        charges = spent[self._seen_charges.get(peer.name, 0) :]
+        self._seen_charges[peer.name] = len(spent)
         # The record is one peer's view. If that peer is gone, the next one takes over.
         if self._speaker is None or self._speaker not in round_.counted:
             self._speaker = peer.name
@@ -509,14 +474,3 @@ class GossipSimulation:
         total, before = sum(self._runtime.sent.values()), self._bytes
         self._bytes = total
         return total - before
-
-    def _add_bytes(self) -> None:
-        """Add to the last round what was sent after the first peer had finished it."""
-        self.rounds[-1] = replace(self.rounds[-1], bytes_up=self.rounds[-1].bytes_up + self._new_bytes())
-
-    def _new_charges(self, name: str) -> tuple[Charge, ...]:
-        if name not in self.ledgers:
-            return ()
-        charges = self.ledgers[name].charges
-        new, self._seen_charges[name] = charges[self._seen_charges.get(name, 0) :], len(charges)
-        return new

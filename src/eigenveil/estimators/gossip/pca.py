@@ -37,7 +37,6 @@ from eigenveil.estimators.gossip.spec import (
 from eigenveil.estimators.reading import SiteInfo, read_sites
 from eigenveil.estimators.terms import Terms, Unfinished, Watch, asked_settings
 from eigenveil.linalg import Array
-from eigenveil.linalg.graphs import Graph
 from eigenveil.papers.d_dp_pm import PublishedSegments
 from eigenveil.params.declarations.federated import GossipParams
 from eigenveil.params.declarations.groups import HERE, ColumnsParams
@@ -556,7 +555,10 @@ class GossipPCA(PartiesLedger, ColumnsParams, GossipParams, FittedPCA):
         (budget, noise), names, dim = self._budget(), info.names, info.dim
         require(len(names) >= 2, "there must be at least 2 peers, got 1. For one table use PrivatePCA")
         graph, weights = read_graph("graph", self.graph, names)
-        self._require_connected(graph)
+        first, *others = graph.components()
+        if others:
+            ends = f"from {first[0]} to {', '.join(others[0][:5])}"
+            raise ParameterError(f"{{graph}} must be connected: there is no path {verbatim(ends)}")
         noise_graph = None
         if noise == "pairwise":
             # Noise may be shared along other edges than messages: a star separates without its center, and its peers
@@ -579,7 +581,7 @@ class GossipPCA(PartiesLedger, ColumnsParams, GossipParams, FittedPCA):
         people = sum(sizes.values()) if sizes is not None else None
         fit = Terms(
             rank=rank,
-            bounds=self._bounds(info, private=private),
+            bounds=RowBounds.of(self, dim, private=private, sparse=info.sparse, names=info.columns),
             center=center_of(self.center, dim),
             neighbours=near,
             plan=peers_plan(self, dim, rank, budget, people=people, peers=len(names)),
@@ -608,16 +610,6 @@ class GossipPCA(PartiesLedger, ColumnsParams, GossipParams, FittedPCA):
             restarts=self.restarts,
             seed=seed_of(self.random_state),
         )
-
-    def _require_connected(self, graph: Graph) -> None:
-        groups = graph.components()
-        if len(groups) > 1:
-            lost = ", ".join(groups[1][:5])
-            ends = f"from {groups[0][0]} to {lost}"
-            raise ParameterError(f"{{graph}} must be connected: there is no path {verbatim(ends)}")
-
-    def _bounds(self, info: SiteInfo, *, private: bool) -> RowBounds:
-        return RowBounds.of(self, info.dim, private=private, sparse=info.sparse, names=info.columns)
 
 
 def _warnings(pca: Any, gossip: GossipSimulation, result: FitResult) -> Iterator[tuple[str, type[Warning]]]:

@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Final, final
+from typing import Any, final
 
 import numpy as np
 
@@ -45,9 +45,6 @@ from eigenveil.trackers.sums import floor_of, sketch_of
 __all__ = ["SlotSimulation", "answer_of", "slot_guarantee", "slot_settings", "slot_verdict"]
 
 
-_METHODS: Final = {"sums": "sums of slots, with noise", "sketches": "sketches of slots"}
-
-
 def answer_of(parties: SlotParties, state: SlotState, *, rank: int | None = None) -> Answer:
     """The answer in a state. `rank` is the number of directions before it, which adapts by one if the spec says so."""
     spec, task = parties.spec, parties.task
@@ -61,9 +58,11 @@ def answer_of(parties: SlotParties, state: SlotState, *, rank: int | None = None
     if isinstance(task, SlotSums):
         sums = _sums(parties, task, state)
         # Before sums are divided by rates: the trace afterwards may be anything, also zero.
-        energy, entry_rates = float(np.trace(sums.gram)), _rates(task, sums, state)
-        if entry_rates is not None:
+        energy = float(np.trace(sums.gram))
+        if task.gaps is not None and task.entries > 0:
+            # Counts have faded as the sums have, so that rates follow a stream that changes.
             noise = math.sqrt(sums.gram_noise) / task.seen
+            entry_rates = Rates.of(task.gaps, task.observed_of(state.value), people=sums.weight, noise=noise)
             unclear = unclear_columns(task.gaps, entry_rates.columns, noise=noise, people=sums.weight)
             sums, rates = sums.divided(entry_rates), entry_rates.columns
         center = (
@@ -123,15 +122,6 @@ def _noise_of_one(parties: SlotParties, task: SlotSums) -> float:
     # A slot has an equal part of mu^2 for each slot of a person, and noise grows with the root of their number.
     scale = task.sensitivity(task.ask(task.start())) * parties.multiplier * math.sqrt(task.person_slots)
     return scale**2 / 2
-
-
-def _rates(task: SlotSums, sums: Sums, state: SlotState) -> Rates | None:
-    """The rates of entries in all slots so far, None where nothing is divided."""
-    if task.gaps is None or task.entries == 0:
-        return None
-    # Counts have faded as the sums have, so that rates follow a stream that changes.
-    noise = math.sqrt(sums.gram_noise) / task.seen
-    return Rates.of(task.gaps, task.observed_of(state.value), people=sums.weight, noise=noise)
 
 
 def slot_verdict(
@@ -214,13 +204,12 @@ def slot_guarantee(parties: SlotParties, charges: tuple[Charge, ...], *, apart: 
 
 def slot_settings(parties: SlotParties, hub: SlotHub, requested: dict[str, Any]) -> dict[str, Any]:
     """The settings of a model of the answer so far. `requested` are those that were asked for."""
-    spec = parties.spec
-    kind = "sums" if isinstance(parties.task, SlotSums) else "sketches"
+    spec, adds_sums = parties.spec, isinstance(parties.task, SlotSums)
     # The hub ticks on through the window of the last slot, which stays the newest one there is.
     newest = hub.last
     return settings_of(
         requested,
-        method=_METHODS[kind],
+        method="sums of slots, with noise" if adds_sums else "sketches of slots",
         why="with noise, sums; without, sketches",
         neighbours=None if spec.budget is None else spec.neighbours,
         trust="none" if spec.budget is None else spec.trust,
@@ -230,7 +219,7 @@ def slot_settings(parties: SlotParties, hub: SlotHub, requested: dict[str, Any])
         slot=newest + 1,
         heard=len(hub.counted(newest)),
         person_slots=spec.person_slots if spec.budget is not None else None,
-        width=spec.width if kind == "sketches" else None,
+        width=None if adds_sums else spec.width,
     )
 
 
@@ -246,12 +235,12 @@ class SlotSimulation:
         identities = {name: Identity.fresh() for name in spec.names} if spec.trust == "masked" else {}
         roster = {name: identity.public for name, identity in identities.items()}
         self.parties = SlotParties(spec, roster=roster, through=self._whole)
-        self.members: dict[str, SlotMember | MaskedSlotMember] = {}
-        for name in spec.names:
-            if identities:
-                self.members[name] = self.parties.masked_member(name, identity=identities[name])
-            else:
-                self.members[name] = self.parties.member(name)
+        self.members: dict[str, SlotMember | MaskedSlotMember] = {
+            name: self.parties.masked_member(name, identity=identities[name])
+            if identities
+            else self.parties.member(name)
+            for name in spec.names
+        }
         self.rounds: list[SlotRound] = []
         self.masking = self.parties.masking()
         self.hub = self.parties.hub(
@@ -261,7 +250,7 @@ class SlotSimulation:
         self.answer: Answer = answer_of(self.parties, self.hub.state)
         # Bytes that each party has sent.
         self.sent: Counter[str] = Counter()
-        nodes = [self.parties.node(name) for name in self.parties.layout.nodes]
+        nodes = map(self.parties.node, self.parties.layout.nodes)
         self._everyone: dict[str, Party] = {party.name: party for party in (self.hub, *nodes, *self.members.values())}
         # Those who can be reached now: a message to anybody else is lost.
         self._there = dict(self._everyone)
@@ -293,10 +282,8 @@ class SlotSimulation:
 
     def charges(self) -> tuple[Charge, ...]:
         """The hub's charges if it adds noise, otherwise those of the site that spent most."""
-        ledgers = self.parties.ledgers
-        if not ledgers:
-            return ()
-        return max(ledgers.values(), key=lambda ledger: ledger.spent_mu).charges
+        dearest = max(self.parties.ledgers.values(), key=lambda ledger: ledger.spent_mu, default=None)
+        return () if dearest is None else dearest.charges
 
     def _filled(self, name: str, blocks: Iterable[Array]) -> ClosedSlot:
         filled = self.parties.task.open()

@@ -17,9 +17,7 @@ from eigenveil.core.noise import Noise
 from eigenveil.errors import require
 from eigenveil.estimators.slots.spec import SlotSpec
 from eigenveil.linalg import Array
-from eigenveil.privacy.facts import (
-    NO_PRIVACY,
-)
+from eigenveil.privacy.facts import NO_PRIVACY
 from eigenveil.privacy.lattice import Share
 from eigenveil.protocols.keys import Identity
 from eigenveil.protocols.masked.hub import SecureAggregator
@@ -66,7 +64,20 @@ class SlotParties:
         self._places = {name: 1 + index for index, name in enumerate(spec.names)}
         self.masked: MaskedTerms | None = None
         if spec.trust == "masked":
-            self.masked = self._masked_terms(roster, title)
+            # Masks are planned far from a device, which would have to load the planner otherwise.
+            from eigenveil.plan.masks import masked_terms
+
+            assert isinstance(self.task, SlotSums)
+            self.masked = masked_terms(
+                Extent(rounds=spec.slots, entries=self.task.side**2, smallest=1.0 / spec.person_slots),
+                roster,
+                title=title,
+                budget=spec.budget,
+                survivors=spec.survivors,
+                colluders=spec.colluders,
+                several=1,
+                people=None if spec.size is None else float(spec.size),
+            )
 
     @property
     def multiplier(self) -> float:
@@ -149,11 +160,9 @@ class SlotParties:
 
     def masking(self, *, secret: bytes | None = None) -> SecureAggregator | None:
         """The hub's side of the masks, None without masks."""
-        return (
-            None
-            if self.masked is None
-            else SecureAggregator(self.masked, self.task, secret=secret, slots=self.task.slots)
-        )
+        if self.masked is None:
+            return None
+        return SecureAggregator(self.masked, self.task, secret=secret, slots=self.task.slots)
 
     def hub(
         self,
@@ -187,33 +196,18 @@ class SlotParties:
         levels, terms = self.layout.levels, self.spec.terms
         return replace(terms, deadline=terms.deadline * 2 ** (max(levels.values()) - levels[name]))
 
-    def _masked_terms(self, roster: Mapping[str, bytes], title: str | None) -> MaskedTerms:
-        # Masks are planned far from a device, which would have to load the planner otherwise.
-        from eigenveil.plan.masks import masked_terms
-
-        spec, task = self.spec, self.task
-        assert isinstance(task, SlotSums)
-        return masked_terms(
-            Extent(rounds=spec.slots, entries=task.side**2, smallest=1.0 / spec.person_slots),
-            roster,
-            title=title,
-            budget=spec.budget,
-            survivors=spec.survivors,
-            colluders=spec.colluders,
-            several=1,
-            people=None if spec.size is None else float(spec.size),
-        )
-
     def _site_mechanism(self, name: str, slot: int) -> Mechanism:
-        budget = self.spec.budget
-        if budget is None:
+        if self.spec.budget is None:
             return Exact(because=NO_PRIVACY["stream"])
         if self.spec.trust == "hub":
             return Exact(because="the hub, which is trusted, adds the noise")
-        # A ledger is made at the first release: where the hub adds the noise, a site has none.
+        return self._gaussian(name, self.spec.budget, self._noise(name, slot))
+
+    def _gaussian(self, name: str, budget: Budget, noise: Noise) -> Gaussian:
+        """The mechanism of a party that adds noise. Its ledger is made at its first release."""
         if name not in self.ledgers:
             self.ledgers[name] = self._new_ledger(budget)
-        return Gaussian(multiplier=self.multiplier, ledger=self.ledgers[name], noise=self._noise(name, slot))
+        return Gaussian(multiplier=self.multiplier, ledger=self.ledgers[name], noise=noise)
 
     def respend(self, folds: Mapping[int, int]) -> None:
         """Charge again what a hub released before it was stopped, so that its ledger says so. Nothing is released."""
@@ -235,9 +229,7 @@ class SlotParties:
         budget, name = self.spec.budget, self.layout.hub
         if budget is None or self.spec.trust != "hub":
             return Exact(because=NO_PRIVACY["stream"] if budget is None else "the sites have added noise")
-        if name not in self.ledgers:
-            self.ledgers[name] = self._new_ledger(budget)
-        return Gaussian(multiplier=self.multiplier, ledger=self.ledgers[name], noise=self._noise(name, slot, often))
+        return self._gaussian(name, budget, self._noise(name, slot, often))
 
     def _noise(self, name: str, slot: int, often: int = 0) -> Noise:
         seed = self.spec.seed

@@ -130,11 +130,11 @@ def slot_spec(
     rank, neighbours = params.n_components, Neighbours(params.neighbours)
     require_param(rank <= dim, f"{{n_components=}} must be at most the number of columns, {dim}", n_components=rank)
     _require_sense(params, private=budget is not None, clock=clock)
-    survivors = params.survivors
+    survivors = len(names) if params.survivors is None else params.survivors
     if isinstance(survivors, float):
         survivors = math.ceil(survivors * len(names))
     if params.trust == "masked":
-        _require_masks(len(names) if survivors is None else survivors, params.colluders, len(names))
+        _require_masks(survivors, params.colluders, len(names))
     return SlotSpec(
         names=tuple(names),
         dim=dim,
@@ -156,7 +156,7 @@ def slot_spec(
         forget=params.forget,
         adapt=None if params.adapt is None else EnergyBounds(*params.adapt),
         fanout=params.fanout if params.topology == "tree" else None,
-        survivors=len(names) if survivors is None else survivors,
+        survivors=survivors,
         colluders=params.colluders,
         seed=seed,
         # A slot counts with whoever answers: the window says how long others may take, and not a quorum.
@@ -233,9 +233,7 @@ def _per_column(name: str, value: Any, dim: int) -> Array | None:
     if value is None:
         return None
     numbers = np.asarray(value, dtype=np.float64)
-    require_param(
-        numbers.ndim == 0 or numbers.shape == (dim,), f"{{{name}}} must be one number, or one for each of {dim} columns"
-    )
+    require_param(numbers.shape in ((), (dim,)), f"{{{name}}} must be one number, or one for each of {dim} columns")
     require_param(bool(np.isfinite(numbers).all()), f"{{{name}}} must be finite")
     # This is a copy, because a spec must not change when the caller's array does.
     return np.array(np.broadcast_to(numbers, (dim,)))

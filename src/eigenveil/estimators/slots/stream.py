@@ -271,13 +271,12 @@ class FederatedStream(PartiesLedger, ColumnsParams, SlotStreamParams, FittedPCA)
     def n_slots_(self) -> int:
         """How many slots have passed."""
         # Of a stream that was loaded, the number that its model has.
-        stored = (
-            None if hasattr(self, "_simulation") or not hasattr(self, "model_") else self.model_.settings.get("slot")
-        )
+        is_loaded = hasattr(self, "model_") and not hasattr(self, "_simulation")
+        stored = self.model_.settings.get("slot") if is_loaded else None
         return self._running().following if stored is None else int(stored)
 
     def _require_whole(self) -> None:
-        """Refuse to begin a stream behind numbers that another one released: its guarantee would leave out what those cost."""
+        """Refuse to begin a stream behind the numbers of another one: its guarantee would leave out what those cost."""
         if hasattr(self, "guarantee_") and not hasattr(self, "_simulation"):
             raise EigenveilError(
                 "this estimator has what a stream released and not the stream itself: it was loaded from a file, it is a copy, "
@@ -287,11 +286,10 @@ class FederatedStream(PartiesLedger, ColumnsParams, SlotStreamParams, FittedPCA)
 
     def _running(self) -> SlotSimulation:
         self._require_whole()
-        simulation: SlotSimulation | None = getattr(self, "_simulation", None)
-        if simulation is None:
+        if not hasattr(self, "_simulation"):
             # An AttributeError as well, so that a notebook can show an estimator without asking for what is not there.
             raise NotFittedError("no slot has been closed yet: call partial_fit with the rows of each site")
-        return simulation
+        return self._simulation
 
     def _read(self, params: Any, sites: Mapping[str, Any]) -> tuple[dict[str, Rows], Columns]:
         rows: dict[str, Rows] = {}
@@ -300,14 +298,13 @@ class FederatedStream(PartiesLedger, ColumnsParams, SlotStreamParams, FittedPCA)
         for name, X in sites.items():
             if X is not None:
                 rows[name], columns = read_site(params, name, X, columns)
-        if columns is None:
-            raise ValueError("no site has rows in the first slot, so the number of columns is not known")
+        require(columns is not None, "no site has rows in the first slot, so the number of columns is not known")
+        assert columns is not None
         return rows, columns
 
     def _begun(self, params: Any, names: tuple[str, ...], columns: Columns) -> SlotSimulation:
-        running: SlotSimulation | None = getattr(self, "_simulation", None)
-        if running is not None:
-            return running
+        if hasattr(self, "_simulation"):
+            return self._simulation
         budget = budget_of(params.epsilon, params.delta)
         spec = slot_spec(
             params,
@@ -321,10 +318,10 @@ class FederatedStream(PartiesLedger, ColumnsParams, SlotStreamParams, FittedPCA)
             budget is not None or params.row_bound is None,
             "{row_bound} is for a private stream. Leave it out",
         )
-        simulation = self._simulation = SlotSimulation(spec, faults=params.faults, ledger=params.ledger)
+        self._simulation: SlotSimulation = SlotSimulation(spec, faults=params.faults, ledger=params.ledger)
         self._columns = columns
         self._learn_columns(columns)
-        return simulation
+        return self._simulation
 
     def _shown(self, params: Any) -> "FederatedStream":
         """Show what is public by now."""
