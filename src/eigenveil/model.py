@@ -10,6 +10,7 @@ from functools import partial
 from importlib import import_module
 from numbers import Real
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, final
 
 import numpy as np
@@ -69,20 +70,14 @@ class Model:
     # How the fit clipped rows: "center" and "scale", (d,), and "radius", (1,), and where entries were bounded "low" and "high",
     # (d,). Public or released numbers. Empty if rows were not clipped, or the model does not say.
     clipping: Mapping[str, Array] = field(default_factory=dict)
-    # The estimator that fitted it and its parameters, as plain values, for its own `load`. Empty if none of them did.
-    estimator: Mapping[str, Any] = field(default_factory=dict)
-    # Directions and data-scale values.
-    subspace: Subspace = field(init=False, repr=False)
+    estimator: Mapping[str, Any] = field(default_factory=dict)  # Its class and parameters, plain, for its own `load`.
+    subspace: Subspace = field(init=False, repr=False)  # Directions and data-scale values.
 
     def __post_init__(self) -> None:
         require(self.components.ndim == 2, f"components must have two dimensions, got {self.components.shape}")
         rank, dim = self.components.shape
-        shapes = {
-            "mean": (dim,),
-            "values": (rank,),
-            "explained_variance": (rank,),
-            "explained_variance_ratio": (rank,),
-        }
+        per_component = ("values", "explained_variance", "explained_variance_ratio")
+        shapes = {"mean": (dim,)} | dict.fromkeys(per_component, (rank,))
         if self.scale is not None:
             shapes["scale"] = (dim,)
             require(bool((self.scale > 0).all()), "scale must be positive")
@@ -176,7 +171,7 @@ class Model:
 
     @property
     def _gaps(self) -> bool:
-        return str(_Settings(self.settings).missing) != "refuse"
+        return str(self.settings.get("missing", "refuse")) != "refuse"
 
     @property
     def levels(self) -> Mapping[str, tuple[str, ...]]:
@@ -220,14 +215,11 @@ class Model:
         rows = self.completed(rows)
         # Clipping moves rows towards the center, so that no zero is left: a few sparse rows at a time.
         size = max(1, _CLIPPED_AT_ONCE // len(center)) if is_sparse(rows) else max(1, rows.shape[0])
-        pieces = (rows[start : start + size] for start in range(0, rows.shape[0], size))
-        return np.vstack(
-            [np.empty((0, len(center)))]
-            + [
-                dense(domain, Block(piece.toarray() if is_sparse(piece) else piece)) * scale + center
-                for piece in pieces
-            ]
-        )
+        parts = [np.empty((0, len(center)))]
+        for start in range(0, rows.shape[0], size):
+            piece = rows[start : start + size]
+            parts.append(dense(domain, Block(piece.toarray() if is_sparse(piece) else piece)) * scale + center)
+        return np.vstack(parts)
 
     def completed(self, rows: Any) -> Any:
         """`rows`, (n, d), with missing entries handled as in the fit: put at the mean, where they add nothing to a score.
@@ -237,7 +229,9 @@ class Model:
         """
         rows = self._without_marks(rows)
         # Settings may come from a file, which is checked here like a parameter.
-        gaps = gaps_of(_Settings(self.settings), len(self.mean), names=self.columns, sparse=is_sparse(rows))
+        noted = {name: self.settings.get(name) for name in ("missing_groups", "missing_fill")}
+        params = SimpleNamespace(missing=self.settings.get("missing", "refuse"), **noted)
+        gaps = gaps_of(params, len(self.mean), names=self.columns, sparse=is_sparse(rows))
         if gaps is None or gaps.drops:
             return rows
         values = self.mean if gaps.values is None else gaps.values
@@ -366,29 +360,6 @@ def _require_clipping(clipping: Mapping[str, Array], dim: int) -> None:
         low=clipping.get("low"),
         high=clipping.get("high"),
     )
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class _Settings:
-    """The settings of a model as parameters, None for those that it does not have."""
-
-    values: Mapping[str, Any]
-
-    @property
-    def missing(self) -> Any:
-        """What becomes of missing values."""
-        return self.values.get("missing", "refuse")
-
-    @property
-    def missing_groups(self) -> Any:
-        """Columns that are missing together."""
-        return self.values.get("missing_groups")
-
-    @property
-    def missing_fill(self) -> Any:
-        """Public values for missing ones."""
-        return self.values.get("missing_fill")
 
 
 def noise_floor_in(settings: Mapping[str, Any]) -> float:

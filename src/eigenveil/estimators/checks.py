@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NO_ACCOUNT",
-    "PartiesLedger",
     "SharedLedger",
     "WholeCharge",
     "budget_of",
@@ -64,21 +63,6 @@ class SharedLedger:
 
     ledger: Ledger | None = param(
         "Shared by several fits on the same people, so that their costs add up against one budget.",
-        default=None,
-        check=instance_of(Ledger, "an eigenveil.Ledger"),
-        applies_when="epsilon",
-        otherwise_hint=NO_ACCOUNT,
-        surfaces=HERE,
-    )
-
-
-@parameters(panel="Privacy")
-class PartiesLedger:
-    """The ledger of the people whose rows several parties have, for fits that run all parties in one process."""
-
-    ledger: Ledger | None = param(
-        "Shared by several fits on the same people, so that their costs add up against one budget. All of the budget is charged "
-        "with the first release, for whoever sees most.",
         default=None,
         check=instance_of(Ledger, "an eigenveil.Ledger"),
         applies_when="epsilon",

@@ -43,7 +43,6 @@ from eigenveil.errors import (
 )
 from eigenveil.estimators.checks import checked_array, learn_columns, with_names
 from eigenveil.methods import METHODS
-from eigenveil.privacy.facts import Person
 from eigenveil.privacy.sums import bounded_count
 from eigenveil.tasks.fit.gaps import rule_of
 
@@ -52,7 +51,6 @@ __all__ = [
     "SiteInfo",
     "column_names",
     "people_at",
-    "person_in",
     "read_rows",
     "read_site",
     "read_sites",
@@ -192,12 +190,10 @@ def _chosen_there(engine: Engine, X: Any, params: Any, *, fitting: bool, labels:
         array = engine.rows(X, gaps=gaps)
         return array, _here(engine, ids, array)
     choice = ColumnChoice.of(params, person=column)
-    if not fitting:
-        choice = (
-            ColumnChoice()
-            if labels is None
-            else ColumnChoice(columns=choice.sources(labels), one_hot=choice.one_hot, literal=True)
-        )
+    if not fitting and labels is None:
+        choice = ColumnChoice()
+    elif not fitting:
+        choice = ColumnChoice(columns=choice.sources(labels), one_hot=choice.one_hot, literal=True)
     require_param(column is None or column in names, _NO_COLUMN, column=column)
     rows, layout = engine.frame(X, choice, gaps=gaps)
     if fitting and layout.ids:
@@ -230,48 +226,35 @@ def _warn_of_ids(names: tuple[str, ...]) -> None:
     warnings.warn(ParameterWarning(f"{verbatim(says)}. {advice}", drop=names), stacklevel=5)
 
 
-def person_in(rows: Rows, person: Any) -> Person:
-    """Who is protected by a release of these rows. `person` is the parameter: a column, identifiers or None."""
-    return Person(grouped=counts_people(rows), column=person if isinstance(person, str) else None)
-
-
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Columns:
-    """The columns of all sites: how many, which site came `first`, and their `names` if any site gives names.
-
-    `shown` is scikit-learn's feature_names_in_.
-    """
+    """The columns of all sites."""
 
     count: int
-    first: str
-    names: list[Any] | None = None
-    shown: Any = None
+    first: str  # The site that came first.
+    names: list[Any] | None = None  # None if no site gives names.
+    shown: Any = None  # Scikit-learn's feature_names_in_.
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SiteInfo:
-    """What is known of the sites before a fit: their names, their columns, and their numbers of people if declared.
-
-    `rows` are those of all sites if one process has them, and None over a network. `columns` are the names of their columns.
-    """
+    """What is known of the sites before a fit."""
 
     names: tuple[str, ...]
     dim: int
     sparse: bool
-    grouped: bool
-    rows: Mapping[str, Rows] | None = None
-    people: Mapping[str, float] | None = None
-    columns: tuple[str, ...] | None = None
+    grouped: bool  # People may have several rows.
+    rows: Mapping[str, Rows] | None = None  # None over a network.
+    people: Mapping[str, float] | None = None  # How many each site has, if declared.
+    columns: tuple[str, ...] | None = None  # Their names.
 
     @classmethod
     def of(cls, rows: Mapping[str, Rows], columns: Columns | None = None) -> "SiteInfo":
         """From rows in this process."""
         first = next(iter(rows.values()))
-        sparse, grouped = (
-            any(map(what, rows.values())) for what in (lambda site_rows: site_rows.sparse, counts_people)
-        )
+        sparse, grouped = any(part.sparse for part in rows.values()), any(map(counts_people, rows.values()))
         names = None if columns is None or columns.names is None else tuple(map(str, columns.names))
         return cls(names=tuple(rows), dim=first.shape[1], sparse=sparse, grouped=grouped, rows=rows, columns=names)
 
@@ -327,7 +310,9 @@ def read_site(estimator: Any, name: str, X: Any, columns: Columns | None) -> tup
         names = None if isinstance(X, Symmetric) else column_names(X)
         if names is not None and columns is not None and columns.names is not None:
             _require_columns(names, columns.first, columns.names)
-        rows = _matrix(estimator, X) if isinstance(X, Symmetric) else _table(reader, X)
+        # A site may have no rows. Whether there are enough is asked of all sites together, and only if that is public.
+        few = {"ensure_min_samples": 0, "ensure_min_features": 1}
+        rows = _matrix(estimator, X) if isinstance(X, Symmetric) else read_rows(reader, X, reset=True, **few)
         count = rows.shape[1]
         if columns is not None and count != columns.count:
             # In a later slot of a stream it may be that site itself.
@@ -345,11 +330,6 @@ def read_site(estimator: Any, name: str, X: Any, columns: Columns | None) -> tup
         # The first site with names decides for all, also after sites without names.
         columns = Columns(count=count, first=name, names=names, shown=getattr(reader, "feature_names_in_", None))
     return rows, columns
-
-
-def _table(reader: Any, X: Any) -> Rows:
-    # A site may have no rows. Whether there are enough is asked of all sites together, and only if that is public.
-    return read_rows(reader, X, reset=True, ensure_min_samples=0, ensure_min_features=1)
 
 
 def _matrix(estimator: Any, X: Symmetric) -> Rows:

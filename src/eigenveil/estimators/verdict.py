@@ -5,11 +5,10 @@
 """
 
 import math
-import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Final, Literal, assert_never, final
+from typing import Any, Final, Literal, final
 
 import numpy as np
 
@@ -17,11 +16,7 @@ from eigenveil.core.accounting import Budget
 from eigenveil.core.domain import MissingPolicy
 from eigenveil.core.unit import Neighbours, count_sensitivity, sum_sensitivity
 from eigenveil.errors import HopelessBudget, ParameterWarning, verbatim
-from eigenveil.linalg import (
-    Array,
-    Subspace,
-    norm_edge,
-)
+from eigenveil.linalg import Array, Subspace, norm_edge
 from eigenveil.methods import MethodPlan, method_of
 from eigenveil.plan.clipping import Norms
 from eigenveil.plan.spectrum import Spectrum
@@ -64,6 +59,14 @@ _ONE_COLUMN: Final = 0.9
 # A component lies along the sum of all columns with such a cosine, and alone with such a share of the variance.
 _ALIKE: Final = 0.98
 _LEVEL: Final = 0.99
+_CHANGES: Final[dict[Change, str]] = {
+    "center": "The level of the stream has moved: the last rows lie far from the point that rows are clipped around, which was "
+    "found in the first block. Begin a new stream for the rows from now on.",
+    "level": "The level of the stream has moved: later rows have another mean than earlier ones, and the components describe the "
+    "difference as well as the rows. Begin a new stream for the rows from now on, or use a {forget} below 1.",
+    "spread": "The spread of the stream has changed: later rows vary much less than earlier ones, which hide them. Begin a new "
+    "stream for the rows from now on, or use a {forget} below 1.",
+}
 
 
 @final
@@ -330,7 +333,9 @@ def _warned(
     if searched:
         yield from _searched(fit, times, budget)
     yield from _long(fit)
-    yield from _changed(fit)
+    if fit.change is not None:
+        # A stream is no longer what it was, from what was released of it so far.
+        yield ParameterWarning(_CHANGES[fit.change])
     yield from _dominant(fit, names, finds=finds)
     yield from _unclear(fit, names)
 
@@ -422,29 +427,8 @@ def _long(fit: Released) -> Iterator[ParameterWarning]:
         "missing values, have it read as missing (`--na-values`)."
     )
 
-
-def _changed(fit: Released) -> Iterator[ParameterWarning]:
-    """That a stream is no longer what it was, from what was released of it so far."""
-    match fit.change:
-        case "center":
-            yield ParameterWarning(
-                "The level of the stream has moved: the last rows lie far from the point that rows are clipped around, which "
-                "was found in the first block. Begin a new stream for the rows from now on."
-            )
-        case "level":
-            yield ParameterWarning(
-                "The level of the stream has moved: later rows have another mean than earlier ones, and the components describe "
-                "the difference as well as the rows. Begin a new stream for the rows from now on, or use a {forget} below 1."
-            )
-        case "spread":
-            yield ParameterWarning(
-                "The spread of the stream has changed: later rows vary much less than earlier ones, which hide them. Begin a "
-                "new stream for the rows from now on, or use a {forget} below 1."
-            )
-        case None:
-            pass
-        case _:
-            assert_never(fit.change)
+    if fit.change is not None:
+        yield ParameterWarning(_CHANGES[fit.change])
 
 
 def _searched(fit: Released, times: float, budget: Budget | None) -> Iterator[ParameterWarning]:
@@ -474,14 +458,14 @@ def _searched(fit: Released, times: float, budget: Budget | None) -> Iterator[Pa
 
 def _flat(fit: Released, names: tuple[str, ...] | None) -> Iterator[ParameterWarning]:
     """That columns were left in their own unit, which may be wrong for them."""
-    if fit.flat:
-        shown = [str(index + 1) if names is None else verbatim(names[index]) for index in fit.flat[:10]]
-        which = f"{', '.join(shown)}{', ...' * (len(fit.flat) > len(shown))}"
-        yield ParameterWarning(
-            f"{len(fit.flat)} of {fit.space.dim} columns hardly vary, as far as the noise shows, and are not standardised: "
-            f"{which}. If most columns are like this, use {{scale=None}}. If they do vary, refit with an {{origin}} near the "
-            "rows."
-        )
+    if not fit.flat:
+        return
+    shown = [str(index + 1) if names is None else verbatim(names[index]) for index in fit.flat[:10]]
+    which = f"{', '.join(shown)}{', ...' * (len(fit.flat) > len(shown))}"
+    yield ParameterWarning(
+        f"{len(fit.flat)} of {fit.space.dim} columns hardly vary, as far as the noise shows, and are not standardised: {which}. "
+        "If most columns are like this, use {scale=None}. If they do vary, refit with an {origin} near the rows."
+    )
 
 
 def _whitened(fit: Released, settings: dict[str, Any]) -> Iterator[ParameterWarning]:
@@ -607,19 +591,6 @@ def _guess(dim: int) -> Spectrum:
 
 def _plan_line(people: int, dim: int, rank: int, budget: Budget, row_bound: float | None, *, units: bool) -> str:
     """The command that says what a budget buys, in backquotes; with a `row_bound` of None for a fit that finds one."""
-    tokens = [
-        "eigenveil",
-        "plan",
-        "-n",
-        people,
-        "-d",
-        dim,
-        "-k",
-        rank,
-        "--epsilon",
-        budget.epsilon,
-        "--delta",
-        budget.delta,
-        *(["--scale", "private"] if units else [] if row_bound is None else ["--row-bound", float(row_bound)]),
-    ]
-    return verbatim(f"`{shlex.join(f'{token:g}' if isinstance(token, float) else str(token) for token in tokens)}`")
+    bounds = " --scale private" if units else "" if row_bound is None else f" --row-bound {row_bound:g}"
+    cost = f"--epsilon {budget.epsilon:g} --delta {budget.delta:g}"
+    return verbatim(f"`eigenveil plan -n {people} -d {dim} -k {rank} {cost}{bounds}`")

@@ -25,18 +25,18 @@ from eigenveil.errors import (
     require,
     require_param,
 )
-from eigenveil.estimators.checks import PartiesLedger, budget_of, rank_of, seed_of, warn_if_weak
+from eigenveil.estimators.checks import budget_of, rank_of, seed_of, warn_if_weak
 from eigenveil.estimators.federated.parties import FederatedSimulation, place_of_noise
 from eigenveil.estimators.federated.spec import FederatedSpec, masks_of, share_of
+from eigenveil.estimators.fitted import SimulatedParties
 from eigenveil.estimators.reading import Columns
 from eigenveil.estimators.terms import Terms as FitTerms
 from eigenveil.estimators.terms import Unfinished, Watch, asked_settings, settings_of
 from eigenveil.linalg import Array
 from eigenveil.methods import method_of
-from eigenveil.params.declarations.groups import HERE
 from eigenveil.params.declarations.recommend import RecommenderParams
-from eigenveil.params.declare import param, parameters, validate_params
-from eigenveil.params.values import Numbers, instance_of
+from eigenveil.params.declare import parameters, validate_params
+from eigenveil.params.values import Numbers
 from eigenveil.protocols.star.rounds import Terms
 from eigenveil.recommend.item_fit import FoundItems, ItemFit, recommender_guarantee, users_of
 from eigenveil.recommend.item_space import ItemSpace
@@ -63,8 +63,8 @@ _NOTHING: Final = (
 _FEW: Final = "pass a list of matrices; if every user is a site, [R[[u]] for u in range(n)]"
 
 
-@parameters(panel="Sites")
-class PrivateRecommender(PartiesLedger, RecommenderParams, BaseEstimator):
+@parameters()
+class PrivateRecommender(SimulatedParties, RecommenderParams, BaseEstimator):
     """Differentially private leading directions of items in users' histories, and recommendations. `fit` spends the
     budget.
 
@@ -131,8 +131,8 @@ class PrivateRecommender(PartiesLedger, RecommenderParams, BaseEstimator):
     ledger : Ledger or None, default None
         Shared by several fits on the same people, so that their costs add up against one budget. All of the budget is
         charged with the first release, for whoever sees most.
-    faults : Faults or None, default None: everything is carried
-        What a simulated network does to messages.
+    faults : Faults or None, default None
+        What a simulated network does to messages. None carries everything.
 
     Attributes
     ----------
@@ -203,14 +203,6 @@ class PrivateRecommender(PartiesLedger, RecommenderParams, BaseEstimator):
         self.on_noise = on_noise
         self.ledger = ledger
         self.faults = faults
-
-    faults: Faults | None = param(
-        "What a simulated network does to messages.",
-        default=None,
-        check=instance_of(Faults, "an eigenveil.runtimes.Faults"),
-        none_means="everything is carried",
-        surfaces=HERE,
-    )
 
     @ignore_float_errors
     def fit(self, R: Any, y: Any = None, *, watch: Watch | None = None) -> "PrivateRecommender":

@@ -95,7 +95,7 @@ def test_the_share_that_the_found_bound_clips_is_told_and_kept(tmp_path: Path) -
     # A long first block and a large budget, so that noise hardly matters.
     pca = StreamingPCA(2, epsilon=20.0, delta=1e-6, block_size=3000, random_state=0).partial_fit(values).sync()
     assert pca.clipped_fraction_ is not None and 0 <= pca.clipped_fraction_ <= 1
-    assert pca.model_.settings["clipped"] == pca.clipped_fraction_
+    assert pca.model_.settings["clipped_fraction"] == pca.clipped_fraction_
     first = pca._stream.terms.plan.first_block
     norms = np.linalg.norm(values[:first] - values[:first].mean(axis=0), axis=1)
     assert pca.clipped_fraction_ == pytest.approx(np.mean(norms > pca._stream.place.bound), abs=0.1)

@@ -17,7 +17,7 @@ from eigenveil.core.ledger import Ledger
 from eigenveil.core.rows import ignore_float_errors
 from eigenveil.core.unit import Neighbours
 from eigenveil.errors import join_names, require, require_param
-from eigenveil.estimators.bounds.release import AskedOfRows, SmallRelease
+from eigenveil.estimators.bounds.release import AskedOfRows, SmallRelease, Text
 from eigenveil.estimators.bounds.rows import SURE, place_of
 from eigenveil.linalg import Array
 from eigenveil.params.declarations.private import ColumnBoundsParams
@@ -39,7 +39,7 @@ _MOST_COLUMNS: Final = 20_000
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class ColumnBoundsResult:
+class ColumnBoundsResult(Text):
     """What `find_column_bounds` found: `low` and `high`, (d,), in the units of the columns, None where noise hides
     them.
 
@@ -92,13 +92,6 @@ class ColumnBoundsResult:
         assert self.high is not None
         return self.low, self.high
 
-    def to_text(self) -> str:
-        """The answer and the cost, as text."""
-        return "\n".join(self._lines())
-
-    def __str__(self) -> str:
-        return self.to_text()
-
     def _lines(self) -> Iterator[str]:
         if self.low is None or self.high is None:
             yield f"No bounds were found: {self.note}."
@@ -112,7 +105,6 @@ class ColumnBoundsResult:
             names = self.columns or tuple(f"column {i}" for i in range(1, len(self.low) + 1))
             for name, low, high in zip(names, self.low, self.high, strict=True):
                 yield f"  {name}: {low:.4g} to {high:.4g}"
-        yield self.guarantee.headline + ("" if self.guarantee.epsilon is None else ".")
 
 
 @parameters()

@@ -1,6 +1,7 @@
 """`SmallRelease`: a table, a budget and a guarantee, for releases that prepare a fit: bounds, a spectrum."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,17 +16,35 @@ from eigenveil.core.mechanism import Exact, Gaussian, Mechanism
 from eigenveil.core.noise import Noise
 from eigenveil.core.rows import Rows
 from eigenveil.core.unit import Neighbours
-from eigenveil.data.rows import by_person
+from eigenveil.data.rows import by_person, counts_people
 from eigenveil.estimators.checks import SharedLedger, budget_of, seed_of, warn_if_weak
-from eigenveil.estimators.reading import column_names, person_in, read_rows, select_columns
+from eigenveil.estimators.reading import column_names, people_at, read_rows, select_columns
 from eigenveil.params.declarations.private import SmallReleaseParams
 from eigenveil.params.declare import parameters
 from eigenveil.privacy.facts import FOUND_GAPS, NO_PRIVACY, GuaranteeFacts, OneHolder, Person, TableRows
 from eigenveil.privacy.guarantee import Guarantee
-from eigenveil.privacy.sums import bounded_count
 from eigenveil.tasks.fit.gaps import gaps_of
 
-__all__ = ["AskedOfRows", "SmallRelease"]
+__all__ = ["AskedOfRows", "SmallRelease", "Text"]
+
+
+class Text(ABC):
+    """A result that can be printed: the answer, what is known of it, and the cost."""
+
+    __slots__ = ()
+    guarantee: Guarantee
+
+    @abstractmethod
+    def _lines(self) -> Iterator[str]:
+        """The answer."""
+
+    def to_text(self) -> str:
+        """The answer and the cost, as text."""
+        cost = self.guarantee.headline + ("" if self.guarantee.epsilon is None else ".")
+        return "\n".join([*self._lines(), cost])
+
+    def __str__(self) -> str:
+        return self.to_text()
 
 
 @parameters()
@@ -74,20 +93,18 @@ class SmallRelease:
             ledger = Ledger(epsilon=budget.epsilon, delta=budget.delta)
         seed = seed_of(params.random_state)
         noise = Noise.fresh() if seed is None else Noise.seeded(seed)
-        columns = None if names is None else tuple(str(name) for name in names)
-        protects = person_in(rows, params.person)
-        near = Neighbours(params.neighbours)
+        columns = None if names is None else tuple(map(str, names))
+        near, person = Neighbours(params.neighbours), params.person if isinstance(params.person, str) else None
         gaps = gaps_of(params, rows.shape[1], names=columns, sparse=rows.sparse)
-        gaps = None if gaps is None else gaps.under(near)
         return cls(
             rows=rows,
             columns=columns,
             neighbours=near,
-            protects=protects,
+            protects=Person(grouped=counts_people(rows), column=person),
             budget=budget,
             ledger=ledger,
             noise=noise,
-            gaps=gaps,
+            gaps=None if gaps is None else gaps.under(near),
         )
 
     @property
@@ -132,21 +149,12 @@ class SmallRelease:
             return None
         if self.budget is not None and not self.neighbours.count_is_public:
             return None
-        if not self.protects.grouped:
-            return float(self.rows.shape[0])
-        # Round to a whole number: the last digits of a sum of weights 1/m would reveal something about m.
-        return float(round(float(bounded_count(self.rows, neighbours=Neighbours.ZERO_OUT).value)))
+        return people_at(self.rows)
 
     @property
     def counted_entries(self) -> tuple[str, ...]:
         """What is released beside sums because entries may be missing, in the words of a guarantee."""
         return () if self.gaps is None else FOUND_GAPS.get(self.gaps.rule, ())
-
-    def rule(self, *, ranges: bool = False) -> str | None:
-        """What became of missing entries, in a word of `TableRows`."""
-        if self.gaps is None:
-            return None
-        return "apart" if ranges and self.gaps.divides else self.gaps.rule
 
     def guarantee(
         self,
@@ -165,11 +173,13 @@ class SmallRelease:
         if self.budget is None:
             return Guarantee.none(NO_PRIVACY["releases"])
         assert self.reserve is not None
+        if self.gaps is not None:
+            rows = replace(rows, gaps="apart" if ranges and self.gaps.divides else self.gaps.rule)
         claim = GuaranteeFacts(
             budget=self.budget,
             protects=self.protects,
             neighbours=self.neighbours,
-            rows=rows if self.gaps is None else replace(rows, gaps=self.rule(ranges=ranges)),
+            rows=rows,
             seen_by=OneHolder("less"),
             released=tuple(released),
             # Those of this release alone. A shared ledger also has the charges of other fits.

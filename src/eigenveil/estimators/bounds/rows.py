@@ -7,7 +7,7 @@ release counts the rows whose norm exceeds each of a thousand thresholds, and an
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, final
+from typing import Any, Final, Literal, NamedTuple, final
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from eigenveil.core.ledger import Ledger
 from eigenveil.core.rows import ignore_float_errors
 from eigenveil.core.unit import Neighbours
 from eigenveil.errors import require, require_param
-from eigenveil.estimators.bounds.release import AskedOfRows, SmallRelease
+from eigenveil.estimators.bounds.release import AskedOfRows, SmallRelease, Text
 from eigenveil.estimators.checks import center_of
 from eigenveil.linalg import Array
 from eigenveil.params.declarations.private import BoundsParams, ColumnBoundsParams
@@ -42,51 +42,37 @@ _FOUND_SEEN: Final = 2.5
 @final
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One possible bound. All of its numbers come from what was released.
-
-    - `clipped` is the share of people whose rows it would clip, and `error` the standard deviation of that share.
-    - `noise` is the noise of a fit with it, over that with the smallest candidate. It grows with the square of the
-      bound.
-    - `bound_usage` is the mean squared norm of the clipped rows over the square of the bound: what there is to find, in
-      units of the noise.
-    """
+    """One possible bound. All of its numbers come from what was released."""
 
     bound: float
-    clipped: float
-    error: float
-    noise: float
-    bound_usage: float
+    clipped: float  # The share of people whose rows it would clip.
+    error: float  # The standard deviation of that share.
+    noise: float  # Of a fit with it, over the noise with the smallest candidate. It grows with the square of the bound.
+    bound_usage: (
+        float  # Mean squared norm of clipped rows over the squared bound: what there is to find, over the noise.
+    )
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class BoundsResult:
-    """What `find_bounds` found. Printing it shows the answer, the trade-off and the cost.
-
-    - `row_bound` is None where noise hides the answer. `note` then says why; otherwise it has remarks on the answer,
-      if any.
-    - `center`, (d,), is the point that norms are taken around: the released mean, given numbers, or None for zero.
-    - `center_error` is about how far noise moved a mean that was searched for. Clipping may have moved it further.
-    - `mean_bound` is the quantile of norms around the given origin.
-    - `people` is the number of people, public or released with standard deviation `people_error`.
-    - `outliers` says which rows may lie far beyond all candidates; None without noise or an answer.
-    """
+class BoundsResult(Text):
+    """What `find_bounds` found. Printing it shows the answer, the trade-off and the cost."""
 
     dim: int
-    row_bound: float | None
-    mean_bound: float | None
-    center: Array | None
-    center_error: float
+    row_bound: float | None  # None where noise hides the answer.
+    mean_bound: float | None  # The quantile of norms around the given origin.
+    center: Array | None  # Where norms are taken around, (d,): the released mean, given numbers, or None for zero.
+    center_error: float  # About how far noise moved a mean that was searched for. Clipping may have moved it further.
     searched: bool
     scale: Array | None
     quantile: float
-    people: float
+    people: float  # Public, or released with the next standard deviation.
     people_error: float
     candidates: tuple[Candidate, ...]
-    note: str
+    note: str  # Why there is no answer, or remarks on it.
     guarantee: Guarantee
     ledger: Ledger | None
-    outliers: Outliers | None = None
+    outliers: Outliers | None = None  # Which rows may lie far beyond all candidates; None without noise or an answer.
 
     @property
     def chosen(self) -> Candidate | None:
@@ -115,13 +101,6 @@ class BoundsResult:
             shares.append(predict(dim=self.dim, rank=rank, budget=budget, people=people).chosen.captured)
         return tuple(shares)
 
-    def to_text(self) -> str:
-        """The answer, the trade-off and the cost, as text."""
-        return "\n".join(self._lines())
-
-    def __str__(self) -> str:
-        return self.to_text()
-
     def _lines(self) -> Iterator[str]:
         if self.row_bound is None:
             yield f"No bound was found: {self.note}."
@@ -140,7 +119,6 @@ class BoundsResult:
             mark = "  <-" if case.bound == self.row_bound else ""
             clipped = f"{case.clipped:>6.1%} +- {case.error:<6.1%}"
             yield f"{case.bound:>8.4g}  {clipped} {case.noise:>6.2f}x  {case.bound_usage:>5.2f}{mark}"
-        yield self.guarantee.headline + ("" if self.guarantee.epsilon is None else ".")
 
 
 def norms_of(candidates: Sequence[Candidate], outliers: Outliers | None) -> Norms | None:
@@ -342,9 +320,7 @@ def place_of(release: SmallRelease, params: ColumnBoundsParams) -> RowBounds:
     return RowBounds.of(params, release.dim, private=False, sparse=release.rows.sparse, names=names, quantile=None)
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class _Answer:
+class _Answer(NamedTuple):
     """The chosen edge, or None, and remarks on it."""
 
     edge: int | None

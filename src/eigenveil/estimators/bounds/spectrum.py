@@ -18,7 +18,7 @@ from eigenveil.core.mechanism import Bounded
 from eigenveil.core.rows import Rows, ignore_float_errors
 from eigenveil.core.unit import Neighbours, sum_sensitivity
 from eigenveil.errors import require_param
-from eigenveil.estimators.bounds.release import AskedOfRows, SmallRelease
+from eigenveil.estimators.bounds.release import AskedOfRows, SmallRelease, Text
 from eigenveil.estimators.checks import center_of
 from eigenveil.linalg import Array
 from eigenveil.params.declarations.private import SpectrumParams
@@ -63,7 +63,7 @@ _MOST_COLUMNS: Final = 10_000
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class ReleasedSpectrum:
+class ReleasedSpectrum(Text):
     """What `released_spectrum` released: a `spectrum` for the planner, None where noise hides all of it.
 
     `why` says why there is none, or has remarks on it. `people` is the number of people, with standard deviation
@@ -78,13 +78,6 @@ class ReleasedSpectrum:
     guarantee: Guarantee
     ledger: Ledger | None
 
-    def to_text(self) -> str:
-        """The first eigenvalues with their error, and the cost, as text."""
-        return "\n".join(self._lines())
-
-    def __str__(self) -> str:
-        return self.to_text()
-
     def _lines(self) -> Iterator[str]:
         if self.spectrum is None:
             yield f"No spectrum: {self.why}."
@@ -98,7 +91,6 @@ class ReleasedSpectrum:
                 f", give or take {self.people_error:.0f}" if self.people_error else ""
             )
             yield f"mean squared norm: {self.spectrum.bound_usage:.2g} of row_bound^2 (fill); {people}"
-        yield self.guarantee.headline + ("" if self.guarantee.epsilon is None else ".")
 
 
 @parameters()

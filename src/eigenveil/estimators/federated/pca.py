@@ -11,17 +11,16 @@ from sklearn.utils.validation import check_is_fitted
 from eigenveil.core.ledger import Ledger
 from eigenveil.core.rows import ignore_float_errors
 from eigenveil.errors import ProtocolError, TooFewPeople, require, require_param
-from eigenveil.estimators.checks import PartiesLedger
 from eigenveil.estimators.federated.parties import FederatedSimulation, federated_guarantee, sites_settings
 from eigenveil.estimators.federated.spec import FederatedSpec, budgets_of, request_of
-from eigenveil.estimators.fitted import FittedPCA
+from eigenveil.estimators.fitted import FittedPCA, SimulatedParties
 from eigenveil.estimators.reading import SiteInfo, read_site, read_sites
 from eigenveil.estimators.terms import Unfinished, Watch
 from eigenveil.linalg import Array
 from eigenveil.params.declarations.federated import FederatedParams
-from eigenveil.params.declarations.groups import HERE, ColumnsParams
-from eigenveil.params.declare import param, parameters, validate_params
-from eigenveil.params.values import Numbers, Vector, instance_of
+from eigenveil.params.declarations.groups import ColumnsParams
+from eigenveil.params.declare import parameters, validate_params
+from eigenveil.params.values import Numbers, Vector
 from eigenveil.runtimes.local import Faults
 from eigenveil.tasks.fit.task import Fit, FitResult
 
@@ -31,8 +30,8 @@ __all__ = ["FederatedPCA"]
 _MANY = 1_000_000
 
 
-@parameters(panel="Waiting")
-class FederatedPCA(PartiesLedger, ColumnsParams, FederatedParams, FittedPCA):
+@parameters()
+class FederatedPCA(SimulatedParties, ColumnsParams, FederatedParams, FittedPCA):
     """Principal components of rows at many sites, none of which leaves its site. Changes in place: `fit` spends.
 
     Parameters
@@ -269,13 +268,6 @@ class FederatedPCA(PartiesLedger, ColumnsParams, FederatedParams, FittedPCA):
 
     # The rows and keys of an interrupted fit. A copy can be fitted, not resumed.
     _own = ("_federation",)
-
-    faults: Faults | None = param(
-        "What a simulated network does to messages. None carries everything.",
-        default=None,
-        check=instance_of(Faults, "an eigenveil.runtimes.Faults"),
-        surfaces=HERE,
-    )
 
     @ignore_float_errors
     def fit(self, sites: Any, y: Any = None, *, watch: Watch | None = None) -> "FederatedPCA":

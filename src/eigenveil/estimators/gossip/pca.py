@@ -21,9 +21,9 @@ from eigenveil.core.threads import this_process
 from eigenveil.core.unit import Neighbours
 from eigenveil.data.rows import NotCopied
 from eigenveil.errors import EigenveilError, ParameterError, require, require_param, verbatim
-from eigenveil.estimators.checks import PartiesLedger, budget_of, center_of, rank_of, seed_of
+from eigenveil.estimators.checks import budget_of, center_of, rank_of, seed_of
 from eigenveil.estimators.federated.spec import require_enough, require_few_rounds
-from eigenveil.estimators.fitted import FittedPCA
+from eigenveil.estimators.fitted import FittedPCA, SimulatedParties
 from eigenveil.estimators.gossip.parties import GossipSimulation, gossip_guarantee, peers_settings
 from eigenveil.estimators.gossip.spec import (
     GossipSpec,
@@ -39,9 +39,9 @@ from eigenveil.estimators.terms import Terms, Unfinished, Watch, asked_settings
 from eigenveil.linalg import Array
 from eigenveil.papers.d_dp_pm import PublishedSegments
 from eigenveil.params.declarations.federated import GossipParams
-from eigenveil.params.declarations.groups import HERE, ColumnsParams
-from eigenveil.params.declare import param, parameters, validate_params
-from eigenveil.params.values import Numbers, Vector, instance_of
+from eigenveil.params.declarations.groups import ColumnsParams
+from eigenveil.params.declare import parameters, validate_params
+from eigenveil.params.values import Numbers, Vector
 from eigenveil.plan.spectrum import guessed_eigenvalues
 from eigenveil.privacy.guarantee import Guarantee
 from eigenveil.privacy.sums import bounded_scores
@@ -159,8 +159,8 @@ _KEPT: Final = (
 _MANY_STEPS = 1000
 
 
-@parameters(panel="Waiting")
-class GossipPCA(PartiesLedger, ColumnsParams, GossipParams, FittedPCA):
+@parameters()
+class GossipPCA(SimulatedParties, ColumnsParams, GossipParams, FittedPCA):
     """Principal components of rows at peers on a graph, without a trusted hub. Changes in place: `fit` spends.
 
     Parameters
@@ -385,13 +385,6 @@ class GossipPCA(PartiesLedger, ColumnsParams, GossipParams, FittedPCA):
 
     # A copy could publish the same scores again with other noise, and the original would not know of the charge.
     _own = ("scores_", "segments_", "_ready")
-
-    faults: Faults | None = param(
-        "What a simulated network does to messages. None carries everything.",
-        default=None,
-        check=instance_of(Faults, "an eigenveil.runtimes.Faults"),
-        surfaces=HERE,
-    )
 
     @ignore_float_errors
     def fit(self, peers: Any, y: Any = None, *, watch: Watch | None = None) -> "GossipPCA":

@@ -10,24 +10,24 @@ from sklearn.exceptions import NotFittedError
 from eigenveil.core.ledger import Ledger
 from eigenveil.core.rows import Rows, block_size, ignore_float_errors
 from eigenveil.errors import EigenveilError, require, require_param
-from eigenveil.estimators.checks import PartiesLedger, budget_of, seed_of
-from eigenveil.estimators.fitted import FittedPCA, noise_variance, record_of
+from eigenveil.estimators.checks import budget_of, seed_of
+from eigenveil.estimators.fitted import FittedPCA, SimulatedParties, noise_variance, record_of
 from eigenveil.estimators.reading import Columns, read_site
 from eigenveil.estimators.slots.answer import SlotSimulation, slot_guarantee, slot_settings, slot_verdict
 from eigenveil.estimators.slots.spec import slot_spec
 from eigenveil.estimators.terms import asked_settings, divisor_of, model_of
 from eigenveil.linalg import Array
-from eigenveil.params.declarations.groups import HERE, ColumnsParams
+from eigenveil.params.declarations.groups import ColumnsParams
 from eigenveil.params.declarations.streaming import SlotStreamParams
-from eigenveil.params.declare import param, parameters, validate_params
-from eigenveil.params.values import Numbers, instance_of
+from eigenveil.params.declare import parameters, validate_params
+from eigenveil.params.values import Numbers
 from eigenveil.runtimes.local import Faults
 
 __all__ = ["FederatedStream"]
 
 
-@parameters(panel="Waiting")
-class FederatedStream(PartiesLedger, ColumnsParams, SlotStreamParams, FittedPCA):
+@parameters()
+class FederatedStream(SimulatedParties, ColumnsParams, SlotStreamParams, FittedPCA):
     """Principal components of streams at many sites, which are always there. Changes in place: a private one spends.
 
     Parameters
@@ -208,13 +208,6 @@ class FederatedStream(PartiesLedger, ColumnsParams, SlotStreamParams, FittedPCA)
     person = None
     # Rows of open slots, and keys of sites.
     _own = ("_simulation",)
-
-    faults: Faults | None = param(
-        "What a simulated network does to messages. None carries everything.",
-        default=None,
-        check=instance_of(Faults, "an eigenveil.runtimes.Faults"),
-        surfaces=HERE,
-    )
 
     @ignore_float_errors
     def partial_fit(self, sites: Mapping[str, Any], y: Any = None, *, away: Collection[str] = ()) -> "FederatedStream":

@@ -192,7 +192,8 @@ class Stream:
         self.require_open()
         start = 0
         while True:
-            length = self._length()
+            # The search may need more rows than the open block has.
+            length = self._block_length() if self.searching is None else self.terms.plan.search_rows
             want = length - self.held
             if want <= 0:
                 # Full. Also after an earlier attempt to take it failed and changed nothing.
@@ -227,7 +228,14 @@ class Stream:
     def sync(self) -> None:
         """End the open block and release what is pending. Without privacy there is nothing to do."""
         with self.busy, self._whole():
-            self._sync()
+            self.require_open()
+            if not self.private or self.covered == self.rows:
+                return
+            if self.held:
+                self._close(last=True)
+            if not self.terms.plan.kind.every_block:
+                self._released(lambda tracker, through: tracker.sync(self.state, through))
+            self._cover(released=True)
 
     @contextmanager
     def _whole(self) -> Iterator[None]:
@@ -242,16 +250,6 @@ class Stream:
                 self.closed = "this private stream was interrupted while it took rows. Earlier releases stand"
                 self.give_back()
             raise
-
-    def _sync(self) -> None:
-        self.require_open()
-        if not self.private or self.covered == self.rows:
-            return
-        if self.held:
-            self._close(last=True)
-        if not self.terms.plan.kind.every_block:
-            self._released(lambda tracker, through: tracker.sync(self.state, through))
-        self._cover(released=True)
 
     def view(self, *, whole: bool = False) -> Answer:
         """What may be shown now: everything without privacy, and otherwise what was released.
@@ -273,20 +271,17 @@ class Stream:
     def merge(self, other: "Stream") -> None:
         """Add what another stream has found. All of its rows must have been released."""
         with self.busy:
-            self._merge(other)
-
-    def _merge(self, other: "Stream") -> None:
-        self.require_open()
-        self._require_like(other)
-        answer = other.view(whole=True)
-        dim, mine = self.terms.bounds.dim, self.merged
-        # Also the streams that the other one took over: the same rows may come in through a third stream.
-        names = (other.series, *(() if other.merged is None else other.merged.streams))
-        before = (self.series, *(() if mine is None else mine.streams))
-        require(not set(names) & set(before), "these streams were merged before, and rows would count twice")
-        self.merged = (mine or Merged.none(dim)).and_stream(
-            answer, other.guarantee(), streams=names, rank=self._width(answer.sketch), center=self.terms.center
-        )
+            self.require_open()
+            self._require_like(other)
+            answer, mine = other.view(whole=True), self.merged or Merged.none(self.terms.bounds.dim)
+            # Also the streams that the other one took over: the same rows may come in through a third stream.
+            names = (other.series, *(() if other.merged is None else other.merged.streams))
+            twice = set(names) & {self.series, *mine.streams}
+            require(not twice, "these streams were merged before, and rows would count twice")
+            width = self._width(answer.sketch)
+            self.merged = mine.and_stream(
+                answer, other.guarantee(), streams=names, rank=width, center=self.terms.center
+            )
 
     def _require_like(self, other: "Stream") -> None:
         """Refuse a stream that cannot be merged into this one. A copy can be: it has released numbers only."""
@@ -307,11 +302,9 @@ class Stream:
                 stream.place.scale is not None or not stream.terms.bounds.finds_scale,
                 "the units of a stream are found in its first block, which is not full yet. Merge it afterwards",
             )
-        ours, others = (
-            np.ones(mine.bounds.dim) if stream.place.scale is None else stream.place.scale for stream in (self, other)
-        )
+        ours, others = (1.0 if stream.place.scale is None else stream.place.scale for stream in (self, other))
         require_param(
-            np.array_equal(ours, others),
+            bool(np.all(np.equal(ours, others))),
             "streams in different units cannot be merged. Give all of them the same public {scale}",
         )
         # One guarantee covers everybody in the result, so both streams must have kept it.
@@ -335,10 +328,6 @@ class Stream:
             self.covered = self.rows - self.held
             # The loss of weight becomes public with the release.
             self.merged = None if self.merged is None else replace(self.merged, shown=self.merged.fade)
-
-    def _length(self) -> int:
-        """How many rows to wait for: those of the open block, or as many as the search needs."""
-        return self._block_length() if self.searching is None else self.terms.plan.search_rows
 
     def _block_length(self) -> int:
         """How many rows the open block will have, up to the next boundary.
@@ -401,9 +390,13 @@ class Stream:
     def _released(self, act: Callable[[SketchTracker[Any], Mechanism], Any]) -> None:
         """Let the tracker act with a mechanism that charges the ledger, and keep its charges."""
         assert self.tracker is not None
-        tracker = self.tracker
         with self._paid():
-            self.state = act(tracker, self._mechanism(self._multiplier(tracker)))
+            # From the charges and not from a plan, because the search for the mean may end early.
+            searched = math.fsum(charge.mu**2 for charge in self.charges if charge.purpose == "search")
+            # The squares of mu of all releases, of which one person can be in `cost`, add up to that of the budget
+            # (decision 1).
+            multiplier = math.sqrt(self.tracker.cost / (self._mu**2 - searched))
+            self.state = act(self.tracker, self._mechanism(multiplier))
 
     @contextmanager
     def _paid(self) -> Iterator[None]:
@@ -611,13 +604,6 @@ class Stream:
     def _mu(self) -> float:
         assert self.terms.budget is not None
         return self.terms.budget.mu
-
-    def _multiplier(self, tracker: SketchTracker[Any]) -> float:
-        """Noise over sensitivity, from the budget that the mean left and the releases that one person can be in."""
-        # From the charges and not from a plan, because the search for the mean may end early.
-        searched = math.fsum(charge.mu**2 for charge in self.charges if charge.purpose == "search")
-        # The squares of mu of all releases add up to that of the budget (decision 1).
-        return math.sqrt(tracker.cost / (self._mu**2 - searched))
 
     def _mechanism(self, multiplier: float, purpose: Purpose = "main") -> Mechanism:
         noise = self._noise
