@@ -256,10 +256,8 @@ def _hidden(noise_floor: float, dim: int) -> float:
 
 # What a record calls the class of the estimator.
 ESTIMATOR: Final = "class"
-
 # A guess at the number of people would be read as that number. For the others see above.
 _LEFT_OUT: Final = ("random_state", "ledger", "people")
-
 _MOST_NESTED: Final = 4
 
 

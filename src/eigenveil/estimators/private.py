@@ -123,8 +123,7 @@ class Curator:
         from eigenveil.papers.noise_scales import fpca_scale, ppm_multiplier
 
         if terms.method.releases_gram:
-            # The paper prints a scale for rows in the unit ball. Over their sensitivity it is a multiplier for any
-            # bound.
+            # The paper prints a scale for rows in the unit ball. Over their sensitivity it is a multiplier for any bound.
             return fpca_scale(self.budget, dim=terms.bounds.dim) / gram_sensitivity(1.0, terms.neighbours)
         rounds = terms.plan.rounds
         # The paper's noise is that of each round. A mechanism enlarges its noise by sqrt(rounds) for a share of 1 /

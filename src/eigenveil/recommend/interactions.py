@@ -74,9 +74,8 @@ class Interactions:
     def from_ratings(cls, ratings: Any, *, min_rating: float, missing: float | None = None) -> "Interactions":
         """Interactions where a rating is at least `min_rating`.
 
-        In a sparse matrix every stored entry is a rating, zeros included. If a user rated an item several times, one
-        rating is enough. In an array or a table every number is a rating, except `missing`, the code for "not rated"
-        (such as 99 or nan).
+        In a sparse matrix every stored entry is a rating, zeros included. If a user rated an item several times, one rating is
+        enough. In an array or a table every number is a rating, except `missing`, the code for "not rated" (such as 99 or nan).
 
         >>> Interactions.from_ratings(np.array([[5, 2, 99], [99, 99, 4]]), at_least=3, missing=99).matrix.toarray()
         array([[1., 0., 0.],
@@ -149,10 +148,9 @@ class Interactions:
 def checked_interactions(R: Any, *, name: str = "R") -> sp.csr_array:
     """`R`, (n users, d items), as a CSR array of float64 ones in canonical form, or a `ValueError` that quotes no entry.
 
-    `R` is a scipy sparse matrix of any format, an array, or a pandas, polars or pyarrow table with a column for each
-    item. An entry is 1 where the user has the item and 0 elsewhere. A stored zero is no interaction. A 1 stored
-    several times for the same user and item is one interaction, because one user must not count as more. `R` itself
-    is not changed.
+    `R` is a scipy sparse matrix of any format, an array, or a pandas, polars or pyarrow table with a column for each item. An
+    entry is 1 where the user has the item and 0 elsewhere. A stored zero is no interaction. A 1 stored several times for the
+    same user and item is one interaction, because one user must not count as more. `R` itself is not changed.
 
     >>> checked_interactions(sp.coo_array(([1, 1, 0], ([0, 0, 1], [2, 2, 1])), shape=(2, 3))).toarray()
     array([[0., 0., 1.],
@@ -175,8 +173,7 @@ def checked_interactions(R: Any, *, name: str = "R") -> sp.csr_array:
 
 
 def _binary(table: Any, name: str, is_one: Callable[[Any], Any]) -> sp.csr_array:
-    """Ones where `is_one`, a function of arrays, is true: for stored entries of a sparse matrix, for all entries
-    otherwise."""
+    """Ones where `is_one`, a function of arrays, is true: for stored entries of a sparse matrix, for all entries otherwise."""
     if hasattr(table, "iloc") and getattr(table, "ndim", 0) == 2:
         table = _from_pandas(table, name)
     if is_arrow_like(table):

@@ -42,25 +42,21 @@ _NONE: Final = np.empty(0)
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class FoundItems:
-    """What was released: the directions, (c, p), of the items `columns` (None: all items), and the item degrees.
+    """What was released."""
 
-    Released `degrees`, (c,), are positive: see `ItemFit`.
-    """
-
-    subspace: Subspace
-    columns: Items | None
-    degrees: Array | None
+    subspace: Subspace  # Directions, (c, p).
+    columns: Items | None  # The items in use, (c,), None for all.
+    degrees: Array | None  # Of these items, (c,), and positive: see `ItemFit`.
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ItemState:
-    """The progress of a fit. `inner` is the state of the stage's task. `degrees` and `weights` belong to the items in
-    use."""
+    """The progress of a fit."""
 
     stage: Stage
-    inner: Any
-    degrees: Array | None = None
+    inner: Any  # The state of the stage's task.
+    degrees: Array | None = None  # These and the weights belong to the items in use.
     columns: Items | None = None
     weights: Array | None = None
     subspace: Subspace | None = None
@@ -77,10 +73,9 @@ class ItemFit(FitTask[ItemState, Array, FoundItems]):
     get `degrees_share` of the budget. Released degrees are raised to the size of their noise, below which they say
     nothing. Without noise they are raised to the smallest positive one.
 
-    With `keep`, the directions are those of the `keep` items of largest degree, which is post-processing. With
-    `columns`, they are those of a sorted public list. Rows are weighted (`Histories`) by the public `weights`,
-    (dim,), or with `weigh` by one over the root of the released degrees. If `claimed` is false, no sensitivity is
-    claimed, as in a fit without noise.
+    With `keep`, the directions are those of the `keep` items of largest degree, which is post-processing. With `columns`, they
+    are those of a sorted public list. Rows are weighted (`Histories`) by the public `weights`, (dim,), or with `weigh` by one
+    over the root of the released degrees. If `claimed` is false, no sensitivity is claimed, as in a fit without noise.
 
     `components` makes the task that finds the directions, and `releases` are its shares, its rounds and its numbers
     per round. `multiplier`, `grid` and `rounding` are those of a `Setting`.
@@ -172,12 +167,10 @@ class ItemFit(FitTask[ItemState, Array, FoundItems]):
         return (part,)
 
     def part(self, question: Question, arrays: tuple[Array, ...]) -> Array:
-        """The one array, of the right shape; rounded to the grid where noise is added to a sum of several sites'
-        parts."""
+        """The one array, of the right shape; rounded to the grid where noise is added to a sum of several sites' parts."""
         task, inner = self._unwrap_question(question)
         part = task.part(inner, arrays)
-        # Otherwise lying sites could make the rounding of the sum depend on one person
-        # (docs/decisions/0008-parties.md).
+        # Otherwise lying sites could make the rounding of the sum depend on one person (docs/decisions/0008-parties.md).
         return part if self.grid == 0 else task.rounded_to_grid(inner, part, parts=self.grid)
 
     def has_symmetric_parts(self, question: Question) -> bool:

@@ -52,8 +52,7 @@ _BLOCK_NUMBERS = 1 << 23
 @final
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """Mean `recall` and `ndcg` over the `users` who have held-out items. Computed from private rows, and not
-    protected."""
+    """Mean `recall` and `ndcg` over the `users` who have held-out items. Computed from private rows, and not protected."""
 
     recall: float
     ndcg: float
@@ -86,8 +85,7 @@ def top_items(scores: Array, excluded: sp.csr_array | None, *, n: int) -> Found:
         return top
     items = np.argpartition(left, dim - n, axis=1)[:, dim - n :]
     worst = np.take_along_axis(left, items, axis=1).min(axis=1, keepdims=True)
-    # With ties more than n items reach the n-th best score. The lowest numbers among the tied fill the remaining
-    # places.
+    # With ties more than n items reach the n-th best score. The lowest numbers among the tied fill the remaining places.
     tied = np.flatnonzero(np.count_nonzero(left >= worst, axis=1) > n)
     above, equal = left[tied] > worst[tied], left[tied] == worst[tied]
     room = n - np.count_nonzero(above, axis=1)[:, None]
@@ -209,8 +207,7 @@ def _judged(ranked: Found, test: sp.csr_array, n: int) -> Array:
     require(bool(held.any()), "test is empty: no user has a held-out item")
     first = ranked[:, :n].astype(np.int64)
     require(bool((first < test.shape[1]).all()), "found must contain item numbers that test has")
-    # User and item are packed in one number. -1 means no item; unmasked it would read as the last item of the
-    # previous user.
+    # User and item are packed in one number. -1 means no item; unmasked it would read as the last item of the previous user.
     dim = np.int64(test.shape[1])
     held_out = _users(test).astype(np.int64) * dim + test.indices
     hits = np.isin(np.arange(len(first))[:, None] * dim + first, held_out) & (first >= 0)
@@ -235,9 +232,7 @@ def _only(matrix: sp.csr_array, wanted: NDArray[np.bool_]) -> sp.csr_array:
 
 
 _KIND = ArchiveKind(format=ITEMS_FORMAT, version=1, description="an Eigenveil item space", error=ModelFileError)
-
 _ARRAYS, _MORE = ("components", "values"), ("columns", "degrees")
-
 FOR_THAT_USER = (
     "The guarantee covers this file. Recommendations are made from one user's own history and are for that user "
     "alone (joint differential privacy). Shown to anybody else, they reveal the history."
@@ -248,7 +243,6 @@ _NOBODY = (
 )
 
 _MOST_ITEMS = 10**8
-
 # Filtered histories in memory at once, counted in numbers.
 _AT_ONCE = 1 << 24
 
@@ -258,9 +252,8 @@ _AT_ONCE = 1 << 24
 class ItemSpace:
     """The leading directions, `components` (p, c) with `values` (p,), of `dim` items or of those in `columns`, (c,).
 
-    A history r is filtered to r D^(-1/2) V V^T D^(1/2): PPM (75), GF-CF's ideal low-pass filter. V are the
-    directions, and D the positive `degrees`, (c,), or the identity without them. `items` are the names of all `dim`
-    items, if they have any.
+    A history r is filtered to r D^(-1/2) V V^T D^(1/2): PPM (75), GF-CF's ideal low-pass filter. V are the directions, and D
+    the positive `degrees`, (c,), or the identity without them. `items` are the names of all `dim` items, if they have any.
 
     >>> space = ItemSpace(
     ...     components=np.array([[0.8, 0.6, 0.0]]), values=np.array([2.0]), dim=3, guarantee=Guarantee.none("doctest")
@@ -350,8 +343,7 @@ class ItemSpace:
         return filtered
 
     def top(self, rows: Any, *, n: int = 20) -> Any:
-        """The numbers of the `n` best items that are not in the history, best first: (n,) for one row, (b, n) for
-        several.
+        """The numbers of the `n` best items that are not in the history, best first: (n,) for one row, (b, n) for several.
 
         One row has shape (dim,). A matrix counts as several, even with one row. Where fewer than `n` items are left,
         one row gets a shorter list, and several rows are filled up with -1.

@@ -40,94 +40,71 @@ __all__ = [
 
 # One release of all pairs of items; noisy products, all of which are kept; and products without noise.
 _PAIRS, _PRODUCTS, _EXACT = covariance.METHOD.name, power.METHOD.name, krylov.METHOD.name
-
 # The share of the budget for released item degrees. It is larger where they decide which items are used.
 _DEGREES_SHARE, _CHOICE_SHARE = 0.05, 0.1
-
 # Noisy products, all of which are kept: how many, how their shares grow, and how much wider than the rank. With
 # capped rows there are more of them, and the block is as narrow as the rank.
 _ROUNDS, _CAPPED_ROUNDS, _KEPT_GROWTH, _WIDER = 4, 8, 1.3, 2
-
 # The rows of a basis are capped where there are at least this many items per direction.
 _ENOUGH: Final = 20
-
-# Where all pairs would find too little, capped products are used if their noise is below this share of the noise on
-# pairs.
+# Where all pairs would find too little, capped products are used if their noise is below this share of the noise on pairs.
 _QUIETER: Final = 0.6
-
 # Without noise: the most products. Few are needed.
 _EXACT_ROUNDS: Final = 60
-
 # The assumed number of items per user where the caller does not say. Only the forecast uses it.
 ASSUMED_HISTORY: Final = 40
-
-# The leading eigenvalue of the item-item matrix is about this many times users * history / items, at most half the
-# users.
+# The leading eigenvalue of the item-item matrix is about this many times users * history / items, at most half the users.
 _CONCENTRATION, _MOST = 3.0, 0.5
-
 # The second eigenvalue is about this share of the first, and at most this share of the users. On five public tables it
 # was 0.1 to 1 times the first.
 _SECOND, _MOST_SECOND = 0.35, 0.1
-
 # From this share of the filter on there is no warning.
 _FAIR: Final = 0.5
-
 # The first direction is popularity, which counts release for less. A fit that finds less than the first share of what
 # lies beyond it is refused, and one that finds less than the second is warned of.
 _LEAST_BEYOND, _FAIR_BEYOND = 0.05, 0.25
-
 # The most popular c of d items have about (c / d) to this power of all interactions.
 _POPULAR: Final = 0.4
-
 # A number of items is advised from this share beyond popularity on, if recommendations would agree with an exact filter's at
 # least this much, relative to the interactions that this many most popular items have.
 _ADVISED_BEYOND, _WORTH, _FIRST = 0.15, 0.7, 20
-
 _EPSILONS = (0.1, 0.3, 1, 3, 10, 30, 100)
-
 _KEPT = (5000, 2000, 1000, 500, 300, 200, 100, 50)
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemTerms:
-    """What a fit is asked for, in public terms: `rank` directions of `dim` items, of which `n_kept` are used.
-
-    - `users` is None where their number is private and nothing is claimed about it.
-    - `degrees`: item degrees are released. `chosen`: they decide which items are kept.
-    - `history` is roughly how many items a user has, if the caller knows.
-    - `noise_inflation` is the noise over a curator's, where sites add it.
-    - `fixed`: advice must not suggest another unit of protection.
-    """
+    """What a fit is asked for, in public terms: `rank` directions of `dim` items, of which `n_kept` are used."""
 
     dim: int
     n_kept: int
     rank: int
-    users: int | None
+    users: int | None  # None where their number is private and nothing is claimed about it.
     budget: Budget | None
     neighbours: Neighbours
     min_degree: int
     method: str
-    degrees: bool
-    history: float | None = None
-    chosen: bool = False
-    noise_inflation: float = 1.0
-    fixed: bool = False
+    degrees: bool  # Item degrees are released.
+    history: float | None = None  # Roughly how many items a user has, if the caller knows.
+    chosen: bool = False  # Released degrees decide which items are kept.
+    noise_inflation: float = 1.0  # The noise over a curator's, where sites add it.
+    fixed: bool = False  # Advice must not suggest another unit of protection.
+
+    @property
+    def usual_history(self) -> float:
+        """How many items a user is taken to have."""
+        return max(float(max(ASSUMED_HISTORY, self.min_degree)) if self.history is None else self.history, 1.0)
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The forecast of a fit, a guess from public numbers and no guarantee.
+    """The forecast of a fit, a guess from public numbers and no guarantee."""
 
-    - `share` is the share of the filter that is found.
-    - `beyond` is the share found beyond the first direction, which is little more than popularity.
-    - `above` is the number of directions above the noise.
-    """
-
-    share: float
-    beyond: float
-    above: int
+    share: float  # Of the filter that is found.
+    beyond: float  # The share found beyond the first direction, which is little more than popularity.
+    above: int  # How many directions are above the noise.
 
     @property
     def fair(self) -> bool:
@@ -157,20 +134,15 @@ class Change:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemPlan:
-    """What was decided and why: the method with its `width`, `shares` and `rounds`, and the budget share for item
-    degrees.
-
-    The forecast `expected` is None where too little is public to make one. The norms of a basis's rows are capped at
-    `longest`.
-    """
+    """What was decided and why."""
 
     method: str
     width: int
     shares: tuple[float, ...]
-    degrees_share: float
-    expected: Outcome | None
+    degrees_share: float  # The budget share for item degrees.
+    expected: Outcome | None  # None where too little is public for a forecast.
     reason: str
-    longest: float = math.inf
+    longest: float = math.inf  # The norms of a basis's rows are capped at this.
     advice: tuple[Change, ...] = ()
 
     @property
@@ -296,16 +268,11 @@ def _expected(terms: ItemTerms, plan: ItemPlan) -> Outcome | None:
 def _eigenvalues(terms: ItemTerms) -> Array:
     """Guessed eigenvalues, (rank,), of the item-item matrix."""
     assert terms.users is not None
-    history = _history(terms) * (terms.n_kept / terms.dim) ** _POPULAR
+    history = terms.usual_history * (terms.n_kept / terms.dim) ** _POPULAR
     leading = terms.users * min(_MOST, _CONCENTRATION * history / terms.n_kept) * min(1.0, history / terms.min_degree)
     # Beyond the first they fall about like 1, 1/2, 1/3.
     second = min(_SECOND * leading, _MOST_SECOND * terms.users)
     return np.concatenate([[leading], second / np.arange(1.0, terms.rank)])
-
-
-def _history(terms: ItemTerms) -> float:
-    """How many items a user is taken to have."""
-    return max(float(max(ASSUMED_HISTORY, terms.min_degree)) if terms.history is None else terms.history, 1.0)
 
 
 def _agreement(terms: ItemTerms, expected: Outcome) -> float:
@@ -321,7 +288,7 @@ def _agreement(terms: ItemTerms, expected: Outcome) -> float:
     starts = np.concatenate([[0.0], ends[:-1]])
     sizes, shares = ends - starts, (ends / terms.dim) ** _POPULAR - (starts / terms.dim) ** _POPULAR
     # A user with n items gives n / sqrt(n) votes in all.
-    votes = terms.users * math.sqrt(_history(terms)) * shares / sizes
+    votes = terms.users * math.sqrt(terms.usual_history) * shares / sizes
     near = Histories(dim=terms.dim, min_degree=terms.min_degree)
     noise = (
         near.sum_sensitivity(terms.neighbours) * terms.noise_inflation / (terms.budget.mu * math.sqrt(_CHOICE_SHARE))
@@ -421,23 +388,14 @@ def default_delta(protected: int) -> float:
     >>> default_delta(10), default_delta(1_500_000)
     (1e-05, 6.6e-08)
     """
-    return _rounded_down(min(_LARGEST_DELTA, 1 / (10 * max(protected, 1))))
-
-
-def _rounded_down(number: float) -> float:
-    """A positive number rounded down to two digits: easier to read, and the guarantee is no weaker.
-
-    >>> _rounded_down(1 / 15), _rounded_down(1e-6)
-    (0.066, 1e-06)
-    """
-    size = math.floor(math.log10(number)) - 1
-    # In binary, 1e-6 / 1e-7 falls slightly short of 10, and floor would make it 9.
-    return float(f"{math.floor(number / 10.0**size * (1 + 1e-12))}e{size}")
+    delta = min(_LARGEST_DELTA, 1 / (10 * max(protected, 1)))
+    # Down to two digits: easier to read, and the guarantee is no weaker. In binary, 1e-6 / 1e-7 falls slightly short of 10.
+    size = math.floor(math.log10(delta)) - 1
+    return float(f"{math.floor(delta / 10.0**size * (1 + 1e-12))}e{size}")
 
 
 def directions(plan: ItemPlan, terms: ItemTerms, begin: Array) -> Callable[..., SumTask[Any, Any]]:
-    """A factory for the planned task: given the domain of the histories, it returns the task that finds their
-    directions.
+    """A factory for the planned task: given the domain of the histories, it returns the task that finds their directions.
 
     Iterative methods start from `begin`, (c, width).
     """

@@ -1,5 +1,4 @@
-"""Reads interactions from files: one per line, or a sparse matrix. No message quotes a person's line; a header may be
-shown."""
+"""Reads interactions from files: one per line, or a sparse matrix. No message quotes a person's line; a header may be shown."""
 
 import csv
 import numbers
@@ -61,12 +60,9 @@ __all__ = [
 # A csv's first line is shown in an error only if its names look like this. Identifiers usually contain one of the
 # excluded characters, so a missing header does not leak somebody's line.
 _NAME = re.compile(r"[^\d\t;|:@]*")
-
 # Formats with a line for each interaction.
 _NAMED = " or ".join(format_.word for format_ in FORMATS if format_.has_names)
-
 _AT_ONCE = 1 << 16
-
 # Whole numbers as usually written: "007" is a name and not seven.
 _WHOLE_NUMBER = re.compile("0|-?[1-9][0-9]{0,99}")
 
@@ -178,8 +174,7 @@ def _read_matrix(
     except UnpacksTooMuch:
         raise
     except Exception:
-        # Catch everything: on a damaged file numpy, zipfile, zlib and tokenize raise almost anything, and scipy
-        # quotes indices.
+        # Catch everything: on a damaged file numpy, zipfile, zlib and tokenize raise almost anything, and scipy quotes indices.
         raise ValueError(
             f"{path} cannot be read as {format_.word}: it is damaged, or has no matrix of numbers"
         ) from None
@@ -209,8 +204,7 @@ def columns_not_read(
 
 
 def _require_columns(path: Path, names: Sequence[str], wanted: Sequence[str], *, header: bool) -> None:
-    """Refuse a table without the `wanted` columns. Show the columns it has, unless they may be somebody's first
-    line."""
+    """Refuse a table without the `wanted` columns. Show the columns it has, unless they may be somebody's first line."""
     missing = [name for name in wanted if name not in names]
     if missing:
         shown = not header or all(_NAME.fullmatch(name) for name in names)
@@ -339,8 +333,7 @@ _LARGEST = 1e30
 
 
 def read_histories(R: Any) -> tuple[dict[str, Rows], int, Names]:
-    """The histories of each site by name, the number of items, and their names. A single matrix is one site, named
-    R."""
+    """The histories of each site by name, the number of items, and their names. A single matrix is one site, named R."""
     # Some sparse matrices (dok_matrix) are dictionaries too.
     several = (not sp.issparse(R) and isinstance(R, Mapping)) or (
         isinstance(R, Sequence) and not isinstance(R, str | bytes)

@@ -1,5 +1,4 @@
-"""`PrivateRecommender`: learns which items go together from private histories. Recommendations are made on the user's
-side."""
+"""`PrivateRecommender`: learns which items go together from private histories. Recommendations are made on the user's side."""
 
 import math
 import warnings
@@ -12,7 +11,6 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from eigenveil.core.accounting import Budget
 from eigenveil.core.ledger import Ledger
 from eigenveil.core.rows import Rows, ignore_float_errors
 from eigenveil.core.unit import Neighbours
@@ -336,18 +334,26 @@ class PrivateRecommender(SimulatedParties, RecommenderParams, BaseEstimator):
         # refusal. All of them depend on the claim instead, which is public and is not compared with the number.
         count = sum(rows.shape[0] for rows in sites.values()) if near.count_is_public else None
         require(self.epsilon is None or count != 0, "there are no users to learn from")
+        delta = self.delta
+        if self.epsilon is not None and delta is None and count is not None:
+            # By the number of secrets: one for each user, or one for each pair of a user and an item.
+            delta = default_delta(count * (dim if self.unit == "item" else 1))
+        noise_inflation = math.sqrt(len(sites)) if self.trust == "site" else 1.0
+        if masks is not None:
+            # The noise counts on the survivors that do not collude. If all sites are in the sum, it has more.
+            noise_inflation = math.sqrt(len(sites) / (masks[0] - masks[1]))
         return ItemTerms(
             dim=dim,
             n_kept=n_kept,
             rank=rank_of(self.n_components, n_kept),
             users=count if near.count_is_public else self.users_at_least,
-            budget=self._budget(count, dim),
+            budget=budget_of(self.epsilon, delta),
             neighbours=near,
             min_degree=self.min_degree,
             method=self.method,
             degrees=isinstance(self.item_degrees, str),
             history=self.history,
-            noise_inflation=self._louder(len(sites), masks),
+            noise_inflation=noise_inflation,
             fixed=self.normalise == "both" or self.neighbours != "zero-out",
         )
 
@@ -377,12 +383,6 @@ class PrivateRecommender(SimulatedParties, RecommenderParams, BaseEstimator):
                 self.unit == "user", "{normalise=both} is for {unit=user}: the effect of one item is not bounded"
             )
 
-    def _budget(self, users: int | None, dim: int) -> Budget | None:
-        if self.epsilon is not None and self.delta is None and users is not None:
-            # By the number of secrets: one for each user, or one for each pair of a user and an item.
-            return budget_of(self.epsilon, default_delta(users * (dim if self.unit == "item" else 1)))
-        return budget_of(self.epsilon, self.delta)
-
     def _require_use(self, plan: ItemPlan) -> tuple[ParameterWarning, ...]:
         """Refuse a fit that would find only noise, and warn of a poor one, before anything is spent. Returns the warning."""
         expected = plan.expected
@@ -390,40 +390,30 @@ class PrivateRecommender(SimulatedParties, RecommenderParams, BaseEstimator):
             return ()
         instead = "; or ".join(change.message for change in plan.advice) or "far more users"
         values = {name: value for change in plan.advice for name, value in change.change.items()}
+        if self.history is None:
+            # What the planner assumed and the caller may know better.
+            assumed = max(ASSUMED_HISTORY, self.min_degree)
+            instead += (
+                f". This assumes about {assumed} items per user. If you know better without looking, set {{history}}"
+            )
         if plan.hopeless:
             beyond = f", and {expected.beyond:.0%} of what lies beyond popularity" if self.n_components != 1 else ""
             why = (
-                f"the noise at this budget would drown what histories of this many users and items usually contain: "
-                f"about {expected.share:.0%} of the filter would be found{beyond}. By the same estimate, this would "
-                f"work: {instead}{self._assumed()}"
+                f"the noise at this budget would drown what histories of this many users and items usually contain: about "
+                f"{expected.share:.0%} of the filter would be found{beyond}. By the same estimate, this would work: {instead}"
             )
             if self.on_noise == "raise":
                 raise ParameterError(f"{why}. Nothing was spent. To fit anyway, set {{on_noise=warn}}", **values)
-            hopeless = HopelessBudget(why, **values)
-            warnings.warn(hopeless, stacklevel=4)
-            return (hopeless,)
-        why = (
-            f"by estimate, {expected.above} of {self.n_components} directions will be above the noise. The fit will "
-            f"find about {expected.share:.0%} of the filter, and {expected.beyond:.0%} of what lies beyond popularity. To find "
-            f"more, use: {instead}{self._assumed()}"
-        )
-        poor = ParameterWarning(why, **values)
-        warnings.warn(poor, stacklevel=4)
-        return (poor,)
-
-    def _assumed(self) -> str:
-        """What the planner assumed and the caller may know better, as part of a template."""
-        if self.history is not None:
-            return ""
-        taken = max(ASSUMED_HISTORY, self.min_degree)
-        return f". This assumes about {taken} items per user. If you know better without looking, set {{history}}"
-
-    def _louder(self, count: int, masks: tuple[int, int] | None) -> float:
-        """The noise on a sum over a curator's, if all sites are in it."""
-        if self.trust == "site":
-            return math.sqrt(count)
-        # The noise counts on the survivors that do not collude. If all sites are in the sum, it has more.
-        return 1.0 if masks is None else math.sqrt(count / (masks[0] - masks[1]))
+            warning: ParameterWarning = HopelessBudget(why, **values)
+        else:
+            warning = ParameterWarning(
+                f"by estimate, {expected.above} of {self.n_components} directions will be above the noise. The fit will find "
+                f"about {expected.share:.0%} of the filter, and {expected.beyond:.0%} of what lies beyond popularity. To find "
+                f"more, use: {instead}",
+                **values,
+            )
+        warnings.warn(warning, stacklevel=4)
+        return (warning,)
 
     def _set_fitted_attributes(self, fit: "_Prepared", result: FoundItems) -> "PrivateRecommender":
         federation, study = fit.federation, fit.federation.study
@@ -432,6 +422,9 @@ class PrivateRecommender(SimulatedParties, RecommenderParams, BaseEstimator):
         degrees = None if fit.degrees is None else fit.degrees[columns]
         if isinstance(self.item_degrees, str):
             degrees = result.degrees
+        words = "none" if self.item_degrees is None else "given as public"
+        if isinstance(self.item_degrees, str):
+            words = "released"
         floor, warned = study.noise_floor(), list(fit.before)
         if floor > 0 and not (np.square(result.subspace.values) > floor).any():
             warned.append(ParameterWarning(_NOTHING))
@@ -451,7 +444,7 @@ class PrivateRecommender(SimulatedParties, RecommenderParams, BaseEstimator):
                 method=fit.plan.method,
                 why=fit.plan.reason,
                 neighbours=federation.request.fit.neighbours if federation.request.private else None,
-                item_degrees=self._degrees_in_words(),
+                item_degrees=words,
                 trust=place_of_noise(federation.request),
                 survivors=None if federation.request.masks is None else federation.request.masks[0],
                 width=fit.plan.width,
@@ -471,11 +464,6 @@ class PrivateRecommender(SimulatedParties, RecommenderParams, BaseEstimator):
         for warning in warned[len(fit.before) :]:
             warnings.warn(warning, stacklevel=4)
         return self
-
-    def _degrees_in_words(self) -> str:
-        if self.item_degrees is None:
-            return "none"
-        return "released" if isinstance(self.item_degrees, str) else "given as public"
 
 
 @final

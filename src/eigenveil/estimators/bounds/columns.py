@@ -40,12 +40,10 @@ _MOST_COLUMNS: Final = 20_000
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ColumnBoundsResult(Text):
-    """What `find_column_bounds` found: `low` and `high`, (d,), in the units of the columns, None where noise hides
-    them.
+    """What `find_column_bounds` found: `low` and `high`, (d,), in the units of the columns, None where noise hides them.
 
-    In each column and on each side, about `clipped` of people have a clipped entry, give or take `error`. In the
-    `flat` columns, (d,), nearly all entries are at the origin. `note` says why nothing was found, or has remarks on
-    the answer.
+    In each column and on each side, about `clipped` of people have a clipped entry, give or take `error`. In the `flat`
+    columns, (d,), nearly all entries are at the origin. `note` says why nothing was found, or has remarks on the answer.
     """
 
     low: Array | None
@@ -76,8 +74,7 @@ class ColumnBoundsResult(Text):
 
     @property
     def scale(self) -> Array:
-        """Half of each column's range, (d,). With these units as `scale`, columns of every kind weigh the same in a
-        fit.
+        """Half of each column's range, (d,). With these units as `scale`, columns of every kind weigh the same in a fit.
 
         A flat column has no range of its own. It gets the largest unit of the others, so that a rare entry does not
         outweigh them.
@@ -226,8 +223,7 @@ def find_column_bounds(
         f"{{epsilon}} is too small for {people or 0:.0f} people: ranges for {dim} columns need about {4 * min_clipped:.0f}. "
         "Raise {epsilon}, or use a bound on rows. Nothing was released",
     )
-    # Nothing is clipped: wherever an entry lies, it is in one cell of its column, and that bounds what a person can
-    # change.
+    # Nothing is clipped: wherever an entry lies, it is in one cell of its column, and that bounds what a person can change.
     domain = Domain(dim=dim, radius=math.inf, center=public.origin, scale=public.scale, gaps=release.gaps)
     with release.reserved("these bounds") as paid:
         private = bounded_column_tails(release.rows, domain=domain, cells=cells, neighbours=near)

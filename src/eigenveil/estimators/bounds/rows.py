@@ -133,29 +133,21 @@ def norms_of(candidates: Sequence[Candidate], outliers: Outliers | None) -> Norm
 
 # The range of norms to search.
 _WITHIN: Final = (1e-9, 1e12)
-
 # A norm is known to within 4.4%, rounded up. Finer cells would cost more noise than they are worth.
 PER_DOUBLING: Final = 16
-
 # Counts below this many standard deviations may be noise alone. If nobody is there, one release in 100 exceeds it.
 SURE: Final = 2.5
-
 # Shares of the budget: norms around the origin, the mean, norms around the mean. The rest pays for a second pass if
 # the first mean was poor compared with the spread of the rows; otherwise it makes the last norms more precise.
 _FIRST: Final = (0.3, 0.12, 0.25)
-
 _AGAIN: Final = 0.12
-
 # Of the share of the first mean: what the counts of entries get, where some may be missing. It is 4% of the budget, as in a fit.
 _SEEN: Final = 1 / 3
-
 # The error of the mean, as a share of the bound around it, beyond which a second pass is worth its price. A third
 # makes a bound 5% too large, which is one step.
 _DOUBT: Final = 1 / 3
-
 # No second pass if the noise on its norms would hide a larger share of people than this.
 _HIDDEN: Final = 0.2
-
 _DOUBTFUL: Final = (
     "much of this bound is uncertainty about the mean: an origin nearer to it, or a larger epsilon, gives a "
     "smaller bound"
@@ -163,7 +155,6 @@ _DOUBTFUL: Final = (
 
 # Without heavy tails, the 0.95 quantile of row norms is at most a few times their median.
 _HEAVY: Final = 10.0
-
 _HEAVIER: Final = (
     "it is {:.0f} times the median norm, and the noise of a fit is as large as if all rows had this norm. Rows "
     "have heavy tails, or noise has misled this search. A lower quantile costs far less"
@@ -406,8 +397,7 @@ class _Search:
             last = self.norms(center, share=left, label="norms around the mean, once more")
             released, share = last, left
         else:
-            # Two releases of the same counts, averaged with their shares as weights, are as precise as one for both
-            # shares.
+            # Two releases of the same counts, averaged with their shares as weights, are as precise as one for both shares.
             last = self.norms(center, share=left, label="norms around the mean, once more")
             released, share = (third * released + left * last) / (third + left), third + left
         tails = self.read(released, share=share)
@@ -417,8 +407,7 @@ class _Search:
         )
 
     def _too_far(self, center: Array | None, reach: float) -> bool:
-        """Whether a fit would refuse to search for the mean within `reach` of `center`. This depends on releases
-        alone."""
+        """Whether a fit would refuse to search for the mean within `reach` of `center`. This depends on releases alone."""
         if center is None or not self.release.rows.sparse:
             return False
         moved = center if self.scale is None else center / self.scale

@@ -36,8 +36,7 @@ from eigenveil.tasks.totals import Totals
 
 __all__ = ["ReleaseSpectrum", "ReleasedSpectrum", "bounded_spectrum", "denoised", "released_spectrum"]
 
-# An error e of the mean adds e^2 to one eigenvalue, which soon exceeds their noise. So the mean gets more than in a
-# fit.
+# An error e of the mean adds e^2 to one eigenvalue, which soon exceeds their noise. So the mean gets more than in a fit.
 _MEAN_SHARES: Final = (0.25, 0.2, 0.2)
 _MEAN_SHARE: Final = 0.5
 # Shares of what the mean leaves: for the total sum of squares, and for the number of people.
@@ -230,8 +229,7 @@ def released_spectrum(
 def bounded_spectrum(
     rows: Rows, *, domain: Domain, neighbours: Neighbours, counted: bool, factors: Array | None = None
 ) -> Bounded:
-    """Eigenvalues, largest first, the trace, and if `counted` the number of people, scaled to a joint sensitivity of
-    one.
+    """Eigenvalues, largest first, the trace, and if `counted` the number of people, scaled to a joint sensitivity of one.
 
     Proof. Sorted eigenvalues of symmetric matrices move by no more than the matrices: sum_i (v_i(A) - v_i(B))^2 <=
     ||A - B||_F^2 (Hoffman and Wielandt 1953). One person moves the Gram matrix by at most its sensitivity, the trace

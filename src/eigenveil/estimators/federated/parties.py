@@ -54,7 +54,6 @@ __all__ = [
 ]
 
 NOTHING_ASKED: Final = NO_PRIVACY["fit"]
-
 # Spending stays this far below the budget, relatively. Otherwise rounding in the ledger could refuse the last release.
 _MARGIN: Final = 1e-10
 
@@ -551,8 +550,7 @@ class FederatedSimulation:
         self._seen_charges: dict[str, int] = {}
         self._runtime: LocalStar | None = None
         self._missing: tuple[str, ...] = ()
-        # Maximum and root of squares of the weights of parts. All sites at weight one, until a round draws some of
-        # them.
+        # Maximum and root of squares of the weights of parts. All sites at weight one, until a round draws some of them.
         self._weights = (1.0, math.sqrt(len(self._names)))
         self._anew = False
         # What was said before anything was spent.

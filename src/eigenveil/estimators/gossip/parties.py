@@ -439,8 +439,7 @@ class GossipSimulation:
 
     def _note(self, peer: Peer, round_: PeerRound) -> None:
         """Record a round, as the first peer that finished it saw it."""
-        # Before the early return: rounds of a peer that is not shown were charged too, and are not new when it takes
-        # over.
+        # Before the early return: rounds of a peer that is not shown were charged too, and are not new when it takes over.
         spent = self.ledgers[peer.name].charges if peer.name in self.ledgers else ()
         charges = spent[self._seen_charges.get(peer.name, 0) :]
         self._seen_charges[peer.name] = len(spent)

@@ -146,10 +146,8 @@ class ReadyScores:
 
 # Warn if the answers of peers are further apart than this sine.
 _APART: Final = 0.01
-
 # A published fit whose largest variance is below this share of what it was scaled for has found noise.
 _FAR_BELOW: Final = 0.1
-
 _KEPT: Final = (
     " What was released before still contains their rows: the mean, earlier components of 'segments', and the number of people "
     "that variances are divided by, if it is protected."

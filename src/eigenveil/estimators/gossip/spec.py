@@ -111,10 +111,8 @@ NoiseKind = Literal["none", "independent", "pairwise", "published"]
 
 # For peers that continue from different sums, and so cannot agree on when to stop.
 _FIXED_ROUNDS: Final = 30
-
 # After these rounds D-DP-PM's Figure 3 is flat on most data.
 _PUBLISHED_ROUNDS: Final = 5
-
 # A guess at the people of one peer if nobody says. Only hidden starts use it, and little depends on it.
 _PEOPLE_OF_A_PEER: Final = 1000
 

@@ -27,9 +27,7 @@ __all__ = ["OpenBlock", "PeopleSeen", "as_kind", "checked_batch", "in_units", "p
 
 # Rows of a sparse piece, and numbers of a dense one, which are 8 MiB as float64.
 _PIECE: Final = 1 << 14
-
 _PIECE_NUMBERS: Final = 1 << 20
-
 # Sums of products of larger numbers could overflow. A private stream clips rows long before that.
 _SQUARABLE: Final = 1e140
 
@@ -103,8 +101,7 @@ def _is_plain(estimator: Any, X: Any, min_n: int, *, nameless: bool) -> bool:
     # Rows without names must go through the checks, which warn about it.
     if not nameless and "feature_names_in_" in vars(estimator):
         return False
-    # One pass for all checks. NaN and infinity in any entry make the sum NaN or infinite, and neither is below the
-    # limit.
+    # One pass for all checks. NaN and infinity in any entry make the sum NaN or infinite, and neither is below the limit.
     return sum_of_squares(X) < _SQUARABLE**2
 
 

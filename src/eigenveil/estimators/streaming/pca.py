@@ -482,8 +482,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
             vars(pca)["n_features_in_"] = dim
             if facts["columns"] is not None:
                 vars(pca)["feature_names_in_"] = np.asarray(facts["columns"], dtype=object)
-            # The old plan, even if this version would make another: blocks are public slots, and their ends must not
-            # move.
+            # The old plan, even if this version would make another: blocks are public slots, and their ends must not move.
             terms = terms_of(pca, dim, sparse=pca._sparse, plan=StreamPlan(**facts["plan"]), names=pca._names())
             pca._stream = resumed(terms, arrays, header, ledger)
             vars(pca)["_resumed"] = True
@@ -737,8 +736,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
                         # Rows that a person has too many of are left out later, so the number is not known yet.
                         self._begin(rows, self._names() or names, people=count if whole and marks is None else None)
                 stream = self._current
-                # All rows that are left of the batch, not this piece alone: none is taken if the batch exceeds the
-                # horizon.
+                # All rows that are left of the batch, not this piece alone: none is taken if the batch exceeds the horizon.
                 stream.require_room(count)
                 count -= rows.shape[0]
                 own, marks = (None, None) if marks is None else marks.parted(rows.shape[0])
@@ -747,8 +745,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
             stream_now: Stream | None = getattr(self, "_stream", None)
             if snapshot is not None and stream_now is not None:
                 stream_now.put_back(snapshot)
-            # These rows began the stream, so it goes with them, unless somebody was charged. That must not be
-            # forgotten.
+            # These rows began the stream, so it goes with them, unless somebody was charged. That must not be forgotten.
             elif stream_now is None or not stream_now.private or (stream_now.rows == 0 and not stream_now.charges):
                 self._forget_stream()
             raise

@@ -324,7 +324,6 @@ def stream_guarantee(
 
 # A bound is chosen for a stream of so many first blocks, if nobody says how long it will be.
 _BLOCKS_TO_COME: Final = 10.0
-
 # After so many steps in the first block, a search that has not reached the mean waits for more rows. The steps that are left are
 # then as much finer as there are more rows.
 _PAUSE: Final = 6

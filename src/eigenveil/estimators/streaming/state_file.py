@@ -269,8 +269,7 @@ def resumed(terms: StreamSpec, arrays: Mapping[str, Any], header: Mapping[str, A
     require(all(count >= 0 for count in counts.values()), "its counts are negative")
     for name, count in counts.items():
         setattr(stream, name, count)
-    # Before `begin`, because the tracker charges its slots under this name. A new name would charge old slots as new
-    # ones.
+    # Before `begin`, because the tracker charges its slots under this name. A new name would charge old slots as new ones.
     stream.series = str(header["series"])
     stream.charges = _charges(header["charges"])
     stream.reserve_name = header.get("reserve")

@@ -203,8 +203,7 @@ class Stream:
                 return
             piece = rows[start : start + want]
             count = piece.shape[0]
-            # A whole block goes straight to the tracker, without a copy. Its rows count only once the tracker has taken
-            # them.
+            # A whole block goes straight to the tracker, without a copy. Its rows count only once the tracker has taken them.
             if self.held == 0 and count == want and self._placed(piece):
                 self._take(piece)
                 self.rows += count
@@ -261,8 +260,7 @@ class Stream:
         if whole:
             return self._view(whole=True)
         others = () if self.merged is None else self.merged.streams
-        # Each attribute of the estimator asks for a view, and a view may decompose d x d sums. This is all that it
-        # depends on.
+        # Each attribute of the estimator asks for a view, and a view may decompose d x d sums. This is all that it depends on.
         key = (self.covered if self.private else self.rows, self.releases, others)
         if self._seen is None or self._seen[0] != key:
             self._seen = (key, self._view())
@@ -424,9 +422,8 @@ class Stream:
         """The whole budget less earlier charges, reserved for this stream alone."""
         if self._reserve is None:
             assert self.ledger is not None
-            # Reserved, because other fits may spend from the same ledger while the stream goes on.
-            # What this stream has paid counts towards its budget, so a resumed one reserves the rest and not the whole
-            # again.
+            # Reserved, because other fits may spend from the same ledger while the stream goes on. What this stream has paid
+            # counts towards its budget, so a resumed one reserves the rest and not the whole again.
             self._reserve = self.ledger.reserve(
                 self._mu,
                 label="this stream",
@@ -512,9 +509,8 @@ class Stream:
             )
         if self.merged is not None:
             others = self.merged
-            # Weights fade with every block, and blocks that are not released must not show. So a private stream shows
-            # the weight of its last release. Without privacy the open block is in the view, and it fades the others
-            # once.
+            # Weights fade with every block, and blocks that are not released must not show. So a private stream shows the
+            # weight of its last release. Without privacy the open block is in the view, and it fades the others once.
             fade = others.shown if self.private else others.fade * (terms.forget**2 if self.held else 1.0)
             width = self._width(sketch, others.sketch)
             sketch = merge_sketches(sketch, others.seen(fade), rank=width, center=terms.center)
