@@ -65,7 +65,7 @@ def fits(method: Any, kind: str, count: int, dim: int, runs: range) -> Iterator[
     rows = [np.zeros((10, dim))] * 2
     asked = FederatedPCA(min(3, dim), trust="hub", method=method, **BOUNDED)
     parties, one = asked.prepare(rows).parties, DenseRows(row_of(kind, dim))
-    plan, study = parties.request.plan, parties.study
+    plan, study = parties.request.fit.plan, parties.study
     assert isinstance(study, Fit)
     for run in runs:
         mechanism = Gaussian(

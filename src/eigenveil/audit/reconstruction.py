@@ -154,7 +154,7 @@ def listened(pca: FederatedPCA, sites: Mapping[str, Array], *, site: str) -> Hea
     # One total for each round. FedPower's totals pass no mechanism where no noise is added to them.
     totals = zip(questions.values(), round_totals, strict=True) if len(round_totals) == len(questions) else ()
     components = tuple((question, total) for question, total in totals if question.stage == "components")
-    shares = federation.request.plan.shares if federation.request.private else ()
+    shares = federation.request.fit.plan.shares if federation.request.fit.private else ()
     return Heard(study=parties.study, parts=tuple(parts), totals=components, shares=shares)
 
 

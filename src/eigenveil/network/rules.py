@@ -305,7 +305,7 @@ def method_of(study: "StudyFile") -> str:
         return next(
             leaf.name for leaf in METHODS.values() if (leaf.releases_gram if study.private else leaf.averages_subspaces)
         )
-    return request_of(study).plan.method
+    return request_of(study).fit.plan.method
 
 
 def request_of(study: "StudyFile") -> "FederatedSpec | GossipSpec":
@@ -429,7 +429,7 @@ def size_of(
     from eigenveil.tasks.fit.task import counted_at_once
     from eigenveil.tasks.levels import BEYOND
 
-    plan, leaf = spec.plan, method_of(spec.plan.method)
+    plan, leaf = spec.fit.plan, method_of(spec.fit.plan.method)
     # A question has the center, the number of steps it took, and a bound or units that were found. A part has counts of norms
     # or entries, the sums for the mean, or a basis and its values.
     scale = dim if units else 0
@@ -447,10 +447,10 @@ def memory_of(size: FitSize, spec: "FederatedSpec | GossipSpec", *, parts: int) 
     """About how many bytes a party needs that has `parts` parts of others in memory at once."""
     from eigenveil.methods import method_of
 
-    plan, numbers = spec.plan, max(size.question, size.part, size.answer)
+    plan, numbers = spec.fit.plan, max(size.question, size.part, size.answer)
     n_kept = 0
     if method_of(plan.method).keeps_products:
-        n_kept = (_KEPT_NOISY if spec.private else _KEPT) * plan.rounds
+        n_kept = (_KEPT_NOISY if spec.fit.private else _KEPT) * plan.rounds
     return 8 * numbers * (_WORKING + n_kept + parts)
 
 

@@ -334,10 +334,6 @@ class PrivateRecommender(SimulatedParties, RecommenderParams, BaseEstimator):
         # refusal. All of them depend on the claim instead, which is public and is not compared with the number.
         count = sum(rows.shape[0] for rows in sites.values()) if near.count_is_public else None
         require(self.epsilon is None or count != 0, "there are no users to learn from")
-        delta = self.delta
-        if self.epsilon is not None and delta is None and count is not None:
-            # By the number of secrets: one for each user, or one for each pair of a user and an item.
-            delta = default_delta(count * (dim if self.unit == "item" else 1))
         noise_inflation = math.sqrt(len(sites)) if self.trust == "site" else 1.0
         if masks is not None:
             # The noise counts on the survivors that do not collude. If all sites are in the sum, it has more.
@@ -347,7 +343,7 @@ class PrivateRecommender(SimulatedParties, RecommenderParams, BaseEstimator):
             n_kept=n_kept,
             rank=rank_of(self.n_components, n_kept),
             users=count if near.count_is_public else self.users_at_least,
-            budget=budget_of(self.epsilon, delta),
+            budget=self._budget(count, dim),
             neighbours=near,
             min_degree=self.min_degree,
             method=self.method,
@@ -382,6 +378,13 @@ class PrivateRecommender(SimulatedParties, RecommenderParams, BaseEstimator):
             require_param(
                 self.unit == "user", "{normalise=both} is for {unit=user}: the effect of one item is not bounded"
             )
+
+    def _budget(self, users: int | None, dim: int) -> Budget | None:
+        delta = self.delta
+        if self.epsilon is not None and delta is None and users is not None:
+            # By the number of secrets: one for each user, or one for each pair of a user and an item.
+            delta = default_delta(users * (dim if self.unit == "item" else 1))
+        return budget_of(self.epsilon, delta)
 
     def _require_use(self, plan: ItemPlan) -> tuple[ParameterWarning, ...]:
         """Refuse a fit that would find only noise, and warn of a poor one, before anything is spent. Returns the warning."""
@@ -443,7 +446,7 @@ class PrivateRecommender(SimulatedParties, RecommenderParams, BaseEstimator):
                 federation.request.fit.settings,
                 method=fit.plan.method,
                 why=fit.plan.reason,
-                neighbours=federation.request.fit.neighbours if federation.request.private else None,
+                neighbours=federation.request.fit.neighbours if federation.request.fit.private else None,
                 item_degrees=words,
                 trust=place_of_noise(federation.request),
                 survivors=None if federation.request.masks is None else federation.request.masks[0],

@@ -179,7 +179,7 @@ def site_disclosures(study: "StudyFile", parties: "Parties", *, above: "Place", 
     """What leaves a site, in how many rounds and to whom, from the terms that the site itself has worked out."""
     from eigenveil.tasks.fit.task import Fit
 
-    plan, task = parties.request.plan, parties.study
+    plan, task = parties.request.fit.plan, parties.study
     assert isinstance(task, Fit)
     numbers = task.extent().entries
     # The site's own count, which it enforces: it answers no more different questions than this.

@@ -32,7 +32,7 @@ def leaving(study: StudyFile) -> dict[str, str]:
 
 def test_the_methods_say_what_they_sum(tmp_path: Path) -> None:
     study = Folders(tmp_path, task={"method": "krylov", "rounds": 3, "center": "none"}, privacy={"trust": "site"}).study
-    what, width = leaving(study)["What leaves"], parties_of(study).request.plan.width
+    what, width = leaving(study)["What leaves"], parties_of(study).request.fit.plan.width
     assert f"products of the rows with {width} directions and the sum of squares of all entries." in what
     assert "mean" not in what
 

@@ -152,9 +152,9 @@ class EvilHub:
         """
         if product is None:
             return self.parties.study.ask(self.parties.study.start())
-        if product == self.parties.request.plan.rounds:
+        if product == self.parties.request.fit.plan.rounds:
             return Question(0, (np.full(len(self.study.columns), float(seed)), np.ones(1)), "totals")
-        dim, width = len(self.study.columns), self.parties.request.plan.width
+        dim, width = len(self.study.columns), self.parties.request.fit.plan.width
         basis = orthonormal(np.random.default_rng(seed).standard_normal((dim, width)))
         return Question(product, (np.zeros(dim), np.ones(1), basis), "components")
 

@@ -371,16 +371,6 @@ class FederatedSpec:
     person_sites: int = 1
     declared: DeclaredBounds | None = None
 
-    @property
-    def plan(self) -> MethodPlan:
-        """As of peers, for whoever asks of either."""
-        return self.fit.plan
-
-    @property
-    def private(self) -> bool:
-        """The same."""
-        return self.fit.private
-
 
 def budgets_of(params: FederatedParams) -> tuple[Budget | None, Budget | None]:
     """The budgets at the sites and at the hub, None if no noise is added there."""

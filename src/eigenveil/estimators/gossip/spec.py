@@ -68,16 +68,6 @@ class GossipSpec:
     restarts: int
     seed: int | None
 
-    @property
-    def plan(self) -> MethodPlan:
-        """As of sites, for whoever asks of either."""
-        return self.fit.plan
-
-    @property
-    def private(self) -> bool:
-        """The same."""
-        return self.fit.private
-
 
 def directions_of(spec: GossipSpec, begin: Array | None, hidden: Noise) -> Components:
     """Makes one peer's task for the directions, from a domain. `hidden` is the source of what the peer keeps to itself."""

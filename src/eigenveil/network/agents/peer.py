@@ -81,7 +81,7 @@ class PeerAgent(Holder):
         super().__init__(study, role="peer", **options)
         self.parties, self._holding = peer_parties_of(study, memory=memory), holding
         spec, me = self.parties.request, self.place.name
-        self.require_allowed(holding, method=spec.plan.method)
+        self.require_allowed(holding, method=spec.fit.plan.method)
         mu = 0.0 if spec.budget is None else spec.budget.mu
         self.account = account_of(study, dataset, party=me, budget=spec.budget, mu=mu)
         # Only neighbours on the graph may connect. The others are strangers here, though they are in the study.

@@ -332,7 +332,7 @@ class SiteAgent(Holder):
         self.calls = (self.above,)
         self.limits = limits_of(study, spec, "site", masked)
         # Before any connection and any charge: a study that is refused learns nothing.
-        self.require_allowed(holding, method=spec.plan.method)
+        self.require_allowed(holding, method=spec.fit.plan.method)
         # With trust "both" the site is charged for its own noise: that budget holds against the hub, which sees most.
         budget = spec.at_sites if spec.at_sites is not None else spec.at_hub
         gaussian = None if masked is None else masked.lattice.gaussian
