@@ -134,8 +134,7 @@ def checked_array(estimator: Any, X: Any, *, reset: bool, gaps: bool = False, **
     from sklearn.utils.validation import validate_data
 
     require(
-        not isinstance(X, np.ma.MaskedArray),
-        "X is a masked array, whose hidden entries would be used. Fill them first",
+        not isinstance(X, np.ma.MaskedArray), "X is a masked array, whose hidden entries would be used. Fill them first"
     )
     if gaps:
         checks["ensure_all_finite"] = "allow-nan"

@@ -46,16 +46,7 @@ from eigenveil.methods import METHODS
 from eigenveil.privacy.sums import bounded_count
 from eigenveil.tasks.fit.gaps import rule_of
 
-__all__ = [
-    "Columns",
-    "SiteInfo",
-    "column_names",
-    "people_at",
-    "read_rows",
-    "read_site",
-    "read_sites",
-    "select_columns",
-]
+__all__ = ["Columns", "SiteInfo", "column_names", "people_at", "read_rows", "read_site", "read_sites", "select_columns"]
 
 
 def read_rows(estimator: Any, X: Any, *, reset: bool, **checks: int) -> Rows:

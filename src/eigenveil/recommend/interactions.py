@@ -241,8 +241,7 @@ def _from_pandas(frame: Any, name: str) -> Any:
     """A pandas frame as an array, or as a sparse matrix if every column is sparse. Missing values become NaN."""
     bad = [f"{column} ({kind})" for column, kind in frame.dtypes.items() if kind.kind not in "biuf"]
     require(
-        not bad,
-        f"{name}: these columns are not numbers: {join_names(bad)}. Leave them out or code them as numbers",
+        not bad, f"{name}: these columns are not numbers: {join_names(bad)}. Leave them out or code them as numbers"
     )
     if frame.shape[1] and all(getattr(kind, "fill_value", None) == 0 for kind in frame.dtypes):
         return frame.sparse.to_coo()

@@ -349,9 +349,7 @@ def recommender_guarantee(parties: Parties, result: FoundItems, *, given_degrees
         ),
         seen_by=OneHolder("a fit in rounds") if alone else seen_by_hub(parties),
         released=items_released(
-            degrees=result.degrees is not None,
-            n_kept=study.keep,
-            parts=alone and spec.at_sites is not None,
+            degrees=result.degrees is not None, n_kept=study.keep, parts=alone and spec.at_sites is not None
         ),
         charges=charged(parties),
         reproducible=spec.seed is not None,

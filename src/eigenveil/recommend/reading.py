@@ -123,10 +123,7 @@ def interactions_in(source: Any, params: InteractionsParams, how: FileParams) ->
     join_names = None if params.items is None else _listed(params.items, item)
     if not format_.has_names:
         named = (user, item, value) != ("user", "item", None)
-        require(
-            not named,
-            f"{format_.word} files have no named columns: leave these options out, or use {_NAMED}",
-        )
+        require(not named, f"{format_.word} files have no named columns: leave these options out, or use {_NAMED}")
         return _read_matrix(path, format_, how, min_rating, join_names)
     opened = open_named(source, how)
     names = opened.names
@@ -390,9 +387,7 @@ def items_of(items: Any, dim: int, names: Names) -> tuple[Items | None, int | No
         return None, None
     if is_real(items) and isinstance(items, numbers.Integral):
         require_param(
-            2 <= int(items) <= dim,
-            f"{{items}} must lie in 2..{dim}, the number of items, got {{@given}}",
-            given=items,
+            2 <= int(items) <= dim, f"{{items}} must lie in 2..{dim}, the number of items, got {{@given}}", given=items
         )
         return None, int(items)
     join_names = isinstance(items, Sequence | np.ndarray) and not isinstance(items, str | bytes)

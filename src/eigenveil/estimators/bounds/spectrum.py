@@ -448,10 +448,7 @@ def _read(
         people_error=off,
         why=why,
         guarantee=release.guarantee(
-            (*EIGENVALUES, *counted, *release.counted_entries),
-            rows,
-            people=number,
-            assumes=(ON_LAPACK,),
+            (*EIGENVALUES, *counted, *release.counted_entries), rows, people=number, assumes=(ON_LAPACK,)
         ),
         ledger=release.ledger,
     )

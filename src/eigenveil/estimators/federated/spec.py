@@ -224,8 +224,7 @@ def masks_of(
         return None
     require_param(sites >= 2, f"{{trust=masked}} needs at least 2 sites: {verbatim(few)}")
     require_param(
-        params.quorum is None,
-        "{quorum} is not for {trust=masked}. Use {survivors}, how many sites must be in each sum",
+        params.quorum is None, "{quorum} is not for {trust=masked}. Use {survivors}, how many sites must be in each sum"
     )
     max_colluders = max(1, sites - 1)
     require_param(

@@ -121,13 +121,7 @@ class SlotParties:
         )
 
     def masked_member(
-        self,
-        name: str,
-        *,
-        identity: Identity,
-        secret: bytes | None = None,
-        ledger: Ledger | None = None,
-        **more: Any,
+        self, name: str, *, identity: Identity, secret: bytes | None = None, ledger: Ledger | None = None, **more: Any
     ) -> MaskedSlotMember:
         """The site of this name under masks. After a restart, `ledger` is what it had spent before."""
         masked, task, hub = self.masked, self.task, self.above[name]

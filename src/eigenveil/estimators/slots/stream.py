@@ -308,8 +308,7 @@ class FederatedStream(SimulatedParties, ColumnsParams, SlotStreamParams, FittedP
             columns=None if columns.shown is None else list(columns.shown),
         )
         require_param(
-            budget is not None or params.row_bound is None,
-            "{row_bound} is for a private stream. Leave it out",
+            budget is not None or params.row_bound is None, "{row_bound} is for a private stream. Leave it out"
         )
         self._simulation: SlotSimulation = SlotSimulation(spec, faults=params.faults, ledger=params.ledger)
         self._columns = columns

@@ -47,7 +47,7 @@ from eigenveil.params.declarations.groups import HERE, ColumnsParams
 from eigenveil.params.declarations.streaming import StreamingParams
 from eigenveil.params.declare import param, parameters, validate_params
 from eigenveil.params.values import Numbers, instance_of
-from eigenveil.plan.streams import StreamPlan, stream_split
+from eigenveil.plan.streams import StreamPlan
 from eigenveil.privacy.guarantee import Guarantee
 from eigenveil.tasks.fit.gaps import observed_noise
 from eigenveil.trackers.sums import filled, has_gaps
@@ -657,16 +657,22 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         stream = self._current
         released, terms = None, stream.terms
         if view.floor > 0:
+            place, bounds, split = stream.place, terms.bounds, terms.split
             steps = sum(charge.label.startswith(("mean", "norms")) for charge in stream.charges)
-            split = stream_split(center=terms.center, bound=terms.bounds.finds_bound)
-            released = replace(view, unclear=self._unclear()).released(
-                radius=terms.bounds.row_bound if stream.place.bound is None else stream.place.bound,
-                at_edge=at_edge(terms.bounds, view.center, steps=steps, max_steps=len(split.mean)),
-                flat=flat_columns(terms.bounds, stream.place.scale),
-                clipped=stream.place.clipped,
-                norms=stream.place.norms,
-                outliers=stream.place.outliers,
-                scaled=scaled_by(terms.bounds),
+            unclear: tuple[int, ...] = ()
+            if bounds.gaps is not None and terms.budget is not None and place.rates is not None:
+                noise = observed_noise(bounds.gaps, multiplier=1 / terms.budget.mu, share=split.for_observed)
+                # The search may have waited for more rows, which makes the counts clearer than this.
+                people = min(terms.plan.first_block, stream.rows)
+                unclear = unclear_columns(bounds.gaps, place.rates.columns, noise=noise, people=people)
+            released = replace(view, unclear=unclear).released(
+                radius=bounds.row_bound if place.bound is None else place.bound,
+                at_edge=at_edge(bounds, view.center, steps=steps, max_steps=len(split.mean)),
+                flat=flat_columns(bounds, place.scale),
+                clipped=place.clipped,
+                norms=place.norms,
+                outliers=place.outliers,
+                scaled=scaled_by(bounds),
             )
         return assess_fit(
             released,
@@ -677,23 +683,6 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
             names=self._names(),
             before=getattr(self, "_before", ()),
         )
-
-    def _unclear(self) -> tuple[int, ...]:
-        """Columns in which the first block showed hardly any entries."""
-        stream, terms = self._current, self._current.terms
-        gaps, rates = terms.bounds.gaps, None if stream.place.rates is None else stream.place.rates.columns
-        if gaps is None or terms.budget is None:
-            return ()
-        split = stream_split(
-            center=terms.center,
-            bound=terms.bounds.finds_bound,
-            units=terms.bounds.finds_scale,
-            observed=gaps.divides,
-            count=gaps.drops,
-        )
-        noise = observed_noise(gaps, multiplier=1 / terms.budget.mu, share=split.for_observed)
-        # The search may have waited for more rows, which makes the counts clearer than this.
-        return unclear_columns(gaps, rates, noise=noise, people=min(terms.plan.first_block, stream.rows))
 
     def _warn(self) -> None:
         """Say what is wrong with what was released."""

@@ -12,7 +12,6 @@ from eigenveil.core.accounting import Budget
 from eigenveil.core.domain import LARGEST, SMALLEST, Domain, MissingPolicy
 from eigenveil.core.ledger import Charge
 from eigenveil.core.mechanism import Mechanism
-from eigenveil.core.rows import Rows
 from eigenveil.core.unit import Neighbours, PrivacyUnit
 from eigenveil.errors import require, require_param
 from eigenveil.estimators.checks import budget_of, seed_of
@@ -25,7 +24,7 @@ from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, GuaranteeFacts, OneD
 from eigenveil.privacy.guarantee import Guarantee
 from eigenveil.protocols.party import run_pooled
 from eigenveil.tasks.fit.bounds import Outliers, RowBounds
-from eigenveil.tasks.fit.gaps import PartialBudget, Rates
+from eigenveil.tasks.fit.gaps import PartialBudget, Rates, Split
 from eigenveil.tasks.fit.search import BoundSearch, Center, CenterSearch, Search
 from eigenveil.tasks.fit.units import ScaleSearch, deviations
 from eigenveil.tasks.levels import Change
@@ -195,6 +194,18 @@ class StreamSpec:
         """What every charge of the stream protects."""
         return self.protects.protected(self.neighbours)
 
+    @property
+    def split(self) -> Split:
+        """How the search in the first block divides its part of the budget."""
+        gaps = self.bounds.gaps
+        return stream_split(
+            center=self.center,
+            bound=self.bounds.finds_bound,
+            units=self.bounds.finds_scale,
+            observed=gaps is not None and gaps.divides,
+            count=gaps is not None and gaps.drops,
+        )
+
 
 def require_sense(params: StreamingParams) -> None:
     """Refuse parameters that contradict each other, whatever the rows."""
@@ -232,11 +243,8 @@ def terms_of(
     The columns may have `names`.
     """
     require_sense(params)
-    rank, budget, neighbours = (
-        params.n_components,
-        budget_of(params.epsilon, params.delta),
-        Neighbours(params.neighbours),
-    )
+    rank, neighbours = params.n_components, Neighbours(params.neighbours)
+    budget = budget_of(params.epsilon, params.delta)
     # Only now, because the first rows say how many columns there are.
     require_param(rank <= dim, f"{{n_components=}} must be at most the number of columns, {dim}", n_components=rank)
     # Ten more directions gave a sine of 0.002 at d = 1000, k = 10 and a spectrum of 1/i (decision 6). A wider sketch
@@ -374,20 +382,19 @@ class Placement:
             ),
             "its units are not those that a search can find",
         )
-        rates = self.rates if gaps is not None and gaps.values is None else None
+        counts = gaps is not None and gaps.values is None
+        rates = self.rates if counts else None
         require(
-            (gaps is None or gaps.values is not None) if rates is None else _possible(rates, gaps),
+            (rates is not None) == counts and (gaps is None or rates is None or _possible(rates, gaps)),
             "its rates of entries are not those that a stream can have found",
         )
         bound = self.bound if bounds.finds_bound else initial.bound
         return replace(self, bound=bound, scale=scale, rates=rates, outliers=Outliers.read(self.outliers))
 
 
-def _possible(rates: Rates, gaps: MissingPolicy | None) -> bool:
-    assert gaps is not None
-    joint = rates.joint is None if gaps.rule == "counts" else rates.joint is not None
+def _possible(rates: Rates, gaps: MissingPolicy) -> bool:
     return (
-        joint
+        (rates.joint is None) == (gaps.rule == "counts")
         and (rates.joint is None or rates.joint.shape == (gaps.groups, gaps.groups))
         and np.array_equal(rates.group, gaps.group)
         and rates.columns.shape == gaps.group.shape
@@ -410,10 +417,7 @@ def search(
         return Center(center=None, people=None, steps=0), None, False
     block = as_block_rows(rows)
     count = float(block.shape[0])
-    waits = begun is None and not last and terms.plan.search_rows > 0
-    split = stream_split(
-        center=terms.center, bound=bounds.finds_bound, units=bounds.finds_scale, observed=divides, count=drops
-    )
+    waits, split = begun is None and not last and terms.plan.search_rows > 0, terms.split
     # The number of rows is public in a stream, so no budget goes to a count, unless incomplete rows are left out.
     people = None if drops else count
     common: dict[str, Any] = {"bounds": bounds, "neighbours": terms.neighbours, "split": split, "people": people}
@@ -438,31 +442,18 @@ def search(
         center = run_pooled(task, block, mechanism(), begun=earlier)
     if waits and center.poor:
         return center, None, True
-    if (divides or drops) and not terms.center:
-        center = _counted(center, block, terms, PartialBudget(mechanism(), split.extra))
-    return center, _rates(center, count, terms, share=split.for_observed), False
-
-
-def _counted(center: Center, block: Rows, terms: StreamSpec, mechanism: Mechanism) -> Center:
-    """What the first block found, with a count of its complete rows, or of the entries that are there."""
-    gaps = terms.bounds.gaps
-    assert gaps is not None
-    name = "count" if gaps.drops else "observed entries"
-    # Counts depend on no ball. One of finite radius claims privacy for them.
-    domain = Domain(dim=terms.bounds.dim, radius=1.0, gaps=gaps)
-    weights = {"count_weight": 1.0} if gaps.drops else {"observed_weight": 1.0}
-    totals = run_pooled(Totals(domain=domain, neighbours=terms.neighbours, name=name, **weights), block, mechanism)
-    return replace(center, people=totals.count or float(block.shape[0]), observed=totals.observed)
-
-
-def _rates(center: Center, count: float, terms: StreamSpec, *, share: float) -> Rates | None:
-    """The rates of entries, from what the first block of `count` rows found; None if nothing is to be divided."""
-    gaps = terms.bounds.gaps
-    if gaps is not None and gaps.drops:
+    if gaps is not None and (divides or drops) and not terms.center:
+        # Complete rows, or the entries that are there. Counts depend on no ball, and one of finite radius claims privacy.
+        domain = Domain(dim=bounds.dim, radius=1.0, gaps=gaps)
+        weights = {"count_weight": 1.0} if drops else {"observed_weight": 1.0}
+        name = "count" if drops else "observed entries"
+        counts = Totals(domain=domain, neighbours=terms.neighbours, name=name, **weights)
+        totals = run_pooled(counts, block, PartialBudget(mechanism(), split.extra))
+        center = replace(center, people=totals.count or count, observed=totals.observed)
+    if gaps is not None and drops:
         assert center.people is not None
-        return Rates.of_complete(gaps, center.people / count)
-    assert terms.budget is not None
-    return replace(center, people=count).rates(terms.bounds, multiplier=1.0 / terms.budget.mu, share=share)
+        return center, Rates.of_complete(gaps, center.people / count), False
+    return center, replace(center, people=count).rates(bounds, multiplier=multiplier, share=split.for_observed), False
 
 
 def _crowd(first: float, terms: StreamSpec) -> float:

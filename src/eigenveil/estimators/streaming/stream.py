@@ -41,14 +41,7 @@ from eigenveil.linalg import Array
 from eigenveil.model import Model, clipping_of
 from eigenveil.privacy.guarantee import Guarantee
 from eigenveil.tasks.fit.search import Center
-from eigenveil.trackers import (
-    NOTHING_ASKED,
-    Sketch,
-    SketchTracker,
-    SumTerms,
-    TrackerTerms,
-    merge_sketches,
-)
+from eigenveil.trackers import NOTHING_ASKED, Sketch, SketchTracker, SumTerms, TrackerTerms, merge_sketches
 from eigenveil.trackers.sums import filled, has_gaps
 
 __all__ = ["Stream", "UnfinishedStream"]
@@ -286,10 +279,7 @@ class Stream:
         if other._shown is None:
             other.require_open()
         mine, theirs = self.terms, other.terms
-        require(
-            self.private == other.private,
-            "a private stream and one without privacy cannot be merged",
-        )
+        require(self.private == other.private, "a private stream and one without privacy cannot be merged")
         require(
             mine.bounds.dim == theirs.bounds.dim,
             f"streams of {mine.bounds.dim} and {theirs.bounds.dim} columns cannot be merged",
