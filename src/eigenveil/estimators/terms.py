@@ -306,27 +306,19 @@ def shares_of(eigenvalues: Array, *, total: float, noise_floor: float) -> Array:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """One round of a fit over sites or peers: who answered, what it sent, how far the answer moved, and what was charged.
-
-    Bytes are those of all links together. Peers have no up or down, so all of theirs are `bytes_up`. The largest sine between
-    the directions before and after is `movement`. FedPower's rho_t, how far the sites were from the broadcast basis, is
-    `residual`. Both are None if there was nothing to measure or it is not public. The `charges` are entries of the hub's ledger
-    or, if sites add the noise, of one site's. A round `restarted` if sites that had been counted were gone: the fit began
-    again without them. The `variances` are those along the estimate after the round, summed over rows: the scree so far. They
-    are empty where a hub has no estimate yet, and between peers.
-    """
+    """One round of a fit over sites or peers."""
 
     number: int
     stage: str
     answered: tuple[str, ...]
     missing: tuple[str, ...]
-    bytes_down: int
-    bytes_up: int
-    movement: float | None
-    residual: float | None
-    charges: tuple[Charge, ...]
-    restarted: bool = False
-    variances: tuple[float, ...] = ()
+    bytes_down: int  # Of all links together.
+    bytes_up: int  # The same. Peers have no up or down, so all of theirs are here.
+    movement: float | None  # Largest sine between the directions before and after. None if not measured or not public.
+    residual: float | None  # FedPower's rho_t, how far the sites were from the broadcast basis. None likewise.
+    charges: tuple[Charge, ...]  # Entries of the hub's ledger or, if sites add the noise, of one site's.
+    restarted: bool = False  # Sites that had been counted were gone, and the fit began again without them.
+    variances: tuple[float, ...] = ()  # Along the estimate so far, summed over rows. Empty where a hub has none yet.
 
 
 Watch = Callable[[Round], None]

@@ -72,51 +72,40 @@ _CHANGES: Final[dict[Change, str]] = {
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class FitVerdict:
-    """What can be said of a fit: its noise floor, in Gram units, its bound usage, and its warnings.
+    """What can be said of a fit."""
 
-    The `bound_usage` is the released mean squared norm of the clipped rows over the squared row bound, None if rows had no
-    bound. About `clipped` of the people have rows beyond it, None if norms were not released; `norms` and `outliers` are as in
-    `Center`. The first `n_before_fit` of the warnings were given before the fit.
-    """
-
-    noise_floor: float = 0.0
-    bound_usage: float | None = None
-    clipped: float | None = None
-    norms: tuple[float, ...] | None = None
-    outliers: Outliers | None = None
+    noise_floor: float = 0.0  # In Gram units.
+    bound_usage: float | None = (
+        None  # Mean squared norm of clipped rows over the squared row bound. None without a bound.
+    )
+    clipped: float | None = None  # About the share of people with rows beyond it. None if norms were not released.
+    norms: tuple[float, ...] | None = None  # As in `Center`.
+    outliers: Outliers | None = None  # The same.
     warned: tuple[ParameterWarning, ...] = ()
-    n_before_fit: int = 0
+    n_before_fit: int = 0  # How many of these were given before the fit.
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Released:
-    """The released numbers of a private fit that a verdict needs, with their standard deviations.
-
-    The total sum of squares is `trace`, and the number of people `people`; both have noise of deviation `trace_noise` and
-    `people_noise`. Rows were clipped to norm `radius`, and these have the sum of squares `energy`: that is the trace, unless
-    variances were made one after the release. The search for the mean ended at its edge if `at_edge`. Noise alone stays below
-    `noise_floor`. The columns at the places `flat` hardly vary, and about `clipped` of the people have rows beyond the bound.
-    Columns were `scaled` by units that were given or found privately, or not at all. The last rows of a stream may show a
-    `change` of its level or of its spread. The counts of entries in the columns at the places `unclear` may be noise alone.
-    """
+    """The released numbers of a private fit that a verdict needs, with their standard deviations."""
 
     space: Subspace
-    trace: float
+    trace: float  # The total sum of squares.
     people: float
-    radius: float
-    trace_noise: float
-    people_noise: float
-    noise_floor: float
-    at_edge: bool
-    energy: float
-    flat: tuple[int, ...] = ()
-    clipped: float | None = None
+    radius: float  # Rows were clipped to this norm.
+    trace_noise: float  # A standard deviation.
+    people_noise: float  # The same.
+    noise_floor: float  # Noise alone stays below this.
+    at_edge: bool  # The search for the mean ended at its edge.
+    energy: float  # The trace of the clipped rows, before variances were made one.
+    flat: tuple[int, ...] = ()  # Columns that hardly vary.
+    clipped: float | None = None  # About the share of people with rows beyond the bound.
     norms: tuple[float, ...] | None = None
     outliers: Outliers | None = None
-    scaled: Literal["given", "private"] | None = None
-    change: Change | None = None
-    unclear: tuple[int, ...] = ()
+    scaled: Literal["given", "private"] | None = None  # Where the units of columns come from.
+    change: Change | None = None  # Of the level or the spread of the last rows of a stream.
+    unclear: tuple[int, ...] = ()  # Columns whose counts of entries may be noise alone.
 
     @property
     def above(self) -> Array:

@@ -63,21 +63,17 @@ class _Reader(BaseEstimator):
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SmallRelease:
-    """Checked `rows`, and the ledger that is charged for releases of them. The ledger changes in place.
-
-    `budget` and `ledger` are None where exact numbers were asked for. Releases are made inside `reserved`, and
-    charged to what it sets aside on the ledger. With `gaps`, entries may be missing.
-    """
+    """Checked `rows`, and the ledger that is charged for releases of them. The ledger changes in place."""
 
     rows: Rows
     columns: tuple[str, ...] | None
     neighbours: Neighbours
     protects: Person
-    budget: Budget | None
+    budget: Budget | None  # This and the ledger are None for exact numbers.
     ledger: Ledger | None
     noise: Noise
-    gaps: MissingPolicy | None = None
-    reserve: Reserve | None = None
+    gaps: MissingPolicy | None = None  # Entries may be missing.
+    reserve: Reserve | None = None  # What `reserved` has set aside. Releases are charged to it.
 
     @classmethod
     def of(cls, X: Any, params: AskedOfRows) -> "SmallRelease":

@@ -38,23 +38,19 @@ _PUBLIC: Final = (
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class BoundsFile:
-    """Bounds that were found for a table of `dim` columns, and what they cost (`guarantee`).
-
-    The file sets the parameters `settings` of a fit. Those in `fixed` belong together and cannot be given on the command line
-    as well; the others can. `columns` are the names, None if the table had none.
-    """
+    """Bounds that were found for a table of `dim` columns, and what they cost."""
 
     path: Path
     dim: int
-    columns: tuple[str, ...] | None
-    settings: Mapping[str, Any]
-    fixed: tuple[str, ...]
+    columns: tuple[str, ...] | None  # Their names, None if the table had none.
+    settings: Mapping[str, Any]  # The parameters of a fit that the file sets.
+    fixed: tuple[str, ...]  # Those that belong together, and cannot be given on the command line as well.
     guarantee: "Guarantee"
-    # Norms by the share of people with longer rows, as far as noise lets them be seen, and the fill of each.
-    norms: Mapping[float, float] = field(default_factory=dict)
-    bound_usages: Mapping[float, float] = field(default_factory=dict)
-    # The numbers of `Outliers`, not checked yet.
-    outliers: Any = None
+    norms: Mapping[float, float] = field(
+        default_factory=dict
+    )  # By the share of people with longer rows, where not noise.
+    bound_usages: Mapping[float, float] = field(default_factory=dict)  # Of each norm.
+    outliers: Any = None  # The numbers of `Outliers`, not checked yet.
 
     @classmethod
     def read(cls, path: Path) -> "BoundsFile":
@@ -150,9 +146,7 @@ class BoundsFile:
         from eigenveil.plan.clipping import Norms
 
         norms, bound = Norms.read(self.norms, self.outliers), self.settings.get("row_bound")
-        if norms is None or self.of_columns or bound is None:
-            return None
-        longest = norms.longest(bound)
+        longest = None if norms is None or self.of_columns or bound is None else norms.longest(bound)
         if longest is None:
             return None
         return (
@@ -181,18 +175,25 @@ class BoundsFile:
         return f"{cost}. If both used the same people, the total is ({whole:g}, {budget.delta:g})."
 
 
-def guarantee_in(path: Path) -> "Guarantee":
-    """What the bounds or the spectrum in `path` cost, whatever was found; a `ValueError` for any other file."""
+def _bounds_or_spectrum(path: Path, wrong: str) -> dict[str, Any]:
+    """The plain contents of a file of bounds or of a spectrum, or a `ValueError` that says what is `wrong`."""
     from eigenveil.plan.spectrum import FORMAT as SPECTRUM
-    from eigenveil.privacy.guarantee import Guarantee
 
-    wrong = f"{path} is not a model (.safetensors), bounds or a spectrum. Give a file that an eigenveil command wrote"
-    with path.open("rb") as file:
-        ledger = file.read(len(_SQLITE)) == _SQLITE
-    require(not ledger, f"{path} is a ledger, which adds up by itself. Show it with `eigenveil ledger show {path}`")
+    wrong = f"{path} {wrong}. Give a file that an eigenveil command wrote"
     require(path.stat().st_size <= LARGEST, wrong)
     plain = plain_in(path, wrong)
     require(isinstance(plain, Mapping) and plain.get("format") in (FORMAT, SPECTRUM), wrong)
+    return dict(plain)
+
+
+def guarantee_in(path: Path) -> "Guarantee":
+    """What the bounds or the spectrum in `path` cost, whatever was found; a `ValueError` for any other file."""
+    from eigenveil.privacy.guarantee import Guarantee
+
+    with path.open("rb") as file:
+        ledger = file.read(len(_SQLITE)) == _SQLITE
+    require(not ledger, f"{path} is a ledger, which adds up by itself. Show it with `eigenveil ledger show {path}`")
+    plain = _bounds_or_spectrum(path, "is not a model (.safetensors), bounds or a spectrum")
     require(
         isinstance(plain.get("guarantee"), Mapping),
         f"{path} does not say what it cost. Leave it out, and add what was spent on it with --mu",
@@ -205,18 +206,14 @@ def guarantee_in(path: Path) -> "Guarantee":
 
 def values_in(path: Path) -> dict[str, Any]:
     """Everything in a file of bounds or of a spectrum, after it was checked; a `ValueError` for any other file."""
-    from eigenveil.plan.spectrum import FORMAT as SPECTRUM
     from eigenveil.plan.spectrum import Spectrum
 
-    wrong = f"{path} holds neither bounds nor a spectrum. Give a file that an eigenveil command wrote"
-    require(path.stat().st_size <= LARGEST, wrong)
-    plain = plain_in(path, wrong)
-    require(isinstance(plain, Mapping) and plain.get("format") in (FORMAT, SPECTRUM), wrong)
+    plain = _bounds_or_spectrum(path, "holds neither bounds nor a spectrum")
     if plain["format"] == FORMAT:
         BoundsFile.read(path)
     else:
         Spectrum.from_json(plain)
-    return dict(plain)
+    return plain
 
 
 def plain_in(path: Path, otherwise: str) -> Any:
@@ -240,10 +237,8 @@ def _of_rows(plain: Mapping[str, Any], dim: int) -> tuple[dict[str, Any], tuple[
     scale = None if plain.get("scale") is None else _numbers(plain, "scale", dim)
     center = None if plain.get("center") is None else _numbers(plain, "center", dim)
     require(isinstance(plain.get("searched"), bool), "searched must be true or false")
-    around: dict[str, Any] = {"center": None, "origin": None, "mean_bound": None}
-    if center is not None and not plain["searched"]:
-        around["center"] = center
-    elif center is not None:
+    around: dict[str, Any] = {"center": center, "origin": None, "mean_bound": None}
+    if center is not None and plain["searched"]:
         # The bound was measured around this center, so the fit starts its search for the mean there.
         around = {"center": "private", "origin": center, "mean_bound": bound}
     return {"row_bound": bound, "scale": scale, **around}, ("row_bound", "scale", "center", "origin", "mean_bound")

@@ -352,23 +352,19 @@ Design = Callable[["FederatedSpec", ProtocolNoise, Any], FitTask[Any, Any, Any]]
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class FederatedSpec:
-    """How sites fit together what `fit` says and `design` makes. `at_sites` and `at_hub` are budgets, None for no noise there.
-
-    With masks, `masks` is how many sites must survive and how many may collude. `declared` is what sites said of their rows when
-    no bound was given.
-    """
+    """How sites fit together what `fit` says and `design` makes."""
 
     fit: Terms
     design: Design
-    at_sites: Budget | None
-    at_hub: Budget | None
+    at_sites: Budget | None  # None for no noise there.
+    at_hub: Budget | None  # The same.
     patience: Patience
     seed: int | None
-    masks: tuple[int, int] | None = None
-    fanout: int | None = None
-    participation: Participation | None = None
+    masks: tuple[int, int] | None = None  # With masks, how many sites must survive and how many may collude.
+    fanout: int | None = None  # None in a star.
+    participation: Participation | None = None  # None if all take part.
     person_sites: int = 1
-    declared: DeclaredBounds | None = None
+    declared: DeclaredBounds | None = None  # What sites said of their rows when no bound was given.
 
 
 def budgets_of(params: FederatedParams) -> tuple[Budget | None, Budget | None]:

@@ -45,17 +45,17 @@ __all__ = [
 ]
 
 
+NoiseKind = Literal["none", "independent", "pairwise", "published"]
+
+
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class GossipSpec:
-    """How peers fit together what `fit` says. `budget` is None without a guarantee, and allows for `restarts` restarted rounds.
-
-    `noise` is the kind that each peer adds to what it sends.
-    """
+    """How peers fit together what `fit` says."""
 
     fit: Terms
-    budget: Budget | None
-    noise: Literal["none", "independent", "pairwise", "published"]
+    budget: Budget | None  # None without a guarantee. It allows for restarted rounds.
+    noise: NoiseKind  # What each peer adds to what it sends.
     graph: Graph
     weights: Array | None
     consensus: Consensus
@@ -96,8 +96,6 @@ def published_segments(plan: MethodPlan, *, dim: int, rank: int, hidden: Noise) 
         noise=hidden,
     )
 
-
-NoiseKind = Literal["none", "independent", "pairwise", "published"]
 
 # For peers that continue from different sums, and so cannot agree on when to stop.
 _FIXED_ROUNDS: Final = 30
