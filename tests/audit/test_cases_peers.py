@@ -96,9 +96,9 @@ def test_the_published_form_claims_that_the_lone_row_is_hidden() -> None:
     gossip = wrong_peers.published(0, Tap()).prepare(tables)
     mixing = gossip.terms.among(()).mixing
     dim = gossip.request.fit.bounds.dim
-    task = published_segments(gossip.request.fit.plan, dim=dim, rank=gossip.request.fit.known_rank, hidden=Noise.seeded(0))(
-        domain=Domain(dim=dim, radius=1.0)
-    )
+    task = published_segments(
+        gossip.request.fit.plan, dim=dim, rank=gossip.request.fit.known_rank, hidden=Noise.seeded(0)
+    )(domain=Domain(dim=dim, radius=1.0))
     assert mixing.weights is not None
     peers: list[Array] = list(tables.values())
     choices: dict[str, Any] = {

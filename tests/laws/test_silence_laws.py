@@ -77,23 +77,22 @@ ACTS: dict[tuple[str, str], Callable[[], Any]] = {
     ("estimators.bounds.spectrum", "released_spectrum"): lambda: released_spectrum(ROWS, **BOUND),
     ("estimators.federated.pca", "FederatedPCA.fit"): lambda: FederatedPCA(2, **BOUND).fit(SITES),
     ("estimators.federated.pca", "FederatedPCA.resume"): resumed,
-    ("estimators.fitted", "FittedPCA.inverse_transform"): lambda: private().inverse_transform(np.full((1, 2), 1e308)),
+    ("estimators.fitted", "ModelMethods.inverse_transform"): lambda: private().inverse_transform(
+        np.full((1, 2), 1e308)
+    ),
     ("estimators.fitted", "FittedPCA.transform"): lambda: private().transform(ROWS),
     ("estimators.gossip.pca", "GossipPCA.fit"): lambda: GossipPCA(2, graph="ring", **BOUND).fit(SITES),
     ("estimators.gossip.pca", "GossipPCA.publish_scores"): lambda: (
         GossipPCA(2, graph="ring", neighbours="zero-out", **BOUND).fit(SITES).publish_scores(epsilon=1.0, delta=1e-6)
     ),
-    ("estimators.fitted", "Likelihood.get_covariance"): lambda: private().get_covariance(),
-    ("estimators.fitted", "Likelihood.get_precision"): lambda: private().get_precision(),
-    ("estimators.fitted", "Likelihood.score_samples"): lambda: private().score_samples(ROWS),
+    ("estimators.fitted", "ModelMethods.get_covariance"): lambda: private().get_covariance(),
+    ("estimators.fitted", "ModelMethods.get_precision"): lambda: private().get_precision(),
+    ("estimators.fitted", "ModelMethods.score_samples"): lambda: private().score_samples(ROWS),
     ("estimators.private", "PrivatePCA.fit"): private,
     ("estimators.slots.stream", "FederatedStream.partial_fit"): lambda: FederatedStream(
         2, slots=3, **BOUND
     ).partial_fit(SITES),
     ("estimators.streaming.pca", "StreamingPCA.fit"): lambda: stream().fit(ROWS),
-    ("estimators.streaming.pca", "StreamingPCA.inverse_transform"): lambda: (
-        stream().fit(ROWS).inverse_transform(np.full((1, 2), 1e308))
-    ),
     ("estimators.streaming.pca", "StreamingPCA.merge"): merged,
     ("estimators.streaming.pca", "StreamingPCA.partial_fit"): lambda: stream().partial_fit(ROWS),
     ("estimators.streaming.pca", "StreamingPCA.sync"): lambda: stream().partial_fit(ROWS).sync(),

@@ -38,7 +38,7 @@ from eigenveil.tasks.fit.task import FitResult
 __all__ = [
     "ESTIMATOR",
     "FittedPCA",
-    "Likelihood",
+    "ModelMethods",
     "RowCovariance",
     "SimulatedParties",
     "noise_variance",
@@ -180,8 +180,32 @@ class RowCovariance:
         )
 
 
-class Likelihood:
-    """`get_covariance`, `get_precision`, `score_samples` and `score`, as in scikit-learn's PCA. Not an estimator by itself."""
+class ModelMethods:
+    """What follows from a fitted model alone, as in scikit-learn's PCA. Not an estimator by itself."""
+
+    @ignore_float_errors
+    def inverse_transform(self, X: ArrayLike) -> Array:
+        """Rows, (n, d), from scores `X`, (n, k)."""
+        model = self._fitted_model()
+        require_local(X, "X")
+        rank = len(model.values)
+        try:
+            scores = np.asarray(X, dtype=np.float64)
+        except Exception:
+            # Whatever a foreign table raises, its words may quote a score, which is raw data.
+            raise ValueError(f"scores must be real numbers of shape (n, {rank})") from None
+        good = scores.ndim == 2 and scores.shape[1] == rank
+        require(good, f"scores must have shape (n, {rank}), got {scores.shape}")
+        return model.inverse_transform(scores)
+
+    def get_feature_names_out(self, input_features: Any = None) -> Any:
+        """Names of the columns of `transform`: the class name in lower case, and a number from zero."""
+        stem, rank = type(self).__name__.lower(), len(self._fitted_model().values)
+        return np.asarray([f"{stem}{i}" for i in range(rank)], dtype=object)
+
+    def save(self, path: Any) -> None:
+        """Write `model_` to a safetensors file, for `load`, `eigenveil.Model.load` and `eigenveil transform`."""
+        self._fitted_model().save(path)
 
     @ignore_float_errors
     def get_covariance(self) -> Array:
@@ -221,6 +245,10 @@ class Likelihood:
     def _names(self) -> tuple[str, ...] | None:
         names = getattr(self, "feature_names_in_", None)
         return None if names is None else tuple(map(str, names))
+
+    @abstractmethod
+    def _fitted_model(self) -> Model:
+        """The model, or an error that says that there is none yet."""
 
     @abstractmethod
     def _covariance(self) -> RowCovariance:
@@ -383,7 +411,7 @@ def _value(plain: Any) -> Any:
 _SHOWN: Any = BaseEstimator
 
 
-class FittedPCA(Likelihood, TransformerMixin, BaseEstimator):
+class FittedPCA(ModelMethods, TransformerMixin, BaseEstimator):
     """What `PrivatePCA`, `FederatedPCA` and `GossipPCA` share once fitted. Not an estimator by itself."""
 
     person: Any
@@ -428,32 +456,9 @@ class FittedPCA(Likelihood, TransformerMixin, BaseEstimator):
         gram, people = self._whole
         return RowCovariance.released(gram, people, self.model_)
 
-    @ignore_float_errors
-    def inverse_transform(self, X: ArrayLike) -> Array:
-        """Rows, (n, d), from scores `X`, (n, k)."""
+    def _fitted_model(self) -> Model:
         check_is_fitted(self)
-        require_local(X, "X")
-        try:
-            scores = np.asarray(X, dtype=np.float64)
-        except Exception:
-            # Whatever a foreign table raises, its words may quote a score, which is raw data.
-            raise ValueError(f"scores must be real numbers of shape (n, {self.n_components_})") from None
-        require(
-            scores.ndim == 2 and scores.shape[1] == self.n_components_,
-            f"scores must have shape (n, {self.n_components_}), got {scores.shape}",
-        )
-        return self.model_.inverse_transform(scores)
-
-    def get_feature_names_out(self, input_features: Any = None) -> Any:
-        """Names of the columns of `transform`: the class name in lower case, and a number from zero."""
-        check_is_fitted(self)
-        stem = type(self).__name__.lower()
-        return np.asarray([f"{stem}{i}" for i in range(self.n_components_)], dtype=object)
-
-    def save(self, path: Any) -> None:
-        """Write `model_` to a safetensors file, for `load`, `eigenveil.Model.load` and `eigenveil transform`."""
-        check_is_fitted(self)
-        self.model_.save(path)
+        return self.model_
 
     @classmethod
     def load(cls, path: Any) -> Self:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, final, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, final, get_args, get_origin
 
 import numpy as np
 
@@ -341,9 +341,7 @@ def round_of(round_: "HubRound", *, method: str, down: int, up: int, charges: tu
     )
 
 
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class Unfinished:
+class Unfinished(NamedTuple):
     """A fit that did not end: its rounds, each party's ledger, and the messages that were refused."""
 
     transcript: tuple[Round, ...]

@@ -6,7 +6,7 @@ Like every `FitTask` it is written once, and runs at a single curator, at sites 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, final
+from typing import Any, Final, Literal, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,9 +39,7 @@ AnySum = SumTask[Any, Any]
 _NONE: Final = np.empty(0)
 
 
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class FoundItems:
+class FoundItems(NamedTuple):
     """What was released."""
 
     subspace: Subspace  # Directions, (c, p).

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, final
+from typing import Any, NamedTuple, Protocol, TypeAlias, final
 
 import numpy as np
 import scipy.sparse as sp
@@ -49,9 +49,7 @@ Found: TypeAlias = NDArray[np.intp]
 _BLOCK_NUMBERS = 1 << 23
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Quality:
+class Quality(NamedTuple):
     """Mean `recall` and `ndcg` over the `users` who have held-out items. Computed from private rows, and not protected."""
 
     recall: float

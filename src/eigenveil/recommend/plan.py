@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, cast, final
+from typing import Any, Final, NamedTuple, cast, final
 
 import numpy as np
 from scipy.special import ndtr
@@ -97,9 +97,7 @@ class ItemTerms:
         return max(float(max(ASSUMED_HISTORY, self.min_degree)) if self.history is None else self.history, 1.0)
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """The forecast of a fit, a guess from public numbers and no guarantee."""
 
     share: float  # Of the filter that is found.

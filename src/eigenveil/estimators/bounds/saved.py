@@ -146,8 +146,7 @@ class BoundsFile:
         from eigenveil.plan.clipping import Norms
 
         norms, bound = Norms.read(self.norms, self.outliers), self.settings.get("row_bound")
-        longest = None if norms is None or self.of_columns or bound is None else norms.longest(bound)
-        if longest is None:
+        if norms is None or self.of_columns or bound is None or (longest := norms.longest(bound)) is None:
             return None
         return (
             f"{longest.words(bound, times=f'times as long as the bound in {self.path}')}. If so, exact PCA of all rows follows "

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, final
+from typing import Any, Final, Literal, NamedTuple, final
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -52,9 +52,7 @@ from eigenveil.tasks.fit.task import FitResult
 __all__ = ["GossipPCA", "PublishedScores", "ReadyScores"]
 
 
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class PublishedScores:
+class PublishedScores(NamedTuple):
     """Noisy scores of each peer's people, (n, k) by name, and the guarantee of fit and scores together."""
 
     scores: dict[str, Array]

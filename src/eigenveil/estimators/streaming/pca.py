@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import NotFittedError
 
@@ -25,7 +24,7 @@ from eigenveil.data.people import Marks
 from eigenveil.data.tables import Source, open_source
 from eigenveil.errors import EigenveilError, ParameterWarning, StateFileError, require, require_param
 from eigenveil.estimators.checks import NO_ACCOUNT, warn_if_weak
-from eigenveil.estimators.fitted import Likelihood, RowCovariance, noise_variance
+from eigenveil.estimators.fitted import ModelMethods, RowCovariance, noise_variance
 from eigenveil.estimators.reading import column_names, select_columns
 from eigenveil.estimators.streaming.buffer import as_kind, checked_batch, in_units
 from eigenveil.estimators.streaming.spec import Answer, StreamSpec, require_sense, terms_of
@@ -63,7 +62,7 @@ _LEARNT = ("_stream", "_sparse", "_before", "_resumed", "n_features_in_", "featu
 
 
 @parameters(panel="Privacy")
-class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator):
+class StreamingPCA(StreamingParams, ModelMethods, TransformerMixin, BaseEstimator):
     """Principal components of a stream in one pass and bounded memory. Changes in place: a private one spends.
 
     Parameters
@@ -408,24 +407,9 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
     def _covariance(self) -> RowCovariance:
         return RowCovariance.of_model(self.model_, self.noise_variance_)
 
-    @ignore_float_errors
-    def inverse_transform(self, X: ArrayLike) -> Array:
-        """Rows, (n, d), from scores `X`, (n, k)."""
-        model = self.model_
-        scores = np.asarray(X, dtype=np.float64)
-        require(
-            scores.ndim == 2 and scores.shape[1] == len(model.values),
-            f"scores must have shape (n, {len(model.values)}), got {scores.shape}",
-        )
-        return model.inverse_transform(scores)
-
-    def get_feature_names_out(self, input_features: Any = None) -> Any:
-        """Names of the columns of `transform`: streamingpca0, streamingpca1, ..."""
-        return np.asarray([f"streamingpca{i}" for i in range(self.n_components_)], dtype=object)
-
-    def save(self, path: str | Path) -> None:
-        """Write `model_`, which has public numbers only, to a safetensors file for `eigenveil.Model.load`."""
-        self.model_.save(path)
+    def _fitted_model(self) -> Model:
+        # Without a release it says what there is to wait for.
+        return self.model_
 
     def save_state(self, path: str | Path, *, notes: Mapping[str, Any] | None = None) -> None:
         """Write everything that is needed to continue later. The file is raw data, readable by its owner only.

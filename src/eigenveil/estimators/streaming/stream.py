@@ -13,9 +13,9 @@ import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any, Final, final
+from typing import IO, Any, Final, NamedTuple, final
 
 import numpy as np
 import scipy.sparse as sp
@@ -50,9 +50,7 @@ _ROUNDS_OF_FILLING: Final = 3
 RAW_STATE: Final = "This is raw data of the people in the stream. Only what was released is covered by a guarantee."
 
 
-@final
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class UnfinishedStream:
+class UnfinishedStream(NamedTuple):
     """A private fit that failed after so many `rows`: what it had released, and what that cost.
 
     `model` is of the last release, None if there was none. `ledger` is the one that the stream spends from, and `guarantee`
