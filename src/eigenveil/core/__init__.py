@@ -1,4 +1,4 @@
-"""All that an epsilon of one table rests on. Read it in this order: whoever has read it can check every release.
+"""All that an epsilon of one table rests on. Read it in this order; then you can check every release.
 
 **Ring 1: what a release costs.** A value comes with a stated sensitivity; these say what is charged, and what noise is drawn.
 
@@ -16,7 +16,7 @@
 9. `domain` (25 min): where rows are clipped and put on a public grid, and which entries count as missing.
 10. `whole` (32 min): exact sums of clipped rows, in whole numbers.
 11. `sums` (6 min): each of these sums with its sensitivity, as a `Bounded`.
-12. `counts` (13 min): how many rows have norms beyond each of many, for a bound that nobody knows.
+12. `counts` (13 min): how many rows have norms beyond each of many, for a bound that is not known.
 
 Minutes are lines over 25, docstrings included: a pace at which proofs can be followed. A test compares them with the files.
 `privacy` and everything above call the core. It imports numpy, cryptography, the standard library and `eigenveil.errors`, and

@@ -66,8 +66,8 @@ class Budget:
 def delta_of(epsilon: float, mu: float) -> float:
     """The smallest delta for which a mu-Gaussian mechanism is (epsilon, delta)-private.
 
-    Both terms of the formula share the factor exp(-a^2/2) with a = epsilon/mu - mu/2. So the difference is taken between scaled
-    complementary error functions, which loses no digits at small delta.
+    Both terms of the formula share the factor exp(-a^2/2) with a = epsilon/mu - mu/2. The difference is therefore taken between
+    scaled complementary error functions, which loses no digits at small delta.
 
     >>> round(delta_of(1.0, 0.5), 12)
     0.006829594983
@@ -184,7 +184,7 @@ class ExactSum:
     (1.0, 1e-15)
     """
 
-    # Every finite float is a whole multiple of 2^-1074, and its square one of 2^-2148. So an integer holds any sum of them.
+    # Every finite float is a whole multiple of 2^-1074, and its square one of 2^-2148: an integer holds any sum of them.
     units: int = 0
     infinite: int = 0
 

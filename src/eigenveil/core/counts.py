@@ -95,13 +95,13 @@ def tails_sensitivity(cells: int, neighbours: Neighbours, *, columns: int = 1) -
     Add/remove and zero-out change A h by A p, and ||A p|| <= sum_j p_j ||A e_j|| <= ||A e_0||. The last step holds because
     column j of a lower Toeplitz matrix is the first one moved down by j, so no column has a larger norm than the first.
 
-    Replace-one changes it by A (q - p), an average of A (e_i - e_j) with weights q_i p_j. So its norm is at most the largest
+    Replace-one changes it by A (q - p), an average of A (e_i - e_j) with weights q_i p_j. Its norm is at most the largest
     ||A e_i - A e_j||. With j = i + k, ||A e_i - A e_j||^2 = sum_{l < n} (a_l - a_{l-k})^2 with n = m - i terms. No term is
     negative, so i = 0 is the worst, and the code takes the largest over k.
 
     Rows and entries that are missing are in no cell, so p may add up to less than one. The rest is one more cell, whose column
     of A is zero. Its distance from A e_i is ||A e_i|| <= ||A e_0||, which is no more than the largest distance above: the first
-    and the last column are apart by ||A e_0||^2 + 1 - 2 a_{m-1}, squared, and a_{m-1} <= 1/2 for m >= 2. So all bounds hold.
+    and the last column are apart by ||A e_0||^2 + 1 - 2 a_{m-1}, squared, and a_{m-1} <= 1/2 for m >= 2. All bounds hold.
 
     In each of d tables of counts the person moves as much, and in all of them sqrt(d) times that.
 
@@ -130,8 +130,8 @@ def bounded_tails(rows: Rows, *, domain: Domain, cells: Bins, neighbours: Neighb
 def bounded_column_tails(rows: Rows, *, domain: Domain, cells: Bins, neighbours: Neighbours) -> Bounded:
     """A h for each column, (m, d), private: for its entries around the center and in the units of `domain`.
 
-    One person is in all d tables of counts, so the sensitivity is sqrt(d) times that of one table. A missing entry is in no cell
-    of its column.
+    One person is in all d tables of counts, so the sensitivity is sqrt(d) times as large as for one table. A missing entry is
+    in no cell of its column.
     """
     counts = total_of(rows, ColumnTailsWork(domain, cells))
     sensitivity = tails_sensitivity(cells.count, neighbours, columns=domain.dim)
@@ -180,7 +180,7 @@ class ColumnTailsWork(RowSum[Total]):
             index += count * np.arange(dim)
             weights = None if block.weights is None else np.repeat(block.weights, dim)
             if domain.gaps is not None and domain.gaps.values is None:
-                # Missing entries count as nothing. Their place is that of zero, which is a cell like any other.
+                # Missing entries count as nothing. They are placed with zero, in a cell like any other.
                 present = ~domain.gaps.gone(block.values).ravel()
                 weights = present.astype(np.float64) if weights is None else weights * present
             counts.add(counted(index.ravel(), weights, dim * count), len(block))
@@ -225,7 +225,7 @@ def _times_root(counts: Total, *, columns: int) -> Array:
 
 def _whole_times_root(counts: Integers, columns: int) -> Array:
     table = counts.reshape(columns, -1)[:, ::-1].T
-    # Where few cells have anybody in them, A need not be multiplied with the others. The product is exact either way.
+    # Where few cells have people in them, A need not be multiplied with the others. The product is exact either way.
     used = np.flatnonzero(table.any(axis=1))
     if _FEW_CELLS * len(used) > len(table):
         return toeplitz_product(_root_limbs(len(table)), table)
@@ -281,7 +281,7 @@ def _norms(block: Block, domain: Domain) -> Array:
         norms, size = np.empty(len(block)), cached_rows(domain.dim)
         scratch = np.empty((min(len(block), size), domain.dim))
         for start in range(0, len(block), size):
-            # Each row is summed by itself, so its norm does not depend on the rows beside it.
+            # Each row is summed by itself, so its norm does not depend on other rows.
             np.sqrt(domain.measured(block.piece(start, size), scratch)[1], out=norms[start : start + size])
         return norms
 

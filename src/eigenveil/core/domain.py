@@ -13,7 +13,7 @@ a domain claims no privacy it has no grid, and rows are clipped in `eigenveil.pr
 
 `MissingPolicy` says which entries count as missing, and every sum over rows asks this one place. A missing entry is NaN. Whether
 a table may have any is a public fact that the caller declares with a rule, and nothing that an observer sees depends on where
-they are. `Domain` puts a missing entry at the center, so that it adds nothing to any sum, or at a public value. Beside the sums,
+they are. `Domain` puts a missing entry at the center, so that it adds nothing to any sum, or at a public value. Besides the sums,
 `bounded_observed` releases how many people have each entry, so that sums can be divided by it.
 """
 
@@ -204,7 +204,7 @@ class MissingPolicy:
 
 # Squares of bounds must neither overflow nor underflow, or a norm computed in floating point would mean nothing.
 SMALLEST, LARGEST = 1e-100, 1e100
-# Entries are clipped to this where squaring them would overflow. So large a row only has a direction, and keeps most of it.
+# Entries are clipped to this where squaring them would overflow. A row this large only has a direction, and keeps most of it.
 SQUARABLE = 1e140
 # How far from zero sparse rows may be centered, in radii.
 FARTHEST = 100.0
@@ -361,7 +361,7 @@ class Domain(Region):
     matrix.
 
     With `gaps`, a missing entry of x is put at the center, so that it is zero in every clipped row, or at a public value. The
-    norm is that of the row after this, so all of the above holds wherever entries are missing.
+    norm is taken after this, so all of the above holds wherever entries are missing.
 
     >>> domain = Domain(dim=2, radius=1.0)
     >>> (domain.whole(Block(np.array([[3.0, 4.0], [0.1, 0.0]])), unit=domain.unit) * domain.unit).round(3).tolist()
@@ -583,7 +583,7 @@ class Domain(Region):
     def gram_times_sensitivity(self, neighbours: Neighbours, *, basis: Array, basis_norm: float) -> float:
         """The sensitivity for rows in the ball, and a little more, because basis and scores are rounded onto their grids.
 
-        Proof. The basis is off by at most sqrt(d p) 2^-36. Scores are rounded towards zero. So the rows x_j of a person, of
+        Proof. The basis is off by at most sqrt(d p) 2^-36. Scores are rounded towards zero. The rows x_j of a person, of
         weight w_j, add sum_j x_j s_j^T with |s_j| <= |Z^T x_j|. Its norm is at most sum_j |x_j| |s_j| <= radius^2 ||Z||_2:
         rounding scores adds nothing to what one person adds.
 
@@ -610,7 +610,7 @@ def squared_norms(rows: Array) -> Array:
     squares = np.square(rows)
     if squares.shape[1] >= _LANES:
         return np.asarray(np.add.reduce(squares, axis=1))
-    # So few are added one by one. Whole columns at a time take a quarter as long.
+    # A few numbers are added one by one. Whole columns at a time take a quarter as long.
     total = np.zeros(len(rows))
     for column in squares.T:
         total += column

@@ -35,7 +35,7 @@ DoubleDouble = tuple[Array, Array]
 _HALVES = 134217729.0
 # Whole numbers of up to this many bits are float64 without loss.
 _EXACT_BITS = 53
-# Columns that are multiplied at once: many for BLAS, and little memory beside the result.
+# Columns that are multiplied at once: many for BLAS, and little memory next to the result.
 _ABREAST = 64
 # Rows of the right side that are multiplied with at a time where the left one is a lower triangular Toeplitz matrix.
 TOEPLITZ_COLUMNS = 128

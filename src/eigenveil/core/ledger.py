@@ -9,15 +9,15 @@ they differ in at most m slots of a series, fixed by that person. A release from
 given everything released before it, and adds nothing. The releases from the m slots compose like any others, to the sum of their
 squares, which is at most the sum of the m largest. Under add/remove this would be false for slots that are counted out: one row
 less moves every later boundary. Slots of a clock have boundaries that no row moves, so there it holds under add/remove too, if
-no row decides in which slot others are counted (`data.follow.slots` proves that of a source that is followed).
+no row decides in which slot others are counted (`data.follow.slots` proves it of a source that is followed).
 
 Releases of one slot about disjoint `group`s of people, such as the sites of two rounds, cost no more than the costliest of
 them. A person is in one group, and the releases about the others have the same law in both streams.
 
-A fit reserves what it will spend before its first release. So fits that share a ledger, in any number of threads, are each paid
-for in full or refused. Nobody else can spend a reserve, and closing it gives back the rest. In a file, that of a curator's fit
-is written with its first charge, so two processes may both begin with the last of a budget. The second is refused before it
-releases.
+A fit reserves what it will spend before its first release. Fits that share a ledger, in any number of threads, are therefore each
+paid for in full or refused. No other fit can spend a reserve, and closing it gives back the rest. In a file, the reserve of a
+curator's fit is written with its first charge, so two processes may both begin with the last of a budget. The second is refused
+before it releases.
 
 A ledger adds up guarantees of one kind (`PrivacyUnit`). The constructor says which, or else the first fit that charges it. A fit
 of another kind is refused before anything is written. A charge that names no kind, by hand, is taken to be of the ledger's, in
@@ -26,7 +26,7 @@ memory and in a file, also if the ledger learns only later which that is.
 What was charged and reserved is kept in a `Store`: in `Memory` for as long as the process lasts, or in a file (`Ledger.open`,
 `eigenveil.ledger.store`), from which several processes may spend at once. The store decides, in one step with keeping what it
 accepts: two who ask for the last of a budget cannot both be accepted. A charge is kept before `spend` returns, and noise is drawn
-after that. So a process that dies at any moment may have spent a charge for nothing, and has never released without one.
+after that. A process that dies at any moment may have spent a charge for nothing, and has never released without one.
 
 States of a ledger: open (spends and reserves), or a record (a copy that was stored, or sent to another process), which can be
 read and refuses to spend; a ledger in a file is opened again there. States of a reserve: open, then closed.
@@ -59,8 +59,9 @@ _OWN_LEDGER = (
 class Charge:
     """One entry of the ledger: what was released, and its mu = sensitivity / noise.
 
-    A stream first searches for where to clip rows; its later noise is for what the search left. So a charge says what it is for:
-    the label is for people, and no noise may depend on its words. Ledger files do not keep the purpose, so it is not compared.
+    A stream first searches for where to clip rows; its later noise is for what the search left. A charge therefore says what it
+    is for: the label is for people, and no noise may depend on its words. Ledger files do not keep the purpose, so it is not
+    compared.
     """
 
     label: str
@@ -195,7 +196,7 @@ class Store(Protocol):
         """
 
     def charge(self, charge: Charge, *, unit: PrivacyUnit | None) -> None:
-        """Keep a charge that nobody has reserved, or raise and keep nothing."""
+        """Keep a charge without a reserve, or raise and keep nothing."""
 
     def knows(self, name: str) -> bool:
         """Whether a reserve of this name was ever kept."""
@@ -258,7 +259,7 @@ class Memory:
         return self
 
     def charge(self, charge: Charge, *, unit: PrivacyUnit | None = None, slot: Slot | None = None) -> None:
-        """Write it down. Whoever charges a reserve has checked that it is in it."""
+        """Write it down. The caller has checked that it fits in its reserve."""
         if self._through is not None:
             self._through.charge(charge, slot=slot)
         self.write(charge)
@@ -485,7 +486,7 @@ delta = 1e-06; nothing was released
         unit: PrivacyUnit | None,
         purpose: Purpose,
     ) -> None:
-        """Charge `mu`, from a `reserve` or from what nobody has reserved."""
+        """Charge `mu`, from a `reserve` or from what is not reserved."""
         # Checked before the lock: in a forked child, a thread of the parent may have it forever.
         self._require_original(label, reserve)
         require(0 <= mu < math.inf, f"mu must be finite and not negative, got {mu}")
@@ -600,7 +601,7 @@ class Reserve:
     """Part of a ledger's budget, set aside for one fit, and spent like the ledger itself. Changes in place.
 
     Charges become entries of the ledger at once; `charges` are those of this reserve only, in order. Closing it, or leaving its
-    `with` block in any way, gives back what was not spent. So does deleting it: the ledger keeps no reserve alive.
+    `with` block in any way, gives back what was not spent, and so does deleting it: the ledger keeps no reserve alive.
 
     A reserve may be exceeded by the rounding of a sum of shares. That keeps what is spent within twice the rounding that the
     ledger allows itself.
@@ -617,7 +618,7 @@ class Reserve:
 
     @property
     def name(self) -> str | None:
-        """What the reserve is called in a file; None in memory. Whoever continues the work passes it to `Ledger.reserve`."""
+        """What the reserve is called in a file; None in memory. Work that continues passes it to `Ledger.reserve`."""
         return self._account.name
 
     @property

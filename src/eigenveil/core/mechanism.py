@@ -1,6 +1,6 @@
 """This is where noise is added: `Mechanism.release` makes a private number public. The ledger is charged before noise is drawn.
 
-Where a mechanism stands is the trust model: `Gaussian` at the hub trusts the hub, `Gaussian` at the sites trusts nobody else.
+Where a mechanism stands is the trust model: `Gaussian` at the hub trusts the hub, `Gaussian` at the sites trusts no other party.
 Tasks work with any mechanism and do not change. A `Gaussian` releases whole numbers of public steps, with noise drawn exactly
 (`eigenveil.core.noise`). Two other places add noise to parts of a sum: `privacy/lattice.py` under masks, and
 `privacy/paired.py` between peers. Large matrices are released in pieces in `privacy/released.py`.
@@ -54,7 +54,7 @@ class Bounded:
 class Calibrated:
     """The noise of one release that has been charged: round(`deviation` Z) whole steps of size `step`, drawn from `noise`.
 
-    A deviation of zero is that of a value whose own noise is enough.
+    The deviation is zero where a value's own noise is enough.
     """
 
     step: float
@@ -132,7 +132,7 @@ class Gaussian(Mechanism):
 
     `existing_multiplier` is the multiplier of independent noise of the same kind that the value already has; only the rest is
     added. The variances add up ("Noise on noise" in `eigenveil.core.noise`). An observer who sees only what is released here
-    sees `multiplier` in total. `purpose` is that of every charge.
+    sees `multiplier` in total. Every charge has this `purpose`.
 
     >>> ledger = Ledger(epsilon=1.0, delta=1e-6)
     >>> noisy = Gaussian(multiplier=5.0, ledger=ledger, noise=Noise.seeded(1)).release(
@@ -183,7 +183,7 @@ class Gaussian(Mechanism):
         )
 
     def _calibrated(self, sensitivity: float, size: int, share: float) -> "Calibrated":
-        """The step for a release of `size` numbers, and the deviation of the noise that it lacks beside what it carries."""
+        """The step for a release of `size` numbers, and the deviation of the noise that it lacks."""
         # Variances add up, so what is missing is a difference of squares.
         rest = max(0.0, 1.0 - (self.existing_multiplier / self.multiplier) ** 2)
         scale = self.scale(sensitivity, share=share) * math.sqrt(rest)

@@ -21,10 +21,10 @@ floating-point form, with |W - V| <= 2^-51 |V| + g / 4 in every entry: the error
 power of two g and K = clip(rint(W / g), -2^49, 2^49),
     |K - clip(V / g)| <= 1/2 + 2^-51 * 2^49 + 1/4 = 1   in every entry.
 This holds because dividing by g is exact, rounding to a whole number moves by at most a half, and clipping moves no two numbers
-apart. So the whole numbers of neighbours are at most D / g + 2 sqrt(size) apart in the Euclidean norm. `step_of` makes g so small
-that this is at most D / g * (1 + 2^-12). Noise is drawn for that distance.
+apart. The whole numbers of neighbours are therefore at most D / g + 2 sqrt(size) apart in the Euclidean norm. `step_of` makes g
+so small that this is at most D / g * (1 + 2^-12). Noise is drawn for that distance.
 
-If W were further from V, the noise would be too small. So a released value must come from exact sums
+If W were further from V, the noise would be too small. A released value must therefore come from exact sums
 (`eigenveil.core.whole`), never from a floating-point sum, whose error grows with the number of rows.
 
 **Noise on noise.** One person is in up to k of the values x_1, x_2, ..., and moves each by at most D. Each value has noise
@@ -32,11 +32,11 @@ s Z_i = sqrt(k) r Z_i. A function f of the noisy values moves by at most the sum
 gets noise t Z'. All Z are independent standard normals, and W is at least the sum of the w_i over any k values. Then
 f(x_1 + s Z_1, x_2 + s Z_2, ...) + t Z' is mu-private with
     mu^2 = E^2 / (r^2 + (t / W)^2),   E = D + c / W.
-So variances add up, whatever was rounded or clipped in between, as long as c covers it.
+Variances add up, whatever was rounded or clipped in between, as long as c covers it.
 
 Proof. Take any a in [0, D]. Between x and x', shift the noise of each of the j <= k values that the person is in by a towards x.
 Telling shifted from unshifted noise is a Gaussian mechanism of mu^2 = j a^2 / s^2 <= a^2 / r^2. Given the noise, each of these
-values is D - a apart. So what follows is a Gaussian mechanism of mu = (W (D - a) + c) / t. The two compose:
+values is D - a apart. What follows is a Gaussian mechanism of mu = (W (D - a) + c) / t. The two compose:
     mu^2 <= a^2 / r^2 + (E - a)^2 / (t / W)^2.
 Its minimum is at a = E r^2 / (r^2 + (t / W)^2), and equals the claim. If that a is more than D, then
 (t / W)^2 < (c / W) r^2 / D. The claim is then more than E^2 / (r^2 (1 + c / (W D))) = E D / r^2 >= D^2 / r^2. That holds even
@@ -97,7 +97,7 @@ class Noise:
     """
 
     def __init__(self, key: bytes, *, reproducible: bool, renewed: bool = False) -> None:
-        """The words of one stream, which `key` alone decides: whoever has it draws the same. If `renewed`, see `batch`."""
+        """The words of one stream, which `key` alone decides: any holder of it draws the same. If `renewed`, see `batch`."""
         require(len(key) == 32, f"key must have 32 bytes, got {len(key)}")
         self._key, self._reproducible, self._renewed = key, reproducible, renewed
         # Of one stream each draw takes the next part. How much all draws have taken, in bytes, and which thread draws now.
@@ -118,7 +118,7 @@ class Noise:
 
     @property
     def reproducible(self) -> bool:
-        """Whether someone who knows the seed can draw the same noise again. Such noise protects nobody."""
+        """Whether someone who knows the seed can draw the same noise again. Such noise protects no one."""
         return self._reproducible
 
     def words(self, count: int) -> NDArray[np.uint64]:
@@ -128,12 +128,12 @@ class Noise:
 
     @contextmanager
     def batch(self) -> Iterator["Words"]:
-        """Words for one draw. `fresh` noise gives those of a new stream, because forks and clones of the machine have ours.
+        """Words for one draw. `fresh` noise takes them from a new stream, because forks and clones of the machine have ours.
 
         Noise that is made twice is never renewed: two peers add theirs with opposite signs, and mirrored entries have the same.
 
         Its key is SHA-256 of this source's key, fresh entropy of the kernel and the time. Forks get other entropy. A clone of a
-        virtual machine may get the same until its kernel notices, but not at the same nanosecond. To whoever lacks this
+        virtual machine may get the same until its kernel notices, but not at the same nanosecond. Without this
         source's key, digests of different texts under it are independent keys.
         """
         if not self._renewed:
@@ -148,7 +148,7 @@ class Noise:
             yield Words(_stream_of(hashlib.sha256(self._key + os.urandom(32) + times).digest()))
 
     def forked(self) -> None:
-        """In a child: forget a draw of another thread, which is not here to end it. Its words are drawn by whoever draws next."""
+        """In a child: forget a draw of another thread, which is not here to end it. The next draw gets its words."""
         if self._thread not in (0, threading.get_ident()):
             self._lock, self._thread, self._stream = threading.Lock(), 0, _stream_of(self._key, skip=self._taken)
 
@@ -386,7 +386,7 @@ class RoundedGaussian:
         """Draw places `start` to `stop`; return the ones in doubt, with their layers and digits.
 
         x = x_i (m + e) 2^-53 with e in [0, 1) not drawn yet. (round) Let T = fl(s x_i 2^-53) and X = fl(m T). X is within
-        3 T (1 + 2^-50) of s x, and X - rint(X) is exact. So unless X is within 4 T + 2^-54 of a half, round(s x) = rint(X)
+        3 T (1 + 2^-50) of s x, and X - rint(X) is exact. Unless X is within 4 T + 2^-54 of a half, round(s x) = rint(X)
         whatever e is.
         """
         whole = out[start:stop]

@@ -1,8 +1,9 @@
 """What the core needs of data: `Rows`, a shape and blocks of raw rows; and `RowSum`, a sum over rows that can travel to them.
 
 Whatever is released is a sum over rows, so the sum goes to where the rows are (`total_of`), and only its result comes back. Noise
-is no part of a work: it stays with whoever releases. Blocks are raw. `Domain` clips them inside the work, before anything else is
-computed. Storages of rows are in `eigenveil.data`; sparse matrices are those of scipy, which this module does not load.
+is no part of a work: it stays with the party that releases. Blocks are raw. `Domain` clips them inside the work, before
+anything else is computed. Storages of rows are in `eigenveil.data`; sparse matrices are scipy's, which this module does not
+load.
 """
 
 import sys
@@ -200,13 +201,13 @@ class RowSum(Protocol[_Sums]):
 class RemoteRows(Rows, Protocol):
     """Rows that are not in this process. They work out sums where they are, and are never copied here.
 
-    They check their own values to be finite real numbers, there, and their errors and logs show no value. So do weights: rows
-    weighted by person carry the weights along with the pieces.
+    They check their own values to be finite real numbers, there, and their errors and logs show no value. Rows weighted by
+    person carry the weights along with the pieces.
     """
 
     @property
     def counts_people(self) -> bool:
-        """Whether rows are weighted so that a person counts once, as those of `by_person` are."""
+        """Whether rows are weighted so that a person counts once, as `by_person` makes them."""
         ...
 
     def total(self, work: RowSum[_Sums], *, progress: Progress | None = None) -> _Sums:
@@ -251,10 +252,9 @@ def unwrapped(rows: Rows) -> tuple[Any, list[Progress]]:
             watchers += [inner.progress] if hasattr(inner, "progress") else []
             weighted = weighted or hasattr(inner, "weights")
         inner = inner.inner
-    # Weights beside rows that are elsewhere would stay here, and each row would count as a person.
+    # Weights of rows that are elsewhere would stay here, and each row would count as a person.
     require(
-        not (weighted and _elsewhere(inner)),
-        "rows that are elsewhere must be weighted there: use their own by_person",
+        not (weighted and _elsewhere(inner)), "rows that are elsewhere must be weighted there: use their own by_person"
     )
     return inner, watchers
 
@@ -266,7 +266,7 @@ _PIECE, _WORTH_A_THREAD = 1 << 17, 1 << 22
 
 def is_sparse(value: Any) -> bool:
     """Whether this is a sparse matrix or array of scipy."""
-    # Nobody can have made one before scipy.sparse was loaded, so asking need not load it.
+    # None can exist before scipy.sparse is loaded, so the check need not load it.
     loaded = sys.modules.get("scipy.sparse")
     return loaded is not None and bool(loaded.issparse(value))
 
@@ -275,7 +275,7 @@ def sparse_times(matrix: Any, right: NDArray[Any], take: Callable[[slice, NDArra
     """Pass the product of a CSR matrix, (m, d), and `right`, (d, p), to `take`, some rows at a time, in any order and thread.
 
     `take` gets a slice of the rows and the product there, which it may change. Each row is added up by itself, in the order in
-    which its entries are stored. So other rows do not affect it, to the last bit.
+    which its entries are stored: other rows do not affect it, to the last bit.
     """
     count, size = matrix.shape[0], max(1, _PIECE // max(right.shape[1], 1))
     pieces = [slice(start, min(start + size, count)) for start in range(0, count, size)]

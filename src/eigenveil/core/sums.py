@@ -151,6 +151,6 @@ def spectral_norm(matrix: Array) -> float:
 
 def _squares(matrix: Array) -> Array:
     """`matrix`^T `matrix`, (p, p)."""
-    # A second thread of BLAS would wait for more work for a while, and slow down whatever runs beside it.
+    # A second thread of BLAS would wait for more work for a while, and slow down other threads.
     with Blas.limit(1) if matrix.size >= _LARGE else nullcontext():
         return np.asarray(matrix.T @ matrix)

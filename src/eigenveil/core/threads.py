@@ -49,7 +49,7 @@ class Blas:
 def few_cores(count: int) -> Iterator[None]:
     """Let `shared_work` and `side_by_side`, called in this thread inside the block, take this machine to have `count` cores.
 
-    For a process or thread that works beside others like it: together they use all cores already.
+    For one of several processes or threads alike: together they use all cores already.
     """
     before = cores()
     _CORES.count = count
@@ -70,7 +70,7 @@ _CORES = threading.local()
 def shared_work(items: Iterable[_Item], *, workers: Sequence[_Worker], take: Callable[[_Worker, _Item], None]) -> None:
     """Give item j to worker j mod len(workers); the workers run in parallel threads.
 
-    Which worker gets which item depends on their order alone, never on timing. So the workers' sums are the same to the last bit
+    Which worker gets which item depends on their order alone, never on timing. The workers' sums are the same to the last bit
     on every run. BLAS threads are divided between the workers.
     """
     if len(workers) == 1 or cores() == 1:
@@ -120,7 +120,7 @@ def side_by_side(items: Sequence[_Item], act: Callable[[_Item], None], *, max_th
     try:
         drain()
     finally:
-        # Nothing is left to do. So a helper that has not begun need not, and waiting for it could be waiting for ourselves.
+        # Nothing is left to do: a helper that has not begun need not, and waiting for it could be waiting for ourselves.
         begun = [other for other in others if not other.cancel()]
         wait(begun)
     for other in begun:

@@ -7,7 +7,7 @@ positive semi-definite, ||P||_F <= B^2 and trace P <= B^2. Everything below foll
 **`PrivacyUnit`**: costs are added up only where it is the same, because guarantees of two kinds have no common sum. Under
 epsilon = 1 for each row, a person with 50 rows is protected far less. Nor does a guarantee for people cover each of their rows
 at the same cost. A person's rows are averaged, so one row more replaces the person's average by another: removing and adding,
-which is up to twice the mu. So a ledger refuses a second kind and converts nothing.
+which is up to twice the mu. A ledger therefore refuses a second kind and converts nothing.
 """
 
 import math

@@ -6,7 +6,7 @@ every clipped row is on a grid inside its ball (`Region.pair`, `Region.scored`),
     BLAS adds them does not matter.
   - Across blocks they are added in int64, with a carry long before 2^63 (`Total`).
   - Only the finished sum becomes a float, by one rounding.
-So neighbours differ by exactly what one person adds, and a Gram matrix is exactly symmetric.
+Neighbours therefore differ by exactly what one person adds, and a Gram matrix is exactly symmetric.
 
 The radius is at most 2^17 units, which leaves this room:
   - A row has 17 bits and a product of two entries 34: 2^19 rows in a block.
@@ -75,7 +75,7 @@ CACHED_NUMBERS, CACHED_ROWS = 1 << 17, 128
 
 
 def sum_unit(region: Region) -> float:
-    """The unit of sums of rows: finer than that of rows for products."""
+    """The unit of sums of rows: finer than the unit of rows for products."""
     return unit_of(region) * 2.0**-SUM_BITS
 
 
@@ -112,8 +112,8 @@ _ROOM, EXACT = 1 << 62, 1 << 53
 class Total:
     """A running sum of whole arrays that never overflows. Changes in place.
 
-    One row adds at most `each` to an entry. Long before that could pass 2^63, the upper bits are carried over to a second array.
-    So high 2^32 + low is always the exact sum.
+    One row adds at most `each` to an entry. Long before that could pass 2^63, the upper bits are carried over to a second array:
+    high 2^32 + low is always the exact sum.
     """
 
     low: Integers
@@ -134,7 +134,7 @@ class Total:
         return total
 
     def __sizeof__(self) -> int:
-        # For whoever moves sums between machines, by size.
+        # For schedulers that move sums between machines by size.
         return object.__sizeof__(self) + self.low.nbytes + (0 if self.high is None else self.high.nbytes)
 
     @property
@@ -268,7 +268,7 @@ class CenterSums:
         return cls(Total.zeros((dim,), each=reach << 24))
 
     def take(self, across: Any, shift: Integers) -> None:
-        """Add those of a block's rows, given their transpose in CSR form."""
+        """Add the sums of a block's rows, given their transpose in CSR form."""
         self.pull.add(across @ shift, len(shift))
         self.weight += int(shift @ shift)
 
@@ -295,8 +295,8 @@ class CenterTerms:
     def columns(self, products: DoubleDouble, span: slice) -> Array:
         """The columns `span`, (d, w), of the products around the center.
 
-        Both of two mirrored entries are computed like the one above the diagonal. So all columns together are symmetric to the
-        last bit; otherwise the difference of two mirrored entries would be public without noise.
+        Both of two mirrored entries are computed like the one above the diagonal, which makes all columns together symmetric to
+        the last bit; otherwise the difference of two mirrored entries would be public without noise.
         """
         dim, before, after = len(self.center), slice(0, span.start), slice(span.stop, len(self.center))
         strip = np.empty((dim, span.stop - span.start))
@@ -350,7 +350,7 @@ def observed_in(block: Block, gaps: MissingPolicy) -> Integers:
     per_row = round(1 / COUNT_UNIT)
     weights = np.full(len(block), per_row) if block.weights is None else whole_weights(block.weights)
     if block.sparse and gaps.rule == "counts":
-        # Everybody, less those who lack the entry: what is not stored is a zero, which is there.
+        # All people, less those who lack the entry: what is not stored is a zero, which is there.
         missing = np.isnan(block.values.data)
         each = np.repeat(weights, np.diff(block.values.indptr))[missing]
         lacking = np.bincount(block.values.indices[missing], weights=each, minlength=gaps.groups)
@@ -491,7 +491,7 @@ class WholeSum:
         return WholeSums(total=self.total, unit=self.unit, weight=self.shifts)
 
 
-# The most that a row adds to a product: those of tables have 34 bits, those of histories 36.
+# The most that a row adds to a product: 34 bits in a table, 36 in histories.
 _PRODUCT = 1 << 36
 # Rows of a matrix from which the center is subtracted at a time.
 _STRIP = 512
@@ -502,7 +502,7 @@ _STRIP = 512
 class GramWork(RowSum[WholeSums]):
     """The Gram matrix of the rows in `region`: the total is (d, d), in units of `Pair.unit`.
 
-    For sparse rows with a center, `beside` and `weight` are those of `CenterSums`.
+    For sparse rows with a center, `beside` and `weight` are as in `CenterSums`.
     """
 
     region: Region

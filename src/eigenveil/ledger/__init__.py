@@ -1,8 +1,8 @@
 """A ledger on disk: what was spent, on whom, and what is left, through crashes and in several processes.
 
 `Ledger.open` and `--ledger` charge it before noise is drawn, agents of studies before an answer leaves, and
-`eigenveil ledger` shows it. It may import `data`, `core` and `errors`. Whoever imports `Ledger` from here, or any file of this
-package, has ledgers that a notebook shows.
+`eigenveil ledger` shows it. It may import `data`, `core` and `errors`. After an import of `Ledger` from here, or of any file of
+this package, a notebook shows ledgers.
 """
 
 from importlib import import_module

@@ -11,6 +11,7 @@ hand may leave it out, and is taken to be of that kind.
 """
 
 import math
+import secrets
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -43,7 +44,7 @@ __all__ = [
 State = Literal["open", "finished", "abandoned"]
 # The second tolerance, for studies alone. A site computes the charges of a study from terms that another machine computed: their
 # libraries differ in last digits and orders of operations. Charges are held to the study's own reserve with it. The total budget
-# counts the reserve, with the one tolerance of all ledgers. So a study may cost a part in 10^9 more than it reserved.
+# counts the reserve, with the one tolerance of all ledgers: a study may cost a part in 10^9 more than it reserved.
 _OTHER_MACHINES: Final = 1e-9
 _OPEN_AGAIN: Final = "Open the ledger without epsilon and delta"
 _LONGEST: Final = 200
@@ -115,6 +116,23 @@ class StudyBudget:
     extra_delta: float = 0.0
     party: str = ""
     unit: PrivacyUnit | None = None
+
+    @classmethod
+    def of_release(
+        cls, dataset: str, *, title: str, cost: Budget, unit: PrivacyUnit | None, mu: float, study: str | None = None
+    ) -> "StudyBudget":
+        """The account of a release, a stream or a fit of one table: its whole budget, whatever it will use."""
+        return cls(
+            # A random name, so that two fits of one table with the same settings are two studies.
+            study=secrets.token_hex(32) if study is None else study,
+            title=title,
+            dataset=dataset,
+            trust=CURATOR,
+            epsilon=cost.epsilon,
+            delta=cost.delta,
+            mu=mu,
+            unit=unit,
+        )
 
     @property
     def called(self) -> str:
@@ -378,7 +396,7 @@ def _rounded(studies: int, counts: ExactSum, extra: ExactSum, exact: ExactSum) -
 
 
 def require_fixed(fixed: Budget | None, wanted: Budget | None, dataset: str, *, instead: str = _OPEN_AGAIN) -> None:
-    """Refuse to change a total budget: whoever used the dataset first has fixed it."""
+    """Refuse to change a total budget: the first use of the dataset has fixed it."""
     if fixed is not None and fixed != wanted:
         raise ValueError(
             f"the total budget of dataset {dataset!r} is ({fixed.epsilon:g}, {fixed.delta:g}) and was fixed before. {instead}"
@@ -386,12 +404,7 @@ def require_fixed(fixed: Budget | None, wanted: Budget | None, dataset: str, *, 
 
 
 def require_life(
-    total: OtherStudies,
-    others: Iterable[StudyBalance],
-    standing: StudyBalance,
-    *,
-    dataset: str,
-    called: str,
+    total: OtherStudies, others: Iterable[StudyBalance], standing: StudyBalance, *, dataset: str, called: str
 ) -> None:
     """Raise `BudgetExceeded`, with all numbers, unless `standing` fits in the dataset's total budget, next to the others.
 

@@ -18,7 +18,7 @@ hash of the entries before it, and every budget is added up from sealed entries.
 
 The studies of a dataset protect one `PrivacyUnit`, and `join` refuses another with `UnitMismatch`.
 
-Every other call is a `LedgerError`. So is `join` on terms that differ from the first time. If the budget is too small,
+Every other call is a `LedgerError`, and so is `join` on terms that differ from the first time. If the budget is too small,
 `join` and `commit` raise `BudgetExceeded`. After any error nothing was written. Ending a study wipes its secret and its
 stored bytes.
 
@@ -29,7 +29,7 @@ Entries may be exported and shown to others: `entries.py` says why they tell not
 which no export, head or report has: fingerprints of rows, where rows came from, and what is logged for the site's own people.
 
 Whenever it is opened, every entry is read and every balance is added up anew, and the secrets of open studies are checked.
-All figures come from that, and none from an index or a query that somebody could make lie. `verify` checks the stored bytes
+All figures come from that, and none from an index or a query that could be made to lie. `verify` checks the stored bytes
 and the rest of the file, too. One thing no file can detect by itself: an old copy that is put back has forgotten the charges
 since. The defence is the head, the hash of the last entry. Noted elsewhere (`head.py`), it finds out.
 """
@@ -210,7 +210,7 @@ class DurableLedger:
             existing = set(stored)
             new = [part for part in parts if part not in existing]
             before = tables.total_changes
-            # The same rows again write nothing: a restarted site must not grow the ledger. The last print is that of all rows.
+            # The same rows again write nothing: a restarted site must not grow the ledger. The last print is of all rows.
             if new or changed or not stored:
                 rows = [(dataset, digest) for digest in (*new, whole)]
                 tables.executemany("INSERT INTO prints (dataset, print) VALUES (?, ?)", rows)
@@ -391,7 +391,7 @@ class DurableLedger:
             )
             dropped = [(study, number) for (number,) in stored.fetchall() if number not in keep]
             tables.executemany("DELETE FROM stored WHERE study = ? AND number = ?", dropped)
-            # Remembered, so that `verify` can tell bytes that were dropped from bytes that somebody removed.
+            # Remembered, so that `verify` can tell bytes that were dropped here from bytes that were removed.
             tables.execute("UPDATE studies NOT INDEXED SET pruned = max(pruned, ?) WHERE study = ?", (before, study))
 
     def finish(self, study: str) -> None:
@@ -416,7 +416,7 @@ class DurableLedger:
             tables.execute("INSERT INTO log (time, study, words) VALUES (?, ?, ?)", (moment(), study, _plain(text)))
 
     def logged(self) -> list[tuple[str, str, str]]:
-        """What was logged, in order: the time, the study and the words. Not sealed: whoever can write the file can change it."""
+        """What was logged, in order: the time, the study and the words. Not sealed: a writer of the file can change it."""
         with self._file.looking() as tables:
             return tables.execute("SELECT time, study, words FROM log ORDER BY number").fetchall()
 
@@ -474,7 +474,7 @@ class DurableLedger:
         """Every entry, in order, with only its form checked; `verify` checks the rest."""
         number = 0
         while True:
-            # Short transactions, so that a slow reader blocks nobody. Entries are only ever added, so none is missed.
+            # Short transactions, so that a slow reader blocks no writer. Entries are only ever added, so none is missed.
             with self._file.looking() as tables:
                 chunk = table.entries_after(tables, number, _PER_LOOK)
             if not chunk:
@@ -535,7 +535,7 @@ class DurableLedger:
         closed = standing.closed(state)
         together = books.together_after(dataset, study, closed)
         table.append_balance(tables, kind, (study, dataset), closed, together, {})
-        # With the secret somebody could unmask what was sent, so it does not outlive the study.
+        # The secret could unmask what was sent, so it does not outlive the study.
         tables.execute("UPDATE studies NOT INDEXED SET secret = NULL WHERE study = ?", (study,))
         tables.execute("DELETE FROM stored WHERE study = ?", (study,))
 

@@ -2,11 +2,11 @@
 
 It is one SQLite database with a rollback journal and full synchronisation. COMMIT returns after the disk has confirmed the
 file itself, the removal of its journal, and the folder: no charge that was committed needs another file. The journal holds what
-a write in progress overwrites, and whoever opens the ledger after a crash puts that back. The file must be on a local disk,
+a write in progress overwrites, and the next to open the ledger after a crash puts it back. The file must be on a local disk,
 because network file systems do not keep the locks.
 
 What is open stays the file that its name leads to. If it is removed, or another one is put in its place, nothing more is written:
-charges would go to a file that nobody finds again. A forked child has no part in its parent's connection, and opens its own.
+charges would go to a file that is lost. A forked child has no part in its parent's connection, and opens its own.
 """
 
 import contextlib
@@ -60,7 +60,7 @@ _SCHEMA: Final = (
 )
 # What each setting is set to, and what SQLite must answer afterwards. Any other answer is an error, never a weaker ledger.
 _SETTINGS: Final = (
-    # In a write-ahead log, paid charges were in a second file, and whoever lost it forgot them.
+    # In a write-ahead log, paid charges were in a second file, and were lost with it.
     ("journal_mode", "DELETE", "delete"),
     # EXTRA synchronises the folder after the journal is removed. Otherwise a power cut could bring it back, to undo a charge.
     ("synchronous", "EXTRA", 3),
@@ -96,24 +96,7 @@ class LedgerFile:
             with locked(path, "new"):
                 if not path.exists():
                     _make(path)
-        # Before SQLite opens it: secrets of studies go into it and into the log beside it.
-        _require_private(path)
-        if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
-            raise LedgerError(
-                f"{path} or its folder cannot be written, and a charge must be kept before anything leaves. Run: chmod u+w "
-                f"{shlex.quote(str(path))} {shlex.quote(str(path.parent))}"
-            )
-        _require_whole_forks(path)
-        with _as_ledger_errors(path):
-            inode = _inode_of(path)
-            _require_ledger(path)
-            connection = _connected(path, "mode=rw")
-            with _closed_on_error(connection):
-                _require_schema(path, connection)
-                _settle(path, connection)
-                # Of the file that was opened: the same name led to it before and after.
-                _require_there(path, inode)
-        return cls(path, connection, writes=True, inode=inode)
+        return cls._opened(path, writes=True)
 
     @classmethod
     def reading(cls, path: Path) -> "LedgerFile":
@@ -121,25 +104,42 @@ class LedgerFile:
 
         If a crash left a write unfinished, what it had overwritten is put back first.
         """
-        path = _whole(path)
+        return cls._opened(_whole(path), writes=False)
+
+    @classmethod
+    def _opened(cls, path: Path, *, writes: bool) -> "LedgerFile":
+        # Before SQLite opens it: secrets of studies go into it and into the log beside it.
         _require_private(path)
-        _require_whole_forks(path)
-        with _as_ledger_errors(path):
+        if writes and not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
+            raise LedgerError(
+                f"{path} or its folder cannot be written, and a charge must be kept before anything leaves. Run: chmod u+w "
+                f"{shlex.quote(str(path))} {shlex.quote(str(path.parent))}"
+            )
+        if path in _TORN:
+            raise LedgerError(
+                f"this process was forked while its parent was writing to {path}, so it cannot use it safely. Start it anew, or "
+                "use spawn instead of fork"
+            )
+        with _as_ledger_errors(path), contextlib.ExitStack() as on_error:
             inode = _inode_of(path)
             _require_ledger(path)
-            connection = _connected(path, "mode=ro")
-            with _closed_on_error(connection):
-                try:
-                    _require_schema(path, connection)
-                except sqlite3.OperationalError as error:
-                    if getattr(error, "sqlite_errorname", "") != "SQLITE_READONLY_ROLLBACK":
-                        raise
-                    # Any read by a connection that may write puts back what the crash interrupted.
-                    with contextlib.closing(_connected(path, "mode=rw")) as other:
-                        other.execute("PRAGMA user_version").fetchone()
-                    _require_schema(path, connection)
-                _require_there(path, inode)
-        return cls(path, connection, writes=False, inode=inode)
+            connection = _connected(path, "mode=rw" if writes else "mode=ro")
+            on_error.callback(connection.close)
+            try:
+                _require_schema(path, connection)
+            except sqlite3.OperationalError as error:
+                if writes or getattr(error, "sqlite_errorname", "") != "SQLITE_READONLY_ROLLBACK":
+                    raise
+                # Any read by a connection that may write puts back what the crash interrupted.
+                with contextlib.closing(_connected(path, "mode=rw")) as other:
+                    other.execute("PRAGMA user_version").fetchone()
+                _require_schema(path, connection)
+            if writes:
+                _settle(path, connection)
+            # Of the file that was opened: the same name led to it before and after.
+            _require_there(path, inode)
+            on_error.pop_all()
+        return cls(path, connection, writes=writes, inode=inode)
 
     def close(self) -> None:
         """Close the file. All that was committed is in it."""
@@ -157,7 +157,7 @@ class LedgerFile:
     def writing(self, *, seals: bool = True) -> Iterator[sqlite3.Connection]:
         """A transaction that holds the ledger alone, committed to the disk at the end, or undone after any error.
 
-        One that `seals` no entry leaves the head as it was, and nobody is told of it.
+        One that `seals` no entry leaves the head as it was, and no head is noted.
         """
         with self._lock:
             connection = self._ready()
@@ -252,14 +252,6 @@ def _after_fork_in_child() -> None:
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
 
 
-def _require_whole_forks(path: Path) -> None:
-    if path in _TORN:
-        raise LedgerError(
-            f"this process was forked while its parent was writing to {path}, so it cannot use it safely. Start it anew, or "
-            "use spawn instead of fork"
-        )
-
-
 def _inode_of(path: Path) -> tuple[int, int]:
     status = path.stat()
     return status.st_dev, status.st_ino
@@ -300,7 +292,7 @@ def locked(path: Path, name: str, refusal: str | None = None) -> Iterator[None]:
             os.close(handle)
             taken = isinstance(error, BlockingIOError) and refusal is not None
             raise LedgerError(refusal if taken else f"{beside} cannot be locked: {error.strerror}") from error
-        # The previous holder may have removed the file between our two steps. Then we hold a lock that nobody else sees.
+        # The previous holder may have removed the file between our two steps. Then no other process sees our lock.
         with contextlib.suppress(FileNotFoundError):
             if os.fstat(handle).st_ino == beside.stat().st_ino:
                 break
@@ -351,7 +343,7 @@ def _make(path: Path) -> None:
             connection.execute("BEGIN IMMEDIATE")
             for statement in (*_SCHEMA, f"PRAGMA application_id = {_APPLICATION}", f"PRAGMA user_version = {_VERSION}"):
                 connection.execute(statement)
-            # The key of all marks and fingerprints. Without it nobody can check a guess of a table or of a message.
+            # The key of all marks and fingerprints. Without it no guess of a table or of a message can be checked.
             connection.execute("INSERT INTO keys VALUES ('prints', ?)", (secrets.token_bytes(32),))
             # The random name makes the hashes of every ledger its own, from the first entry on.
             body = {"version": _VERSION, "name": secrets.token_hex(16), "last": "noted"}
@@ -467,34 +459,24 @@ def _as_ledger_errors(path: Path) -> Iterator[None]:
         raise LedgerError(f"{path}: {error.strerror or type(error).__name__}") from error
 
 
-@contextmanager
-def _closed_on_error(connection: sqlite3.Connection) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        connection.close()
-        raise
+# What SQLite says, in words for the people who run a site.
+_REASONS: Final = {
+    "FULL": "the disk is full",
+    "BUSY": f"another process has locked it for {_WAIT_MS // 1000} seconds",
+    "LOCKED": f"another process has locked it for {_WAIT_MS // 1000} seconds",
+    "IOERR": "the disk refused ({error})",
+    "READONLY_DBMOVED": "it was removed while it was open. Put the ledger back, and open it again",
+    "CANTOPEN": "it or its folder cannot be written. Give its owner the right to write both",
+    "READONLY": "it or its folder cannot be written. Give its owner the right to write both",
+    "NOTADB": "it is not a ledger of Eigenveil",
+    "CORRUPT": "the file is damaged ({error})",
+}
 
 
 def _why(error: sqlite3.Error | UnicodeDecodeError) -> str:
-    """What SQLite says, in words for the people who run a site."""
-    name = getattr(error, "sqlite_errorname", "")
+    name = getattr(error, "sqlite_errorname", "").removeprefix("SQLITE_")
     if isinstance(error, UnicodeDecodeError) or not name:
         # It holds something that is no text where text should be, and the error would quote it.
         return "the file is damaged"
-    match name.split("_")[1:]:
-        case ["FULL", *_]:
-            return "the disk is full"
-        case ["BUSY" | "LOCKED", *_]:
-            return f"another process has locked it for {_WAIT_MS // 1000} seconds"
-        case ["IOERR", *_]:
-            return f"the disk refused ({error})"
-        case ["READONLY", "DBMOVED"]:
-            return "it was removed while it was open. Put the ledger back, and open it again"
-        case ["CANTOPEN" | "READONLY", *_]:
-            return "it or its folder cannot be written. Give its owner the right to write both"
-        case ["NOTADB", *_]:
-            return "it is not a ledger of Eigenveil"
-        case ["CORRUPT", *_]:
-            return f"the file is damaged ({error})"
-    return str(error)
+    reason = _REASONS.get(name) or _REASONS.get(name.partition("_")[0]) or "{error}"
+    return reason.format(error=error)

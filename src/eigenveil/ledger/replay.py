@@ -83,7 +83,7 @@ class Mark:
     """HMAC-SHA256 of bytes that come in pieces, under a key that is made from the ledger's own and a `nonce`. Changes in place.
 
     Entries may be shown to others. A plain digest of a raw part would let them check a guess of that part, and without a nonce
-    equal parts, such as those of empty slots, would have equal marks. The number of bytes is no part of it: a part that was never
+    equal parts, such as of empty slots, would have equal marks. The number of bytes is no part of it: a part that was never
     sent may have a length that depends on rows.
     """
 
@@ -419,7 +419,7 @@ class Replay:
             standing = self._stands(entry)
         except BudgetExceeded as error:
             raise LedgerError(f"entry {entry.number} ({entry.kind}) exceeds a budget: {error}") from None
-        # The body is whatever JSON somebody wrote, so any field may be missing or of another type.
+        # The body may be any JSON, so any field may be missing or of another type.
         except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError):
             raise LedgerError(
                 f"entry {entry.number} ({entry.kind}) does not follow from the entries before it"

@@ -5,7 +5,6 @@ charge is on disk before its noise is drawn, and the digest of what left before 
 charges so far stay and the rest is free again. If the process is killed, the reserve stays until `eigenveil ledger close`.
 """
 
-import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +15,6 @@ from eigenveil.core.accounting import Budget
 from eigenveil.core.ledger import Charge, Ledger, Memory
 from eigenveil.core.unit import PrivacyUnit
 from eigenveil.errors import require
-from eigenveil.ledger.budget import CURATOR
 from eigenveil.ledger.durable import DatasetState, DurableLedger, StudyBudget
 from eigenveil.ledger.store import WHOLE_STREAM, FileStore
 
@@ -26,7 +24,7 @@ __all__ = ["Release", "StreamSpending", "released", "resumed", "streamed"]
 @final
 @dataclass(slots=True, eq=False)
 class Release:
-    """One release. Changes in place: whoever makes it says what it `released`, and at the end it has the `state` of the dataset.
+    """One release. Changes in place: its maker says what it `released`, and at the end it has the `state` of the dataset.
 
     `ledger` has the budget of this release alone, and keeps every charge in the file first.
     """
@@ -52,7 +50,7 @@ def released(
     Fingerprints of the rows, `prints`, are declared; warnings about them are as private as the rows, and are told to `say`. The
     `source` is where the rows were read.
     """
-    terms = _terms(store.dataset, cost, unit, title)
+    terms = StudyBudget.of_release(store.dataset, title=title, cost=cost, unit=unit, mu=cost.mu)
     lasting = store.lasting()
     # Before the rows are declared: a release that is refused leaves no trace.
     store.require(terms)
@@ -79,8 +77,8 @@ def released(
 class StreamSpending:
     """One stream. Changes in place: it is `charged` once, before anything of it leaves. Without a ledger nothing is kept.
 
-    A state that is on disk before the charge has the `account` and the `life` budget of the people, so that whoever
-    resumes it can pay. Both steps do nothing the second time.
+    A state that is on disk before the charge has the `account` and the `life` budget of the people, so that it
+    can be paid when it is resumed. Both steps do nothing the second time.
     """
 
     lasting: DurableLedger | None = None
@@ -141,12 +139,12 @@ class StreamSpending:
 
 
 def streamed(store: FileStore, cost: Budget, unit: PrivacyUnit, *, title: str) -> StreamSpending:
-    """The budget of a new stream: refused now if it does not fit, reserved and charged later. Whoever uses it calls `end`.
+    """The budget of a new stream: refused now if it does not fit, reserved and charged later. The caller calls `end`.
 
     A stream may end, be saved and be resumed with the same budget, so nothing of it is given back after it was charged. Its rows
-    come once, so they are not compared with those of other datasets.
+    come once, so they are not compared with other datasets.
     """
-    terms = _terms(store.dataset, cost, unit, title)
+    terms = StudyBudget.of_release(store.dataset, title=title, cost=cost, unit=unit, mu=cost.mu)
     store.require(terms)
     return StreamSpending(lasting=store.lasting(), account=terms, life=store.life)
 
@@ -163,21 +161,5 @@ def resumed(
     require(
         dataset in (None, recorded), f"the people in the stream are {recorded!r} in its ledger. Leave out --dataset"
     )
-    terms = _terms(recorded, cost, unit, title, study=study)
+    terms = StudyBudget.of_release(recorded, title=title, cost=cost, unit=unit, mu=cost.mu, study=study)
     return StreamSpending(lasting=lasting, account=terms, life=Budget(*map(float, notes["life"])), is_saved=True)
-
-
-def _terms(dataset: str, cost: Budget, unit: PrivacyUnit, title: str, *, study: str | None = None) -> StudyBudget:
-    """The account of a release or a stream: its whole budget, whatever it will use."""
-    # A random name, so that two fits of one table with the same settings are two studies.
-    name = secrets.token_hex(32) if study is None else study
-    return StudyBudget(
-        study=name,
-        title=title,
-        dataset=dataset,
-        trust=CURATOR,
-        epsilon=cost.epsilon,
-        delta=cost.delta,
-        mu=cost.mu,
-        unit=unit,
-    )

@@ -11,7 +11,7 @@ its fit ends and abandoned where it fails. States of a reserve, and what counts 
     | dies after a charge          | open, with charge  | all of it; at most the charges have been released   |
     | ends the fit, or drops it    | closed             | the charges                                         |
 
-So what was released is never more than what counts, wherever it dies. `eigenveil ledger close` frees the rest of a reserve that a
+What was released is never more than what counts, wherever it dies. `eigenveil ledger close` frees the rest of a reserve that a
 killed process left.
 
 A stream is charged whole with its first slot, because its slots are known to its own process alone, and must survive a restart.
@@ -21,7 +21,6 @@ import atexit
 import json
 import math
 import os
-import secrets
 import shlex
 import sys
 import threading
@@ -41,7 +40,7 @@ from eigenveil.core.threads import this_process
 from eigenveil.core.unit import PrivacyUnit
 from eigenveil.data.archive import whole_file
 from eigenveil.errors import BudgetExceeded, Words, in_python, is_visible, require
-from eigenveil.ledger.budget import CURATOR, limit_of, require_fixed, require_words
+from eigenveil.ledger.budget import limit_of, require_fixed, require_words
 from eigenveil.ledger.durable import DatasetState, DurableLedger, Entry, LedgerError, StudyBudget
 from eigenveil.ledger.file import locked
 from eigenveil.ledger.replay import canonical, today
@@ -126,7 +125,7 @@ class _FileAccount:
         try:
             lasting = self._store.lasting()
             study = lasting.study(self.name)
-            # Somebody may have closed it with the command meanwhile, or a lazy one never got there.
+            # It may have been closed with the command meanwhile, or a lazy one never got there.
             if study is not None and study.state == "open":
                 (lasting.abandon if failed else lasting.finish)(self.name)
         except LedgerError as error:
@@ -156,7 +155,7 @@ class FileStore:
         self._first, self.spelling = first, spelling
         self._opened: DurableLedger | None = None
         self._lock = threading.RLock()
-        # Reserves of this process that are open, and those of them that nobody refers to any more.
+        # Reserves of this process that are open, and the dropped ones, which are not referred to any more.
         self.held: dict[str, _FileAccount] = {}
         self._dropped: deque[_FileAccount] = deque()
         _STORES.add(self)
@@ -300,17 +299,10 @@ class FileStore:
         if cost is None or cost.mu != mu:
             delta = self.life.delta if budget is None else budget.delta
             cost = Budget(max(epsilon_of(mu, delta), _LEAST_EPSILON), delta)
-        return StudyBudget(
-            # A random name, so that two fits of one table with the same settings are two studies.
-            study=secrets.token_hex(32),
-            title=_title(label),
-            dataset=self.dataset,
-            trust=CURATOR,
-            epsilon=cost.epsilon,
-            delta=cost.delta,
-            mu=max(mu, _LEAST_MU),
-            unit=unit,
-        )
+        # The title says what released it, and that it was no command.
+        text = label.removeprefix("this ").removeprefix("these ")[:_LONGEST_TITLE].strip()
+        title = f"{text}, Python" if text and is_visible(text) else "release, Python"
+        return StudyBudget.of_release(self.dataset, title=title, cost=cost, unit=unit, mu=max(mu, _LEAST_MU))
 
 
 def open_ledger(
@@ -386,17 +378,8 @@ def open_ledger(
     try:
         life, name, is_new = _settled(lasting, dataset, epsilon, delta, explicit)
         if is_new:
-            # Kept at once: whoever opens it next need not say it again, and cannot change it.
-            terms = StudyBudget(
-                study=secrets.token_hex(32),
-                title=_FIXED,
-                dataset=name,
-                trust=CURATOR,
-                epsilon=life.epsilon,
-                delta=life.delta,
-                mu=_LEAST_MU,
-                unit=None,
-            )
+            # Kept at once: later calls need not say it again, and cannot change it.
+            terms = StudyBudget.of_release(name, title=_FIXED, cost=life, unit=None, mu=_LEAST_MU)
             lasting.charge(terms, [], life=life)
         return Ledger.kept(life, FileStore.over(lasting, name, life), unit=unit)
     except BaseException:
@@ -436,12 +419,6 @@ def _settled(
             stacklevel=3,
         )
     return explicit, dataset, True
-
-
-def _title(label: str) -> str:
-    """The title of a reserve: what released it, and that it was no command."""
-    text = label.removeprefix("this ").removeprefix("these ")[:_LONGEST_TITLE].strip()
-    return f"{text}, Python" if text and is_visible(text) else "release, Python"
 
 
 def _plain(label: str) -> str:

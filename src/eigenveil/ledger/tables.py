@@ -1,7 +1,7 @@
 """What `DurableLedger` reads from and adds to the tables of a ledger, inside a transaction.
 
 Entries are read in order, from the first to the last, by the table itself: every hash is computed anew, and a `Replay`
-adds up what they say. No index is used for them, because whoever may write to the file can make an index lie.
+adds up what they say. No index is used for them, because a writer of the file can make an index lie.
 """
 
 import hmac
@@ -163,7 +163,7 @@ def said_of(tables: Tables, books: Replay, study: str, number: int) -> Iterator[
     rows = [] if entry is None else _rows_of(tables, entry)
     if entry is None or len(rows) < 2:
         raise LedgerError(f"the ledger is damaged: what step {number} of study {study[:16]} said is missing")
-    # Read twice, so that nothing is made of bytes that somebody changed, and no more than a piece is in memory.
+    # Read twice, so that nothing is made of bytes that were changed, and no more than a piece is in memory.
     deque(_pieces(tables, entry, 1, rows[1]), maxlen=0)
     yield from _pieces(tables, entry, 1, rows[1])
 

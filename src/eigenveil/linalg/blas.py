@@ -77,7 +77,7 @@ Blas.limit = staticmethod(blas_threads)
 _Item = TypeVar("_Item")
 # Below this dimension one full eigendecomposition by numpy beats a partial one by scipy, pool change included.
 _SMALL = 300
-# Below this dimension its memory does not matter either: a few matrices of half a MiB, where loading scipy takes 18 MiB. So a
+# Below this dimension its memory does not matter either: a few matrices of half a MiB, where loading scipy takes 18 MiB. A
 # small device that gives blocks of 200 rows to a tracker never loads it.
 _TINY = 256
 # Cholesky QR loses orthogonality like the squared condition number; past this ratio Householder takes over.
@@ -151,7 +151,7 @@ def orthonormal(matrix: Array) -> Array:
     """The orthonormal basis Q, (d, p), with `matrix` = Q R, R upper triangular with a non-negative diagonal; p <= d.
 
     Cholesky QR twice (Yamamoto et al. 2015) for the usual tall, well conditioned matrix; Householder QR otherwise. Where columns
-    are independent, both give the same basis. So parties whose matrices differ by little get bases that differ by little.
+    are independent, both give the same basis: parties whose matrices differ by little get bases that differ by little.
 
     >>> basis = orthonormal(np.array([[3.0, 1.0], [0.0, 2.0], [0.0, 0.0]]))
     >>> np.allclose(basis.T @ basis, np.eye(2))
@@ -194,7 +194,7 @@ def _cholesky_qr_twice(matrix: Array, *, min_size: float = 0.0, gap: float = _NE
 
 
 def complement(matrix: Array, basis: Array, *, within: Array | None = None) -> Array:
-    """An orthonormal basis, (d, q), of the part of the span of `matrix`, (d, p), outside that of `basis`, (d, k).
+    """An orthonormal basis, (d, q), of the part of the span of `matrix`, (d, p), outside the span of `basis`, (d, k).
 
     A caller that has already computed basis.T @ matrix passes it as `within`.
     Directions in which less than 1e-10 of the matrix is left are rounding noise. They may point anywhere, also back into

@@ -281,7 +281,7 @@ class Graph:
     def cut(self, size: int) -> tuple[str, ...] | None:
         """At most `size` names whose removal disconnects the others, or leaves only one; None if there are no such names.
 
-        So the graph is (size + 1)-connected exactly when this is None. Even (1975): let k = size + 1. There is no such cut if
+        The graph is (size + 1)-connected exactly when this is None. Even (1975): let k = size + 1. There is no such cut if
         two conditions hold. (1) Any two of v_1..v_k are adjacent or joined by k vertex-disjoint paths. (2) Each later v_j has k
         paths to k different vertices among v_1..v_{j-1}, with only v_j in common.
 
@@ -392,8 +392,8 @@ _KINDS: dict[str, Callable[[int], list[tuple[int, int]]]] = {
 def _random_regular(names: tuple[str, ...], degree_text: str, seed: int) -> Graph:
     """A circulant with its names shuffled and its edges swapped at random, which keeps degrees.
 
-    The circulant is that of Harary (1962): removing fewer than `degree` peers does not disconnect it. Random swaps nearly always
-    keep that. If none of a few tries does, the shuffled circulant is used. So this always ends.
+    The circulant is by Harary (1962): removing fewer than `degree` peers does not disconnect it. Random swaps nearly always
+    keep that. If none of a few tries does, the shuffled circulant is used: this always ends.
     """
     m = len(names)
     require(

@@ -81,7 +81,7 @@ def align_procrustes(basis: Array, target: Array) -> Array:
 
 
 def align_signs(basis: Array, target: Array) -> Array:
-    """`basis`, (d, k), with signs chosen so that each column has a non-negative inner product with that of `target`, (d, k).
+    """`basis`, (d, k), with signs chosen so that each column has a non-negative inner product with the one of `target`, (d, k).
 
     >>> align_signs(-np.eye(2), np.eye(2)).tolist()
     [[1.0, 0.0], [0.0, 1.0]]
@@ -128,7 +128,7 @@ class Subspace:
             f"values must have shape ({self.basis.shape[1]},) to go with the basis, got {self.values.shape}",
         )
         require(self.rank <= self.dim, f"rank must be at most dim = {self.dim}, got {self.rank}")
-        # A copy, so that nobody else with a reference to the arrays can change what was checked here.
+        # A copy, so that no other reference to the arrays can change what was checked here.
         basis, values = np.array(self.basis, dtype=np.float64), np.array(self.values, dtype=np.float64)
         require(bool(np.isfinite(basis).all() and np.isfinite(values).all()), "basis and values must be finite")
         with np.errstate(over="ignore", invalid="ignore"):
@@ -141,7 +141,7 @@ class Subspace:
         # The last of values that do not increase is the smallest.
         require(bool((values[:-1] >= values[1:]).all()), "values must not increase")
         require(len(values) == 0 or bool(values[-1] >= 0), "values must be non-negative")
-        # What was checked above holds only as long as nobody changes the arrays.
+        # What was checked above holds only as long as the arrays do not change.
         basis.setflags(write=False)
         values.setflags(write=False)
         object.__setattr__(self, "basis", basis)
@@ -217,10 +217,7 @@ def merge(left: Subspace, right: Subspace, *, rank: int, forget: float = 1.0, en
     fresh = complement(right.basis, left.basis, within=overlap)
     rank = min(rank, left.rank + fresh.shape[1])
     small = np.block(
-        [
-            [np.diag(first), overlap * second],
-            [np.zeros((fresh.shape[1], left.rank)), (fresh.T @ right.basis) * second],
-        ]
+        [[np.diag(first), overlap * second], [np.zeros((fresh.shape[1], left.rank)), (fresh.T @ right.basis) * second]]
     )
     rotation, values, _ = np.linalg.svd(small, full_matrices=False)
     rank = min(rank, len(values))
@@ -315,7 +312,7 @@ def product_edge(dim: int, width: int) -> float:
         return symmetric_edge(dim)
 
     def lower(u: float) -> tuple[float, float, float]:
-        """y and its first two derivatives, from those of a."""
+        """y and its first two derivatives, from the derivatives of a."""
         a, slope, bend = 1 / u - width * u / 2, -1 / u**2 - width / 2, 2 / u**3
         # The sum of a and the root loses all digits where a is negative. The product of both roots is -m.
         root = math.sqrt(a * a + 4 * rest)
@@ -367,10 +364,10 @@ def norm_edge(dim: int, *, tries: int = 1) -> float:
 def merged_edge(dim: int, width: int, *, parts: float) -> float:
     """For a sum of `parts` noise matrices, each reduced to its `width` largest eigenvalues, those above zero.
 
-    Sites that merge, and blocks of a stream, send no negative eigenvalue. So the mean of the noise does not cancel. Parts with
+    Sites that merge, and blocks of a stream, send no negative eigenvalue. The mean of the noise does not cancel. Parts with
     independent noise are free of each other in the limit (Voiculescu 1991). Let G be the resolvent's mean of one part. The
     edge of the sum of n parts is the least n z - (n - 1) / G(z), over z above the part's own edge. For one part that is the
-    part's own edge. What the largest eigenvalue fluctuates by is at most that of the sum before the reduction.
+    part's own edge. The largest eigenvalue fluctuates by no more than before the reduction.
 
     >>> merged_edge(50, 50, parts=1.0) == symmetric_edge(50), merged_edge(50, 10, parts=9.0) > 3 * symmetric_edge(50)
     (True, True)

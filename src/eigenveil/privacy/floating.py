@@ -1,4 +1,4 @@
-"""Sums over rows in plain floating point, where no privacy is claimed: exact runs, in which nobody adds noise.
+"""Sums over rows in plain floating point, where no privacy is claimed: exact runs, without noise.
 
 Private sums are added up in whole numbers instead (`eigenveil.core.whole`). `bounded.py` chooses between the two.
 """
@@ -152,7 +152,7 @@ class _ClippedBlock:
             return [float(np.einsum("ij,ij->", self.rows, self.rows))]
         terms = [float(self.rows.data @ self.rows.data)]
         if self.shift is not None and self.center is not None:
-            # These terms may nearly cancel. So they are not added here: `fsum` adds those of all blocks without
+            # These terms may nearly cancel, so they are not added here: `fsum` adds all blocks' terms without
             # rounding in between.
             terms.append(-2 * float(self.shift @ (self.rows @ self.center)))
             terms.append(float(self.shift @ self.shift) * float(self.center @ self.center))
@@ -394,7 +394,7 @@ def _product_of_raw_rows(block: Block, basis: Array, domain: Region, pull: Array
         if pull is None or domain.center is None:
             return total.T
         total -= np.outer(drag, domain.center)
-        # What was subtracted can be as large as this, and its rounding must be negligible beside the rest.
+        # What was subtracted can be as large as this, and its rounding must be negligible next to the rest.
         taken = float(np.abs(domain.center).max()) * math.sqrt(len(block) * after)
         left = math.sqrt(float(np.vdot(total, total)))
     return total.T if before <= _FAR_OUT * after and taken <= _FAR_OUT * left else None

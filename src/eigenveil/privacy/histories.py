@@ -99,7 +99,7 @@ class Histories(FloatRegion):
             rows *= self.weights
         if self.weights is None:
             return rows, self._factors(degrees, degrees)
-        # Each row is summed by itself, pairwise, so its norm does not depend on the rows beside it.
+        # Each row is summed by itself, pairwise, so its norm does not depend on other rows.
         return rows, self._factors(degrees, np.add.reduce(np.square(rows), axis=1))
 
     def sparse(self, block: Block, *, squared: bool = False) -> SparseBlock:
@@ -339,7 +339,7 @@ def _largest_row_norm(basis: Array) -> float:
     size = float(np.abs(basis).max(initial=0.0))
     if size == 0:
         return 0.0
-    # Dividing by a power of two is exact. Entries that underflow beside the largest one do not change the largest norm.
+    # Dividing by a power of two is exact. Entries that underflow next to the largest one do not change the largest norm.
     unit = 2.0 ** math.frexp(size)[1]
     scaled = basis / unit
     return unit * math.sqrt(float(np.einsum("ij,ij->i", scaled, scaled).max()))

@@ -1,7 +1,7 @@
 """Where noise is added under masks: `Share` is what a site sends, and `read` is how the hub decodes the sum.
 
-Both compute the same step from public numbers. A share is not itself a release: alone it would protect nobody well, and under
-masks nobody sees it alone. What is released is the sum over the survivors. Still, each site charges its ledger before its share
+Both compute the same step from public numbers. A share is not itself a release: alone it would protect no one well, and under
+masks no party sees it alone. What is released is the sum over the survivors. Still, each site charges its ledger before its share
 leaves, because nothing can be taken back.
 """
 
@@ -25,7 +25,7 @@ __all__ = ["Lattice", "Share", "read"]
 # h shares of deviation s have s >= 32 sqrt(h), or s / sqrt(2) off the diagonal of a symmetric array. A number in their sum is
 # then within (h - 1) exp(-pi^2 32^2) < 10^-4380 of rounded Gaussian noise.
 _SMOOTH = 32.0
-# The proof needs no limit. But sites are numbered in four bytes, and each site's noise needs room beside that of the others.
+# The proof needs no limit. But sites are numbered in four bytes, and each site's noise needs room next to the others'.
 _MOST_SITES = 1 << 20
 # Terms are refused if sums over fewer people than this at a site would be clipped.
 _FEWEST = 1000
@@ -213,7 +213,7 @@ class Share:
     ledger, no charge and no noise.
 
     The value is an exact sum, rounded to float64 as `Lattice.step` allows. Rounding it to whole steps is part of the distance
-    that the noise covers. So the proof covers everything from rows to integers.
+    that the noise covers. The proof covers everything from rows to integers.
 
     >>> lattice = Lattice.exact(sites=2)
     >>> parts = [
@@ -256,7 +256,7 @@ class Share:
         deviation = lattice.deviation(private.sensitivity, mu=mu, size=math.prod(shape), several=self.several)
         if self.ledger is not None:
             self.ledger.spend(mu, label=label, slot=slot)
-        # Values and noise of all sites together stay within 2^63, by `Lattice.most` and `Lattice.deviation`. So no sum
+        # Values and noise of all sites together stay within 2^63, by `Lattice.most` and `Lattice.deviation`: no sum
         # wraps around.
         integers = lattice.integers(pack(private.value, symmetric=private.symmetric), step)
         if lattice.private:

@@ -2,7 +2,7 @@
 
 The sum is nearly as accurate as a trusted curator's. Peer i sends y_i = x_i + eta_i + sum_j s(i, j) D_ij, over its neighbours j
 in the noise graph. Its own noise eta_i has deviation s_eta. The pair noise D_ij = D_ji has deviation s_D, and both ends draw it
-from a shared key. The sign s(i, j) is +1 for the peer that comes first in the order of names and -1 for the other. So only own
+from a shared key. The sign s(i, j) is +1 for the peer that comes first in the order of names and -1 for the other. Only own
 noise is left in the sum over all peers. (Sabater, Bellet and Ramon 2022; Allouah et al. 2024.)
 
 Colluders know all noise that they share. Let H be the noise graph of the honest peers. Their y have, in each coordinate, noise of
@@ -144,7 +144,7 @@ colluders. noise='independent' needs no such graph
     def in_steps(self, sensitivity: float, mu: float, shape: tuple[int, ...], *, symmetric: bool) -> "PairedSteps":
         """The noise of one release of an array of this shape, on its lattice; a `ValueError` where it cannot be drawn exactly.
 
-        The lattice is that of `step_of` for noise of this size, so own noise is two thousand steps or more. That is far above
+        The lattice is as in `step_of` for noise of this size, so own noise is two thousand steps or more. That is far above
         the 4 sqrt(2 degree) in every entry that the proof for rounded terms needs. Rounding to steps adds at most
         `ROUNDING_COST` to the noise, and rounding its deviation at most 2^-13.
 

@@ -2,7 +2,7 @@
 
 **Columns.** Noise is drawn in square tiles. The tile of rows I and columns J, I before J, has a source of its own. Its key is a
 digest of the release's key and the two tile numbers. For the mirrored tile the same source is set up again and gives the same
-whole numbers. So mirrored entries have the same noise, as in `packed_noise`, and the proof is the same. The release is a function
+whole numbers. Mirrored entries have the same noise, as in `packed_noise`, and the proof is the same. The release is a function
 of the upper triangle in whole steps. Its noise is s on the diagonal and s / sqrt(2) off it, so that
     sum_i D_ii^2 / s^2 + sum_(i<j) D_ij^2 / (s^2 / 2) = ||D||_F^2 / s^2.
 The value must be symmetric to the last bit. Otherwise the difference of two mirrored entries would be public without any noise.
@@ -89,7 +89,7 @@ def packed_noise(noise: Noise, deviation: float, shape: tuple[int, ...], *, symm
 
     In a symmetric matrix the entries off the diagonal get s / sqrt(2). Each of them counts twice in the Frobenius norm, so
         sum_i D_ii^2 / s^2 + sum_(i<j) D_ij^2 / (s^2 / 2) = ||D||_F^2 / s^2.
-    The protection is that of a full array with noise s in every entry.
+    The protection is as of a full array with noise s in every entry.
     """
     size = packed_size(shape, symmetric=symmetric)
     if not symmetric:
@@ -116,13 +116,7 @@ class OwnColumns(Protocol):
 
 
 def release_packed(
-    mechanism: Mechanism,
-    packed: Array,
-    *,
-    sensitivity: float,
-    label: str,
-    share: float = 1.0,
-    slot: Slot | None = None,
+    mechanism: Mechanism, packed: Array, *, sensitivity: float, label: str, share: float = 1.0, slot: Slot | None = None
 ) -> Array:
     """The public version of a symmetric matrix that is packed, as `pack` does it: packed too, and with the same numbers.
 
@@ -130,10 +124,10 @@ def release_packed(
     """
     side = packed_side(len(packed))
     if side <= STRIP:
-        # So small a matrix costs nothing, and all its rows at once are faster.
+        # A matrix this small costs nothing, and all its rows at once are faster.
         private = Bounded(unpack(packed, (side, side), symmetric=True), sensitivity, symmetric=True)
         return pack(mechanism.release(private, label=label, share=share, slot=slot), symmetric=True)
-    # Step and noise are those of the whole matrix: half of it determines the rest.
+    # Step and noise are as for the whole matrix: half of it determines the rest.
     drawn = mechanism.charged(sensitivity, side * side, label=label, share=share, slot=slot)
     return packed if drawn is None else _add_packed_noise(packed, side, drawn)
 
@@ -151,7 +145,7 @@ def release_columns(
     """The public versions of consecutive `slices`, (dim, w), of the columns of one private symmetric matrix, (dim, dim).
 
     Each slice is yielded as it is computed, and together they are symmetric. There is one charge for all of them, on the ledger
-    before the first slice is requested. `sensitivity` is that of the whole matrix (Frobenius).
+    before the first slice is requested. `sensitivity` is the whole matrix's (Frobenius).
     """
     if isinstance(mechanism, OwnColumns):
         return mechanism.release_columns(slices, dim=dim, sensitivity=sensitivity, label=label, share=share, slot=slot)

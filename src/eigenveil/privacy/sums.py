@@ -1,6 +1,6 @@
 """The sums of rows that tasks ask for: exact ones where privacy is claimed, plain floating point where none is.
 
-Exact sums and their sensitivities are those of `eigenveil.core.sums`. A `Symmetric` has no rows: its matrix is used as the site
+Exact sums and their sensitivities are in `eigenveil.core.sums`. A `Symmetric` has no rows: its matrix is used as the site
 gave it, with the bound that the site vouches for.
 """
 
@@ -111,7 +111,7 @@ def add_packed(block: Block, domain: Domain, packed: Integers) -> None:
     For devices: it has half the numbers of the matrix, in the units of `add_block`, and nothing else of that size is made.
     """
     if domain.dim < _MANY_COLUMNS:
-        # So small a matrix costs nothing, and all its rows at once are faster.
+        # A matrix this small costs nothing, and all its rows at once are faster.
         gram = np.zeros((domain.dim, domain.dim), dtype=np.int64)
         add_block(block, domain, gram=gram, total=None)
         _add_triangle(gram, packed)
@@ -223,7 +223,7 @@ def _sparse_columns(block: Block, slices: list[slice], domain: Domain) -> Iterat
 def bounded_scores(rows: Rows, *, basis: Array, domain: Domain, neighbours: Neighbours) -> Bounded:
     """The scores, (n, k), of the rows in `domain` on `basis`, (d, k): one row of scores for each person, who has one row.
 
-    Sensitivity, for ||basis||_2 <= 1 + 1e-8: that of a sum, see `sum_sensitivity`. Proof. Bounds, center and basis are public,
+    Sensitivity, for ||basis||_2 <= 1 + 1e-8: as of a sum, see `sum_sensitivity`. Proof. Bounds, center and basis are public,
     so only the scores of the person who changes differ. A row x in the ball has ||basis^T x|| <= ||basis||_2 B, and a zeroed row
     has zero scores. Scores of two rows are at most twice that apart. The number of rows is visible, so neighbours must be
     zero-out or replace-one.
@@ -268,7 +268,7 @@ def whole_scores(rows: Rows, *, basis: Array, domain: Domain) -> Array:
     return np.vstack(parts)
 
 
-# A site's own matrix is rounded onto a lattice this much finer than that of its release. It is clipped far beyond what the
+# A site's own matrix is rounded onto a lattice this much finer than its release's. It is clipped far beyond what the
 # release of a product can represent.
 _FINER, _MOST = 2.0**-6, 1 << 60
 # Traces of a symmetric matrix are clipped at this many sensitivities.

@@ -30,7 +30,7 @@ __all__ = [
 # What may differ between earlier rows of a stream and later ones: their mean, their spread, or where the mean of the last ones
 # lies in the ball that they are clipped to.
 Change: TypeAlias = Literal["level", "spread", "center"]
-# So many stretches of a stream are kept apart.
+# This many stretches of a stream are kept apart.
 _MOST: Final = 32
 # The last stretches, together or alone, that should lie near the center.
 _LAST: Final = 4
@@ -47,9 +47,9 @@ _LEVEL: Final = 0.01
 @final
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Levels:
-    """Released sums of rows around one center, for m consecutive stretches of a stream: numbers that anybody may see.
+    """Released sums of rows around one center, for m consecutive stretches of a stream: public numbers.
 
-    `total` is the sum of rows, (m, d), and `energy` that of squared norms, (m,). The rows have a total `weight`, (m,), and
+    `total` is the sum of rows, (m, d), and `energy` the sum of squared norms, (m,). The rows have a total `weight`, (m,), and
     `squares` is the sum of their squared weights. The others are variances of noise: per entry of `total`, of `energy`, and of
     `weight` where rows were counted with noise. `last` is the number of the last slot or release in each.
     """
@@ -209,7 +209,7 @@ class Levels:
         sampled = rows * (run.squares / a**2 + rest.squares / b**2)
         is_known &= noise + sampled > 0
         entry = np.where(is_known, noise + sampled, 1.0)
-        # Standard deviations of the multiples of u and of v, over that of an entry: the covariance is entry (I + F F^T).
+        # Standard deviations of the multiples of u and of v, over an entry's: the covariance is entry (I + F F^T).
         counted = np.sqrt(np.stack([rest.weight_noise, run.weight_noise], axis=1) / entry[:, None]) / (a * b)[:, None]
         along = np.stack([run.total, rest.total], axis=2) * counted[:, None, :]
         inner = np.einsum("rwi,rw->ri", along, apart)
@@ -252,7 +252,7 @@ class Levels:
             + 2 * mean.shape[1] * noise**2
             + size**2 * counted
         )
-        # Squares of noise were added to those of the means. A mean is a sum over a noisy number of rows: that error lies
+        # Squared noise was added to the squared means. A mean is a sum over a noisy number of rows: that error lies
         # along it.
         return mean, noise, counted * squared, share, size - squared + mean.shape[1] * noise, np.sqrt(variance)
 
@@ -282,7 +282,7 @@ def norm_cells(lowest: float, highest: float, *, per_doubling: int) -> Bins:
 def cells_in_any_unit() -> Bins:
     """For norms of rows in any unit: in steps of 4.4%, and of 19% below 1e-6 and beyond 1e9.
 
-    Finer cells would cost more noise than they are worth. Units that hardly anybody has get coarse ones, so that a table in
+    Finer cells would cost more noise than they are worth. Units that are rare get coarse ones, so that a table in
     them is found too and others do not pay for it.
     """
     return extended(norm_cells(1e-6, 1e9, per_doubling=16), 1e-18, 1e18, per_doubling=4)
@@ -315,8 +315,8 @@ def mirrored(cells: Bins) -> Bins:
 class TailCounts:
     """Released counts: how many `people` there are, and how many of them are `beyond` each edge of the `cells`, (m - 1,).
 
-    `error`, (m - 1,), is the standard deviation of each count before isotonic regression. `people_error` is that of the number
-    of people, zero where it is public. A person with several rows counts as fractions that add up to one.
+    `error`, (m - 1,), is the standard deviation of each count before isotonic regression. `people_error` is the deviation of the
+    number of people, zero where it is public. A person with several rows counts as fractions that add up to one.
     """
 
     cells: Bins

@@ -54,7 +54,7 @@ class SlotSums(SlotTask[Array], SumTask[SlotState, SlotState]):
     Where a hub adds noise to a sum of parts from others, there are at most `grid` of them, rounded so that they add up
     exactly (`on_grid`).
 
-    Sensitivity: with R^2 = B^2 + g^2, that of a Gram matrix of rows of norm R. Proof. ||u||^2 = |x|^2 + g^2 <= R^2, so adding
+    Sensitivity: with R^2 = B^2 + g^2, as of a Gram matrix of rows of norm R. Proof. ||u||^2 = |x|^2 + g^2 <= R^2, so adding
     or removing u u^T moves the matrix by at most R^2. A blanked row is (0, g), or nothing; against x it moves the matrix by
     at most sqrt(|x|^4 + 2 g^2 |x|^2) < R^2. Two rows differ by at most sqrt(2) R^2, like any two such matrices
     (`gram_sensitivity`). A mean of matrices u u^T is positive semi-definite of trace at most R^2, and `Symmetric` proves the
@@ -116,7 +116,7 @@ class SlotSums(SlotTask[Array], SumTask[SlotState, SlotState]):
 
     @property
     def side(self) -> int:
-        """The number of columns: those of the rows, the constant, and as many as the counts of entries fill."""
+        """The number of columns: the rows', the constant, and as many as the counts of entries fill."""
         return self.domain.dim + 1 + -(-self.entries // (self.domain.dim + 1))
 
     @property
@@ -179,7 +179,7 @@ class SlotSums(SlotTask[Array], SumTask[SlotState, SlotState]):
     def work(self, question: Question, rows: Rows, mechanism: Mechanism) -> Array:
         """The released matrix. Where the number of rows is public, it is put back without noise."""
         closed = self.closed(question, rows)
-        # A copy, because whoever passed a closed slot may use it again.
+        # A copy, because the caller may use a closed slot again.
         sums = np.array(closed.summary) if rows is closed else closed.summary
         return self._whole(*self.sent(question, replace(closed, summary=sums), mechanism))
 
@@ -323,7 +323,7 @@ class _OpenSums(OpenSlot):
         )
         require(self._rows + len(rows) <= _MOST_ROWS, f"a slot must have at most {_MOST_ROWS} rows")
         # A missing entry gets its public value in the domain, or is put at the origin, row by row and before the row is clipped.
-        # So such a row is in the same ball as any other, and all sensitivities stay.
+        # Such a row is in the same ball as any other, and all sensitivities stay.
         good = np.isfinite(rows) if task.domain.gaps is None else ~np.isinf(rows)
         require(bool(good.all()), "rows must be finite")
         whole = np.full((len(rows), dim + 1), task.constant)

@@ -1,7 +1,7 @@
 """`SlotTask`: a task that is asked slot by slot, in any order; and what a site holds of its slots.
 
 A hub folds the parts of a slot into its state whenever they come. Forgetting goes by the slot's name and not by its arrival: the
-state has a reference slot p, and a slot s before or after p counts forget^(2 |s - p|) less or more. So the order of arrival has
+state has a reference slot p, and a slot s before or after p counts forget^(2 |s - p|) less or more. The order of arrival has
 no effect (for sketches, up to what is truncated).
 """
 
@@ -44,7 +44,7 @@ class SlotState:
 
 
 def aged(state: SlotState, slot: int, forget: float) -> tuple[float, float, int]:
-    """The factor of the state, that of a part of `slot`, and the new reference slot.
+    """The factor of the state, the factor of a part of `slot`, and the new reference slot.
 
     >>> aged(SlotState(value=1.0, reference=4), 6, 0.5), aged(SlotState(value=1.0, reference=4), 3, 0.5)
     ((0.0625, 1.0, 6), (1.0, 0.25, 4))
@@ -52,7 +52,7 @@ def aged(state: SlotState, slot: int, forget: float) -> tuple[float, float, int]
     # Nothing is there to age yet, so the first slot that arrives is the reference, whatever its number.
     if state.value is None:
         return 1.0, 1.0, slot
-    # The reference only moves forward. So no factor is above one, and sums of long streams do not overflow.
+    # The reference only moves forward: no factor is above one, and sums of long streams do not overflow.
     if slot > state.reference:
         return forget ** (2 * (slot - state.reference)), 1.0, slot
     return 1.0, forget ** (2 * (state.reference - slot)), state.reference

@@ -1,6 +1,6 @@
 """`Totals`: the small sums, all in one release: of rows, of people, of squares, and of people who have each entry.
 
-Each entry is divided by its own sensitivity and multiplied by the root of its share. So the whole vector has sensitivity one, and
+Each entry is divided by its own sensitivity and multiplied by the root of its share. The whole vector has sensitivity one, and
 one entry of the ledger pays for it.
 """
 
@@ -43,7 +43,7 @@ class TotalsResult:
 class Totals(SumTask[TotalsResult | None, TotalsResult]):
     """The sum, (d,), the count, the trace and the observed counts of the rows in `domain`, each for its weight in the release.
 
-    Where incomplete rows are dropped, the count is that of complete rows (`bounded_kept`). A weight of zero leaves that total
+    Where incomplete rows are dropped, only complete rows are counted (`bounded_kept`). A weight of zero leaves that total
     out; weights are relative. Proof of the sensitivity. One person moves v_j by at most s_j. With shares w_j / sum w and entries
     v_j / s_j, the vector moves by at most sqrt(sum_j (w_j / sum w) 1^2) = 1.
 
@@ -148,7 +148,7 @@ class Totals(SumTask[TotalsResult | None, TotalsResult]):
         total, observed = None, None
         if by_sum:
             total, rest = rest[: self.domain.dim] / by_sum, rest[self.domain.dim :]
-        # The order is that of `private`: the sum, the count, the observed counts, the trace.
+        # In the order of `private`: the sum, the count, the observed counts, the trace.
         count = float(rest[0] / by_count) if by_count else None
         trace = float(rest[-1] / by_trace) if by_trace else None
         if by_observed:

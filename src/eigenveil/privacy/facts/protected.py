@@ -12,14 +12,7 @@ from typing import Final, Literal, final
 
 from eigenveil.core.unit import Neighbours, PrivacyUnit
 
-__all__ = [
-    "Person",
-    "SlottedRows",
-    "StreamRows",
-    "TableRows",
-    "User",
-    "UserHistories",
-]
+__all__ = ["Person", "SlottedRows", "StreamRows", "TableRows", "User", "UserHistories"]
 
 _COLUMNS: Final = (
     "the columns' number, names and types are public, and so is the fact that every entry is a finite number"

@@ -9,16 +9,7 @@ from eigenveil.core.accounting import Budget
 from eigenveil.privacy.facts.protected import Person, User
 from eigenveil.privacy.guarantee import SEEN_BY, plain
 
-__all__ = [
-    "HubAndSites",
-    "MaskedSites",
-    "NoisyRows",
-    "OneDevice",
-    "OneHolder",
-    "PeersAlone",
-    "SeenBy",
-    "SlotBySlot",
-]
+__all__ = ["HubAndSites", "MaskedSites", "NoisyRows", "OneDevice", "OneHolder", "PeersAlone", "SeenBy", "SlotBySlot"]
 
 _SITES: Final = "which sites take part is public, and which of them answered in each round"
 _WORDS: Final = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")

@@ -57,14 +57,7 @@ class RowBounds:
 
     @classmethod
     def of(
-        cls,
-        params: Any,
-        dim: int,
-        *,
-        private: bool,
-        sparse: bool,
-        names: Sequence[str] | None = None,
-        **instead: Any,
+        cls, params: Any, dim: int, *, private: bool, sparse: bool, names: Sequence[str] | None = None, **instead: Any
     ) -> "RowBounds":
         """The bounds from the parameters of `params`; missing ones are None, and `instead` overrides values.
 
@@ -339,7 +332,7 @@ _DIGITS: Final = 4
 class Outliers(NamedTuple):
     """Rows longer than the norm `beyond`: at most the share `most` of the people has them, with 95% confidence.
 
-    The release is so many times as likely (`odds`) if a group of rows lies there than if nobody does. Most likely it is of a
+    The release is so many times as likely (`odds`) if a group of rows lies there than if none does. Most likely it is of a
     `share` of the people, about as long as `norm`.
     """
 
@@ -376,7 +369,7 @@ def outliers_in(released: Array, tails: TailCounts, *, noise: float, longest: fl
     None where they show none, no cell lies beyond, or no noise could hide rows. Free post-processing.
 
     Proof of the odds. Let J cells lie beyond, from the top. A is lower triangular, so the first J entries of A h depend on their
-    counts alone: if nobody is there, they are noise. With s rows spread evenly over the cells of a window, their mean is s v with
+    counts alone: without rows there, they are noise. With s rows spread evenly over the cells of a window, their mean is s v with
     v the average of these columns of A, and the ratio of the two densities is exp((s <y, v> - s^2 |v|^2 / 2) / noise^2). The odds
     are its average over windows and numbers s. Their expectation without such rows is one, so by Markov's inequality odds of c or
     more come once in c releases at most; they come far less often.

@@ -132,13 +132,13 @@ class Rates:
         """From released counts, (c,), with `noise` on each, and the number of people.
 
         Rates of columns are moved towards their average by as much as noise spreads them, and those of pairs towards the product
-        of the two rates (James and Stein 1961). So where noise is all there is, columns are treated alike.
+        of the two rates (James and Stein 1961). Where noise is all there is, columns are treated alike.
         """
         people = max(people, 1.0)
         if gaps.less_half:
             # They were taken less half of the people, which halves their noise.
             observed = observed + people / 2
-        # Without noise a count is exact, so the smallest rate that can be seen is that of one person.
+        # Without noise a count is exact, so one person decides the smallest rate that can be seen.
         min_rate = LEAST_RATE if noise > 0 else 1.0 / people
         rates, error = observed / people, noise / people
         # Pairs of single columns are not counted: with a sensitivity near d / sqrt(2) they cost more than they tell.
@@ -152,7 +152,7 @@ class Rates:
         apart = np.triu_indices(gaps.groups, 1)
         joint[apart] = _towards(np.outer(single, single)[apart], joint[apart], error=error)
         joint = np.clip(np.triu(joint, 1) + np.triu(joint, 1).T, min_rate, 1.0)
-        # Nobody has a pair without having both of its groups.
+        # A pair is observed only where both of its groups are.
         joint = np.minimum(joint, np.minimum.outer(single, single))
         np.fill_diagonal(joint, single)
         return cls(single[gaps.group], joint, gaps.group)
@@ -183,7 +183,7 @@ class Rates:
         return float(np.sort(self.columns)[:2].prod()) if len(self.columns) > 1 else float(self.columns[0])
 
     def full_sum(self, total: Array) -> Array:
-        """The sum over all rows, (d,), from that of rows with gaps."""
+        """The sum over all rows, (d,), from the sum of rows with gaps."""
         return total / self.columns
 
     @property
@@ -192,11 +192,11 @@ class Rates:
         return math.sqrt(float(np.mean(self.columns**-2.0)))
 
     def full_gram(self, gram: Array, *, noise: float) -> tuple[Array, float]:
-        """The Gram matrix of all rows, (d, d), from that of rows with gaps; and how much larger its noise becomes.
+        """The Gram matrix of all rows, (d, d), from the one of rows with gaps; and how much larger its noise becomes.
 
         Entry G_ij = p_ij A_ij + noise lacks what the rows without both columns would have added, (1 - p_ij) A_ij. Without noise
-        A_ij is G_ij / p_ij. With it, dividing would make an entry that is seldom seen louder by 1 / p_ij. So what is lacking
-        comes from a model of A instead, and G stays as it was released. Where nothing is missing, nothing changes.
+        A_ij is G_ij / p_ij. With it, dividing would make an entry that is seldom seen louder by 1 / p_ij. What is lacking
+        therefore comes from a model of A, and G stays as it was released. Where nothing is missing, nothing changes.
 
         The model minimises ||P o A - G||^2 / 2 + t ||A||_* over positive semi-definite A. The nuclear norm is a prior for few
         strong directions (`_model`). In a large matrix the squared norm takes its place, and the model is p G / (p^2 + k) with
@@ -207,13 +207,13 @@ class Rates:
         if not noise > 0:
             return gram / pairs, 1.0
         squares = np.square(pairs)
-        # The squares of released entries have those of the noise in them, so these are taken out first.
+        # The squares of released entries include the squared noise, which is taken out first.
         signal = (float(np.square(gram).sum()) - gram.size * noise**2) / float(squares.sum())
         # If noise is all there is, the model is nothing, and no number overflows.
         weights = pairs / (squares + (min(noise**2 / signal, 1e6) if signal > 0 else 1e6))
         if len(gram) > _MOST_COLUMNS:
             factors = 1 + (1 - pairs) * weights
-            # The norm of noise with entries of different sizes is at most that of one with all rows as loud as the loudest
+            # The norm of noise with entries of different sizes is at most as if all rows were as loud as the loudest
             # (Bandeira and van Handel 2016).
             return gram * factors, math.sqrt(float(np.square(factors).mean(axis=1).max()))
         edge = 2 * noise * math.sqrt(len(gram))
@@ -244,7 +244,7 @@ def _growth(pairs: Array) -> float:
     """How much larger the eigenvalues of noise alone become, if a model fills in what is missing.
 
     If all rates are p, an eigenvalue e at the edge of the noise adds (p e - c e) / p^2 to the model, with c e the penalty, and
-    nothing if p < c. So it becomes e (1 + (1 - p) (p - c) / p^2), which is at most (1 + c)^2 / (4 c) times as large. Rates that
+    nothing if p < c. It becomes e (1 + (1 - p) (p - c) / p^2), which is at most (1 + c)^2 / (4 c) times as large. Rates that
     differ make it no larger than the worst of them: this was measured, and tests measure it again.
 
     >>> [round(_growth(np.array([[rate]])), 3) for rate in (1.0, 0.8, 0.4, 0.2)]
@@ -359,7 +359,7 @@ def split_budget(
     units: bool = False,
     observed: bool = False,
 ) -> Split:
-    """How a fit divides its budget, given which small totals it must release besides the components.
+    """How a fit divides its budget, given which small totals it must release next to the components.
 
     With `search`, the mean may lie outside the first ball, so that further steps may be needed. With `bound`, the norm to clip at
     is searched for too, and with `units` the units of the columns. With `observed`, entries may be missing, and those that are
@@ -379,7 +379,7 @@ def split_budget(
     observed_share = _OBSERVED_SHARE if observed else 0.0
     later = 0.0 if mean else observed_share
     extra = alone + (_TRACE_SHARE if trace else 0.0) + later
-    # The second mean of a search for a bound is always released, and everybody is then counted beside it. In a search for units
+    # The second mean of a search for a bound is always released, and people are counted with it. In a search for units
     # the mean is the last step. Entries are counted with the first sum of rows, which is divided by these counts.
     last = len(_UNIT_SHARES) - 1
     return Split(

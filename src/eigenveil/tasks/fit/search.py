@@ -1,4 +1,4 @@
-"""The search for a row bound that nobody knows: norms, the mean, norms around it, the mean again, all inside one fit.
+"""The search for an unknown row bound: norms, the mean, norms around it, the mean again, all inside one fit.
 
 Norms are released as counts in public cells (`eigenveil.core.counts`), so every step is a sum and every protocol runs
 it. The norm to clip at is chosen for the best answer that the released numbers promise, not at a fixed quantile: `clip_edge`.
@@ -94,7 +94,7 @@ class Center:
         return where, rest[1:] if bounds.finds_scale else rest
 
     def rates(self, bounds: RowBounds, *, multiplier: float, share: float) -> Rates | None:
-        """The rates of entries, None as long as they are not known. `share` is that of the observed counts."""
+        """The rates of entries, None as long as they are not known. The observed counts have this `share`."""
         if self.observed is None or self.people is None or bounds.gaps is None:
             return None
         noise = observed_noise(bounds.gaps, multiplier=multiplier, share=share)
@@ -258,7 +258,7 @@ _LIKELY: Final = 1.5
 # The highest and the lowest quantile of norms that rows are clipped at.
 _HIGHEST: Final = 0.95
 _LOWEST: Final = 0.1
-# The price of losing energy to clipping, beside the variance lost to noise (benchmarks/clip_level.py).
+# The price of losing energy to clipping, next to the variance lost to noise (benchmarks/clip_level.py).
 PRICE: Final = 0.03
 # How many standard deviations of a count are allowed for before a table is refused: nothing can be asked twice.
 _SLACK: Final = 2.0
@@ -278,7 +278,7 @@ class BoundSearch(Search):
     while the mean is poor compared with the bound and gets better. If the center is given, there is one step, norms around it.
 
     With the second mean comes the number of people, unless it is public. Where entries may be missing, the first mean also
-    releases how many people have each, and norms are those of rows whose missing entries are at the center.
+    releases how many people have each, and norms are of rows whose missing entries are at the center.
     """
 
     center: Array | Literal["private"] | None
@@ -455,7 +455,7 @@ def clip_edge(tails: TailCounts, *, dim: int, rank: int, entry: float, price: fl
         missed = 1 - expected_captured_variance(guess * bound_usage, entry=entry, dim=dim) if bound_usage > 0 else 1.0
         loss = missed + price * lost**2
         hopeless = hopeless and missed >= 1
-        # From the top down, so that of equals the largest bound wins.
+        # From the top down, so that among equals the largest bound wins.
         if loss < min_loss:
             best, min_loss = edge, loss
     return bottom if hopeless else best

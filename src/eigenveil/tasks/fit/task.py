@@ -94,9 +94,9 @@ class FitResult:
     clipped: float | None = None  # About this share of the people has rows beyond the bound, where norms were released.
     norms: tuple[float, ...] | None = None  # As in `Center`, and so are the outliers.
     outliers: Outliers | None = None
-    factors: Array | None = None  # Units of the directions over those of the domain, (d,), if variances were made one.
+    factors: Array | None = None  # Units of the directions over the domain's, (d,), if variances were made one.
     energy: float | None = None  # The total sum of squares in the domain's own units.
-    gram: Array | None = None  # The whole Gram matrix with its noise, (d, d), at whoever has it.
+    gram: Array | None = None  # The whole Gram matrix with its noise, (d, d), where it is known.
     rates: Array | None = None  # The shares of people who have each column, (d,), if sums were divided by them.
     noise_inflation: float = 1.0  # Factor by which that enlarged the noise; it is in `scale`.
 
@@ -215,9 +215,9 @@ class Fit(FitTask[FitState, Any, FitResult]):
     """A fit of rows within `bounds` around `center`; `components` makes the task that finds the directions in a domain.
 
     What each stage may spend is `split`; the components take no more than `at_most`. Where it is public, `people` is the number
-    of people and `sizes` that of each site. The noise on totals over their sensitivity, at a share of one, is `multiplier`. With
-    `begins_again`, the fit starts again without sites that have left, as where nothing is spent. The shares of the components'
-    releases, the most rounds they take, and the numbers in each are `products`.
+    of people and `sizes` the number at each site. The noise on totals over their sensitivity, at a share of one, is
+    `multiplier`. With `begins_again`, the fit starts again without sites that have left, as where nothing is spent. The shares
+    of the components' releases, the most rounds they take, and the numbers in each are `products`.
 
     Where a party adds noise to a sum of parts that others sent, there are at most `grid` parts. They are rounded so that they add
     up exactly, which adds the fraction `rounding` to the sensitivity (`eigenveil.tasks.base.on_grid`).
@@ -397,7 +397,7 @@ class Fit(FitTask[FitState, Any, FitResult]):
             scale = self._noise(where) * noise_inflation
             if factors is not None:
                 # In units of smaller variance the same noise is larger: entry (i, j) has 1 / (f_i f_j) times the noise. The norm
-                # of such a matrix is at most that of one with all rows as loud as the loudest (Bandeira and van Handel 2016).
+                # of such a matrix is at most as if all rows were as loud as the loudest (Bandeira and van Handel 2016).
                 scale *= math.sqrt(float((factors**-2.0).mean())) / float(factors.min())
         return FitResult(
             people=where.people,

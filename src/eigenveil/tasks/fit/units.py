@@ -1,8 +1,8 @@
 """The search for the units of columns: where each column lies and how much it spreads, privately and inside one fit.
 
 Entries of every column are counted in public logarithmic cells, all columns in one release. Cells are fine near their center and
-coarse far from it. So each of four rounds counts around the medians that the round before has found. The units are then spreads
-of the columns, in which a row has a norm of about sqrt(d), and no row bound has to be searched for.
+coarse far from it. Each of four rounds therefore counts around the medians that the round before has found. The units are then
+spreads of the columns, in which a row has a norm of about sqrt(d), and no row bound has to be searched for.
 """
 
 import math
@@ -272,7 +272,7 @@ def min_people_for_scale(dim: int, multiplier: float) -> float:
 
 
 def are_flat(units: Array) -> Array:
-    """Which of the units that were found, (d,), are those of columns that hardly vary: one, or a larger power of two."""
+    """Which of the units that were found, (d,), belong to columns that hardly vary: one, or a larger power of two."""
     return np.asarray((units >= 1) & (np.frexp(units)[0] == 0.5))
 
 
@@ -295,7 +295,7 @@ def spread_of(tails: TailCounts, *, sure: float = _SURE) -> tuple[float, float, 
     from scipy.special import ndtri
 
     edges, people = tails.cells.edges, tails.people
-    # Noise can leave nobody in a column that few people have, and then nothing is known of it.
+    # Few people have this column, and noise cancelled their count: its spread is unknown.
     if people <= 0:
         return 0.0, 0.0, 0.0
     # Counts fall with the edges. A hair of slope makes each count belong to one place only.
@@ -319,7 +319,7 @@ def spread_of(tails: TailCounts, *, sure: float = _SURE) -> tuple[float, float, 
     # Counts above and below are added, and the sum has the errors of both.
     noise, others = sure * math.sqrt(2) * float(tails.error.max()), above + below
     if noise < float(others.max(initial=0.0)) < 2 * noise:
-        # They may stand out at a tiny h by chance and not where they are. So small a unit would clip their rows to this column.
+        # They may stand out at a tiny h by chance and not where they are. A unit this small would clip their rows to this column.
         noise /= 2
     share = np.clip((others - noise) / people, 0.0, 1.0)
     weak = float((sizes * np.sqrt(share)).max(initial=0.0)) / _WEAK
